@@ -1,0 +1,185 @@
+//! What a client sends after start-up, as borrowing views.
+//!
+//! Names and texts are bytes: nothing says that they are UTF-8, and the server is the authority on that.
+
+use crate::read::Reader;
+use crate::{Frame, Malformed};
+
+/// Tags of client messages.
+pub mod tag {
+    #![expect(missing_docs, reason = "the names are the protocol's own")]
+    pub const BIND: u8 = b'B';
+    pub const CLOSE: u8 = b'C';
+    pub const COPY_DATA: u8 = b'd';
+    pub const COPY_DONE: u8 = b'c';
+    pub const COPY_FAIL: u8 = b'f';
+    pub const DESCRIBE: u8 = b'D';
+    pub const EXECUTE: u8 = b'E';
+    pub const FLUSH: u8 = b'H';
+    pub const FUNCTION_CALL: u8 = b'F';
+    pub const PARSE: u8 = b'P';
+    pub const PASSWORD: u8 = b'p';
+    pub const QUERY: u8 = b'Q';
+    pub const SYNC: u8 = b'S';
+    pub const TERMINATE: u8 = b'X';
+}
+
+/// What a Describe or Close is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target<'a> {
+    /// A prepared statement by name; empty is the unnamed one.
+    Statement(&'a [u8]),
+    /// A portal by name; empty is the unnamed one.
+    Portal(&'a [u8]),
+}
+
+/// A client message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frontend<'a> {
+    /// Simple protocol: a string of statements.
+    Query {
+        /// The text, without its final NUL.
+        sql: &'a [u8],
+    },
+    /// Prepare a statement.
+    Parse {
+        /// Name of the statement; empty is the unnamed one.
+        name: &'a [u8],
+        /// The text.
+        sql: &'a [u8],
+        /// Count and OIDs of the declared parameter types, as sent.
+        types: &'a [u8],
+    },
+    /// Make a portal from a statement and parameters.
+    Bind {
+        /// Name of the portal.
+        portal: &'a [u8],
+        /// Name of the statement.
+        statement: &'a [u8],
+        /// Formats and values, as sent.
+        rest: &'a [u8],
+    },
+    /// Ask for the shape of a statement or portal.
+    Describe(Target<'a>),
+    /// Forget a statement or portal.
+    Close(Target<'a>),
+    /// Run a portal.
+    Execute {
+        /// Name of the portal.
+        portal: &'a [u8],
+        /// Most rows to return; 0 is no limit.
+        rows_max: i32,
+    },
+    /// Send what is there.
+    Flush,
+    /// End of a batch.
+    Sync,
+    /// Bytes of a COPY.
+    CopyData,
+    /// The COPY is complete.
+    CopyDone,
+    /// The COPY failed at the client.
+    CopyFail,
+    /// An answer to an authentication request.
+    Password,
+    /// The old fast-path call.
+    FunctionCall,
+    /// Good bye.
+    Terminate,
+}
+
+impl<'a> Frontend<'a> {
+    /// Understands one message; an unknown tag is malformed, too.
+    pub fn parse(frame: Frame<'a>) -> Result<Self, Malformed> {
+        let mut body = Reader(frame.body());
+        let message = match frame.tag {
+            tag::QUERY => Self::Query { sql: body.string()? },
+            tag::PARSE => {
+                let (name, sql) = (body.string()?, body.string()?);
+                let types = body.0;
+                let count = Reader(types).i16()?;
+                if usize::try_from(count).map_err(|_| Malformed)? * 4 + 2 != types.len() {
+                    return Err(Malformed);
+                }
+                return Ok(Self::Parse { name, sql, types });
+            }
+            tag::BIND => {
+                let (portal, statement) = (body.string()?, body.string()?);
+                return Ok(Self::Bind { portal, statement, rest: body.0 });
+            }
+            tag::DESCRIBE => Self::Describe(target(&mut body)?),
+            tag::CLOSE => Self::Close(target(&mut body)?),
+            tag::EXECUTE => Self::Execute { portal: body.string()?, rows_max: body.i32()? },
+            tag::FLUSH => Self::Flush,
+            tag::SYNC => Self::Sync,
+            tag::COPY_DATA => return Ok(Self::CopyData),
+            tag::COPY_DONE => Self::CopyDone,
+            tag::COPY_FAIL => return Ok(Self::CopyFail),
+            tag::PASSWORD => return Ok(Self::Password),
+            tag::FUNCTION_CALL => return Ok(Self::FunctionCall),
+            tag::TERMINATE => Self::Terminate,
+            _ => return Err(Malformed),
+        };
+        body.end()?;
+        Ok(message)
+    }
+}
+
+fn target<'a>(body: &mut Reader<'a>) -> Result<Target<'a>, Malformed> {
+    match body.u8()? {
+        b'S' => Ok(Target::Statement(body.string()?)),
+        b'P' => Ok(Target::Portal(body.string()?)),
+        _ => Err(Malformed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{encode, next_frame};
+
+    fn one(build: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        build(&mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn reads_what_encode_writes() {
+        let parse = one(|b| encode::parse(b, b"s1", b"select $1", &[23]));
+        assert_eq!(
+            Frontend::parse(next_frame(&parse).unwrap().unwrap()),
+            Ok(Frontend::Parse { name: b"s1", sql: b"select $1", types: &[0, 1, 0, 0, 0, 23] })
+        );
+        let bind = one(|b| encode::bind(b, b"", b"s1", &[Some(b"7")], encode::Format::Text));
+        assert!(matches!(
+            Frontend::parse(next_frame(&bind).unwrap().unwrap()),
+            Ok(Frontend::Bind { portal: b"", statement: b"s1", .. })
+        ));
+        let describe = one(|b| encode::describe(b, Target::Portal(b"p")));
+        assert_eq!(
+            Frontend::parse(next_frame(&describe).unwrap().unwrap()),
+            Ok(Frontend::Describe(Target::Portal(b"p")))
+        );
+        let execute = one(|b| encode::execute(b, b"", 5));
+        assert_eq!(
+            Frontend::parse(next_frame(&execute).unwrap().unwrap()),
+            Ok(Frontend::Execute { portal: b"", rows_max: 5 })
+        );
+    }
+
+    #[test]
+    fn malformed_bodies_are_errors() {
+        for bytes in [
+            &b"Q\0\0\0\x05x"[..],
+            b"P\0\0\0\x07\0\0\0",
+            b"D\0\0\0\x06Z\0",
+            b"S\0\0\0\x05!",
+            b"?\0\0\0\x04",
+            b"E\0\0\0\x05\0",
+        ] {
+            let frame = next_frame(bytes).unwrap().unwrap();
+            assert_eq!(Frontend::parse(frame), Err(Malformed), "{bytes:?}");
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! The SQLSTATE codes that Onecopy itself gives; what servers say is relayed as it is.
+
+#![expect(missing_docs, reason = "the names are PostgreSQL's own condition names")]
+
+pub const CONNECTION_FAILURE: &str = "08006";
+pub const PROTOCOL_VIOLATION: &str = "08P01";
+pub const FEATURE_NOT_SUPPORTED: &str = "0A000";
+pub const ACTIVE_SQL_TRANSACTION: &str = "25001";
+pub const NO_ACTIVE_SQL_TRANSACTION: &str = "25P01";
+pub const IN_FAILED_SQL_TRANSACTION: &str = "25P02";
+pub const READ_ONLY_SQL_TRANSACTION: &str = "25006";
+pub const INVALID_SQL_STATEMENT_NAME: &str = "26000";
+pub const INVALID_AUTHORIZATION_SPECIFICATION: &str = "28000";
+pub const INVALID_CURSOR_NAME: &str = "34000";
+pub const INVALID_CATALOG_NAME: &str = "3D000";
+pub const SERIALIZATION_FAILURE: &str = "40001";
+pub const DUPLICATE_PREPARED_STATEMENT: &str = "42P05";
+pub const SYNTAX_ERROR: &str = "42601";
+pub const UNDEFINED_OBJECT: &str = "42704";
+pub const TOO_MANY_CONNECTIONS: &str = "53300";
+pub const PROGRAM_LIMIT_EXCEEDED: &str = "54000";
+pub const LOCK_NOT_AVAILABLE: &str = "55P03";
+pub const QUERY_CANCELED: &str = "57014";
+pub const ADMIN_SHUTDOWN: &str = "57P01";
+pub const CANNOT_CONNECT_NOW: &str = "57P03";
+pub const IO_ERROR: &str = "58030";
+pub const INTERNAL_ERROR: &str = "XX000";
