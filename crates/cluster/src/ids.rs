@@ -67,33 +67,27 @@ impl Version {
     pub const ZERO: Self = Self(0);
 
     /// The version of the record that follows.
+    #[must_use]
     pub const fn next(self) -> Self {
-        assert!(
-            self.0 < u64::MAX,
-            "versions are counted one by one and cannot run out"
-        );
+        assert!(self.0 < u64::MAX, "versions are counted one by one and cannot run out");
         Self(self.0 + 1)
     }
 }
 
 impl Epoch {
     /// The epoch that follows.
+    #[must_use]
     pub const fn next(self) -> Self {
-        assert!(
-            self.0 < u32::MAX,
-            "epochs are counted one by one and cannot run out"
-        );
+        assert!(self.0 < u32::MAX, "epochs are counted one by one and cannot run out");
         Self(self.0 + 1)
     }
 }
 
 impl Incarnation {
     /// The incarnation that follows.
+    #[must_use]
     pub const fn next(self) -> Self {
-        assert!(
-            self.0 < u32::MAX,
-            "incarnations are counted one by one and cannot run out"
-        );
+        assert!(self.0 < u32::MAX, "incarnations are counted one by one and cannot run out");
         Self(self.0 + 1)
     }
 }
