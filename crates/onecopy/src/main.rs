@@ -1,2 +1,5 @@
-//! Stub.
+//! Onecopy: unmodified PostgreSQL servers behind one address, as one copy of the database.
+
+mod backend;
+
 fn main() {}

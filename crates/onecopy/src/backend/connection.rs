@@ -1,0 +1,220 @@
+//! One connection to one PostgreSQL server, over its Unix socket.
+//!
+//! Sessions and agents use the same type. It frames messages and writes in batches; what the messages mean is its
+//! owner's affair. [`Connection::simple`] is for the few queries that Onecopy asks on its own account.
+
+use std::path::PathBuf;
+
+use tokio::io::AsyncWriteExt;
+use tokio::net::UnixStream;
+use wire::backend::{Authentication, Fields, tag};
+use wire::{encode, frame};
+
+use super::buffer::Buffer;
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Address {
+    /// Directory of its Unix socket.
+    pub(crate) socket_dir: PathBuf,
+    /// Its port, which also names the socket.
+    pub(crate) port: u16,
+}
+
+impl Address {
+    fn socket(&self) -> PathBuf {
+        self.socket_dir.join(format!(".s.PGSQL.{}", self.port))
+    }
+}
+
+/// What went wrong on a server connection.
+#[derive(Debug)]
+pub(crate) enum BackendError {
+    /// The connection is lost, or could not be made.
+    Io(std::io::Error),
+    /// The server does not follow the protocol.
+    Protocol(&'static str),
+    /// The server said no: the body of its ErrorResponse.
+    Server(Vec<u8>),
+}
+
+impl BackendError {
+    /// The SQLSTATE when the server gave one.
+    pub(crate) fn sqlstate(&self) -> Option<&[u8]> {
+        match self {
+            Self::Server(body) => Some(Fields::new(body).sqlstate()),
+            Self::Io(_) | Self::Protocol(_) => None,
+        }
+    }
+}
+
+impl std::fmt::Display for BackendError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Io(error) => write!(f, "server connection: {error}"),
+            Self::Protocol(what) => write!(f, "server connection: {what}"),
+            Self::Server(body) => {
+                let fields = Fields::new(body);
+                let code = String::from_utf8_lossy(fields.sqlstate()).into_owned();
+                write!(f, "{} ({code})", fields.message())
+            }
+        }
+    }
+}
+
+impl std::error::Error for BackendError {}
+
+impl From<std::io::Error> for BackendError {
+    fn from(error: std::io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<wire::FrameError> for BackendError {
+    fn from(_: wire::FrameError) -> Self {
+        Self::Protocol("a message with an impossible length")
+    }
+}
+
+impl From<wire::Malformed> for BackendError {
+    fn from(_: wire::Malformed) -> Self {
+        Self::Protocol("a malformed message")
+    }
+}
+
+/// Rows of a simple query, as text; `None` is NULL.
+pub(crate) type Rows = Vec<Vec<Option<String>>>;
+
+/// A connection that is logged in.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    stream: UnixStream,
+    /// Bytes received and not looked at yet.
+    pub(crate) input: Buffer,
+    /// Messages to be sent with the next [`Connection::flush`].
+    pub(crate) output: Vec<u8>,
+    /// The server's process.
+    pub(crate) pid: i32,
+    /// Its key for cancel requests.
+    pub(crate) secret: Vec<u8>,
+    /// The settings that the server reported at log-in, in its order.
+    pub(crate) parameters: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Connection {
+    /// Connects and logs in with these start-up parameters (`user`, `database`, `options`, ...).
+    pub(crate) async fn open(address: &Address, parameters: &[(&str, &str)]) -> Result<Self, BackendError> {
+        let stream = UnixStream::connect(address.socket()).await?;
+        let mut connection = Self {
+            stream,
+            input: Buffer::default(),
+            output: Vec::new(),
+            pid: 0,
+            secret: Vec::new(),
+            parameters: Vec::new(),
+        };
+        encode::startup(&mut connection.output, parameters);
+        connection.flush().await?;
+        loop {
+            let (tag, total) = connection.message().await?;
+            let body = &connection.input.data()[frame::HEADER_BYTES..total];
+            match tag {
+                tag::AUTHENTICATION if Authentication::parse(body)? != Authentication::Ok => {
+                    return Err(BackendError::Protocol("the server asks for a password"));
+                }
+                tag::BACKEND_KEY_DATA => {
+                    let (pid, secret) = wire::backend::backend_key_data(body)?;
+                    (connection.pid, connection.secret) = (pid, secret.to_vec());
+                }
+                tag::PARAMETER_STATUS => {
+                    let (name, value) = wire::backend::parameter_status(body)?;
+                    connection.parameters.push((name.to_vec(), value.to_vec()));
+                }
+                tag::ERROR_RESPONSE => return Err(BackendError::Server(body.to_vec())),
+                _ => {}
+            }
+            connection.input.consume(total);
+            if tag == tag::READY_FOR_QUERY {
+                return Ok(connection);
+            }
+        }
+    }
+
+    /// Sends what is in `output`.
+    pub(crate) async fn flush(&mut self) -> std::io::Result<()> {
+        self.stream.write_all(&self.output).await?;
+        self.output.clear();
+        Ok(())
+    }
+
+    /// Sends bytes without copying them into `output` first.
+    pub(crate) async fn send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.stream.write_all(bytes).await
+    }
+
+    /// Receives more into `input`. Cancel-safe.
+    pub(crate) async fn fill(&mut self) -> std::io::Result<()> {
+        self.input.fill(&mut self.stream).await
+    }
+
+    /// Both halves at once, for COPY: the write half beside the input buffer and read half.
+    pub(crate) fn split(
+        &mut self,
+    ) -> (tokio::net::unix::ReadHalf<'_>, tokio::net::unix::WriteHalf<'_>, &mut Buffer) {
+        let (read, write) = self.stream.split();
+        (read, write, &mut self.input)
+    }
+
+    /// Waits for a whole message at the head of `input`: its tag and whole length. It is left there.
+    pub(crate) async fn message(&mut self) -> Result<(u8, usize), BackendError> {
+        loop {
+            if let Some((tag, total)) = frame::header(self.input.data())?
+                && self.input.data().len() >= total
+            {
+                return Ok((tag, total));
+            }
+            self.fill().await?;
+        }
+    }
+
+    /// Runs a simple query to its end and returns all rows of all its statements. The first error is returned, after
+    /// ReadyForQuery was seen.
+    pub(crate) async fn simple(&mut self, sql: &str) -> Result<Rows, BackendError> {
+        encode::query(&mut self.output, sql.as_bytes());
+        self.flush().await?;
+        self.drain().await
+    }
+
+    /// Reads up to the next ReadyForQuery; rows are taken as text.
+    pub(crate) async fn drain(&mut self) -> Result<Rows, BackendError> {
+        let mut rows = Rows::new();
+        let mut error = None;
+        loop {
+            let (tag, total) = self.message().await?;
+            let body = &self.input.data()[frame::HEADER_BYTES..total];
+            match tag {
+                tag::DATA_ROW => rows.push(
+                    wire::backend::data_row(body)?
+                        .into_iter()
+                        .map(|value| value.map(|v| String::from_utf8_lossy(v).into_owned()))
+                        .collect(),
+                ),
+                tag::ERROR_RESPONSE if error.is_none() => error = Some(BackendError::Server(body.to_vec())),
+                _ => {}
+            }
+            self.input.consume(total);
+            if tag == tag::READY_FOR_QUERY {
+                return error.map_or(Ok(rows), Err);
+            }
+        }
+    }
+}
+
+/// Asks the server to cancel what the process `pid` is running. That it was sent is all that can be known.
+pub(crate) async fn cancel(address: &Address, pid: i32, secret: &[u8]) -> std::io::Result<()> {
+    let mut stream = UnixStream::connect(address.socket()).await?;
+    let mut request = Vec::new();
+    encode::cancel_request(&mut request, pid, secret);
+    stream.write_all(&request).await?;
+    stream.shutdown().await
+}
