@@ -1,2 +1,36 @@
-//! Stub.
-fn main() {}
+//! Development tasks, run as `cargo xtask TASK`.
+//!
+//! Only what cargo itself cannot do lives here. Each task is a module; this file knows nothing but their names.
+
+mod tidy;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: cargo xtask TASK
+
+tasks:
+  tidy            check the rules of the house (see CONTRIBUTING.md)
+  tidy --update   the same, and lower the numbers in xtask/ratchet.toml where code has shrunk";
+
+#[expect(clippy::print_stdout, reason = "this is where a task tells a person how it went")]
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let outcome = match words.as_slice() {
+        ["tidy"] => tidy::run(repository()),
+        ["tidy", "--update"] => tidy::update(repository()),
+        _ => Err(USAGE.to_owned()),
+    };
+    let (text, code) = match outcome {
+        Ok(text) => (text, ExitCode::SUCCESS),
+        Err(text) => (text, ExitCode::FAILURE),
+    };
+    println!("{text}");
+    code
+}
+
+/// The folder of the workspace, which is the one above this crate's.
+fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("this crate lies in a folder of the workspace")
+}

@@ -1,0 +1,103 @@
+//! The rules of the house that a compiler does not check.
+//!
+//! Every rule is one file with one function from a `Tree` (the texts of the repository, read once) to findings. Rules
+//! never touch the disk, so a test gives them a bad tree and sees them object. Limits that old code cannot meet yet are
+//! a ratchet: its present size is written down, and may only fall.
+//!
+//! The whole also runs as an ordinary test (`cargo test -p xtask`), so that nobody has to remember it.
+
+mod architecture;
+mod crate_edges;
+mod forbidden;
+mod heads;
+mod module_edges;
+mod names;
+mod purity;
+mod sizes;
+mod syntax;
+mod text;
+mod tree;
+
+use std::fmt::{self, Display, Formatter};
+use std::path::Path;
+use tree::Tree;
+
+/// One objection of one rule.
+#[derive(Debug, PartialEq, Eq)]
+struct Finding {
+    path: String,
+    line: Option<usize>,
+    text: String,
+}
+
+impl Finding {
+    fn file(path: &str, text: impl Into<String>) -> Self {
+        Self { path: path.to_owned(), line: None, text: text.into() }
+    }
+
+    fn line(path: &str, line: usize, text: impl Into<String>) -> Self {
+        Self { path: path.to_owned(), line: Some(line), text: text.into() }
+    }
+}
+
+impl Display for Finding {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "{}:{line}: {}", self.path, self.text),
+            None => write!(f, "{}: {}", self.path, self.text),
+        }
+    }
+}
+
+/// Checks the repository; the error lists every finding.
+pub(crate) fn run(repository: &Path) -> Result<String, String> {
+    let tree = Tree::read(repository)?;
+    report(&tree, &check(&tree))
+}
+
+/// As `run`, but first lowers the ratchet to the sizes of today.
+pub(crate) fn update(repository: &Path) -> Result<String, String> {
+    let mut tree = Tree::read(repository)?;
+    if let Some(lowered) = sizes::lowered(&tree)? {
+        std::fs::write(repository.join(sizes::RATCHET), &lowered)
+            .map_err(|e| format!("{}: {e}", sizes::RATCHET))?;
+        tree.replace(sizes::RATCHET, lowered);
+    }
+    report(&tree, &check(&tree))
+}
+
+fn check(tree: &Tree) -> Vec<Finding> {
+    const RULES: [fn(&Tree) -> Vec<Finding>; 9] = [
+        syntax::check,
+        crate_edges::check,
+        module_edges::check,
+        purity::check,
+        sizes::check,
+        heads::check,
+        forbidden::check,
+        names::check,
+        text::check,
+    ];
+    let mut findings: Vec<Finding> = RULES.iter().flat_map(|rule| rule(tree)).collect();
+    findings.extend(architecture::check(tree));
+    findings
+}
+
+fn report(tree: &Tree, findings: &[Finding]) -> Result<String, String> {
+    if findings.is_empty() {
+        return Ok(format!("tidy: {} files, nothing to object to", tree.files().count()));
+    }
+    let mut lines: Vec<String> = findings.iter().map(ToString::to_string).collect();
+    lines.push(format!("tidy: {} to mend", findings.len()));
+    Err(lines.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_repository_is_tidy() {
+        if let Err(findings) = super::run(crate::repository()) {
+            panic!("{findings}");
+        }
+    }
+}

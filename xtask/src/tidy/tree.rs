@@ -1,0 +1,122 @@
+//! The texts of the repository, read once.
+//!
+//! Paths are relative to the repository and use `/`. What version control ignores by name here (`target`, hidden
+//! folders but `.ci` and `.cargo`) is not read; neither is any file whose kind is not in `KINDS`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// The endings of the files that rules look at, and the names of those without an ending.
+const KINDS: [&str; 10] =
+    [".rs", ".toml", ".md", ".sql", ".sh", ".py", "Makefile", "LICENSE", "run", "setup"];
+const HIDDEN_FOLDERS_READ: [&str; 2] = [".ci", ".cargo"];
+const FOLDERS_SKIPPED: [&str; 1] = ["target"];
+
+/// A read-only picture of the repository.
+pub(super) struct Tree {
+    texts: BTreeMap<String, String>,
+}
+
+impl Tree {
+    /// Reads every file that a rule could look at.
+    pub(super) fn read(repository: &Path) -> Result<Self, String> {
+        let mut texts = BTreeMap::new();
+        let mut folders = vec![String::new()];
+        while let Some(folder) = folders.pop() {
+            let entries =
+                std::fs::read_dir(repository.join(&folder)).map_err(|e| format!("{folder}: {e}"))?;
+            for entry in entries {
+                let entry = entry.map_err(|e| format!("{folder}: {e}"))?;
+                let name = entry.file_name().to_string_lossy().into_owned();
+                let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
+                let kind = entry.file_type().map_err(|e| format!("{path}: {e}"))?;
+                if kind.is_dir() && is_read(&name) {
+                    folders.push(path);
+                } else if kind.is_file() && KINDS.iter().any(|ending| name.ends_with(ending)) {
+                    // A file that went away between the listing and the reading is no finding.
+                    if let Ok(text) = std::fs::read_to_string(entry.path()) {
+                        texts.insert(path, text);
+                    }
+                }
+            }
+        }
+        Ok(Self { texts })
+    }
+
+    /// A tree from given texts, for tests.
+    #[cfg(test)]
+    pub(super) fn of(texts: &[(&str, &str)]) -> Self {
+        Self { texts: texts.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect() }
+    }
+
+    /// All files as (path, text), in order of path.
+    pub(super) fn files(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.texts.iter().map(|(path, text)| (path.as_str(), text.as_str()))
+    }
+
+    /// The Rust files among them.
+    pub(super) fn rust_files(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.files().filter(|(path, _)| has_ending(path, "rs"))
+    }
+
+    /// The text of one file.
+    pub(super) fn text(&self, path: &str) -> Option<&str> {
+        self.texts.get(path).map(String::as_str)
+    }
+
+    /// Puts a text in the place of another.
+    pub(super) fn replace(&mut self, path: &str, text: String) {
+        self.texts.insert(path.to_owned(), text);
+    }
+
+    /// The names of the folders at the top that hold a file.
+    pub(super) fn top_folders(&self) -> BTreeSet<&str> {
+        self.texts.keys().filter_map(|path| path.split_once('/')).map(|(top, _)| top).collect()
+    }
+
+    /// Every member of the workspace: its folder and its parsed manifest, or why it does not parse.
+    pub(super) fn members(&self) -> Vec<(&str, Result<toml::Table, String>)> {
+        self.files()
+            .filter_map(|(path, text)| Some((path.strip_suffix("/Cargo.toml")?, text)))
+            .map(|(folder, text)| (folder, text.parse().map_err(|e: toml::de::Error| e.message().to_owned())))
+            .collect()
+    }
+}
+
+/// Whether a path ends in `.ending`.
+pub(super) fn has_ending(path: &str, ending: &str) -> bool {
+    Path::new(path).extension().is_some_and(|found| found == ending)
+}
+
+/// Whether a Rust file holds nothing but tests: an integration test, or a `tests` module in a file of its own.
+pub(super) fn is_test_file(path: &str) -> bool {
+    path.split('/').any(|part| part == "tests" || part == "tests.rs" || part == "benches")
+}
+
+fn is_read(folder: &str) -> bool {
+    let hidden = folder.starts_with('.') && !HIDDEN_FOLDERS_READ.contains(&folder);
+    !hidden && !FOLDERS_SKIPPED.contains(&folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_on_disk_is_read_without_what_is_ignored() {
+        let root = std::env::temp_dir().join(format!("tidy-tree-{}", std::process::id()));
+        for (folder, file) in
+            [("crates/a/src", "lib.rs"), ("target/debug", "x.rs"), (".git", "y.rs"), (".ci", "run")]
+        {
+            std::fs::create_dir_all(root.join(folder)).unwrap();
+            std::fs::write(root.join(folder).join(file), "x").unwrap();
+        }
+        let tree = Tree::read(&root).unwrap();
+        std::fs::remove_dir_all(&root).unwrap();
+        assert_eq!(
+            tree.files().map(|(path, _)| path).collect::<Vec<_>>(),
+            [".ci/run", "crates/a/src/lib.rs"]
+        );
+        assert_eq!(tree.top_folders(), BTreeSet::from([".ci", "crates"]));
+    }
+}
