@@ -11,16 +11,17 @@ use tree::{Tree, is_test_file};
 const SOURCE: &str = "crates/cluster/src/";
 
 /// A top-level module of `cluster`, and those that it may use. Every row names only rows above it.
-const EDGES: [(&str, &[&str]); 9] = [
+const EDGES: [(&str, &[&str]); 10] = [
+    ("time", &[]),
     ("ids", &[]),
-    ("placement", &["ids"]),
-    ("record", &["ids"]),
-    ("event", &["ids", "placement", "record"]),
-    ("parts", &["ids", "placement", "record", "event"]),
-    ("protocols", &["ids", "placement", "record", "event", "parts"]),
-    ("service", &["ids", "placement", "record", "event", "parts", "protocols"]),
-    ("agent", &["ids", "placement", "record", "event", "parts"]),
-    ("core", &["ids", "placement", "record", "event", "parts", "protocols", "service", "agent"]),
+    ("placement", &["time", "ids"]),
+    ("record", &["time", "ids"]),
+    ("event", &["time", "ids", "placement", "record"]),
+    ("parts", &["time", "ids", "placement", "record", "event"]),
+    ("protocols", &["time", "ids", "placement", "record", "event", "parts"]),
+    ("service", &["time", "ids", "placement", "record", "event", "parts", "protocols"]),
+    ("agent", &["time", "ids", "placement", "record", "event", "parts"]),
+    ("core", &["time", "ids", "placement", "record", "event", "parts", "protocols", "service", "agent"]),
 ];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
