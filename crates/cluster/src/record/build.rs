@@ -1,0 +1,317 @@
+//! Building a record while the transaction runs.
+//!
+//! Rows are appended as they are captured: one copy of the image into the buffer that will be the record. Consecutive
+//! rows share one item, whose length is filled in when something else follows. A savepoint is a [`Mark`]; going back to
+//! it cuts the buffer.
+
+use super::read::{self, kind, op};
+use super::{
+    BODY_LIMIT_BYTES, Envelope, HEADER_BYTES, Header, Record, Sequence, Statement, TableId, Version,
+    WRITES_EVERYTHING, put, u32_at,
+};
+
+/// A kind byte and the length of what follows.
+const ITEM_HEAD_BYTES: usize = 5;
+
+/// The record would exceed [`BODY_LIMIT_BYTES`]; nothing was added.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TooLarge;
+
+impl std::fmt::Display for TooLarge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "a transaction can leave at most {BODY_LIMIT_BYTES} bytes of changes")
+    }
+}
+
+impl std::error::Error for TooLarge {}
+
+/// A place in a builder to which [`RecordBuilder::truncate_to`] can go back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mark {
+    len: usize,
+    open_rows_at: Option<usize>,
+    rows: u64,
+    statements: u32,
+    fences: u32,
+    tables: usize,
+}
+
+/// The growing record of one transaction.
+#[derive(Clone, Debug, Default)]
+pub struct RecordBuilder {
+    /// Empty, or room for the header followed by the items so far.
+    bytes: Vec<u8>,
+    /// Where the Rows item that still grows begins.
+    open_rows_at: Option<usize>,
+    rows: u64,
+    statements: u32,
+    fences: u32,
+    /// Sorted. It only grows, except in `truncate_to`.
+    tables: Vec<TableId>,
+    /// The table of the row before, which is mostly that of the next.
+    last_table: Option<TableId>,
+}
+
+impl RecordBuilder {
+    /// An empty record; takes no memory until something is added.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a row that came into being.
+    pub fn push_insert(&mut self, table: TableId, new: &[u8]) -> Result<(), TooLarge> {
+        self.push_row(op::INSERT, table, &[new])
+    }
+
+    /// Adds a row that changed.
+    pub fn push_update(&mut self, table: TableId, old: &[u8], new: &[u8]) -> Result<(), TooLarge> {
+        self.push_row(op::UPDATE, table, &[old, new])
+    }
+
+    /// Adds a row that went away.
+    pub fn push_delete(&mut self, table: TableId, old: &[u8]) -> Result<(), TooLarge> {
+        self.push_row(op::DELETE, table, &[old])
+    }
+
+    /// Adds the emptying of a table; a TRUNCATE of several tables is one of these for each.
+    pub fn push_truncate(&mut self, table: TableId) -> Result<(), TooLarge> {
+        self.push_row(op::TRUNCATE, table, &[])
+    }
+
+    /// Adds a statement that every replica runs as it stands.
+    pub fn push_statement(&mut self, statement: &Statement) -> Result<(), TooLarge> {
+        let texts = [&statement.text, &statement.role, &statement.search_path];
+        let settings = statement.settings.iter().flat_map(|(name, value)| [name, value]);
+        let need = ITEM_HEAD_BYTES
+            + 4
+            + texts.into_iter().chain(settings.clone()).map(|t| 4 + t.len()).sum::<usize>();
+        self.start_item(kind::STATEMENT, need)?;
+        for text in texts {
+            self.put_sized(text.as_bytes());
+        }
+        self.put_u32(statement.settings.len() as u32);
+        for text in settings {
+            self.put_sized(text.as_bytes());
+        }
+        self.statements += 1;
+        Ok(())
+    }
+
+    /// Adds the state that a sequence has from here on.
+    pub fn push_sequence(&mut self, sequence: &Sequence) -> Result<(), TooLarge> {
+        let need = ITEM_HEAD_BYTES + 4 + sequence.schema.len() + 4 + sequence.name.len() + 9;
+        self.start_item(kind::SEQUENCE, need)?;
+        self.put_sized(sequence.schema.as_bytes());
+        self.put_sized(sequence.name.as_bytes());
+        self.bytes.extend_from_slice(&sequence.value.to_le_bytes());
+        self.bytes.push(u8::from(sequence.called));
+        Ok(())
+    }
+
+    /// Adds the sign that a new leader's term begins here.
+    pub fn push_fence(&mut self) -> Result<(), TooLarge> {
+        self.start_item(kind::FENCE, ITEM_HEAD_BYTES)?;
+        self.fences += 1;
+        Ok(())
+    }
+
+    /// Remembers this place, for a savepoint.
+    pub fn mark(&self) -> Mark {
+        Mark {
+            len: self.bytes.len(),
+            open_rows_at: self.open_rows_at,
+            rows: self.rows,
+            statements: self.statements,
+            fences: self.fences,
+            tables: self.tables.len(),
+        }
+    }
+
+    /// Drops what was added since `mark`, which must not lie before a place that was gone back to since.
+    pub fn truncate_to(&mut self, mark: Mark) {
+        assert!(mark.len <= self.bytes.len(), "a mark lies in what is still there");
+        self.bytes.truncate(mark.len);
+        self.open_rows_at = mark.open_rows_at;
+        self.rows = mark.rows;
+        self.statements = mark.statements;
+        self.fences = mark.fences;
+        if self.tables.len() != mark.tables {
+            self.rebuild_tables();
+        }
+    }
+
+    /// Length of what was added, in the encoded form.
+    pub fn len_bytes(&self) -> usize {
+        self.bytes.len().saturating_sub(HEADER_BYTES)
+    }
+
+    /// How many row changes were added.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Whether nothing was added.
+    pub fn is_empty(&self) -> bool {
+        self.len_bytes() == 0
+    }
+
+    /// The tables of the rows, sorted.
+    pub fn tables(&self) -> &[TableId] {
+        &self.tables
+    }
+
+    /// Whether there is a statement among the items.
+    pub fn has_statement(&self) -> bool {
+        self.statements > 0
+    }
+
+    /// Closes the body and computes its checksum: all that can be done before the version is known.
+    #[must_use]
+    pub fn seal(mut self) -> SealedBody {
+        self.close_rows();
+        self.reserve_header();
+        for at in 0..self.tables.len() {
+            self.put_u32(self.tables[at].0);
+        }
+        let body = &self.bytes[HEADER_BYTES..];
+        let everything = self.statements > 0 || self.fences > 0;
+        SealedBody {
+            body_bytes: u32::try_from(body.len()).expect("the limit of a body is below 4 GiB"),
+            body_crc: crc32c::crc32c(body),
+            table_count: self.tables.len() as u32,
+            rows: self.rows,
+            flags: if everything { WRITES_EVERYTHING } else { 0 },
+            bytes: self.bytes,
+        }
+    }
+
+    /// The finished record, where the version is known already.
+    #[must_use]
+    pub fn finish(self, header: Header) -> Record {
+        self.seal().finish(header)
+    }
+
+    fn push_row(&mut self, op: u8, table: TableId, images: &[&[u8]]) -> Result<(), TooLarge> {
+        let need = ITEM_HEAD_BYTES + 5 + images.iter().map(|image| 4 + image.len()).sum::<usize>();
+        self.claim_room(need + 4)?;
+        if self.open_rows_at.is_none() {
+            self.open_rows_at = Some(self.bytes.len());
+            self.put_item_head(kind::ROWS, 0);
+        }
+        self.bytes.push(op);
+        self.put_u32(table.0);
+        for image in images {
+            self.put_sized(image);
+        }
+        self.rows += 1;
+        if self.last_table != Some(table) {
+            self.note_table(table);
+        }
+        Ok(())
+    }
+
+    fn note_table(&mut self, table: TableId) {
+        self.last_table = Some(table);
+        if let Err(at) = self.tables.binary_search(&table) {
+            self.tables.insert(at, table);
+        }
+    }
+
+    /// `need_bytes` counts the item's head.
+    fn start_item(&mut self, kind: u8, need_bytes: usize) -> Result<(), TooLarge> {
+        self.claim_room(need_bytes)?;
+        self.close_rows();
+        self.put_item_head(kind, (need_bytes - ITEM_HEAD_BYTES) as u32);
+        Ok(())
+    }
+
+    /// Checks the limit, the list of tables at the end included.
+    fn claim_room(&mut self, need_bytes: usize) -> Result<(), TooLarge> {
+        if self.len_bytes() + self.tables.len() * 4 + need_bytes > BODY_LIMIT_BYTES {
+            return Err(TooLarge);
+        }
+        self.reserve_header();
+        Ok(())
+    }
+
+    fn reserve_header(&mut self) {
+        if self.bytes.is_empty() {
+            self.bytes.resize(HEADER_BYTES, 0);
+        }
+    }
+
+    fn close_rows(&mut self) {
+        if let Some(at) = self.open_rows_at.take() {
+            let len = (self.bytes.len() - at - ITEM_HEAD_BYTES) as u32;
+            put(&mut self.bytes, at + 1, &len.to_le_bytes());
+        }
+    }
+
+    fn rebuild_tables(&mut self) {
+        self.tables.clear();
+        self.last_table = None;
+        // The walk needs the length of the item that is still open; it is written again when the item is closed.
+        let open_rows_at = self.open_rows_at;
+        self.close_rows();
+        self.open_rows_at = open_rows_at;
+        let bytes = std::mem::take(&mut self.bytes);
+        for change in read::row_changes_of(bytes.get(HEADER_BYTES..).unwrap_or_default()) {
+            if self.last_table != Some(change.table) {
+                self.note_table(change.table);
+            }
+        }
+        self.bytes = bytes;
+    }
+
+    fn put_item_head(&mut self, kind: u8, len: u32) {
+        self.bytes.push(kind);
+        self.put_u32(len);
+    }
+
+    fn put_sized(&mut self, bytes: &[u8]) {
+        self.put_u32(bytes.len() as u32);
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    fn put_u32(&mut self, value: u32) {
+        self.bytes.extend_from_slice(&value.to_le_bytes());
+    }
+}
+
+/// A body that is complete and waits for its version.
+#[derive(Clone, Debug)]
+pub struct SealedBody {
+    bytes: Vec<u8>,
+    body_bytes: u32,
+    body_crc: u32,
+    table_count: u32,
+    rows: u64,
+    flags: u32,
+}
+
+impl SealedBody {
+    /// Writes the header; this is quick enough to be done under the lock that hands out versions.
+    #[must_use]
+    pub fn finish(mut self, header: Header) -> Record {
+        assert!(
+            header.first > Version::ZERO && header.first <= header.last,
+            "a record covers at least one version, and they are counted from 1"
+        );
+        let envelope = Envelope {
+            header,
+            body_bytes: self.body_bytes,
+            body_crc: self.body_crc,
+            table_count: self.table_count,
+            rows: self.rows,
+            flags: self.flags,
+        };
+        put(&mut self.bytes, 0, &envelope.encode());
+        debug_assert_eq!(u32_at(&self.bytes, 16), self.body_bytes);
+        Record { envelope, bytes: self.bytes }
+    }
+
+    /// Length that the record will have, header included.
+    pub fn record_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+}

@@ -1,0 +1,323 @@
+//! Reading the items of a record.
+//!
+//! One cursor serves both sides: [`check_body_shape`] walks a body that came from outside and reports where it is
+//! malformed; the iterators walk a body that was checked, so they need not report anything.
+
+use super::{DecodeError, Record, TableId};
+
+/// The byte that an item begins with.
+pub(super) mod kind {
+    pub(in super::super) const ROWS: u8 = 1;
+    pub(in super::super) const STATEMENT: u8 = 2;
+    pub(in super::super) const SEQUENCE: u8 = 3;
+    pub(in super::super) const FENCE: u8 = 4;
+}
+
+/// The byte that a row change begins with.
+pub(super) mod op {
+    pub(in super::super) const INSERT: u8 = b'I';
+    pub(in super::super) const UPDATE: u8 = b'U';
+    pub(in super::super) const DELETE: u8 = b'D';
+    pub(in super::super) const TRUNCATE: u8 = b'T';
+}
+
+const CHECKED: &str = "the body was made by a builder or checked when it was decoded";
+
+/// One step of a record; the steps are applied in order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Item<'a> {
+    /// Row changes.
+    Rows(Rows<'a>),
+    /// A statement that every replica runs as it stands.
+    Statement(Statement),
+    /// The state of a sequence.
+    Sequence(Sequence),
+    /// A new leader's term begins; its epoch is in the record's identity.
+    Fence,
+}
+
+/// A statement, with what its meaning depends on.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Statement {
+    /// The text, with everything that could differ between replicas made constant.
+    pub text: String,
+    /// The role that runs it.
+    pub role: String,
+    /// The search path in force.
+    pub search_path: String,
+    /// Other settings in force, name and value.
+    pub settings: Vec<(String, String)>,
+}
+
+/// The state of a sequence from this place of the log on.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Sequence {
+    /// The schema it is in.
+    pub schema: String,
+    /// Its name.
+    pub name: String,
+    /// Its last value.
+    pub value: i64,
+    /// Whether that value was handed out, as in `setval`.
+    pub called: bool,
+}
+
+/// What happened to one row, or to all rows of a table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RowChange<'a> {
+    /// The table.
+    pub table: TableId,
+    /// The change.
+    pub change: Change<'a>,
+}
+
+/// A change of a row; the images are read with [`super::Image`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change<'a> {
+    /// The row came into being.
+    Insert {
+        /// Its image.
+        new: &'a [u8],
+    },
+    /// The row changed.
+    Update {
+        /// As it was.
+        old: &'a [u8],
+        /// As it is.
+        new: &'a [u8],
+    },
+    /// The row went away.
+    Delete {
+        /// As it was.
+        old: &'a [u8],
+    },
+    /// All rows of the table went away.
+    Truncate,
+}
+
+/// Row changes that follow each other.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Rows<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Rows<'a> {
+    /// The changes in order.
+    pub fn iter(&self) -> RowChanges<'a> {
+        RowChanges { rows: Cursor::new(self.bytes), items: Items::new(&[]) }
+    }
+
+    /// Length in encoded form, as a measure of the work.
+    pub fn len_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+impl<'a> IntoIterator for &Rows<'a> {
+    type Item = RowChange<'a>;
+    type IntoIter = RowChanges<'a>;
+
+    fn into_iter(self) -> RowChanges<'a> {
+        self.iter()
+    }
+}
+
+impl std::fmt::Debug for Rows<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+/// The items of a record, in order.
+#[derive(Clone, Debug)]
+pub struct Items<'a> {
+    cursor: Cursor<'a>,
+}
+
+impl<'a> Items<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self { cursor: Cursor::new(bytes) }
+    }
+}
+
+impl<'a> Iterator for Items<'a> {
+    type Item = Item<'a>;
+
+    fn next(&mut self) -> Option<Item<'a>> {
+        (!self.cursor.at_end()).then(|| self.cursor.item().expect(CHECKED))
+    }
+}
+
+/// Row changes in order, over one item or a whole record.
+#[derive(Clone, Debug)]
+pub struct RowChanges<'a> {
+    rows: Cursor<'a>,
+    items: Items<'a>,
+}
+
+impl<'a> RowChanges<'a> {
+    pub(super) fn new(items: Items<'a>) -> Self {
+        Self { rows: Cursor::new(&[]), items }
+    }
+}
+
+impl<'a> Iterator for RowChanges<'a> {
+    type Item = RowChange<'a>;
+
+    fn next(&mut self) -> Option<RowChange<'a>> {
+        while self.rows.at_end() {
+            if self.items.cursor.at_end() {
+                return None;
+            }
+            // An item that is not Rows is stepped over without being taken apart.
+            let (kind, payload) = self.items.cursor.item_parts().expect(CHECKED);
+            if kind == kind::ROWS {
+                self.rows = Cursor::new(payload);
+            }
+        }
+        Some(self.rows.row_change().expect(CHECKED))
+    }
+}
+
+/// All row changes in the encoded items `bytes` of a builder.
+pub(super) fn row_changes_of(bytes: &[u8]) -> RowChanges<'_> {
+    RowChanges::new(Items::new(bytes))
+}
+
+/// Walks a body to its end, so that nobody after this has to doubt it.
+pub(super) fn check_body_shape(record: &Record) -> Result<(), DecodeError> {
+    let items = record.items_bytes();
+    let mut cursor = Cursor::new(items);
+    let mut rows = 0;
+    let mut everything = false;
+    while !cursor.at_end() {
+        let item_at = cursor.offset;
+        let bad = |offset| DecodeError::BadBody { offset };
+        match cursor.item().ok_or_else(|| bad(item_at))? {
+            Item::Rows(item) => {
+                let mut inner = Cursor::new(item.bytes);
+                while !inner.at_end() {
+                    let at = item_at + inner.offset;
+                    let change = inner.row_change().ok_or_else(|| bad(at))?;
+                    let listed = record.envelope.table_count as usize;
+                    if !lists_table(&record.bytes[record.bytes.len() - listed * 4..], change.table) {
+                        return Err(bad(at));
+                    }
+                    rows += 1;
+                }
+            }
+            Item::Statement(_) | Item::Fence => everything = true,
+            Item::Sequence(_) => {}
+        }
+    }
+    let sorted = record.tables().is_sorted_by(|a, b| a < b);
+    if !sorted || rows != record.envelope.rows || everything != record.writes_everything() {
+        return Err(DecodeError::BadBody { offset: items.len() });
+    }
+    Ok(())
+}
+
+/// Binary search in the encoded list.
+fn lists_table(list: &[u8], table: TableId) -> bool {
+    let (chunks, _) = list.as_chunks::<4>();
+    chunks.binary_search_by_key(&table.0, |chunk| u32::from_le_bytes(*chunk)).is_ok()
+}
+
+/// Takes values off the front; None where the bytes do not hold them.
+#[derive(Clone, Debug)]
+struct Cursor<'a> {
+    bytes: &'a [u8],
+    offset: usize,
+}
+
+impl<'a> Cursor<'a> {
+    fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, offset: 0 }
+    }
+
+    fn at_end(&self) -> bool {
+        self.offset == self.bytes.len()
+    }
+
+    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let end = self.offset.checked_add(len)?;
+        let taken = self.bytes.get(self.offset..end)?;
+        self.offset = end;
+        Some(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.take(N)?.first_chunk().copied()
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        self.array::<1>().map(|[byte]| byte)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn sized(&mut self) -> Option<&'a [u8]> {
+        let len = self.u32()?;
+        self.take(len as usize)
+    }
+
+    fn text(&mut self) -> Option<String> {
+        let text = std::str::from_utf8(self.sized()?).ok()?;
+        Some(text.to_owned())
+    }
+
+    fn item_parts(&mut self) -> Option<(u8, &'a [u8])> {
+        let kind = self.byte()?;
+        Some((kind, self.sized()?))
+    }
+
+    fn item(&mut self) -> Option<Item<'a>> {
+        let (kind, payload) = self.item_parts()?;
+        let mut inner = Cursor::new(payload);
+        let item = match kind {
+            kind::ROWS => return Some(Item::Rows(Rows { bytes: payload })),
+            kind::STATEMENT => Item::Statement(inner.statement()?),
+            kind::SEQUENCE => Item::Sequence(inner.sequence()?),
+            kind::FENCE => Item::Fence,
+            _ => return None,
+        };
+        inner.at_end().then_some(item)
+    }
+
+    fn statement(&mut self) -> Option<Statement> {
+        let text = self.text()?;
+        let role = self.text()?;
+        let search_path = self.text()?;
+        let count = self.u32()?;
+        let settings = (0..count).map(|_| Some((self.text()?, self.text()?))).collect::<Option<_>>()?;
+        Some(Statement { text, role, search_path, settings })
+    }
+
+    fn sequence(&mut self) -> Option<Sequence> {
+        Some(Sequence {
+            schema: self.text()?,
+            name: self.text()?,
+            value: self.array().map(i64::from_le_bytes)?,
+            called: match self.byte()? {
+                0 => false,
+                1 => true,
+                _ => return None,
+            },
+        })
+    }
+
+    fn row_change(&mut self) -> Option<RowChange<'a>> {
+        let op = self.byte()?;
+        let table = TableId(self.u32()?);
+        let change = match op {
+            op::INSERT => Change::Insert { new: self.sized()? },
+            op::UPDATE => Change::Update { old: self.sized()?, new: self.sized()? },
+            op::DELETE => Change::Delete { old: self.sized()? },
+            op::TRUNCATE => Change::Truncate,
+            _ => return None,
+        };
+        Some(RowChange { table, change })
+    }
+}
