@@ -310,6 +310,17 @@ impl SealedBody {
         Record { envelope, bytes: self.bytes }
     }
 
+    /// The tables that it writes rows of, sorted.
+    pub fn tables(&self) -> impl ExactSizeIterator<Item = TableId> + '_ {
+        let list = &self.bytes[self.bytes.len() - 4 * self.table_count as usize..];
+        list.chunks_exact(4).map(|id| TableId(u32::from_le_bytes([id[0], id[1], id[2], id[3]])))
+    }
+
+    /// Whether it may write more than the rows of its tables say: it has a statement or a fence.
+    pub fn writes_everything(&self) -> bool {
+        self.flags & WRITES_EVERYTHING != 0
+    }
+
     /// Length that the record will have, header included.
     pub fn record_bytes(&self) -> usize {
         self.bytes.len()

@@ -1,0 +1,254 @@
+//! What goes into the cluster's state machine and what comes out: typed events and effects, no bytes and no SQL.
+//!
+//! The driver (the binary, or the simulator) feeds one [`Event`] at a time, in the order in which things happened to
+//! it, and carries out the [`Effect`]s in the order given. Each effect states its ordering duty; the promises of
+//! DESIGN section 3 rest on these duties and on nothing else that the driver does.
+
+use std::sync::Arc;
+
+use crate::ids::{Identity, Incarnation, Nonce, ReplicaId, SessionId, TableId, Version};
+use crate::parts::in_flight::Claims;
+use crate::record::SealedBody;
+
+/// What a statement reads.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reads {
+    /// Exactly these tables.
+    Tables(Arc<[TableId]>),
+    /// Only the catalogues.
+    Catalogue,
+    /// Cannot be bounded, or its snapshot outlives the statement: needs every needed version.
+    All,
+}
+
+/// Something that happened.
+#[derive(Debug)]
+pub enum Event {
+    /// A session wants to run a statement that only reads, outside of an update transaction.
+    Read {
+        /// Who.
+        session: SessionId,
+        /// What it reads.
+        reads: Reads,
+        /// Where it must run because its transaction is open there.
+        at: Option<ReplicaId>,
+        /// Expected time at the replica.
+        cost_us: u32,
+        /// Version of the DDL that the session's catalogue reflects.
+        catalogue: Version,
+    },
+    /// A session wants to begin an update transaction and to run its first statement.
+    Begin {
+        /// Who.
+        session: SessionId,
+        /// At level SERIALIZABLE.
+        serializable: bool,
+        /// Random, unknown to clients: the part of the identity that nobody can forge.
+        nonce: Nonce,
+        /// What the first statement reads.
+        reads: Reads,
+        /// Expected time at the replica.
+        cost_us: u32,
+        /// Version of the DDL that the session's catalogue reflects.
+        catalogue: Version,
+    },
+    /// A session wants to run another statement of its update transaction.
+    Statement {
+        /// Who.
+        session: SessionId,
+        /// What it reads.
+        reads: Reads,
+        /// Expected time at the replica.
+        cost_us: u32,
+        /// Version of the DDL that the session's catalogue reflects.
+        catalogue: Version,
+    },
+    /// The statement that an [`Effect::Execute`] let run has ended, well or not.
+    Executed {
+        /// Who.
+        session: SessionId,
+    },
+    /// All statements are done and the identity is inserted at home: order the record.
+    Finish {
+        /// Who.
+        session: SessionId,
+        /// The captured changes.
+        body: Box<SealedBody>,
+        /// What the transaction wrote, claimed or may have locked.
+        claims: Claims,
+    },
+    /// The update transaction is over at its home without a record: rolled back, or it wrote nothing.
+    End {
+        /// Who.
+        session: SessionId,
+    },
+    /// Home has acknowledged the COMMIT that an [`Effect::Commit`] asked for.
+    Committed {
+        /// Who.
+        session: SessionId,
+    },
+    /// The session no longer wants the place it waits for.
+    GiveUp {
+        /// Who.
+        session: SessionId,
+    },
+    /// Every record up to this version is durable in the log.
+    Logged {
+        /// The last durable version.
+        upto: Version,
+    },
+    /// A replica serves: its former connections are gone and its applied set was read after that.
+    ReplicaUp {
+        /// Which.
+        replica: ReplicaId,
+        /// Its new set of connections.
+        incarnation: Incarnation,
+        /// It has every version up to this one, and none after it.
+        applied: Version,
+    },
+    /// A connection on which something depends was lost, or a COMMIT of a logged record was not acknowledged.
+    ReplicaLost {
+        /// Which.
+        replica: ReplicaId,
+        /// The set of connections that this is about.
+        incarnation: Incarnation,
+    },
+    /// A replica cannot apply a record: it serves nothing until it is rebuilt.
+    Diverged {
+        /// Which.
+        replica: ReplicaId,
+    },
+    /// A refresh was committed.
+    Applied {
+        /// Where.
+        replica: ReplicaId,
+        /// On which set of connections.
+        incarnation: Incarnation,
+        /// Its last version.
+        upto: Version,
+    },
+    /// The sessions' catalogue now reflects all DDL up to this version.
+    CatalogueLoaded {
+        /// The version.
+        version: Version,
+    },
+    /// A session wants all replicas to stand at one version for a moment.
+    Hold {
+        /// Who.
+        session: SessionId,
+    },
+    /// The end of what [`Event::Hold`] began.
+    Release {
+        /// Who.
+        session: SessionId,
+    },
+}
+
+/// Why a session's transaction cannot go on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AbortCause {
+    /// The replica where it was open is lost; nothing of it was logged.
+    HomeLost,
+}
+
+/// Something to be done.
+#[derive(Debug)]
+pub enum Effect {
+    /// Send the session's statement, on a connection of this incarnation and no other.
+    Execute {
+        /// Who.
+        session: SessionId,
+        /// Where.
+        replica: ReplicaId,
+        /// On which set of connections.
+        incarnation: Incarnation,
+        /// Of an update transaction that begins with this statement: who it is.
+        identity: Option<Identity>,
+    },
+    /// The session's catalogue is older than the DDL that is visible: classify again with the present one.
+    Reclassify {
+        /// Who.
+        session: SessionId,
+    },
+    /// Append to the log, after all earlier appends. Nothing but COMMIT may follow at its home.
+    Append {
+        /// The record's place.
+        version: Version,
+        /// Whose it is.
+        identity: Identity,
+        /// What is in it.
+        body: Box<SealedBody>,
+    },
+    /// The record is durable: answer the client.
+    Acknowledge {
+        /// Who.
+        session: SessionId,
+        /// Its version.
+        version: Version,
+    },
+    /// Send COMMIT at home now; it is this version's turn there.
+    Commit {
+        /// Who.
+        session: SessionId,
+        /// Its version.
+        version: Version,
+    },
+    /// The home is lost after the append: close that connection; the log decides, and the record is applied from it.
+    HomeLost {
+        /// Who.
+        session: SessionId,
+    },
+    /// Nothing of the transaction was logged and nothing will be: give up its connection, tell the client 40001.
+    Abort {
+        /// Who.
+        session: SessionId,
+        /// Why.
+        cause: AbortCause,
+    },
+    /// Apply these versions as one transaction. All are durable.
+    Apply {
+        /// Where.
+        replica: ReplicaId,
+        /// On which set of connections.
+        incarnation: Incarnation,
+        /// First version.
+        from: Version,
+        /// Last version.
+        upto: Version,
+    },
+    /// End all connections to the replica, wait until its backends are gone, read its applied set, report it up.
+    Reset {
+        /// Which.
+        replica: ReplicaId,
+    },
+    /// Read the catalogue at the anchor, then say [`Event::CatalogueLoaded`] with this version.
+    LoadCatalogue {
+        /// The DDL that it must reflect.
+        version: Version,
+    },
+    /// All replicas that are up stand at this version until [`Event::Release`].
+    Held {
+        /// Who asked.
+        session: SessionId,
+        /// The version.
+        version: Version,
+    },
+}
+
+impl Effect {
+    /// The session that the effect is for, if it is for one.
+    pub fn session(&self) -> Option<SessionId> {
+        match *self {
+            Self::Execute { session, .. }
+            | Self::Reclassify { session }
+            | Self::Acknowledge { session, .. }
+            | Self::Commit { session, .. }
+            | Self::HomeLost { session }
+            | Self::Abort { session, .. }
+            | Self::Held { session, .. } => Some(session),
+            Self::Append { .. } | Self::Apply { .. } | Self::Reset { .. } | Self::LoadCatalogue { .. } => {
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! The agent half of a protocol: how far one replica is, and what it does next.
+//!
+//! COMMITs are sent one at a time, in version order, each when the one before is acknowledged, and a batch of
+//! refreshes is one commit. So every snapshot at a replica is a prefix of the version order (DESIGN section 3; WAL
+//! order and visibility order differ inside one PostgreSQL), and the applied set is described by one number.
+
+use crate::ids::{Incarnation, ReplicaId, SessionId, Version};
+use crate::parts::waiting::Waiting;
+use crate::placement::ReplicaSet;
+use crate::time::Time;
+
+/// Weight of the newest sample in the running mean of apply times: one part in this many.
+const MEAN_WEIGHT: u64 = 8;
+
+/// What a replica is good for at present.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Connected; serves what it is fresh enough for.
+    Up,
+    /// Not connected, or its applied set is not known.
+    Down,
+    /// Could not apply a record; serves nothing until it is rebuilt.
+    Quarantined,
+}
+
+/// A statement that waits for its turn at a replica.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Turn {
+    /// Expected time at the replica.
+    pub cost_us: u32,
+    /// Where it may run.
+    pub eligible: ReplicaSet,
+    /// Its transaction is open here, so it fails when the replica is lost.
+    pub is_bound: bool,
+}
+
+/// One replica.
+#[derive(Debug)]
+pub struct Replica {
+    /// Which.
+    pub id: ReplicaId,
+    /// Whether it serves.
+    pub state: State,
+    /// The present set of connections.
+    pub incarnation: Incarnation,
+    /// It has every version up to this one.
+    pub applied: Version,
+    /// Who waits for it to have more.
+    pub waiting: Waiting<Turn>,
+    /// Sum of the expected times of the statements that run there.
+    pub outstanding_us: u64,
+    /// Reads that were placed here.
+    pub reads: u64,
+    /// Update transactions that had their home here.
+    pub writes: u64,
+    commit_in_flight: Option<(Version, Time)>,
+    apply_us: u64,
+}
+
+impl Replica {
+    /// A replica that nothing is known about yet.
+    pub fn new(id: ReplicaId) -> Self {
+        Self {
+            id,
+            state: State::Down,
+            incarnation: Incarnation::default(),
+            applied: Version::ZERO,
+            waiting: Waiting::default(),
+            outstanding_us: 0,
+            reads: 0,
+            writes: 0,
+            commit_in_flight: None,
+            apply_us: 100,
+        }
+    }
+
+    /// Whether it is up with this set of connections.
+    pub fn is_up(&self, incarnation: Incarnation) -> bool {
+        self.state == State::Up && self.incarnation == incarnation
+    }
+
+    /// Connected anew with this applied prefix.
+    pub fn up(&mut self, incarnation: Incarnation, applied: Version) {
+        self.state = State::Up;
+        self.incarnation = incarnation;
+        self.applied = applied;
+        self.commit_in_flight = None;
+        self.outstanding_us = 0;
+    }
+
+    /// Lost, or quarantined. What it had applied is not known any more.
+    pub fn down(&mut self, state: State) {
+        self.state = state;
+        self.commit_in_flight = None;
+        self.outstanding_us = 0;
+    }
+
+    /// Whether a COMMIT or refresh may be sent: it is up and the one before is acknowledged.
+    pub fn is_free(&self) -> bool {
+        self.state == State::Up && self.commit_in_flight.is_none()
+    }
+
+    /// A COMMIT or refresh that makes everything up to `upto` visible is sent.
+    pub fn sent(&mut self, now: Time, upto: Version) {
+        assert!(self.is_free() && upto > self.applied, "commits are serial and in version order");
+        self.commit_in_flight = Some((upto, now));
+    }
+
+    /// The COMMIT or refresh is acknowledged.
+    pub fn acknowledged(&mut self, now: Time, upto: Version) {
+        let (expected, sent) = self.commit_in_flight.take().expect("only what was sent is acknowledged");
+        assert_eq!(expected, upto, "the acknowledgement belongs to the commit in flight");
+        let sample = now.since_us(sent) / (upto.0 - self.applied.0);
+        self.apply_us = (self.apply_us * (MEAN_WEIGHT - 1) + sample) / MEAN_WEIGHT;
+        self.applied = upto;
+    }
+
+    /// The expected wait of a statement that needs `need`: what is outstanding, and the refreshes in between
+    /// (conflict-aware scheduling section 4.1, SELF).
+    pub fn expected_wait_us(&self, need: Version) -> u64 {
+        self.outstanding_us + need.0.saturating_sub(self.applied.0) * self.apply_us
+    }
+
+    /// Takes the next waiting statement that may run now.
+    pub fn next_turn(&mut self) -> Option<(SessionId, Turn)> {
+        if self.state == State::Up { self.waiting.pop(self.applied) } else { None }
+    }
+}

@@ -1,0 +1,72 @@
+//! Statements that wait at a replica until it has what they need.
+
+use std::collections::BTreeMap;
+
+use crate::ids::{SessionId, Version};
+
+/// A queue ordered by what is waited for, then by arrival.
+#[derive(Debug)]
+pub struct Waiting<T> {
+    queue: BTreeMap<(Version, u64), (SessionId, T)>,
+    arrivals: u64,
+}
+
+impl<T> Default for Waiting<T> {
+    fn default() -> Self {
+        Self { queue: BTreeMap::new(), arrivals: 0 }
+    }
+}
+
+impl<T> Waiting<T> {
+    /// Adds one that waits until `need` is applied.
+    pub fn push(&mut self, need: Version, session: SessionId, item: T) {
+        self.arrivals += 1;
+        self.queue.insert((need, self.arrivals), (session, item));
+    }
+
+    /// Takes the next whose need is met.
+    pub fn pop(&mut self, applied: Version) -> Option<(SessionId, T)> {
+        let entry = self.queue.first_entry()?;
+        (entry.key().0 <= applied).then(|| entry.remove())
+    }
+
+    /// Takes everybody, with what they needed.
+    pub fn drain(&mut self) -> Vec<(Version, SessionId, T)> {
+        std::mem::take(&mut self.queue).into_iter().map(|((need, _), (s, item))| (need, s, item)).collect()
+    }
+
+    /// Removes a session; whether it was there.
+    pub fn remove(&mut self, session: SessionId) -> bool {
+        let before = self.queue.len();
+        self.queue.retain(|_, (waiter, _)| *waiter != session);
+        self.queue.len() < before
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Whether nobody waits.
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_whose_need_is_met_leave_in_order() {
+        let mut waiting = Waiting::default();
+        waiting.push(Version(3), SessionId(1), 'a');
+        waiting.push(Version(2), SessionId(2), 'b');
+        waiting.push(Version(2), SessionId(3), 'c');
+        assert_eq!(waiting.pop(Version(1)), None);
+        assert_eq!(waiting.pop(Version(2)), Some((SessionId(2), 'b')));
+        assert!(waiting.remove(SessionId(3)));
+        assert_eq!(waiting.pop(Version(2)), None);
+        assert_eq!(waiting.drain(), vec![(Version(3), SessionId(1), 'a')]);
+    }
+}

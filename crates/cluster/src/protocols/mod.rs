@@ -1,0 +1,47 @@
+//! The protocols: one file each, composed of [`crate::parts`].
+//!
+//! | file | paper | orders by | places by | propagates | acknowledges |
+//! |---|---|---|---|---|---|
+//! | `onecopy` | DESIGN sections 3 and 5 | the log; PostgreSQL's locks at the anchor | updates: anchor; reads: conflict, then load | row images | logged |
+
+pub mod onecopy;
+
+use crate::event::{Effect, Event};
+use crate::ids::{Incarnation, ReplicaId, Version};
+use crate::parts::replica::State;
+use crate::time::Time;
+
+/// A replica as an operator sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReplicaStatus {
+    /// Which.
+    pub replica: ReplicaId,
+    /// What it is good for.
+    pub state: State,
+    /// Its present set of connections.
+    pub incarnation: Incarnation,
+    /// It has every version up to this one.
+    pub applied: Version,
+    /// How many versions that reads may need it does not have.
+    pub lag: u64,
+    /// Reads placed there.
+    pub reads: u64,
+    /// Update transactions that had their home there.
+    pub writes: u64,
+    /// Expected time of the statements that run there.
+    pub outstanding_us: u64,
+    /// Statements that wait for it to have more.
+    pub waiting: usize,
+}
+
+/// A protocol instance: the scheduler half of one service, with the agent halves of its replicas.
+pub trait Protocol: std::fmt::Debug + Send {
+    /// Takes one event and appends its effects, in the order in which they are to be carried out.
+    fn handle(&mut self, now: Time, event: Event, effects: &mut Vec<Effect>);
+
+    /// The replicas, in the order of their numbers.
+    fn replicas(&self) -> Vec<ReplicaStatus>;
+
+    /// The last durable version.
+    fn durable(&self) -> Version;
+}

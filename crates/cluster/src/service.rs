@@ -1,0 +1,47 @@
+//! The cluster as a map of services.
+//!
+//! A service is a set of tables with the replicas that hold them and a protocol of its own (service-oriented data
+//! denormalization, section 4). There is one log and one order of versions for all. Today there is one service, which
+//! has every table; a second one needs a rule here for transactions that touch both.
+
+use std::collections::BTreeMap;
+
+use crate::event::{Effect, Event};
+use crate::ids::{ServiceId, Version};
+use crate::protocols::{Protocol, ReplicaStatus};
+use crate::time::Time;
+
+/// The service that has every table.
+const WHOLE: ServiceId = ServiceId(0);
+
+/// All that the leader knows; fed one event at a time.
+#[derive(Debug)]
+pub struct Cluster {
+    services: BTreeMap<ServiceId, Box<dyn Protocol>>,
+}
+
+impl Cluster {
+    /// A cluster with one service that has every table.
+    pub fn new(protocol: Box<dyn Protocol>) -> Self {
+        Self { services: BTreeMap::from([(WHOLE, protocol)]) }
+    }
+
+    /// Takes one event and appends its effects, in the order in which they are to be carried out.
+    pub fn handle(&mut self, now: Time, event: Event, effects: &mut Vec<Effect>) {
+        self.whole_mut().handle(now, event, effects);
+    }
+
+    /// The replicas, in the order of their numbers.
+    pub fn replicas(&self) -> Vec<ReplicaStatus> {
+        self.services[&WHOLE].replicas()
+    }
+
+    /// The last durable version.
+    pub fn durable(&self) -> Version {
+        self.services[&WHOLE].durable()
+    }
+
+    fn whole_mut(&mut self) -> &mut Box<dyn Protocol> {
+        self.services.get_mut(&WHOLE).expect("the whole service is there from the start")
+    }
+}
