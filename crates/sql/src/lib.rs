@@ -1,1 +1,35 @@
-//! Stub.
+//! Know every statement: what kind it is, and what it may read and write.
+//!
+//! A query string is split and classified by PostgreSQL's own parser ([`Analyzer`]); the outcome is a [`Statement`], a
+//! template shared by all texts that differ in constants only, and found again without parsing. With a [`Catalogue`]
+//! a statement is then either proven to be a read of a bounded set of tables or left at the anchor ([`Access`]).
+//!
+//! The crate is pure: texts and catalogues come in, conclusions go out. Its one invariant is soundness: it never calls
+//! something a bounded read that could write, or that could read anything not listed.
+
+mod access;
+mod analyzer;
+mod builtin;
+mod cache;
+mod catalogue;
+mod census;
+mod classify;
+mod ddl;
+mod lexer;
+mod name;
+mod parser;
+mod refusal;
+mod script;
+mod setting;
+mod statement;
+
+pub use access::{Access, Because, Claims, Routing, access, claims};
+pub use analyzer::{Analyzer, Limits, Statistics};
+pub use catalogue::{Catalogue, Column, Contents, Parent, Relation, Table, TableId, Volatility};
+pub use name::Name;
+pub use refusal::REFUSALS;
+pub use script::{Part, Script, SyntaxError};
+pub use statement::{
+    CopyDirection, DdlFacts, Discard, Isolation, Maintenance, Opaque, SetValue, SettingCall, Statement,
+    TransactionOptions, Verb,
+};

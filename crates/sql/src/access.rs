@@ -1,0 +1,294 @@
+//! What a statement may read, lock and depend on, given a catalogue.
+//!
+//! A statement is a bounded read only if every name in it is proven harmless; any doubt leaves it at the anchor. The
+//! proof is by names alone: an unqualified name stands for every object of that name in any schema, so the session's
+//! search path does not matter. What it does not cover is the session's temporary objects, which no catalogue has: a
+//! session that owns some must keep every statement at their home.
+//!
+//! A conclusion holds for servers that have applied the catalogue's generation, and for no others.
+
+use std::collections::BTreeSet;
+
+use crate::builtin::{self, Builtin};
+use crate::catalogue::{Catalogue, TableId, Volatility};
+use crate::name::{Name, SYSTEM_SCHEMA};
+use crate::statement::{Statement, Verb};
+
+/// Where a statement may run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// It reads these tables, in order of their numbers, and nothing else, and changes nothing.
+    Read(Vec<TableId>),
+    /// It must run at the anchor.
+    Anchor(Because),
+}
+
+/// Why a statement must run at the anchor.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Because {
+    /// It changes data or locks rows.
+    Update,
+    /// It could not be bounded.
+    Unknown,
+    /// It reads the system catalogues, whose OIDs differ between replicas.
+    Catalogue,
+}
+
+/// What an update statement may have locked or may depend on beyond its captured rows.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Claims {
+    /// Nothing beyond the rows that capture reports.
+    Rows,
+    /// Locked rows, unique values or the whole of these tables, in order of their numbers.
+    Tables(Vec<TableId>),
+    /// Anything.
+    Everything,
+}
+
+/// All conclusions about one statement under one catalogue.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Routing {
+    /// Where it may run.
+    pub access: Access,
+    /// What it claims if it runs as an update.
+    pub claims: Claims,
+    /// The tables it may read, in order; `None` when that cannot be bounded.
+    pub reads: Option<Vec<TableId>>,
+    /// The tables that it writes by name, in order; `None` when a target is not a table that the catalogue has
+    /// (temporary tables and views among them).
+    pub writes: Option<Vec<TableId>>,
+}
+
+/// Draws all conclusions. Use [`Statement::routing`], which keeps them.
+pub(crate) fn routing(statement: &Statement, catalogue: &Catalogue) -> Routing {
+    let bound = bound(statement, catalogue);
+    Routing {
+        access: access_within(statement, &bound),
+        claims: claims(statement, catalogue),
+        reads: bound.map(|tables| tables.into_iter().collect()).ok(),
+        writes: targets(&statement.writes, catalogue).map(|tables| tables.into_iter().collect()),
+    }
+}
+
+/// Where a statement may run.
+pub fn access(statement: &Statement, catalogue: &Catalogue) -> Access {
+    access_within(statement, &bound(statement, catalogue))
+}
+
+fn access_within(statement: &Statement, bound: &Result<BTreeSet<TableId>, Because>) -> Access {
+    let shape = shape(statement);
+    match (shape, bound) {
+        (Err(because), _) | (Ok(()), &Err(because)) => Access::Anchor(because),
+        (Ok(()), Ok(tables)) => Access::Read(tables.iter().copied().collect()),
+    }
+}
+
+/// Whether the statement's kind is one that only reads.
+fn shape(statement: &Statement) -> Result<(), Because> {
+    if statement.opaque.is_some() {
+        return Err(if modifies(statement) { Because::Update } else { Because::Unknown });
+    }
+    if modifies(statement) || !statement.row_locks.is_empty() {
+        return Err(Because::Update);
+    }
+    match &statement.verb {
+        Verb::Select | Verb::Copy { .. } => Ok(()),
+        // DECLARE and PREPARE leave something behind on the connection: the session has to place them by `inner`.
+        Verb::Explain { analyze: false } => statement.inner.as_deref().map_or(Err(Because::Unknown), shape),
+        _ => Err(Because::Unknown),
+    }
+}
+
+fn modifies(statement: &Statement) -> bool {
+    let by_verb = matches!(
+        statement.verb,
+        Verb::Insert | Verb::Update | Verb::Delete | Verb::Merge | Verb::Truncate | Verb::Lock
+    );
+    by_verb || statement.modifies_inside || !statement.writes.is_empty()
+}
+
+/// Every table that the statement may read by name or through what it calls; the error says why that is not bounded.
+fn bound(statement: &Statement, catalogue: &Catalogue) -> Result<BTreeSet<TableId>, Because> {
+    // Reasons are gathered before they are reported, so that a catalogue query is called one whatever else it has.
+    let mut because = None;
+    let mut note =
+        |reason: Because| because = Some(because.map_or(reason, |known: Because| known.max(reason)));
+    if statement.opaque.is_some() || statement.system_columns || catalogue.has_user_casts() {
+        note(Because::Unknown);
+    }
+    let mut tables = BTreeSet::new();
+    for name in &statement.reads {
+        match relation(statement, catalogue, name) {
+            Ok(found) => tables.extend(found),
+            Err(reason) => note(reason),
+        }
+    }
+    for id in &tables {
+        if catalogue.table(*id).is_none_or(|table| table.row_security || table.user_types) {
+            note(Because::Unknown);
+        }
+    }
+    let checks = statement.functions.iter().map(|name| function(catalogue, name));
+    let checks = checks.chain(statement.types.iter().map(|name| cast(catalogue, name)));
+    let checks = checks.chain(statement.operators.iter().map(|name| operator(catalogue, name)));
+    let checks = checks.chain(statement.column_names.iter().map(|name| column(catalogue, name)));
+    for reason in checks.filter_map(Result::err) {
+        note(reason);
+    }
+    because.map_or(Ok(tables), Err)
+}
+
+/// The tables behind a name in FROM.
+fn relation(statement: &Statement, catalogue: &Catalogue, name: &Name) -> Result<BTreeSet<TableId>, Because> {
+    let system = match &name.schema {
+        Some(schema) => builtin::is_system_schema(schema),
+        None => builtin::is_system_relation(&name.name),
+    };
+    if system {
+        return Err(Because::Catalogue);
+    }
+    if let Some(tables) = catalogue.tables_named(name) {
+        return Ok(tables);
+    }
+    let may_be_with_query = name.schema.is_none() && statement.with_names.contains(&name.name);
+    let unknown_elsewhere = catalogue.named(None, &name.name).next().is_none();
+    if may_be_with_query && unknown_elsewhere { Ok(BTreeSet::new()) } else { Err(Because::Unknown) }
+}
+
+/// Whether calling a function is harmless.
+fn function(catalogue: &Catalogue, name: &Name) -> Result<(), Because> {
+    if !name.may_be_built_in() {
+        return Err(schema_reason(name));
+    }
+    if name.schema.is_none() && catalogue.is_user_function(&name.name) {
+        return Err(Because::Unknown);
+    }
+    match builtin::function(&name.name) {
+        Builtin::Catalogue => return Err(Because::Catalogue),
+        Builtin::Unknown => return Err(Because::Unknown),
+        Builtin::Harmless => {}
+    }
+    match catalogue.builtin_volatility(&name.name) {
+        Some(Volatility::Immutable | Volatility::Stable) => Ok(()),
+        Some(Volatility::Volatile) | None => Err(Because::Unknown),
+    }
+}
+
+/// Whether a cast to a type runs nothing but the server's own code on its argument alone.
+fn cast(catalogue: &Catalogue, name: &Name) -> Result<(), Because> {
+    if !name.may_be_built_in() {
+        return Err(schema_reason(name));
+    }
+    if name.schema.is_none() && catalogue.is_user_type(&name.name) {
+        return Err(Because::Unknown);
+    }
+    match builtin::type_name(&name.name) {
+        Builtin::Harmless => Ok(()),
+        Builtin::Catalogue => Err(Because::Catalogue),
+        Builtin::Unknown => Err(Because::Unknown),
+    }
+}
+
+/// Whether an operator must be one of the server's own.
+fn operator(catalogue: &Catalogue, name: &Name) -> Result<(), Because> {
+    if !name.may_be_built_in() {
+        return Err(schema_reason(name));
+    }
+    let taken = name.schema.is_none() && catalogue.is_user_operator(&name.name);
+    if taken { Err(Because::Unknown) } else { Ok(()) }
+}
+
+/// Whether a column name could not be a call in functional notation that does harm.
+fn column(catalogue: &Catalogue, name: &str) -> Result<(), Because> {
+    let harmful_builtin = || {
+        catalogue.builtin_volatility(name).is_some_and(|volatility| {
+            volatility == Volatility::Volatile || builtin::function(name) != Builtin::Harmless
+        })
+    };
+    if catalogue.is_user_function(name) || harmful_builtin() { Err(Because::Unknown) } else { Ok(()) }
+}
+
+fn schema_reason(name: &Name) -> Because {
+    let system = name.schema.as_deref().is_some_and(builtin::is_system_schema);
+    if system { Because::Catalogue } else { Because::Unknown }
+}
+
+/// The tables behind the targets of modifications; `None` when a target is no known table.
+fn targets(names: &[Name], catalogue: &Catalogue) -> Option<BTreeSet<TableId>> {
+    let mut tables = BTreeSet::new();
+    for name in names {
+        let system = name.schema.as_deref() == Some(SYSTEM_SCHEMA);
+        tables.extend(catalogue.tables_named(name).filter(|_| !system)?);
+    }
+    Some(tables)
+}
+
+/// What an update statement may have locked or may depend on beyond its captured rows.
+///
+/// Foreign keys lock rows of tables that this catalogue does not name, and user triggers, policies and functions do
+/// what they like: all of these give [`Claims::Everything`]. A further unique key makes two rows of different primary
+/// keys depend on each other, so its table is claimed as a whole. What the statement merely reads is no claim; it is
+/// in [`Routing::reads`].
+pub fn claims(statement: &Statement, catalogue: &Catalogue) -> Claims {
+    let by_verb = match &statement.verb {
+        Verb::Select | Verb::Insert | Verb::Update | Verb::Delete | Verb::Merge => true,
+        Verb::Copy { .. } | Verb::Truncate | Verb::Lock => true,
+        Verb::Explain { .. } | Verb::DeclareCursor { .. } => true,
+        Verb::Set { .. } | Verb::Reset(_) | Verb::Show(_) | Verb::SetConstraints | Verb::Empty => {
+            return Claims::Rows;
+        }
+        Verb::Begin(_) | Verb::Commit { .. } | Verb::Rollback { .. } | Verb::SetTransaction(_) => {
+            return Claims::Rows;
+        }
+        Verb::Savepoint(_) | Verb::Release(_) | Verb::RollbackTo(_) => return Claims::Rows,
+        Verb::SetSessionCharacteristics(_) | Verb::Deallocate(_) | Verb::Prepare { .. } => {
+            return Claims::Rows;
+        }
+        Verb::Listen | Verb::Unlisten | Verb::Notify | Verb::ClosePortal => return Claims::Rows,
+        _ => false,
+    };
+    // System columns and user types bound no read, but lock nothing either; only what can run code matters here.
+    let runs_code = statement.opaque.is_some()
+        || statement.functions.iter().any(|name| function(catalogue, name).is_err())
+        || statement.types.iter().any(|name| cast(catalogue, name) == Err(Because::Unknown))
+        || statement.operators.iter().any(|name| operator(catalogue, name).is_err())
+        || statement.column_names.iter().any(|name| column(catalogue, name).is_err())
+        || (catalogue.has_user_casts() && modifies(statement));
+    if !by_verb || runs_code {
+        return Claims::Everything;
+    }
+    let Some(written) = targets(&statement.writes, catalogue) else { return Claims::Everything };
+    let mut tables = BTreeSet::new();
+    for id in written {
+        let Some(table) = catalogue.table(id) else { return Claims::Everything };
+        if table.user_triggers || table.foreign_keys || table.row_security || table.user_types {
+            return Claims::Everything;
+        }
+        if table.other_unique || matches!(statement.verb, Verb::Truncate) {
+            tables.insert(id);
+        }
+    }
+    let read_unseen = statement.reads.iter().any(|name| {
+        relation(statement, catalogue, name) == Err(Because::Unknown)
+            || catalogue.tables_named(name).is_some_and(|ids| has_policies(catalogue, &ids))
+    });
+    let Some(locked) = locked(statement, catalogue) else { return Claims::Everything };
+    if read_unseen {
+        return Claims::Everything;
+    }
+    tables.extend(locked);
+    if tables.is_empty() { Claims::Rows } else { Claims::Tables(tables.into_iter().collect()) }
+}
+
+/// The tables named in locks; `None` when one of them may be something else than a table or a WITH query.
+fn locked(statement: &Statement, catalogue: &Catalogue) -> Option<BTreeSet<TableId>> {
+    let mut tables = BTreeSet::new();
+    for name in &statement.row_locks {
+        tables.extend(relation(statement, catalogue, name).ok()?);
+    }
+    Some(tables)
+}
+
+fn has_policies(catalogue: &Catalogue, tables: &BTreeSet<TableId>) -> bool {
+    tables.iter().any(|id| catalogue.table(*id).is_none_or(|table| table.row_security))
+}

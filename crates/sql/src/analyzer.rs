@@ -1,0 +1,257 @@
+//! From query strings to scripts, remembering what was seen.
+//!
+//! A text that is one statement about rows is looked up by its key (see [`crate::lexer`]), so that texts which differ
+//! in constants share a template; every other text by its exact bytes. The two kinds of keys are told apart by their
+//! first byte. Errors are not remembered: a text of the same key may be correct.
+//!
+//! One analyzer belongs to one thread. Texts longer than a bound are parsed every time, since their keys would push
+//! everything else out; texts too large to be parsed at all are split and judged by their first words.
+
+use std::sync::Arc;
+
+use pg_query::protobuf::RawStmt;
+
+use crate::cache::Cache;
+use crate::classify::classify;
+use crate::lexer::{self, Span};
+use crate::parser::{self, Parsed};
+use crate::refusal::{self, refused};
+use crate::script::{Part, Script, SyntaxError};
+use crate::statement::{Opaque, Statement, Verb};
+
+/// Texts longer than this are not remembered.
+const MAX_REMEMBERED_TEXT: usize = 16 << 10;
+
+/// Texts longer than this are split but not looked into: a tree takes some fifty times the memory of its text.
+const MAX_PARSED_TEXT: usize = 4 << 20;
+
+/// How much an [`Analyzer`] may remember.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Number of templates and texts.
+    pub entries: usize,
+    /// Their size in bytes, roughly.
+    pub bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { entries: 8192, bytes: 16 << 20 }
+    }
+}
+
+/// What an [`Analyzer`] has done so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Statistics {
+    /// Texts found by their key or their exact bytes.
+    pub hits: u64,
+    /// Texts that were parsed.
+    pub misses: u64,
+    /// Entries pushed out.
+    pub evictions: u64,
+    /// Entries held now.
+    pub entries: usize,
+    /// Their bytes, roughly.
+    pub bytes: usize,
+}
+
+enum Entry {
+    /// The template of a single statement.
+    Template(Arc<Statement>),
+    /// The meaning depends on the constants: look the text up by its bytes.
+    ByText,
+    /// A script, for its exact text.
+    Script(Arc<Script>),
+}
+
+/// Splits and classifies query strings. One per thread.
+pub struct Analyzer {
+    cache: Cache<Entry>,
+    key: Vec<u8>,
+    hits: u64,
+    misses: u64,
+}
+
+impl Analyzer {
+    /// An analyzer that has seen nothing.
+    pub fn new(limits: Limits) -> Self {
+        Self { cache: Cache::new(limits.entries, limits.bytes), key: Vec::new(), hits: 0, misses: 0 }
+    }
+
+    /// What was done so far.
+    pub fn statistics(&self) -> Statistics {
+        Statistics {
+            hits: self.hits,
+            misses: self.misses,
+            evictions: self.cache.evictions(),
+            entries: self.cache.len(),
+            bytes: self.cache.bytes(),
+        }
+    }
+
+    /// Splits and classifies a query string. `standard_conforming_strings` is the session's setting of that name, as
+    /// the server reports it.
+    pub fn script(
+        &mut self,
+        text: &[u8],
+        standard_conforming_strings: bool,
+    ) -> Result<Arc<Script>, SyntaxError> {
+        if !standard_conforming_strings || text.len() > MAX_REMEMBERED_TEXT {
+            self.misses += 1;
+            return parse(text, standard_conforming_strings).map(|parsed| Arc::new(parsed.script));
+        }
+        let span = lexer::key(text, &mut self.key);
+        if let Ok(span) = span {
+            self.key.push(KEYED);
+            if let Some(Entry::Template(statement)) = self.cache.get(&self.key) {
+                self.hits += 1;
+                let part = Part { start: span.start, end: span.end, statement: Arc::clone(statement) };
+                return Ok(Arc::new(Script { statements: vec![part] }));
+            }
+        }
+        let mut exact = Vec::with_capacity(text.len() + 1);
+        exact.extend_from_slice(text);
+        exact.push(EXACT);
+        if let Some(Entry::Script(script)) = self.cache.get(&exact) {
+            self.hits += 1;
+            return Ok(Arc::clone(script));
+        }
+        self.misses += 1;
+        let Parse { script, faithful } = parse(text, true)?;
+        let script = Arc::new(script);
+        if faithful {
+            self.remember(&exact, &script, span.is_ok());
+        }
+        Ok(script)
+    }
+
+    fn remember(&mut self, exact: &[u8], script: &Arc<Script>, keyed: bool) {
+        let single = match script.statements.as_slice() {
+            [part] if keyed => Some(&part.statement),
+            _ => None,
+        };
+        match single {
+            Some(statement) if !depends_on_constants(statement) => {
+                let weight = weight(statement);
+                self.cache.insert(&self.key, Entry::Template(Arc::clone(statement)), weight);
+            }
+            _ => {
+                if keyed {
+                    self.cache.insert(&self.key, Entry::ByText, 0);
+                }
+                let weight = script.statements.iter().map(|part| weight(&part.statement)).sum();
+                self.cache.insert(exact, Entry::Script(Arc::clone(script)), weight);
+            }
+        }
+    }
+}
+
+/// Last byte of a key with constants taken out.
+const KEYED: u8 = 0;
+/// Last byte of a key that is a text.
+const EXACT: u8 = 1;
+
+/// Whether a template keeps something of the constants. Names never come from constants otherwise.
+fn depends_on_constants(statement: &Statement) -> bool {
+    statement.calls("set_config")
+}
+
+/// Roughly the bytes that a statement takes.
+fn weight(statement: &Statement) -> usize {
+    const NAME_BYTES: usize = 64;
+    let names = statement.reads.len()
+        + statement.with_names.len()
+        + statement.writes.len()
+        + statement.row_locks.len()
+        + statement.functions.len()
+        + statement.operators.len()
+        + statement.types.len()
+        + statement.column_names.len();
+    let inner = statement.inner.as_deref().map_or(0, weight);
+    size_of::<Statement>() + names * NAME_BYTES + inner
+}
+
+struct Parse {
+    script: Script,
+    /// The parser saw the text as it was sent.
+    faithful: bool,
+}
+
+fn parse(text: &[u8], standard_conforming_strings: bool) -> Result<Parse, SyntaxError> {
+    let (readable, faithful) = parser::as_utf8(text);
+    let script = if text.len() > MAX_PARSED_TEXT {
+        split(&readable)?
+    } else {
+        match parser::parse(&readable, standard_conforming_strings)? {
+            Parsed::Trees(trees) => from_trees(&readable, &trees, faithful),
+            Parsed::TooDeep => split(&readable)?,
+        }
+    };
+    Ok(Parse { script: or_empty(script), faithful })
+}
+
+/// A text without a statement is one empty one.
+fn or_empty(mut script: Script) -> Script {
+    if script.statements.is_empty() {
+        script.statements.push(Part { start: 0, end: 0, statement: Arc::new(Statement::of(Verb::Empty)) });
+    }
+    script
+}
+
+fn from_trees(text: &str, trees: &[RawStmt], faithful: bool) -> Script {
+    let parts = trees.iter().map(|raw| {
+        let Span { start, end } = place(text, raw);
+        let mut statement =
+            raw.stmt.as_deref().map_or_else(|| Statement::of(refused(refusal::UNKNOWN_KIND)), classify);
+        if !faithful {
+            statement.opaque = Some(Opaque::Encoding);
+        }
+        Part { start, end, statement: Arc::new(statement) }
+    });
+    Script { statements: parts.collect() }
+}
+
+/// Where a statement stands: the parser's range, with the white space and comments around it left out.
+fn place(text: &str, raw: &RawStmt) -> Span {
+    let start = usize::try_from(raw.stmt_location).unwrap_or(0).min(text.len());
+    let length = usize::try_from(raw.stmt_len).unwrap_or(0);
+    let end = if length == 0 { text.len() } else { text.len().min(start + length) };
+    lexer::trimmed(text.as_bytes(), Span { start, end })
+}
+
+/// Splits a text and judges each statement by its first word, unless it can be parsed by itself.
+fn split(text: &str) -> Result<Script, SyntaxError> {
+    let ranges = parser::split(text)?;
+    let mut statements = Vec::with_capacity(ranges.len());
+    for (start, end) in ranges {
+        let span = lexer::trimmed(text.as_bytes(), Span { start, end });
+        let part = &text[span.start..span.end];
+        statements.push(Part { start: span.start, end: span.end, statement: Arc::new(large(part)) });
+    }
+    Ok(Script { statements })
+}
+
+/// A statement of a text that is too large or too deep as a whole.
+fn large(text: &str) -> Statement {
+    if text.len() <= MAX_PARSED_TEXT
+        && let Ok(Parsed::Trees(trees)) = parser::parse(text, true)
+        && let [RawStmt { stmt: Some(tree), .. }] = trees.as_slice()
+    {
+        return classify(tree);
+    }
+    let verb = match lexer::first_word(text.as_bytes()).as_str() {
+        "select" | "values" | "table" => Verb::Select,
+        "insert" => Verb::Insert,
+        "update" => Verb::Update,
+        "delete" => Verb::Delete,
+        "merge" => Verb::Merge,
+        "with" => {
+            return Statement { modifies_inside: true, ..Statement::opaque(Verb::Select, Opaque::Size) };
+        }
+        _ => refused(refusal::TOO_DEEP),
+    };
+    Statement::opaque(verb, Opaque::Size)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,262 @@
+//! What the servers' catalogues say, as far as routing needs it.
+//!
+//! The binary reads a live server and hands the contents over; this crate only looks things up. A catalogue is
+//! immutable and carries the version of the last schema change that it reflects: whoever acts on a conclusion drawn
+//! from it must do so at a replica that has applied that version, and must draw it anew when the version moves on.
+//!
+//! Invariant: a catalogue may say too much (a relation or function that cannot be reached through the session's search
+//! path), never too little. Non-goals: resolving search paths, privileges, temporary objects; a session that owns
+//! temporary objects must not trust conclusions about unqualified names.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::name::Name;
+
+/// Our own stable number of a table: the trigger's argument, never an OID, since OIDs differ between replicas.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct TableId(pub u32);
+
+/// A live column of a table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Column {
+    /// The column's name.
+    pub name: String,
+    /// The type's OID at the server the catalogue was read from.
+    pub type_oid: u32,
+    /// Declared NOT NULL.
+    pub not_null: bool,
+    /// A generated column: its value cannot be written.
+    pub generated: bool,
+    /// GENERATED ALWAYS AS IDENTITY: writing it needs OVERRIDING SYSTEM VALUE.
+    pub identity_always: bool,
+}
+
+/// An ordinary table that holds rows (a partition too).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Table {
+    /// Our number.
+    pub id: TableId,
+    /// Its schema.
+    pub schema: String,
+    /// Its name.
+    pub name: String,
+    /// Live columns in the order of their attribute numbers.
+    pub columns: Vec<Column>,
+    /// Indexes into `columns`, in key order; empty without a primary key.
+    pub primary_key: Vec<usize>,
+    /// A unique or exclusion index beside the primary key's.
+    pub other_unique: bool,
+    /// It has a foreign key, or is the target of one.
+    pub foreign_keys: bool,
+    /// Users' triggers, or a default, check or index expression that calls a function outside `pg_catalog`.
+    pub user_triggers: bool,
+    /// Row-level security is enabled.
+    pub row_security: bool,
+    /// Some column's type is not built in (OID 16384 or above).
+    pub user_types: bool,
+}
+
+/// A partitioned table or an inheritance parent: reading it reads all its leaves. An inheritance parent that holds
+/// rows of its own is also a [`Table`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Parent {
+    /// Its schema.
+    pub schema: String,
+    /// Its name.
+    pub name: String,
+    /// Every table below it that holds rows, at any depth.
+    pub leaves: Vec<TableId>,
+}
+
+/// How much a function's result may vary; later is worse.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Volatility {
+    /// The same result for ever.
+    Immutable,
+    /// The same result within one statement; reads only.
+    Stable,
+    /// Anything, side effects included.
+    Volatile,
+}
+
+/// What [`Catalogue::new`] takes.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Contents {
+    /// The version of the last schema change that this reflects. Two catalogues of different contents must differ
+    /// in it: conclusions are cached by it.
+    pub generation: u64,
+    /// Ordinary tables outside the system schemas.
+    pub tables: Vec<Table>,
+    /// Partitioned tables and inheritance parents.
+    pub parents: Vec<Parent>,
+    /// Every other relation outside the system schemas: views, materialized views, foreign tables, sequences,
+    /// composite types, and so on, as (schema, name).
+    pub other_relations: Vec<(String, String)>,
+    /// Names of functions in `pg_catalog`, each with the worst volatility over all its overloads.
+    pub builtin_functions: Vec<(String, Volatility)>,
+    /// Names of functions, aggregates and procedures that did not come with the server.
+    pub user_functions: Vec<String>,
+    /// Names of operators that did not come with the server and whose operands are all built-in or polymorphic
+    /// types: those that could be chosen in place of a built-in one.
+    pub user_operators: Vec<String>,
+    /// Names of types that did not come with the server, domains included (a table's row type need not be listed).
+    pub user_types: Vec<String>,
+    /// A cast exists that did not come with the server and converts between built-in types or to one implicitly.
+    pub has_user_casts: bool,
+    /// A deferrable constraint exists.
+    pub has_deferrable: bool,
+}
+
+/// What a relation name stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Relation<'a> {
+    /// An ordinary table.
+    Table(&'a Table),
+    /// A partitioned table or inheritance parent.
+    Parent(&'a Parent),
+    /// Something else: a view, a sequence, a foreign table, ...
+    Other,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Slot {
+    Table(usize),
+    Parent(usize),
+    Other,
+}
+
+/// The catalogue: contents with the indexes to look them up.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Catalogue {
+    generation: u64,
+    tables: Vec<Table>,
+    parents: Vec<Parent>,
+    by_id: BTreeMap<TableId, usize>,
+    by_name: BTreeMap<String, Vec<(String, Slot)>>,
+    builtin_functions: BTreeMap<String, Volatility>,
+    user_functions: BTreeSet<String>,
+    user_operators: BTreeSet<String>,
+    user_types: BTreeSet<String>,
+    has_user_casts: bool,
+    has_deferrable: bool,
+}
+
+impl Catalogue {
+    /// Indexes the contents.
+    pub fn new(contents: Contents) -> Self {
+        let mut by_name: BTreeMap<String, Vec<(String, Slot)>> = BTreeMap::new();
+        let mut by_id = BTreeMap::new();
+        for (index, table) in contents.tables.iter().enumerate() {
+            by_id.insert(table.id, index);
+            by_name.entry(table.name.clone()).or_default().push((table.schema.clone(), Slot::Table(index)));
+        }
+        for (index, parent) in contents.parents.iter().enumerate() {
+            by_name
+                .entry(parent.name.clone())
+                .or_default()
+                .push((parent.schema.clone(), Slot::Parent(index)));
+        }
+        for (schema, name) in contents.other_relations {
+            by_name.entry(name).or_default().push((schema, Slot::Other));
+        }
+        let mut builtin_functions = BTreeMap::new();
+        for (name, volatility) in contents.builtin_functions {
+            let worst = builtin_functions.entry(name).or_insert(volatility);
+            *worst = volatility.max(*worst);
+        }
+        Self {
+            generation: contents.generation,
+            tables: contents.tables,
+            parents: contents.parents,
+            by_id,
+            by_name,
+            builtin_functions,
+            user_functions: contents.user_functions.into_iter().collect(),
+            user_operators: contents.user_operators.into_iter().collect(),
+            user_types: contents.user_types.into_iter().collect(),
+            has_user_casts: contents.has_user_casts,
+            has_deferrable: contents.has_deferrable,
+        }
+    }
+
+    /// The version of the last schema change that this catalogue reflects.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// A table by our number.
+    pub fn table(&self, id: TableId) -> Option<&Table> {
+        self.by_id.get(&id).map(|&index| &self.tables[index])
+    }
+
+    /// All ordinary tables, in the order they were given.
+    pub fn tables(&self) -> impl Iterator<Item = &Table> {
+        self.tables.iter()
+    }
+
+    /// All partitioned tables and inheritance parents.
+    pub fn parents(&self) -> impl Iterator<Item = &Parent> {
+        self.parents.iter()
+    }
+
+    /// Everything that a name may stand for: with a schema what lies there, without one what any schema has.
+    pub fn named(&self, schema: Option<&str>, name: &str) -> impl Iterator<Item = Relation<'_>> {
+        let found = self.by_name.get(name).map_or(&[][..], Vec::as_slice);
+        let wanted = schema.map(str::to_owned);
+        found.iter().filter(move |(schema, _)| wanted.as_ref().is_none_or(|wanted| wanted == schema)).map(
+            |(_, slot)| match *slot {
+                Slot::Table(index) => Relation::Table(&self.tables[index]),
+                Slot::Parent(index) => Relation::Parent(&self.parents[index]),
+                Slot::Other => Relation::Other,
+            },
+        )
+    }
+
+    /// The tables that a name may stand for, leaves of parents included; `None` when it may stand for anything else,
+    /// or for nothing that is known.
+    pub fn tables_named(&self, name: &Name) -> Option<BTreeSet<TableId>> {
+        let mut tables = BTreeSet::new();
+        let mut found = false;
+        for relation in self.named(name.schema.as_deref(), &name.name) {
+            found = true;
+            match relation {
+                Relation::Table(table) => {
+                    tables.insert(table.id);
+                }
+                Relation::Parent(parent) => tables.extend(parent.leaves.iter().copied()),
+                Relation::Other => return None,
+            }
+        }
+        found.then_some(tables)
+    }
+
+    /// The worst volatility of the built-in functions of a name.
+    pub fn builtin_volatility(&self, name: &str) -> Option<Volatility> {
+        self.builtin_functions.get(name).copied()
+    }
+
+    /// Whether a user's function has this name.
+    pub fn is_user_function(&self, name: &str) -> bool {
+        self.user_functions.contains(name)
+    }
+
+    /// Whether a user's operator of this name could be chosen for built-in operands.
+    pub fn is_user_operator(&self, name: &str) -> bool {
+        self.user_operators.contains(name)
+    }
+
+    /// Whether a user's type, or any relation's row type, has this name.
+    pub fn is_user_type(&self, name: &str) -> bool {
+        self.user_types.contains(name) || self.by_name.contains_key(name)
+    }
+
+    /// Whether casts exist that could run unseen between built-in types.
+    pub fn has_user_casts(&self) -> bool {
+        self.has_user_casts
+    }
+
+    /// Whether a deferrable constraint exists, so that a commit must be preceded by SET CONSTRAINTS ALL IMMEDIATE.
+    pub fn has_deferrable(&self) -> bool {
+        self.has_deferrable
+    }
+}

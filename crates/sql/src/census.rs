@@ -1,0 +1,431 @@
+//! A count of everything that a syntax tree contains.
+//!
+//! The parser's tree has some 270 kinds of nodes, and a hand-written walk forgets one of them sooner or later. The
+//! crate `pg_query` derives serde's `Serialize` for all of them, so this is a serializer that writes nothing: it is
+//! shown every field of every node, picks out the few that matter (relations, functions, operators, types, ...) and
+//! notes any node that it was not told to expect. A new kind of node makes a statement opaque; it cannot be missed.
+//!
+//! Invariant: whatever the shape of the tree, each of its names is in the sets below. Non-goal: structure. What needs
+//! to know where a name stands (predicates, keys) will need a typed walk, with this one as its check.
+
+mod leaves;
+
+use std::collections::BTreeSet;
+
+use serde::ser::{self, Serialize};
+
+use crate::builtin::SYSTEM_COLUMNS;
+use crate::name::Name;
+pub(crate) use leaves::{names_in, number_in, strings_in};
+
+/// No tree is deeper: the decoder stops at 100 levels of messages, each of which is at most five levels here.
+const MAX_DEPTH: usize = 1000;
+
+/// Kinds of nodes (beside those that [`Census::inspect`] looks into) that may stand in a query.
+const QUERY_NODES: [&str; 64] = [
+    "AArrayExpr",
+    "AConst",
+    "AIndices",
+    "AStar",
+    "Alias",
+    "BitString",
+    "BoolExpr",
+    "Boolean",
+    "BooleanTest",
+    "CaseExpr",
+    "CaseWhen",
+    "CoalesceExpr",
+    "CollateClause",
+    "ColumnDef",
+    "CteCycleClause",
+    "CteSearchClause",
+    "CurrentOfExpr",
+    "Float",
+    "GroupingFunc",
+    "GroupingSet",
+    "IndexElem",
+    "InferClause",
+    "Integer",
+    "JoinExpr",
+    "JsonAggConstructor",
+    "JsonArgument",
+    "JsonArrayAgg",
+    "JsonArrayConstructor",
+    "JsonArrayQueryConstructor",
+    "JsonBehavior",
+    "JsonFormat",
+    "JsonFuncExpr",
+    "JsonIsPredicate",
+    "JsonKeyValue",
+    "JsonObjectAgg",
+    "JsonObjectConstructor",
+    "JsonOutput",
+    "JsonParseExpr",
+    "JsonReturning",
+    "JsonScalarExpr",
+    "JsonSerializeExpr",
+    "JsonTable",
+    "JsonTableColumn",
+    "JsonTablePathSpec",
+    "JsonValueExpr",
+    "List",
+    "MergeSupportFunc",
+    "MergeWhenClause",
+    "MinMaxExpr",
+    "MultiAssignRef",
+    "NamedArgExpr",
+    "NullTest",
+    "OnConflictClause",
+    "ParamRef",
+    "RangeFunction",
+    "RangeSubselect",
+    "RangeTableFunc",
+    "RangeTableFuncCol",
+    "ResTarget",
+    "ReturningClause",
+    "ReturningOption",
+    "RowExpr",
+    "SetToDefault",
+    "String",
+];
+
+/// What a tree contains.
+#[derive(Default, Debug)]
+pub(crate) struct Census {
+    /// Relations that are neither targets nor newly made.
+    pub(crate) reads: BTreeSet<Name>,
+    /// Targets of INSERT, UPDATE, DELETE and MERGE.
+    pub(crate) writes: BTreeSet<Name>,
+    /// What SELECT INTO and CREATE TABLE AS make.
+    pub(crate) made: BTreeSet<Name>,
+    pub(crate) with_names: BTreeSet<String>,
+    pub(crate) functions: BTreeSet<Name>,
+    pub(crate) operators: BTreeSet<Name>,
+    pub(crate) types: BTreeSet<Name>,
+    pub(crate) column_names: BTreeSet<String>,
+    pub(crate) system_columns: bool,
+    /// FOR UPDATE and its kin.
+    pub(crate) locking: bool,
+    /// INSERT, UPDATE, DELETE or MERGE anywhere.
+    pub(crate) modifies: bool,
+    /// INTO anywhere.
+    pub(crate) into: bool,
+    /// CURRENT_TIMESTAMP, CURRENT_USER and the like.
+    pub(crate) sql_values: bool,
+    /// String constants that a date or time type would read off the clock.
+    pub(crate) clock_words: bool,
+    /// Schemas of relations, and first parts of all dotted names (of functions, types, dropped objects, ...).
+    pub(crate) schemas: BTreeSet<String>,
+    /// A relation is to be unlogged.
+    pub(crate) unlogged: bool,
+    /// A node that no query is known to have.
+    pub(crate) stranger: Option<&'static str>,
+    /// The next relation is a target, or newly made.
+    place: Place,
+    depth: usize,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+enum Place {
+    #[default]
+    Read,
+    Target,
+    Made,
+}
+
+/// The walk ended early. It cannot fail otherwise.
+#[derive(Debug)]
+pub(crate) struct TooDeep;
+
+impl Census {
+    /// Counts what a tree contains.
+    pub(crate) fn of<T: Serialize + ?Sized>(tree: &T) -> Self {
+        let mut census = Self::default();
+        census.add(tree);
+        census
+    }
+
+    /// Adds what another tree contains.
+    pub(crate) fn add<T: Serialize + ?Sized>(&mut self, tree: &T) {
+        if tree.serialize(&mut *self).is_err() {
+            self.note_stranger("depth");
+        }
+    }
+
+    /// Looks at one field of one node, before the walk goes into it.
+    fn inspect<T: Serialize + ?Sized>(&mut self, node: &'static str, field: &'static str, value: &T) {
+        match (node, field) {
+            ("FuncCall", "funcname") => {
+                let name = self.name_of("FuncCall", names_in(value));
+                self.functions.extend(name);
+            }
+            ("AExpr", "kind") => self.note_kind(number_in(value)),
+            ("AExpr", "name") | ("SubLink", "oper_name") | ("SortBy", "use_op") => {
+                self.note_operator(strings_in(value))
+            }
+            ("TypeName", "names") => {
+                let name = self.name_of("TypeName", names_in(value));
+                self.types.extend(name);
+            }
+            ("TypeName", "pct_type") if number_in(value) != 0 => self.note_stranger("TypeName of a column"),
+            ("ColumnRef", "fields") => self.note_column(strings_in(value)),
+            ("AIndirection", "indirection") => {
+                for name in strings_in(value) {
+                    self.note_field(name);
+                }
+            }
+            ("CommonTableExpr", "ctename") => self.with_names.extend(strings_in(value)),
+            ("RangeTableSample", "method") => {
+                let method = strings_in(value).pop().unwrap_or_default();
+                if !matches!(method.as_str(), "bernoulli" | "system") {
+                    self.note_stranger("RangeTableSample");
+                }
+            }
+            ("InsertStmt" | "UpdateStmt" | "DeleteStmt" | "MergeStmt", "relation") => {
+                self.modifies = true;
+                self.place = Place::Target;
+            }
+            ("IntoClause", "rel") => {
+                self.into = true;
+                self.place = Place::Made;
+            }
+            ("LockingClause", "strength") => self.locking = true,
+            ("SqlValueFunction", "op") => self.sql_values = true,
+            ("AConst", "val") => self.note_constant(&strings_in(value)),
+            ("RangeVar", "relpersistence") => self.unlogged |= strings_in(value) == ["u"],
+            (
+                _,
+                "items" | "objname" | "objects" | "object" | "funcname" | "defnames" | "domainname"
+                | "type_name",
+            ) => {
+                let parts = names_in(value);
+                if parts.len() > 1 {
+                    self.schemas.extend(parts.into_iter().next());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn note_stranger(&mut self, node: &'static str) {
+        self.stranger.get_or_insert(node);
+    }
+
+    /// A name from its parts, unless it has more than two of them (a database's name) or none.
+    fn name_of(&mut self, node: &'static str, parts: Vec<String>) -> Option<Name> {
+        let name = Name::from_parts(parts);
+        match &name {
+            Some(Name { schema: Some(schema), .. }) => {
+                self.schemas.insert(schema.clone());
+            }
+            Some(_) => {}
+            None => self.note_stranger(node),
+        }
+        name
+    }
+
+    /// The operators that stand behind a word.
+    fn note_operator(&mut self, parts: Vec<String>) {
+        let word = parts.first().map(String::as_str).unwrap_or_default();
+        if parts.len() == 1 && word.contains("BETWEEN") {
+            self.operators.extend(["<", "<=", ">", ">="].map(Name::bare));
+        } else if !parts.is_empty() {
+            let name = self.name_of("AExpr", parts);
+            self.operators.extend(name);
+        }
+    }
+
+    /// An expression of a kind that the parser of another version might have.
+    fn note_kind(&mut self, kind: i64) {
+        let known =
+            i32::try_from(kind).is_ok_and(|kind| pg_query::protobuf::AExprKind::try_from(kind).is_ok());
+        if !known {
+            self.note_stranger("AExpr");
+        }
+    }
+
+    fn note_column(&mut self, mut parts: Vec<String>) {
+        let qualified = parts.len() > 1;
+        if let Some(name) = parts.pop() {
+            self.system_columns |= SYSTEM_COLUMNS.contains(&name.as_str());
+            if qualified {
+                self.column_names.insert(name);
+            }
+        }
+    }
+
+    fn note_field(&mut self, name: String) {
+        self.system_columns |= SYSTEM_COLUMNS.contains(&name.as_str());
+        self.column_names.insert(name);
+    }
+
+    fn note_constant(&mut self, text: &[String]) {
+        const CLOCK_WORDS: [&str; 4] = ["now", "today", "tomorrow", "yesterday"];
+        for text in text {
+            let text = text.to_ascii_lowercase();
+            self.clock_words |= CLOCK_WORDS.iter().any(|word| text.contains(word));
+        }
+    }
+
+    /// Enters a node of a kind; a relation needs all its fields at once and is taken by [`Fields::end`].
+    fn enter(&mut self, node: &'static str) -> Result<(), TooDeep> {
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return Err(TooDeep);
+        }
+        // These are looked into by `inspect`, or are the queries themselves.
+        let known =
+            matches!(
+                node,
+                "RangeVar"
+                    | "FuncCall"
+                    | "AExpr"
+                    | "SubLink"
+                    | "SortBy"
+                    | "TypeName"
+                    | "ColumnRef"
+                    | "AIndirection"
+                    | "Node"
+            ) || matches!(
+                node,
+                "CommonTableExpr" | "WithClause" | "RangeTableSample" | "IntoClause" | "LockingClause"
+            ) || matches!(node, "SqlValueFunction" | "TypeCast" | "WindowDef" | "XmlExpr" | "XmlSerialize")
+                || matches!(node, "SelectStmt" | "InsertStmt" | "UpdateStmt" | "DeleteStmt" | "MergeStmt");
+        if !known && QUERY_NODES.binary_search(&node).is_err() {
+            self.note_stranger(node);
+        }
+        if matches!(node, "CaseExpr" | "JoinExpr" | "SubLink") {
+            self.operators.insert(Name::bare("="));
+        }
+        Ok(())
+    }
+
+    fn take_relation(&mut self, relation: Relation) {
+        let Relation { database, schema, name } = relation;
+        if !database.is_empty() {
+            self.note_stranger("RangeVar in a database");
+        }
+        if !schema.is_empty() {
+            self.schemas.insert(schema.clone());
+        }
+        let name = Name { schema: (!schema.is_empty()).then_some(schema), name };
+        match std::mem::take(&mut self.place) {
+            Place::Read => self.reads.insert(name),
+            Place::Target => self.writes.insert(name),
+            Place::Made => self.made.insert(name),
+        };
+    }
+}
+
+/// The parts of a relation's name, gathered while its fields go by.
+#[derive(Default)]
+struct Relation {
+    database: String,
+    schema: String,
+    name: String,
+}
+
+/// The walk through the fields of one node.
+pub(crate) struct Fields<'a> {
+    census: &'a mut Census,
+    node: &'static str,
+    relation: Relation,
+}
+
+impl ser::SerializeStruct for Fields<'_> {
+    type Ok = ();
+    type Error = TooDeep;
+
+    fn serialize_field<T: Serialize + ?Sized>(
+        &mut self,
+        field: &'static str,
+        value: &T,
+    ) -> Result<(), TooDeep> {
+        self.census.inspect(self.node, field, value);
+        if self.node == "RangeVar" {
+            let slot = match field {
+                "catalogname" => &mut self.relation.database,
+                "schemaname" => &mut self.relation.schema,
+                "relname" => &mut self.relation.name,
+                _ => return Ok(()),
+            };
+            *slot = strings_in(value).pop().unwrap_or_default();
+            return Ok(());
+        }
+        value.serialize(&mut *self.census)?;
+        // A target clause without a relation must not mark the next one.
+        if matches!(field, "relation" | "rel") {
+            self.census.place = Place::Read;
+        }
+        Ok(())
+    }
+
+    fn end(self) -> Result<(), TooDeep> {
+        if self.node == "RangeVar" {
+            self.census.take_relation(self.relation);
+        }
+        self.census.depth -= 1;
+        Ok(())
+    }
+}
+
+/// The walk through the items of a list.
+pub(crate) struct Items<'a>(&'a mut Census);
+
+impl ser::SerializeSeq for Items<'_> {
+    type Ok = ();
+    type Error = TooDeep;
+
+    fn serialize_element<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), TooDeep> {
+        value.serialize(&mut *self.0)
+    }
+
+    fn end(self) -> Result<(), TooDeep> {
+        Ok(())
+    }
+}
+
+impl<'a> ser::Serializer for &'a mut Census {
+    type Ok = ();
+    type Error = TooDeep;
+    type SerializeSeq = Items<'a>;
+    type SerializeTuple = ser::Impossible<(), TooDeep>;
+    type SerializeTupleStruct = ser::Impossible<(), TooDeep>;
+    type SerializeTupleVariant = ser::Impossible<(), TooDeep>;
+    type SerializeMap = ser::Impossible<(), TooDeep>;
+    type SerializeStruct = Fields<'a>;
+    type SerializeStructVariant = ser::Impossible<(), TooDeep>;
+
+    fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<(), TooDeep> {
+        value.serialize(self)
+    }
+
+    fn serialize_newtype_struct<T: Serialize + ?Sized>(
+        self,
+        _: &'static str,
+        value: &T,
+    ) -> Result<(), TooDeep> {
+        value.serialize(self)
+    }
+
+    fn serialize_newtype_variant<T: Serialize + ?Sized>(
+        self,
+        _: &'static str,
+        _: u32,
+        _: &'static str,
+        value: &T,
+    ) -> Result<(), TooDeep> {
+        value.serialize(self)
+    }
+
+    fn serialize_seq(self, _: Option<usize>) -> Result<Items<'a>, TooDeep> {
+        Ok(Items(self))
+    }
+
+    fn serialize_struct(self, node: &'static str, _: usize) -> Result<Fields<'a>, TooDeep> {
+        self.enter(node)?;
+        Ok(Fields { census: self, node, relation: Relation::default() })
+    }
+
+    leaves::ignore_leaves!(TooDeep);
+}

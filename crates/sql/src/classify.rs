@@ -1,0 +1,313 @@
+//! From a syntax tree to a [`Statement`].
+//!
+//! The kind of a statement is read off its topmost node; everything else off the census of what the tree contains.
+//! A kind that is not known is refused, since nothing could be promised about it.
+
+use std::sync::Arc;
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{
+    CopyStmt, CreateTableAsStmt, DeclareCursorStmt, DiscardMode, ExplainStmt, Node, ObjectType, PrepareStmt,
+    RangeVar, SelectStmt,
+};
+
+use crate::census::Census;
+use crate::ddl;
+use crate::name::{Name, SYSTEM_SCHEMA, TEMPORARY_SCHEMA};
+use crate::refusal::{self, Refusal, refused};
+use crate::setting;
+use crate::statement::{CopyDirection, DdlFacts, Discard, Maintenance, Opaque, Statement, Verb};
+
+/// Schemas that hold our own objects.
+pub(crate) const OWN_SCHEMAS: [&str; 2] = ["onecopy", "onecopy_capture"];
+
+/// Built-in functions that change large objects.
+const LARGE_OBJECT_FUNCTIONS: [&str; 14] = [
+    "lo_creat",
+    "lo_create",
+    "lo_export",
+    "lo_from_bytea",
+    "lo_import",
+    "lo_lseek",
+    "lo_lseek64",
+    "lo_open",
+    "lo_put",
+    "lo_truncate",
+    "lo_truncate64",
+    "lo_unlink",
+    "loread",
+    "lowrite",
+];
+
+/// The option bit of DECLARE CURSOR that means WITH HOLD.
+const CURSOR_HOLD: i32 = 0x20;
+
+/// What a query tells about itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Inside {
+    /// It is the whole statement.
+    Nothing,
+    /// It stands in another statement, so that a modification is one inside.
+    Statement,
+}
+
+/// Classifies one statement.
+pub(crate) fn classify(node: &Node) -> Statement {
+    let Some(node) = &node.node else { return Statement::of(refused(refusal::UNKNOWN_KIND)) };
+    query(node)
+        .or_else(|| wrapping(node))
+        .or_else(|| session(node))
+        .or_else(|| utility(node))
+        .unwrap_or_else(|| ddl::classify(node))
+}
+
+/// SELECT, INSERT, UPDATE, DELETE, MERGE.
+fn query(node: &NodeEnum) -> Option<Statement> {
+    let verb = match node {
+        NodeEnum::SelectStmt(select) => return Some(self::select(select)),
+        NodeEnum::InsertStmt(_) => Verb::Insert,
+        NodeEnum::UpdateStmt(_) => Verb::Update,
+        NodeEnum::DeleteStmt(_) => Verb::Delete,
+        NodeEnum::MergeStmt(_) => Verb::Merge,
+        _ => return None,
+    };
+    Some(filled(verb, Census::of(node), Inside::Nothing))
+}
+
+fn select(select: &SelectStmt) -> Statement {
+    let census = Census::of(select);
+    if census.into {
+        let relation = select.into_clause.as_ref().and_then(|into| into.rel.as_ref());
+        return made_from_query(relation, census, "SelectStmt");
+    }
+    let modifies_inside = census.modifies;
+    let mut statement = filled(Verb::Select, census, Inside::Nothing);
+    statement.modifies_inside |= modifies_inside;
+    statement.settings = setting::setting_calls(select);
+    statement
+}
+
+/// A statement of a kind, with everything the census found in it.
+fn filled(verb: Verb, census: Census, inside: Inside) -> Statement {
+    if let Some(refusal) = refusal_of(&census) {
+        return Statement::of(refused(refusal));
+    }
+    let reads: Vec<Name> = census.reads.into_iter().collect();
+    let writes: Vec<Name> = census.writes.into_iter().collect();
+    // FOR UPDATE names aliases, so every relation of the statement counts as locked.
+    let row_locks = if census.locking { reads.clone() } else { Vec::new() };
+    Statement {
+        reads,
+        with_names: census.with_names.into_iter().collect(),
+        writes,
+        row_locks,
+        functions: census.functions.into_iter().collect(),
+        operators: census.operators.into_iter().collect(),
+        types: census.types.into_iter().collect(),
+        column_names: census.column_names.into_iter().collect(),
+        modifies_inside: census.modifies && inside == Inside::Statement,
+        system_columns: census.system_columns,
+        opaque: census.stranger.map(Opaque::Node),
+        ..Statement::of(verb)
+    }
+}
+
+/// What a query calls or writes that is not offered.
+fn refusal_of(census: &Census) -> Option<Refusal> {
+    let own = |name: &Name| name.schema.as_deref().is_some_and(|schema| OWN_SCHEMAS.contains(&schema));
+    let system = |name: &Name| name.schema.as_deref() == Some(SYSTEM_SCHEMA);
+    if census.writes.iter().any(own) {
+        return Some(refusal::OWN_SCHEMA);
+    }
+    if census.writes.iter().any(system) {
+        return Some(refusal::SYSTEM_CATALOGUE);
+    }
+    census.functions.iter().find_map(|name| {
+        if name.may_be_built_in() && LARGE_OBJECT_FUNCTIONS.contains(&name.name.as_str()) {
+            Some(refusal::LARGE_OBJECT)
+        } else if name.name == "dblink" || name.name.starts_with("dblink_") {
+            Some(refusal::DBLINK)
+        } else {
+            None
+        }
+    })
+}
+
+/// SELECT INTO and CREATE TABLE AS: only what ends with the session can be made from a query.
+fn made_from_query(relation: Option<&RangeVar>, census: Census, tag: &'static str) -> Statement {
+    if !relation.is_some_and(is_temporary) {
+        return Statement::of(refused(refusal::TABLE_AS));
+    }
+    let relations = census.made.iter().cloned().collect();
+    filled(Verb::Ddl(DdlFacts { temporary: true, tag, relations }), census, Inside::Statement)
+}
+
+/// Whether a relation that is being made, or is named, is a temporary one for certain.
+pub(crate) fn is_temporary(relation: &RangeVar) -> bool {
+    relation.relpersistence == "t" || relation.schemaname == TEMPORARY_SCHEMA
+}
+
+/// Statements around another one.
+fn wrapping(node: &NodeEnum) -> Option<Statement> {
+    match node {
+        NodeEnum::ExplainStmt(statement) => Some(explain(statement)),
+        NodeEnum::CopyStmt(statement) => Some(copy(statement)),
+        NodeEnum::DeclareCursorStmt(statement) => Some(declare(statement)),
+        NodeEnum::PrepareStmt(statement) => Some(prepare(statement)),
+        NodeEnum::CreateTableAsStmt(statement) => Some(create_table_as(statement)),
+        _ => None,
+    }
+}
+
+/// A statement around another: it has all that the other has.
+fn around(verb: Verb, inner: Statement) -> Statement {
+    let modifies = matches!(inner.verb, Verb::Insert | Verb::Update | Verb::Delete | Verb::Merge);
+    Statement {
+        verb,
+        modifies_inside: inner.modifies_inside || modifies,
+        inner: Some(Arc::new(inner.clone())),
+        ..inner
+    }
+}
+
+fn inner_of(query: Option<&Node>) -> Statement {
+    query.map_or_else(|| Statement::of(refused(refusal::UNKNOWN_KIND)), classify)
+}
+
+fn explain(statement: &ExplainStmt) -> Statement {
+    let analyze = setting::switched_on(&statement.options, "analyze");
+    let inner = inner_of(statement.query.as_deref());
+    if analyze && matches!(inner.verb, Verb::Refused { .. }) {
+        return inner;
+    }
+    around(Verb::Explain { analyze }, inner)
+}
+
+fn prepare(statement: &PrepareStmt) -> Statement {
+    let inner = inner_of(statement.query.as_deref());
+    if matches!(inner.verb, Verb::Refused { .. }) {
+        return inner;
+    }
+    let mut types = Census::default();
+    types.add(&statement.argtypes);
+    let mut whole = around(Verb::Prepare { name: statement.name.clone() }, inner);
+    whole.types.extend(types.types);
+    whole
+}
+
+fn declare(statement: &DeclareCursorStmt) -> Statement {
+    let inner = inner_of(statement.query.as_deref());
+    if matches!(inner.verb, Verb::Refused { .. }) {
+        return inner;
+    }
+    let hold = statement.options & CURSOR_HOLD != 0;
+    around(Verb::DeclareCursor { name: statement.portalname.clone(), hold }, inner)
+}
+
+fn copy(statement: &CopyStmt) -> Statement {
+    if statement.is_program || !statement.filename.is_empty() {
+        return Statement::of(refused(refusal::SERVER_FILE));
+    }
+    let mut census = Census::default();
+    if let Some(query) = &statement.query {
+        census.add(query);
+        if census.into {
+            return Statement::of(refused(refusal::TABLE_AS));
+        }
+    }
+    if let Some(condition) = &statement.where_clause {
+        census.add(condition);
+    }
+    let table = statement.relation.as_ref().map(relation_name);
+    let direction = if statement.is_from { CopyDirection::From } else { CopyDirection::To };
+    if let Some(table) = &table {
+        match direction {
+            CopyDirection::From => census.writes.insert(table.clone()),
+            CopyDirection::To => census.reads.insert(table.clone()),
+        };
+    }
+    let freeze = setting::switched_on(&statement.options, "freeze");
+    filled(Verb::Copy { table, direction, stdio: true, freeze }, census, Inside::Statement)
+}
+
+fn create_table_as(statement: &CreateTableAsStmt) -> Statement {
+    if ObjectType::try_from(statement.objtype) == Ok(ObjectType::ObjectMatview) {
+        return Statement::of(refused(refusal::MATERIALIZED));
+    }
+    let relation = statement.into.as_ref().and_then(|into| into.rel.as_ref());
+    let mut census = Census::of(statement);
+    if matches!(
+        statement.query.as_deref().and_then(|query| query.node.as_ref()),
+        Some(NodeEnum::ExecuteStmt(_))
+    ) {
+        census.stranger = Some("ExecuteStmt");
+    }
+    made_from_query(relation, census, "CreateTableAsStmt")
+}
+
+/// A relation's name as it was written.
+pub(crate) fn relation_name(relation: &RangeVar) -> Name {
+    let schema = (!relation.schemaname.is_empty()).then(|| relation.schemaname.clone());
+    Name { schema, name: relation.relname.clone() }
+}
+
+/// Statements about transactions, settings and the session itself.
+fn session(node: &NodeEnum) -> Option<Statement> {
+    let verb = match node {
+        NodeEnum::TransactionStmt(statement) => setting::transaction(statement),
+        NodeEnum::VariableSetStmt(statement) => setting::set(statement),
+        NodeEnum::VariableShowStmt(statement) => Verb::Show(statement.name.to_ascii_lowercase()),
+        NodeEnum::ConstraintsSetStmt(_) => Verb::SetConstraints,
+        NodeEnum::DiscardStmt(statement) => match DiscardMode::try_from(statement.target) {
+            Ok(DiscardMode::DiscardPlans) => Verb::Discard(Discard::Plans),
+            Ok(DiscardMode::DiscardSequences) => Verb::Discard(Discard::Sequences),
+            Ok(DiscardMode::DiscardTemp) => Verb::Discard(Discard::Temporary),
+            Ok(DiscardMode::DiscardAll | DiscardMode::Undefined) | Err(_) => Verb::Discard(Discard::All),
+        },
+        NodeEnum::ExecuteStmt(statement) => {
+            let mut census = Census::default();
+            census.add(&statement.params);
+            return Some(filled(Verb::Execute { name: statement.name.clone() }, census, Inside::Statement));
+        }
+        NodeEnum::DeallocateStmt(statement) => {
+            Verb::Deallocate((!statement.isall).then(|| statement.name.clone()))
+        }
+        NodeEnum::FetchStmt(_) => Verb::Fetch,
+        NodeEnum::ClosePortalStmt(_) => Verb::ClosePortal,
+        NodeEnum::ListenStmt(_) => Verb::Listen,
+        NodeEnum::UnlistenStmt(_) => Verb::Unlisten,
+        NodeEnum::NotifyStmt(_) => Verb::Notify,
+        _ => return None,
+    };
+    Some(Statement::of(verb))
+}
+
+/// LOCK, TRUNCATE, DO, CALL and maintenance.
+fn utility(node: &NodeEnum) -> Option<Statement> {
+    match node {
+        NodeEnum::LockStmt(statement) => {
+            let mut census = Census::default();
+            census.add(&statement.relations);
+            let row_locks = census.reads.into_iter().collect();
+            Some(Statement { row_locks, ..Statement::of(Verb::Lock) })
+        }
+        NodeEnum::TruncateStmt(statement) => {
+            let mut census = Census::default();
+            census.add(&statement.relations);
+            census.writes = std::mem::take(&mut census.reads);
+            Some(filled(Verb::Truncate, census, Inside::Nothing))
+        }
+        NodeEnum::DoStmt(_) => Some(Statement::of(Verb::Do)),
+        NodeEnum::CallStmt(statement) => {
+            let mut census = Census::default();
+            census.add(&statement.funccall);
+            Some(filled(Verb::Call, census, Inside::Nothing))
+        }
+        NodeEnum::VacuumStmt(statement) => {
+            let kind = if statement.is_vacuumcmd { Maintenance::Vacuum } else { Maintenance::Analyze };
+            Some(Statement::of(Verb::Maintenance(kind)))
+        }
+        NodeEnum::CheckPointStmt(_) => Some(Statement::of(Verb::Maintenance(Maintenance::Checkpoint))),
+        _ => None,
+    }
+}

@@ -1,0 +1,300 @@
+//! Schema changes: which travel as ordered statements, and which are refused.
+//!
+//! A schema change runs on every replica, in version order, as the text that the client sent. That is sound only if it
+//! does the same everywhere: it must not compute values of rows by anything but constants, must not depend on what
+//! lies outside the transaction, and must leave our own objects alone. What cannot be seen here (a default hidden in a
+//! domain, a function called by an index) is deterministic by PostgreSQL's own rules or is left to the checksums.
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{
+    AlterTableCmd, AlterTableStmt, AlterTableType, ColumnDef, ConstrType, Constraint, CreateSchemaStmt,
+    DropStmt, Node, ObjectType, RangeVar, ReindexObjectType,
+};
+
+use crate::census::{Census, names_in, strings_in};
+use crate::classify::{OWN_SCHEMAS, is_temporary};
+use crate::name::{Name, TEMPORARY_SCHEMA};
+use crate::refusal::{self, Refusal, refused};
+use crate::setting;
+use crate::statement::{DdlFacts, Maintenance, Statement, Verb};
+
+/// How the names of our own triggers begin.
+const OWN_TRIGGER: &str = "!onecopy";
+
+/// Extensions whose functions act outside the transaction, or on large objects.
+const HARMFUL_EXTENSIONS: [&str; 6] = ["adminpack", "dblink", "file_fdw", "lo", "pg_cron", "postgres_fdw"];
+
+/// Pseudo-types that make a sequence.
+const SERIAL_TYPES: [&str; 6] = ["serial", "serial2", "serial4", "serial8", "bigserial", "smallserial"];
+
+/// A schema change, or a refusal of whatever nobody else has claimed.
+pub(crate) fn classify(node: &NodeEnum) -> Statement {
+    let census = Census::of(node);
+    if let Some(refusal) = refusal_of(node, &census) {
+        return Statement::of(refused(refusal));
+    }
+    if let Some(kind) = maintenance(node) {
+        return Statement::of(Verb::Maintenance(kind));
+    }
+    let Some(tag) = tag(node) else { return Statement::of(refused(refusal::UNKNOWN_KIND)) };
+    let mut relations: Vec<Name> = census.reads.union(&census.writes).chain(&census.made).cloned().collect();
+    if let NodeEnum::DropStmt(drop) = node {
+        relations.extend(dropped(drop));
+    }
+    relations.sort();
+    relations.dedup();
+    let named_temporary = !relations.is_empty()
+        && relations.iter().all(|name| name.schema.as_deref() == Some(TEMPORARY_SCHEMA))
+        && matches!(node, NodeEnum::AlterTableStmt(_) | NodeEnum::DropStmt(_) | NodeEnum::IndexStmt(_));
+    let temporary = made(node).is_some_and(is_temporary) || named_temporary;
+    Statement {
+        functions: census.functions.into_iter().collect(),
+        ..Statement::of(Verb::Ddl(DdlFacts { temporary, tag, relations }))
+    }
+}
+
+/// The relation that a statement makes.
+fn made(node: &NodeEnum) -> Option<&RangeVar> {
+    match node {
+        NodeEnum::CreateStmt(statement) => statement.relation.as_ref(),
+        NodeEnum::ViewStmt(statement) => statement.view.as_ref(),
+        NodeEnum::CreateSeqStmt(statement) => statement.sequence.as_ref(),
+        _ => None,
+    }
+}
+
+/// The objects of DROP, where they are named like relations.
+fn dropped(drop: &DropStmt) -> Vec<Name> {
+    let kind = ObjectType::try_from(drop.remove_type);
+    let of_table =
+        matches!(kind, Ok(ObjectType::ObjectTrigger | ObjectType::ObjectRule | ObjectType::ObjectPolicy));
+    let names = drop.objects.iter().filter_map(|object| {
+        let mut parts = names_in(object);
+        if of_table {
+            parts.pop();
+        }
+        Name::from_parts(parts)
+    });
+    names.collect()
+}
+
+/// Work that each replica does for itself.
+fn maintenance(node: &NodeEnum) -> Option<Maintenance> {
+    match node {
+        NodeEnum::ReindexStmt(statement) => match ReindexObjectType::try_from(statement.kind) {
+            Ok(ReindexObjectType::ReindexObjectIndex | ReindexObjectType::ReindexObjectTable) => None,
+            _ => Some(Maintenance::Reindex),
+        },
+        NodeEnum::ClusterStmt(statement) if statement.relation.is_none() => Some(Maintenance::Cluster),
+        _ => None,
+    }
+}
+
+/// Why a statement is refused, if it is.
+fn refusal_of(node: &NodeEnum, census: &Census) -> Option<Refusal> {
+    if touches_own(node, census) {
+        return Some(refusal::OWN_SCHEMA);
+    }
+    if census.unlogged {
+        return Some(refusal::UNLOGGED);
+    }
+    if census.clock_words {
+        return Some(refusal::CLOCK_CONSTANT);
+    }
+    by_kind(node).or_else(|| by_content(node))
+}
+
+/// Whether one of our own schemas or triggers is named.
+fn touches_own(node: &NodeEnum, census: &Census) -> bool {
+    if census.schemas.iter().any(|schema| OWN_SCHEMAS.contains(&schema.as_str())) {
+        return true;
+    }
+    let names_schemas = match node {
+        NodeEnum::CreateSchemaStmt(_) | NodeEnum::AlterObjectSchemaStmt(_) => true,
+        NodeEnum::DropStmt(statement) => is_schema(statement.remove_type),
+        NodeEnum::RenameStmt(statement) => is_schema(statement.rename_type),
+        NodeEnum::AlterOwnerStmt(statement) => is_schema(statement.object_type),
+        NodeEnum::GrantStmt(statement) => is_schema(statement.objtype),
+        _ => false,
+    };
+    let names_triggers = matches!(
+        node,
+        NodeEnum::CreateTrigStmt(_)
+            | NodeEnum::DropStmt(_)
+            | NodeEnum::RenameStmt(_)
+            | NodeEnum::AlterObjectDependsStmt(_)
+            | NodeEnum::AlterTableStmt(_)
+    );
+    (names_schemas || names_triggers)
+        && strings_in(node).iter().any(|text| {
+            names_schemas && OWN_SCHEMAS.contains(&text.as_str())
+                || names_triggers && text.starts_with(OWN_TRIGGER)
+        })
+}
+
+fn is_schema(object_type: i32) -> bool {
+    ObjectType::try_from(object_type) == Ok(ObjectType::ObjectSchema)
+}
+
+fn is_database(object_type: i32) -> bool {
+    ObjectType::try_from(object_type) == Ok(ObjectType::ObjectDatabase)
+}
+
+/// Kinds that are refused whatever they say.
+fn by_kind(node: &NodeEnum) -> Option<Refusal> {
+    match node {
+        NodeEnum::CreatedbStmt(_)
+        | NodeEnum::DropdbStmt(_)
+        | NodeEnum::AlterDatabaseStmt(_)
+        | NodeEnum::AlterDatabaseRefreshCollStmt(_) => Some(refusal::DATABASE),
+        NodeEnum::AlterSystemStmt(_) => Some(refusal::ALTER_SYSTEM),
+        NodeEnum::CreateTableSpaceStmt(_)
+        | NodeEnum::DropTableSpaceStmt(_)
+        | NodeEnum::AlterTableSpaceOptionsStmt(_)
+        | NodeEnum::AlterTableMoveAllStmt(_) => Some(refusal::TABLESPACE),
+        NodeEnum::RefreshMatViewStmt(_) => Some(refusal::MATERIALIZED),
+        NodeEnum::CreateFdwStmt(_)
+        | NodeEnum::AlterFdwStmt(_)
+        | NodeEnum::CreateForeignServerStmt(_)
+        | NodeEnum::AlterForeignServerStmt(_)
+        | NodeEnum::CreateForeignTableStmt(_)
+        | NodeEnum::CreateUserMappingStmt(_)
+        | NodeEnum::AlterUserMappingStmt(_)
+        | NodeEnum::DropUserMappingStmt(_)
+        | NodeEnum::ImportForeignSchemaStmt(_) => Some(refusal::FOREIGN),
+        NodeEnum::CreatePublicationStmt(_)
+        | NodeEnum::AlterPublicationStmt(_)
+        | NodeEnum::CreateSubscriptionStmt(_)
+        | NodeEnum::AlterSubscriptionStmt(_)
+        | NodeEnum::DropSubscriptionStmt(_) => Some(refusal::LOGICAL_REPLICATION),
+        NodeEnum::CreateEventTrigStmt(_) | NodeEnum::AlterEventTrigStmt(_) => Some(refusal::EVENT_TRIGGER),
+        NodeEnum::LoadStmt(_) => Some(refusal::LOAD),
+        _ => None,
+    }
+}
+
+/// Kinds that are refused for what they say.
+fn by_content(node: &NodeEnum) -> Option<Refusal> {
+    match node {
+        NodeEnum::IndexStmt(statement) => statement.concurrent.then_some(refusal::CONCURRENTLY),
+        NodeEnum::ReindexStmt(statement) => {
+            setting::switched_on(&statement.params, "concurrently").then_some(refusal::CONCURRENTLY)
+        }
+        NodeEnum::DropStmt(statement) => match ObjectType::try_from(statement.remove_type) {
+            Ok(ObjectType::ObjectEventTrigger) => Some(refusal::EVENT_TRIGGER),
+            _ => statement.concurrent.then_some(refusal::CONCURRENTLY),
+        },
+        NodeEnum::RenameStmt(statement) => is_database(statement.rename_type).then_some(refusal::DATABASE),
+        NodeEnum::AlterOwnerStmt(statement) => match ObjectType::try_from(statement.object_type) {
+            Ok(ObjectType::ObjectDatabase) => Some(refusal::DATABASE),
+            Ok(ObjectType::ObjectLargeobject) => Some(refusal::LARGE_OBJECT),
+            _ => None,
+        },
+        NodeEnum::CreateExtensionStmt(statement) => {
+            HARMFUL_EXTENSIONS.contains(&statement.extname.as_str()).then_some(refusal::EXTENSION)
+        }
+        NodeEnum::AlterTableStmt(statement) => alter_table(statement),
+        NodeEnum::CreateSchemaStmt(statement) => schema_elements(statement),
+        _ => None,
+    }
+}
+
+/// CREATE SCHEMA can hold other statements.
+fn schema_elements(statement: &CreateSchemaStmt) -> Option<Refusal> {
+    let elements = statement.schema_elts.iter().filter_map(|element| element.node.as_ref());
+    elements.map(|element| refusal_of(element, &Census::of(element))).find_map(|refusal| refusal)
+}
+
+fn alter_table(statement: &AlterTableStmt) -> Option<Refusal> {
+    // A composite type has no rows of its own and no triggers.
+    let commands = statement.cmds.iter().filter_map(|command| match &command.node {
+        Some(NodeEnum::AlterTableCmd(command)) => Some(command),
+        _ => None,
+    });
+    commands.map(|command| alter_table_command(command)).find_map(|refusal| refusal)
+}
+
+fn alter_table_command(command: &AlterTableCmd) -> Option<Refusal> {
+    let definition = command.def.as_ref().and_then(|definition| definition.node.as_ref());
+    match AlterTableType::try_from(command.subtype) {
+        Ok(
+            AlterTableType::AtEnableTrigAll
+            | AlterTableType::AtDisableTrigAll
+            | AlterTableType::AtEnableTrigUser
+            | AlterTableType::AtDisableTrigUser,
+        ) => Some(refusal::TRIGGERS),
+        Ok(AlterTableType::AtSetUnLogged) => Some(refusal::UNLOGGED),
+        Ok(AlterTableType::AtAddColumn) => match definition {
+            Some(NodeEnum::ColumnDef(column)) => added_column(column),
+            _ => Some(refusal::ADD_COLUMN),
+        },
+        // An identity on an existing column numbers no rows.
+        Ok(AlterTableType::AtAlterColumnType) => match definition {
+            Some(NodeEnum::ColumnDef(column)) => {
+                column.raw_default.as_ref().is_some_and(|using| computes(using)).then_some(refusal::USING)
+            }
+            _ => Some(refusal::USING),
+        },
+        Ok(AlterTableType::AtDetachPartition) => match definition {
+            Some(NodeEnum::PartitionCmd(part)) => part.concurrent.then_some(refusal::CONCURRENTLY),
+            _ => None,
+        },
+        Ok(_) => None,
+        Err(_) => Some(refusal::UNKNOWN_KIND),
+    }
+}
+
+/// Whether adding a column would compute values for the rows that are there.
+fn added_column(column: &ColumnDef) -> Option<Refusal> {
+    let serial = column.type_name.as_ref().is_some_and(|name| {
+        strings_in(&name.names).last().is_some_and(|name| SERIAL_TYPES.contains(&name.as_str()))
+    });
+    let by_default = column.raw_default.as_ref().is_some_and(|default| computes(default));
+    let by_constraint = column.constraints.iter().any(|node| match &node.node {
+        Some(NodeEnum::Constraint(constraint)) => constraint_computes(constraint),
+        _ => true,
+    });
+    (serial || by_default || by_constraint).then_some(refusal::ADD_COLUMN)
+}
+
+fn constraint_computes(constraint: &Constraint) -> bool {
+    match ConstrType::try_from(constraint.contype) {
+        Ok(ConstrType::ConstrIdentity) => true,
+        // A generated column's expression is immutable by PostgreSQL's own rules, so a default is what matters.
+        Ok(ConstrType::ConstrDefault) => {
+            constraint.raw_expr.as_ref().is_some_and(|default| computes(default))
+        }
+        Ok(_) => false,
+        Err(_) => true,
+    }
+}
+
+/// Whether an expression calls anything that could give each replica its own value.
+fn computes(expression: &Node) -> bool {
+    let census = Census::of(expression);
+    !census.functions.is_empty() || census.sql_values || census.stranger.is_some()
+}
+
+macro_rules! tags {
+    ($($kind:ident)*) => {
+        /// PostgreSQL's name of a schema change's node.
+        fn tag(node: &NodeEnum) -> Option<&'static str> {
+            match node {
+                $(NodeEnum::$kind(_) => Some(stringify!($kind)),)*
+                _ => None,
+            }
+        }
+    };
+}
+
+tags! {
+    AlterCollationStmt AlterDatabaseSetStmt AlterDefaultPrivilegesStmt AlterDomainStmt AlterEnumStmt
+    AlterExtensionContentsStmt AlterExtensionStmt AlterFunctionStmt AlterObjectDependsStmt AlterObjectSchemaStmt
+    AlterOpFamilyStmt AlterOperatorStmt AlterOwnerStmt AlterPolicyStmt AlterRoleSetStmt AlterRoleStmt AlterSeqStmt
+    AlterStatsStmt AlterTableStmt AlterTsconfigurationStmt AlterTsdictionaryStmt AlterTypeStmt ClusterStmt CommentStmt
+    CompositeTypeStmt CreateAmStmt CreateCastStmt CreateConversionStmt CreateDomainStmt CreateEnumStmt
+    CreateExtensionStmt CreateFunctionStmt CreateOpClassStmt CreateOpFamilyStmt CreatePlangStmt CreatePolicyStmt
+    CreateRangeStmt CreateRoleStmt CreateSchemaStmt CreateSeqStmt CreateStatsStmt CreateStmt CreateTransformStmt
+    CreateTrigStmt DefineStmt DropOwnedStmt DropRoleStmt DropStmt GrantRoleStmt GrantStmt IndexStmt ReassignOwnedStmt
+    ReindexStmt RenameStmt RuleStmt SecLabelStmt ViewStmt
+}

@@ -1,0 +1,92 @@
+//! PostgreSQL's parser, called with care.
+//!
+//! While it parses, the C library points the process's standard error at a pipe of its own, so two threads must never
+//! be in it at once: one would restore the other's pipe for good. Hence one lock around every call. Its result is
+//! decoded from messages at most 100 levels deep, so a tree that comes out can be walked without fear for the stack.
+//!
+//! The parser reads UTF-8 only. In a text of another encoding every foreign byte is replaced by a character that lexes
+//! the same way, so that statements are split correctly; what was understood of their names is then thrown away.
+
+use std::borrow::Cow;
+use std::sync::{Mutex, PoisonError};
+
+use pg_query::protobuf::RawStmt;
+use pg_query::{Error, ParserOptions};
+
+use crate::script::SyntaxError;
+
+/// Held while the C library runs.
+static IN_PARSER: Mutex<()> = Mutex::new(());
+
+/// What became of a text.
+pub(crate) enum Parsed {
+    /// Its statements.
+    Trees(Vec<RawStmt>),
+    /// It is valid, as far as can be said, but too deep to be decoded.
+    TooDeep,
+}
+
+/// Parses a query string.
+pub(crate) fn parse(text: &str, standard_conforming_strings: bool) -> Result<Parsed, SyntaxError> {
+    let options = if standard_conforming_strings {
+        ParserOptions::DEFAULT
+    } else {
+        ParserOptions::DISABLE_STANDARD_CONFORMING_STRINGS
+    };
+    let parsed = {
+        let _alone = IN_PARSER.lock().unwrap_or_else(PoisonError::into_inner);
+        pg_query::parse(text, options)
+    };
+    match parsed {
+        Ok(result) => Ok(Parsed::Trees(result.protobuf.stmts)),
+        Err(Error::Decode(_)) => Ok(Parsed::TooDeep),
+        Err(Error::Parse(message)) if is_about_depth(&message) => Ok(Parsed::TooDeep),
+        Err(error) => Err(syntax_error(error)),
+    }
+}
+
+/// Splits a query string into the byte ranges of its statements, without looking into them.
+pub(crate) fn split(text: &str) -> Result<Vec<(usize, usize)>, SyntaxError> {
+    let split = {
+        let _alone = IN_PARSER.lock().unwrap_or_else(PoisonError::into_inner);
+        pg_query::split_with_parser(text)
+    };
+    let base = text.as_ptr().addr();
+    let ranges = split.map_err(syntax_error)?.into_iter().map(|part| {
+        let start = part.as_ptr().addr() - base;
+        (start, start + part.len())
+    });
+    Ok(ranges.collect())
+}
+
+fn is_about_depth(message: &str) -> bool {
+    message.contains("stack depth") || message.contains("too deep") || message.contains("memory exhausted")
+}
+
+fn syntax_error(error: Error) -> SyntaxError {
+    let message = match error {
+        Error::Parse(message) | Error::Split(message) => message,
+        other => other.to_string(),
+    };
+    SyntaxError { message }
+}
+
+/// The text as UTF-8, and whether it was that to begin with. Lengths and places are kept.
+pub(crate) fn as_utf8(text: &[u8]) -> (Cow<'_, str>, bool) {
+    if let Ok(text) = std::str::from_utf8(text) {
+        return (Cow::Borrowed(text), true);
+    }
+    let mut replaced = String::with_capacity(text.len());
+    for &byte in text {
+        let last = replaced.as_bytes().last();
+        let inside_word =
+            last.is_some_and(|&byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'$');
+        // No keyword begins with an underscore or has a digit, so no word becomes one.
+        replaced.push(match byte {
+            0..=0x7f => char::from(byte),
+            _ if inside_word => '0',
+            _ => '_',
+        });
+    }
+    (Cow::Owned(replaced), false)
+}

@@ -1,0 +1,93 @@
+//! What is not offered, and what to do instead.
+//!
+//! Each statement of this list would leave the replicas different, lose data at a crash, or commit where nobody can
+//! see it. The session answers it with SQLSTATE 0A000, the first text as the message and the second as the hint.
+
+use crate::statement::Verb;
+
+/// A refusal: what is refused, and what to do instead.
+pub(crate) type Refusal = (&'static str, &'static str);
+
+macro_rules! refusals {
+    ($($(#[$doc:meta])* $name:ident = $what:literal, $hint:literal;)*) => {
+        $($(#[$doc])* pub(crate) const $name: Refusal = ($what, $hint);)*
+
+        /// Everything that is refused, as (what, what to do instead).
+        pub const REFUSALS: &[(&str, &str)] = &[$($name),*];
+    };
+}
+
+refusals! {
+    /// A prepared transaction outlives its session and is settled behind the log's back.
+    TWO_PHASE = "two-phase commit by the client", "End the transaction with COMMIT or ROLLBACK.";
+    /// One cluster serves one database.
+    DATABASE = "creating, changing or dropping a database", "Use a schema, or a cluster of its own.";
+    /// Each replica has its own configuration file.
+    ALTER_SYSTEM = "ALTER SYSTEM", "Use ALTER ROLE .. SET, or change the configuration of each server.";
+    /// A directory on one machine.
+    TABLESPACE = "creating, changing or dropping a tablespace", "Leave the placing of files to each server.";
+    /// It runs in several transactions of its own.
+    CONCURRENTLY = "CONCURRENTLY", "Run the statement without CONCURRENTLY.";
+    /// An unlogged table is empty after a crash of one replica.
+    UNLOGGED = "unlogged tables and sequences", "Leave out UNLOGGED.";
+    /// Its rows come from the statement, not from captured changes.
+    TABLE_AS = "CREATE TABLE AS and SELECT INTO", "CREATE TABLE first, then INSERT .. SELECT; temporary tables are fine.";
+    /// Its rows are not captured.
+    MATERIALIZED = "materialized views", "Use a table and INSERT .. SELECT, or a view.";
+    /// Data outside the cluster.
+    FOREIGN = "foreign data wrappers, servers and tables", "Load the data into a table.";
+    /// Each replica would publish or subscribe.
+    LOGICAL_REPLICATION = "publications and subscriptions", "Replicate from one server directly, outside onecopy.";
+    /// Extensions that reach outside the transaction.
+    EXTENSION = "this extension", "Its functions act outside the transaction or on large objects.";
+    /// The file lies on one machine.
+    SERVER_FILE = "COPY from or to a file or program of the server", "Use COPY .. FROM STDIN or TO STDOUT, or \\copy.";
+    /// Large objects have no triggers, so changes of them are not captured.
+    LARGE_OBJECT = "large objects", "Use a column of type bytea.";
+    /// A connection that we do not see.
+    DBLINK = "dblink", "Connect to the other database from the client.";
+    /// Capture would stop.
+    TRIGGERS = "enabling or disabling all triggers, or onecopy's own", "Name the triggers one by one.";
+    /// They run on every replica, and could undo our own.
+    EVENT_TRIGGER = "event triggers", "Check schema changes before they are sent.";
+    /// Our own objects.
+    OWN_SCHEMA = "changing onecopy's own objects", "Leave the schemas onecopy and onecopy_capture alone.";
+    /// Every replica would compute its own values.
+    ADD_COLUMN = "adding a column whose values each replica would compute by itself",
+        "Add the column without a default, fill it with UPDATE, then ALTER COLUMN .. SET DEFAULT.";
+    /// Every replica would compute its own values.
+    USING = "changing a column's type by calling functions",
+        "Add a column of the new type, fill it with UPDATE, then drop the old one and rename.";
+    /// 'now' and the like become a constant when the definition is stored.
+    CLOCK_CONSTANT = "a definition with 'now', 'today', 'tomorrow' or 'yesterday' as a constant",
+        "Call now() or CURRENT_DATE, which are evaluated when rows are written.";
+    /// It loads code into one session.
+    LOAD = "LOAD", "Use shared_preload_libraries or session_preload_libraries on each server.";
+    /// A snapshot lives on one server.
+    SNAPSHOT = "SET TRANSACTION SNAPSHOT", "Run the parallel dump against one server directly, or without -j.";
+    /// The catalogues are each server's own.
+    SYSTEM_CATALOGUE = "writing to the system catalogues", "Use the statement made for the purpose.";
+    /// Neither the parser's tree nor the reading of it has a bound that could be kept.
+    TOO_DEEP = "a statement too long or nested too deeply to be understood", "Split it, or simplify its expressions.";
+    /// A statement of a kind that this version does not know.
+    UNKNOWN_KIND = "this kind of statement", "It is not known to onecopy.";
+}
+
+/// The verb of a refusal.
+pub(crate) fn refused((what, hint): Refusal) -> Verb {
+    Verb::Refused { what, hint }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_refusal_says_what_to_do() {
+        let mut seen = std::collections::BTreeSet::new();
+        for (what, hint) in REFUSALS {
+            assert!(seen.insert(what), "{what} is listed twice");
+            assert!(hint.ends_with('.'), "{hint} is a sentence");
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! One statement, as far as it can be known without a catalogue.
+//!
+//! A [`Statement`] is the template of all texts that differ from it in constants only: its kind and every name it
+//! mentions. It is immutable and shared. Its lists are unions over the whole tree, sub-queries and data-modifying
+//! WITH queries included, so that a conclusion from them can only be too cautious.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::access::{Routing, routing};
+use crate::catalogue::Catalogue;
+use crate::name::Name;
+
+/// The template of one statement.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Statement {
+    /// What kind of statement it is.
+    pub verb: Verb,
+    /// Relations read: everything in FROM and the like that is not the target of a modification.
+    pub reads: Vec<Name>,
+    /// Names of WITH queries; an unqualified name in `reads` that is among them may mean that query.
+    pub with_names: Vec<String>,
+    /// Targets of INSERT, UPDATE, DELETE, MERGE, COPY FROM, TRUNCATE, wherever they stand.
+    pub writes: Vec<Name>,
+    /// Relations locked by LOCK TABLE, or by FOR UPDATE and its kin (then all that the statement reads).
+    pub row_locks: Vec<Name>,
+    /// Functions called.
+    pub functions: Vec<Name>,
+    /// Operators used.
+    pub operators: Vec<Name>,
+    /// Types named in casts and the like.
+    pub types: Vec<Name>,
+    /// Last names of qualified column references and field selections: they could be calls in functional notation.
+    pub column_names: Vec<String>,
+    /// A modification stands inside a WITH query, a rule or the query of another statement.
+    pub modifies_inside: bool,
+    /// A column is read whose value is the server's own affair (ctid, xmin, tableoid, ...).
+    pub system_columns: bool,
+    /// What set_config calls at the top of a SELECT list would set; such a statement is keyed by its exact text.
+    pub settings: Vec<SettingCall>,
+    /// Why this statement cannot be analysed, if so: nothing may be concluded from the lists then.
+    pub opaque: Option<Opaque>,
+    /// The statement inside EXPLAIN, PREPARE and DECLARE CURSOR.
+    pub inner: Option<Arc<Self>>,
+    pub(crate) cell: RoutingCell,
+}
+
+/// Why a statement cannot be analysed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Opaque {
+    /// The tree has something that is not understood; the name of the node.
+    Node(&'static str),
+    /// Nested too deeply, or too long, to be looked at.
+    Size,
+    /// Not UTF-8.
+    Encoding,
+}
+
+/// A call of set_config: its arguments where they are constants.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SettingCall {
+    /// The setting's name.
+    pub name: Option<String>,
+    /// The value as text.
+    pub value: Option<String>,
+    /// Whether it lasts until the end of the transaction only.
+    pub local: Option<bool>,
+}
+
+/// The kinds of statements.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Verb {
+    /// SELECT, VALUES, TABLE, with or without WITH.
+    Select,
+    /// INSERT.
+    Insert,
+    /// UPDATE.
+    Update,
+    /// DELETE.
+    Delete,
+    /// MERGE.
+    Merge,
+    /// COPY of a table or a query from or to the client. Server files and programs are refused.
+    Copy {
+        /// The table; none for COPY (query).
+        table: Option<Name>,
+        /// Which way.
+        direction: CopyDirection,
+        /// STDIN or STDOUT; always true, since everything else is refused.
+        stdio: bool,
+        /// FREEZE was asked for: the statement must not be wrapped in a savepoint.
+        freeze: bool,
+    },
+    /// BEGIN or START TRANSACTION.
+    Begin(TransactionOptions),
+    /// COMMIT or END.
+    Commit {
+        /// AND CHAIN.
+        chain: bool,
+    },
+    /// ROLLBACK or ABORT.
+    Rollback {
+        /// AND CHAIN.
+        chain: bool,
+    },
+    /// SAVEPOINT.
+    Savepoint(String),
+    /// RELEASE SAVEPOINT.
+    Release(String),
+    /// ROLLBACK TO SAVEPOINT.
+    RollbackTo(String),
+    /// SET, including SET TIME ZONE (`timezone`), NAMES (`client_encoding`), ROLE (`role`), SESSION AUTHORIZATION
+    /// (`session_authorization`), SCHEMA (`search_path`).
+    Set {
+        /// The setting's name, folded to lower case.
+        name: String,
+        /// What it is set to.
+        value: SetValue,
+        /// SET LOCAL.
+        local: bool,
+    },
+    /// RESET of one setting, or of all.
+    Reset(Option<String>),
+    /// SET TRANSACTION.
+    SetTransaction(TransactionOptions),
+    /// SET SESSION CHARACTERISTICS AS TRANSACTION.
+    SetSessionCharacteristics(TransactionOptions),
+    /// SET CONSTRAINTS.
+    SetConstraints,
+    /// SHOW of a setting, its name folded to lower case (`all` for SHOW ALL).
+    Show(String),
+    /// DISCARD.
+    Discard(Discard),
+    /// PREPARE; the statement itself is `inner`.
+    Prepare {
+        /// The prepared statement's name.
+        name: String,
+    },
+    /// EXECUTE.
+    Execute {
+        /// The prepared statement's name.
+        name: String,
+    },
+    /// DEALLOCATE of one, or of all.
+    Deallocate(Option<String>),
+    /// DECLARE CURSOR; the query is `inner`.
+    DeclareCursor {
+        /// The cursor's name.
+        name: String,
+        /// WITH HOLD.
+        hold: bool,
+    },
+    /// FETCH or MOVE.
+    Fetch,
+    /// CLOSE.
+    ClosePortal,
+    /// LISTEN.
+    Listen,
+    /// UNLISTEN.
+    Unlisten,
+    /// NOTIFY.
+    Notify,
+    /// LOCK TABLE.
+    Lock,
+    /// TRUNCATE.
+    Truncate,
+    /// EXPLAIN; the statement is `inner`.
+    Explain {
+        /// ANALYZE: the statement is really run.
+        analyze: bool,
+    },
+    /// Work that each replica does for itself, without a version.
+    Maintenance(Maintenance),
+    /// DO.
+    Do,
+    /// CALL.
+    Call,
+    /// A change of the schema, of roles or of comments.
+    Ddl(DdlFacts),
+    /// Not offered; the session answers with SQLSTATE 0A000.
+    Refused {
+        /// What is refused.
+        what: &'static str,
+        /// What to do instead.
+        hint: &'static str,
+    },
+    /// Nothing but white space and comments.
+    Empty,
+}
+
+/// Which way COPY goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CopyDirection {
+    /// FROM STDIN: a write.
+    From,
+    /// TO STDOUT: a read.
+    To,
+}
+
+/// The levels of isolation.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Isolation {
+    /// READ UNCOMMITTED, which PostgreSQL runs as READ COMMITTED.
+    ReadUncommitted,
+    /// READ COMMITTED.
+    ReadCommitted,
+    /// REPEATABLE READ.
+    RepeatableRead,
+    /// SERIALIZABLE.
+    Serializable,
+}
+
+/// What BEGIN and its kin say about a transaction; `None` where they say nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TransactionOptions {
+    /// The level of isolation.
+    pub isolation: Option<Isolation>,
+    /// READ ONLY or READ WRITE.
+    pub read_only: Option<bool>,
+    /// DEFERRABLE or NOT DEFERRABLE.
+    pub deferrable: Option<bool>,
+}
+
+/// The value of SET.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SetValue {
+    /// TO DEFAULT.
+    Default,
+    /// FROM CURRENT.
+    Current,
+    /// A constant as PostgreSQL would store it; lists are joined by commas.
+    Text(String),
+    /// Something that is not a plain constant, such as an interval: only the statement's own text says it.
+    Expression,
+}
+
+/// What DISCARD discards.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Discard {
+    /// DISCARD ALL.
+    All,
+    /// DISCARD PLANS.
+    Plans,
+    /// DISCARD SEQUENCES.
+    Sequences,
+    /// DISCARD TEMP.
+    Temporary,
+}
+
+/// The kinds of [`Verb::Maintenance`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Maintenance {
+    /// VACUUM, with FULL or without.
+    Vacuum,
+    /// ANALYZE.
+    Analyze,
+    /// CHECKPOINT.
+    Checkpoint,
+    /// REINDEX of a schema, database or system: not possible inside a transaction block.
+    Reindex,
+    /// CLUSTER without a table: not possible inside a transaction block.
+    Cluster,
+}
+
+/// What is known of a schema change.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DdlFacts {
+    /// It concerns temporary objects of the session only and leaves no trace in the log.
+    pub temporary: bool,
+    /// PostgreSQL's name of the node, such as `CreateStmt`.
+    pub tag: &'static str,
+    /// Every relation that is named as such: a session that owns a temporary one of that name must treat the
+    /// statement as temporary.
+    pub relations: Vec<Name>,
+}
+
+impl Statement {
+    /// A statement of a kind, with nothing else known of it.
+    pub(crate) fn of(verb: Verb) -> Self {
+        Self {
+            verb,
+            reads: Vec::new(),
+            with_names: Vec::new(),
+            writes: Vec::new(),
+            row_locks: Vec::new(),
+            functions: Vec::new(),
+            operators: Vec::new(),
+            types: Vec::new(),
+            column_names: Vec::new(),
+            modifies_inside: false,
+            system_columns: false,
+            settings: Vec::new(),
+            opaque: None,
+            inner: None,
+            cell: RoutingCell::default(),
+        }
+    }
+
+    /// A statement of a kind that could not be looked into.
+    pub(crate) fn opaque(verb: Verb, why: Opaque) -> Self {
+        Self { opaque: Some(why), ..Self::of(verb) }
+    }
+
+    /// Where the statement may run and what it touches, computed once for each generation of the catalogue.
+    pub fn routing(&self, catalogue: &Catalogue) -> Arc<Routing> {
+        let mut cached = self.cell.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*cached {
+            Some((generation, routing)) if *generation == catalogue.generation() => Arc::clone(routing),
+            _ => {
+                let fresh = Arc::new(routing(self, catalogue));
+                *cached = Some((catalogue.generation(), Arc::clone(&fresh)));
+                fresh
+            }
+        }
+    }
+
+    /// Whether a function of this name is called, in whatever schema.
+    pub fn calls(&self, name: &str) -> bool {
+        self.functions.iter().any(|function| function.name == name)
+    }
+}
+
+/// The last routing computed, with the catalogue's generation. No part of a statement's value.
+#[derive(Default)]
+pub(crate) struct RoutingCell(Mutex<Option<(u64, Arc<Routing>)>>);
+
+impl Clone for RoutingCell {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl PartialEq for RoutingCell {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for RoutingCell {}
+
+impl fmt::Debug for RoutingCell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("..")
+    }
+}
