@@ -1,0 +1,109 @@
+//! The command line: what can be asked for, and which values are allowed.
+//!
+//! Only the grammar is here. What a command does, and every check that needs to look at the machine (folders, ports,
+//! programs), belongs to the command itself, so that its error can say what was found there.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// The port that `onecopy up` serves on when none is named.
+pub(crate) const DEFAULT_PORT: u16 = 6432;
+/// The most PostgreSQL servers that one `onecopy up` runs.
+pub(crate) const MAX_REPLICAS: u16 = 16;
+
+/// Several PostgreSQL servers that behave as one copy of the database.
+#[derive(Debug, Parser)]
+#[command(name = "onecopy", version, about, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run PostgreSQL servers on this machine and serve them as one database.
+    Up(Up),
+    /// Compare every table on every replica of a running cluster, at one version.
+    Verify(Verify),
+}
+
+/// `onecopy up`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Up {
+    /// How many PostgreSQL servers to run; an existing folder keeps the number it was made with [default: 3].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_REPLICAS)))]
+    pub(crate) replicas: Option<u16>,
+
+    /// The port to serve on.
+    #[arg(long, value_name = "PORT", default_value_t = DEFAULT_PORT, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) port: u16,
+
+    /// The folder that holds the cluster; made if it is not there [default: /var/lib/onecopy as root, else
+    /// $XDG_DATA_HOME/onecopy].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+
+    /// The folder of the programs `postgres` and `initdb`, of PostgreSQL 14 to 18 [default: looked for, else fetched].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) pg_bin: Option<PathBuf>,
+}
+
+/// `onecopy verify`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Verify {
+    /// The port on which the cluster is served.
+    #[arg(long, value_name = "PORT", default_value_t = DEFAULT_PORT, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) port: u16,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::error::ErrorKind;
+
+    use super::*;
+
+    fn up(arguments: &[&str]) -> Result<Up, ErrorKind> {
+        let parsed = Cli::try_parse_from([&["onecopy", "up"], arguments].concat()).map_err(|e| e.kind())?;
+        match parsed.command {
+            Command::Up(up) => Ok(up),
+            Command::Verify(verify) => panic!("asked for up, got {verify:?}"),
+        }
+    }
+
+    #[test]
+    fn the_grammar_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn up_has_defaults() {
+        let up = up(&[]).expect("no argument is needed");
+        assert_eq!((up.replicas, up.port, up.data, up.pg_bin), (None, DEFAULT_PORT, None, None));
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_refused() {
+        for refused in [
+            ["--replicas", "0"],
+            ["--replicas", "17"],
+            ["--replicas", "-1"],
+            ["--replicas", "three"],
+            ["--port", "0"],
+            ["--port", "65536"],
+        ] {
+            assert_eq!(up(&refused).map(|_| ()), Err(ErrorKind::ValueValidation), "{refused:?}");
+        }
+        assert_eq!(up(&["--replicas", "16"]).map(|up| up.replicas), Ok(Some(MAX_REPLICAS)));
+        assert_eq!(up(&["--replicas", "1", "--port", "65535"]).map(|up| up.port), Ok(65535));
+    }
+
+    #[test]
+    fn no_command_shows_the_help() {
+        let error = Cli::try_parse_from(["onecopy"]).map(|_| ()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand);
+    }
+}

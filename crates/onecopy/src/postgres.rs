@@ -1,0 +1,248 @@
+//! The PostgreSQL servers of `onecopy up`: found or fetched, made, started, watched, stopped.
+//!
+//! [`prepare`] turns what the user asked for into a [`Home`]: the locked data folder and its servers, not started yet.
+//! Each step either completes or leaves nothing behind: a folder without a cluster is as it was, a folder with one is
+//! whole. Which program, which account, which port is found out here, so that the rest of the node sees servers
+//! that can be reached, and nothing of how they came to be.
+//!
+//! Not here: what goes on inside the servers (capture, roles, the log of records), and the decision to restart one.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use cluster::ids::ClusterId;
+use tokio::task::JoinSet;
+
+use crate::terminal::Progress;
+
+mod account;
+mod fetch;
+mod folder;
+mod initdb;
+mod leftover;
+mod locate;
+mod output;
+#[cfg(test)]
+mod scratch;
+mod server;
+mod settings;
+mod sockets;
+
+use account::{Account, AccountError};
+use fetch::FetchError;
+use folder::{Cluster, Folder, FolderError};
+use initdb::InitError;
+use locate::{Binaries, LocateError, Release, Search};
+use server::Site;
+pub(crate) use server::{Server, ServerError};
+
+/// How many servers a new cluster gets when the user does not say.
+const DEFAULT_REPLICAS: u16 = 3;
+
+/// What the user asked for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UpOptions {
+    /// How many servers.
+    pub(crate) replicas: Option<u16>,
+    /// The data folder.
+    pub(crate) data: Option<PathBuf>,
+    /// The folder of PostgreSQL's programs.
+    pub(crate) pg_bin: Option<PathBuf>,
+}
+
+/// A data folder that is ours, with its servers.
+#[derive(Debug)]
+pub(crate) struct Home {
+    /// The data folder.
+    pub(crate) dir: PathBuf,
+    /// The cluster that lives in it.
+    pub(crate) cluster: ClusterId,
+    /// The release of PostgreSQL that the servers run.
+    pub(crate) release: Release,
+    /// The servers, in the order of their numbers.
+    pub(crate) servers: Vec<Server>,
+    /// Holds the lock.
+    folder: Folder,
+    sockets: PathBuf,
+}
+
+/// The servers cannot be had.
+#[derive(Debug)]
+pub(crate) enum UpError {
+    /// There is nobody to run them as.
+    Account(AccountError),
+    /// The data folder does not do.
+    Folder(FolderError),
+    /// The machine has no PostgreSQL that does, and none was fetched.
+    Programs {
+        /// What was found.
+        found: LocateError,
+        /// Why none was fetched; none when that was not tried.
+        fetch: Option<FetchError>,
+    },
+    /// The files of new servers could not be made.
+    Init(InitError),
+    /// A server did not start.
+    Server(ServerError),
+}
+
+impl fmt::Display for UpError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Account(error) => error.fmt(f),
+            Self::Folder(error) => error.fmt(f),
+            Self::Programs { found, fetch: None } => found.fmt(f),
+            Self::Programs { found, fetch: Some(error) } => {
+                write!(f, "{error}\nIt was tried because of: {found}")
+            }
+            Self::Init(InitError::Folder(error)) => error.fmt(f),
+            Self::Init(error) => error.fmt(f),
+            Self::Server(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for UpError {}
+
+/// Locks the data folder, finds PostgreSQL, and makes the servers if the folder is new.
+pub(crate) async fn prepare(options: &UpOptions, progress: &Progress) -> Result<Home, UpError> {
+    let account = Account::choose().map_err(UpError::Account)?;
+    if let Account::Other { .. } = account {
+        progress.say(format_args!("PostgreSQL does not run as root: its servers run as {account}"));
+    }
+    let path = match &options.data {
+        Some(path) => path.clone(),
+        None => folder::default_path().map_err(UpError::Folder)?,
+    };
+    let mut folder = Folder::open(&path, &account).await.map_err(UpError::Folder)?;
+    if let (Some(cluster), Some(asked)) = (folder.cluster(), options.replicas)
+        && cluster.replicas != asked
+    {
+        let (path, found) = (folder.path().to_owned(), cluster.replicas);
+        return Err(UpError::Folder(FolderError::OtherReplicas { path, found, asked }));
+    }
+    let major = folder.cluster().map(|cluster| cluster.postgres);
+    let binaries = programs(options, major, &account, progress).await?;
+    let cluster = match folder.cluster() {
+        Some(cluster) => cluster.clone(),
+        None => {
+            let replicas = options.replicas.unwrap_or(DEFAULT_REPLICAS);
+            make_cluster(&mut folder, replicas, &binaries, &account, progress).await?
+        }
+    };
+    let sockets = sockets::folder(folder.path(), cluster.id, &account).map_err(|error| {
+        UpError::Folder(FolderError::io("make a folder for sockets for", folder.path())(error))
+    })?;
+    let site = Site {
+        folder: folder.path().to_owned(),
+        sockets: sockets.clone(),
+        account,
+        port_start: cluster.id.0 as u16,
+        progress: progress.clone(),
+        binaries: binaries.clone(),
+    };
+    let servers = (1..=cluster.replicas).map(|number| Server::new(number, site.clone())).collect();
+    let dir = folder.path().to_owned();
+    Ok(Home { dir, cluster: cluster.id, release: binaries.release, servers, folder, sockets })
+}
+
+/// The programs on this machine, else fetched ones.
+async fn programs(
+    options: &UpOptions,
+    major: Option<u16>,
+    account: &Account,
+    progress: &Progress,
+) -> Result<Binaries, UpError> {
+    let cache = fetch::cache();
+    let search = Search::everywhere(options.pg_bin.as_deref(), cache.as_deref(), major);
+    let found = match search.run(account).await {
+        Ok(binaries) => return Ok(binaries),
+        Err(found) => found,
+    };
+    let wanted = major.is_none_or(|major| major == fetch::MAJOR);
+    let (LocateError::NoneFits { .. }, Some(cache), true) = (&found, cache, wanted) else {
+        return Err(UpError::Programs { found, fetch: None });
+    };
+    match fetch::fetch(&cache, progress).await {
+        Ok(folder) => {
+            let fetched = Search { named: Some((folder, "the fetched")), folders: Vec::new(), major };
+            fetched.run(account).await.map_err(|found| UpError::Programs { found, fetch: None })
+        }
+        Err(error) => Err(UpError::Programs { found, fetch: Some(error) }),
+    }
+}
+
+async fn make_cluster(
+    folder: &mut Folder,
+    replicas: u16,
+    binaries: &Binaries,
+    account: &Account,
+    progress: &Progress,
+) -> Result<Cluster, UpError> {
+    let begun = Instant::now();
+    let (text, path) = (&binaries.release.text, folder.path().display().to_string());
+    folder.check_space(replicas).map_err(UpError::Folder)?;
+    let step = progress.step(format!("making {replicas} PostgreSQL {text} servers in {path}"));
+    initdb::make(folder, replicas, binaries, account).await.map_err(UpError::Init)?;
+    let id = new_id()
+        .map_err(|error| UpError::Folder(FolderError::io("name the cluster in", folder.path())(error)))?;
+    let cluster = Cluster { id, postgres: binaries.release.major, replicas };
+    folder.complete(cluster.clone()).map_err(UpError::Folder)?;
+    let seconds = begun.elapsed().as_secs_f32();
+    step.done(format_args!("made {replicas} PostgreSQL {text} servers in {path} ({seconds:.1} s)"));
+    Ok(cluster)
+}
+
+fn new_id() -> std::io::Result<ClusterId> {
+    let mut random = [0; 16];
+    getrandom::fill(&mut random)?;
+    Ok(ClusterId(u128::from_be_bytes(random)))
+}
+
+impl Home {
+    /// Starts all servers at the same time. If one does not start, the others are stopped again.
+    pub(crate) async fn start(&mut self) -> Result<(), UpError> {
+        let mut starting = JoinSet::new();
+        for mut server in self.servers.drain(..) {
+            starting.spawn(async move {
+                let started = server.start().await;
+                (server, started)
+            });
+        }
+        let mut failed = None;
+        while let Some(ended) = starting.join_next().await {
+            let (server, started) =
+                ended.expect("the task neither panics nor is cancelled while we wait for it");
+            self.servers.push(server);
+            failed = failed.or(started.err());
+        }
+        self.servers.sort_by_key(Server::number);
+        match failed {
+            None => Ok(()),
+            Some(error) => {
+                self.stop().await;
+                Err(UpError::Server(error))
+            }
+        }
+    }
+
+    /// Stops all servers at the same time.
+    pub(crate) async fn stop(&mut self) {
+        let mut stopping = JoinSet::new();
+        for mut server in self.servers.drain(..) {
+            stopping.spawn(async move {
+                server.stop().await;
+                server
+            });
+        }
+        while let Some(ended) = stopping.join_next().await {
+            self.servers.push(ended.expect("the task neither panics nor is cancelled while we wait for it"));
+        }
+        self.servers.sort_by_key(Server::number);
+        sockets::forget(&self.sockets, self.folder.path());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,404 @@
+//! The folder that holds a cluster.
+//!
+//! ```text
+//! DIR/onecopy.json     what this is: format, cluster, release of PostgreSQL, number of replicas
+//! DIR/lock             locked while a node uses the folder; names its process
+//! DIR/replica-1 ..     the data folders of the servers
+//! DIR/replica-1.conf   our settings for a server, written anew at every start
+//! DIR/server-1.log     what a server says
+//! DIR/run              the sockets of the servers, unless the path is too long for sockets
+//! DIR/log              the log of records (made by the log engine)
+//! ```
+//!
+//! A cluster is made in `DIR/creating`. What is in there is complete once it has an `onecopy.json`; then its parts
+//! move up, that file last. So a crash leaves one of three states, and each can be told from the others: not
+//! complete (removed by the next start), complete and not moved (finished by the next start), done. Dropping a
+//! [`Folder`] that never got a cluster removes whatever we made, up to the folder itself.
+//!
+//! Nothing is written into a folder before it is known to be empty or ours.
+
+use std::collections::BTreeSet;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use cluster::ids::ClusterId;
+use serde::{Deserialize, Serialize};
+
+use super::account::Account;
+use super::leftover;
+
+mod error;
+
+pub(crate) use error::FolderError;
+
+/// The layout described above.
+const FORMAT: u32 = 1;
+const DESCRIPTION: &str = "onecopy.json";
+const LOCK: &str = "lock";
+const CREATING: &str = "creating";
+/// Longer than any description that we write.
+const DESCRIPTION_LIMIT_BYTES: u64 = 64 * 1024;
+/// What a server needs before it holds any data, its first log segments included.
+const NEW_SERVER_BYTES: u64 = 96 * 1024 * 1024;
+/// How often a lock file may vanish between opening and locking it.
+const LOCK_ATTEMPTS: u32 = 10;
+
+/// What the folder says about its cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cluster {
+    /// Random at birth.
+    pub(crate) id: ClusterId,
+    /// The release of PostgreSQL that made the servers' files.
+    pub(crate) postgres: u16,
+    /// How many servers there are.
+    pub(crate) replicas: u16,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Format {
+    format: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Description {
+    format: u32,
+    cluster: String,
+    postgres: u16,
+    replicas: u16,
+}
+
+/// A folder that this process has locked.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    path: PathBuf,
+    cluster: Option<Cluster>,
+    /// Nothing but the lock was there when we came.
+    bare: bool,
+    /// Folders that were not there before, outermost first.
+    made: Vec<PathBuf>,
+    account: Account,
+    _lock: File,
+}
+
+impl Folder {
+    /// Locks the folder, making it if it is not there, and settles what a crash has left.
+    pub(crate) async fn open(path: &Path, account: &Account) -> Result<Self, FolderError> {
+        let path = std::path::absolute(path).map_err(FolderError::io("find", path))?;
+        refuse_foreign(&path)?;
+        let made = make_folders(&path)?;
+        let lock = match lock(&path) {
+            Ok(lock) => lock,
+            Err(error) => {
+                remove_empty(&made);
+                return Err(error);
+            }
+        };
+        let path = fs::canonicalize(&path).map_err(FolderError::io("find", &path))?;
+        let mut folder =
+            Self { path, cluster: None, bare: false, made, account: account.clone(), _lock: lock };
+        folder.settle().await?;
+        Ok(folder)
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The cluster in it, if there is one already.
+    pub(crate) fn cluster(&self) -> Option<&Cluster> {
+        self.cluster.as_ref()
+    }
+
+    /// The data folder of a server.
+    pub(crate) fn data(&self, number: u16) -> PathBuf {
+        self.path.join(replica(number))
+    }
+
+    /// Begins a cluster: returns the folder in which the files of server `number` are to be made.
+    pub(crate) fn begin(&self, number: u16) -> Result<PathBuf, FolderError> {
+        assert!(self.cluster.is_none(), "a folder gets its cluster once");
+        let path = self.path.join(CREATING).join(replica(number));
+        fs::create_dir_all(&path).map_err(FolderError::io("create", &path))?;
+        Ok(path)
+    }
+
+    /// Checks that the disk has room for so many new servers.
+    pub(crate) fn check_space(&self, servers: u16) -> Result<(), FolderError> {
+        let disk = rustix::fs::statvfs(&self.path)
+            .map_err(|error| FolderError::io("look at the disk of", &self.path)(error.into()))?;
+        let free_bytes = disk.f_bavail.saturating_mul(disk.f_frsize);
+        let needed_bytes = NEW_SERVER_BYTES * u64::from(servers);
+        if free_bytes < needed_bytes {
+            return Err(FolderError::NoSpace { path: self.path.clone(), needed_bytes, free_bytes });
+        }
+        Ok(())
+    }
+
+    /// Makes the cluster that was begun the cluster of this folder, on disk.
+    pub(crate) fn complete(&mut self, cluster: Cluster) -> Result<(), FolderError> {
+        let creating = self.path.join(CREATING);
+        let description = Description {
+            format: FORMAT,
+            cluster: cluster.id.to_string(),
+            postgres: cluster.postgres,
+            replicas: cluster.replicas,
+        };
+        let mut text = serde_json::to_string_pretty(&description)
+            .map_err(|error| FolderError::io("describe the cluster in", &creating)(error.into()))?;
+        text.push('\n');
+        // One call for the whole disk instead of one for each of thousands of files.
+        sync_disk_of(&creating)?;
+        let unnamed = creating.join("description");
+        let written = File::create(&unnamed).and_then(|mut file| {
+            file.write_all(text.as_bytes())?;
+            file.sync_all()
+        });
+        written.map_err(FolderError::io("write", &unnamed))?;
+        rename(&unnamed, &creating.join(DESCRIPTION))?;
+        sync(&creating)?;
+        self.move_up(&cluster)?;
+        self.cluster = Some(cluster);
+        Ok(())
+    }
+
+    /// Finishes or removes what a crash has left, and reads the description.
+    async fn settle(&mut self) -> Result<(), FolderError> {
+        let creating = self.path.join(CREATING);
+        if let Some(cluster) = read_description(&self.path)? {
+            self.cluster = Some(cluster);
+        } else if let Some(cluster) = read_description(&creating)? {
+            self.move_up(&cluster)?;
+            self.cluster = Some(cluster);
+        } else {
+            for path in entries(&creating)? {
+                leftover::end(&path, &self.account)
+                    .await
+                    .map_err(FolderError::io("end the programs in", &path))?;
+            }
+        }
+        if creating.exists() {
+            fs::remove_dir_all(&creating).map_err(FolderError::io("remove", &creating))?;
+        }
+        match &self.cluster {
+            Some(cluster) => self.check_servers(cluster)?,
+            None => {
+                self.check_bare()?;
+                self.bare = true;
+            }
+        }
+        Ok(())
+    }
+
+    fn move_up(&self, cluster: &Cluster) -> Result<(), FolderError> {
+        let creating = self.path.join(CREATING);
+        for number in 1..=cluster.replicas {
+            let from = creating.join(replica(number));
+            if from.exists() {
+                rename(&from, &self.data(number))?;
+            }
+        }
+        sync(&self.path)?;
+        rename(&creating.join(DESCRIPTION), &self.path.join(DESCRIPTION))?;
+        sync(&self.path)?;
+        fs::remove_dir_all(&creating).map_err(FolderError::io("remove", &creating))
+    }
+
+    fn check_servers(&self, cluster: &Cluster) -> Result<(), FolderError> {
+        for number in 1..=cluster.replicas {
+            let file = self.data(number).join("PG_VERSION");
+            let major = fs::read_to_string(&file).map_err(FolderError::io("read", &file))?;
+            if major.trim() != cluster.postgres.to_string() {
+                return Err(FolderError::Mixed {
+                    path: self.data(number),
+                    found: major.trim().to_owned(),
+                    expected: cluster.postgres,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Without a description there must be nothing but the lock.
+    fn check_bare(&self) -> Result<(), FolderError> {
+        for entry in entries(&self.path)? {
+            let name = name_of(&entry);
+            if !matches!(name.as_str(), LOCK | "lost+found") {
+                return Err(FolderError::Foreign { path: self.path.clone(), example: name });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let creating = self.path.join(CREATING);
+        // A cluster that is complete is kept: the next start moves it into place.
+        if self.cluster.is_some() || !self.bare || creating.join(DESCRIPTION).exists() {
+            return;
+        }
+        // Best effort: what cannot be removed now is recognised and removed by the next start.
+        for path in entries(&creating).unwrap_or_default() {
+            let _ = leftover::kill(&path, &self.account);
+        }
+        let _ = fs::remove_dir_all(creating);
+        if self.check_bare().is_ok() {
+            let _ = fs::remove_file(self.path.join(LOCK));
+            remove_empty(&self.made);
+        }
+    }
+}
+
+/// The name of a server and of its data folder.
+pub(crate) fn replica(number: u16) -> String {
+    format!("replica-{number}")
+}
+
+/// Where the cluster lies when the user names no folder.
+pub(crate) fn default_path() -> Result<PathBuf, FolderError> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(PathBuf::from("/var/lib/onecopy"));
+    }
+    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    absolute("XDG_DATA_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".local/share")))
+        .map(|data| data.join("onecopy"))
+        .ok_or(FolderError::NoDefault)
+}
+
+/// Refuses a folder with anything in it that we would not have put there.
+fn refuse_foreign(path: &Path) -> Result<(), FolderError> {
+    match fs::metadata(path) {
+        Ok(metadata) if !metadata.is_dir() => return Err(FolderError::NotAFolder(path.to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+            return Err(FolderError::NotAFolder(path.to_owned()));
+        }
+        _ => {}
+    }
+    let names: BTreeSet<String> = entries(path)?.iter().map(|entry| name_of(entry)).collect();
+    if names.contains(DESCRIPTION) {
+        return Ok(());
+    }
+    let ours = |name: &&String| {
+        matches!(name.as_str(), LOCK | CREATING | "lost+found")
+            || names.contains(CREATING) && name.starts_with("replica-")
+    };
+    match names.iter().find(|name| !ours(name)) {
+        Some(example) => Err(FolderError::Foreign { path: path.to_owned(), example: example.clone() }),
+        None => Ok(()),
+    }
+}
+
+/// Makes the folder and its parents; returns those that were not there, outermost first.
+fn make_folders(path: &Path) -> Result<Vec<PathBuf>, FolderError> {
+    let mut missing: Vec<PathBuf> =
+        path.ancestors().take_while(|folder| !folder.exists()).map(Path::to_owned).collect();
+    missing.reverse();
+    for (at, folder) in missing.iter().enumerate() {
+        // Another account has to pass here, whatever our umask; the servers' own folders are closed.
+        let open = fs::Permissions::from_mode(0o755);
+        if let Err(error) = fs::create_dir(folder).and_then(|()| fs::set_permissions(folder, open)) {
+            remove_empty(&missing[..at]);
+            return Err(FolderError::io("create", folder)(error));
+        }
+    }
+    Ok(missing)
+}
+
+fn remove_empty(folders: &[PathBuf]) {
+    for folder in folders.iter().rev() {
+        // Somebody else may have put something there meanwhile: then it stays.
+        let _ = fs::remove_dir(folder);
+    }
+}
+
+fn lock(folder: &Path) -> Result<File, FolderError> {
+    let path = folder.join(LOCK);
+    for _ in 0..LOCK_ATTEMPTS {
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(FolderError::io("open", &path))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut holder = String::new();
+                let read = (&file).take(32).read_to_string(&mut holder);
+                let process = read.ok().and_then(|_| holder.trim().parse().ok());
+                return Err(FolderError::InUse { path: folder.to_owned(), process });
+            }
+            Err(TryLockError::Error(error)) => return Err(FolderError::io("lock", &path)(error)),
+        }
+        // A node that gave up may have removed the file after we opened it; such a lock would hold nobody off.
+        let locked = file.metadata().map_err(FolderError::io("look at", &path))?;
+        if fs::metadata(&path).is_ok_and(|named| named.ino() == locked.ino() && named.dev() == locked.dev()) {
+            file.set_len(0).map_err(FolderError::io("write", &path))?;
+            writeln!(file, "{}", std::process::id()).map_err(FolderError::io("write", &path))?;
+            return Ok(file);
+        }
+    }
+    Err(FolderError::InUse { path: folder.to_owned(), process: None })
+}
+
+fn read_description(folder: &Path) -> Result<Option<Cluster>, FolderError> {
+    let path = folder.join(DESCRIPTION);
+    let unreadable = |reason: String| FolderError::Unreadable { path: path.clone(), reason };
+    let file = match File::open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(FolderError::io("read", &path)(error)),
+    };
+    let mut text = String::new();
+    file.take(DESCRIPTION_LIMIT_BYTES).read_to_string(&mut text).map_err(FolderError::io("read", &path))?;
+    let Format { format } = serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))?;
+    if format != FORMAT {
+        return Err(FolderError::OtherFormat { path: folder.to_owned(), found: format, known: FORMAT });
+    }
+    let description: Description =
+        serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))?;
+    let id = u128::from_str_radix(&description.cluster, 16)
+        .map_err(|_| unreadable(format!("{:?} is no cluster id", description.cluster)))?;
+    if description.replicas == 0 || description.replicas > crate::cli::MAX_REPLICAS {
+        return Err(unreadable(format!("{} replicas", description.replicas)));
+    }
+    Ok(Some(Cluster { id: ClusterId(id), postgres: description.postgres, replicas: description.replicas }))
+}
+
+/// The paths in a folder; none if it is not there.
+fn entries(folder: &Path) -> Result<Vec<PathBuf>, FolderError> {
+    let listed = match fs::read_dir(folder) {
+        Ok(listed) => listed,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(FolderError::io("read", folder)(error)),
+    };
+    let paths: io::Result<Vec<PathBuf>> = listed.map(|entry| entry.map(|entry| entry.path())).collect();
+    paths.map_err(FolderError::io("read", folder))
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn rename(from: &Path, to: &Path) -> Result<(), FolderError> {
+    fs::rename(from, to).map_err(FolderError::io("move into place", from))
+}
+
+fn sync(folder: &Path) -> Result<(), FolderError> {
+    File::open(folder).and_then(|file| file.sync_all()).map_err(FolderError::io("write out", folder))
+}
+
+fn sync_disk_of(folder: &Path) -> Result<(), FolderError> {
+    File::open(folder)
+        .and_then(|file| Ok(rustix::fs::syncfs(&file)?))
+        .map_err(FolderError::io("write out", folder))
+}
+
+#[cfg(test)]
+mod tests;

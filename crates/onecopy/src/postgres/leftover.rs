@@ -1,0 +1,188 @@
+//! Servers that outlived whoever started them.
+//!
+//! When a node is killed, its PostgreSQL servers go on; when a postmaster is killed, its backends may go on. Both
+//! still use the files, so they must be gone before the files are used anew (and a backend of the former incarnation
+//! could still commit something). They are recognised by what cannot be mistaken: a program named `postgres` (or
+//! `initdb`) whose working folder is the data folder of the server, where postmaster, backends and initdb all sit. The
+//! process number in `postmaster.pid` alone proves nothing, since numbers are used again after a restart of the
+//! machine.
+//!
+//! Needs `/proc`, that is Linux. In a container root may not look at the working folders of other accounts' processes;
+//! then the account of the servers is asked, which may look at its own.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+use std::{fs, io};
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use tokio::time::{Instant, sleep};
+
+use super::account::Account;
+
+/// How long a postmaster may take to end its sessions and write out what it has.
+const FAST: Duration = Duration::from_secs(30);
+/// How long it may take to just stop.
+const IMMEDIATE: Duration = Duration::from_secs(10);
+/// How long the system may take to clear a killed process away.
+const KILLED: Duration = Duration::from_secs(10);
+/// How often it is looked whether they are gone.
+const PAUSE: Duration = Duration::from_millis(20);
+
+const PROGRAMS: [&str; 2] = ["postgres", "initdb"];
+const PID_FILE: &str = "postmaster.pid";
+/// Prints those of the process numbers given to it whose working folder is the first argument.
+const ASK: &str = r#"data=$1; shift
+for pid; do [ "$(cd -P "/proc/$pid/cwd" 2>/dev/null && pwd -P)" = "$data" ] && echo "$pid"; done; true"#;
+
+/// Ends whatever still runs in the data folder of a server, gently first. Returns how many processes there were.
+pub(crate) async fn end(data: &Path, account: &Account) -> io::Result<usize> {
+    let found = running_in(data, account)?;
+    if let Some(postmaster) = postmaster(data).filter(|pid| found.contains(pid)) {
+        signal(postmaster, Signal::INT);
+        if !gone(data, account, FAST).await? {
+            signal(postmaster, Signal::QUIT);
+            gone(data, account, IMMEDIATE).await?;
+        }
+    }
+    let deadline = Instant::now() + KILLED;
+    loop {
+        let rest = running_in(data, account)?;
+        if rest.is_empty() {
+            break;
+        }
+        if Instant::now() > deadline {
+            return Err(io::Error::other(format!("process {} does not end", rest[0].as_raw_nonzero())));
+        }
+        rest.into_iter().for_each(|pid| signal(pid, Signal::KILL));
+        sleep(PAUSE).await;
+    }
+    forget_stale_number(data)?;
+    Ok(found.len())
+}
+
+/// Removes a `postmaster.pid` whose number belongs to some other program by now: PostgreSQL would take that program
+/// for its predecessor and refuse to start. Any other leftover file is PostgreSQL's to judge.
+fn forget_stale_number(data: &Path) -> io::Result<()> {
+    match postmaster(data) {
+        Some(pid) if test_kill_process(pid).is_ok() => fs::remove_file(data.join(PID_FILE)),
+        _ => Ok(()),
+    }
+}
+
+/// The process number in `postmaster.pid`.
+fn postmaster(data: &Path) -> Option<Pid> {
+    let text = fs::read_to_string(data.join(PID_FILE)).ok()?;
+    Pid::from_raw(text.lines().next()?.trim().parse().ok()?)
+}
+
+/// Kills whatever still runs in the data folder of a server that is being made, without ceremony: there is nothing in
+/// it yet. Blocks for as long as that takes.
+pub(crate) fn kill(data: &Path, account: &Account) -> io::Result<()> {
+    let deadline = std::time::Instant::now() + KILLED;
+    loop {
+        let rest = running_in(data, account)?;
+        if rest.is_empty() || std::time::Instant::now() > deadline {
+            return Ok(());
+        }
+        rest.into_iter().for_each(|pid| signal(pid, Signal::KILL));
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// The programs of PostgreSQL whose working folder is `data`.
+fn running_in(data: &Path, account: &Account) -> io::Result<Vec<Pid>> {
+    let Ok(data) = fs::canonicalize(data) else { return Ok(Vec::new()) };
+    let (mut found, mut unclear) = (Vec::new(), Vec::new());
+    for entry in fs::read_dir("/proc")? {
+        // A process may end while we look at it: then it is none of ours any more.
+        let Ok(entry) = entry else { continue };
+        let number = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        let Some(pid) = number.and_then(Pid::from_raw) else { continue };
+        let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+        if !PROGRAMS.contains(&name.trim_end()) {
+            continue;
+        }
+        match fs::read_link(entry.path().join("cwd")) {
+            Ok(folder) if folder == data => found.push(pid),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => unclear.push(pid),
+            _ => {}
+        }
+    }
+    if !unclear.is_empty() && matches!(account, Account::Other { .. }) {
+        found.extend(ask(&data, &unclear, account)?);
+    }
+    Ok(found)
+}
+
+/// Those of the processes that the account sees in the folder.
+fn ask(data: &Path, unclear: &[Pid], account: &Account) -> io::Result<Vec<Pid>> {
+    let output = account
+        .command(Path::new("/bin/sh"), Path::new("/"))
+        .args(["-c", ASK, "sh"])
+        .arg(data)
+        .args(unclear.iter().map(|pid| pid.as_raw_nonzero().to_string()))
+        .stdin(Stdio::null())
+        .output()?;
+    let told = String::from_utf8_lossy(&output.stdout);
+    Ok(told.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)).collect())
+}
+
+async fn gone(data: &Path, account: &Account, patience: Duration) -> io::Result<bool> {
+    let deadline = Instant::now() + patience;
+    while !running_in(data, account)?.is_empty() {
+        if Instant::now() > deadline {
+            return Ok(false);
+        }
+        sleep(PAUSE).await;
+    }
+    Ok(true)
+}
+
+fn signal(pid: Pid, signal: Signal) {
+    // It fails only when the process is gone already, which is what we want.
+    let _ = kill_process(pid, signal);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::postgres::scratch::Scratch;
+
+    #[tokio::test]
+    async fn a_number_of_another_program_is_forgotten_and_a_dead_one_left() {
+        let scratch = Scratch::new();
+        let file = scratch.path().join(PID_FILE);
+        // Our own number: alive, and not a PostgreSQL in that folder.
+        fs::write(&file, format!("{}\n/somewhere\n", std::process::id())).unwrap();
+        assert_eq!(end(scratch.path(), &Account::Own).await.unwrap(), 0);
+        assert!(!file.exists());
+
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let number = child.id();
+        child.wait().unwrap();
+        fs::write(&file, format!("{number}\n")).unwrap();
+        assert_eq!(end(scratch.path(), &Account::Own).await.unwrap(), 0);
+        assert!(file.exists());
+
+        fs::write(&file, "not a number").unwrap();
+        assert_eq!(end(scratch.path(), &Account::Own).await.unwrap(), 0);
+        assert!(file.exists());
+    }
+
+    #[tokio::test]
+    async fn other_programs_in_the_folder_are_left_alone() {
+        let scratch = Scratch::new();
+        let mut child =
+            std::process::Command::new("sleep").arg("60").current_dir(scratch.path()).spawn().unwrap();
+        assert_eq!(end(scratch.path(), &Account::Own).await.unwrap(), 0);
+        assert!(child.try_wait().unwrap().is_none());
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_folder_that_is_not_there_has_nobody_in_it() {
+        assert_eq!(end(Path::new("/nonexistent/onecopy"), &Account::Own).await.unwrap(), 0);
+    }
+}

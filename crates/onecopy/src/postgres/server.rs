@@ -1,0 +1,374 @@
+//! One PostgreSQL server: its process, from start to end.
+//!
+//! The server is our child, in a process group of its own, and its output goes to a file, so that it does not depend on
+//! us: if we are killed it goes on, and the next node that uses the folder ends it first (see [`leftover`]). It counts as started
+//! when it lets a session in, which is after PostgreSQL's own crash recovery. The port is kept from start to start and
+//! changed only when somebody else has it.
+//!
+//! Who owns a [`Server`] learns through [`Server::exited`] that it ended, and decides what to do; nothing is
+//! restarted here.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::{Child, Command};
+use tokio::time::{Instant, interval, sleep, timeout};
+use tokio_postgres::NoTls;
+
+use super::account::Account;
+use super::locate::Binaries;
+use super::output::Output;
+use super::{folder, leftover, settings, sockets};
+use crate::terminal::Progress;
+
+/// How long a server may take until it lets sessions in; crash recovery of a large database takes minutes.
+const START: Duration = Duration::from_mins(10);
+/// After so long it is said what we wait for.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a server may take to end its sessions and write out what it has.
+const FAST_STOP: Duration = Duration::from_secs(60);
+/// How long it may take to just stop.
+const IMMEDIATE_STOP: Duration = Duration::from_secs(10);
+/// How long one attempt at a session may take.
+const KNOCK: Duration = Duration::from_secs(5);
+/// The pause between two attempts.
+const PAUSE: Duration = Duration::from_millis(25);
+/// How often a start is tried again after a cause that passes.
+const ATTEMPTS: u32 = 20;
+/// The pause before it is tried again.
+const AGAIN: Duration = Duration::from_millis(500);
+/// How often the size of the log file is looked at.
+const LOG_WATCH: Duration = Duration::from_secs(30);
+
+/// What all servers of a cluster share.
+#[derive(Clone, Debug)]
+pub(crate) struct Site {
+    /// The folder of the cluster.
+    pub(crate) folder: PathBuf,
+    /// The folder of the sockets.
+    pub(crate) sockets: PathBuf,
+    /// The programs.
+    pub(crate) binaries: Binaries,
+    /// Who runs them.
+    pub(crate) account: Account,
+    /// Where the search for a free port begins.
+    pub(crate) port_start: u16,
+    /// Who hears the news.
+    pub(crate) progress: Progress,
+}
+
+/// A PostgreSQL server of ours.
+#[derive(Debug)]
+pub(crate) struct Server {
+    /// `replica-1` and so on.
+    pub(crate) name: String,
+    /// Where it can be reached over TCP.
+    pub(crate) host: String,
+    /// The port, over TCP and as part of the socket's name; settled by [`Server::start`].
+    pub(crate) port: u16,
+    /// The folder of its Unix socket.
+    pub(crate) socket_dir: PathBuf,
+    number: u16,
+    site: Site,
+    output: Output,
+    process: Option<Child>,
+}
+
+/// How a server ended.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    /// What the system tells; none when it could not be asked.
+    pub(crate) status: Option<ExitStatus>,
+    /// The last lines of its log.
+    pub(crate) last_words: String,
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.status {
+            Some(status) => write!(f, "{status}")?,
+            None => write!(f, "unknown status")?,
+        }
+        if self.last_words.is_empty() {
+            Ok(())
+        } else {
+            write!(f, "; its log ends with:\n{}", self.last_words)
+        }
+    }
+}
+
+/// A server did not start.
+#[derive(Debug)]
+pub(crate) enum ServerError {
+    /// The system refused something that we need for it.
+    Io {
+        /// The server.
+        name: String,
+        /// What we wanted, as a verb with its object.
+        doing: String,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// No port is free for it.
+    NoPort(String),
+    /// It ended before it let a session in.
+    Ended {
+        /// The server.
+        name: String,
+        /// How.
+        ending: Ending,
+        /// All it says.
+        log: PathBuf,
+    },
+    /// It runs but lets nobody in.
+    Silent {
+        /// The server.
+        name: String,
+        /// What the last attempt at a session met with.
+        last: String,
+        /// All it says.
+        log: PathBuf,
+    },
+}
+
+impl fmt::Display for ServerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io { name, doing, error } => write!(f, "{name}: cannot {doing}: {error}"),
+            Self::NoPort(name) => write!(f, "{name}: none of the ports that were tried on 127.0.0.1 is free"),
+            Self::Ended { name, ending, log } => {
+                write!(f, "{name} did not start: {ending}\nAll it says is in {}", log.display())
+            }
+            Self::Silent { name, last, log } => write!(
+                f,
+                "{name} runs but lets no session in after {} s: {last}\nAll it says is in {}",
+                START.as_secs(),
+                log.display()
+            ),
+        }
+    }
+}
+
+impl Server {
+    /// A server of the cluster, not started yet.
+    pub(super) fn new(number: u16, site: Site) -> Self {
+        Self {
+            name: folder::replica(number),
+            host: "127.0.0.1".to_owned(),
+            port: settings::last_port(&site.folder, number).unwrap_or_default(),
+            socket_dir: site.sockets.clone(),
+            number,
+            output: Output::new(site.folder.join(format!("server-{number}.log"))),
+            site,
+            process: None,
+        }
+    }
+
+    /// Starts the server and waits until it lets sessions in. Whatever still runs in its data folder is ended first.
+    pub(crate) async fn start(&mut self) -> Result<(), ServerError> {
+        assert!(self.process.is_none(), "a server is started when it does not run");
+        let mut attempt = 1;
+        loop {
+            self.clear_the_way().await?;
+            self.choose_port()?;
+            self.spawn()?;
+            let error = match self.wait_until_ready().await {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            };
+            self.stop().await;
+            let passes = match &error {
+                ServerError::Ended { ending, .. } => passes(&ending.last_words),
+                _ => false,
+            };
+            if !passes || attempt == ATTEMPTS {
+                return Err(error);
+            }
+            attempt += 1;
+            sleep(AGAIN).await;
+        }
+    }
+
+    /// Stops the server: its sessions end and what it has is written out, or, if that takes too long, it just stops.
+    /// Does nothing when it does not run.
+    pub(crate) async fn stop(&mut self) {
+        let Some(process) = &mut self.process else { return };
+        for (signal, patience) in
+            [(Signal::INT, FAST_STOP), (Signal::QUIT, IMMEDIATE_STOP), (Signal::KILL, IMMEDIATE_STOP)]
+        {
+            // The number is that of our child until we have waited for it.
+            if let Some(pid) = process.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
+                let _ = kill_process(pid, signal);
+            }
+            if timeout(patience, process.wait()).await.is_ok() {
+                break;
+            }
+            tracing::warn!(server = self.name, ?signal, "the server does not stop, asking harder");
+        }
+        self.process = None;
+        // Backends that outlive a postmaster which was killed; the next start looks again.
+        if let Err(error) = leftover::end(&self.data(), &self.site.account).await {
+            tracing::warn!(server = self.name, %error, "the server may have left processes behind");
+        }
+    }
+
+    /// Waits until the server ends by itself, keeping its log file within bounds meanwhile. Never returns while there
+    /// is no process to wait for.
+    pub(crate) async fn exited(&mut self) -> Ending {
+        let Some(process) = &mut self.process else { return std::future::pending().await };
+        let mut watch = interval(LOG_WATCH);
+        let status = loop {
+            tokio::select! {
+                status = process.wait() => break status.ok(),
+                _ = watch.tick() => {
+                    if let Err(error) = self.output.keep_within_bounds() {
+                        tracing::warn!(server = self.name, %error, "cannot shorten the log of the server");
+                    }
+                }
+            }
+        };
+        self.process = None;
+        Ending { status, last_words: self.output.last_words() }
+    }
+
+    /// The number in its name.
+    pub(super) fn number(&self) -> u16 {
+        self.number
+    }
+
+    /// The number of the server's process, while it runs.
+    pub(crate) fn process_id(&self) -> Option<u32> {
+        self.process.as_ref().and_then(Child::id)
+    }
+
+    fn data(&self) -> PathBuf {
+        self.site.folder.join(&self.name)
+    }
+
+    async fn clear_the_way(&mut self) -> Result<(), ServerError> {
+        let data = self.data();
+        let ended = leftover::end(&data, &self.site.account)
+            .await
+            .map_err(|error| self.io(format!("end what still runs in {}", data.display()), error))?;
+        if ended > 0 {
+            self.site
+                .progress
+                .say(format_args!("{} still ran from an earlier time and was stopped", self.name));
+        }
+        if self.port != 0 {
+            sockets::clear(&self.socket_dir, self.port)
+                .map_err(|error| self.io(format!("clear {}", self.socket_dir.display()), error))?;
+        }
+        Ok(())
+    }
+
+    fn choose_port(&mut self) -> Result<(), ServerError> {
+        if self.port != 0 && settings::is_free(self.port) {
+            return Ok(());
+        }
+        let free = settings::free_port(self.number, self.site.port_start)
+            .ok_or_else(|| ServerError::NoPort(self.name.clone()))?;
+        if self.port != 0 {
+            let (name, taken) = (&self.name, self.port);
+            self.site
+                .progress
+                .say(format_args!("{name} moves to port {free}: another program has port {taken}"));
+        }
+        self.port = free;
+        Ok(())
+    }
+
+    fn spawn(&mut self) -> Result<(), ServerError> {
+        settings::write(&self.site.folder, self.number, self.port).map_err(|error| {
+            self.io(format!("write the settings in {}", self.site.folder.display()), error)
+        })?;
+        let streams = self.output.open().and_then(|file| Ok((file.try_clone()?, file)));
+        let (stdout, stderr) =
+            streams.map_err(|error| self.io(format!("write {}", self.output.path().display()), error))?;
+        let program = self.site.binaries.postgres();
+        let mut command = Command::from(self.site.account.command(&program, &self.data()));
+        command
+            .arg("-D")
+            .arg(self.data())
+            .args(settings::arguments(&self.site.folder, self.number, self.port, &self.socket_dir))
+            .stdin(Stdio::null())
+            .stdout(stdout)
+            .stderr(stderr);
+        let child = command.spawn().map_err(|error| self.cannot_run(&program, error))?;
+        self.process = Some(child);
+        Ok(())
+    }
+
+    /// Says which folder is closed to the account, if that is why the program did not run.
+    fn cannot_run(&self, program: &Path, error: io::Error) -> ServerError {
+        let account = &self.site.account;
+        match account.stopped_at(&self.data()).or_else(|| account.stopped_at(program)) {
+            Some(at) if error.kind() == io::ErrorKind::PermissionDenied => {
+                self.io(format!("run as {account}, who may not enter {}", at.display()), error)
+            }
+            _ => self.io(format!("run {}", program.display()), error),
+        }
+    }
+
+    async fn wait_until_ready(&mut self) -> Result<(), ServerError> {
+        let mut door = tokio_postgres::Config::new();
+        door.host_path(&self.socket_dir)
+            .port(self.port)
+            .user("postgres")
+            .dbname("postgres")
+            .connect_timeout(KNOCK);
+        let begun = Instant::now();
+        let mut step = None;
+        loop {
+            let last = match timeout(KNOCK, door.connect(NoTls)).await {
+                Ok(Ok(_)) => return Ok(()),
+                Ok(Err(error)) => error
+                    .as_db_error()
+                    .map_or_else(|| error.to_string(), |answer| answer.message().to_owned()),
+                Err(_) => "no answer".to_owned(),
+            };
+            let process = self.process.as_mut().expect("it was spawned before the wait");
+            if let Ok(status) = timeout(PAUSE, process.wait()).await {
+                self.process = None;
+                let ending = Ending { status: status.ok(), last_words: self.output.last_words() };
+                let (name, log) = (self.name.clone(), self.output.path().to_owned());
+                return Err(ServerError::Ended { name, ending, log });
+            }
+            if begun.elapsed() > START {
+                let (name, log) = (self.name.clone(), self.output.path().to_owned());
+                return Err(ServerError::Silent { name, last, log });
+            }
+            if begun.elapsed() > PATIENCE && step.is_none() {
+                step = Some(self.site.progress.step(format!("waiting for {}: {last}", self.name)));
+            }
+        }
+    }
+
+    fn io(&self, doing: String, error: io::Error) -> ServerError {
+        ServerError::Io { name: self.name.clone(), doing, error }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Whoever gives a running server up cannot wait for it, but leaves it on its way out.
+        if let Some(pid) = self.process_id().and_then(|id| Pid::from_raw(id.cast_signed())) {
+            let _ = kill_process(pid, Signal::INT);
+        }
+    }
+}
+
+/// Whether a server that said this on its way out may start when it is tried again: somebody took the port after we
+/// had looked, or a process of its former life still holds its memory.
+fn passes(last_words: &str) -> bool {
+    ["Address already in use", "is still in use", "pre-existing shared memory block"]
+        .iter()
+        .any(|cause| last_words.contains(cause))
+}
+
+#[cfg(test)]
+mod tests;

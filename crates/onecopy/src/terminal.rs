@@ -1,0 +1,123 @@
+//! What the user sees: the one place that prints.
+//!
+//! On a terminal a long step shows a line that moves and is replaced by its outcome; elsewhere (a pipe, a service log)
+//! every step is one plain line when it begins. What a person or a script may want to take up again (the address to
+//! connect to, a result) goes to standard output; progress and errors go to standard error. A closed pipe is not an
+//! error: the servers matter more than the words about them, so what cannot be written is dropped.
+//!
+//! Not here: tracing, which is for whoever looks into a running node.
+
+use std::fmt::Display;
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// How often the moving line is drawn.
+const TICK: Duration = Duration::from_millis(120);
+
+/// Tells the user what goes on.
+#[derive(Clone, Debug)]
+pub(crate) struct Progress {
+    /// The moving lines; none when standard error is not a terminal.
+    moving: Option<MultiProgress>,
+    /// Says nothing at all (for tests).
+    quiet: bool,
+}
+
+impl Progress {
+    /// Progress on standard error: moving lines on a terminal, plain lines elsewhere.
+    pub(crate) fn new() -> Self {
+        let moving = std::io::stderr()
+            .is_terminal()
+            .then(|| MultiProgress::with_draw_target(ProgressDrawTarget::stderr()));
+        Self { moving, quiet: false }
+    }
+
+    /// Progress that nobody sees.
+    #[cfg(test)]
+    pub(crate) fn hidden() -> Self {
+        Self { moving: None, quiet: true }
+    }
+
+    /// One line of news.
+    pub(crate) fn say(&self, line: impl Display) {
+        match &self.moving {
+            _ if self.quiet => {}
+            Some(moving) => moving.suspend(|| to_stderr(&line)),
+            None => to_stderr(&line),
+        }
+    }
+
+    /// Begins a step that takes a while.
+    pub(crate) fn step(&self, what: impl Into<String>) -> Step {
+        let what = what.into();
+        let Some(moving) = &self.moving else {
+            self.say(format_args!("{what} .."));
+            return Step { line: None, progress: self.clone() };
+        };
+        let line = moving.add(ProgressBar::new_spinner());
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
+            line.set_style(style);
+        }
+        line.set_message(what);
+        line.enable_steady_tick(TICK);
+        Step { line: Some(line), progress: self.clone() }
+    }
+
+    /// A result, on standard output.
+    pub(crate) fn result(&self, line: impl Display) {
+        match &self.moving {
+            _ if self.quiet => {}
+            Some(moving) => moving.suspend(|| to_stdout(&line)),
+            None => to_stdout(&line),
+        }
+    }
+
+    /// The reason why the command ends without success.
+    pub(crate) fn failure(&self, error: impl Display) {
+        self.say(format_args!("onecopy: {error}"));
+    }
+}
+
+/// A step that is under way; its line disappears when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Step {
+    line: Option<ProgressBar>,
+    progress: Progress,
+}
+
+impl Step {
+    /// Changes what a terminal shows; elsewhere nothing is printed.
+    pub(crate) fn now(&self, what: impl Into<String>) {
+        if let Some(line) = &self.line {
+            line.set_message(what.into());
+        }
+    }
+
+    /// Ends the step with a line of news.
+    pub(crate) fn done(self, line: impl Display) {
+        if let Some(moving) = &self.line {
+            moving.finish_and_clear();
+        }
+        self.progress.say(line);
+    }
+}
+
+impl Drop for Step {
+    fn drop(&mut self) {
+        if let Some(line) = &self.line {
+            line.finish_and_clear();
+        }
+    }
+}
+
+fn to_stderr(line: &impl Display) {
+    // Nobody is left to be told that the pipe is closed.
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
+}
+
+fn to_stdout(line: &impl Display) {
+    // Nobody is left to be told that the pipe is closed.
+    let _ = writeln!(std::io::stdout().lock(), "{line}");
+}
