@@ -1,0 +1,154 @@
+-- What Onecopy keeps inside a server's database. Run by the agent as superuser in one transaction; may be run again.
+-- @CLUSTER@, @VIA@ and @DDL@ are replaced by hexadecimal digits.
+
+-- Our own guard against schema changes must not stop the second run; nor is there a need to hear of what exists.
+SET LOCAL session_replication_role = replica;
+SET LOCAL client_min_messages = warning;
+
+CREATE SCHEMA IF NOT EXISTS onecopy;
+REVOKE ALL ON SCHEMA onecopy FROM PUBLIC;
+GRANT USAGE ON SCHEMA onecopy TO PUBLIC;
+-- Without USAGE for anybody, the name of the capture function is always shown with its schema: that is what proves
+-- that a message is ours.
+CREATE SCHEMA IF NOT EXISTS onecopy_capture;
+REVOKE ALL ON SCHEMA onecopy_capture FROM PUBLIC;
+
+CREATE TABLE IF NOT EXISTS onecopy.cluster (id text NOT NULL);
+REVOKE ALL ON onecopy.cluster FROM PUBLIC;
+INSERT INTO onecopy.cluster SELECT '@CLUSTER@' WHERE NOT EXISTS (SELECT FROM onecopy.cluster);
+
+CREATE TABLE IF NOT EXISTS onecopy.applied (epoch int4, n int8, nonce int8, PRIMARY KEY (epoch, n, nonce));
+REVOKE ALL ON onecopy.applied FROM PUBLIC;
+GRANT INSERT ON onecopy.applied TO PUBLIC;
+
+CREATE TABLE IF NOT EXISTS onecopy_capture.next_table (id int4 NOT NULL);
+INSERT INTO onecopy_capture.next_table SELECT 1 WHERE NOT EXISTS (SELECT FROM onecopy_capture.next_table);
+
+-- Every name is qualified: it runs with the search path of whoever writes, who must not be able to slip in a function
+-- that makes up rows. INFO reaches the client's connection whatever client_min_messages says.
+CREATE OR REPLACE FUNCTION onecopy_capture.cap() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF pg_catalog.current_setting('onecopy.via', true) OPERATOR(pg_catalog.=) '@VIA@' THEN
+        IF TG_OP OPERATOR(pg_catalog.=) 'UPDATE' THEN
+            RAISE INFO '%|U|%|%|%', TG_ARGV[0], NEW.xmin, pg_catalog.record_send(OLD), pg_catalog.record_send(NEW)
+                USING ERRCODE = 'OC001';
+        ELSIF TG_OP OPERATOR(pg_catalog.=) 'INSERT' THEN
+            RAISE INFO '%|I|%|%', TG_ARGV[0], NEW.xmin, pg_catalog.record_send(NEW) USING ERRCODE = 'OC001';
+        ELSE
+            RAISE INFO '%|D|%|%', TG_ARGV[0], OLD.xmax, pg_catalog.record_send(OLD) USING ERRCODE = 'OC001';
+        END IF;
+        RETURN NULL;
+    END IF;
+    RAISE EXCEPTION 'this server is a replica of a Onecopy cluster'
+        USING ERRCODE = '25006', HINT = 'Write through the cluster''s own address.';
+END $$;
+
+-- No row shows the subtransaction that truncates, so the whole transaction's number stands in its place: the session
+-- knows TRUNCATE statements by their text, and one inside a function by the second line of the context.
+CREATE OR REPLACE FUNCTION onecopy_capture.cap_truncate() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF pg_catalog.current_setting('onecopy.via', true) OPERATOR(pg_catalog.=) '@VIA@' THEN
+        RAISE INFO '%|T|%', TG_ARGV[0], pg_catalog.xid(pg_catalog.pg_current_xact_id()) USING ERRCODE = 'OC001';
+        RETURN NULL;
+    END IF;
+    RAISE EXCEPTION 'this server is a replica of a Onecopy cluster'
+        USING ERRCODE = '25006', HINT = 'Write through the cluster''s own address.';
+END $$;
+
+-- Why a table cannot be replicated, or NULL. Types are followed into arrays, domains, ranges and composites.
+CREATE OR REPLACE FUNCTION onecopy_capture.obstacle(relation oid) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    WITH RECURSIVE part(attname, typ) AS (
+        SELECT attname, atttypid FROM pg_attribute WHERE attrelid = relation AND attnum > 0 AND NOT attisdropped
+        UNION
+        SELECT part.attname, inner_type.typ
+        FROM part JOIN pg_type t ON t.oid = part.typ
+        CROSS JOIN LATERAL (
+            SELECT t.typelem WHERE t.typelem <> 0
+            UNION ALL SELECT t.typbasetype WHERE t.typbasetype <> 0
+            UNION ALL SELECT rngsubtype FROM pg_range WHERE rngtypid = t.oid OR rngmultitypid = t.oid
+            UNION ALL SELECT atttypid FROM pg_attribute
+                      WHERE attrelid = t.typrelid AND t.typrelid <> 0 AND attnum > 0 AND NOT attisdropped
+        ) inner_type(typ)
+    )
+    SELECT CASE
+        WHEN c.relkind = 'f' THEN 'it is a foreign table'
+        WHEN c.relpersistence = 'u' THEN 'it is unlogged, so a crash of one replica would empty it there alone'
+        ELSE (
+            SELECT format('column %I has %s, whose %s', part.attname, format_type(part.typ, NULL),
+                          CASE WHEN t.typsend = 0 THEN 'type has no binary form'
+                               ELSE 'values name objects by numbers that differ between replicas' END)
+            FROM part JOIN pg_type t ON t.oid = part.typ
+            WHERE t.typsend = 0
+               OR (t.typname LIKE 'reg%' AND t.typnamespace = 'pg_catalog'::regnamespace AND t.typtype = 'b')
+            ORDER BY 1 LIMIT 1)
+        END
+    FROM pg_class c WHERE c.oid = relation
+$$;
+
+-- Puts tables that are new under capture. The order of names decides their numbers, so that the same statements give
+-- the same numbers on every replica.
+CREATE OR REPLACE FUNCTION onecopy.install() RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    found record;
+    obstacle text;
+    number int4;
+BEGIN
+    FOR found IN
+        SELECT c.oid, c.relkind, n.nspname, c.relname
+        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE c.relkind IN ('r', 'f') AND c.relpersistence <> 't'
+          AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast', 'onecopy', 'onecopy_capture')
+        ORDER BY n.nspname, c.relname
+    LOOP
+        obstacle := onecopy_capture.obstacle(found.oid);
+        IF obstacle IS NOT NULL THEN
+            RAISE EXCEPTION 'table %.% cannot be replicated: %', quote_ident(found.nspname), quote_ident(found.relname), obstacle
+                USING ERRCODE = '0A000';
+        END IF;
+        CONTINUE WHEN EXISTS (SELECT FROM pg_trigger WHERE tgrelid = found.oid AND tgname = '!onecopy');
+        UPDATE onecopy_capture.next_table SET id = id + 1 RETURNING id - 1 INTO number;
+        EXECUTE format('CREATE TRIGGER "!onecopy" AFTER INSERT OR UPDATE OR DELETE ON %I.%I '
+            'FOR EACH ROW EXECUTE FUNCTION onecopy_capture.cap(%L)', found.nspname, found.relname, number);
+        EXECUTE format('CREATE TRIGGER "!onecopy_truncate" AFTER TRUNCATE ON %I.%I '
+            'FOR EACH STATEMENT EXECUTE FUNCTION onecopy_capture.cap_truncate(%L)', found.nspname, found.relname, number);
+    END LOOP;
+END $$;
+
+-- Whether the object of a schema change is a temporary table's.
+CREATE OR REPLACE FUNCTION onecopy_capture.is_temporary(class oid, object oid, schema_name text) RETURNS boolean
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT COALESCE(schema_name = 'pg_temp', false) OR EXISTS (
+        SELECT FROM pg_class c WHERE c.relpersistence = 't' AND c.oid IN (
+            SELECT tgrelid FROM pg_trigger WHERE class = 'pg_trigger'::regclass AND oid = object
+            UNION ALL SELECT ev_class FROM pg_rewrite WHERE class = 'pg_rewrite'::regclass AND oid = object
+            UNION ALL SELECT polrelid FROM pg_policy WHERE class = 'pg_policy'::regclass AND oid = object))
+$$;
+
+CREATE OR REPLACE FUNCTION onecopy_capture.guard() RETURNS event_trigger LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF current_setting('onecopy.ddl', true) = '@DDL@' THEN
+        RETURN;
+    ELSIF TG_EVENT = 'sql_drop' THEN
+        IF NOT EXISTS (SELECT FROM pg_event_trigger_dropped_objects()
+                       WHERE original AND NOT is_temporary AND address_names[1] IS DISTINCT FROM 'pg_temp') THEN
+            RETURN;
+        END IF;
+    ELSIF TG_TAG <> 'REASSIGN OWNED' AND NOT EXISTS (
+            SELECT FROM pg_event_trigger_ddl_commands()
+            WHERE NOT onecopy_capture.is_temporary(classid, objid, schema_name)) THEN
+        RETURN;
+    END IF;
+    RAISE EXCEPTION '% is refused here', TG_TAG USING ERRCODE = '0A000',
+        DETAIL = 'The schema of a Onecopy cluster changes by statements of its own, not inside functions or DO blocks '
+                 'and not at a replica.',
+        HINT = 'Run the statement by itself, through the cluster''s own address.';
+END $$;
+
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA onecopy_capture FROM PUBLIC;
+DROP EVENT TRIGGER IF EXISTS onecopy_ddl;
+DROP EVENT TRIGGER IF EXISTS onecopy_drop;
+CREATE EVENT TRIGGER onecopy_ddl ON ddl_command_end EXECUTE FUNCTION onecopy_capture.guard();
+CREATE EVENT TRIGGER onecopy_drop ON sql_drop EXECUTE FUNCTION onecopy_capture.guard();

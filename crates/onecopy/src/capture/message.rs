@@ -1,0 +1,260 @@
+//! The messages of the capture function, from the wire into a record.
+//!
+//! `<table>|<operation>|<transaction>|<image>`, with the old image before the new one for an update. Images come as
+//! the text form of `bytea`: hexadecimal, or the escape form when the client has asked for that. Both are decoded; the
+//! first is the hot path, one table look-up a byte.
+
+use cluster::ids::TableId;
+use cluster::record::RecordBuilder;
+use wire::backend::Fields;
+
+/// The SQLSTATE that capture messages carry. It proves nothing: anybody can raise it.
+pub(crate) const SQLSTATE: &[u8] = b"OC001";
+
+/// What the first line of the context of a capture message begins with, for rows and for TRUNCATE.
+const CONTEXTS: [&[u8]; 2] = [
+    b"PL/pgSQL function onecopy_capture.cap() line ",
+    b"PL/pgSQL function onecopy_capture.cap_truncate() line ",
+];
+
+/// What the first line ends with, after the number of the line.
+const CONTEXT_END: &[u8] = b" at RAISE";
+
+/// What was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    /// A new row.
+    Insert,
+    /// A changed row.
+    Update,
+    /// A row that is gone.
+    Delete,
+    /// All rows of a table are gone.
+    Truncate,
+}
+
+/// A message of ours taken apart; images are still text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Message<'a> {
+    /// The table.
+    pub(crate) table: TableId,
+    /// What happened.
+    pub(crate) operation: Operation,
+    /// The (sub)transaction that wrote the row. For a row that the transaction had locked before it deleted it, this
+    /// can be a multixact's number instead.
+    pub(crate) xid: u32,
+    /// The image or images.
+    pub(crate) images: &'a [u8],
+}
+
+/// A message from our function that does not have our form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Malformed;
+
+/// What a notice turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Captured {
+    /// The client's own business: relay it.
+    NotOurs,
+    /// A change was added to the record.
+    Row {
+        /// The table.
+        table: TableId,
+        /// The (sub)transaction; see [`Message::xid`].
+        xid: u32,
+        /// It was written from inside a function, trigger or cascade, so an exception block may have undone it.
+        nested: bool,
+    },
+    /// It is from our function but cannot be understood: the transaction must abort.
+    Malformed,
+    /// The record cannot take it: the transaction must abort.
+    TooLarge,
+}
+
+/// Turns notices into row changes; keeps its buffers.
+#[derive(Debug, Default)]
+pub(crate) struct Decoder {
+    old: Vec<u8>,
+    new: Vec<u8>,
+}
+
+impl Decoder {
+    /// Looks at a notice and adds the change to the record when it is ours.
+    pub(crate) fn capture(&mut self, fields: Fields<'_>, record: &mut RecordBuilder) -> Captured {
+        let mut state: &[u8] = b"";
+        let mut text: &[u8] = b"";
+        let mut context: &[u8] = b"";
+        for (code, value) in fields.iter() {
+            match code {
+                b'C' => state = value,
+                b'M' => text = value,
+                b'W' => context = value,
+                _ => {}
+            }
+        }
+        if state != SQLSTATE || !is_capture_context(context) {
+            return Captured::NotOurs;
+        }
+        let Ok(message) = parse_message(text) else { return Captured::Malformed };
+        let pushed = match self.push(message, record) {
+            Ok(pushed) => pushed,
+            Err(Malformed) => return Captured::Malformed,
+        };
+        match pushed {
+            Ok(()) => {
+                Captured::Row { table: message.table, xid: message.xid, nested: context.contains(&b'\n') }
+            }
+            Err(cluster::record::TooLarge) => Captured::TooLarge,
+        }
+    }
+
+    fn push(
+        &mut self,
+        message: Message<'_>,
+        record: &mut RecordBuilder,
+    ) -> Result<Result<(), cluster::record::TooLarge>, Malformed> {
+        let (table, images) = (message.table, message.images);
+        Ok(match message.operation {
+            Operation::Insert => {
+                decode(images, &mut self.new)?;
+                record.push_insert(table, &self.new)
+            }
+            Operation::Delete => {
+                decode(images, &mut self.old)?;
+                record.push_delete(table, &self.old)
+            }
+            Operation::Update => {
+                self.decode_pair(images)?;
+                record.push_update(table, &self.old, &self.new)
+            }
+            Operation::Truncate if images.is_empty() => record.push_truncate(table),
+            Operation::Truncate => return Err(Malformed),
+        })
+    }
+
+    fn decode_pair(&mut self, images: &[u8]) -> Result<(), Malformed> {
+        if images.starts_with(HEX) {
+            let cut = images.iter().position(|&byte| byte == b'|').ok_or(Malformed)?;
+            decode(&images[..cut], &mut self.old)?;
+            return decode(&images[cut + 1..], &mut self.new);
+        }
+        // In the escape form the separator can occur inside an image, so the image itself must say where it ends.
+        let mut both = Vec::new();
+        decode(images, &mut both)?;
+        let cut = image_bytes(&both).ok_or(Malformed)?;
+        if both.get(cut) != Some(&b'|') {
+            return Err(Malformed);
+        }
+        self.new.clear();
+        self.new.extend_from_slice(&both[cut + 1..]);
+        both.truncate(cut);
+        self.old = both;
+        Ok(())
+    }
+}
+
+/// Whether a message context says that our function raised the message.
+pub(crate) fn is_capture_context(context: &[u8]) -> bool {
+    let first = context.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    CONTEXTS.iter().any(|start| {
+        first
+            .strip_prefix(*start)
+            .and_then(|rest| rest.strip_suffix(CONTEXT_END))
+            .is_some_and(|line| !line.is_empty() && line.iter().all(u8::is_ascii_digit))
+    })
+}
+
+/// Takes the text of a message of our function apart.
+pub(crate) fn parse_message(text: &[u8]) -> Result<Message<'_>, Malformed> {
+    let mut fields = text.splitn(4, |&byte| byte == b'|');
+    let mut field = || fields.next().ok_or(Malformed);
+    let table = TableId(number(field()?)?);
+    let operation = match field()? {
+        b"I" => Operation::Insert,
+        b"U" => Operation::Update,
+        b"D" => Operation::Delete,
+        b"T" => Operation::Truncate,
+        _ => return Err(Malformed),
+    };
+    let xid = number(field()?)?;
+    let images = fields.next().unwrap_or_default();
+    Ok(Message { table, operation, xid, images })
+}
+
+fn number(digits: &[u8]) -> Result<u32, Malformed> {
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return Err(Malformed);
+    }
+    std::str::from_utf8(digits).ok().and_then(|text| text.parse().ok()).ok_or(Malformed)
+}
+
+/// How the hexadecimal form begins. The escape form never does: it doubles a backslash.
+const HEX: &[u8] = b"\\x";
+
+const NOT_HEX: u8 = 0xff;
+
+/// The value of each hexadecimal digit.
+const NIBBLES: [u8; 256] = {
+    let mut table = [NOT_HEX; 256];
+    let mut digit = 0;
+    while digit < 16 {
+        table[b"0123456789abcdef"[digit] as usize] = digit as u8;
+        table[b"0123456789ABCDEF"[digit] as usize] = digit as u8;
+        digit += 1;
+    }
+    table
+};
+
+/// Replaces what is in `out` by the bytes that the text form of a `bytea` stands for.
+pub(super) fn decode(text: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
+    out.clear();
+    let Some(digits) = text.strip_prefix(HEX) else { return decode_escaped(text, out) };
+    let (pairs, rest) = digits.as_chunks::<2>();
+    if !rest.is_empty() {
+        return Err(Malformed);
+    }
+    let mut bad = 0;
+    out.extend(pairs.iter().map(|[high, low]| {
+        let (high, low) = (NIBBLES[usize::from(*high)], NIBBLES[usize::from(*low)]);
+        bad |= high | low;
+        high << 4 | low & 0x0f
+    }));
+    // Digits have values below 16; whatever is none sets the high bits.
+    if bad & 0xf0 == 0 { Ok(()) } else { Err(Malformed) }
+}
+
+fn decode_escaped(mut text: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
+    out.reserve(text.len());
+    loop {
+        match text {
+            [] => return Ok(()),
+            [b'\\', b'\\', rest @ ..] => {
+                out.push(b'\\');
+                text = rest;
+            }
+            [b'\\', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', rest @ ..] => {
+                out.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
+                text = rest;
+            }
+            [b'\\', ..] => return Err(Malformed),
+            [byte, rest @ ..] => {
+                out.push(*byte);
+                text = rest;
+            }
+        }
+    }
+}
+
+/// How long the row image at the start of `bytes` is, by its own account.
+fn image_bytes(bytes: &[u8]) -> Option<usize> {
+    let word = |at: usize| {
+        let four = bytes.get(at..at.checked_add(4)?)?;
+        Some(i32::from_be_bytes([four[0], four[1], four[2], four[3]]))
+    };
+    let mut at = 4;
+    for _ in 0..word(0)? {
+        let length = word(at + 4)?;
+        at += 8 + if length == -1 { 0 } else { usize::try_from(length).ok()? };
+    }
+    (at <= bytes.len()).then_some(at)
+}

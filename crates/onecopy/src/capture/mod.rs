@@ -1,0 +1,64 @@
+//! Capture: how the row changes of a transaction come out of an unmodified server while it runs.
+//!
+//! A row trigger, named to sort before any other, raises an INFO message with the row's image for every row that is
+//! written, by whatever means: the server sends it on the very connection of the writer, in order, before the
+//! statement's completion. The session that owns the connection takes such messages off the wire and adds them to its
+//! record. `install.sql` is what lies in the server for this, together with the guards that refuse writes and schema
+//! changes that come past Onecopy.
+//!
+//! Invariant: a message counts as captured only if the server itself says, in the first line of the message's context,
+//! that our function raised it. Nobody else can make a function of that name: its schema admits nobody, so its name is
+//! always shown with the schema, and a quoted name of the same letters shows its quotes.
+//!
+//! Not here: what becomes of the rows (`cluster::record`), and statements that no trigger sees (DDL, sequences).
+
+mod message;
+#[cfg(test)]
+mod tests;
+
+use cluster::ids::ClusterId;
+use sha2::{Digest, Sha256};
+
+pub(crate) use message::{
+    Captured, Decoder, Malformed, Operation, SQLSTATE, is_capture_context, parse_message,
+};
+
+/// What [`install_sql`] fills in.
+const INSTALL: &str = include_str!("install.sql");
+
+/// Name of the row trigger; it sorts before other names.
+pub(crate) const ROW_TRIGGER: &str = "!onecopy";
+
+/// The setting that shows the capture function that a write comes through Onecopy.
+pub(crate) const VIA_SETTING: &str = "onecopy.via";
+
+/// The setting that lets a schema change pass.
+pub(crate) const DDL_SETTING: &str = "onecopy.ddl";
+
+/// The statement that puts new tables under capture; part of every schema change.
+pub(crate) const INSTALL_TABLES_SQL: &str = "SELECT onecopy.install()";
+
+/// The value of [`VIA_SETTING`] on the sessions' connections to a home (never on connections for reads).
+pub(crate) fn via_token(cluster: ClusterId) -> String {
+    token(cluster, "via")
+}
+
+/// The value of [`DDL_SETTING`] while an ordered schema change runs, and only then: whoever can read it could use it.
+pub(crate) fn ddl_token(cluster: ClusterId) -> String {
+    token(cluster, "ddl")
+}
+
+/// Not a secret to a superuser; what it keeps out is the write or schema change that goes past Onecopy by mistake.
+fn token(cluster: ClusterId, purpose: &str) -> String {
+    let digest = Sha256::digest(format!("onecopy {purpose} {cluster}"));
+    digest[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The statements that install what capture needs in one database: for one simple query, as superuser.
+pub(crate) fn install_sql(cluster: ClusterId) -> String {
+    let body = INSTALL
+        .replace("@CLUSTER@", &cluster.to_string())
+        .replace("@VIA@", &via_token(cluster))
+        .replace("@DDL@", &ddl_token(cluster));
+    format!("BEGIN;\n{body}\nCOMMIT;")
+}

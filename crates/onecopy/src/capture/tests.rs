@@ -1,0 +1,155 @@
+//! What counts as captured, and how the text of messages becomes images.
+
+use cluster::ids::TableId;
+use cluster::record::{Change, RecordBuilder};
+use wire::backend::Fields;
+
+use super::{Captured, Decoder, Operation, is_capture_context, parse_message};
+
+fn notice(state: &str, text: &str, context: &str) -> Vec<u8> {
+    format!("SINFO\0VINFO\0C{state}\0M{text}\0W{context}\0Fpl_exec.c\0\0").into_bytes()
+}
+
+const OURS: &str = "PL/pgSQL function onecopy_capture.cap() line 5 at RAISE";
+
+/// `(1::int4, NULL::int4)`.
+const IMAGE: &str = "00000002000000170000000400000001000000 17ffffffff";
+
+fn image_hex() -> String {
+    IMAGE.replace(' ', "")
+}
+
+fn image() -> Vec<u8> {
+    let digits = image_hex();
+    (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect()
+}
+
+fn escaped(bytes: &[u8]) -> String {
+    bytes
+        .iter()
+        .map(|&byte| match byte {
+            b'\\' => "\\\\".to_owned(),
+            0x20..=0x7e => char::from(byte).to_string(),
+            _ => format!("\\{byte:03o}"),
+        })
+        .collect()
+}
+
+fn captured(text: &str, context: &str) -> (Captured, RecordBuilder) {
+    let mut record = RecordBuilder::new();
+    let body = notice("OC001", text, context);
+    let captured = Decoder::default().capture(Fields::new(&body), &mut record);
+    (captured, record)
+}
+
+fn changes(record: RecordBuilder) -> Vec<(u32, String)> {
+    let record = record.finish(cluster::record::Header {
+        cluster: cluster::ids::ClusterId(1),
+        identity: cluster::ids::Identity::default(),
+        first: cluster::ids::Version(1),
+        last: cluster::ids::Version(1),
+        database: cluster::ids::DatabaseId(0),
+        service: cluster::ids::ServiceId(0),
+    });
+    record
+        .row_changes()
+        .map(|row| {
+            let text = match row.change {
+                Change::Insert { new } => format!("I {}", new == image()),
+                Change::Update { old, new } => format!("U {} {}", old == image(), new == image()),
+                Change::Delete { old } => format!("D {}", old == image()),
+                Change::Truncate => "T".to_owned(),
+            };
+            (row.table.0, text)
+        })
+        .collect()
+}
+
+#[test]
+fn every_operation_becomes_a_row_change() {
+    let hex = image_hex();
+    let raw = escaped(&image());
+    for (text, expected) in [
+        (format!("7|I|750|\\x{hex}"), "I true"),
+        (format!("7|U|750|\\x{hex}|\\x{hex}"), "U true true"),
+        (format!("7|U|750|{raw}|{raw}"), "U true true"),
+        (format!("7|D|750|{raw}"), "D true"),
+        ("7|T|750".to_owned(), "T"),
+    ] {
+        let (outcome, record) = captured(&text, OURS);
+        assert_eq!(outcome, Captured::Row { table: TableId(7), xid: 750, nested: false }, "{text}");
+        assert_eq!(changes(record), [(7, expected.to_owned())], "{text}");
+    }
+}
+
+#[test]
+fn a_second_context_line_means_nested() {
+    let context = format!("{OURS}\nSQL function \"f\" statement 1");
+    let (outcome, _) = captured("7|T|1", &context);
+    assert_eq!(outcome, Captured::Row { table: TableId(7), xid: 1, nested: true });
+}
+
+#[test]
+fn what_is_not_from_our_function_is_not_ours() {
+    for context in [
+        "",
+        "PL/pgSQL function inline_code_block line 1 at RAISE",
+        "PL/pgSQL function cap() line 5 at RAISE",
+        "PL/pgSQL function \"onecopy_capture.cap\"() line 5 at RAISE",
+        "PL/pgSQL function evil.cap() line 5 at RAISE\nPL/pgSQL function onecopy_capture.cap() line 5 at RAISE",
+        "PL/pgSQL function onecopy_capture.cap() line 5 at RAISE more",
+        "PL/pgSQL function onecopy_capture.cap() line x at RAISE",
+        "PL/pgSQL function onecopy_capture.cap() line  at RAISE",
+    ] {
+        assert!(!is_capture_context(context.as_bytes()), "{context}");
+        let (outcome, record) = captured("7|T|1", context);
+        assert_eq!(outcome, Captured::NotOurs, "{context}");
+        assert!(record.is_empty());
+    }
+    let other_state = notice("00000", "7|T|1", OURS);
+    let outcome = Decoder::default().capture(Fields::new(&other_state), &mut RecordBuilder::new());
+    assert_eq!(outcome, Captured::NotOurs);
+}
+
+#[test]
+fn malformed_messages_leave_no_trace() {
+    for text in [
+        "",
+        "7",
+        "7|I",
+        "x|I|1|\\x00",
+        "7|Q|1|\\x00",
+        "7|I||\\x00",
+        "7|I|1|\\x0",
+        "7|I|1|\\x0g",
+        "7|I|1|\\4",
+        "7|I|99999999999|\\x00",
+        "7|T|1|\\x00",
+        "7|U|1|\\x00",
+        "7|U|1|\\000\\000\\000\\001",
+        "+7|T|1",
+        "7|U|1|\\177\\377\\377\\377",
+    ] {
+        let (outcome, record) = captured(text, OURS);
+        assert_eq!(outcome, Captured::Malformed, "{text}");
+        assert!(record.is_empty(), "{text}");
+    }
+}
+
+#[test]
+fn a_message_is_taken_apart() {
+    let message = parse_message(b"12|U|4294967295|a|b").unwrap();
+    assert_eq!((message.table, message.operation), (TableId(12), Operation::Update));
+    assert_eq!((message.xid, message.images), (u32::MAX, &b"a|b"[..]));
+}
+
+#[test]
+fn every_byte_survives_both_forms() {
+    let bytes: Vec<u8> = (0..=255).collect();
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut out = Vec::new();
+    for text in [format!("\\x{hex}"), escaped(&bytes)] {
+        super::message::decode(text.as_bytes(), &mut out).unwrap();
+        assert_eq!(out, bytes);
+    }
+}
