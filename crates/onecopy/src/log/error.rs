@@ -1,0 +1,198 @@
+//! What can go wrong with a log, by who has to act.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use cluster::ids::{ClusterId, Version};
+use cluster::record::DecodeError;
+
+/// Why a log was not opened, read or trimmed.
+#[derive(Debug)]
+pub(crate) enum LogError {
+    /// Another process has it open.
+    InUse {
+        /// The folder.
+        dir: PathBuf,
+    },
+    /// The operating system refused.
+    Io {
+        /// What was tried.
+        doing: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
+    /// The log belongs to another cluster.
+    ForeignCluster {
+        /// The file that says so.
+        file: PathBuf,
+        /// The cluster named there.
+        found: ClusterId,
+        /// Ours.
+        expected: ClusterId,
+    },
+    /// A newer Onecopy wrote it.
+    UnknownFormat {
+        /// The file.
+        file: PathBuf,
+        /// Its format.
+        format: u32,
+    },
+    /// What was durable once is not readable any more.
+    Damaged {
+        /// The file.
+        file: PathBuf,
+        /// Where in it.
+        offset: u64,
+        /// The version that should be there.
+        version: Version,
+        /// What is wrong.
+        cause: Damage,
+    },
+    /// A segment is gone from the middle.
+    MissingSegment {
+        /// The folder.
+        dir: PathBuf,
+        /// The first version of the segment that is not there.
+        missing: Version,
+        /// The first version of the one that follows.
+        next: Version,
+    },
+    /// The version asked for was trimmed away.
+    Trimmed {
+        /// What was asked for.
+        asked: Version,
+        /// The lowest that is there.
+        first_retained: Version,
+    },
+}
+
+/// What is wrong at a place of the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Damage {
+    /// Not a record.
+    Record(DecodeError),
+    /// A whole record, but not the one that belongs here.
+    OutOfOrder {
+        /// Its version.
+        found: Version,
+    },
+    /// A whole record of another cluster.
+    Foreign {
+        /// That cluster.
+        found: ClusterId,
+    },
+    /// A mark whose checksum does not match.
+    Mark,
+    /// The beginning of the segment.
+    SegmentHeader,
+    /// The records end although more follow.
+    EndsEarly,
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Record(error) => error.fmt(f),
+            Self::OutOfOrder { found } => write!(f, "version {found} stands here"),
+            Self::Foreign { found } => write!(f, "a record of cluster {found} stands here"),
+            Self::Mark => f.write_str("checksum of the mark does not match"),
+            Self::SegmentHeader => f.write_str("checksum of the segment's header does not match"),
+            Self::EndsEarly => f.write_str("the records end here, although later ones were durable"),
+        }
+    }
+}
+
+impl LogError {
+    pub(super) fn io(doing: &'static str, path: &Path, source: io::Error) -> Self {
+        Self::Io { doing, path: path.to_owned(), source }
+    }
+}
+
+impl fmt::Display for LogError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InUse { dir } => write!(
+                f,
+                "the log in {} is in use by another onecopy process; stop that one first",
+                dir.display()
+            ),
+            Self::Io { doing, path, source } => write!(f, "cannot {doing} {}: {source}", path.display()),
+            Self::ForeignCluster { file, found, expected } => write!(
+                f,
+                "{} belongs to cluster {found}, not to cluster {expected}; use the folder that belongs to this cluster",
+                file.display()
+            ),
+            Self::UnknownFormat { file, format } => write!(
+                f,
+                "{} has format {format}, which this version of onecopy does not know; use the version that wrote it, or a later one",
+                file.display()
+            ),
+            Self::Damaged { file, offset, version, cause } => write!(
+                f,
+                "the log is damaged in {} at byte {offset}, where version {version} should be: {cause}; acknowledged \
+                 transactions are in the damaged part, so nothing was changed: put an intact copy of the file back, \
+                 or move the whole log folder aside and rebuild the cluster from the replica that has applied most",
+                file.display()
+            ),
+            Self::MissingSegment { dir, missing, next } => write!(
+                f,
+                "in {} the segment with version {missing} is missing, the next one begins with version {next}; \
+                 put the missing file back",
+                dir.display()
+            ),
+            Self::Trimmed { asked, first_retained } => write!(
+                f,
+                "version {asked} is not in the log any more, it begins with version {first_retained}; \
+                 the replica that needs it must be rebuilt"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for LogError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+/// Why the log stopped taking records, for good.
+#[derive(Debug)]
+pub(crate) struct LogFailure {
+    /// What was tried.
+    pub(crate) doing: &'static str,
+    /// On which file.
+    pub(crate) path: PathBuf,
+    /// What the operating system said.
+    pub(crate) source: io::Error,
+}
+
+impl fmt::Display for LogFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.display();
+        if self.source.kind() == io::ErrorKind::StorageFull {
+            return write!(
+                f,
+                "no space left to {} {path}; free some space on this file system and start again: nothing that was \
+                 acknowledged is lost",
+                self.doing
+            );
+        }
+        write!(
+            f,
+            "cannot {} {path}: {}; nothing more is acknowledged, start again when the disk is sound",
+            self.doing, self.source
+        )
+    }
+}
+
+impl std::error::Error for LogFailure {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}

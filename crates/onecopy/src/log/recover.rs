@@ -1,0 +1,284 @@
+//! Opening a log: reading all of it, and bringing its end in order.
+//!
+//! Whatever is there after opening counts as durable, because it will be replayed at the replicas. So the records behind
+//! the last mark, which nobody proves durable, are written once more and synchronised: after a failed
+//! synchronisation the kernel may show in its cache what it never wrote.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::IoSlice;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use cluster::ids::{ClusterId, Epoch, Identity, Version};
+use cluster::record::DecodeError;
+
+use super::disk::{self, Disk};
+use super::error::{Damage, LogError};
+use super::scan::{self, Scanner, Step, Tail};
+use super::segment::{self, Place, SEGMENT_HEADER_BYTES, Segment, SegmentHeader};
+use super::writer::Active;
+
+/// The file whose lock keeps a second process out.
+const LOCK_FILE: &str = "lock";
+
+/// What an opened log holds.
+#[derive(Debug)]
+pub(crate) struct Recovered {
+    /// The last version; all up to it are durable.
+    pub(crate) last: Version,
+    /// The highest epoch that was ever written.
+    pub(crate) last_epoch: Epoch,
+    /// Who left the records that can still be read, in version order.
+    pub(crate) identities: Vec<(Identity, Version)>,
+    /// The lowest version that can be read, if it was written already.
+    pub(crate) first_retained: Version,
+    /// What a crash had left half written, and was cut off.
+    pub(crate) torn_tail: Option<TornTail>,
+}
+
+/// The trace of a crash in the middle of a write.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct TornTail {
+    /// The file.
+    pub(crate) file: PathBuf,
+    /// Where it was cut.
+    pub(crate) offset: u64,
+    /// The version that had not been written whole.
+    pub(crate) version: Version,
+}
+
+pub(super) struct Opened {
+    pub(super) recovered: Recovered,
+    pub(super) segments: Vec<Segment>,
+    pub(super) active: Active,
+}
+
+/// Makes the folder, if need be, and keeps other processes out of it.
+pub(super) fn lock_folder(dir: &Path) -> Result<File, LogError> {
+    if !dir.is_dir() {
+        fs::create_dir_all(dir).map_err(|source| LogError::io("make the folder", dir, source))?;
+        if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            disk::sync_folder(parent).map_err(|source| LogError::io("synchronise", parent, source))?;
+        }
+    }
+    let path = dir.join(LOCK_FILE);
+    let lock = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&path)
+        .map_err(|source| LogError::io("open", &path, source))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(LogError::InUse { dir: dir.to_owned() }),
+        Err(TryLockError::Error(source)) => Err(LogError::io("lock", &path, source)),
+    }
+}
+
+/// Reads the whole log; see the head of this file for what it writes.
+pub(super) fn recover(
+    dir: &Path,
+    cluster: ClusterId,
+    segment_bytes: u64,
+    disk: &mut dyn Disk,
+) -> Result<Opened, LogError> {
+    let mut firsts = segment::list(dir)?;
+    if firsts.is_empty() {
+        let header = SegmentHeader { cluster, first: Version::ZERO.next(), epoch: Epoch::default() };
+        segment::create(dir, header, segment_bytes, disk)
+            .map_err(|source| LogError::io("make", &segment::path_of(dir, header.first), source))?;
+        firsts.push(header.first);
+    }
+    let mut reading = Reading {
+        dir,
+        cluster,
+        segments: Vec::with_capacity(firsts.len()),
+        identities: Vec::new(),
+        epoch: Epoch::default(),
+    };
+    let (&last, earlier) = firsts.split_last().expect("there is at least the one just made");
+    for (at, &first) in earlier.iter().enumerate() {
+        reading.read_sealed(first, firsts[at + 1])?;
+    }
+    let (active, torn_tail) = reading.read_last(last, disk)?;
+    let last = reading.segments.last().expect("the last one was just read").last;
+    Ok(Opened {
+        recovered: Recovered {
+            last,
+            last_epoch: reading.epoch,
+            identities: reading.identities,
+            first_retained: firsts[0],
+            torn_tail,
+        },
+        segments: reading.segments,
+        active,
+    })
+}
+
+struct Reading<'a> {
+    dir: &'a Path,
+    cluster: ClusterId,
+    segments: Vec<Segment>,
+    identities: Vec<(Identity, Version)>,
+    epoch: Epoch,
+}
+
+impl Reading<'_> {
+    /// Reads a segment that another one follows: all of it was durable.
+    fn read_sealed(&mut self, first: Version, next_first: Version) -> Result<(), LogError> {
+        let mut segment = Segment::new(self.dir, first);
+        let file = self.open(&segment)?;
+        let mut scanner = Scanner::new(&file, self.place(first), SEGMENT_HEADER_BYTES, first);
+        let stopped = self.read_records(&mut scanner, &mut segment)?;
+        if scanner.expected() == next_first {
+            self.segments.push(segment);
+            return Ok(());
+        }
+        match stopped {
+            // The end is where the writer left off only if the next file is gone; else a part of this one was zeroed.
+            None if scan::tail(&file, self.place(first), scanner.offset(), scanner.expected())
+                .map_err(|source| LogError::io("read", &segment.path, source))?
+                == Tail::Clean
+                && scanner.expected() < next_first =>
+            {
+                Err(LogError::MissingSegment {
+                    dir: self.dir.to_owned(),
+                    missing: scanner.expected(),
+                    next: next_first,
+                })
+            }
+            cause => Err(self.damaged(&segment, &scanner, cause.unwrap_or(Damage::EndsEarly))),
+        }
+    }
+
+    /// Reads the segment that will be written on.
+    fn read_last(
+        &mut self,
+        first: Version,
+        disk: &mut dyn Disk,
+    ) -> Result<(Active, Option<TornTail>), LogError> {
+        let mut segment = Segment::new(self.dir, first);
+        let file = self.open(&segment)?;
+        let refused = |source| LogError::io("read", &segment_path(self.dir, first), source);
+        let mut scanner = Scanner::new(&file, self.place(first), SEGMENT_HEADER_BYTES, first);
+        let stopped = self.read_records(&mut scanner, &mut segment)?;
+        let (end, next) = (scanner.offset(), scanner.expected());
+        if scanner.last_mark().is_some_and(|(_, durable)| durable >= next) {
+            return Err(self.damaged(&segment, &scanner, Damage::EndsEarly));
+        }
+        let tail = scan::tail(&file, self.place(first), end, next).map_err(refused)?;
+        match stopped {
+            Some(Damage::Record(DecodeError::UnknownFormat { format })) => {
+                return Err(LogError::UnknownFormat { file: segment.path, format: u32::from(format) });
+            }
+            // A torn write leaves its own bytes and zeros, never a whole record of another place.
+            Some(cause @ (Damage::OutOfOrder { .. } | Damage::Foreign { .. })) => {
+                return Err(self.damaged(&segment, &scanner, cause));
+            }
+            cause if tail == Tail::Proven => {
+                return Err(self.damaged(&segment, &scanner, cause.unwrap_or(Damage::EndsEarly)));
+            }
+            _ => {}
+        }
+        let torn_tail =
+            (tail == Tail::Torn).then(|| TornTail { file: segment.path.clone(), offset: end, version: next });
+        let len = file.metadata().map_err(refused)?.len();
+        let cannot = |doing, source| LogError::io(doing, &segment_path(self.dir, first), source);
+        if let Some(torn) = &torn_tail {
+            tracing::warn!(
+                file = %torn.file.display(),
+                offset = torn.offset,
+                version = torn.version.0,
+                "cut the end of the log, which a crash had left half written; nothing acknowledged was in it"
+            );
+            cut(&file, end, len, disk).map_err(|source| cannot("cut the torn end of", source))?;
+        }
+        let unproven_at = scanner.last_mark().map_or(SEGMENT_HEADER_BYTES, |(behind, _)| behind);
+        rewrite(&file, unproven_at, end, disk).map_err(|source| cannot("make durable", source))?;
+        let active = Active {
+            path: segment.path.clone(),
+            place: self.place(first),
+            last: segment.last,
+            epoch: self.epoch,
+            end,
+            len,
+            // A mark, or the beginning of the segment, stands right before the end.
+            marked: unproven_at == end,
+            file,
+        };
+        self.segments.push(segment);
+        Ok((active, torn_tail))
+    }
+
+    fn read_records(
+        &mut self,
+        scanner: &mut Scanner<'_>,
+        segment: &mut Segment,
+    ) -> Result<Option<Damage>, LogError> {
+        loop {
+            let step = scanner.step().map_err(|source| LogError::io("read", &segment.path, source))?;
+            match step {
+                Step::Record { offset, envelope, .. } => {
+                    let header = envelope.header;
+                    segment.note(header.first, header.last, offset);
+                    self.epoch = self.epoch.max(header.identity.epoch);
+                    self.identities.push((header.identity, header.last));
+                }
+                Step::End => return Ok(None),
+                Step::Bad(damage) => return Ok(Some(damage)),
+            }
+        }
+    }
+
+    fn open(&mut self, segment: &Segment) -> Result<File, LogError> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&segment.path)
+            .map_err(|source| LogError::io("open", &segment.path, source))?;
+        let header = SegmentHeader::read(&file, &segment.path, segment.first, self.cluster)?;
+        self.epoch = self.epoch.max(header.epoch);
+        Ok(file)
+    }
+
+    fn place(&self, first: Version) -> Place {
+        Place { cluster: self.cluster, first }
+    }
+
+    fn damaged(&self, segment: &Segment, scanner: &Scanner<'_>, cause: Damage) -> LogError {
+        if let Damage::Foreign { found } = cause {
+            return LogError::ForeignCluster { file: segment.path.clone(), found, expected: self.cluster };
+        }
+        LogError::Damaged {
+            file: segment.path.clone(),
+            offset: scanner.offset(),
+            version: scanner.expected(),
+            cause,
+        }
+    }
+}
+
+fn segment_path(dir: &Path, first: Version) -> PathBuf {
+    segment::path_of(dir, first)
+}
+
+/// Makes everything from `end` on zero. A leftover could else be taken for the record that follows a later, shorter one.
+fn cut(file: &File, end: u64, len: u64, disk: &mut dyn Disk) -> std::io::Result<()> {
+    file.set_len(end)?;
+    disk.allocate(file, len)?;
+    disk.sync(file)
+}
+
+fn rewrite(file: &File, from: u64, end: u64, disk: &mut dyn Disk) -> std::io::Result<()> {
+    const STEP_BYTES: u64 = 1 << 20;
+    let mut at = from;
+    let mut buffer = Vec::new();
+    while at < end {
+        let n = STEP_BYTES.min(end - at);
+        buffer.resize(n as usize, 0);
+        file.read_exact_at(&mut buffer, at)?;
+        disk::write_all(disk, file, &mut [IoSlice::new(&buffer)], at)?;
+        at += n;
+    }
+    disk.sync(file)
+}

@@ -1,0 +1,98 @@
+//! A process that writes and says what was acknowledged to it, killed at any moment, many times over.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+
+use super::*;
+
+const FOLDER_VARIABLE: &str = "ONECOPY_LOG_TEST_FOLDER";
+const ROUNDS: u64 = 25;
+const SIZES: Sizes = Sizes { segment_bytes: 64 << 10, ring_bytes: 10_000 };
+
+/// Sizes of records, different from each other and the same in both processes.
+fn payload_bytes(version: u64) -> usize {
+    (version.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 55) as usize
+        * if version.is_multiple_of(97) { 50 } else { 1 }
+}
+
+#[test]
+#[ignore = "the writing half of the test below, which runs it as a process"]
+fn write_until_killed() {
+    let Ok(dir) = std::env::var(FOLDER_VARIABLE) else {
+        return;
+    };
+    let (log, recovered) = Log::open_with(Path::new(&dir), CLUSTER, SIZES, Box::new(RealDisk)).unwrap();
+    log.start(Notices {
+        durable: Box::new(|version| {
+            let mut out = io::stdout();
+            // The parent may be gone already; then there is nobody to tell.
+            let _ = writeln!(out, "acked {version}").and_then(|()| out.flush());
+        }),
+        failed: Box::new(|failure| panic!("{failure}")),
+    })
+    .unwrap();
+    for version in recovered.last.0 + 1.. {
+        while !log.has_room() || version > log.durable().0 + 64 {
+            std::thread::yield_now();
+        }
+        log.append(record(version, payload_bytes(version)));
+        if version.is_multiple_of(1000) {
+            log.trim(Version(version - 500)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_was_acknowledged_survives_being_killed() {
+    let folder = Folder::new();
+    let this_module = module_path!().split_once("::").expect("the crate comes first").1;
+    let mut acked_before = 0;
+    for round in 0..ROUNDS {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "--ignored", "--nocapture"])
+            .arg(format!("{this_module}::write_until_killed"))
+            .env(FOLDER_VARIABLE, &folder.0)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut acked = acked_before;
+        let mut heard = 0;
+        let mut hear = |line: io::Result<String>| {
+            let line = line.unwrap();
+            if let Some((_, version)) = line.rsplit_once("acked ") {
+                acked = version.parse().unwrap();
+                return true;
+            }
+            false
+        };
+        while heard < 5 + round * 7 {
+            let line = lines.next().expect("the child writes until it is killed");
+            heard += u64::from(hear(line));
+        }
+        std::thread::sleep(Duration::from_micros(round * 731 % 3000));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        for line in lines {
+            hear(line);
+        }
+        assert!(acked > acked_before);
+        acked_before = check(&folder, acked);
+    }
+}
+
+/// Every acknowledged version is there, whole; returns the last.
+fn check(folder: &Folder, acked: u64) -> u64 {
+    let running = Running::open(&folder.0, SIZES, RealDisk).unwrap();
+    let last = running.recovered.last.0;
+    assert!(last >= acked, "version {acked} was acknowledged, the log ends at {last}");
+    let first = running.recovered.first_retained.0;
+    let expected: Vec<_> = (first..=last).map(|v| (identity(v), Version(v))).collect();
+    assert_eq!(running.recovered.identities, expected);
+    let records = running.read_all(first, 100_000);
+    assert_eq!(records.len() as u64, last + 1 - first);
+    for (version, read) in (first..).zip(records) {
+        assert_eq!(*read, *record(version, payload_bytes(version)));
+    }
+    last
+}

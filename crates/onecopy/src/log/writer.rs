@@ -1,0 +1,180 @@
+//! The thread that writes.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cluster::ids::{Epoch, Version};
+use cluster::record::Record;
+
+use super::Notices;
+use super::disk::{self, Disk};
+use super::error::LogFailure;
+use super::segment::{self, MARK_BYTES, Mark, Place, SEGMENT_HEADER_BYTES, Segment, SegmentHeader};
+use super::shared::Shared;
+
+/// The segment that is written.
+pub(super) struct Active {
+    pub(super) file: File,
+    pub(super) path: PathBuf,
+    pub(super) place: Place,
+    /// The last version in it, or the one before its first.
+    pub(super) last: Version,
+    /// The highest epoch of all records so far.
+    pub(super) epoch: Epoch,
+    /// Behind the last record or mark.
+    pub(super) end: u64,
+    /// Length of the file.
+    pub(super) len: u64,
+    /// Whether a mark, or the segment's header, stands right before `end` and proves all before it.
+    pub(super) marked: bool,
+}
+
+impl Active {
+    /// Where the next record would begin; a mark stands before it, if there is none.
+    fn record_at(&self) -> u64 {
+        self.end + if self.marked { 0 } else { MARK_BYTES as u64 }
+    }
+
+    fn mark(&self) -> [u8; MARK_BYTES] {
+        Mark { durable: self.last }.encode(self.place, self.end)
+    }
+}
+
+/// Owns the file; there is one.
+pub(super) struct Writer {
+    shared: Arc<Shared>,
+    active: Active,
+    disk: Box<dyn Disk>,
+    notices: Notices,
+}
+
+impl Writer {
+    pub(super) fn new(shared: Arc<Shared>, active: Active, disk: Box<dyn Disk>, notices: Notices) -> Self {
+        Self { shared, active, disk, notices }
+    }
+
+    pub(super) fn run(mut self) {
+        if let Err(failure) = self.write_until_closed() {
+            tracing::error!("{failure}");
+            self.shared.give_up();
+            (self.notices.failed)(failure);
+        }
+    }
+
+    fn write_until_closed(&mut self) -> Result<(), LogFailure> {
+        // What was found when the log was opened has been made durable.
+        self.put_mark()?;
+        while let Some(mut batch) = self.shared.take_batch() {
+            while !batch.is_empty() {
+                let n = self.how_many_fit(&batch);
+                if n == 0 {
+                    self.roll(batch[0].bytes().len())?;
+                    continue;
+                }
+                self.write_durably(batch.drain(..n).collect())?;
+            }
+            if self.shared.is_idle() {
+                self.put_mark()?;
+            }
+        }
+        self.put_mark()?;
+        self.sync()
+    }
+
+    fn how_many_fit(&self, batch: &VecDeque<Arc<Record>>) -> usize {
+        let room = self.active.len.saturating_sub(self.active.record_at());
+        let mut need = 0;
+        batch
+            .iter()
+            .take_while(|record| {
+                need += record.bytes().len() as u64;
+                need <= room
+            })
+            .count()
+    }
+
+    /// One write, one synchronisation, and the word to the callers.
+    fn write_durably(&mut self, records: Vec<Arc<Record>>) -> Result<(), LogFailure> {
+        let mark = self.active.mark();
+        let first_at = self.active.record_at();
+        let mut slices = Vec::with_capacity(records.len() + 1);
+        if !self.active.marked {
+            slices.push(IoSlice::new(&mark));
+        }
+        slices.extend(records.iter().map(|record| IoSlice::new(record.bytes())));
+        disk::write_all(self.disk.as_mut(), &self.active.file, &mut slices, self.active.end)
+            .map_err(|source| self.failure("write", source))?;
+        self.sync()?;
+        let mut end = first_at;
+        for record in &records {
+            end += record.bytes().len() as u64;
+            self.active.last = record.header().last;
+            self.active.epoch = self.active.epoch.max(record.header().identity.epoch);
+        }
+        self.active.end = end;
+        self.active.marked = false;
+        let mut at = first_at;
+        self.shared.publish(records.into_iter().map(|record| {
+            let offset = at;
+            at += record.bytes().len() as u64;
+            (record, offset)
+        }));
+        (self.notices.durable)(self.active.last);
+        Ok(())
+    }
+
+    /// Proves what is durable, without waiting for the disk: this is for the next opening after a crash of the process.
+    fn put_mark(&mut self) -> Result<(), LogFailure> {
+        let active = &mut self.active;
+        let behind = active.end + MARK_BYTES as u64;
+        if active.marked || behind > active.len {
+            return Ok(());
+        }
+        let mark = active.mark();
+        disk::write_all(self.disk.as_mut(), &active.file, &mut [IoSlice::new(&mark)], active.end)
+            .map_err(|source| self.failure("write", source))?;
+        self.active.end = behind;
+        self.active.marked = true;
+        Ok(())
+    }
+
+    /// Begins a new segment, in which a record of `record_bytes` has room.
+    fn roll(&mut self, record_bytes: usize) -> Result<(), LogFailure> {
+        let active = &self.active;
+        active.file.set_len(active.end).map_err(|source| self.failure("give back the rest of", source))?;
+        let first = active.last.next();
+        let header = SegmentHeader { cluster: self.shared.cluster, first, epoch: active.epoch };
+        let needed = SEGMENT_HEADER_BYTES + (record_bytes + MARK_BYTES) as u64;
+        let len = self.shared.sizes.segment_bytes.max(needed);
+        let segment = Segment::new(&self.shared.dir, first);
+        let file = segment::create(&self.shared.dir, header, len, self.disk.as_mut())
+            .map_err(|source| failure("make the log file", &segment.path, source))?;
+        self.active = Active {
+            file,
+            path: segment.path.clone(),
+            place: Place { cluster: header.cluster, first },
+            last: active.last,
+            epoch: active.epoch,
+            end: SEGMENT_HEADER_BYTES,
+            len,
+            marked: true,
+        };
+        self.shared.begin_segment(segment);
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), LogFailure> {
+        self.disk.sync(&self.active.file).map_err(|source| self.failure("synchronise", source))
+    }
+
+    fn failure(&self, doing: &'static str, source: io::Error) -> LogFailure {
+        failure(doing, &self.active.path, source)
+    }
+}
+
+fn failure(doing: &'static str, path: &Path, source: io::Error) -> LogFailure {
+    LogFailure { doing, path: path.to_owned(), source }
+}
