@@ -87,15 +87,10 @@ mod tests {
 
     #[test]
     fn numbers_out_of_range_are_refused() {
-        for refused in [
-            ["--replicas", "0"],
-            ["--replicas", "17"],
-            ["--replicas", "-1"],
-            ["--replicas", "three"],
-            ["--port", "0"],
-            ["--port", "65536"],
-        ] {
-            assert_eq!(up(&refused).map(|_| ()), Err(ErrorKind::ValueValidation), "{refused:?}");
+        for refused in
+            ["--replicas=0", "--replicas=17", "--replicas=-1", "--replicas=three", "--port=0", "--port=65536"]
+        {
+            assert_eq!(up(&[refused]).map(|_| ()), Err(ErrorKind::ValueValidation), "{refused:?}");
         }
         assert_eq!(up(&["--replicas", "16"]).map(|up| up.replicas), Ok(Some(MAX_REPLICAS)));
         assert_eq!(up(&["--replicas", "1", "--port", "65535"]).map(|up| up.port), Ok(65535));

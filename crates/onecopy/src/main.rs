@@ -8,9 +8,11 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use cli::{Cli, Command, Up};
-use postgres::{UpError, UpOptions};
+use postgres::{Server, UpError, UpOptions};
 use terminal::Progress;
 
 fn main() -> ExitCode {
@@ -39,13 +41,38 @@ fn main() -> ExitCode {
 
 async fn run(up: Up, progress: &Progress) -> Result<(), UpError> {
     let options = UpOptions { replicas: up.replicas, data: up.data, pg_bin: up.pg_bin };
-    let mut stop = signal(SignalKind::interrupt()).expect("the runtime has its signal driver");
+    let mut interrupt = signal(SignalKind::interrupt()).expect("the runtime has its signal driver");
     let mut home = postgres::prepare(&options, progress).await?;
     home.start().await?;
+    progress.say(format_args!("cluster {} in {}", home.cluster, home.dir.display()));
     for server in &home.servers {
-        progress.result(format_args!("{}: psql -h {} -p {}", server.name, server.host, server.port));
+        let (name, release) = (&server.name, &home.release.text);
+        progress.result(format_args!(
+            "{name} ({release}): psql -h {} -p {} -U postgres",
+            server.host, server.port
+        ));
     }
-    stop.recv().await;
+    let (stop, stopped) = watch::channel(());
+    let mut watched = JoinSet::new();
+    for server in home.servers.drain(..) {
+        watched.spawn(keep_up(server, stopped.clone(), progress.clone()));
+    }
+    interrupt.recv().await;
+    drop(stop);
+    while watched.join_next().await.is_some() {}
     home.stop().await;
     Ok(())
+}
+
+/// Starts a server again whenever it ends, until the other half of `stopped` is dropped.
+async fn keep_up(mut server: Server, mut stopped: watch::Receiver<()>, progress: Progress) {
+    loop {
+        tokio::select! {
+            ending = server.exited() => progress.say(format_args!("{} ended: {ending}", server.name)),
+            _ = stopped.changed() => return server.stop().await,
+        }
+        if let Err(error) = server.start().await {
+            return progress.say(error);
+        }
+    }
 }

@@ -91,12 +91,11 @@ impl fmt::Display for UpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Account(error) => error.fmt(f),
-            Self::Folder(error) => error.fmt(f),
+            Self::Folder(error) | Self::Init(InitError::Folder(error)) => error.fmt(f),
             Self::Programs { found, fetch: None } => found.fmt(f),
             Self::Programs { found, fetch: Some(error) } => {
                 write!(f, "{error}\nIt was tried because of: {found}")
             }
-            Self::Init(InitError::Folder(error)) => error.fmt(f),
             Self::Init(error) => error.fmt(f),
             Self::Server(error) => error.fmt(f),
         }
@@ -124,12 +123,11 @@ pub(crate) async fn prepare(options: &UpOptions, progress: &Progress) -> Result<
     }
     let major = folder.cluster().map(|cluster| cluster.postgres);
     let binaries = programs(options, major, &account, progress).await?;
-    let cluster = match folder.cluster() {
-        Some(cluster) => cluster.clone(),
-        None => {
-            let replicas = options.replicas.unwrap_or(DEFAULT_REPLICAS);
-            make_cluster(&mut folder, replicas, &binaries, &account, progress).await?
-        }
+    let cluster = if let Some(cluster) = folder.cluster() {
+        cluster.clone()
+    } else {
+        let replicas = options.replicas.unwrap_or(DEFAULT_REPLICAS);
+        make_cluster(&mut folder, replicas, &binaries, &account, progress).await?
     };
     let sockets = sockets::folder(folder.path(), cluster.id, &account).map_err(|error| {
         UpError::Folder(FolderError::io("make a folder for sockets for", folder.path())(error))
@@ -215,7 +213,7 @@ impl Home {
             let (server, started) =
                 ended.expect("the task neither panics nor is cancelled while we wait for it");
             self.servers.push(server);
-            failed = failed.or(started.err());
+            failed = failed.or_else(|| started.err());
         }
         self.servers.sort_by_key(Server::number);
         match failed {

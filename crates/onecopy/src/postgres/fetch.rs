@@ -235,12 +235,18 @@ fn download(pinned: &Pinned, wanted: &AtomicBool, step: &Step) -> Result<Vec<u8>
             step.now(format!("fetching PostgreSQL {RELEASE}: {} of {} MB", file.len() >> 20, length >> 20));
         }
     }
-    let found: String = Sha256::digest(&file).iter().map(|byte| format!("{byte:02x}")).collect();
+    let found = sha256(&file);
     if found != pinned.sha256 {
         let (url, expected) = (pinned.url.clone(), pinned.sha256.clone());
         return Err(FetchError::WrongSum { url, expected, found });
     }
     Ok(file)
+}
+
+/// The SHA-256 of a file, in hexadecimal digits.
+fn sha256(file: &[u8]) -> String {
+    let digits = Sha256::digest(file).into_iter().flat_map(|byte| [byte >> 4, byte & 0xf]);
+    digits.map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)])).collect()
 }
 
 fn unpack_into(folder: &Path, file: &[u8], pinned: &Pinned) -> io::Result<()> {

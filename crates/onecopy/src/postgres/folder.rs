@@ -22,10 +22,12 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use std::{fs, io};
 
 use cluster::ids::ClusterId;
 use serde::{Deserialize, Serialize};
+use tokio::time::sleep;
 
 use super::account::Account;
 use super::leftover;
@@ -43,8 +45,11 @@ const CREATING: &str = "creating";
 const DESCRIPTION_LIMIT_BYTES: u64 = 64 * 1024;
 /// What a server needs before it holds any data, its first log segments included.
 const NEW_SERVER_BYTES: u64 = 96 * 1024 * 1024;
-/// How often a lock file may vanish between opening and locking it.
+/// How often a lock that is held is tried.
 const LOCK_ATTEMPTS: u32 = 10;
+const LOCK_PAUSE: Duration = Duration::from_millis(30);
+/// Longer than any process number.
+const HOLDER_LIMIT_BYTES: u64 = 32;
 
 /// What the folder says about its cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,7 +94,7 @@ impl Folder {
         let path = std::path::absolute(path).map_err(FolderError::io("find", path))?;
         refuse_foreign(&path)?;
         let made = make_folders(&path)?;
-        let lock = match lock(&path) {
+        let lock = match lock(&path).await {
             Ok(lock) => lock,
             Err(error) => {
                 remove_empty(&made);
@@ -183,13 +188,11 @@ impl Folder {
         if creating.exists() {
             fs::remove_dir_all(&creating).map_err(FolderError::io("remove", &creating))?;
         }
-        match &self.cluster {
-            Some(cluster) => self.check_servers(cluster)?,
-            None => {
-                self.check_bare()?;
-                self.bare = true;
-            }
+        if let Some(cluster) = &self.cluster {
+            return self.check_servers(cluster);
         }
+        self.check_bare()?;
+        self.bare = true;
         Ok(())
     }
 
@@ -316,8 +319,11 @@ fn remove_empty(folders: &[PathBuf]) {
     }
 }
 
-fn lock(folder: &Path) -> Result<File, FolderError> {
+/// Locks the folder. A lock that is held is tried again for a moment: it may be that of a node on its way out, or of a
+/// process that was just forked from one and has not yet become another program.
+async fn lock(folder: &Path) -> Result<File, FolderError> {
     let path = folder.join(LOCK);
+    let mut in_use = FolderError::InUse { path: folder.to_owned(), process: None };
     for _ in 0..LOCK_ATTEMPTS {
         let mut file = OpenOptions::new()
             .read(true)
@@ -330,9 +336,11 @@ fn lock(folder: &Path) -> Result<File, FolderError> {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let mut holder = String::new();
-                let read = (&file).take(32).read_to_string(&mut holder);
+                let read = file.take(HOLDER_LIMIT_BYTES).read_to_string(&mut holder);
                 let process = read.ok().and_then(|_| holder.trim().parse().ok());
-                return Err(FolderError::InUse { path: folder.to_owned(), process });
+                in_use = FolderError::InUse { path: folder.to_owned(), process };
+                sleep(LOCK_PAUSE).await;
+                continue;
             }
             Err(TryLockError::Error(error)) => return Err(FolderError::io("lock", &path)(error)),
         }
@@ -344,7 +352,7 @@ fn lock(folder: &Path) -> Result<File, FolderError> {
             return Ok(file);
         }
     }
-    Err(FolderError::InUse { path: folder.to_owned(), process: None })
+    Err(in_use)
 }
 
 fn read_description(folder: &Path) -> Result<Option<Cluster>, FolderError> {

@@ -54,7 +54,9 @@ pub(crate) async fn end(data: &Path, account: &Account) -> io::Result<usize> {
         if Instant::now() > deadline {
             return Err(io::Error::other(format!("process {} does not end", rest[0].as_raw_nonzero())));
         }
-        rest.into_iter().for_each(|pid| signal(pid, Signal::KILL));
+        for pid in rest {
+            signal(pid, Signal::KILL);
+        }
         sleep(PAUSE).await;
     }
     forget_stale_number(data)?;
@@ -85,7 +87,9 @@ pub(crate) fn kill(data: &Path, account: &Account) -> io::Result<()> {
         if rest.is_empty() || std::time::Instant::now() > deadline {
             return Ok(());
         }
-        rest.into_iter().for_each(|pid| signal(pid, Signal::KILL));
+        for pid in rest {
+            signal(pid, Signal::KILL);
+        }
         std::thread::sleep(PAUSE);
     }
 }

@@ -30,7 +30,7 @@ const START: Duration = Duration::from_mins(10);
 /// After so long it is said what we wait for.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a server may take to end its sessions and write out what it has.
-const FAST_STOP: Duration = Duration::from_secs(60);
+const FAST_STOP: Duration = Duration::from_mins(1);
 /// How long it may take to just stop.
 const IMMEDIATE_STOP: Duration = Duration::from_secs(10);
 /// How long one attempt at a session may take.
@@ -371,4 +371,17 @@ fn passes(last_words: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_causes_that_pass_are_tried_again() {
+        for said in [
+            "WARNING:  could not bind IPv4 address \"127.0.0.1\": Address already in use",
+            "FATAL:  pre-existing shared memory block (key 1, ID 2) is still in use",
+        ] {
+            assert!(passes(said), "{said}");
+        }
+        assert!(!passes("FATAL:  could not write lock file: No space left on device"));
+    }
+}

@@ -76,7 +76,7 @@ fn make(folder: &Path, account: &Account) -> io::Result<()> {
 }
 
 fn is_private(folder: &Metadata, account: &Account) -> bool {
-    folder.is_dir() && folder.uid() == account.uid() && folder.mode() & 0o077 == 0
+    folder.is_dir() && folder.uid() == account.uid() && folder.mode() & 0o777 == 0o700
 }
 
 #[cfg(test)]
@@ -101,7 +101,7 @@ mod tests {
         let scratch = Scratch::new();
         let long = scratch.path().join("x".repeat(100));
         fs::create_dir(&long).unwrap();
-        let id = ClusterId(u128::from(std::process::id()) << 90 | 77);
+        let id = ClusterId(u128::from(std::process::id()) << 90);
         let first = folder(&long, id, &Account::Own).unwrap();
         assert!(fits(&first) && first.starts_with(ELSEWHERE), "{}", first.display());
         assert_eq!(fs::metadata(&first).unwrap().mode() & 0o777, 0o700);
