@@ -11,6 +11,8 @@
 
 use std::fmt;
 
+pub use sql::TableId;
+
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
         $(#[$doc])*
@@ -48,10 +50,6 @@ number! {
 number! {
     /// Which set of connections to a replica: grows each time they are made anew.
     Incarnation(u32)
-}
-number! {
-    /// A table, by a stable number of ours that is the same on every replica.
-    TableId(u32)
 }
 number! {
     /// A database inside the cluster.
