@@ -13,6 +13,7 @@ mod heads;
 mod module_edges;
 mod names;
 mod purity;
+mod refusals;
 mod sizes;
 mod syntax;
 mod text;
@@ -67,7 +68,7 @@ pub(crate) fn update(repository: &Path) -> Result<String, String> {
 }
 
 fn check(tree: &Tree) -> Vec<Finding> {
-    const RULES: [fn(&Tree) -> Vec<Finding>; 9] = [
+    const RULES: [fn(&Tree) -> Vec<Finding>; 11] = [
         syntax::check,
         crate_edges::check,
         module_edges::check,
@@ -77,10 +78,10 @@ fn check(tree: &Tree) -> Vec<Finding> {
         forbidden::check,
         names::check,
         text::check,
+        refusals::check,
+        architecture::check,
     ];
-    let mut findings: Vec<Finding> = RULES.iter().flat_map(|rule| rule(tree)).collect();
-    findings.extend(architecture::check(tree));
-    findings
+    RULES.iter().flat_map(|rule| rule(tree)).collect()
 }
 
 fn report(tree: &Tree, findings: &[Finding]) -> Result<String, String> {

@@ -20,8 +20,8 @@ const EDGES: [(&str, &[&str]); 10] = [
     ("parts", &["time", "ids", "placement", "record", "event"]),
     ("protocols", &["time", "ids", "placement", "record", "event", "parts"]),
     ("service", &["time", "ids", "placement", "record", "event", "parts", "protocols"]),
-    ("agent", &["time", "ids", "placement", "record", "event", "parts"]),
-    ("core", &["time", "ids", "placement", "record", "event", "parts", "protocols", "service", "agent"]),
+    ("refresh", &["ids", "record"]),
+    ("core", &["time", "ids", "placement", "record", "event", "parts", "protocols", "service", "refresh"]),
 ];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {

@@ -10,7 +10,8 @@ use std::path::Path;
 const KINDS: [&str; 10] =
     [".rs", ".toml", ".md", ".sql", ".sh", ".py", "Makefile", "LICENSE", "run", "setup"];
 const HIDDEN_FOLDERS_READ: [&str; 2] = [".ci", ".cargo"];
-const FOLDERS_SKIPPED: [&str; 1] = ["target"];
+/// `spec` is a workspace of its own, with the ways of a sketch.
+const FOLDERS_SKIPPED: [&str; 2] = ["target", "spec"];
 
 /// A read-only picture of the repository.
 pub(super) struct Tree {
