@@ -11,6 +11,7 @@ pub mod parts;
 pub mod placement;
 pub mod protocols;
 pub mod record;
+pub mod refresh;
 mod service;
 pub mod time;
 

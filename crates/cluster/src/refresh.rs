@@ -1,0 +1,229 @@
+//! Refresh: how the records of a batch are turned into work for a replica that did not execute them.
+//!
+//! A record names rows by their images. Here each becomes a prepared statement's values, a row of a binary COPY, or an
+//! element of arrays that one statement unnests; statements of schema changes stay what they are. The images carry the
+//! type numbers of the server that wrote them, and those of user types differ between servers: so parameters are
+//! declared with the numbers of the replica's own catalogue, and only the built-in ones are compared.
+//!
+//! Why this may reorder: on a replica no trigger, cascade or foreign key check fires for the applier, so changes of
+//! different tables do not meet, and the whole batch becomes visible at once. Within a table the order of capture is
+//! kept, except where the primary key is the only unique index: there a key's changes are folded into their net
+//! effect, and deletes go before updates before inserts, which no unique index can object to.
+//!
+//! Invariant: every statement says how many rows it must report; any other number means that the replica has diverged.
+//!
+//! Not here: the connection, the transaction, the identities of what was applied.
+
+mod encode;
+mod fold;
+mod order;
+mod plan;
+mod statements;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::ids::TableId;
+use crate::record::{Image, ImageError};
+
+pub use encode::{copy_footer, copy_header, copy_row, unnested};
+pub use plan::{RowImages, Step, plan};
+pub use statements::{Kind, Sql, StatementKey};
+
+/// OIDs below this come with every server and mean the same everywhere.
+const FIRST_USER_OID: u32 = 16384;
+
+/// When a column's value may be written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Written {
+    /// At insert and update.
+    Always,
+    /// At insert only: GENERATED ALWAYS AS IDENTITY.
+    AtInsert,
+    /// Never: the server computes it.
+    Never,
+}
+
+/// A live column, as the applier sees it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RefreshColumn {
+    /// The name in quotes.
+    pub name: String,
+    /// The type's OID at this replica.
+    pub type_oid: u32,
+    /// The OID of the array type over it; None when its values cannot be told apart once they are array elements.
+    pub array_oid: Option<u32>,
+    /// The operator of equality in the primary key's index, in a form that no search path changes.
+    pub equals: String,
+    /// When it may be written.
+    pub written: Written,
+}
+
+/// A table, as the applier sees it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RefreshTable {
+    /// Our number.
+    pub id: TableId,
+    /// Schema and name, in quotes.
+    pub name: String,
+    /// Live columns in the order of their attribute numbers, which is that of the images.
+    pub columns: Vec<RefreshColumn>,
+    /// Indexes into `columns`; empty without a primary key.
+    pub primary_key: Vec<usize>,
+    /// A unique or exclusion index exists beside the primary key's.
+    pub other_unique: bool,
+}
+
+/// The tables of one replica.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RefreshTables(BTreeMap<TableId, RefreshTable>);
+
+impl RefreshTables {
+    /// Adds a table.
+    pub fn insert(&mut self, table: RefreshTable) {
+        self.0.insert(table.id, table);
+    }
+
+    /// The table of a number; an error when the replica has none.
+    pub fn table(&self, id: TableId) -> Result<&RefreshTable, RefreshError> {
+        self.0.get(&id).ok_or(RefreshError::UnknownTable { table: id })
+    }
+
+    /// All tables, by number.
+    pub fn iter(&self) -> impl Iterator<Item = &RefreshTable> {
+        self.0.values()
+    }
+}
+
+/// Why a record cannot be applied at this replica: its schema is not the one that the record was made with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RefreshError {
+    /// There is no table of that number.
+    UnknownTable {
+        /// The number.
+        table: TableId,
+    },
+    /// The bytes are no row image.
+    BadImage {
+        /// The table's name.
+        table: String,
+        /// What is wrong.
+        error: ImageError,
+    },
+    /// The image has other columns than the table.
+    OtherColumns {
+        /// The table's name.
+        table: String,
+        /// What differs.
+        difference: String,
+    },
+    /// The changes of one row contradict each other, as an insert of what is there.
+    Inconsistent {
+        /// The table's name.
+        table: String,
+    },
+}
+
+impl fmt::Display for RefreshError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownTable { table } => write!(f, "there is no table of number {}", table.0),
+            Self::BadImage { table, error } => write!(f, "table {table}: {error}"),
+            Self::OtherColumns { table, difference } => write!(f, "table {table}: {difference}"),
+            Self::Inconsistent { table } => {
+                write!(f, "table {table}: changes of a row contradict each other")
+            }
+        }
+    }
+}
+
+impl std::error::Error for RefreshError {}
+
+/// The values of an image, checked against the table; None is NULL.
+type Values<'a> = Vec<Option<&'a [u8]>>;
+
+impl RefreshTable {
+    /// Reads an image of this table's rows.
+    fn values<'a>(&self, image: &'a [u8]) -> Result<Values<'a>, RefreshError> {
+        let image = Image::parse(image)
+            .map_err(|error| RefreshError::BadImage { table: self.name.clone(), error })?;
+        let differs = |difference| RefreshError::OtherColumns { table: self.name.clone(), difference };
+        if image.width() != self.columns.len() {
+            let difference = format!("{} columns instead of {}", image.width(), self.columns.len());
+            return Err(differs(difference));
+        }
+        image
+            .columns()
+            .zip(&self.columns)
+            .map(|(column, own)| {
+                // User types have other numbers elsewhere, but they are user types there, too.
+                let same =
+                    column.type_oid == own.type_oid || column.type_oid.min(own.type_oid) >= FIRST_USER_OID;
+                if same {
+                    Ok(column.value)
+                } else {
+                    let difference = format!(
+                        "column {} has type {} instead of {}",
+                        own.name, column.type_oid, own.type_oid
+                    );
+                    Err(differs(difference))
+                }
+            })
+            .collect()
+    }
+
+    /// Whether `values` and `others` agree on the columns that `which` chooses.
+    fn agree(values: &Values<'_>, others: &Values<'_>, mut which: impl Iterator<Item = usize>) -> bool {
+        which.all(|at| values[at] == others[at])
+    }
+
+    /// The primary key's values in an image.
+    fn key_of<'a>(&self, image: &'a [u8]) -> Result<Values<'a>, RefreshError> {
+        let values = self.values(image)?;
+        Ok(self.primary_key.iter().map(|&at| values[at]).collect())
+    }
+
+    /// Whether two images agree on the columns that only an insert can write.
+    fn keeps_fixed(&self, old: &[u8], new: &[u8]) -> Result<bool, RefreshError> {
+        if self.fixed().next().is_none() {
+            return Ok(true);
+        }
+        Ok(Self::agree(&self.values(old)?, &self.values(new)?, self.fixed()))
+    }
+
+    /// Whether the primary key is the only unique index, so that changes may be folded by key.
+    fn folds(&self) -> bool {
+        !self.primary_key.is_empty() && !self.other_unique
+    }
+
+    /// Whether values of all columns that an update or delete needs can be elements of arrays.
+    fn unnests(&self) -> bool {
+        self.columns.iter().all(|column| column.written == Written::Never || column.array_oid.is_some())
+    }
+
+    /// Indexes of the columns that an insert writes.
+    fn inserted(&self) -> impl Iterator<Item = usize> + '_ {
+        self.chosen(|column| column.written != Written::Never)
+    }
+
+    /// Indexes of the columns that an update which keeps the key writes.
+    fn updated(&self) -> impl Iterator<Item = usize> + '_ {
+        self.rekeyed().filter(|at| !self.primary_key.contains(at))
+    }
+
+    /// Indexes of the columns that an update which changes the key writes.
+    fn rekeyed(&self) -> impl Iterator<Item = usize> + '_ {
+        self.chosen(|column| column.written == Written::Always)
+    }
+
+    /// Indexes of the columns that only an insert can write.
+    fn fixed(&self) -> impl Iterator<Item = usize> + '_ {
+        self.chosen(|column| column.written == Written::AtInsert)
+    }
+
+    fn chosen(&self, which: fn(&RefreshColumn) -> bool) -> impl Iterator<Item = usize> + '_ {
+        self.columns.iter().enumerate().filter(move |(_, column)| which(column)).map(|(at, _)| at)
+    }
+}

@@ -1,0 +1,205 @@
+//! The statements that refresh prepares, one for each table and kind.
+//!
+//! Names are qualified and operators, too, so that the texts mean the same with a search path of `pg_catalog` alone.
+
+use std::fmt::Write as _;
+
+use super::{RefreshTable, Values};
+use crate::ids::TableId;
+
+/// What a prepared statement does.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Kind {
+    /// Inserts a row.
+    Insert,
+    /// Updates a row found by its primary key, which stays.
+    Update,
+    /// Updates a row found by its primary key, or without one by its image; the key may change.
+    Rekey,
+    /// Deletes a row found by its primary key, or without one by its image.
+    Delete,
+    /// Updates rows found by keys out of arrays; the keys stay.
+    UpdateMany,
+    /// Deletes rows found by keys out of arrays.
+    DeleteMany,
+    /// Inserts rows of a binary COPY.
+    CopyIn,
+}
+
+/// Names a prepared statement.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct StatementKey {
+    /// The table it works on.
+    pub table: TableId,
+    /// What it does.
+    pub kind: Kind,
+}
+
+/// A statement's text and the types of its parameters.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Sql {
+    /// The text.
+    pub text: String,
+    /// OIDs at this replica.
+    pub types: Vec<u32>,
+}
+
+impl RefreshTable {
+    /// The statement of a kind for this table.
+    pub fn sql(&self, kind: Kind) -> Sql {
+        match kind {
+            Kind::Insert => self.insert(),
+            Kind::Update => self.update(self.updated().collect()),
+            Kind::Rekey => self.update(self.rekeyed().collect()),
+            Kind::Delete => {
+                let found = self.found(1);
+                let text = format!("DELETE FROM ONLY {} AS t WHERE {found}", self.name);
+                Sql { text, types: self.types(self.identified()) }
+            }
+            Kind::UpdateMany => self.update_many(),
+            Kind::DeleteMany => Sql {
+                text: format!(
+                    "DELETE FROM ONLY {} AS t USING unnest({}) AS u({}) WHERE {}",
+                    self.name,
+                    parameters(1, self.primary_key.len()),
+                    aliases(self.primary_key.len()),
+                    self.joined(0),
+                ),
+                types: self.array_types(self.primary_key.iter().copied()),
+            },
+            Kind::CopyIn => {
+                let columns = self.names(self.inserted());
+                // A column list may not be empty; a table without columns to write takes all of its none.
+                let columns = if columns.is_empty() { columns } else { format!(" ({columns})") };
+                let text = format!("COPY {}{columns} FROM STDIN (FORMAT binary)", self.name);
+                Sql { text, types: Vec::new() }
+            }
+        }
+    }
+
+    /// The values for a single-row statement of this kind, in the order of its parameters.
+    pub(super) fn bound<'a>(&self, kind: Kind, old: &Values<'a>, new: &Values<'a>) -> Values<'a> {
+        let written = |out: &mut Values<'a>, which: &mut dyn Iterator<Item = usize>| {
+            out.extend(which.map(|at| new[at]));
+        };
+        let mut out = Values::new();
+        match kind {
+            Kind::Insert | Kind::CopyIn => written(&mut out, &mut self.inserted()),
+            Kind::Update | Kind::UpdateMany => written(&mut out, &mut self.updated()),
+            Kind::Rekey => written(&mut out, &mut self.rekeyed()),
+            Kind::Delete | Kind::DeleteMany => {}
+        }
+        if !matches!(kind, Kind::Insert | Kind::CopyIn) {
+            out.extend(self.identified().map(|at| old[at]));
+        }
+        out
+    }
+
+    fn insert(&self) -> Sql {
+        let columns = self.names(self.inserted());
+        let types = self.types(self.inserted());
+        let text = if types.is_empty() {
+            format!("INSERT INTO {} DEFAULT VALUES", self.name)
+        } else {
+            format!(
+                "INSERT INTO {} ({columns}) OVERRIDING SYSTEM VALUE VALUES ({})",
+                self.name,
+                parameters(1, types.len())
+            )
+        };
+        Sql { text, types }
+    }
+
+    fn update(&self, written: Vec<usize>) -> Sql {
+        let mut set = String::new();
+        for (number, &at) in written.iter().enumerate() {
+            let comma = if number == 0 { "" } else { ", " };
+            let _ = write!(set, "{comma}{} = ${}", self.columns[at].name, number + 1);
+        }
+        let found = self.found(written.len() + 1);
+        let text = format!("UPDATE ONLY {} AS t SET {set} WHERE {found}", self.name);
+        Sql { text, types: self.types(written.into_iter().chain(self.identified())) }
+    }
+
+    fn update_many(&self) -> Sql {
+        let written: Vec<usize> = self.updated().collect();
+        let count = written.len() + self.primary_key.len();
+        let mut set = String::new();
+        for (number, &at) in written.iter().enumerate() {
+            let comma = if number == 0 { "" } else { ", " };
+            let _ = write!(set, "{comma}{} = u.c{}", self.columns[at].name, number + 1);
+        }
+        let text = format!(
+            "UPDATE ONLY {} AS t SET {set} FROM unnest({}) AS u({}) WHERE {}",
+            self.name,
+            parameters(1, count),
+            aliases(count),
+            self.joined(written.len()),
+        );
+        Sql { text, types: self.array_types(written.into_iter().chain(self.primary_key.iter().copied())) }
+    }
+
+    /// Indexes of the columns by which a row is found: the key, or all that are stored as written.
+    fn identified(&self) -> Box<dyn Iterator<Item = usize> + '_> {
+        if self.primary_key.is_empty() {
+            Box::new(self.inserted())
+        } else {
+            Box::new(self.primary_key.iter().copied())
+        }
+    }
+
+    /// The condition that finds the one row, with parameters from `first` on.
+    fn found(&self, first: usize) -> String {
+        if self.primary_key.is_empty() {
+            let columns: Vec<String> =
+                self.inserted().map(|at| format!("s.{}", self.columns[at].name)).collect();
+            return format!(
+                "t.ctid = (SELECT s.ctid FROM ONLY {} AS s WHERE record_image_eq(ROW({}), ROW({})) LIMIT 1)",
+                self.name,
+                columns.join(", "),
+                parameters(first, columns.len()),
+            );
+        }
+        self.key_condition(|number| format!("${}", first + number))
+    }
+
+    /// The condition that joins the key with the columns of `u` after the first `skipped` ones.
+    fn joined(&self, skipped: usize) -> String {
+        self.key_condition(|number| format!("u.c{}", skipped + number + 1))
+    }
+
+    fn key_condition(&self, other: impl Fn(usize) -> String) -> String {
+        let parts: Vec<String> = self
+            .primary_key
+            .iter()
+            .enumerate()
+            .map(|(number, &at)| {
+                let column = &self.columns[at];
+                format!("t.{} {} {}", column.name, column.equals, other(number))
+            })
+            .collect();
+        parts.join(" AND ")
+    }
+
+    fn names(&self, which: impl Iterator<Item = usize>) -> String {
+        which.map(|at| self.columns[at].name.as_str()).collect::<Vec<_>>().join(", ")
+    }
+
+    fn types(&self, which: impl Iterator<Item = usize>) -> Vec<u32> {
+        which.map(|at| self.columns[at].type_oid).collect()
+    }
+
+    fn array_types(&self, which: impl Iterator<Item = usize>) -> Vec<u32> {
+        which.map(|at| self.columns[at].array_oid.unwrap_or_default()).collect()
+    }
+}
+
+/// `$1, $2, ...`
+fn parameters(first: usize, count: usize) -> String {
+    (first..first + count).map(|number| format!("${number}")).collect::<Vec<_>>().join(", ")
+}
+
+/// `c1, c2, ...`
+fn aliases(count: usize) -> String {
+    (1..=count).map(|number| format!("c{number}")).collect::<Vec<_>>().join(", ")
+}
