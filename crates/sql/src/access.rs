@@ -28,9 +28,9 @@ pub enum Access {
 pub enum Because {
     /// It changes data or locks rows.
     Update,
-    /// It could not be bounded.
+    /// It could not be bounded: it may do anything.
     Unknown,
-    /// It reads the system catalogues, whose OIDs differ between replicas.
+    /// It changes nothing, but reads what differs between replicas: system catalogues, OIDs, system columns.
     Catalogue,
 }
 
@@ -144,15 +144,15 @@ fn relation(statement: &Statement, catalogue: &Catalogue, name: &Name) -> Result
         Some(schema) => builtin::is_system_schema(schema),
         None => builtin::is_system_relation(&name.name),
     };
+    let known = catalogue.named(name.schema.as_deref(), &name.name).next().is_some();
     if system {
-        return Err(Because::Catalogue);
-    }
-    if let Some(tables) = catalogue.tables_named(name) {
-        return Ok(tables);
+        return Err(if known { Because::Unknown } else { Because::Catalogue });
     }
     let may_be_with_query = name.schema.is_none() && statement.with_names.contains(&name.name);
-    let unknown_elsewhere = catalogue.named(None, &name.name).next().is_none();
-    if may_be_with_query && unknown_elsewhere { Ok(BTreeSet::new()) } else { Err(Because::Unknown) }
+    if may_be_with_query && !known {
+        return Ok(BTreeSet::new());
+    }
+    catalogue.tables_named(name).ok_or(Because::Unknown)
 }
 
 /// Whether calling a function is harmless.
@@ -163,15 +163,24 @@ fn function(catalogue: &Catalogue, name: &Name) -> Result<(), Because> {
     if name.schema.is_none() && catalogue.is_user_function(&name.name) {
         return Err(Because::Unknown);
     }
+    let changes_nothing = match catalogue.builtin_volatility(&name.name) {
+        Some(Volatility::Immutable | Volatility::Stable) => true,
+        Some(Volatility::Volatile) => {
+            builtin::is_harmless_volatile(&name.name) || builtin::reads_server_state(&name.name)
+        }
+        None => false,
+    };
     match builtin::function(&name.name) {
-        Builtin::Catalogue => return Err(Because::Catalogue),
-        Builtin::Unknown => return Err(Because::Unknown),
-        Builtin::Harmless => {}
+        Builtin::Harmless if changes_nothing => Ok(()),
+        Builtin::Catalogue if changes_nothing => Err(Because::Catalogue),
+        Builtin::Harmless | Builtin::Catalogue | Builtin::Unknown => Err(Because::Unknown),
     }
-    match catalogue.builtin_volatility(&name.name) {
-        Some(Volatility::Immutable | Volatility::Stable) => Ok(()),
-        Some(Volatility::Volatile) | None => Err(Because::Unknown),
-    }
+}
+
+/// Whether calling a function could lock or change something, were it in an update.
+fn may_touch_data(catalogue: &Catalogue, name: &Name) -> bool {
+    let only_bound = builtin::is_connection_bound(&name.name) && !catalogue.is_user_function(&name.name);
+    function(catalogue, name) == Err(Because::Unknown) && !(only_bound && name.may_be_built_in())
 }
 
 /// Whether a cast to a type runs nothing but the server's own code on its argument alone.
@@ -230,54 +239,79 @@ fn targets(names: &[Name], catalogue: &Catalogue) -> Option<BTreeSet<TableId>> {
 /// keys depend on each other, so its table is claimed as a whole. What the statement merely reads is no claim; it is
 /// in [`Routing::reads`].
 pub fn claims(statement: &Statement, catalogue: &Catalogue) -> Claims {
-    let by_verb = match &statement.verb {
-        Verb::Select | Verb::Insert | Verb::Update | Verb::Delete | Verb::Merge => true,
-        Verb::Copy { .. } | Verb::Truncate | Verb::Lock => true,
-        Verb::Explain { .. } | Verb::DeclareCursor { .. } => true,
-        Verb::Set { .. } | Verb::Reset(_) | Verb::Show(_) | Verb::SetConstraints | Verb::Empty => {
-            return Claims::Rows;
-        }
-        Verb::Begin(_) | Verb::Commit { .. } | Verb::Rollback { .. } | Verb::SetTransaction(_) => {
-            return Claims::Rows;
-        }
-        Verb::Savepoint(_) | Verb::Release(_) | Verb::RollbackTo(_) => return Claims::Rows,
-        Verb::SetSessionCharacteristics(_) | Verb::Deallocate(_) | Verb::Prepare { .. } => {
-            return Claims::Rows;
-        }
-        Verb::Listen | Verb::Unlisten | Verb::Notify | Verb::ClosePortal => return Claims::Rows,
-        _ => false,
-    };
-    // System columns and user types bound no read, but lock nothing either; only what can run code matters here.
-    let runs_code = statement.opaque.is_some()
-        || statement.functions.iter().any(|name| function(catalogue, name).is_err())
-        || statement.types.iter().any(|name| cast(catalogue, name) == Err(Because::Unknown))
-        || statement.operators.iter().any(|name| operator(catalogue, name).is_err())
-        || statement.column_names.iter().any(|name| column(catalogue, name).is_err())
-        || (catalogue.has_user_casts() && modifies(statement));
-    if !by_verb || runs_code {
+    if touches_no_data(&statement.verb) {
+        return Claims::Rows;
+    }
+    let by_name = matches!(
+        statement.verb,
+        Verb::Select
+            | Verb::Insert
+            | Verb::Update
+            | Verb::Delete
+            | Verb::Merge
+            | Verb::Copy { .. }
+            | Verb::Truncate
+            | Verb::Lock
+            | Verb::Explain { .. }
+            | Verb::DeclareCursor { .. }
+    );
+    if !by_name || runs_code(statement, catalogue) {
         return Claims::Everything;
     }
-    let Some(written) = targets(&statement.writes, catalogue) else { return Claims::Everything };
-    let mut tables = BTreeSet::new();
-    for id in written {
-        let Some(table) = catalogue.table(id) else { return Claims::Everything };
+    claimed_by_name(statement, catalogue).map_or(Claims::Everything, |tables| {
+        if tables.is_empty() { Claims::Rows } else { Claims::Tables(tables) }
+    })
+}
+
+/// Kinds that concern the session or the transaction only. SET CONSTRAINTS is none: it runs deferred triggers.
+fn touches_no_data(verb: &Verb) -> bool {
+    let transaction = matches!(
+        verb,
+        Verb::Begin(_)
+            | Verb::Commit { .. }
+            | Verb::Rollback { .. }
+            | Verb::Savepoint(_)
+            | Verb::Release(_)
+            | Verb::RollbackTo(_)
+            | Verb::SetTransaction(_)
+            | Verb::SetSessionCharacteristics(_)
+    );
+    let settings = matches!(verb, Verb::Set { .. } | Verb::Reset(_) | Verb::Show(_) | Verb::Empty);
+    let names = matches!(verb, Verb::Prepare { .. } | Verb::Deallocate(_) | Verb::ClosePortal);
+    transaction || settings || names || matches!(verb, Verb::Listen | Verb::Unlisten | Verb::Notify)
+}
+
+/// Whether a statement may run code that is not the server's own, or a function with effects.
+fn runs_code(statement: &Statement, catalogue: &Catalogue) -> bool {
+    statement.opaque.is_some()
+        || statement.functions.iter().any(|name| may_touch_data(catalogue, name))
+        || statement.types.iter().any(|name| cast(catalogue, name) == Err(Because::Unknown))
+        || statement.operators.iter().any(|name| operator(catalogue, name) == Err(Because::Unknown))
+        || statement.column_names.iter().any(|name| column(catalogue, name).is_err())
+        || (catalogue.has_user_casts() && modifies(statement))
+}
+
+/// The tables that a statement claims beyond its rows, in order; `None` when that cannot be bounded.
+fn claimed_by_name(statement: &Statement, catalogue: &Catalogue) -> Option<Vec<TableId>> {
+    let mut tables = locked(statement, catalogue)?;
+    for id in targets(&statement.writes, catalogue)? {
+        let table = catalogue.table(id)?;
         if table.user_triggers || table.foreign_keys || table.row_security || table.user_types {
-            return Claims::Everything;
+            return None;
         }
-        if table.other_unique || matches!(statement.verb, Verb::Truncate) {
+        if table.other_unique || statement.verb == Verb::Truncate {
             tables.insert(id);
         }
     }
-    let read_unseen = statement.reads.iter().any(|name| {
-        relation(statement, catalogue, name) == Err(Because::Unknown)
-            || catalogue.tables_named(name).is_some_and(|ids| has_policies(catalogue, &ids))
-    });
-    let Some(locked) = locked(statement, catalogue) else { return Claims::Everything };
-    if read_unseen {
-        return Claims::Everything;
+    for name in &statement.reads {
+        // A view's query is not known here, nor is a policy's.
+        match relation(statement, catalogue, name) {
+            Ok(read) if has_policies(catalogue, &read) => return None,
+            Ok(_) | Err(Because::Catalogue | Because::Update) => {}
+            Err(Because::Unknown) => return None,
+        }
     }
-    tables.extend(locked);
-    if tables.is_empty() { Claims::Rows } else { Claims::Tables(tables.into_iter().collect()) }
+    Some(tables.into_iter().collect())
 }
 
 /// The tables named in locks; `None` when one of them may be something else than a table or a WITH query.

@@ -98,7 +98,8 @@ impl Analyzer {
     ) -> Result<Arc<Script>, SyntaxError> {
         if !standard_conforming_strings || text.len() > MAX_REMEMBERED_TEXT {
             self.misses += 1;
-            return parse(text, standard_conforming_strings).map(|parsed| Arc::new(parsed.script));
+            let parsed = parser::with_deep_stack(|| parse(text, standard_conforming_strings));
+            return parsed.map(|parsed| Arc::new(parsed.script));
         }
         let span = lexer::key(text, &mut self.key);
         if let Ok(span) = span {
@@ -117,7 +118,7 @@ impl Analyzer {
             return Ok(Arc::clone(script));
         }
         self.misses += 1;
-        let Parse { script, faithful } = parse(text, true)?;
+        let Parse { script, faithful } = parser::with_deep_stack(|| parse(text, true))?;
         let script = Arc::new(script);
         if faithful {
             self.remember(&exact, &script, span.is_ok());

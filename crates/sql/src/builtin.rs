@@ -34,23 +34,60 @@ const HARMLESS_PG: [&str; 6] = [
 ];
 
 /// Stable or immutable functions that read system catalogues.
-const CATALOGUE_FUNCTIONS: [&str; 11] = [
+const CATALOGUE_FUNCTIONS: [&str; 12] = [
     "acldefault",
     "aclexplode",
     "col_description",
     "format_type",
     "get_current_ts_config",
     "obj_description",
+    "oidvectortypes",
     "row_security_active",
     "satisfies_hash_partition",
     "shobj_description",
-    "to_regclass",
     "makeaclitem",
+    "ts_debug",
 ];
 
 /// Stable or immutable functions whose results come from this server's own state, or that run a query given as text.
-const UNKNOWN_FUNCTIONS: [&str; 8] =
-    ["age", "currval", "lastval", "mxid_age", "ts_rewrite", "ts_stat", "current_query", "setval"];
+const UNKNOWN_FUNCTIONS: [&str; 9] = [
+    "pg_input_error_info",
+    "pg_input_is_valid",
+    "currval",
+    "lastval",
+    "mxid_age",
+    "ts_rewrite",
+    "ts_stat",
+    "current_query",
+    "setval",
+];
+
+/// Volatile functions that only look at the clock, wait, or make a value up: they read no data and change none.
+const HARMLESS_VOLATILE: [&str; 8] = [
+    "clock_timestamp",
+    "gen_random_uuid",
+    "pg_sleep",
+    "pg_sleep_for",
+    "pg_sleep_until",
+    "timeofday",
+    "uuidv4",
+    "uuidv7",
+];
+
+/// Volatile functions that read this server's own state and change nothing.
+const STATE_FUNCTIONS: [&str; 8] = [
+    "pg_blocking_pids",
+    "pg_database_size",
+    "pg_indexes_size",
+    "pg_is_in_recovery",
+    "pg_relation_size",
+    "pg_table_size",
+    "pg_tablespace_size",
+    "pg_total_relation_size",
+];
+
+/// Volatile functions whose results depend on the connection they run on, but which touch no data.
+const CONNECTION_BOUND: [&str; 2] = ["random", "random_normal"];
 
 /// Types whose input and output depend on nothing but the text and the session's settings; sorted.
 const TYPES: [&str; 62] = [
@@ -129,34 +166,47 @@ pub(crate) fn is_system_relation(name: &str) -> bool {
     name.starts_with("pg_")
 }
 
+/// Whether a volatile function changes nothing, although a bounded read may not call it.
+pub(crate) fn reads_server_state(name: &str) -> bool {
+    STATE_FUNCTIONS.contains(&name)
+}
+
+/// Whether a volatile function may be called in a bounded read all the same.
+pub(crate) fn is_harmless_volatile(name: &str) -> bool {
+    HARMLESS_VOLATILE.contains(&name)
+}
+
+/// Whether a function touches no data, although a read that calls it is bound to its connection.
+pub(crate) fn is_connection_bound(name: &str) -> bool {
+    CONNECTION_BOUND.contains(&name)
+}
+
 /// How a built-in function may be used, its volatility aside.
 pub(crate) fn function(name: &str) -> Builtin {
-    let reads_catalogue = name.starts_with("has_")
+    if is_harmless_volatile(name) {
+        return Builtin::Harmless;
+    }
+    // `regexp_..` and `regr_..` have nothing to do with names of objects; all else that begins so has.
+    let names_objects = name.starts_with("reg") && !name.starts_with("regexp") && !name.starts_with("regr_");
+    let reads_catalogue = names_objects
+        || name.starts_with("has_")
         || name.starts_with("to_reg")
-        || name.starts_with("reg")
-            && [
-                "regclass",
-                "regtype",
-                "regproc",
-                "regoper",
-                "regrole",
-                "regnamespace",
-                "regconfig",
-                "regdictionary",
-            ]
-            .iter()
-            .any(|prefix| name.starts_with(prefix))
+        || name.starts_with("aclitem")
         || name.starts_with("pg_") && !HARMLESS_PG.contains(&name)
         || CATALOGUE_FUNCTIONS.contains(&name);
-    let reads_other = name.contains("_to_xml")
+    // Input functions take the OID of any type, a domain with its checks included; validators run what they check.
+    let takes_a_type =
+        ["_in", "_out", "_recv", "_send", "_validator"].iter().any(|suffix| name.ends_with(suffix));
+    let reads_other = takes_a_type
+        || name.contains("_to_xml")
         || name.starts_with("txid_")
         || name.starts_with("lo_")
         || name.starts_with("currtid")
         || UNKNOWN_FUNCTIONS.contains(&name);
-    if reads_catalogue {
-        Builtin::Catalogue
-    } else if reads_other {
+    if reads_other {
         Builtin::Unknown
+    } else if reads_catalogue {
+        Builtin::Catalogue
     } else {
         Builtin::Harmless
     }

@@ -48,7 +48,7 @@ pub struct Table {
     pub other_unique: bool,
     /// It has a foreign key, or is the target of one.
     pub foreign_keys: bool,
-    /// Users' triggers, or a default, check or index expression that calls a function outside `pg_catalog`.
+    /// Users' triggers or rules, or a default, check or index expression that calls a function outside `pg_catalog`.
     pub user_triggers: bool,
     /// Row-level security is enabled.
     pub row_security: bool,
@@ -57,7 +57,7 @@ pub struct Table {
 }
 
 /// A partitioned table or an inheritance parent: reading it reads all its leaves. An inheritance parent that holds
-/// rows of its own is also a [`Table`].
+/// rows of its own is also a [`Table`]. One with a foreign table below it belongs to the other relations instead.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Parent {
     /// Its schema.
@@ -87,7 +87,7 @@ pub struct Contents {
     pub generation: u64,
     /// Ordinary tables outside the system schemas.
     pub tables: Vec<Table>,
-    /// Partitioned tables and inheritance parents.
+    /// Partitioned tables and inheritance parents outside the system schemas.
     pub parents: Vec<Parent>,
     /// Every other relation outside the system schemas: views, materialized views, foreign tables, sequences,
     /// composite types, and so on, as (schema, name).
@@ -101,7 +101,8 @@ pub struct Contents {
     pub user_operators: Vec<String>,
     /// Names of types that did not come with the server, domains included (a table's row type need not be listed).
     pub user_types: Vec<String>,
-    /// A cast exists that did not come with the server and converts between built-in types or to one implicitly.
+    /// A cast exists that did not come with the server and converts between built-in types or to one implicitly, or
+    /// such a default operator class for a built-in type: code that no statement names.
     pub has_user_casts: bool,
     /// A deferrable constraint exists.
     pub has_deferrable: bool,

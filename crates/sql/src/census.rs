@@ -161,7 +161,7 @@ impl Census {
             }
             ("AExpr", "kind") => self.note_kind(number_in(value)),
             ("AExpr", "name") | ("SubLink", "oper_name") | ("SortBy", "use_op") => {
-                self.note_operator(strings_in(value))
+                self.note_operator(strings_in(value));
             }
             ("TypeName", "names") => {
                 let name = self.name_of("TypeName", names_in(value));
@@ -259,11 +259,16 @@ impl Census {
         self.column_names.insert(name);
     }
 
-    fn note_constant(&mut self, text: &[String]) {
+    /// A date or time type would read such a constant off the clock: `now`, `today 12:00 EST`. Longer texts are prose.
+    fn note_constant(&mut self, texts: &[String]) {
         const CLOCK_WORDS: [&str; 4] = ["now", "today", "tomorrow", "yesterday"];
-        for text in text {
-            let text = text.to_ascii_lowercase();
-            self.clock_words |= CLOCK_WORDS.iter().any(|word| text.contains(word));
+        const MAX_WORDS: usize = 3;
+        for text in texts {
+            let words: Vec<&str> =
+                text.split(|c: char| !c.is_alphabetic()).filter(|word| !word.is_empty()).collect();
+            let on_clock =
+                words.iter().any(|word| CLOCK_WORDS.iter().any(|clock| word.eq_ignore_ascii_case(clock)));
+            self.clock_words |= on_clock && words.len() <= MAX_WORDS;
         }
     }
 
@@ -350,6 +355,10 @@ impl ser::SerializeStruct for Fields<'_> {
                 _ => return Ok(()),
             };
             *slot = strings_in(value).pop().unwrap_or_default();
+            return Ok(());
+        }
+        // FOR UPDATE OF names aliases, not relations.
+        if (self.node, field) == ("LockingClause", "locked_rels") {
             return Ok(());
         }
         value.serialize(&mut *self.census)?;

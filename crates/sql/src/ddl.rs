@@ -7,8 +7,8 @@
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{
-    AlterTableCmd, AlterTableStmt, AlterTableType, ColumnDef, ConstrType, Constraint, CreateSchemaStmt,
-    DropStmt, Node, ObjectType, RangeVar, ReindexObjectType,
+    AlterTableCmd, AlterTableStmt, AlterTableType, ColumnDef, ConstrType, Constraint, CreateSchemaStmt, Node,
+    ObjectType, RangeVar, ReindexObjectType,
 };
 
 use crate::census::{Census, names_in, strings_in};
@@ -38,9 +38,12 @@ pub(crate) fn classify(node: &NodeEnum) -> Statement {
     }
     let Some(tag) = tag(node) else { return Statement::of(refused(refusal::UNKNOWN_KIND)) };
     let mut relations: Vec<Name> = census.reads.union(&census.writes).chain(&census.made).cloned().collect();
-    if let NodeEnum::DropStmt(drop) = node {
-        relations.extend(dropped(drop));
-    }
+    relations.extend(match node {
+        NodeEnum::DropStmt(drop) => listed(drop.remove_type, &drop.objects.iter().collect::<Vec<_>>()),
+        NodeEnum::CommentStmt(comment) => listed(comment.objtype, comment.object.as_deref().as_slice()),
+        NodeEnum::SecLabelStmt(label) => listed(label.objtype, label.object.as_deref().as_slice()),
+        _ => Vec::new(),
+    });
     relations.sort();
     relations.dedup();
     let named_temporary = !relations.is_empty()
@@ -63,14 +66,29 @@ fn made(node: &NodeEnum) -> Option<&RangeVar> {
     }
 }
 
-/// The objects of DROP, where they are named like relations.
-fn dropped(drop: &DropStmt) -> Vec<Name> {
-    let kind = ObjectType::try_from(drop.remove_type);
-    let of_table =
-        matches!(kind, Ok(ObjectType::ObjectTrigger | ObjectType::ObjectRule | ObjectType::ObjectPolicy));
-    let names = drop.objects.iter().filter_map(|object| {
+/// The relations among objects that are named by lists of strings; what hangs on a table counts as that table.
+fn listed(object_type: i32, objects: &[&Node]) -> Vec<Name> {
+    let within_table = match ObjectType::try_from(object_type) {
+        Ok(
+            ObjectType::ObjectTable
+            | ObjectType::ObjectView
+            | ObjectType::ObjectIndex
+            | ObjectType::ObjectSequence
+            | ObjectType::ObjectMatview
+            | ObjectType::ObjectForeignTable,
+        ) => false,
+        Ok(
+            ObjectType::ObjectTrigger
+            | ObjectType::ObjectRule
+            | ObjectType::ObjectPolicy
+            | ObjectType::ObjectColumn
+            | ObjectType::ObjectTabconstraint,
+        ) => true,
+        _ => return Vec::new(),
+    };
+    let names = objects.iter().filter_map(|object| {
         let mut parts = names_in(object);
-        if of_table {
+        if within_table {
             parts.pop();
         }
         Name::from_parts(parts)
@@ -98,7 +116,8 @@ fn refusal_of(node: &NodeEnum, census: &Census) -> Option<Refusal> {
     if census.unlogged {
         return Some(refusal::UNLOGGED);
     }
-    if census.clock_words {
+    let sets = matches!(node, NodeEnum::AlterRoleSetStmt(_) | NodeEnum::AlterDatabaseSetStmt(_));
+    if census.clock_words && !sets {
         return Some(refusal::CLOCK_CONSTANT);
     }
     by_kind(node).or_else(|| by_content(node))
@@ -258,14 +277,13 @@ fn added_column(column: &ColumnDef) -> Option<Refusal> {
 }
 
 fn constraint_computes(constraint: &Constraint) -> bool {
+    // A generated column's expression is immutable by PostgreSQL's own rules, so a default is what matters.
     match ConstrType::try_from(constraint.contype) {
-        Ok(ConstrType::ConstrIdentity) => true,
-        // A generated column's expression is immutable by PostgreSQL's own rules, so a default is what matters.
+        Ok(ConstrType::ConstrIdentity) | Err(_) => true,
         Ok(ConstrType::ConstrDefault) => {
             constraint.raw_expr.as_ref().is_some_and(|default| computes(default))
         }
         Ok(_) => false,
-        Err(_) => true,
     }
 }
 

@@ -61,6 +61,9 @@ mod marker {
 /// An integer of this many digits may not fit into four bytes and is another token to the grammar then.
 const LONG_DIGITS: usize = 10;
 
+/// Tags of dollar quotes longer than this are left to the parser: looking for one costs its length for every byte.
+const MAX_TAG: usize = 64;
+
 /// First words of statements that read or write rows.
 const ROW_WORDS: [&[u8]; 8] =
     [b"delete", b"insert", b"merge", b"select", b"table", b"update", b"values", b"with"];
@@ -78,45 +81,36 @@ pub(crate) struct Span {
 
 /// Writes the key of a text that is one statement about rows.
 pub(crate) fn key(text: &[u8], key: &mut Vec<u8>) -> Result<Span, Unclear> {
-    let mut lexer = Lexer { text, at: 0, key };
+    let mut lexer = Lexer::new(text, key);
     lexer.gap()?;
     let start = lexer.at;
     lexer.key.clear();
-    let mut end = start;
     let mut first_word = true;
+    let mut end = start;
+    let mut kept = 0;
     while let Some(&byte) = text.get(lexer.at) {
+        let begin = lexer.at;
         match CLASSES[usize::from(byte)] {
             Class::Semicolon => {
-                lexer.at += 1;
-                let kept = lexer.key.len();
-                while lexer.text.get(lexer.at) == Some(&b';') {
-                    lexer.at += 1;
-                }
-                lexer.gap()?;
-                lexer.key.truncate(kept);
+                lexer.semicolons()?;
                 if lexer.at < text.len() {
                     return Err(Unclear);
                 }
                 break;
             }
-            class => {
-                let begin = lexer.at;
-                lexer.token(byte, class)?;
-                if first_word && byte != b'(' {
-                    if !is_row_word(&text[begin..lexer.at]) {
-                        return Err(Unclear);
-                    }
-                    first_word = false;
-                }
-                end = lexer.at;
+            class => lexer.token(byte, class)?,
+        }
+        if first_word && byte != b'(' {
+            if !is_row_word(&text[begin..lexer.at]) {
+                return Err(Unclear);
             }
+            first_word = false;
         }
-        let kept = lexer.key.len();
+        end = lexer.at;
+        kept = lexer.key.len();
         lexer.gap()?;
-        if lexer.at == text.len() {
-            lexer.key.truncate(kept);
-        }
     }
+    lexer.key.truncate(kept);
     if first_word { Err(Unclear) } else { Ok(Span { start, end }) }
 }
 
@@ -125,7 +119,7 @@ pub(crate) fn key(text: &[u8], key: &mut Vec<u8>) -> Result<Span, Unclear> {
 pub(crate) fn trimmed(text: &[u8], part: Span) -> Span {
     let mut scratch = Vec::new();
     let part_text = &text[part.start..part.end];
-    let mut lexer = Lexer { text: part_text, at: 0, key: &mut scratch };
+    let mut lexer = Lexer::new(part_text, &mut scratch);
     let mut found: Option<Span> = None;
     loop {
         lexer.key.clear();
@@ -138,13 +132,12 @@ pub(crate) fn trimmed(text: &[u8], part: Span) -> Span {
             return Span { start: part.start + span.start, end: part.start + span.end };
         };
         let class = CLASSES[usize::from(byte)];
-        let taken = if class == Class::Semicolon {
+        if class == Class::Semicolon {
             lexer.at += 1;
-            Ok(())
-        } else {
-            lexer.token(byte, class)
-        };
-        if taken.is_err() {
+            if found.is_none() {
+                continue;
+            }
+        } else if lexer.token(byte, class).is_err() {
             break;
         }
         found = Some(Span { start: found.map_or(begin, |span| span.start), end: lexer.at });
@@ -160,7 +153,7 @@ pub(crate) fn trimmed(text: &[u8], part: Span) -> Span {
 /// The first word of a text in lower case, brackets and comments before it left out; empty if there is none.
 pub(crate) fn first_word(text: &[u8]) -> String {
     let mut scratch = Vec::new();
-    let mut lexer = Lexer { text, at: 0, key: &mut scratch };
+    let mut lexer = Lexer::new(text, &mut scratch);
     while lexer.gap().is_ok() && matches!(text.get(lexer.at), Some(b'(' | b';')) {
         lexer.at += 1;
     }
@@ -180,9 +173,23 @@ struct Lexer<'a> {
     text: &'a [u8],
     at: usize,
     key: &'a mut Vec<u8>,
+    after_string: bool,
 }
 
-impl Lexer<'_> {
+impl<'a> Lexer<'a> {
+    fn new(text: &'a [u8], key: &'a mut Vec<u8>) -> Self {
+        Self { text, at: 0, key, after_string: false }
+    }
+
+    /// Semicolons with nothing between them but gaps.
+    fn semicolons(&mut self) -> Result<(), Unclear> {
+        while self.peek(0) == Some(b';') {
+            self.at += 1;
+            self.gap()?;
+        }
+        Ok(())
+    }
+
     fn peek(&self, ahead: usize) -> Option<u8> {
         self.text.get(self.at + ahead).copied()
     }
@@ -239,8 +246,13 @@ impl Lexer<'_> {
     }
 
     /// One token that is neither a gap nor a semicolon.
+    ///
+    /// A string right after a string is left to the parser: it can be a continuation, which keeps the escapes of the
+    /// first one.
     fn token(&mut self, byte: u8, class: Class) -> Result<(), Unclear> {
+        let after_string = std::mem::take(&mut self.after_string);
         match class {
+            Class::Quote if after_string => Err(Unclear),
             Class::Word => self.word(),
             Class::Digit => self.number(),
             Class::Mark if byte == b'.' && self.peek(1).is_some_and(|next| next.is_ascii_digit()) => {
@@ -294,6 +306,7 @@ impl Lexer<'_> {
                 (Some(b'\''), _) => {
                     self.at += 1;
                     self.key.push(marker);
+                    self.after_string = true;
                     return Ok(());
                 }
                 (Some(0) | None, _) => return Err(Unclear),
@@ -311,6 +324,7 @@ impl Lexer<'_> {
                 (Some(b'\''), _) => {
                     self.at += 1;
                     self.key.push(marker::ESCAPED);
+                    self.after_string = true;
                     return Ok(());
                 }
                 (Some(0) | None, _) => return Err(Unclear),
@@ -359,6 +373,9 @@ impl Lexer<'_> {
         }
         self.at += 1;
         let tag = &self.text[begin..self.at];
+        if tag.len() > MAX_TAG {
+            return Err(Unclear);
+        }
         let rest = &self.text[self.at..];
         let length = rest.windows(tag.len()).position(|window| window == tag).ok_or(Unclear)?;
         if rest[..length].contains(&0) {

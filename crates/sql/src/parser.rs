@@ -1,8 +1,12 @@
 //! PostgreSQL's parser, called with care.
 //!
 //! While it parses, the C library points the process's standard error at a pipe of its own, so two threads must never
-//! be in it at once: one would restore the other's pipe for good. Hence one lock around every call. Its result is
-//! decoded from messages at most 100 levels deep, so a tree that comes out can be walked without fear for the stack.
+//! be in it at once: one would restore the other's pipe for good. Hence one lock around every call.
+//!
+//! Its result is decoded by recursion, at most 100 levels deep but with some 25 kB of stack for each: more than a
+//! thread of the usual size has, and a stack that overflows ends the process. So whoever parses does it, and looks at
+//! the tree, within [`with_deep_stack`]. The C code measures the stack by itself, never takes more than 2.5 MB, and
+//! reports what is too deep as an error.
 //!
 //! The parser reads UTF-8 only. In a text of another encoding every foreign byte is replaced by a character that lexes
 //! the same way, so that statements are split correctly; what was understood of their names is then thrown away.
@@ -14,6 +18,17 @@ use pg_query::protobuf::RawStmt;
 use pg_query::{Error, ParserOptions};
 
 use crate::script::SyntaxError;
+
+/// What decoding a tree of the greatest depth takes, and as much again for what the C code and the walks need.
+const STACK_NEEDED: usize = 6 << 20;
+
+/// The stack that is made where less than that is left.
+const STACK_MADE: usize = 8 << 20;
+
+/// Runs something on a stack that is deep enough to parse and to walk trees.
+pub(crate) fn with_deep_stack<T>(run: impl FnOnce() -> T) -> T {
+    stacker::maybe_grow(STACK_NEEDED, STACK_MADE, run)
+}
 
 /// Held while the C library runs.
 static IN_PARSER: Mutex<()> = Mutex::new(());
@@ -60,7 +75,7 @@ pub(crate) fn split(text: &str) -> Result<Vec<(usize, usize)>, SyntaxError> {
 }
 
 fn is_about_depth(message: &str) -> bool {
-    message.contains("stack depth") || message.contains("too deep") || message.contains("memory exhausted")
+    message.contains("stack depth") || message.contains("too deep")
 }
 
 fn syntax_error(error: Error) -> SyntaxError {
