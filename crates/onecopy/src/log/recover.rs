@@ -1,8 +1,8 @@
 //! Opening a log: reading all of it, and bringing its end in order.
 //!
-//! Whatever is there after opening counts as durable, because it will be replayed at the replicas. So the records behind
-//! the last mark, which nobody proves durable, are written once more and synchronised: after a failed
-//! synchronisation the kernel may show in its cache what it never wrote.
+//! Whatever is there after opening counts as durable, because it will be replayed at the replicas. So everything from
+//! the last mark on, which nobody proves durable, is written once more and synchronised: after a failed synchronisation
+//! the kernel may show in its cache what it never wrote.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::IoSlice;
@@ -15,7 +15,7 @@ use cluster::record::DecodeError;
 use super::disk::{self, Disk};
 use super::error::{Damage, LogError};
 use super::scan::{self, Scanner, Step, Tail};
-use super::segment::{self, Place, SEGMENT_HEADER_BYTES, Segment, SegmentHeader};
+use super::segment::{self, MARK_BYTES, Place, SEGMENT_HEADER_BYTES, Segment, SegmentHeader};
 use super::writer::Active;
 
 /// The file whose lock keeps a second process out.
@@ -32,6 +32,8 @@ pub(crate) struct Recovered {
     pub(crate) identities: Vec<(Identity, Version)>,
     /// The lowest version that can be read, if it was written already.
     pub(crate) first_retained: Version,
+    /// There was no log in the folder, and one was begun: wrong, if a replica has applied anything.
+    pub(crate) begun: bool,
     /// What a crash had left half written, and was cut off.
     pub(crate) torn_tail: Option<TornTail>,
 }
@@ -83,7 +85,8 @@ pub(super) fn recover(
     disk: &mut dyn Disk,
 ) -> Result<Opened, LogError> {
     let mut firsts = segment::list(dir)?;
-    if firsts.is_empty() {
+    let begun = firsts.is_empty();
+    if begun {
         let header = SegmentHeader { cluster, first: Version::ZERO.next(), epoch: Epoch::default() };
         segment::create(dir, header, segment_bytes, disk)
             .map_err(|source| LogError::io("make", &segment::path_of(dir, header.first), source))?;
@@ -108,6 +111,7 @@ pub(super) fn recover(
             last_epoch: reading.epoch,
             identities: reading.identities,
             first_retained: firsts[0],
+            begun,
             torn_tail,
         },
         segments: reading.segments,
@@ -135,7 +139,7 @@ impl Reading<'_> {
             return Ok(());
         }
         match stopped {
-            // The end is where the writer left off only if the next file is gone; else a part of this one was zeroed.
+            // With zeros to its end the segment is whole, and the one behind it is gone.
             None if scan::tail(&file, self.place(first), scanner.offset(), scanner.expected())
                 .map_err(|source| LogError::io("read", &segment.path, source))?
                 == Tail::Clean
@@ -159,31 +163,16 @@ impl Reading<'_> {
     ) -> Result<(Active, Option<TornTail>), LogError> {
         let mut segment = Segment::new(self.dir, first);
         let file = self.open(&segment)?;
-        let refused = |source| LogError::io("read", &segment_path(self.dir, first), source);
+        let refused = |source| LogError::io("read", &segment::path_of(self.dir, first), source);
         let mut scanner = Scanner::new(&file, self.place(first), SEGMENT_HEADER_BYTES, first);
         let stopped = self.read_records(&mut scanner, &mut segment)?;
         let (end, next) = (scanner.offset(), scanner.expected());
-        if scanner.last_mark().is_some_and(|(_, durable)| durable >= next) {
-            return Err(self.damaged(&segment, &scanner, Damage::EndsEarly));
-        }
         let tail = scan::tail(&file, self.place(first), end, next).map_err(refused)?;
-        match stopped {
-            Some(Damage::Record(DecodeError::UnknownFormat { format })) => {
-                return Err(LogError::UnknownFormat { file: segment.path, format: u32::from(format) });
-            }
-            // A torn write leaves its own bytes and zeros, never a whole record of another place.
-            Some(cause @ (Damage::OutOfOrder { .. } | Damage::Foreign { .. })) => {
-                return Err(self.damaged(&segment, &scanner, cause));
-            }
-            cause if tail == Tail::Proven => {
-                return Err(self.damaged(&segment, &scanner, cause.unwrap_or(Damage::EndsEarly)));
-            }
-            _ => {}
-        }
+        self.refuse_damage(&segment, &scanner, stopped, tail)?;
         let torn_tail =
             (tail == Tail::Torn).then(|| TornTail { file: segment.path.clone(), offset: end, version: next });
         let len = file.metadata().map_err(refused)?.len();
-        let cannot = |doing, source| LogError::io(doing, &segment_path(self.dir, first), source);
+        let cannot = |doing, source| LogError::io(doing, &segment::path_of(self.dir, first), source);
         if let Some(torn) = &torn_tail {
             tracing::warn!(
                 file = %torn.file.display(),
@@ -194,7 +183,9 @@ impl Reading<'_> {
             cut(&file, end, len, disk).map_err(|source| cannot("cut the torn end of", source))?;
         }
         let unproven_at = scanner.last_mark().map_or(SEGMENT_HEADER_BYTES, |(behind, _)| behind);
-        rewrite(&file, unproven_at, end, disk).map_err(|source| cannot("make durable", source))?;
+        let mark_at =
+            scanner.last_mark().map_or(SEGMENT_HEADER_BYTES, |(behind, _)| behind - MARK_BYTES as u64);
+        rewrite(&file, mark_at, end, disk).map_err(|source| cannot("make durable", source))?;
         let active = Active {
             path: segment.path.clone(),
             place: self.place(first),
@@ -208,6 +199,30 @@ impl Reading<'_> {
         };
         self.segments.push(segment);
         Ok((active, torn_tail))
+    }
+
+    /// The records ended: was that the end of the log, or a crash, or is there damage?
+    fn refuse_damage(
+        &self,
+        segment: &Segment,
+        scanner: &Scanner<'_>,
+        stopped: Option<Damage>,
+        tail: Tail,
+    ) -> Result<(), LogError> {
+        let lost = scanner.last_mark().is_some_and(|(_, durable)| durable >= scanner.expected());
+        match stopped {
+            Some(Damage::Record(DecodeError::UnknownFormat { format })) => {
+                Err(LogError::UnknownFormat { file: segment.path.clone(), format: u32::from(format) })
+            }
+            // A torn write leaves its own bytes and zeros, never a whole record of another place.
+            Some(cause @ (Damage::OutOfOrder { .. } | Damage::Foreign { .. })) => {
+                Err(self.damaged(segment, scanner, cause))
+            }
+            cause if lost || tail == Tail::Proven => {
+                Err(self.damaged(segment, scanner, cause.unwrap_or(Damage::EndsEarly)))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn read_records(
@@ -256,10 +271,6 @@ impl Reading<'_> {
             cause,
         }
     }
-}
-
-fn segment_path(dir: &Path, first: Version) -> PathBuf {
-    segment::path_of(dir, first)
 }
 
 /// Makes everything from `end` on zero. A leftover could else be taken for the record that follows a later, shorter one.

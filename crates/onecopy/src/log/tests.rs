@@ -224,6 +224,7 @@ fn what_was_appended_is_there_after_opening_again() {
     {
         let running = Running::open(&dir, Sizes::default(), RealDisk).unwrap();
         assert_eq!(running.recovered.last, Version::ZERO);
+        assert!(running.recovered.begun);
         assert_eq!(running.recovered.first_retained, Version(1));
         assert_eq!(running.log.read_from(Version(1), 1000).unwrap(), vec![]);
         for version in 1..=50 {
@@ -236,6 +237,7 @@ fn what_was_appended_is_there_after_opening_again() {
     assert_eq!(recovered.last, Version(50));
     assert_eq!(recovered.last_epoch, Epoch(7));
     assert_eq!(recovered.torn_tail, None);
+    assert!(!recovered.begun);
     let expected: Vec<_> = (1..=50).map(|v| (identity(v), Version(v))).collect();
     assert_eq!(recovered.identities, expected);
     running.append_and_wait(51, 0);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::log::error::Damage;
-use crate::log::segment::{MARK_BYTES, SEGMENT_HEADER_BYTES};
+use crate::log::segment::{MARK_BYTES, Mark, Place, SEGMENT_HEADER_BYTES};
 
 const PAYLOAD_BYTES: usize = 20;
 
@@ -159,32 +159,49 @@ fn damage_at_any_byte_of_what_was_durable_is_refused() {
 #[test]
 fn damage_in_the_last_batch_is_refused_once_the_writer_was_idle() {
     let folder = Folder::new();
-    let running = Running::open(&folder.0, TINY, QuickDisk).unwrap();
+    let running = Running::open(&folder.0, TINY, RealDisk).unwrap();
     for version in 1..=3 {
-        running.log.append(record(version, PAYLOAD_BYTES));
+        running.append_and_wait(version, PAYLOAD_BYTES);
     }
-    drop(running);
-    let image = fs::read(folder.segment(1)).unwrap();
-    let records =
-        SEGMENT_HEADER_BYTES as usize..image.iter().rposition(|byte| *byte != 0).unwrap() + 1 - MARK_BYTES;
-    for at in records.step_by(5) {
+    let record_bytes = record(1, PAYLOAD_BYTES).bytes().len();
+    let end = SEGMENT_HEADER_BYTES as usize + 3 * record_bytes + 2 * MARK_BYTES;
+    // The process is not asked to close the log: it could be killed now.
+    let begun = std::time::Instant::now();
+    let image = loop {
+        let image = fs::read(folder.segment(1)).unwrap();
+        if image[end..end + MARK_BYTES] != [0; MARK_BYTES] {
+            break image;
+        }
+        assert!(begun.elapsed() < PATIENCE, "an idle writer leaves a mark");
+        std::thread::yield_now();
+    };
+    for at in end - record_bytes..end {
         let mut image = image.clone();
         image[at] ^= 1;
         let folder = Folder::with_segment(&image);
         let error = Running::open(&folder.0, TINY, QuickDisk).err().expect("damage is refused");
-        assert!(matches!(error, LogError::Damaged { .. }), "byte {at}: {error}");
+        assert!(matches!(error, LogError::Damaged { version: Version(3), .. }), "byte {at}: {error}");
     }
 }
 
 #[test]
 fn a_mark_that_a_client_stored_in_a_row_proves_nothing() {
     let scene = Scene::new();
-    // A copy of a true mark, at another place of the torn part.
-    let mut image = scene.image.clone();
-    let mark = image[scene.batch_at..scene.batch_at + MARK_BYTES].to_vec();
-    image[scene.starts[4]..].fill(0);
-    image[scene.starts[4] + 200..scene.starts[4] + 200 + MARK_BYTES].copy_from_slice(&mark);
-    opens_with(&image, 4, true);
+    let at = scene.starts[4] + 200;
+    let with_mark = |cluster, made_for: usize| {
+        let place = Place { cluster, first: Version(1) };
+        let mut image = scene.image.clone();
+        image[scene.starts[4]..].fill(0);
+        image[at..at + MARK_BYTES]
+            .copy_from_slice(&Mark { durable: Version(9) }.encode(place, made_for as u64));
+        image
+    };
+    opens_with(&with_mark(CLUSTER, at - 1), 4, true);
+    opens_with(&with_mark(ClusterId(9), at), 4, true);
+    // Only one that was made for this very place does.
+    let folder = Folder::with_segment(&with_mark(CLUSTER, at));
+    let error = Running::open(&folder.0, TINY, QuickDisk).err().unwrap();
+    assert!(matches!(error, LogError::Damaged { version: Version(5), .. }), "{error}");
 }
 
 #[test]
