@@ -109,11 +109,14 @@ fn modifies(statement: &Statement) -> bool {
 
 /// Every table that the statement may read by name or through what it calls; the error says why that is not bounded.
 fn bound(statement: &Statement, catalogue: &Catalogue) -> Result<BTreeSet<TableId>, Because> {
-    // Reasons are gathered before they are reported, so that a catalogue query is called one whatever else it has.
-    let mut because = None;
-    let mut note =
-        |reason: Because| because = Some(because.map_or(reason, |known: Because| known.max(reason)));
-    if statement.opaque.is_some() || statement.system_columns || catalogue.has_user_casts() {
+    // All reasons are gathered, since only a statement without any other one is proven to be a catalogue read.
+    let mut because = statement.system_columns.then_some(Because::Catalogue);
+    let mut note = |reason: Because| {
+        if because != Some(Because::Unknown) {
+            because = Some(reason);
+        }
+    };
+    if statement.opaque.is_some() || catalogue.has_user_casts() {
         note(Because::Unknown);
     }
     let mut tables = BTreeSet::new();
@@ -157,11 +160,12 @@ fn relation(statement: &Statement, catalogue: &Catalogue, name: &Name) -> Result
 
 /// Whether calling a function is harmless.
 fn function(catalogue: &Catalogue, name: &Name) -> Result<(), Because> {
+    // Users' overloads can lie in the system schemas too.
+    if catalogue.is_user_function(&name.name) {
+        return Err(Because::Unknown);
+    }
     if !name.may_be_built_in() {
         return Err(schema_reason(name));
-    }
-    if name.schema.is_none() && catalogue.is_user_function(&name.name) {
-        return Err(Because::Unknown);
     }
     let changes_nothing = match catalogue.builtin_volatility(&name.name) {
         Some(Volatility::Immutable | Volatility::Stable) => true,
@@ -203,8 +207,7 @@ fn operator(catalogue: &Catalogue, name: &Name) -> Result<(), Because> {
     if !name.may_be_built_in() {
         return Err(schema_reason(name));
     }
-    let taken = name.schema.is_none() && catalogue.is_user_operator(&name.name);
-    if taken { Err(Because::Unknown) } else { Ok(()) }
+    if catalogue.is_user_operator(&name.name) { Err(Because::Unknown) } else { Ok(()) }
 }
 
 /// Whether a column name could not be a call in functional notation that does harm.

@@ -255,6 +255,7 @@ impl<'a> Lexer<'a> {
             Class::Quote if after_string => Err(Unclear),
             Class::Word => self.word(),
             Class::Digit => self.number(),
+            Class::Mark if byte == b'.' && self.peek(1) == Some(b'.') => Err(Unclear),
             Class::Mark if byte == b'.' && self.peek(1).is_some_and(|next| next.is_ascii_digit()) => {
                 self.number()
             }
@@ -297,12 +298,13 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// A string in which only the quote itself is doubled; the place is at its opening quote.
+    /// A string without backslash escapes; the place is at its opening quote. In a plain one a doubled quote stands for
+    /// itself, in bits and hexadecimal digits it does not.
     fn string(&mut self, marker: u8) -> Result<(), Unclear> {
         self.at += 1;
         loop {
             match (self.peek(0), self.peek(1)) {
-                (Some(b'\''), Some(b'\'')) => self.at += 2,
+                (Some(b'\''), Some(b'\'')) if marker == marker::STRING => self.at += 2,
                 (Some(b'\''), _) => {
                     self.at += 1;
                     self.key.push(marker);

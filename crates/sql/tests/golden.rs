@@ -87,6 +87,7 @@ fn outcomes_are_as_written() {
         }
         fresh.push('\n');
     }
+    let fresh = format!("{}\n", fresh.trim_end());
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(&path, &fresh).unwrap();
         return;
@@ -94,5 +95,5 @@ fn outcomes_are_as_written() {
     for (line, (old, new)) in golden.lines().zip(fresh.lines()).enumerate() {
         assert_eq!(old, new, "line {}", line + 1);
     }
-    assert_eq!(golden.lines().count(), fresh.trim_end().lines().count());
+    assert_eq!(golden.lines().count(), fresh.lines().count());
 }
