@@ -165,8 +165,19 @@ fn is_row_word(word: &[u8]) -> bool {
     ROW_WORDS.iter().any(|known| word.eq_ignore_ascii_case(known))
 }
 
+/// Bytes that an identifier goes on with.
+const IN_WORD: [bool; 256] = {
+    let mut bytes = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        bytes[byte] = matches!(CLASSES[byte], Class::Word | Class::Digit | Class::Dollar);
+        byte += 1;
+    }
+    bytes
+};
+
 fn is_word_byte(byte: u8) -> bool {
-    matches!(CLASSES[usize::from(byte)], Class::Word | Class::Digit | Class::Dollar)
+    IN_WORD[usize::from(byte)]
 }
 
 struct Lexer<'a> {
@@ -274,9 +285,8 @@ impl<'a> Lexer<'a> {
     /// An identifier or keyword, or the letter before a string of a special kind.
     fn word(&mut self) -> Result<(), Unclear> {
         let begin = self.at;
-        while self.peek(0).is_some_and(is_word_byte) {
-            self.at += 1;
-        }
+        let rest = &self.text[begin..];
+        self.at += rest.iter().position(|byte| !is_word_byte(*byte)).unwrap_or(rest.len());
         let first = self.text[begin];
         match (self.at - begin, self.peek(0)) {
             (1, Some(b'\'')) => match first {
@@ -419,9 +429,8 @@ impl<'a> Lexer<'a> {
     }
 
     fn digits(&mut self) {
-        while self.peek(0).is_some_and(|byte| byte.is_ascii_digit()) {
-            self.at += 1;
-        }
+        let rest = &self.text[self.at..];
+        self.at += rest.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(rest.len());
     }
 
     /// A number must not run on: `1..2`, `0x1f`, `1_000` and `123abc` are for the parser.

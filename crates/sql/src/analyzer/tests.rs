@@ -1,3 +1,5 @@
+//! The analyzer: what it remembers, where it cuts, and what it survives.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! The lexer against what is expected of it, and against PostgreSQL's own scanner.
+
 use pg_query::protobuf::Token;
 use proptest::prelude::*;
 

@@ -1,0 +1,128 @@
+//! Conclusions that depend on the catalogue more than on the statement.
+
+use std::sync::Arc;
+
+use sql::{
+    Access, Analyzer, Because, Catalogue, Contents, Limits, Name, Statement, Table, TableId, access, claims,
+};
+
+mod fixture;
+
+fn statement(text: &str) -> Arc<Statement> {
+    let script = Analyzer::new(Limits::default()).script(text.as_bytes(), true).expect("the text is valid");
+    Arc::clone(&script.statements[0].statement)
+}
+
+fn with(change: impl FnOnce(&mut Contents)) -> Catalogue {
+    let mut contents = fixture::contents();
+    change(&mut contents);
+    Catalogue::new(contents)
+}
+
+fn access_of(text: &str, catalogue: &Catalogue) -> Access {
+    access(&statement(text), catalogue)
+}
+
+const UNKNOWN: Access = Access::Anchor(Because::Unknown);
+
+#[test]
+fn routing_follows_the_generation() {
+    let select = statement("select * from t");
+    let before = fixture::catalogue();
+    let first = select.routing(&before);
+    assert_eq!(first.access, Access::Read(vec![TableId(5)]));
+    assert!(Arc::ptr_eq(&first, &select.routing(&before)), "kept for one generation");
+    let after = with(|contents| {
+        contents.generation += 1;
+        contents.tables.retain(|table| table.name != "t");
+        contents.other_relations.push(("public".to_owned(), "t".to_owned()));
+    });
+    assert_eq!(select.routing(&after).access, UNKNOWN);
+    assert_eq!(select.routing(&before).access, first.access);
+    let copy = Statement::clone(&select);
+    assert_eq!(copy.routing(&after).access, UNKNOWN, "a copy starts without conclusions");
+}
+
+#[test]
+fn every_relation_of_a_name_counts() {
+    let catalogue = fixture::catalogue();
+    assert_eq!(access_of("select * from u", &catalogue), Access::Read(vec![TableId(6), TableId(26)]));
+    assert_eq!(access_of("select * from other.u", &catalogue), Access::Read(vec![TableId(26)]));
+    let shadowed = with(|contents| contents.other_relations.push(("third".to_owned(), "u".to_owned())));
+    assert_eq!(access_of("select * from u", &shadowed), UNKNOWN);
+    assert_eq!(access_of("select * from other.u", &shadowed), Access::Read(vec![TableId(26)]));
+    let parent = with(|contents| {
+        contents.tables.push(Table { schema: "public".to_owned(), ..fixture::table(30, "whole") });
+    });
+    let all = vec![TableId(7), TableId(8), TableId(30)];
+    assert_eq!(
+        access_of("select * from whole", &parent),
+        Access::Read(all),
+        "an inheritance parent has rows itself"
+    );
+    let missing = with(|contents| contents.parents[0].leaves.push(TableId(99)));
+    assert_eq!(access_of("select * from whole", &missing), UNKNOWN, "a leaf that nobody knows");
+}
+
+#[test]
+fn unseen_code_makes_everything_unknown() {
+    let casts = with(|contents| contents.has_user_casts = true);
+    assert_eq!(access_of("select 1", &casts), UNKNOWN);
+    for operator in ["=", "<"] {
+        let operators = with(|contents| contents.user_operators = vec![operator.to_owned()]);
+        for text in ["select case 1 when 2 then 3 end", "select 1 between 2 and 3", "select 1 in (select 2)"]
+        {
+            let uses =
+                operator == "<" && text.contains("between") || operator == "=" && !text.contains("between");
+            let wanted = if uses { UNKNOWN } else { Access::Read(Vec::new()) };
+            assert_eq!(access_of(text, &operators), wanted, "{operator} {text}");
+        }
+    }
+    let overload = with(|contents| contents.user_functions = vec!["lower".to_owned()]);
+    for text in ["select lower('A')", "select pg_catalog.lower('A')", "select t.lower from t"] {
+        assert_eq!(access_of(text, &overload), UNKNOWN, "{text}");
+    }
+    let table_as_type = with(|contents| contents.user_types = vec!["text".to_owned()]);
+    assert_eq!(access_of("select 'a'::text", &table_as_type), UNKNOWN);
+    let system_view =
+        with(|contents| contents.other_relations.push(("public".to_owned(), "pg_mine".to_owned())));
+    assert_eq!(access_of("select * from pg_mine", &system_view), UNKNOWN, "a user's view may do anything");
+}
+
+#[test]
+fn built_in_functions_must_be_known_to_the_server() {
+    let bare = Catalogue::new(Contents::default());
+    assert_eq!(access_of("select lower('A')", &bare), UNKNOWN);
+    assert_eq!(access_of("select 1", &bare), Access::Read(Vec::new()));
+}
+
+#[test]
+fn reads_and_writes_are_listed_apart() {
+    let catalogue = fixture::catalogue();
+    let routing = statement("insert into t select * from pgbench_tellers").routing(&catalogue);
+    assert_eq!(routing.reads, Some(vec![TableId(3)]));
+    assert_eq!(routing.writes, Some(vec![TableId(5)]));
+    let routing = statement("insert into temporary select * from a_view").routing(&catalogue);
+    assert_eq!((routing.reads.clone(), routing.writes.clone()), (None, None));
+    assert_eq!(claims(&statement("show all"), &catalogue), sql::Claims::Rows);
+}
+
+#[test]
+fn statements_around_others_keep_them() {
+    let explain = statement("explain analyze select * from t");
+    let inner = explain.inner.as_deref().expect("the statement explained");
+    assert_eq!(inner.reads, [Name::bare("t")]);
+    assert_eq!(inner.routing(&fixture::catalogue()).access, Access::Read(vec![TableId(5)]));
+    assert!(statement("prepare p as insert into t values (1)").modifies_inside);
+}
+
+#[test]
+fn refusals_stand_in_the_list() {
+    let golden = include_str!("golden/statements.txt");
+    let shown = golden.lines().filter_map(|line| line.strip_prefix("=> refused: "));
+    let shown: std::collections::BTreeSet<&str> = shown.collect();
+    for what in &shown {
+        assert!(sql::REFUSALS.iter().any(|(listed, _)| listed == what), "{what}");
+    }
+    assert!(shown.len() + 2 >= sql::REFUSALS.len(), "all but two refusals have an example");
+}
