@@ -42,8 +42,15 @@ fn main() -> ExitCode {
 async fn run(up: Up, progress: &Progress) -> Result<(), UpError> {
     let options = UpOptions { replicas: up.replicas, data: up.data, pg_bin: up.pg_bin };
     let mut interrupt = signal(SignalKind::interrupt()).expect("the runtime has its signal driver");
-    let mut home = postgres::prepare(&options, progress).await?;
-    home.start().await?;
+    let started = async {
+        let mut home = postgres::prepare(&options, progress).await?;
+        home.start().await?;
+        Ok(home)
+    };
+    let mut home = tokio::select! {
+        home = started => home?,
+        _ = interrupt.recv() => return Ok(()),
+    };
     progress.say(format_args!("cluster {} in {}", home.cluster, home.dir.display()));
     for server in &home.servers {
         let (name, release) = (&server.name, &home.release.text);

@@ -107,9 +107,6 @@ impl std::error::Error for UpError {}
 /// Locks the data folder, finds PostgreSQL, and makes the servers if the folder is new.
 pub(crate) async fn prepare(options: &UpOptions, progress: &Progress) -> Result<Home, UpError> {
     let account = Account::choose().map_err(UpError::Account)?;
-    if let Account::Other { .. } = account {
-        progress.say(format_args!("PostgreSQL does not run as root: its servers run as {account}"));
-    }
     let path = match &options.data {
         Some(path) => path.clone(),
         None => folder::default_path().map_err(UpError::Folder)?,
@@ -123,6 +120,9 @@ pub(crate) async fn prepare(options: &UpOptions, progress: &Progress) -> Result<
     }
     let major = folder.cluster().map(|cluster| cluster.postgres);
     let binaries = programs(options, major, &account, progress).await?;
+    if let Account::Other { .. } = account {
+        progress.say(format_args!("PostgreSQL does not run as root: its servers run as {account}"));
+    }
     let cluster = if let Some(cluster) = folder.cluster() {
         cluster.clone()
     } else {

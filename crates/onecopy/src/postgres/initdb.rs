@@ -109,7 +109,7 @@ fn prepare(data: &Path, account: &Account) -> Result<(), FolderError> {
 fn cannot_run(program: &Path, data: &Path, account: &Account, error: io::Error) -> InitError {
     match account.stopped_at(data) {
         Some(at) if error.kind() == io::ErrorKind::PermissionDenied => {
-            InitError::Folder(FolderError::Closed { path: data.to_owned(), at, account: account.to_string() })
+            InitError::Folder(FolderError::Closed { at, account: account.to_string() })
         }
         _ => InitError::NotRun { program: program.to_owned(), error },
     }

@@ -78,8 +78,6 @@ pub(crate) enum FolderError {
     },
     /// The account of the servers cannot reach the folder.
     Closed {
-        /// The data folder.
-        path: PathBuf,
         /// The folder on the way that it may not enter.
         at: PathBuf,
         /// The account.
@@ -147,11 +145,10 @@ impl fmt::Display for FolderError {
                 needed_bytes.div_ceil(1 << 20),
                 free_bytes >> 20
             ),
-            Self::Closed { path, at, account } => write!(
+            Self::Closed { at, account } => write!(
                 f,
-                "the servers run as {account}, and that account cannot reach {}: it may not enter {} (to allow it: \
-                 chmod o+x {1}; or name another folder with --data DIR)",
-                path.display(),
+                "the servers run as {account}, and that account cannot reach the data folder: it may not enter {} \
+                 (to allow it: chmod o+x {0}; or name another folder with --data DIR)",
                 at.display()
             ),
         }
