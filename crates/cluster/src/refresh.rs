@@ -119,6 +119,8 @@ pub enum RefreshError {
         /// What differs.
         difference: String,
     },
+    /// A statement stands among the rows; it has to be run between two plans.
+    Statement,
     /// The changes of one row contradict each other, as an insert of what is there.
     Inconsistent {
         /// The table's name.
@@ -132,6 +134,7 @@ impl fmt::Display for RefreshError {
             Self::UnknownTable { table } => write!(f, "there is no table of number {}", table.0),
             Self::BadImage { table, error } => write!(f, "table {table}: {error}"),
             Self::OtherColumns { table, difference } => write!(f, "table {table}: {difference}"),
+            Self::Statement => f.write_str("a statement stands among the rows of one plan"),
             Self::Inconsistent { table } => {
                 write!(f, "table {table}: changes of a row contradict each other")
             }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::{Kind, RefreshError, RefreshTable, RefreshTables, StatementKey, Values, fold, order};
 use crate::ids::TableId;
-use crate::record::{Change, Item, Record, Sequence, Statement};
+use crate::record::{Change, Item, Sequence};
 
 /// This many inserts at once are copied.
 const COPY_ROWS_MIN: usize = 8;
@@ -67,29 +67,23 @@ pub enum Step<'a> {
         /// The tables.
         tables: Vec<TableId>,
     },
-    /// Runs a statement as it stands; afterwards the tables may be others.
-    Statement(Statement),
     /// Sets a sequence.
     Sequence(Sequence),
 }
 
-/// Plans the records of a batch, in their order.
+/// Plans the items of a batch of records, in their order. A statement may change the tables, so what follows it must be
+/// planned anew: callers that have statements call this for the items in between.
 pub fn plan<'a>(
     tables: &RefreshTables,
-    records: impl IntoIterator<Item = &'a Record>,
+    items: impl IntoIterator<Item = Item<'a>>,
 ) -> Result<Vec<Step<'a>>, RefreshError> {
     let mut planner = Planner { tables, waiting: BTreeMap::new(), waiting_rows: 0, steps: Vec::new() };
-    for record in records {
-        for item in record.items() {
-            match item {
-                Item::Rows(rows) => planner.rows(rows.iter())?,
-                Item::Statement(statement) => {
-                    planner.flush()?;
-                    planner.steps.push(Step::Statement(statement));
-                }
-                Item::Sequence(sequence) => planner.steps.push(Step::Sequence(sequence)),
-                Item::Fence => {}
-            }
+    for item in items {
+        match item {
+            Item::Rows(rows) => planner.rows(rows.iter())?,
+            Item::Sequence(sequence) => planner.steps.push(Step::Sequence(sequence)),
+            Item::Fence => {}
+            Item::Statement(_) => return Err(RefreshError::Statement),
         }
     }
     planner.flush()?;

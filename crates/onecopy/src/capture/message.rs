@@ -62,6 +62,8 @@ pub(crate) enum Captured {
         table: TableId,
         /// The (sub)transaction; see [`Message::xid`].
         xid: u32,
+        /// What happened to the row.
+        operation: Operation,
         /// It was written from inside a function, trigger or cascade, so an exception block may have undone it.
         nested: bool,
     },
@@ -102,7 +104,7 @@ impl Decoder {
         };
         match pushed {
             Ok(()) => {
-                Captured::Row { table: message.table, xid: message.xid, nested: context.contains(&b'\n') }
+                Captured::Row { table: message.table, xid: message.xid, nested: context.contains(&b'\n'), operation: message.operation }
             }
             Err(cluster::record::TooLarge) => Captured::TooLarge,
         }

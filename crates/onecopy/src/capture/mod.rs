@@ -12,6 +12,7 @@
 //!
 //! Not here: what becomes of the rows (`cluster::record`), and statements that no trigger sees (DDL, sequences).
 
+pub(crate) mod catalogue;
 mod message;
 #[cfg(test)]
 mod tests;

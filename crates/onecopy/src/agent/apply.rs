@@ -1,0 +1,221 @@
+//! Applying records: transactions on the applier's connection.
+//!
+//! As many records as come together go into one transaction. Its COMMIT is sent only after every reply was seen, since
+//! a statement that concerns no row is no error to the server, but is one here. A batch that fails is undone and its
+//! records are tried one by one, so that what is reported as diverged is the one record that cannot be applied.
+//!
+//! A record with statements (a schema change) is a transaction of its own: its statements run as the role and with the
+//! settings of their author, and the tables are read again after each.
+
+use std::sync::Arc;
+
+use cluster::ids::Version;
+use cluster::record::{Item, Record, Statement};
+use cluster::refresh::{RefreshTables, plan};
+use wire::backend::Fields;
+use wire::encode::{self, Format};
+
+use super::exchange::{self, Prepared, Trouble};
+use super::identity;
+use crate::backend::{BackendError, Connection};
+use crate::capture;
+
+const BEGIN: &str = "BEGIN";
+const INSERT_IDENTITIES: &str = "INSERT INTO onecopy.applied (epoch, n, nonce) \
+    SELECT * FROM unnest($1::int4[], $2::int8[], $3::int8[])";
+
+/// Classes of SQLSTATE that say that the server cannot now, not that the record does not fit: resources, operators,
+/// system, locks, transactions.
+const PASSING_CLASSES: [&[u8]; 7] = [b"08", b"25", b"40", b"53", b"55", b"57", b"58"];
+
+/// Why records were not applied.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The server is lost, or cannot go on for a reason of its own.
+    Lost(String),
+    /// This record does not fit.
+    Diverged { version: Version, reason: String },
+}
+
+/// The applier's connection and what it knows.
+pub(super) struct Applier {
+    connection: Connection,
+    tables: RefreshTables,
+    prepared: Prepared,
+}
+
+impl Applier {
+    pub(super) fn new(connection: Connection, tables: RefreshTables) -> Self {
+        Self { connection, tables, prepared: Prepared::default() }
+    }
+
+    /// Its server process.
+    pub(super) fn pid(&self) -> i32 {
+        self.connection.pid
+    }
+
+    /// Applies all records, in order.
+    pub(super) async fn apply(&mut self, records: &[Arc<Record>]) -> Result<(), Failure> {
+        let alone = |record: &Arc<Record>| has_statement(record);
+        for group in records.chunk_by(|a, b| !alone(a) && !alone(b)) {
+            let first_try = self.transaction(group).await;
+            let Err(trouble) = first_try else { continue };
+            self.undo().await?;
+            match group {
+                [record] => settle(record, trouble)?,
+                several => {
+                    tracing::warn!(reason = %describe(&trouble), "a batch failed: its records are tried one by one");
+                    for record in several {
+                        self.apply_one(record).await?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn apply_one(&mut self, record: &Arc<Record>) -> Result<(), Failure> {
+        let Err(trouble) = self.transaction(std::slice::from_ref(record)).await else { return Ok(()) };
+        self.undo().await?;
+        settle(record, trouble)
+    }
+
+    async fn transaction(&mut self, records: &[Arc<Record>]) -> Result<(), Trouble> {
+        match records {
+            [record] if has_statement(record) => self.with_statements(record).await?,
+            _ => self.rows_only(records).await?,
+        }
+        self.connection.simple("COMMIT").await?;
+        Ok(())
+    }
+
+    async fn rows_only(&mut self, records: &[Arc<Record>]) -> Result<(), Trouble> {
+        let items = records.iter().flat_map(|record| record.items());
+        let steps = plan(&self.tables, items).map_err(Trouble::Refresh)?;
+        let before = self.begin(records);
+        exchange::run(&mut self.connection, &self.tables, &mut self.prepared, steps, &before).await
+    }
+
+    /// Puts BEGIN and the identities into the output; returns the rows that these commands report.
+    fn begin(&mut self, records: &[Arc<Record>]) -> [Option<u64>; 2] {
+        let out = &mut self.connection.output;
+        if !self.prepared.beginning {
+            encode::parse(out, b"begin", BEGIN.as_bytes(), &[]);
+            encode::parse(out, b"identities", INSERT_IDENTITIES.as_bytes(), &[]);
+            self.prepared.beginning = true;
+        }
+        encode::bind(out, b"", b"begin", &[], Format::Text);
+        encode::execute(out, b"", 0);
+        let literals = identity::array_literals(records.iter().map(|record| record.header().identity));
+        let values = literals.each_ref().map(|literal| Some(literal.as_bytes()));
+        encode::bind(out, b"", b"identities", &values, Format::Text);
+        encode::execute(out, b"", 0);
+        [None, Some(records.len() as u64)]
+    }
+
+    async fn with_statements(&mut self, record: &Arc<Record>) -> Result<(), Trouble> {
+        let before = self.begin(std::slice::from_ref(record));
+        exchange::run(&mut self.connection, &self.tables, &mut self.prepared, Vec::new(), &before).await?;
+        let mut rows = Vec::new();
+        for item in record.items() {
+            if let Item::Statement(statement) = item {
+                self.items(std::mem::take(&mut rows)).await?;
+                self.statement(&statement).await?;
+            } else {
+                rows.push(item);
+            }
+        }
+        self.items(rows).await
+    }
+
+    async fn items(&mut self, items: Vec<Item<'_>>) -> Result<(), Trouble> {
+        if items.is_empty() {
+            return Ok(());
+        }
+        let steps = plan(&self.tables, items).map_err(Trouble::Refresh)?;
+        exchange::run(&mut self.connection, &self.tables, &mut self.prepared, steps, &[]).await
+    }
+
+    async fn statement(&mut self, statement: &Statement) -> Result<(), Trouble> {
+        let connection = &mut self.connection;
+        connection.simple(&preamble(statement)).await?;
+        connection.simple(&statement.text).await?;
+        connection.simple("RESET SESSION AUTHORIZATION; RESET ALL; DEALLOCATE ALL").await?;
+        self.prepared = Prepared::default();
+        connection.simple(capture::INSTALL_TABLES_SQL).await?;
+        self.tables = capture::catalogue::load_refresh_tables(connection).await?;
+        Ok(())
+    }
+
+    /// Leaves the failed transaction and everything that it may have left half done in the session.
+    async fn undo(&mut self) -> Result<(), Failure> {
+        let cleared = async {
+            self.connection.simple("ROLLBACK").await?;
+            self.connection.simple("RESET SESSION AUTHORIZATION; RESET ALL; DEALLOCATE ALL").await?;
+            self.prepared = Prepared::default();
+            self.tables = capture::catalogue::load_refresh_tables(&mut self.connection).await?;
+            Ok::<_, BackendError>(())
+        };
+        cleared.await.map_err(|error| Failure::Lost(error.to_string()))
+    }
+}
+
+fn has_statement(record: &Record) -> bool {
+    record.writes_everything() && record.items().any(|item| matches!(item, Item::Statement(_)))
+}
+
+/// What puts the author's role and settings in force. The settings come first: the role may not be allowed to.
+fn preamble(statement: &Statement) -> String {
+    let mut sql = String::from("SELECT set_config('row_security', 'on', false)");
+    let path = ("search_path".to_owned(), statement.search_path.clone());
+    for (name, value) in statement.settings.iter().chain([&path]) {
+        sql.push_str(&format!(", set_config({}, {}, false)", literal(name), literal(value)));
+    }
+    if !statement.role.is_empty() {
+        let role = capture::catalogue::quoted(&statement.role);
+        sql.push_str(&format!("; SET SESSION AUTHORIZATION {role}"));
+    }
+    sql
+}
+
+fn literal(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+/// What a failure means for the one record that was tried.
+fn settle(record: &Record, trouble: Trouble) -> Result<(), Failure> {
+    let reason = describe(&trouble);
+    match trouble {
+        Trouble::Lost(_) => Err(Failure::Lost(reason)),
+        Trouble::Server(body) => {
+            let fields = Fields::new(&body);
+            if is_applied_already(fields) {
+                return Ok(());
+            }
+            let class = fields.sqlstate().get(..2).unwrap_or_default();
+            if PASSING_CLASSES.contains(&class) {
+                return Err(Failure::Lost(reason));
+            }
+            Err(Failure::Diverged { version: record.header().last, reason })
+        }
+        Trouble::Rows { .. } | Trouble::Refresh(_) => {
+            Err(Failure::Diverged { version: record.header().last, reason })
+        }
+    }
+}
+
+/// Whether the identity was there: the record's own transaction had committed after all.
+fn is_applied_already(fields: Fields<'_>) -> bool {
+    fields.sqlstate() == b"23505"
+        && fields.get(b's') == Some(b"onecopy")
+        && fields.get(b't') == Some(b"applied")
+}
+
+fn describe(trouble: &Trouble) -> String {
+    match trouble {
+        Trouble::Lost(error) => error.to_string(),
+        Trouble::Server(body) => BackendError::Server(body.clone()).to_string(),
+        Trouble::Rows { what, expected, found } => format!("{what} concerned {found} rows instead of {expected}"),
+        Trouble::Refresh(error) => error.to_string(),
+    }
+}

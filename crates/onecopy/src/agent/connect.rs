@@ -1,0 +1,184 @@
+//! Fencing a server, and connecting to it.
+//!
+//! The order is what makes it a fence: every client's backend is ended and seen gone; then the applier logs in and
+//! takes an advisory lock that is drawn at random; only then is the applied set read. Sessions prove on each new
+//! connection that the applier holds that lock: so a connection made before, or after a crash of the server, is not
+//! used, however the timing falls.
+
+use std::time::Duration;
+
+use cluster::ids::{ClusterId, Identity};
+use cluster::refresh::RefreshTables;
+use tokio::time::Instant;
+
+use super::{Assignment, SUPERUSER, identity};
+use crate::backend::{BackendError, Connection};
+use crate::capture;
+
+/// The name that both connections show in `pg_stat_activity`.
+const APPLICATION_NAME: &str = "onecopy agent";
+
+/// How long the former backends may take to go.
+const FENCE_DEADLINE: Duration = Duration::from_secs(30);
+/// The pause between looking whether they have gone.
+const FENCE_PAUSE: Duration = Duration::from_millis(10);
+
+/// Settings of both connections, which `RESET ALL` leaves in force.
+const SETTINGS: &[(&str, &str)] = &[
+    ("session_replication_role", "replica"),
+    ("search_path", "pg_catalog"),
+    ("statement_timeout", "0"),
+    ("lock_timeout", "0"),
+    ("idle_in_transaction_session_timeout", "0"),
+    ("idle_session_timeout", "0"),
+    ("default_transaction_isolation", "read\\ committed"),
+    ("default_transaction_read_only", "off"),
+    ("row_security", "off"),
+    ("client_min_messages", "error"),
+    ("bytea_output", "hex"),
+    ("DateStyle", "ISO"),
+    // The one who waits longest is the victim of a deadlock; the applier must never be. It has its own watchdog.
+    ("deadlock_timeout", "1h"),
+];
+
+/// A server that can serve.
+pub(super) struct Ready {
+    pub(super) applier: Connection,
+    pub(super) control: Connection,
+    pub(super) tables: RefreshTables,
+    pub(super) proof_sql: String,
+    pub(super) applied: Vec<Identity>,
+}
+
+/// Why a server cannot be used now.
+#[derive(Debug)]
+pub(super) enum ConnectError {
+    Backend(BackendError),
+    OtherCluster { found: String, expected: ClusterId },
+    BackendsStay { count: usize },
+    Setting { name: &'static str, value: String, wanted: &'static str },
+    Random(getrandom::Error),
+}
+
+impl std::fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Backend(error) => error.fmt(f),
+            Self::OtherCluster { found, expected } => {
+                write!(f, "the server belongs to the cluster {found}, not to {expected}")
+            }
+            Self::BackendsStay { count } => {
+                write!(f, "{count} backends of an earlier incarnation do not end")
+            }
+            Self::Setting { name, value, wanted } => {
+                write!(f, "the server has {name} = {value}; it must be {wanted}")
+            }
+            Self::Random(error) => write!(f, "no random numbers: {error}"),
+        }
+    }
+}
+
+impl From<BackendError> for ConnectError {
+    fn from(error: BackendError) -> Self {
+        Self::Backend(error)
+    }
+}
+
+/// Fences the server and connects to it.
+pub(super) async fn connect(assignment: &Assignment) -> Result<Ready, ConnectError> {
+    let mut control = open(assignment, "on").await?;
+    check_settings(&mut control).await?;
+    fence(&mut control).await?;
+    adopt(&mut control, assignment.cluster).await?;
+    let mut applier = open(assignment, "off").await?;
+    let proof_sql = take_lock(&mut applier).await?;
+    // Nobody but the applier may have come in between.
+    fence_but(&mut control, Some(applier.pid)).await?;
+    let applied = identity::read(&control.simple(identity::READ_SQL).await?)?;
+    let tables = capture::catalogue::load_refresh_tables(&mut applier).await?;
+    Ok(Ready { applier, control, tables, proof_sql, applied })
+}
+
+async fn open(assignment: &Assignment, synchronous_commit: &str) -> Result<Connection, BackendError> {
+    let mut options = format!("-c synchronous_commit={synchronous_commit}");
+    for (name, value) in SETTINGS {
+        options.push_str(&format!(" -c {name}={value}"));
+    }
+    let parameters = [
+        ("user", SUPERUSER),
+        ("database", &assignment.database),
+        ("application_name", APPLICATION_NAME),
+        ("client_encoding", "UTF8"),
+        ("options", &options),
+    ];
+    Connection::open(&assignment.address, &parameters).await
+}
+
+async fn check_settings(control: &mut Connection) -> Result<(), ConnectError> {
+    let rows = control.simple("SHOW server_encoding; SHOW log_min_messages").await?;
+    let mut values = rows.into_iter().map(|mut row| row.pop().flatten().unwrap_or_default());
+    let (encoding, messages) = (values.next().unwrap_or_default(), values.next().unwrap_or_default());
+    if encoding != "UTF8" {
+        return Err(ConnectError::Setting { name: "server_encoding", value: encoding, wanted: "UTF8" });
+    }
+    if messages == "info" || messages.starts_with("debug") {
+        // Every captured row would be written to the server's log.
+        let wanted = "notice or higher";
+        return Err(ConnectError::Setting { name: "log_min_messages", value: messages, wanted });
+    }
+    Ok(())
+}
+
+async fn fence(control: &mut Connection) -> Result<(), ConnectError> {
+    fence_but(control, None).await
+}
+
+/// Ends every client's backend but these two, and waits until they have gone.
+async fn fence_but(control: &mut Connection, applier: Option<i32>) -> Result<(), ConnectError> {
+    let sql = format!(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+         WHERE backend_type = 'client backend' AND pid NOT IN (pg_backend_pid(), {})",
+        applier.unwrap_or_default()
+    );
+    let deadline = Instant::now() + FENCE_DEADLINE;
+    loop {
+        let count = control.simple(&sql).await?.len();
+        if count == 0 {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(ConnectError::BackendsStay { count });
+        }
+        tokio::time::sleep(FENCE_PAUSE).await;
+    }
+}
+
+/// Makes a server of no cluster one of ours; on one of ours, brings what is installed up to date.
+async fn adopt(control: &mut Connection, cluster: ClusterId) -> Result<(), ConnectError> {
+    let rows = control.simple("SELECT to_regclass('onecopy.cluster') IS NOT NULL").await?;
+    let installed = rows.first().and_then(|row| row.first()?.as_deref()) == Some("t");
+    if !installed {
+        control.simple(&capture::install_sql(cluster)).await?;
+        control.simple(capture::INSTALL_TABLES_SQL).await?;
+        return Ok(());
+    }
+    let rows = control.simple("SELECT id FROM onecopy.cluster").await?;
+    let found = rows.into_iter().next().and_then(|mut row| row.pop().flatten()).unwrap_or_default();
+    if found != cluster.to_string() {
+        return Err(ConnectError::OtherCluster { found, expected: cluster });
+    }
+    control.simple(&capture::install_sql(cluster)).await?;
+    Ok(())
+}
+
+/// Takes the lock that stands for this incarnation; returns the query that proves it is held.
+async fn take_lock(applier: &mut Connection) -> Result<String, ConnectError> {
+    let key = getrandom::u64().map_err(ConnectError::Random)?;
+    applier.simple(&format!("SELECT pg_advisory_lock({})", key.cast_signed())).await?;
+    let (high, low) = (key >> 32, key & 0xffff_ffff);
+    Ok(format!(
+        "SELECT 1 FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND granted \
+         AND classid = {high} AND objid = {low} AND objsubid = 1 AND pid = {}",
+        applier.pid
+    ))
+}

@@ -1,0 +1,265 @@
+//! A pipeline of steps: written and read at the same time.
+//!
+//! The server answers while it is still being written to; whoever only writes until all is written would fill both
+//! sockets' buffers and wait for ever. Messages are made a chunk at a time, so a large batch is not held twice.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use cluster::refresh::{
+    Kind, RefreshError, RefreshTables, StatementKey, Step, copy_footer, copy_header, copy_row, unnested,
+};
+use tokio::io::AsyncWriteExt;
+use wire::backend::{command_tag, tag};
+use wire::encode::{self, Format};
+use wire::frame;
+
+use crate::backend::{BackendError, Connection};
+
+/// Messages are made until this much waits to be written.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// Why a pipeline did not do what it should. The server is at rest again unless the connection is lost.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// The connection is lost.
+    Lost(BackendError),
+    /// The server refused something: the body of its error.
+    Server(Vec<u8>),
+    /// A statement concerned another number of rows than it must.
+    Rows { what: String, expected: u64, found: u64 },
+    /// A record does not fit the tables.
+    Refresh(RefreshError),
+}
+
+impl From<std::io::Error> for Trouble {
+    fn from(error: std::io::Error) -> Self {
+        Self::Lost(error.into())
+    }
+}
+
+impl From<BackendError> for Trouble {
+    fn from(error: BackendError) -> Self {
+        match error {
+            BackendError::Server(body) => Self::Server(body),
+            lost => Self::Lost(lost),
+        }
+    }
+}
+
+/// Prepared statements that the applier has.
+#[derive(Debug, Default)]
+pub(super) struct Prepared {
+    /// Those that begin a transaction.
+    pub(super) beginning: bool,
+    rows: BTreeSet<StatementKey>,
+}
+
+/// The number of rows that a command must report.
+#[derive(Debug)]
+struct Expected {
+    statement: Option<StatementKey>,
+    rows: Option<u64>,
+}
+
+/// Makes messages out of steps.
+struct Feed<'a> {
+    tables: &'a RefreshTables,
+    prepared: &'a mut Prepared,
+    steps: VecDeque<Step<'a>>,
+    /// A COPY that is under way: its table and the rows that are left.
+    copying: Option<(StatementKey, VecDeque<&'a [u8]>)>,
+    expected: VecDeque<Expected>,
+    trouble: Option<Trouble>,
+    done: bool,
+}
+
+/// Runs what was put into the connection's output already (of which `before` commands complete) and then the steps,
+/// up to a Sync. The transaction block stays open; after any failure it must be rolled back.
+pub(super) async fn run(
+    connection: &mut Connection,
+    tables: &RefreshTables,
+    prepared: &mut Prepared,
+    steps: Vec<Step<'_>>,
+    before: &[Option<u64>],
+) -> Result<(), Trouble> {
+    let mut out = std::mem::take(&mut connection.output);
+    let expected = before.iter().map(|&rows| Expected { statement: None, rows }).collect();
+    let mut feed =
+        Feed { tables, prepared, steps: steps.into(), copying: None, expected, trouble: None, done: false };
+    let (mut read, mut write, input) = connection.split();
+    let mut written = 0;
+    loop {
+        if written == out.len() {
+            out.clear();
+            written = 0;
+            feed.fill(&mut out);
+        }
+        while let Some((tag, total)) = frame::header(input.data()).map_err(BackendError::from)?
+            && input.data().len() >= total
+        {
+            feed.reply(tag, &input.data()[frame::HEADER_BYTES..total]);
+            input.consume(total);
+            if tag == tag::READY_FOR_QUERY {
+                return feed.trouble.map_or(Ok(()), Err);
+            }
+        }
+        tokio::select! {
+            count = write.write(&out[written..]), if written < out.len() => written += count?,
+            filled = input.fill(&mut read) => filled?,
+        }
+    }
+}
+
+impl Feed<'_> {
+    /// Adds messages until a chunk is full or all is said.
+    fn fill(&mut self, out: &mut Vec<u8>) {
+        while out.len() < CHUNK_BYTES && !self.done {
+            if let Err(error) = self.next(out) {
+                // Make the server fail, too, so that nothing of this stays.
+                if self.copying.is_some() {
+                    encode::copy_fail(out, "refused");
+                } else {
+                    encode::parse(out, b"", b"refused", &[]);
+                }
+                encode::sync(out);
+                self.trouble = Some(Trouble::Refresh(error));
+                self.done = true;
+            }
+        }
+    }
+
+    fn next(&mut self, out: &mut Vec<u8>) -> Result<(), RefreshError> {
+        if let Some((statement, rows)) = &mut self.copying {
+            let table = self.tables.table(statement.table)?;
+            let mut bytes = Vec::new();
+            while bytes.len() < CHUNK_BYTES
+                && let Some(row) = rows.pop_front()
+            {
+                copy_row(table, row, &mut bytes)?;
+            }
+            let last = rows.is_empty();
+            if last {
+                copy_footer(&mut bytes);
+                self.copying = None;
+            }
+            encode::copy_data(out, &bytes);
+            if last {
+                encode::copy_done(out);
+            }
+            return Ok(());
+        }
+        match self.steps.pop_front() {
+            None => {
+                encode::sync(out);
+                self.done = true;
+            }
+            Some(Step::Execute { statement, rows }) => {
+                let table = self.tables.table(statement.table)?;
+                let count = rows.len() as u64;
+                let name = name(statement);
+                if matches!(statement.kind, Kind::UpdateMany | Kind::DeleteMany) {
+                    let arrays = unnested(table, statement.kind, &rows)?;
+                    let values: Vec<_> = arrays.iter().map(|array| Some(array.as_slice())).collect();
+                    self.prepare(statement, out)?;
+                    encode::bind(out, b"", name.as_bytes(), &values, Format::Binary);
+                    self.execute(out, statement, count);
+                } else {
+                    for row in rows {
+                        let values = row.values(table, statement.kind)?;
+                        self.prepare(statement, out)?;
+                        encode::bind(out, b"", name.as_bytes(), &values, Format::Binary);
+                        self.execute(out, statement, 1);
+                    }
+                }
+            }
+            Some(Step::CopyIn { table, rows }) => {
+                let statement = StatementKey { table, kind: Kind::CopyIn };
+                let count = rows.len() as u64;
+                let sql = self.tables.table(table)?.sql(Kind::CopyIn);
+                encode::parse(out, b"", sql.text.as_bytes(), &[]);
+                encode::bind(out, b"", b"", &[], Format::Text);
+                self.execute(out, statement, count);
+                let mut header = Vec::new();
+                copy_header(&mut header);
+                encode::copy_data(out, &header);
+                self.copying = Some((statement, rows.into()));
+            }
+            Some(Step::Truncate { tables }) => {
+                let names = tables
+                    .iter()
+                    .map(|&id| self.tables.table(id).map(|table| format!("ONLY {}", table.name)))
+                    .collect::<Result<Vec<_>, _>>()?;
+                // CASCADE takes the partitioned parents of what is named along; all else that it could reach was
+                // emptied at home by the same statement.
+                self.plain(out, &format!("TRUNCATE {} CASCADE", names.join(", ")));
+            }
+            Some(Step::Sequence(sequence)) => {
+                let name = format!("{}.{}", quoted(&sequence.schema), quoted(&sequence.name));
+                let literal = name.replace('\'', "''");
+                self.plain(
+                    out,
+                    &format!("SELECT setval('{literal}'::regclass, {}, {})", sequence.value, sequence.called),
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn plain(&mut self, out: &mut Vec<u8>, sql: &str) {
+        encode::parse(out, b"", sql.as_bytes(), &[]);
+        encode::bind(out, b"", b"", &[], Format::Text);
+        encode::execute(out, b"", 0);
+        self.expected.push_back(Expected { statement: None, rows: None });
+    }
+
+    fn prepare(&mut self, statement: StatementKey, out: &mut Vec<u8>) -> Result<(), RefreshError> {
+        if self.prepared.rows.insert(statement) {
+            let sql = self.tables.table(statement.table)?.sql(statement.kind);
+            encode::parse(out, name(statement).as_bytes(), sql.text.as_bytes(), &sql.types);
+        }
+        Ok(())
+    }
+
+    fn execute(&mut self, out: &mut Vec<u8>, statement: StatementKey, rows: u64) {
+        encode::execute(out, b"", 0);
+        self.expected.push_back(Expected { statement: Some(statement), rows: Some(rows) });
+    }
+
+    fn reply(&mut self, tag: u8, body: &[u8]) {
+        match tag {
+            tag::COMMAND_COMPLETE => self.complete(command_tag(body)),
+            // What the server says of our own deliberate failure does not matter.
+            tag::ERROR_RESPONSE if self.trouble.is_none() => {
+                self.trouble = Some(Trouble::Server(body.to_vec()));
+            }
+            _ => {}
+        }
+    }
+
+    fn complete(&mut self, tag: &[u8]) {
+        let Some(expected) = self.expected.pop_front() else {
+            let lost = BackendError::Protocol("more commands completed than were sent");
+            self.trouble = Some(Trouble::Lost(lost));
+            return;
+        };
+        let Some(rows) = expected.rows else { return };
+        let count = tag.rsplit(|&byte| byte == b' ').next().unwrap_or_default();
+        let found = std::str::from_utf8(count).ok().and_then(|text| text.parse().ok()).unwrap_or(u64::MAX);
+        if found != rows && self.trouble.is_none() {
+            let what = match expected.statement.map(|key| (key, self.tables.table(key.table))) {
+                Some((key, Ok(table))) => format!("{:?} of table {}", key.kind, table.name),
+                _ => "an insert of identities".to_owned(),
+            };
+            self.trouble = Some(Trouble::Rows { what, expected: rows, found });
+        }
+    }
+}
+
+/// The name of a prepared statement on the applier.
+fn name(statement: StatementKey) -> String {
+    format!("{:?} {}", statement.kind, statement.table.0)
+}
+
+fn quoted(name: &str) -> String {
+    crate::capture::catalogue::quoted(name)
+}

@@ -1,0 +1,223 @@
+//! Agents: one task for each replica, which brings it to where it can serve, and keeps it up to date.
+//!
+//! An agent owns two connections as superuser. The *applier* replays records, silently for triggers; the *control*
+//! connection looks after the applier, prunes, and reads catalogues. Before there is an applier the server is fenced:
+//! whatever an earlier incarnation left running there is ended and gone, so nothing can still commit that the applied
+//! set, which is read next, does not show.
+//!
+//! The owner sends [`Command`]s and hears [`AgentEvent`]s; each carries the [`Incarnation`] of the connections that it
+//! is about, and commands for an earlier one are dropped. When either connection is lost the agent says so and begins
+//! anew, for ever, with growing pauses.
+//!
+//! Invariant: records are applied in the order given, each exactly once, together with its identity in one transaction.
+//! A replica on which a record does not do what it did at home is reported as diverged, and nothing more is applied.
+//!
+//! Not here: which records a replica needs, and in which versions they are.
+
+mod apply;
+mod connect;
+mod exchange;
+mod identity;
+mod serve;
+#[cfg(test)]
+mod tests;
+mod watchdog;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::ids::{ClusterId, Identity, Incarnation, Version};
+use cluster::record::Record;
+use sql::Catalogue;
+use tokio::sync::mpsc;
+
+use crate::backend::Address;
+
+pub(crate) use identity::{INSERT_IDENTITY_SQL, identity_values};
+
+/// Commands that can wait.
+pub(crate) const COMMANDS_MAX: usize = 16;
+/// Events that can wait.
+const EVENTS_MAX: usize = 64;
+
+/// The pause after the first failed attempt to connect; each further one doubles it.
+const RETRY_PAUSE_MIN: Duration = Duration::from_millis(50);
+/// The longest pause between attempts.
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// The role and the database of an agent's connections.
+const SUPERUSER: &str = "postgres";
+
+/// Which replica an agent is for.
+#[derive(Clone, Debug)]
+pub(crate) struct Assignment {
+    /// The name that people use.
+    pub(crate) name: String,
+    /// Where the server listens.
+    pub(crate) address: Address,
+    /// The database.
+    pub(crate) database: String,
+    /// The cluster that the server must belong to; a server of none is made part of it.
+    pub(crate) cluster: ClusterId,
+}
+
+/// What an agent can be told.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Apply these records, which follow each other, in as few transactions as possible.
+    Apply {
+        /// On which connections.
+        incarnation: Incarnation,
+        /// In version order.
+        records: Vec<Arc<Record>>,
+    },
+    /// Make what is applied durable, and forget identities that no recovery can need.
+    Maintain {
+        /// On which connections.
+        incarnation: Incarnation,
+        /// What the owner knows to be applied.
+        applied: Version,
+        /// Identities of records that are far behind that, or that belong to no record.
+        forget: Vec<Identity>,
+    },
+    /// Read the catalogue.
+    LoadCatalogue {
+        /// On which connections.
+        incarnation: Incarnation,
+        /// The version of the last schema change that was applied.
+        generation: u64,
+    },
+    /// End everything that runs on the server, and begin anew.
+    Reset {
+        /// The connections that have to go; nothing is done when they have gone already.
+        incarnation: Incarnation,
+    },
+}
+
+impl Command {
+    fn incarnation(&self) -> Incarnation {
+        match self {
+            Self::Apply { incarnation, .. }
+            | Self::Maintain { incarnation, .. }
+            | Self::LoadCatalogue { incarnation, .. }
+            | Self::Reset { incarnation } => *incarnation,
+        }
+    }
+}
+
+/// What an agent says.
+#[derive(Debug)]
+pub(crate) enum AgentEvent {
+    /// The server is fenced and connected.
+    Up {
+        /// The new connections.
+        incarnation: Incarnation,
+        /// A query that returns a row on this server as long as it has not restarted and the applier lives. A session
+        /// asks it once on each connection that it opens, before anything else.
+        proof_sql: String,
+        /// Everything in `onecopy.applied`, in no order.
+        applied: Vec<Identity>,
+    },
+    /// The connections are lost or were given up; nothing is known of an apply that has not been answered.
+    Down {
+        /// The connections.
+        incarnation: Incarnation,
+        /// Why.
+        reason: String,
+    },
+    /// Records were applied.
+    Applied {
+        /// On which connections.
+        incarnation: Incarnation,
+        /// The last version.
+        upto: Version,
+    },
+    /// A record cannot be applied here: the replica is not what it should be.
+    Diverged {
+        /// On which connections.
+        incarnation: Incarnation,
+        /// The record.
+        version: Version,
+        /// Why.
+        reason: String,
+    },
+    /// What was applied will survive a crash of the server.
+    Durable {
+        /// On which connections.
+        incarnation: Incarnation,
+        /// The last version.
+        upto: Version,
+    },
+    /// The catalogue was read.
+    Catalogue {
+        /// On which connections.
+        incarnation: Incarnation,
+        /// What was found.
+        catalogue: Box<Catalogue>,
+    },
+}
+
+/// The task of one replica.
+pub(crate) struct Agent {
+    assignment: Assignment,
+    commands: mpsc::Receiver<Command>,
+    events: mpsc::Sender<AgentEvent>,
+}
+
+impl Agent {
+    /// An agent that does nothing before [`Agent::run`], with the ways to and from it.
+    pub(crate) fn new(assignment: Assignment) -> (Self, mpsc::Sender<Command>, mpsc::Receiver<AgentEvent>) {
+        let (command, commands) = mpsc::channel(COMMANDS_MAX);
+        let (events, event) = mpsc::channel(EVENTS_MAX);
+        (Self { assignment, commands, events }, command, event)
+    }
+
+    /// Runs until the owner drops its sender or receiver.
+    pub(crate) async fn run(mut self) {
+        let mut incarnation = Incarnation::default();
+        while let Some(ready) = self.connected().await {
+            incarnation = incarnation.next();
+            if self.serve(incarnation, ready).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Tries to connect until it succeeds; `None` when the owner has gone.
+    async fn connected(&mut self) -> Option<connect::Ready> {
+        let mut pause = RETRY_PAUSE_MIN;
+        let mut last_reason = String::new();
+        loop {
+            let failure = match self.attempt(pause).await? {
+                Ok(ready) => return Some(ready),
+                Err(reason) => reason,
+            };
+            if failure != last_reason {
+                tracing::warn!(replica = %self.assignment.name, reason = %failure, "no connection");
+                last_reason = failure;
+            }
+            pause = RETRY_PAUSE_MAX.min(pause * 2);
+        }
+    }
+
+    /// Tries to connect, and pauses when it fails. Meanwhile commands are dropped: they are about connections that are
+    /// no more.
+    async fn attempt(&mut self, pause: Duration) -> Option<Result<connect::Ready, String>> {
+        let attempt = async {
+            match connect::connect(&self.assignment).await {
+                Ok(ready) => Ok(ready),
+                Err(error) => {
+                    tokio::time::sleep(pause).await;
+                    Err(error.to_string())
+                }
+            }
+        };
+        tokio::pin!(attempt);
+        loop {
+            tokio::select! {
+                outcome = &mut attempt => return Some(outcome),
+                command = self.commands.recv() => { command?; }
+            }
+        }
+    }
+}

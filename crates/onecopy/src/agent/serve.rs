@@ -1,0 +1,97 @@
+//! Serving the owner's commands while the connections live.
+
+use cluster::ids::{Identity, Incarnation};
+
+use super::apply::{Applier, Failure};
+use super::connect::Ready;
+use super::watchdog::watched;
+use super::{Agent, AgentEvent, Command, identity};
+use crate::backend::{BackendError, Connection};
+use crate::capture;
+
+/// Why serving ended.
+enum Ended {
+    /// The owner has gone.
+    Owner,
+    /// The connections have to be made anew.
+    Connections(String),
+}
+
+impl From<BackendError> for Ended {
+    fn from(error: BackendError) -> Self {
+        Self::Connections(error.to_string())
+    }
+}
+
+impl Agent {
+    /// Serves until the connections are lost; `None` when the owner has gone.
+    pub(super) async fn serve(&mut self, incarnation: Incarnation, ready: Ready) -> Option<()> {
+        let Ready { applier, mut control, tables, proof_sql, applied } = ready;
+        let mut applier = Applier::new(applier, tables);
+        self.events.send(AgentEvent::Up { incarnation, proof_sql, applied }).await.ok()?;
+        loop {
+            let command = self.commands.recv().await?;
+            if command.incarnation() != incarnation {
+                continue;
+            }
+            match self.carry_out(command, &mut applier, &mut control).await {
+                Ok(()) => {}
+                Err(Ended::Owner) => return None,
+                Err(Ended::Connections(reason)) => {
+                    tracing::warn!(replica = %self.assignment.name, %reason, "connections given up");
+                    self.events.send(AgentEvent::Down { incarnation, reason }).await.ok()?;
+                    return Some(());
+                }
+            }
+        }
+    }
+
+    async fn carry_out(
+        &mut self,
+        command: Command,
+        applier: &mut Applier,
+        control: &mut Connection,
+    ) -> Result<(), Ended> {
+        let event = match command {
+            Command::Reset { .. } => return Err(Ended::Connections("reset".to_owned())),
+            Command::Apply { incarnation, records } => {
+                let Some(last) = records.last() else { return Ok(()) };
+                let upto = last.header().last;
+                let pid = applier.pid();
+                let name = self.assignment.name.as_str();
+                match watched(control, pid, name, applier.apply(&records)).await? {
+                    Ok(()) => AgentEvent::Applied { incarnation, upto },
+                    Err(Failure::Lost(reason)) => return Err(Ended::Connections(reason)),
+                    Err(Failure::Diverged { version, reason }) => {
+                        tracing::error!(replica = name, %version, %reason, "a record cannot be applied");
+                        AgentEvent::Diverged { incarnation, version, reason }
+                    }
+                }
+            }
+            Command::Maintain { incarnation, applied, forget } => {
+                maintain(control, &forget).await?;
+                AgentEvent::Durable { incarnation, upto: applied }
+            }
+            Command::LoadCatalogue { incarnation, generation } => {
+                let catalogue = capture::catalogue::load(control, generation).await?;
+                AgentEvent::Catalogue { incarnation, catalogue: Box::new(catalogue) }
+            }
+        };
+        self.events.send(event).await.map_err(|_| Ended::Owner)
+    }
+}
+
+/// Deletes identities, and flushes everything that was committed so far: a transaction that has an id of its own and
+/// commits synchronously waits until the server's log is on disk up to there.
+async fn maintain(control: &mut Connection, forget: &[Identity]) -> Result<(), BackendError> {
+    let [epochs, numbers, nonces] = identity::array_literals(forget.iter().copied());
+    control
+        .simple(&format!(
+            "BEGIN; SET LOCAL synchronous_commit = on; SELECT pg_current_xact_id(); \
+             DELETE FROM onecopy.applied a \
+             USING unnest('{epochs}'::int4[], '{numbers}'::int8[], '{nonces}'::int8[]) AS f(epoch, n, nonce) \
+             WHERE (a.epoch, a.n, a.nonce) = (f.epoch, f.n, f.nonce); COMMIT"
+        ))
+        .await?;
+    Ok(())
+}

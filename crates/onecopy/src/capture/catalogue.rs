@@ -1,0 +1,291 @@
+//! Reading a server's catalogues: for the sessions ([`load`]) and for the applier ([`load_refresh_tables`]).
+//!
+//! All queries of a [`load`] see one snapshot. A table is known by the number in its capture trigger; a relation of the
+//! kind of a table that has no such trigger is listed among the others, about which nothing is known, so that no read
+//! of it is ever taken for bounded. Restrictions of a parent (policies, triggers, rules) count for everything below it,
+//! since a statement may name either.
+//!
+//! Must run as superuser with the search path of `pg_catalog` alone.
+
+use std::collections::BTreeMap;
+
+use cluster::refresh::{RefreshColumn, RefreshTable, RefreshTables, Written};
+use sql::{Catalogue, Column, Contents, Parent, Table, TableId, Volatility};
+
+use crate::backend::{BackendError, Connection, Rows};
+
+/// OIDs from here on do not come with the server.
+const FIRST_USER_OID: u32 = 16384;
+
+/// Ordinary tables under capture. `family` is a table and everything it inherits from.
+const TABLES: &str = r#"
+WITH RECURSIVE captured AS (
+    SELECT c.oid, split_part(encode(g.tgargs, 'escape'), '\000', 1) AS id, n.nspname, c.relname
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    JOIN pg_trigger g ON g.tgrelid = c.oid AND g.tgname = '!onecopy'
+    WHERE c.relkind = 'r' AND c.relpersistence = 'p'
+), family(oid, member) AS (
+    SELECT oid, oid FROM captured
+    UNION SELECT family.oid, i.inhparent FROM family JOIN pg_inherits i ON i.inhrelid = family.member
+), facts AS (
+    SELECT family.oid, bool_or(c.relrowsecurity) AS row_security,
+        bool_or(EXISTS (SELECT FROM pg_constraint k
+            WHERE k.contype = 'f' AND (k.conrelid = c.oid OR k.confrelid = c.oid))) AS foreign_keys,
+        bool_or(c.relhasrules
+            OR EXISTS (SELECT FROM pg_trigger g LEFT JOIN pg_constraint k ON k.oid = g.tgconstraint
+                WHERE g.tgrelid = c.oid AND g.tgname NOT IN ('!onecopy', '!onecopy_truncate')
+                AND (NOT g.tgisinternal OR k.contype IS NULL OR k.contype = 't'))
+            OR EXISTS (SELECT FROM pg_depend d
+                WHERE d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass) AND d.refobjid >= 16384 AND (
+                    (d.classid = 'pg_class'::regclass AND d.objid = c.oid)
+                    OR (d.classid = 'pg_class'::regclass
+                        AND d.objid IN (SELECT indexrelid FROM pg_index WHERE indrelid = c.oid))
+                    OR (d.classid = 'pg_attrdef'::regclass
+                        AND d.objid IN (SELECT a.oid FROM pg_attrdef a WHERE a.adrelid = c.oid))
+                    OR (d.classid = 'pg_constraint'::regclass
+                        AND d.objid IN (SELECT k.oid FROM pg_constraint k WHERE k.conrelid = c.oid))))
+        ) AS user_triggers
+    FROM family JOIN pg_class c ON c.oid = family.member GROUP BY family.oid
+)
+SELECT captured.oid, id, nspname, relname, row_security, foreign_keys, user_triggers,
+    EXISTS (SELECT FROM pg_index x
+        WHERE x.indrelid = captured.oid AND (x.indisunique OR x.indisexclusion) AND NOT x.indisprimary)
+FROM captured JOIN facts USING (oid) ORDER BY id::int4
+"#;
+
+/// Their live columns, with the place in the primary key (0: none) and what the applier needs.
+const COLUMNS: &str = r#"
+SELECT a.attrelid, a.attname, a.atttypid, a.attnotnull, a.attgenerated <> '', a.attidentity = 'a',
+    COALESCE(array_position(x.indkey::int2[], a.attnum) + 1, 0),
+    CASE WHEN t.typcategory = 'A' THEN 0 ELSE t.typarray END,
+    COALESCE((SELECT quote_ident(n.nspname) || '.' || o.oprname
+        FROM pg_opclass k JOIN pg_amop m ON m.amopfamily = k.opcfamily AND m.amopmethod = k.opcmethod
+            AND m.amoplefttype = k.opcintype AND m.amoprighttype = k.opcintype AND m.amopstrategy = 3
+        JOIN pg_operator o ON o.oid = m.amopopr JOIN pg_namespace n ON n.oid = o.oprnamespace
+        WHERE k.oid = x.indclass[array_position(x.indkey::int2[], a.attnum)]), 'pg_catalog.=')
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+JOIN pg_trigger g ON g.tgrelid = a.attrelid AND g.tgname = '!onecopy'
+LEFT JOIN pg_index x ON x.indrelid = a.attrelid AND x.indisprimary
+WHERE a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attrelid, a.attnum
+"#;
+
+/// Parents, one row for each table below them, at any depth; and one with NULL so that none is missing.
+const PARENTS: &str = r"
+WITH RECURSIVE parent AS (
+    SELECT c.oid, n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.relkind = 'p' OR (c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits WHERE inhparent = c.oid))
+), below(oid, member) AS (
+    SELECT oid, oid FROM parent
+    UNION SELECT below.oid, i.inhrelid FROM below JOIN pg_inherits i ON i.inhparent = below.member
+)
+SELECT parent.nspname, parent.relname, split_part(encode(g.tgargs, 'escape'), '\000', 1)
+FROM parent JOIN below USING (oid)
+LEFT JOIN pg_trigger g ON g.tgrelid = below.member AND below.member <> parent.oid AND g.tgname = '!onecopy'
+WHERE parent.nspname NOT LIKE 'pg\_%' ORDER BY 1, 2
+";
+
+const OTHER_RELATIONS: &str = r"
+SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind NOT IN ('p', 'i', 'I', 't') AND c.relpersistence <> 't'
+AND n.nspname NOT IN ('pg_catalog', 'information_schema')
+AND NOT (c.relkind = 'r' AND EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = c.oid AND g.tgname = '!onecopy'))
+";
+
+const BUILTIN_FUNCTIONS: &str = r"
+SELECT proname, max(CASE provolatile WHEN 'i' THEN 0 WHEN 's' THEN 1 ELSE 2 END)
+FROM pg_proc WHERE oid < 16384 AND pronamespace = 'pg_catalog'::regnamespace GROUP BY proname
+";
+
+const USER_FUNCTIONS: &str = "SELECT DISTINCT proname FROM pg_proc WHERE oid >= 16384";
+
+const USER_OPERATORS: &str = "SELECT DISTINCT oprname FROM pg_operator \
+    WHERE oid >= 16384 AND oprleft < 16384 AND oprright < 16384";
+
+const USER_TYPES: &str = "SELECT t.typname FROM pg_type t LEFT JOIN pg_class c ON c.oid = t.typrelid \
+    WHERE t.oid >= 16384 AND (t.typrelid = 0 OR c.relkind = 'c')";
+
+const FLAGS: &str = "SELECT \
+    EXISTS (SELECT FROM pg_cast WHERE oid >= 16384 AND casttarget < 16384 \
+        AND (castsource < 16384 OR castcontext = 'i')), \
+    EXISTS (SELECT FROM pg_constraint WHERE condeferrable) OR EXISTS (SELECT FROM pg_trigger WHERE tgdeferrable)";
+
+/// Reads what the sessions need. `generation` is the version of the last schema change that the server has applied.
+pub(crate) async fn load(connection: &mut Connection, generation: u64) -> Result<Catalogue, BackendError> {
+    let mut queries = Vec::new();
+    connection.simple("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
+    for query in [
+        TABLES,
+        COLUMNS,
+        PARENTS,
+        OTHER_RELATIONS,
+        BUILTIN_FUNCTIONS,
+        USER_FUNCTIONS,
+        USER_OPERATORS,
+        USER_TYPES,
+        FLAGS,
+    ] {
+        queries.push(connection.simple(query).await?);
+    }
+    connection.simple("COMMIT").await?;
+    let [tables, columns, parents, other, builtin, functions, operators, types, flags] =
+        queries.try_into().expect("there is an answer for each query");
+    let flag = |at: usize| -> Result<bool, BackendError> { boolean(flags.first().ok_or(SHAPE)?, at) };
+    Ok(Catalogue::new(Contents {
+        generation,
+        tables: tables_of(&tables, &columns)?,
+        parents: parents_of(&parents)?,
+        other_relations: other
+            .iter()
+            .map(|row| Ok((text(row, 0)?.to_owned(), text(row, 1)?.to_owned())))
+            .collect::<Result<_, BackendError>>()?,
+        builtin_functions: builtin
+            .iter()
+            .map(|row| Ok((text(row, 0)?.to_owned(), volatility(text(row, 1)?)?)))
+            .collect::<Result<_, BackendError>>()?,
+        user_functions: names(&functions)?,
+        user_operators: names(&operators)?,
+        user_types: names(&types)?,
+        has_user_casts: flag(0)?,
+        has_deferrable: flag(1)?,
+    }))
+}
+
+/// Reads what the applier needs of every table under capture, in whatever transaction is open: nobody but the applier
+/// itself changes a replica's schema.
+pub(crate) async fn load_refresh_tables(connection: &mut Connection) -> Result<RefreshTables, BackendError> {
+    let tables = connection.simple(TABLES).await?;
+    let columns = connection.simple(COLUMNS).await?;
+    let columns = by_relation(&columns)?;
+    let mut found = RefreshTables::default();
+    for row in &tables {
+        let own = columns.get(text(row, 0)?).map_or(&[][..], Vec::as_slice);
+        found.insert(RefreshTable {
+            id: cluster::ids::TableId(number(row, 1)?),
+            name: format!("{}.{}", quoted(text(row, 2)?), quoted(text(row, 3)?)),
+            columns: own.iter().map(|column| refresh_column(column)).collect::<Result<_, _>>()?,
+            primary_key: key_of(own)?,
+            other_unique: boolean(row, 7)?,
+        });
+    }
+    Ok(found)
+}
+
+fn refresh_column(row: &Row) -> Result<RefreshColumn, BackendError> {
+    let (schema, operator) = text(row, 8)?.rsplit_once('.').ok_or(SHAPE)?;
+    let array_oid: u32 = number(row, 7)?;
+    Ok(RefreshColumn {
+        name: quoted(text(row, 1)?),
+        type_oid: number(row, 2)?,
+        array_oid: (array_oid != 0).then_some(array_oid),
+        equals: format!("OPERATOR({schema}.{operator})"),
+        written: match (boolean(row, 4)?, boolean(row, 5)?) {
+            (true, _) => Written::Never,
+            (false, true) => Written::AtInsert,
+            (false, false) => Written::Always,
+        },
+    })
+}
+
+fn tables_of(tables: &Rows, columns: &Rows) -> Result<Vec<Table>, BackendError> {
+    let columns = by_relation(columns)?;
+    let table = |row: &Row| {
+        let own = columns.get(text(row, 0)?).map_or(&[][..], Vec::as_slice);
+        let columns = own.iter().map(|row| column(row)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Table {
+            id: TableId(number(row, 1)?),
+            schema: text(row, 2)?.to_owned(),
+            name: text(row, 3)?.to_owned(),
+            primary_key: key_of(own)?,
+            other_unique: boolean(row, 7)?,
+            foreign_keys: boolean(row, 5)?,
+            user_triggers: boolean(row, 6)?,
+            row_security: boolean(row, 4)?,
+            user_types: columns.iter().any(|column| column.type_oid >= FIRST_USER_OID),
+            columns,
+        })
+    };
+    tables.iter().map(table).collect()
+}
+
+fn column(row: &Row) -> Result<Column, BackendError> {
+    Ok(Column {
+        name: text(row, 1)?.to_owned(),
+        type_oid: number(row, 2)?,
+        not_null: boolean(row, 3)?,
+        generated: boolean(row, 4)?,
+        identity_always: boolean(row, 5)?,
+    })
+}
+
+/// Indexes of the columns of the primary key, in the key's order.
+fn key_of(columns: &[&Row]) -> Result<Vec<usize>, BackendError> {
+    let mut places = BTreeMap::new();
+    for (index, row) in columns.iter().enumerate() {
+        places.insert(number::<usize>(row, 6)?, index);
+    }
+    places.remove(&0);
+    Ok(places.into_values().collect())
+}
+
+fn parents_of(rows: &Rows) -> Result<Vec<Parent>, BackendError> {
+    let mut parents: Vec<Parent> = Vec::new();
+    for row in rows {
+        let (schema, name) = (text(row, 0)?, text(row, 1)?);
+        if parents.last().is_none_or(|last| (last.schema.as_str(), last.name.as_str()) != (schema, name)) {
+            parents.push(Parent { schema: schema.to_owned(), name: name.to_owned(), leaves: Vec::new() });
+        }
+        if row.get(2).is_some_and(Option::is_some) {
+            let leaf = TableId(number(row, 2)?);
+            parents.last_mut().expect("one was pushed").leaves.push(leaf);
+        }
+    }
+    Ok(parents)
+}
+
+/// A row of an answer.
+type Row = Vec<Option<String>>;
+
+const SHAPE: BackendError = BackendError::Protocol("an answer about the catalogues of an unexpected shape");
+
+/// The rows that begin with the same relation's OID.
+fn by_relation(rows: &Rows) -> Result<BTreeMap<&str, Vec<&Row>>, BackendError> {
+    let mut relations: BTreeMap<&str, Vec<&Row>> = BTreeMap::new();
+    for row in rows {
+        relations.entry(text(row, 0)?).or_default().push(row);
+    }
+    Ok(relations)
+}
+
+fn text(row: &Row, at: usize) -> Result<&str, BackendError> {
+    row.get(at).and_then(Option::as_deref).ok_or(SHAPE)
+}
+
+fn number<T: std::str::FromStr>(row: &Row, at: usize) -> Result<T, BackendError> {
+    text(row, at)?.parse().map_err(|_| SHAPE)
+}
+
+fn boolean(row: &Row, at: usize) -> Result<bool, BackendError> {
+    match text(row, at)? {
+        "t" => Ok(true),
+        "f" => Ok(false),
+        _ => Err(SHAPE),
+    }
+}
+
+fn names(rows: &Rows) -> Result<Vec<String>, BackendError> {
+    rows.iter().map(|row| text(row, 0).map(str::to_owned)).collect()
+}
+
+fn volatility(text: &str) -> Result<Volatility, BackendError> {
+    match text {
+        "0" => Ok(Volatility::Immutable),
+        "1" => Ok(Volatility::Stable),
+        "2" => Ok(Volatility::Volatile),
+        _ => Err(SHAPE),
+    }
+}
+
+/// A name as SQL, always in quotes.
+pub(crate) fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
