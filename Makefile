@@ -1,0 +1,30 @@
+# make up      three PostgreSQL servers behind one address (ARGS="--replicas 2 --port 7000" for something else)
+# make test    everything that must hold before a change is committed
+# make check   the part of it that runs no test
+# make bench   the proxy's cost, beside a direct connection and PgBouncer
+
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+ARGS ?=
+
+.PHONY: up test check bench setup setup-test
+
+up: setup
+	@cargo run --release --package onecopy -- up $(ARGS)
+
+test: setup-test check
+	cargo test --workspace
+
+check: setup
+	cargo xtask tidy
+	cargo fmt --all -- --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	@if command -v cargo-deny >/dev/null && [ -f deny.toml ]; then cargo deny check; fi
+
+bench: setup-test
+	cargo xtask bench proxy $(ARGS)
+
+setup:
+	@scripts/setup build
+
+setup-test:
+	@scripts/setup test
