@@ -1,0 +1,167 @@
+//! Checksums: whether replicas hold the same; and sequences that are behind their columns.
+//!
+//! A checksum of a table is its number of rows and a sum of hashes of the rows' text, which does not depend on the
+//! order in which they lie. Of the schema, each kind of object is hashed as the text by which the server would make it
+//! again, so that no object identifier gets in.
+//!
+//! Both are only comparable between snapshots of the same version: to hold the replicas there is the caller's part.
+
+use std::collections::BTreeMap;
+
+use crate::backend::{BackendError, Connection};
+use crate::capture::catalogue::quoted;
+
+/// Settings that the text of values and definitions depends on.
+const PIN_TEXT: &str = "SET LOCAL search_path = pg_catalog; SET LOCAL row_security = off; \
+    SET LOCAL DateStyle = 'ISO, YMD'; SET LOCAL IntervalStyle = postgres; SET LOCAL TimeZone = 'UTC'; \
+    SET LOCAL extra_float_digits = 3; SET LOCAL bytea_output = hex; SET LOCAL xmlbinary = base64; \
+    SET LOCAL statement_timeout = 0; SET LOCAL quote_all_identifiers = off";
+
+/// Tables that hold rows, as schema and name.
+const TABLES: &str = "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+    WHERE c.relkind IN ('r', 'm') AND c.relpersistence <> 't' \
+    AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'onecopy', 'onecopy_capture') ORDER BY 1, 2";
+
+/// Kinds of objects, each with a query of the texts that define them.
+const SCHEMA: &[(&str, &str)] = &[
+    (
+        "relations",
+        "SELECT format('%I.%I %s%s%s %s %s %s %s', n.nspname, c.relname, c.relkind, c.relpersistence, c.relrowsecurity, \
+         c.relowner::regrole, c.relacl, c.reloptions, CASE WHEN c.relkind IN ('v', 'm') THEN pg_get_viewdef(c.oid) END) \
+         FROM pg_class c JOIN users n ON n.oid = c.relnamespace WHERE c.relpersistence <> 't' AND c.relkind <> 't'",
+    ),
+    (
+        "columns",
+        "SELECT format('%I.%I.%I %s %s %s%s %s %s %s', n.nspname, c.relname, a.attname, row_number() OVER \
+         (PARTITION BY c.oid ORDER BY a.attnum), format_type(a.atttypid, a.atttypmod), a.attidentity, a.attgenerated, \
+         a.attnotnull, pg_get_expr(d.adbin, d.adrelid), a.attacl) \
+         FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN users n ON n.oid = c.relnamespace \
+         LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum \
+         WHERE a.attnum > 0 AND NOT a.attisdropped AND c.relkind IN ('r', 'p', 'v', 'm', 'c') AND c.relpersistence <> 't'",
+    ),
+    (
+        "constraints",
+        "SELECT format('%I.%s %I %s', n.nspname, CASE WHEN k.conrelid <> 0 THEN k.conrelid::regclass::text \
+         ELSE k.contypid::regtype::text END, k.conname, pg_get_constraintdef(k.oid)) \
+         FROM pg_constraint k JOIN users n ON n.oid = k.connamespace LEFT JOIN pg_class c ON c.oid = k.conrelid \
+         WHERE c.relpersistence IS DISTINCT FROM 't'",
+    ),
+    (
+        "indexes",
+        "SELECT format('%s %s', pg_get_indexdef(c.oid), i.indisvalid) FROM pg_class c \
+         JOIN users n ON n.oid = c.relnamespace JOIN pg_index i ON i.indexrelid = c.oid WHERE c.relpersistence <> 't'",
+    ),
+    (
+        "triggers",
+        "SELECT format('%s %s', pg_get_triggerdef(t.oid), t.tgenabled) FROM pg_trigger t \
+         JOIN pg_class c ON c.oid = t.tgrelid JOIN users n ON n.oid = c.relnamespace \
+         WHERE NOT t.tgisinternal AND c.relpersistence <> 't'",
+    ),
+    (
+        "rules and policies",
+        "SELECT pg_get_ruledef(r.oid) FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class \
+         JOIN users n ON n.oid = c.relnamespace WHERE c.relpersistence <> 't' \
+         UNION ALL SELECT format('%I %s %s %s %s %s %s', p.polname, p.polrelid::regclass, p.polcmd, p.polpermissive, \
+         p.polroles::regrole[], pg_get_expr(p.polqual, p.polrelid), pg_get_expr(p.polwithcheck, p.polrelid)) FROM pg_policy p",
+    ),
+    (
+        "functions",
+        "SELECT format('%s %s %s %s', p.oid::regprocedure, p.proowner::regrole, p.proacl, \
+         CASE WHEN p.prokind <> 'a' THEN pg_get_functiondef(p.oid) END) \
+         FROM pg_proc p JOIN users n ON n.oid = p.pronamespace",
+    ),
+    (
+        "types",
+        "SELECT format('%s %s %s', t.oid::regtype, t.typtype, (SELECT string_agg(e.enumlabel, ',' ORDER BY e.enumsortorder) \
+         FROM pg_enum e WHERE e.enumtypid = t.oid)) FROM pg_type t JOIN users n ON n.oid = t.typnamespace \
+         LEFT JOIN pg_class c ON c.oid = t.typrelid WHERE c.relpersistence IS DISTINCT FROM 't'",
+    ),
+    (
+        "sequences",
+        "SELECT format('%s %s %s %s %s %s %s', s.seqrelid::regclass, s.seqtypid::regtype, s.seqstart, s.seqincrement, \
+         s.seqmax, s.seqmin, s.seqcycle) FROM pg_sequence s JOIN pg_class c ON c.oid = s.seqrelid \
+         JOIN users n ON n.oid = c.relnamespace WHERE c.relpersistence <> 't'",
+    ),
+];
+
+/// The schemas whose objects count.
+const USERS: &str = "WITH users AS (SELECT oid, nspname FROM pg_namespace WHERE nspname !~ '^pg_' \
+    AND nspname NOT IN ('information_schema', 'onecopy', 'onecopy_capture'))";
+
+/// A table's checksum: rows, and the sum of their hashes.
+pub(crate) fn checksum_sql(schema: &str, table: &str) -> String {
+    format!(
+        "SELECT format('%s rows, %s', count(*), sum(hashtextextended((onecopy_row.*)::text, 0)::numeric)) \
+         FROM ONLY {}.{} AS onecopy_row",
+        quoted(schema),
+        quoted(table)
+    )
+}
+
+/// The checksums of every table and of each kind of schema object, by name. The connection is a superuser's, in a
+/// transaction that has the snapshot to look at.
+pub(crate) async fn checksums(connection: &mut Connection) -> Result<BTreeMap<String, String>, BackendError> {
+    connection.simple(PIN_TEXT).await?;
+    let mut sums = BTreeMap::new();
+    for row in connection.simple(TABLES).await? {
+        let [Some(schema), Some(table)] = row.as_slice() else { return Err(SHAPE) };
+        let sum = one(connection, &checksum_sql(schema, table)).await?;
+        sums.insert(format!("table {}.{}", quoted(schema), quoted(table)), sum);
+    }
+    for (kind, query) in SCHEMA {
+        let sql = format!(
+            "{USERS} SELECT format('%s objects, %s', count(*), md5(string_agg(line, E'\\n' ORDER BY line COLLATE \"C\"))) \
+             FROM ({query}) AS lines(line)"
+        );
+        sums.insert(format!("schema: {kind}"), one(connection, &sql).await?);
+    }
+    Ok(sums)
+}
+
+const SHAPE: BackendError = BackendError::Protocol("an answer about checksums of an unexpected shape");
+
+async fn one(connection: &mut Connection, sql: &str) -> Result<String, BackendError> {
+    let rows = connection.simple(sql).await?;
+    rows.into_iter().next().and_then(|mut row| row.pop()).flatten().ok_or(SHAPE)
+}
+
+/// Sequences with the columns that they number, whether they count down, and their limits.
+const NUMBERED: &str = "SELECT DISTINCT s.seqrelid::regclass, a.attrelid::regclass, quote_ident(a.attname), \
+        s.seqincrement < 0, s.seqmin, s.seqmax \
+    FROM pg_sequence s JOIN pg_class c ON c.oid = s.seqrelid \
+    JOIN (SELECT d.objid AS sequence, d.refobjid AS relation, d.refobjsubid AS number FROM pg_depend d \
+            WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_class'::regclass \
+            AND d.deptype IN ('a', 'i') AND d.refobjsubid > 0 \
+        UNION SELECT d.refobjid, f.adrelid, f.adnum FROM pg_depend d JOIN pg_attrdef f ON f.oid = d.objid \
+            WHERE d.classid = 'pg_attrdef'::regclass AND d.refclassid = 'pg_class'::regclass) owner \
+        ON owner.sequence = s.seqrelid \
+    JOIN pg_attribute a ON a.attrelid = owner.relation AND a.attnum = owner.number \
+    JOIN pg_class t ON t.oid = a.attrelid \
+    WHERE c.relpersistence <> 't' AND t.relkind IN ('r', 'p') \
+    AND a.atttypid IN ('int2'::regtype, 'int4'::regtype, 'int8'::regtype)";
+
+/// Moves every sequence past the values that stand in the columns it numbers; returns how many had to move. A server's
+/// crash can lose the last moves of a sequence while the rows come back from the log: without this, values would be
+/// handed out twice.
+pub(crate) async fn advance_sequences(connection: &mut Connection) -> Result<u64, BackendError> {
+    connection.simple("BEGIN").await?;
+    connection.simple(PIN_TEXT).await?;
+    let mut advanced = 0;
+    for row in connection.simple(NUMBERED).await? {
+        let [Some(sequence), Some(table), Some(column), Some(down), Some(min), Some(max)] = row.as_slice() else {
+            return Err(SHAPE);
+        };
+        let (furthest, beyond) = if down == "t" { ("min", "<") } else { ("max", ">") };
+        let literal = sequence.replace('\'', "''");
+        let moved = connection
+            .simple(&format!(
+                "SELECT setval('{literal}'::regclass, v) FROM {sequence} s, \
+                 (SELECT {furthest}({column})::int8 AS v FROM {table} WHERE {column} BETWEEN {min} AND {max}) x \
+                 WHERE v {beyond} s.last_value OR (v = s.last_value AND NOT s.is_called)"
+            ))
+            .await?;
+        advanced += moved.len() as u64;
+    }
+    connection.simple("COMMIT").await?;
+    Ok(advanced)
+}
