@@ -148,7 +148,8 @@ pub(crate) async fn advance_sequences(connection: &mut Connection) -> Result<u64
     connection.simple(PIN_TEXT).await?;
     let mut advanced = 0;
     for row in connection.simple(NUMBERED).await? {
-        let [Some(sequence), Some(table), Some(column), Some(down), Some(min), Some(max)] = row.as_slice() else {
+        let [Some(sequence), Some(table), Some(column), Some(down), Some(min), Some(max)] = row.as_slice()
+        else {
             return Err(SHAPE);
         };
         let (furthest, beyond) = if down == "t" { ("min", "<") } else { ("max", ">") };

@@ -1,21 +1,36 @@
-//! The binary: it reads the command line and runs the command.
+//! Onecopy: unmodified PostgreSQL servers behind one address, as one copy of the database.
+//!
+//! The binary is everything that the pure crates are not: sockets, clocks, processes, files. `up` puts it together;
+//! `hub` is where everybody meets; `frontend` serves clients, `agent` and `keeper` serve replicas, `log` makes records
+//! durable, `postgres` runs servers, `capture` is what lies inside them.
 
+mod agent;
+mod backend;
+mod capture;
+mod checksum;
 mod cli;
+mod frontend;
+mod hub;
+mod keeper;
+mod log;
+mod mailbox;
 mod postgres;
 mod terminal;
+mod up;
+mod verify;
 
 use std::process::ExitCode;
 
 use clap::Parser;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tracing_subscriber::EnvFilter;
 
-use cli::{Cli, Command, Up};
-use postgres::{Server, UpError, UpOptions};
+use cli::{Cli, Command};
 use terminal::Progress;
 
 fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let filter = EnvFilter::try_from_env("ONECOPY_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let progress = Progress::new();
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -25,9 +40,9 @@ fn main() -> ExitCode {
         }
     };
     let ended = runtime.block_on(async {
-        match Cli::parse().command {
-            Command::Up(up) => run(up, &progress).await.map_err(|error| error.to_string()),
-            Command::Verify(verify) => Err(format!("nothing is served on port {} yet", verify.port)),
+        match cli.command {
+            Command::Up(up) => up::run(up, &progress).await,
+            Command::Verify(verify) => verify::command(verify.port, &progress).await,
         }
     });
     match ended {
@@ -35,51 +50,6 @@ fn main() -> ExitCode {
         Err(error) => {
             progress.failure(error);
             ExitCode::FAILURE
-        }
-    }
-}
-
-async fn run(up: Up, progress: &Progress) -> Result<(), UpError> {
-    let options = UpOptions { replicas: up.replicas, data: up.data, pg_bin: up.pg_bin };
-    let mut interrupt = signal(SignalKind::interrupt()).expect("the runtime has its signal driver");
-    let started = async {
-        let mut home = postgres::prepare(&options, progress).await?;
-        home.start().await?;
-        Ok(home)
-    };
-    let mut home = tokio::select! {
-        home = started => home?,
-        _ = interrupt.recv() => return Ok(()),
-    };
-    progress.say(format_args!("cluster {} in {}", home.cluster, home.dir.display()));
-    for server in &home.servers {
-        let (name, release) = (&server.name, &home.release.text);
-        progress.result(format_args!(
-            "{name} ({release}): psql -h {} -p {} -U postgres",
-            server.host, server.port
-        ));
-    }
-    let (stop, stopped) = watch::channel(());
-    let mut watched = JoinSet::new();
-    for server in home.servers.drain(..) {
-        watched.spawn(keep_up(server, stopped.clone(), progress.clone()));
-    }
-    interrupt.recv().await;
-    drop(stop);
-    while watched.join_next().await.is_some() {}
-    home.stop().await;
-    Ok(())
-}
-
-/// Starts a server again whenever it ends, until the other half of `stopped` is dropped.
-async fn keep_up(mut server: Server, mut stopped: watch::Receiver<()>, progress: Progress) {
-    loop {
-        tokio::select! {
-            ending = server.exited() => progress.say(format_args!("{} ended: {ending}", server.name)),
-            _ = stopped.changed() => return server.stop().await,
-        }
-        if let Err(error) = server.start().await {
-            return progress.say(error);
         }
     }
 }

@@ -316,6 +316,11 @@ impl SealedBody {
         list.chunks_exact(4).map(|id| TableId(u32::from_le_bytes([id[0], id[1], id[2], id[3]])))
     }
 
+    /// Its row changes, in order.
+    pub fn row_changes(&self) -> super::RowChanges<'_> {
+        read::row_changes_of(&self.bytes[HEADER_BYTES..self.bytes.len() - 4 * self.table_count as usize])
+    }
+
     /// Whether it may write more than the rows of its tables say: it has a statement or a fence.
     pub fn writes_everything(&self) -> bool {
         self.flags & WRITES_EVERYTHING != 0

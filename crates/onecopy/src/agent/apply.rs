@@ -215,7 +215,9 @@ fn describe(trouble: &Trouble) -> String {
     match trouble {
         Trouble::Lost(error) => error.to_string(),
         Trouble::Server(body) => BackendError::Server(body.clone()).to_string(),
-        Trouble::Rows { what, expected, found } => format!("{what} concerned {found} rows instead of {expected}"),
+        Trouble::Rows { what, expected, found } => {
+            format!("{what} concerned {found} rows instead of {expected}")
+        }
         Trouble::Refresh(error) => error.to_string(),
     }
 }

@@ -7,8 +7,7 @@ use cluster::ids::{Epoch, Identity, Nonce};
 use crate::backend::{BackendError, Rows};
 
 /// Inserts one identity; the parameters are [`identity_values`].
-pub(crate) const INSERT_IDENTITY_SQL: &str =
-    "INSERT INTO onecopy.applied (epoch, n, nonce) VALUES ($1::pg_catalog.int4, $2::pg_catalog.int8, $3::pg_catalog.int8)";
+pub(crate) const INSERT_IDENTITY_SQL: &str = "INSERT INTO onecopy.applied (epoch, n, nonce) VALUES ($1::pg_catalog.int4, $2::pg_catalog.int8, $3::pg_catalog.int8)";
 
 /// All identities that are there.
 pub(super) const READ_SQL: &str = "SELECT epoch, n, nonce FROM onecopy.applied";

@@ -103,9 +103,12 @@ impl Decoder {
             Err(Malformed) => return Captured::Malformed,
         };
         match pushed {
-            Ok(()) => {
-                Captured::Row { table: message.table, xid: message.xid, nested: context.contains(&b'\n'), operation: message.operation }
-            }
+            Ok(()) => Captured::Row {
+                table: message.table,
+                xid: message.xid,
+                nested: context.contains(&b'\n'),
+                operation: message.operation,
+            },
             Err(cluster::record::TooLarge) => Captured::TooLarge,
         }
     }

@@ -89,7 +89,10 @@ fn every_operation_becomes_a_row_change() {
 fn a_second_context_line_means_nested() {
     let context = format!("{OURS}\nSQL function \"f\" statement 1");
     let (outcome, _) = captured("7|T|1", &context);
-    assert_eq!(outcome, Captured::Row { table: TableId(7), xid: 1, nested: true, operation: Operation::Truncate });
+    assert_eq!(
+        outcome,
+        Captured::Row { table: TableId(7), xid: 1, nested: true, operation: Operation::Truncate }
+    );
 }
 
 #[test]

@@ -1,0 +1,74 @@
+//! Accepting clients: one listener, and as many single-threaded runtimes as there are processors.
+//!
+//! Sockets are handed out in turn (an operating system that spreads by hash does it unevenly for few connections, and
+//! a work-stealing runtime wakes other threads for nothing). A session stays on its thread; what threads share is the
+//! hub.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use sql::{Analyzer, Limits};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::task::LocalSet;
+
+use super::cancel::CancelKeys;
+use super::session::Worker;
+use super::startup;
+use crate::hub::Hub;
+
+/// Sockets that can wait for one thread.
+const HANDED_MAX: usize = 256;
+/// Most threads.
+const THREADS_MAX: usize = 64;
+
+/// Accepts until the listener is dropped with the task.
+pub(crate) async fn accept(hub: Arc<Hub>, listener: TcpListener) -> std::io::Result<()> {
+    let keys = Arc::new(CancelKeys::default());
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+    let mut workers = Vec::new();
+    for index in 0..threads {
+        let (sender, receiver) = mpsc::channel(HANDED_MAX);
+        let (hub, keys) = (Arc::clone(&hub), Arc::clone(&keys));
+        std::thread::Builder::new()
+            .name(format!("sessions-{index}"))
+            .spawn(move || work(hub, &keys, receiver))?;
+        workers.push(sender);
+    }
+    let mut turn = 0;
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream.into_std()?,
+            Err(error) => {
+                // Out of descriptors, mostly: it passes when a client leaves.
+                tracing::warn!(%error, "a client could not be accepted");
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        turn = (turn + 1) % workers.len();
+        if workers[turn].send(stream).await.is_err() {
+            return Err(std::io::Error::other("a session thread has ended"));
+        }
+    }
+}
+
+fn work(hub: Arc<Hub>, keys: &Arc<CancelKeys>, mut sockets: mpsc::Receiver<std::net::TcpStream>) {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return tracing::error!(%error, "a session thread has no runtime"),
+    };
+    let worker = Rc::new(Worker { hub, analyzer: RefCell::new(Analyzer::new(Limits::default())) });
+    let local = LocalSet::new();
+    local.block_on(&runtime, async {
+        while let Some(socket) = sockets.recv().await {
+            match TcpStream::from_std(socket) {
+                Ok(stream) => {
+                    tokio::task::spawn_local(startup::serve(Rc::clone(&worker), Arc::clone(keys), stream));
+                }
+                Err(error) => tracing::warn!(%error, "a client's socket is of no use"),
+            }
+        }
+    });
+}

@@ -1,0 +1,151 @@
+//! Phantom rows: captured, then undone by an exception block inside a function.
+//!
+//! A SAVEPOINT of the client's is seen by the session; a PL/pgSQL block with EXCEPTION is not, and the notices of its
+//! undone writes have been sent already. Each notice carries the (sub)transaction that wrote the row, and the server
+//! knows which of these are aborted (pitfalls 1.11). Only rows written inside a function, trigger or cascade can be
+//! concerned, so most transactions never ask.
+
+use cluster::ids::Version;
+use cluster::record::{Change, Header, Item, RecordBuilder};
+use wire::sqlstate;
+
+use super::fault::{Fault, Refusal};
+use super::relay::Capture;
+use super::session::{Session, Transaction};
+use super::transaction::broken;
+use crate::capture::Captured;
+
+/// More (sub)transactions than this in one transaction are refused where they would have to be asked for one by one.
+const SUBTRANSACTIONS_MAX: usize = 1_000;
+
+impl Session {
+    /// Refuses what cannot be replicated, and takes out of the record what was undone.
+    pub(crate) async fn check_capture(&mut self) -> Result<(), Fault> {
+        let Transaction::Update(update) = &self.transaction else {
+            return Err(broken("no update transaction is open"));
+        };
+        if let Some(why) = update.capture.broken {
+            return Err(Fault::Refused(refusal(why)));
+        }
+        if !update.capture.nested {
+            return Ok(());
+        }
+        if update.capture.has_nested_truncate {
+            return Err(Fault::Refused(Refusal::unsupported(
+                "TRUNCATE inside a function",
+                "Whether an exception block undid it cannot be told. Run it on its own, or use DELETE.",
+            )));
+        }
+        let mut xids: Vec<u32> = update.capture.runs.iter().map(|run| run.xid).collect();
+        xids.sort_unstable();
+        xids.dedup();
+        if xids.len() > SUBTRANSACTIONS_MAX {
+            return Err(Fault::Refused(Refusal::new(
+                sqlstate::PROGRAM_LIMIT_EXCEEDED,
+                format!("the transaction wrote rows in more than {SUBTRANSACTIONS_MAX} subtransactions"),
+                "Use fewer exception blocks in one transaction.",
+            )));
+        }
+        let list = xids.iter().map(|xid| format!("({xid}::bigint)")).collect::<Vec<_>>().join(",");
+        // The server's own number has 64 bits; a subtransaction's comes after it. What seems to lie in the future is
+        // not a transaction at all (a multixact), and has no status.
+        let sql = format!(
+            "WITH top AS (SELECT pg_current_xact_id()::text::bigint AS id), \
+             x AS (SELECT v.xid, (top.id - top.id % 4294967296) + v.xid + \
+                   CASE WHEN v.xid < top.id % 4294967296 THEN 4294967296 ELSE 0 END AS full_id \
+                   FROM (VALUES {list}) AS v(xid), top) \
+             SELECT string_agg(xid || CASE WHEN full_id >= \
+                    pg_snapshot_xmax(pg_current_snapshot())::text::bigint THEN '?' \
+                    ELSE CASE pg_xact_status(full_id::text::xid8) \
+                    WHEN 'in progress' THEN '+' WHEN 'aborted' THEN '-' ELSE '?' END END, ' ') FROM x"
+        );
+        let ended = self.own_query(sql.as_bytes()).await?;
+        let row = ended.row.unwrap_or_default();
+        let verdicts = row.into_iter().next().flatten().unwrap_or_default();
+        let verdicts = String::from_utf8_lossy(&verdicts).into_owned();
+        let Transaction::Update(update) = &mut self.transaction else {
+            return Err(broken("the update transaction is gone"));
+        };
+        take_undone_out(&mut update.capture, &verdicts)
+    }
+}
+
+fn take_undone_out(capture: &mut Capture, verdicts: &str) -> Result<(), Fault> {
+    let with = |mark: char| -> Vec<u32> {
+        verdicts.split(' ').filter_map(|v| v.strip_suffix(mark)?.parse().ok()).collect()
+    };
+    let (alive, undone) = (with('+'), with('-'));
+    let clear =
+        |run: &super::relay::Run| alive.contains(&run.xid) || (undone.contains(&run.xid) && !run.has_deletes);
+    if !capture.runs.iter().all(clear) {
+        return Err(Fault::Refused(Refusal::unsupported(
+            "deleting a locked row inside a function while a transaction uses exception blocks",
+            "It cannot be told whether the deletion was undone. Delete the row outside of the function.",
+        )));
+    }
+    if undone.is_empty() {
+        return Ok(());
+    }
+    let runs = &capture.runs;
+    let is_undone = |row: u64| {
+        let run = runs.partition_point(|run| run.rows_before <= row);
+        undone.contains(&runs[run - 1].xid)
+    };
+    capture.record = without(std::mem::take(&mut capture.record), is_undone)
+        .map_err(|()| broken("a record was too large"))?;
+    Ok(())
+}
+
+/// The record without the rows for which `skip` says so, by their number.
+fn without(record: RecordBuilder, skip: impl Fn(u64) -> bool) -> Result<RecordBuilder, ()> {
+    let first = Version::ZERO.next();
+    let header = Header {
+        cluster: cluster::ids::ClusterId::default(),
+        identity: cluster::ids::Identity::default(),
+        first,
+        last: first,
+        database: cluster::ids::DatabaseId(0),
+        service: cluster::ids::ServiceId(0),
+    };
+    let record = record.finish(header);
+    let mut kept = RecordBuilder::new();
+    let mut number = 0;
+    for item in record.items() {
+        match item {
+            Item::Rows(rows) => {
+                for change in rows.iter() {
+                    let row = number;
+                    number += 1;
+                    if skip(row) {
+                        continue;
+                    }
+                    match change.change {
+                        Change::Insert { new } => kept.push_insert(change.table, new),
+                        Change::Update { old, new } => kept.push_update(change.table, old, new),
+                        Change::Delete { old } => kept.push_delete(change.table, old),
+                        Change::Truncate => kept.push_truncate(change.table),
+                    }
+                    .map_err(|_| ())?;
+                }
+            }
+            Item::Statement(statement) => kept.push_statement(&statement).map_err(|_| ())?,
+            Item::Sequence(sequence) => kept.push_sequence(&sequence).map_err(|_| ())?,
+            Item::Fence => kept.push_fence().map_err(|_| ())?,
+        }
+    }
+    Ok(kept)
+}
+
+fn refusal(why: Captured) -> Refusal {
+    match why {
+        Captured::TooLarge => Refusal::new(
+            sqlstate::PROGRAM_LIMIT_EXCEEDED,
+            format!("the transaction changes more than {} bytes of rows", cluster::record::BODY_LIMIT_BYTES),
+            "Split it into smaller transactions.",
+        ),
+        _ => Refusal::plain(
+            sqlstate::INTERNAL_ERROR,
+            "a captured row could not be understood; the transaction is rolled back",
+        ),
+    }
+}

@@ -1,0 +1,178 @@
+//! Transaction control: BEGIN, COMMIT, ROLLBACK and their kin are the session's own, servers see ours.
+//!
+//! BEGIN is answered at once and sent with the first statement, whose routing decides where the transaction is. An
+//! explicit transaction whose home or replica is lost is failed, as after any error: the client says ROLLBACK.
+
+use sql::{TransactionOptions, Verb};
+use wire::{encode, sqlstate};
+
+use super::fault::{Fault, Refusal};
+use super::relay::{Ended, Relay};
+use super::session::{Session, Transaction};
+
+impl Session {
+    /// Handles transaction control; the command tag, or `None` when the statement is something else.
+    pub(crate) async fn control(&mut self, verb: &Verb) -> Result<Option<&'static str>, Fault> {
+        match verb {
+            Verb::Begin(options) => self.begin(*options).map(Some),
+            Verb::Commit { chain } => self.commit(*chain).await.map(Some),
+            Verb::Rollback { chain } => self.roll_back(*chain).await.map(Some),
+            Verb::SetTransaction(options) => self.set_transaction(*options),
+            Verb::SetSessionCharacteristics(options) => {
+                self.settings.isolation = options.isolation.unwrap_or(self.settings.isolation);
+                self.settings.read_only = options.read_only.unwrap_or(self.settings.read_only);
+                Ok(Some("SET"))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn begin(&mut self, options: TransactionOptions) -> Result<&'static str, Fault> {
+        match &mut self.transaction {
+            Transaction::None => self.transaction = Transaction::Begun(options),
+            // BEGIN inside a query string makes the implicit transaction explicit.
+            Transaction::Update(update) if update.is_implicit => {
+                if options != TransactionOptions::default() {
+                    return Err(Refusal::unsupported(
+                        "BEGIN with options after other statements in one query string",
+                        "Send BEGIN first.",
+                    )
+                    .into());
+                }
+                update.is_implicit = false;
+            }
+            _ => self.warn(sqlstate::ACTIVE_SQL_TRANSACTION, "there is already a transaction in progress"),
+        }
+        Ok("BEGIN")
+    }
+
+    async fn commit(&mut self, chain: bool) -> Result<&'static str, Fault> {
+        let failed = self.failed;
+        let options = self.open_options();
+        let tag = if failed { "ROLLBACK" } else { "COMMIT" };
+        match &self.transaction {
+            Transaction::None => {
+                if chain {
+                    return Err(no_transaction("COMMIT AND CHAIN"));
+                }
+                self.warn(sqlstate::NO_ACTIVE_SQL_TRANSACTION, "there is no transaction in progress");
+            }
+            Transaction::Begun(_) => self.end_begun(!failed),
+            Transaction::Read(_) => self.end_read(!failed).await?,
+            Transaction::Update(_) if failed => self.roll_back_home().await,
+            Transaction::Update(_) => self.commit_home().await?,
+        }
+        self.chain(chain, options);
+        Ok(tag)
+    }
+
+    async fn roll_back(&mut self, chain: bool) -> Result<&'static str, Fault> {
+        let options = self.open_options();
+        match &self.transaction {
+            Transaction::None => {
+                if chain {
+                    return Err(no_transaction("ROLLBACK AND CHAIN"));
+                }
+                self.warn(sqlstate::NO_ACTIVE_SQL_TRANSACTION, "there is no transaction in progress");
+            }
+            Transaction::Begun(_) => self.end_begun(false),
+            Transaction::Read(_) => self.end_read(false).await?,
+            Transaction::Update(_) => self.roll_back_home().await,
+        }
+        self.chain(chain, options);
+        Ok("ROLLBACK")
+    }
+
+    fn chain(&mut self, chain: bool, options: Option<TransactionOptions>) {
+        if let (true, Some(options)) = (chain, options) {
+            self.transaction = Transaction::Begun(options);
+        }
+    }
+
+    /// The options of the open transaction.
+    pub(crate) fn open_options(&self) -> Option<TransactionOptions> {
+        match &self.transaction {
+            Transaction::None => None,
+            Transaction::Begun(options) => Some(self.resolve(*options)),
+            Transaction::Read(read) => Some(read.options),
+            Transaction::Update(update) => Some(update.options),
+        }
+    }
+
+    fn end_begun(&mut self, commit: bool) {
+        self.transaction = Transaction::None;
+        self.failed = false;
+        if commit {
+            self.settings.keep_staged();
+        } else {
+            self.settings.drop_staged();
+        }
+    }
+
+    /// Ends a read-only transaction on its replica.
+    async fn end_read(&mut self, commit: bool) -> Result<(), Fault> {
+        let Transaction::Read(read) = &self.transaction else { return Ok(()) };
+        let replica = read.replica;
+        let anchor = self.anchor();
+        let server = self.servers.get(replica);
+        server.query(if commit { b"COMMIT" } else { b"ROLLBACK" });
+        let ended = if server.connection.flush().await.is_err() {
+            Err(Fault::Lost(replica))
+        } else {
+            Relay::new(&mut self.client, server, None, replica == anchor).run(Self::silent()).await
+        };
+        match ended {
+            Ok(Ended { error: None, .. }) => {
+                self.transaction = Transaction::None;
+                self.failed = false;
+                self.prepared.drop_portals();
+                if commit {
+                    self.settings.keep_staged();
+                } else {
+                    self.settings.drop_staged();
+                }
+                Ok(())
+            }
+            // It read only, and what it read was right: the end of the connection is its end.
+            Ok(_) | Err(_) => {
+                self.abandon_read();
+                Ok(())
+            }
+        }
+    }
+
+    fn set_transaction(&mut self, said: TransactionOptions) -> Result<Option<&'static str>, Fault> {
+        match &mut self.transaction {
+            Transaction::Begun(options) => {
+                options.isolation = said.isolation.or(options.isolation);
+                options.read_only = said.read_only.or(options.read_only);
+                options.deferrable = said.deferrable.or(options.deferrable);
+                Ok(Some("SET"))
+            }
+            Transaction::None => {
+                self.warn(
+                    sqlstate::NO_ACTIVE_SQL_TRANSACTION,
+                    "SET TRANSACTION can only be used in transaction blocks",
+                );
+                Ok(Some("SET"))
+            }
+            _ => Err(Refusal::plain(
+                sqlstate::ACTIVE_SQL_TRANSACTION,
+                "SET TRANSACTION must be called before any query of the transaction",
+            )
+            .into()),
+        }
+    }
+
+    pub(crate) fn warn(&mut self, code: &str, text: &str) {
+        encode::notice(&mut self.client.out, "WARNING", code, text, None);
+    }
+}
+
+fn no_transaction(what: &str) -> Fault {
+    Refusal::plain(
+        sqlstate::NO_ACTIVE_SQL_TRANSACTION,
+        format!("{what} can only be used in transaction blocks"),
+    )
+    .into()
+}

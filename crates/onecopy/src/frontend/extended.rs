@@ -1,0 +1,380 @@
+//! The extended query protocol: batches of Parse, Bind, Describe, Execute, Close, ended by Flush or Sync.
+//!
+//! Messages are gathered until something has to be answered: the whole of a usual batch, Sync included, goes to one
+//! server in one flush. What is executed decides where. Statements that are the session's own (transaction control,
+//! settings, schema changes) never reach a server as extended messages: their Parse and Bind are answered here, and
+//! Execute runs them by their text; what was gathered before them runs first, so replies keep their order.
+
+use std::sync::Arc;
+
+use sql::{Statement, Verb};
+use wire::backend::tag as server_tag;
+use wire::frontend::{Frontend, Target};
+use wire::{Frame, encode, sqlstate};
+
+use super::ddl::describe_nothing;
+use super::fault::{Fault, Refusal};
+use super::prepared::Known;
+use super::session::{Session, Transaction};
+use super::settings::Settings;
+use super::statement::Demand;
+use super::work::{Message, Work, doubt};
+
+/// A batch of more bytes than this is run in parts.
+const BATCH_BYTES_MAX: usize = 16 << 20;
+
+/// Messages for a server, gathered.
+#[derive(Debug)]
+struct Group {
+    messages: Vec<Message>,
+    demand: Demand,
+    bytes: usize,
+    /// It copies from the client, so nothing may follow it in the same flush.
+    copies_in: bool,
+}
+
+impl Group {
+    fn new() -> Self {
+        let demand = Demand { statements: Vec::new(), has_unparsed: false };
+        Self { messages: Vec::new(), demand, bytes: 0, copies_in: false }
+    }
+
+    fn push(&mut self, bytes: &[u8], statement: Option<(Vec<u8>, u64)>) -> &mut Message {
+        self.bytes += bytes.len();
+        self.messages.push(Message { bytes: bytes.to_vec(), statement, is_parse: false, closes: None });
+        self.messages.last_mut().expect("it was pushed just now")
+    }
+}
+
+/// What to do after a message.
+enum Next {
+    More,
+    Flushed,
+    Synced,
+}
+
+impl Session {
+    /// Handles messages up to the next Flush or Sync; only a fault that ends the session is returned.
+    pub(crate) async fn extended(&mut self) -> Result<(), Fault> {
+        let mut group = Group::new();
+        self.client.shown = false;
+        loop {
+            let (_, total) = self.client.message().await?;
+            let bytes = self.client.input.data()[..total].to_vec();
+            self.client.input.consume(total);
+            let frame = Frame { tag: bytes[0], bytes: &bytes };
+            let message = Frontend::parse(frame).map_err(|_| Fault::Fatal(malformed()))?;
+            if self.skipping && message != Frontend::Sync {
+                continue;
+            }
+            let result = self.take(message, &bytes, &mut group).await;
+            match result {
+                Ok(Next::More) => {}
+                Ok(Next::Flushed) => return Ok(()),
+                Ok(Next::Synced) => {
+                    self.skipping = false;
+                    self.ready();
+                    return Ok(());
+                }
+                Err(fault) => {
+                    group = Group::new();
+                    self.tell(fault)?;
+                    if message == Frontend::Sync {
+                        self.skipping = false;
+                        self.end_implicit(false).await?;
+                        self.ready();
+                        return Ok(());
+                    }
+                    self.skipping = true;
+                }
+            }
+        }
+    }
+
+    async fn take(&mut self, message: Frontend<'_>, bytes: &[u8], group: &mut Group) -> Result<Next, Fault> {
+        match message {
+            Frontend::Parse { name, sql, types } => self.take_parse(name, sql, types, bytes, group).await?,
+            Frontend::Bind { portal, statement, .. } => {
+                self.take_bind(portal, statement, bytes, group).await?
+            }
+            Frontend::Describe(target) => self.take_describe(target, bytes, group).await?,
+            Frontend::Execute { portal, .. } => self.take_execute(portal, bytes, group).await?,
+            Frontend::Close(target) => self.take_close(target, bytes, group).await?,
+            Frontend::Flush => {
+                self.run_group(group, false).await?;
+                self.client.flush().await?;
+                return Ok(Next::Flushed);
+            }
+            Frontend::Sync => {
+                if self.skipping {
+                    self.end_implicit(false).await?;
+                    return Ok(Next::Synced);
+                }
+                let ok = self.run_group(group, true).await?;
+                self.end_implicit(ok).await?;
+                return Ok(Next::Synced);
+            }
+            Frontend::CopyData | Frontend::CopyDone | Frontend::CopyFail => {}
+            Frontend::Terminate => return Err(Fault::Client),
+            Frontend::Query { .. } | Frontend::Password | Frontend::FunctionCall => {
+                return Err(Fault::Fatal(malformed()));
+            }
+        }
+        if group.bytes > BATCH_BYTES_MAX {
+            self.run_group(group, false).await?;
+        }
+        Ok(Next::More)
+    }
+
+    async fn take_parse(
+        &mut self,
+        name: &[u8],
+        sql: &[u8],
+        types: &[u8],
+        bytes: &[u8],
+        group: &mut Group,
+    ) -> Result<(), Fault> {
+        if !name.is_empty() && self.prepared.get(name).is_some() {
+            let name = String::from_utf8_lossy(name).into_owned();
+            return Err(Refusal::plain(
+                sqlstate::DUPLICATE_PREPARED_STATEMENT,
+                format!("prepared statement \"{name}\" already exists"),
+            )
+            .into());
+        }
+        let script = self.script(sql);
+        let generation = self.prepared.insert(name, sql, types, script).ok_or_else(|| {
+            Fault::Refused(Refusal::new(
+                sqlstate::PROGRAM_LIMIT_EXCEEDED,
+                format!("a session can have {} prepared statements", super::prepared::STATEMENTS_MAX),
+                "Close or DEALLOCATE some.",
+            ))
+        })?;
+        match self.prepared.get(name).cloned() {
+            Some(known) if own_statement(&known).is_some() => {
+                self.run_group(group, false).await?;
+                encode::bare(&mut self.client.out, server_tag::PARSE_COMPLETE);
+            }
+            _ => group.push(bytes, Some((name.to_vec(), generation))).is_parse = true,
+        }
+        Ok(())
+    }
+
+    async fn take_bind(
+        &mut self,
+        portal: &[u8],
+        statement: &[u8],
+        bytes: &[u8],
+        group: &mut Group,
+    ) -> Result<(), Fault> {
+        self.prepared.bind(portal, statement);
+        let known = self.prepared.get(statement).cloned();
+        if known.as_ref().and_then(own_statement).is_some() {
+            self.run_group(group, false).await?;
+            encode::bare(&mut self.client.out, server_tag::BIND_COMPLETE);
+        } else {
+            group.push(bytes, known.map(|known| (statement.to_vec(), known.generation)));
+        }
+        Ok(())
+    }
+
+    async fn take_describe(
+        &mut self,
+        target: Target<'_>,
+        bytes: &[u8],
+        group: &mut Group,
+    ) -> Result<(), Fault> {
+        let (known, statement) = match target {
+            Target::Statement(name) => (self.prepared.get(name).cloned(), Some(name)),
+            Target::Portal(name) => (self.prepared.portal(name).cloned(), None),
+        };
+        if known.as_ref().and_then(own_statement).is_some() {
+            self.run_group(group, false).await?;
+            describe_nothing(&mut self.client.out, statement.is_some());
+        } else {
+            group.push(bytes, statement.zip(known).map(|(name, known)| (name.to_vec(), known.generation)));
+        }
+        Ok(())
+    }
+
+    async fn take_execute(&mut self, portal: &[u8], bytes: &[u8], group: &mut Group) -> Result<(), Fault> {
+        let known = self.prepared.portal(portal).cloned();
+        if let Some(statement) = known.as_ref().and_then(own_statement) {
+            let known = known.expect("an own statement is known");
+            self.run_group(group, false).await?;
+            return self.execute_own(&statement, &known.sql).await;
+        }
+        match known.as_ref().and_then(|known| single(known)) {
+            Some(statement) => {
+                if let Some(refusal) = Self::refuse(&statement.verb) {
+                    return Err(refusal.into());
+                }
+                group.copies_in |= copies_in(&statement.verb);
+                group.demand.statements.push(statement);
+            }
+            // A portal that is not known (a cursor of DECLARE, say), or a text that our parser does not accept.
+            None => group.demand.has_unparsed = true,
+        }
+        group.push(bytes, None);
+        if group.copies_in {
+            self.run_group(group, false).await?;
+        }
+        Ok(())
+    }
+
+    /// Executes a statement of the session's own by its text.
+    async fn execute_own(&mut self, statement: &Arc<Statement>, sql: &[u8]) -> Result<(), Fault> {
+        let work = Work::Query { sql, position_offset: 0 };
+        let ended = self.run_statement(statement, sql, work, false).await?;
+        self.note_status(&ended);
+        if ended.error.is_some() {
+            self.skipping = true;
+        }
+        Ok(())
+    }
+
+    async fn take_close(&mut self, target: Target<'_>, bytes: &[u8], group: &mut Group) -> Result<(), Fault> {
+        let known = match target {
+            Target::Statement(name) => self.prepared.get(name).cloned(),
+            Target::Portal(name) => self.prepared.portal(name).cloned(),
+        };
+        let is_own = known.as_ref().and_then(own_statement).is_some();
+        if let Target::Statement(name) = target {
+            self.prepared.remove(name);
+            if known.is_none() || is_own {
+                self.run_group(group, false).await?;
+                encode::bare(&mut self.client.out, server_tag::CLOSE_COMPLETE);
+                return Ok(());
+            }
+            group.push(bytes, None).closes = Some(name.to_vec());
+            return Ok(());
+        }
+        if is_own {
+            self.run_group(group, false).await?;
+            encode::bare(&mut self.client.out, server_tag::CLOSE_COMPLETE);
+        } else {
+            group.push(bytes, None);
+        }
+        Ok(())
+    }
+
+    /// Runs what was gathered; whether all went well.
+    async fn run_group(&mut self, group: &mut Group, at_sync: bool) -> Result<bool, Fault> {
+        let group = std::mem::replace(group, Group::new());
+        if group.messages.is_empty() {
+            return Ok(true);
+        }
+        if self.failed {
+            return Err(Refusal::plain(
+                sqlstate::IN_FAILED_SQL_TRANSACTION,
+                "current transaction is aborted, commands ignored until end of transaction block",
+            )
+            .into());
+        }
+        let is_free = matches!(self.transaction, Transaction::None | Transaction::Begun(_));
+        let sync = (at_sync && !group.copies_in) || (group.demand.is_empty() && is_free);
+        let prepared = std::mem::take(&mut self.prepared);
+        let work = Work::Batch { messages: &group.messages, prepared: &prepared, sync };
+        let result = self.run(&group.demand, work, sync).await;
+        let portals_end = matches!(self.transaction, Transaction::None);
+        self.prepared = prepared;
+        if portals_end {
+            self.prepared.drop_portals();
+        }
+        let ended = match result {
+            Ok(ended) => ended,
+            Err(fault) => {
+                self.doubt(&group);
+                return Err(fault);
+            }
+        };
+        self.note_status(&ended);
+        if ended.error.is_some() {
+            self.doubt(&group);
+            if !sync {
+                self.resynchronise().await?;
+            }
+            self.skipping = !at_sync;
+            return Ok(false);
+        }
+        for statement in &group.demand.statements {
+            self.remember(statement, &[], &ended);
+        }
+        Ok(true)
+    }
+
+    /// After an error every connection may lack what the group would have prepared.
+    fn doubt(&mut self, group: &Group) {
+        for server in self.servers.iter_mut() {
+            doubt(server, &group.messages);
+        }
+    }
+
+    /// After an error without Sync the server skips until it gets one.
+    async fn resynchronise(&mut self) -> Result<(), Fault> {
+        let replica = match &self.transaction {
+            Transaction::Read(read) => read.replica,
+            Transaction::Update(update) => update.replica,
+            Transaction::None | Transaction::Begun(_) => return Ok(()),
+        };
+        let is_update = matches!(self.transaction, Transaction::Update(_));
+        encode::sync(&mut self.servers.get(replica).connection.output);
+        if is_update {
+            self.exchange_home(|_| Self::silent()).await?;
+            return Ok(());
+        }
+        let server = self.servers.get(replica);
+        let drained = match server.connection.flush().await {
+            Ok(()) => server.connection.drain().await.map(|_| ()),
+            Err(error) => Err(error.into()),
+        };
+        if drained.is_err() {
+            self.abandon_read();
+        }
+        Ok(())
+    }
+}
+
+/// The statement, if it is one that the session answers itself.
+fn own_statement(known: &Arc<Known>) -> Option<Arc<Statement>> {
+    let statement = single(known)?;
+    let is_own = match &statement.verb {
+        Verb::Begin(_)
+        | Verb::Commit { .. }
+        | Verb::Rollback { .. }
+        | Verb::Savepoint(_)
+        | Verb::Release(_)
+        | Verb::RollbackTo(_)
+        | Verb::Set { .. }
+        | Verb::Reset(_)
+        | Verb::SetTransaction(_)
+        | Verb::SetSessionCharacteristics(_)
+        | Verb::Discard(_)
+        | Verb::Prepare { .. }
+        | Verb::Deallocate(_)
+        | Verb::Listen
+        | Verb::Unlisten
+        | Verb::Notify
+        | Verb::Maintenance(_)
+        | Verb::Ddl(_)
+        | Verb::Empty => true,
+        Verb::Show(name) => Settings::is_own(name),
+        _ => false,
+    };
+    is_own.then_some(statement)
+}
+
+fn single(known: &Known) -> Option<Arc<Statement>> {
+    match known.script.as_ref()?.statements.as_slice() {
+        [part] => Some(Arc::clone(&part.statement)),
+        _ => None,
+    }
+}
+
+fn copies_in(verb: &Verb) -> bool {
+    matches!(verb, Verb::Copy { direction: sql::CopyDirection::From, .. })
+}
+
+fn malformed() -> Refusal {
+    Refusal::plain(sqlstate::PROTOCOL_VIOLATION, "malformed or unexpected message")
+}

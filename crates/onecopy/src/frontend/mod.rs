@@ -1,0 +1,35 @@
+//! The front end: clients' connections, from the listener to the last byte of a reply.
+//!
+//! | stage | file |
+//! |---|---|
+//! | accept | `accept`, `startup`, `session`, `simple`, `extended` |
+//! | parse, classify | `statement` (with the crate `sql`) |
+//! | order, place | `session::place` asks the hub |
+//! | execute | `statement`, `special`, `ddl`, `control`; `relay`, `work`, `servers` |
+//! | propagate, acknowledge | `transaction`, `captured`, `claims` |
+
+mod accept;
+mod admin;
+mod cancel;
+mod captured;
+mod claims;
+mod client;
+mod control;
+mod ddl;
+mod extended;
+mod fault;
+mod prepared;
+mod relay;
+mod servers;
+mod session;
+mod settings;
+mod simple;
+mod special;
+mod startup;
+mod statement;
+mod transaction;
+mod verify;
+mod work;
+
+pub(crate) use accept::accept;
+pub(crate) use startup::{ADMIN_DATABASE, DATABASE};

@@ -1,0 +1,401 @@
+//! Reading a server's reply and passing it on.
+//!
+//! One call of [`Relay::run`] handles one *unit*: what the server answers up to ReadyForQuery, or, when no Sync was
+//! sent, up to an expected number of completions. Headers are walked in the receive buffer; what belongs to the client
+//! is copied once, whole runs of messages at a time. Taken out on the way: notices of our capture function, replies to
+//! messages of our own, ReadyForQuery (whose status is the session's to tell).
+
+use std::collections::VecDeque;
+
+use cluster::record::RecordBuilder;
+use wire::backend::{Fields, Status, tag};
+use wire::{encode, frame};
+
+use super::client::{Client, FLUSH_BYTES};
+use super::fault::Fault;
+use super::servers::Server;
+use crate::capture::{Captured, Decoder, Operation};
+
+/// Replies of an update that has not committed are held back from the client up to this many bytes.
+const HOLD_BYTES: usize = 1 << 20;
+
+/// Rows that follow each other and were written by the same (sub)transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    /// The lower half of its number.
+    pub(crate) xid: u32,
+    /// How many rows of the transaction come before the run.
+    pub(crate) rows_before: u64,
+    /// A deletion is among them, whose number may be a multixact's.
+    pub(crate) has_deletes: bool,
+}
+
+/// What capture has found in the open update transaction.
+#[derive(Debug, Default)]
+pub(crate) struct Capture {
+    /// The growing record.
+    pub(crate) record: RecordBuilder,
+    /// Runs of rows by the (sub)transaction that wrote them.
+    pub(crate) runs: Vec<Run>,
+    /// Some row was written inside a function or cascade.
+    pub(crate) nested: bool,
+    /// A table was truncated inside a function: whether an exception block undid it cannot be told.
+    pub(crate) has_nested_truncate: bool,
+    /// Why the transaction cannot be replicated.
+    pub(crate) broken: Option<Captured>,
+    decoder: Decoder,
+}
+
+impl Capture {
+    /// Looks at a notice; whether it was ours.
+    fn take(&mut self, body: &[u8]) -> bool {
+        let before = self.record.rows();
+        match self.decoder.capture(Fields::new(body), &mut self.record) {
+            Captured::NotOurs => return false,
+            Captured::Row { xid, nested, operation, .. } => {
+                self.nested |= nested;
+                self.has_nested_truncate |= nested && operation == Operation::Truncate;
+                let is_delete = operation == Operation::Delete;
+                match self.runs.last_mut() {
+                    Some(run) if run.xid == xid => run.has_deletes |= is_delete,
+                    _ => self.runs.push(Run { xid, rows_before: before, has_deletes: is_delete }),
+                }
+            }
+            broken => self.broken = Some(broken),
+        }
+        true
+    }
+}
+
+/// What is expected of one unit.
+#[derive(Debug, Default)]
+pub(crate) struct Expected {
+    /// Completions to come when no Sync was sent; `None` waits for ReadyForQuery.
+    pub(crate) completions: Option<usize>,
+    /// For each Parse sent: whether it was our own.
+    pub(crate) own_parses: VecDeque<bool>,
+    /// For each Close sent: whether it was our own.
+    pub(crate) own_closes: VecDeque<bool>,
+    /// The reply is ours; nothing goes to the client.
+    pub(crate) silent: bool,
+    /// The reply may have to be taken back: send as little as possible of it before the commit.
+    pub(crate) hold: bool,
+    /// Characters of the query string before this statement, for error positions.
+    pub(crate) position_offset: usize,
+}
+
+/// How a unit ended.
+#[derive(Debug, Default)]
+pub(crate) struct Ended {
+    /// The status of ReadyForQuery, if the unit went so far.
+    pub(crate) status: Option<Status>,
+    /// The body of the first ErrorResponse.
+    pub(crate) error: Option<Vec<u8>>,
+    /// The last command tag.
+    pub(crate) command: Vec<u8>,
+    /// First column of the last row, for our own queries.
+    pub(crate) row: Option<Vec<Option<Vec<u8>>>>,
+}
+
+impl Ended {
+    /// The SQLSTATE of the error, if there was one.
+    pub(crate) fn sqlstate(&self) -> Option<&[u8]> {
+        self.error.as_deref().map(|body| Fields::new(body).sqlstate())
+    }
+}
+
+/// What goes on with the unit after a message.
+enum Flow {
+    On,
+    Done,
+    CopyIn,
+}
+
+/// Reads one server for one client.
+pub(crate) struct Relay<'a> {
+    pub(crate) client: &'a mut Client,
+    pub(crate) server: &'a mut Server,
+    /// Of the update transaction that is open on this connection.
+    pub(crate) capture: Option<&'a mut Capture>,
+    /// Whether this is the home's connection, whose ParameterStatus the client sees.
+    pub(crate) is_anchor: bool,
+    expected: Expected,
+    ended: Ended,
+    /// Bytes at the head of the input that are looked at and go to the client.
+    run: usize,
+}
+
+impl<'a> Relay<'a> {
+    pub(crate) fn new(
+        client: &'a mut Client,
+        server: &'a mut Server,
+        capture: Option<&'a mut Capture>,
+        is_anchor: bool,
+    ) -> Self {
+        let (expected, ended) = (Expected::default(), Ended::default());
+        Self { client, server, capture, is_anchor, expected, ended, run: 0 }
+    }
+
+    /// Reads one unit, after the units of our own that come before it. After an error the connection is of no use.
+    pub(crate) async fn run(mut self, expected: Expected) -> Result<Ended, Fault> {
+        while self.server.own_units > 0 {
+            self.expected = Expected { silent: true, ..Expected::default() };
+            self.unit().await?;
+            self.server.own_units -= 1;
+            if let Some(body) = self.ended.error.take() {
+                // What was sent ahead failed, so nothing after it ran as it should.
+                return Err(Fault::Server(body));
+            }
+        }
+        self.ended = Ended::default();
+        self.expected = expected;
+        self.unit().await?;
+        Ok(self.ended)
+    }
+
+    /// Passes on what came while nothing was asked: notifications, notices, changed settings.
+    pub(crate) fn idle(mut self) -> Result<(), Fault> {
+        self.walk().map(|_| ())
+    }
+
+    async fn unit(&mut self) -> Result<(), Fault> {
+        let lost = Fault::Lost(self.server.replica);
+        loop {
+            match self.walk()? {
+                Flow::Done => return Ok(()),
+                Flow::CopyIn => {
+                    self.copy_in().await?;
+                    continue;
+                }
+                Flow::On => {}
+            }
+            let limit = if self.expected.hold { HOLD_BYTES } else { FLUSH_BYTES };
+            if self.client.out.len() >= limit {
+                self.client.flush().await?;
+            }
+            if self.server.connection.fill().await.is_err() {
+                return Err(lost);
+            }
+        }
+    }
+
+    /// Looks at every whole message that is there.
+    fn walk(&mut self) -> Result<Flow, Fault> {
+        let broken = Fault::Lost(self.server.replica);
+        loop {
+            let data = &self.server.connection.input.data()[self.run..];
+            let Ok(header) = frame::header(data) else { return Err(broken) };
+            let Some((tag, total)) = header.filter(|(_, total)| data.len() >= *total) else {
+                self.pass();
+                return Ok(Flow::On);
+            };
+            let keep = self.look(tag, total);
+            if keep && !self.expected.silent {
+                self.run += total;
+            } else {
+                self.pass();
+                self.server.connection.input.consume(total);
+            }
+            if let flow @ (Flow::Done | Flow::CopyIn) = self.after(tag) {
+                self.pass();
+                return Ok(flow);
+            }
+        }
+    }
+
+    /// Copies the run to the client.
+    fn pass(&mut self) {
+        if self.run > 0 {
+            let input = &mut self.server.connection.input;
+            self.client.out.extend_from_slice(&input.data()[..self.run]);
+            input.consume(self.run);
+            self.run = 0;
+        }
+    }
+
+    /// Whether the message after the run belongs to the client.
+    fn look(&mut self, tag: u8, total: usize) -> bool {
+        let data = &self.server.connection.input.data()[self.run..self.run + total];
+        let body = &data[frame::HEADER_BYTES..];
+        match tag {
+            tag::NOTICE_RESPONSE => !self.capture.as_deref_mut().is_some_and(|capture| capture.take(body)),
+            tag::READY_FOR_QUERY => {
+                self.ended.status = Status::parse(body).ok();
+                false
+            }
+            tag::PARSE_COMPLETE => !self.expected.own_parses.pop_front().unwrap_or(false),
+            tag::CLOSE_COMPLETE => !self.expected.own_closes.pop_front().unwrap_or(false),
+            tag::PARAMETER_STATUS => {
+                let own = wire::backend::parameter_status(body)
+                    .is_ok_and(|(name, _)| name == b"default_transaction_read_only");
+                self.is_anchor && !own
+            }
+            tag::COMMAND_COMPLETE => {
+                self.ended.command = wire::backend::command_tag(body).to_vec();
+                true
+            }
+            tag::DATA_ROW if self.expected.silent => {
+                self.ended.row = wire::backend::data_row(body)
+                    .ok()
+                    .map(|row| row.into_iter().map(|value| value.map(<[u8]>::to_vec)).collect());
+                false
+            }
+            tag::ERROR_RESPONSE => {
+                if self.ended.error.is_none() {
+                    self.ended.error = Some(body.to_vec());
+                }
+                let shifted = (self.expected.position_offset > 0)
+                    .then(|| shift_position(body, self.expected.position_offset));
+                if let (Some(message), false) = (shifted, self.expected.silent) {
+                    self.pass();
+                    self.client.out.extend_from_slice(&message);
+                    return false;
+                }
+                true
+            }
+            _ => true,
+        }
+    }
+
+    /// Whether the unit ends with this message.
+    fn after(&mut self, tag: u8) -> Flow {
+        let completes = matches!(
+            tag,
+            tag::PARSE_COMPLETE
+                | tag::BIND_COMPLETE
+                | tag::CLOSE_COMPLETE
+                | tag::ROW_DESCRIPTION
+                | tag::NO_DATA
+                | tag::COMMAND_COMPLETE
+                | tag::EMPTY_QUERY_RESPONSE
+                | tag::PORTAL_SUSPENDED
+        );
+        match (tag, &mut self.expected.completions) {
+            (tag::COPY_IN_RESPONSE, _) => Flow::CopyIn,
+            (tag::READY_FOR_QUERY, None) => Flow::Done,
+            (tag::ERROR_RESPONSE, Some(_)) => Flow::Done,
+            (_, Some(left)) if completes => {
+                *left -= 1;
+                if *left == 0 { Flow::Done } else { Flow::On }
+            }
+            _ => Flow::On,
+        }
+    }
+
+    /// Carries the client's CopyData to the server until it ends, reading notices all the while: a server that cannot
+    /// get rid of its notices stops taking data.
+    async fn copy_in(&mut self) -> Result<(), Fault> {
+        let lost = Fault::Lost(self.server.replica);
+        self.client.flush().await?;
+        let mut pending: Vec<u8> = Vec::new();
+        let mut sent = 0;
+        let mut ending = false;
+        loop {
+            if sent == pending.len() {
+                pending.clear();
+                sent = 0;
+                if ending {
+                    return Ok(());
+                }
+                ending = self.take_copy_data(&mut pending)?;
+            }
+            let idle = sent == pending.len();
+            let (mut read, mut write, input) = self.server.connection.split();
+            tokio::select! {
+                filled = input.fill(&mut read) => {
+                    if filled.is_err() {
+                        return Err(lost);
+                    }
+                    if self.walk_copy()? {
+                        return Ok(());
+                    }
+                }
+                filled = self.client.input.fill(&mut self.client.stream), if idle => {
+                    filled.map_err(|_| Fault::Client)?;
+                }
+                written = tokio::io::AsyncWriteExt::write(&mut write, &pending[sent..]), if !idle => {
+                    match written {
+                        Ok(count) if count > 0 => sent += count,
+                        _ => return Err(lost),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Looks at what came during a COPY; whether the server ended it by an error, which is left in the buffer.
+    fn walk_copy(&mut self) -> Result<bool, Fault> {
+        loop {
+            let data = self.server.connection.input.data();
+            let Ok(header) = frame::header(data) else { return Err(Fault::Lost(self.server.replica)) };
+            let Some((tag, total)) = header.filter(|(_, total)| data.len() >= *total) else {
+                return Ok(false);
+            };
+            if tag == tag::ERROR_RESPONSE {
+                return Ok(true);
+            }
+            if self.look(tag, total) && !self.expected.silent {
+                self.run = total;
+                self.pass();
+            } else {
+                self.server.connection.input.consume(total);
+            }
+        }
+    }
+
+    /// Moves whole COPY messages of the client into `pending`; whether the last of them was there.
+    fn take_copy_data(&mut self, pending: &mut Vec<u8>) -> Result<bool, Fault> {
+        use wire::frontend::tag as client;
+        while let Some((tag, total)) = self.client.ready()? {
+            let bytes = &self.client.input.data()[..total];
+            match tag {
+                client::COPY_DATA => pending.extend_from_slice(bytes),
+                client::COPY_DONE | client::COPY_FAIL => {
+                    pending.extend_from_slice(bytes);
+                    self.client.input.consume(total);
+                    return Ok(true);
+                }
+                client::FLUSH | client::SYNC => {}
+                _ => return Err(Fault::Client),
+            }
+            self.client.input.consume(total);
+            if pending.len() >= FLUSH_BYTES * 4 {
+                break;
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// An ErrorResponse with its position moved on by so many characters.
+fn shift_position(body: &[u8], offset: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(body.len() + 16);
+    encode::message(&mut out, tag::ERROR_RESPONSE, |b| {
+        for (code, value) in Fields::new(body).iter() {
+            b.push(code);
+            let position = (code == b'P').then(|| std::str::from_utf8(value).ok()?.parse::<usize>().ok());
+            match position.flatten() {
+                Some(position) => b.extend_from_slice((position + offset).to_string().as_bytes()),
+                None => b.extend_from_slice(value),
+            }
+            b.push(0);
+        }
+        b.push(0);
+    });
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_move_and_the_rest_stays() {
+        let body = b"SERROR\0C42601\0P7\0\0";
+        let shifted = shift_position(body, 10);
+        let frame = wire::next_frame(&shifted).unwrap().unwrap();
+        let fields = Fields::new(frame.body());
+        assert_eq!(fields.get(b'P'), Some(&b"17"[..]));
+        assert_eq!(fields.sqlstate(), b"42601");
+    }
+}

@@ -1,0 +1,171 @@
+//! The server connections that a session owns: one for each replica it has used.
+//!
+//! A connection belongs to one incarnation of its replica. At log-in it proves that the agent of that incarnation is
+//! still connected to the same run of the server, so no statement reaches a server that restarted and lost the tail of
+//! its WAL meanwhile. Every connection defaults to read-only transactions (pitfalls 1.13): what writes runs in a
+//! transaction that Onecopy itself began as READ WRITE, at the home, where capture accepts it.
+
+use cluster::ids::{Incarnation, ReplicaId};
+use rustc_hash::FxHashMap;
+
+use super::fault::{Fault, Refusal};
+use super::settings::Settings;
+use crate::backend::{BackendError, Connection};
+use crate::capture;
+use crate::hub::Hub;
+
+/// How often a connection is tried when the server is not ready.
+const ATTEMPTS: u32 = 3;
+
+/// One server connection.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) replica: ReplicaId,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) connection: Connection,
+    /// Statements prepared here: name and the generation of what was prepared.
+    pub(crate) prepared: FxHashMap<Vec<u8>, u64>,
+    /// How many of the session's settings were brought here.
+    pub(crate) settings: u64,
+    /// The insert into `onecopy.applied` is prepared.
+    pub(crate) applied_ready: bool,
+    /// Replies up to so many ReadyForQuery belong to messages of our own and are swallowed.
+    pub(crate) own_units: usize,
+}
+
+impl Server {
+    /// Puts a simple query into the output. It ends the unnamed statement of this connection.
+    pub(crate) fn query(&mut self, sql: &[u8]) {
+        wire::encode::query(&mut self.connection.output, sql);
+        self.prepared.remove(&b""[..]);
+    }
+
+    /// All prepared statements are gone.
+    pub(crate) fn deallocated(&mut self) {
+        self.prepared.clear();
+        self.applied_ready = false;
+    }
+}
+
+/// The connections of one session.
+#[derive(Debug)]
+pub(crate) struct Servers {
+    all: Vec<Option<Server>>,
+}
+
+impl Servers {
+    pub(crate) fn new(replicas: usize) -> Self {
+        Self { all: (0..replicas).map(|_| None).collect() }
+    }
+
+    /// The connection to a replica, which must be there.
+    pub(crate) fn get(&mut self, replica: ReplicaId) -> &mut Server {
+        self.all[usize::from(replica.0)].as_mut().expect("a placed statement has its connection")
+    }
+
+    /// The connection to a replica, if there is one.
+    pub(crate) fn find(&mut self, replica: ReplicaId) -> Option<&mut Server> {
+        self.all[usize::from(replica.0)].as_mut()
+    }
+
+    /// All connections.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Server> {
+        self.all.iter_mut().flatten()
+    }
+
+    /// Closes a connection; the server rolls back what is open on it.
+    pub(crate) fn close(&mut self, replica: ReplicaId) {
+        self.all[usize::from(replica.0)] = None;
+    }
+
+    /// Closes all but one.
+    pub(crate) fn close_others(&mut self, keep: ReplicaId) {
+        for (index, server) in self.all.iter_mut().enumerate() {
+            if index != usize::from(keep.0) {
+                *server = None;
+            }
+        }
+    }
+
+    /// A connection of just this incarnation, with the session's settings.
+    pub(crate) async fn ensure(
+        &mut self,
+        hub: &Hub,
+        settings: &Settings,
+        replica: ReplicaId,
+        incarnation: Incarnation,
+    ) -> Result<&mut Server, Fault> {
+        let slot = &mut self.all[usize::from(replica.0)];
+        if slot.as_ref().is_none_or(|server| server.incarnation != incarnation) {
+            *slot = None;
+            *slot = Some(open(hub, settings, replica, incarnation).await?);
+        }
+        let server = slot.as_mut().expect("it was put there just now");
+        if server.settings != settings.generation() {
+            bring_settings(server, settings).await?;
+        }
+        Ok(server)
+    }
+}
+
+async fn open(
+    hub: &Hub,
+    settings: &Settings,
+    replica: ReplicaId,
+    incarnation: Incarnation,
+) -> Result<Server, Fault> {
+    let seat = &hub.seats[usize::from(replica.0)];
+    let via = (replica == hub.anchor).then(|| capture::via_token(hub.cluster_id));
+    let options = settings.server_options(via.as_deref());
+    let parameters = settings.start_up(&options);
+    let mut failed = None;
+    for _ in 0..ATTEMPTS {
+        match Connection::open(&seat.address, &parameters).await {
+            Ok(mut connection) => {
+                let proof = seat.proof_of(incarnation).ok_or(Fault::Lost(replica))?;
+                if connection.simple(&proof).await.map_err(Fault::at(replica))?.is_empty() {
+                    return Err(Fault::Lost(replica));
+                }
+                return Ok(Server {
+                    replica,
+                    incarnation,
+                    connection,
+                    prepared: FxHashMap::default(),
+                    settings: 0,
+                    applied_ready: false,
+                    own_units: 0,
+                });
+            }
+            Err(error) => failed = Some(error),
+        }
+        if failed.as_ref().and_then(BackendError::sqlstate).is_some_and(|code| code != b"57P03") {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    Err(match failed {
+        Some(BackendError::Server(body)) => Fault::Server(body),
+        _ => Fault::Lost(replica),
+    })
+}
+
+/// Replays what the session has set, in order. A value that one replica took and another does not is an error.
+async fn bring_settings(server: &mut Server, settings: &Settings) -> Result<(), Fault> {
+    let replica = server.replica;
+    let sql = settings.replay();
+    if !sql.is_empty() {
+        server.connection.simple(&sql).await.map_err(|error| match Fault::at(replica)(error) {
+            Fault::Server(body) => Fault::Refused(Refusal::plain(
+                wire::sqlstate::INTERNAL_ERROR,
+                format!(
+                    "the session's settings cannot be brought to replica {}: {}",
+                    replica.0 + 1,
+                    wire::backend::Fields::new(&body).message()
+                ),
+            )),
+            other => other,
+        })?;
+    }
+    server.settings = settings.generation();
+    Ok(())
+}

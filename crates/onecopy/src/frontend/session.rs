@@ -1,0 +1,295 @@
+//! A session: one client connection, from log-in to its end.
+//!
+//! It is one task on one thread, and owns everything it uses: the client's socket, its server connections, its
+//! settings and prepared statements, its transaction. What it shares with others is the hub: events go there, notes
+//! come from there. The files beside this one are its parts: [`super::simple`] and [`super::extended`] read the two
+//! query protocols, [`super::statement`] decides what becomes of one statement, [`super::transaction`] begins and ends
+//! transactions, [`super::relay`] passes replies on.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use cluster::event::{Effect, Event};
+use cluster::ids::{Identity, Incarnation, ReplicaId, SessionId};
+use sql::{Analyzer, Script, TransactionOptions};
+use wire::backend::Status;
+use wire::frontend::tag;
+use wire::{encode, sqlstate};
+
+use super::cancel::CancelTarget;
+use super::client::Client;
+use super::fault::{Fault, Refusal};
+use super::prepared::Prepared;
+use super::relay::Relay;
+use super::servers::Servers;
+use super::settings::Settings;
+use super::transaction::Update;
+use crate::hub::{Hub, count};
+use crate::mailbox::{Mailbox, Note};
+
+/// How long a statement waits for its place before it gives up.
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(60);
+/// How often a single-statement transaction is run again, unseen.
+pub(crate) const RETRIES_MAX: u32 = 3;
+/// The pause before it is run again.
+pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(20);
+
+/// What all sessions of one thread share.
+pub(crate) struct Worker {
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) analyzer: RefCell<Analyzer>,
+}
+
+/// The transaction as the client sees it.
+#[derive(Debug)]
+pub(crate) enum Transaction {
+    /// None is open.
+    None,
+    /// The client said BEGIN, and nothing has run yet.
+    Begun(TransactionOptions),
+    /// A read-only transaction, open on one replica.
+    Read(ReadOnly),
+    /// A transaction that may write, open at its home.
+    Update(Box<Update>),
+}
+
+/// A read-only transaction on a replica.
+#[derive(Debug)]
+pub(crate) struct ReadOnly {
+    pub(crate) replica: ReplicaId,
+    pub(crate) options: TransactionOptions,
+    /// Its snapshot outlives its statements.
+    pub(crate) is_snapshot: bool,
+}
+
+/// Where a statement may run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) replica: ReplicaId,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) identity: Option<Identity>,
+}
+
+/// What came of asking for a place.
+pub(crate) enum Placed {
+    At(Place),
+    /// The catalogue was out of date; the present one is to be used.
+    Again,
+    /// The replica where the transaction is open is lost.
+    Aborted,
+}
+
+/// One client connection.
+pub(crate) struct Session {
+    pub(crate) worker: Rc<Worker>,
+    pub(crate) id: SessionId,
+    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) client: Client,
+    pub(crate) servers: Servers,
+    pub(crate) settings: Settings,
+    pub(crate) transaction: Transaction,
+    /// The open transaction can only be rolled back.
+    pub(crate) failed: bool,
+    /// A record is acknowledged, and its COMMIT at home is still to be sent.
+    pub(crate) is_settling: bool,
+    pub(crate) prepared: Prepared,
+    /// An error in the extended protocol: skip until Sync.
+    pub(crate) skipping: bool,
+    /// Something exists only on the home's connection (a temporary table, say), so nothing may run elsewhere.
+    pub(crate) pinned: bool,
+    /// A statement that nobody can bound has run; it may have made a temporary table.
+    pub(crate) may_have_temporary: bool,
+    /// LISTEN was used: notifications are looked for while idle.
+    pub(crate) is_listening: bool,
+    pub(crate) cancel: Arc<CancelTarget>,
+    /// The node is stopping; the session ends when nothing is half done.
+    pub(crate) is_stopping: bool,
+}
+
+impl Session {
+    /// The hub.
+    pub(crate) fn hub(&self) -> &Hub {
+        &self.worker.hub
+    }
+
+    /// The home of updates.
+    pub(crate) fn anchor(&self) -> ReplicaId {
+        self.worker.hub.anchor
+    }
+
+    /// Serves the client until it leaves.
+    pub(crate) async fn serve(mut self) {
+        let end = self.loop_().await;
+        if let Err(Fault::Fatal(refusal)) = &end {
+            self.client.out.clear();
+            refusal.write(&mut self.client.out, "FATAL");
+            let _ = self.client.flush().await;
+        }
+        self.leave().await;
+    }
+
+    async fn loop_(&mut self) -> Result<(), Fault> {
+        loop {
+            self.client.flush().await?;
+            if self.is_settling {
+                self.settle().await;
+            }
+            self.check_stopping()?;
+            let (tag, total) = self.next_message().await?;
+            match tag {
+                tag::QUERY => {
+                    let sql = self.client.input.data()[5..total].to_vec();
+                    self.client.input.consume(total);
+                    self.simple_query(sql.strip_suffix(&[0]).ok_or(Fault::Client)?).await?;
+                }
+                tag::TERMINATE => return Ok(()),
+                tag::FUNCTION_CALL => {
+                    self.client.input.consume(total);
+                    Refusal::unsupported("the function call message", "Call the function with SELECT.")
+                        .write(&mut self.client.out, "ERROR");
+                    self.ready();
+                }
+                // Left over from a COPY that failed.
+                tag::COPY_DATA | tag::COPY_DONE | tag::COPY_FAIL => self.client.input.consume(total),
+                _ => self.extended().await?,
+            }
+        }
+    }
+
+    /// Waits for the client's next message; meanwhile notifications are passed on.
+    async fn next_message(&mut self) -> Result<(u8, usize), Fault> {
+        loop {
+            if let Some(found) = self.client.ready()? {
+                return Ok(found);
+            }
+            let anchor = self.anchor();
+            let is_listening = self.is_listening;
+            let Self { client, servers, mailbox, .. } = &mut *self;
+            let server = if is_listening { servers.find(anchor) } else { None };
+            let heard = async {
+                match server {
+                    Some(server) => server.connection.fill().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                filled = client.fill() => filled?,
+                heard = heard => match heard {
+                    Ok(()) => self.pass_notifications().await?,
+                    Err(_) => self.servers.close(anchor),
+                },
+                note = mailbox.next() => if matches!(note, Note::Shutdown) {
+                    return Err(Fault::Fatal(shutting_down()));
+                },
+            }
+        }
+    }
+
+    async fn pass_notifications(&mut self) -> Result<(), Fault> {
+        let anchor = self.anchor();
+        let Some(server) = self.servers.find(anchor) else { return Ok(()) };
+        let lost = Relay::new(&mut self.client, server, None, true).idle().is_err();
+        if lost {
+            self.servers.close(anchor);
+        }
+        self.client.flush().await
+    }
+
+    /// What one transaction leaves is cleared; the end of the session.
+    async fn leave(mut self) {
+        if self.is_settling {
+            self.settle().await;
+        }
+        if let Transaction::Update(_) = self.transaction {
+            self.roll_back_home().await;
+        }
+        self.worker.hub.close_session(self.id);
+    }
+
+    /// The status that the client is to be told.
+    pub(crate) fn status(&self) -> Status {
+        match self.transaction {
+            Transaction::None => Status::Idle,
+            _ if self.failed => Status::Failed,
+            _ => Status::Open,
+        }
+    }
+
+    /// Appends ReadyForQuery.
+    pub(crate) fn ready(&mut self) {
+        let status = self.status();
+        encode::ready_for_query(&mut self.client.out, status);
+    }
+
+    /// Looks at a query string; `None` when our parser does not accept it.
+    pub(crate) fn script(&self, text: &[u8]) -> Option<Arc<Script>> {
+        self.worker.analyzer.borrow_mut().script(text, self.settings.conforming).ok()
+    }
+
+    /// Asks for a place and waits for it.
+    pub(crate) async fn place(&mut self, event: Event) -> Result<Placed, Fault> {
+        self.worker.hub.handle(event);
+        let deadline = tokio::time::Instant::now() + WAIT_MAX;
+        loop {
+            let note = match self.mailbox.try_next() {
+                Some(note) => note,
+                None => match tokio::time::timeout_at(deadline, self.mailbox.next()).await {
+                    Ok(note) => note,
+                    Err(_) => return Err(self.give_up(waited_too_long())),
+                },
+            };
+            match note {
+                Note::Effect(Effect::Execute { replica, incarnation, identity, .. }) => {
+                    return Ok(Placed::At(Place { replica, incarnation, identity }));
+                }
+                Note::Effect(Effect::Reclassify { .. }) => return Ok(Placed::Again),
+                Note::Effect(Effect::Abort { .. }) => return Ok(Placed::Aborted),
+                Note::Effect(other) => {
+                    tracing::error!(?other, "a session that waits for a place does not expect this")
+                }
+                Note::Cancel => return Err(self.give_up(cancelled())),
+                Note::Shutdown => {
+                    self.give_up(shutting_down());
+                    return Err(Fault::Fatal(shutting_down()));
+                }
+            }
+        }
+    }
+
+    fn give_up(&mut self, refusal: Refusal) -> Fault {
+        self.worker.hub.handle(Event::GiveUp { session: self.id });
+        self.mailbox.clear();
+        Fault::Refused(refusal)
+    }
+
+    /// The statement at the replica has ended.
+    pub(crate) fn executed(&self) {
+        self.worker.hub.handle(Event::Executed { session: self.id });
+    }
+
+    /// Counts a statement that could not be spread.
+    pub(crate) fn count(&self, counter: impl Fn(&crate::hub::Stats) -> &AtomicU64) {
+        count(counter(&self.worker.hub.stats));
+    }
+}
+
+/// The node stops.
+pub(crate) fn shutting_down() -> Refusal {
+    Refusal::plain(sqlstate::ADMIN_SHUTDOWN, "terminating connection: Onecopy is stopping")
+}
+
+fn cancelled() -> Refusal {
+    Refusal::plain(sqlstate::QUERY_CANCELED, "canceling statement due to user request")
+}
+
+fn waited_too_long() -> Refusal {
+    Refusal::new(
+        sqlstate::LOCK_NOT_AVAILABLE,
+        format!("no replica could take the statement within {} seconds", WAIT_MAX.as_secs()),
+        "SHOW REPLICAS in the database \"onecopy\" says which replicas are up; a SERIALIZABLE transaction waits for \
+         those before it.",
+    )
+}

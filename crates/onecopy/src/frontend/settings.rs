@@ -1,0 +1,313 @@
+//! What a session has set, and how it gets to every server connection it owns.
+//!
+//! A SET outside of a transaction, or in one that commits, belongs to the session: it is remembered as the statement
+//! that made it, one for each name, and replayed on a connection before its next use. Inside a transaction it is
+//! staged, and dropped when the transaction rolls back, as PostgreSQL does.
+//!
+//! Four settings never reach a server, because Onecopy's own transactions depend on them: the default and present
+//! isolation level and read-only mode are kept here, put into every BEGIN, and answered from here.
+
+use std::borrow::Cow;
+
+use sql::{Isolation, TransactionOptions};
+
+/// One thing that was set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Entry {
+    name: String,
+    statement: String,
+}
+
+/// The settings of one session.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// Start-up parameters that go to servers as they are, user and database among them.
+    start: Vec<(String, String)>,
+    /// The client's own `options`, less what is kept here.
+    options: String,
+    kept: Vec<Entry>,
+    staged: Vec<Entry>,
+    generation: u64,
+    /// The level of a transaction that does not say.
+    pub(crate) isolation: Isolation,
+    /// Whether a transaction that does not say is read-only.
+    pub(crate) read_only: bool,
+    /// Some time-out is set, so the window between append and COMMIT must be protected from it.
+    pub(crate) has_timeouts: bool,
+    /// `standard_conforming_strings`.
+    pub(crate) conforming: bool,
+}
+
+/// Settings that Onecopy keeps to itself.
+const OWN: [&str; 4] = [
+    "default_transaction_isolation",
+    "default_transaction_read_only",
+    "transaction_isolation",
+    "transaction_read_only",
+];
+
+impl Settings {
+    /// From a start-up message, its user and database being known.
+    pub(crate) fn new(parameters: &[(String, String)], user: &str, database: &str) -> Result<Self, String> {
+        let mut settings = Self {
+            start: vec![("user".into(), user.into()), ("database".into(), database.into())],
+            options: String::new(),
+            kept: Vec::new(),
+            staged: Vec::new(),
+            generation: 0,
+            isolation: Isolation::ReadCommitted,
+            read_only: false,
+            has_timeouts: false,
+            conforming: true,
+        };
+        for (name, value) in parameters {
+            match name.to_ascii_lowercase().as_str() {
+                "user" | "database" | "replication" | "client_encoding" => {}
+                "options" => settings.take_options(value)?,
+                lower if OWN.contains(&lower) => settings.set_own(lower, value)?,
+                lower if !lower.starts_with("_pq_.") => {
+                    settings.note_name(lower, Some(value));
+                    settings.start.push((name.clone(), value.clone()));
+                }
+                _ => {}
+            }
+        }
+        Ok(settings)
+    }
+
+    /// Splits `-c name=value` and `--name=value` as the server does; what is ours stays here.
+    fn take_options(&mut self, text: &str) -> Result<(), String> {
+        let mut words = split_words(text).into_iter();
+        while let Some(word) = words.next() {
+            let setting = if word == "-c" {
+                words.next().ok_or("-c needs a value in options")?
+            } else if let Some(setting) = word.strip_prefix("-c").or_else(|| word.strip_prefix("--")) {
+                setting.to_owned()
+            } else {
+                return Err(format!("unknown switch {word:?} in options"));
+            };
+            let (name, value) =
+                setting.split_once('=').ok_or_else(|| format!("{setting:?} in options has no value"))?;
+            let name = name.replace('-', "_").to_ascii_lowercase();
+            if OWN.contains(&name.as_str()) {
+                self.set_own(&name, value)?;
+            } else if name.starts_with("onecopy.") {
+                return Err(format!("{name} cannot be set by a client"));
+            } else {
+                self.note_name(&name, Some(value));
+                let value = value.replace('\\', "\\\\").replace(' ', "\\ ");
+                self.options.push_str(&format!("-c {name}={value} "));
+            }
+        }
+        Ok(())
+    }
+
+    /// The start-up `options` of a server connection: the client's, then ours, which win.
+    pub(crate) fn server_options(&self, via: Option<&str>) -> String {
+        let mut options = self.options.clone();
+        options.push_str(
+            "-c default_transaction_read_only=on -c default_transaction_isolation=read\\ committed",
+        );
+        if let Some(token) = via {
+            options.push_str(&format!(" -c {}={token}", crate::capture::VIA_SETTING));
+        }
+        options
+    }
+
+    /// All start-up parameters of a server connection.
+    pub(crate) fn start_up<'a>(&'a self, options: &'a str) -> Vec<(&'a str, &'a str)> {
+        let mut parameters: Vec<_> = self.start.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+        parameters.push(("client_encoding", "UTF8"));
+        parameters.push(("options", options));
+        parameters
+    }
+
+    /// Changes whenever [`Settings::replay`] does.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The statements that bring a connection up to date. Replaying one that is there already changes nothing.
+    pub(crate) fn replay(&self) -> String {
+        let mut sql = String::new();
+        for entry in &self.kept {
+            sql.push_str(&entry.statement);
+            sql.push(';');
+        }
+        sql
+    }
+
+    /// Whether Onecopy answers for this setting itself.
+    pub(crate) fn is_own(name: &str) -> bool {
+        OWN.contains(&name)
+    }
+
+    /// The text of a setting that is kept here.
+    pub(crate) fn own_value(&self, name: &str, open: Option<TransactionOptions>) -> Cow<'static, str> {
+        let open = open.filter(|_| name.starts_with("transaction_"));
+        let isolation = open.and_then(|o| o.isolation).unwrap_or(self.isolation);
+        let read_only = open.and_then(|o| o.read_only).unwrap_or(self.read_only);
+        match name {
+            "default_transaction_isolation" | "transaction_isolation" => {
+                level(isolation).to_lowercase().into()
+            }
+            _ => if read_only { "on" } else { "off" }.into(),
+        }
+    }
+
+    /// Sets one of the settings that are kept here.
+    pub(crate) fn set_own(&mut self, name: &str, value: &str) -> Result<(), String> {
+        let lower = value.trim().to_ascii_lowercase();
+        match name {
+            "default_transaction_isolation" => {
+                self.isolation = match lower.as_str() {
+                    "read uncommitted" => Isolation::ReadUncommitted,
+                    "read committed" => Isolation::ReadCommitted,
+                    "repeatable read" => Isolation::RepeatableRead,
+                    "serializable" => Isolation::Serializable,
+                    _ => return Err(format!("invalid value for parameter {name:?}: {value:?}")),
+                }
+            }
+            "default_transaction_read_only" => {
+                self.read_only = match lower.as_str() {
+                    "on" | "true" | "yes" | "1" => true,
+                    "off" | "false" | "no" | "0" => false,
+                    _ => return Err(format!("parameter {name:?} requires a Boolean value")),
+                }
+            }
+            _ => return Err(format!("{name} can only be set by SET TRANSACTION")),
+        }
+        Ok(())
+    }
+
+    /// A SET (value as far as it is known) or RESET that a server accepted. The statement is what is replayed.
+    pub(crate) fn stage(&mut self, name: &str, value: Option<&str>, statement: &str) {
+        self.note_name(name, value);
+        self.staged.push(Entry { name: name.to_owned(), statement: statement.to_owned() });
+    }
+
+    fn note_name(&mut self, name: &str, value: Option<&str>) {
+        match name {
+            "statement_timeout"
+            | "lock_timeout"
+            | "idle_in_transaction_session_timeout"
+            | "transaction_timeout" => self.has_timeouts = true,
+            "standard_conforming_strings" => {
+                self.conforming =
+                    value.is_some_and(|v| matches!(v.to_ascii_lowercase().as_str(), "on" | "true" | "1"));
+            }
+            _ => {}
+        }
+    }
+
+    /// The transaction in which things were staged has committed; `true` if anything changed.
+    pub(crate) fn keep_staged(&mut self) -> bool {
+        let changed = !self.staged.is_empty();
+        for entry in std::mem::take(&mut self.staged) {
+            self.kept.retain(|kept| kept.name != entry.name);
+            self.kept.push(entry);
+            self.generation += 1;
+        }
+        changed
+    }
+
+    /// It has rolled back.
+    pub(crate) fn drop_staged(&mut self) {
+        self.staged.clear();
+    }
+
+    /// RESET ALL or DISCARD ALL.
+    pub(crate) fn reset(&mut self) {
+        self.kept = vec![Entry { name: "all".into(), statement: "RESET ALL".into() }];
+        self.staged.clear();
+        self.generation += 1;
+        self.isolation = Isolation::ReadCommitted;
+        self.read_only = false;
+    }
+}
+
+/// The level as BEGIN wants it.
+pub(crate) fn level(isolation: Isolation) -> &'static str {
+    match isolation {
+        Isolation::ReadUncommitted => "READ UNCOMMITTED",
+        Isolation::ReadCommitted => "READ COMMITTED",
+        Isolation::RepeatableRead => "REPEATABLE READ",
+        Isolation::Serializable => "SERIALIZABLE",
+    }
+}
+
+/// Words separated by white space; a backslash takes the next character as it is.
+fn split_words(text: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word = String::new();
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => word.extend(chars.next()),
+            c if c.is_whitespace() => {
+                if !word.is_empty() {
+                    words.push(std::mem::take(&mut word));
+                }
+            }
+            c => word.push(c),
+        }
+    }
+    if !word.is_empty() {
+        words.push(word);
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(parameters: &[(&str, &str)]) -> Result<Settings, String> {
+        let owned: Vec<_> = parameters.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+        Settings::new(&owned, "joe", "postgres")
+    }
+
+    #[test]
+    fn options_are_split_as_the_server_does() {
+        let settings =
+            settings(&[("options", "-c geqo=off --statement-timeout=5min -cwork_mem=1\\ MB")]).unwrap();
+        assert_eq!(settings.options, "-c geqo=off -c statement_timeout=5min -c work_mem=1\\ MB ");
+        assert!(settings.has_timeouts);
+    }
+
+    #[test]
+    fn what_transactions_depend_on_stays_here() {
+        let settings = settings(&[
+            ("options", "-c default_transaction_isolation=serializable"),
+            ("default_transaction_read_only", "on"),
+            ("application_name", "app"),
+        ])
+        .unwrap();
+        assert_eq!(settings.isolation, Isolation::Serializable);
+        assert!(settings.read_only);
+        let options = settings.server_options(None);
+        assert!(!options.contains("serializable") && options.contains("default_transaction_read_only=on"));
+        assert!(settings.start_up(&options).contains(&("application_name", "app")));
+        assert_eq!(settings.own_value("transaction_isolation", None), "serializable");
+    }
+
+    #[test]
+    fn a_client_cannot_pretend_to_be_onecopy() {
+        assert!(settings(&[("options", "-c onecopy.via=x")]).is_err());
+        assert!(settings(&[("options", "-c default_transaction_isolation=none")]).is_err());
+    }
+
+    #[test]
+    fn staged_settings_count_when_the_transaction_commits() {
+        let mut settings = settings(&[]).unwrap();
+        settings.stage("work_mem", None, "SET work_mem = '1MB'");
+        settings.drop_staged();
+        assert_eq!(settings.replay(), "");
+        settings.stage("work_mem", None, "SET work_mem = '1MB'");
+        settings.stage("geqo", None, "SET geqo = off");
+        settings.stage("work_mem", None, "RESET work_mem");
+        assert!(settings.keep_staged());
+        assert_eq!(settings.replay(), "SET geqo = off;RESET work_mem;");
+        assert_eq!(settings.generation(), 3);
+    }
+}

@@ -1,0 +1,327 @@
+//! Statements that leave something in the session: settings, savepoints, prepared names, and schema changes.
+//!
+//! They run where the transaction is, or at the home, and the session remembers what they did, so that every other
+//! connection it owns can be brought up to date.
+
+use std::sync::Arc;
+
+use sql::{Discard, SetValue, Statement, Verb};
+use wire::{encode, sqlstate};
+
+use super::fault::{Fault, Refusal};
+use super::relay::Ended;
+use super::session::{Session, Transaction};
+use super::settings::Settings;
+use super::statement::Demand;
+use super::work::Work;
+
+/// Settings that a client may not change through Onecopy, and why.
+const FORBIDDEN: [(&str, &str); 2] = [
+    ("session_replication_role", "It would switch capture off."),
+    ("default_transaction_deferrable", "Say DEFERRABLE in BEGIN."),
+];
+
+impl Session {
+    /// Handles a statement of these kinds; `None` when it is an ordinary one.
+    pub(crate) async fn special(
+        &mut self,
+        statement: &Arc<Statement>,
+        text: &[u8],
+        work: Work<'_>,
+        alone: bool,
+    ) -> Result<Option<Ended>, Fault> {
+        self.check_settings(statement)?;
+        match &statement.verb {
+            Verb::Set { name, value, local } => {
+                self.set(statement, name, value, *local, work).await.map(Some)
+            }
+            Verb::Reset(Some(name)) => self.reset(statement, name, work).await.map(Some),
+            Verb::Reset(None) | Verb::Discard(Discard::All) => {
+                self.reset_all(statement, work).await.map(Some)
+            }
+            Verb::Show(name) if Settings::is_own(name) => {
+                self.show_own(name);
+                Ok(Some(Ended::default()))
+            }
+            Verb::Show(_) | Verb::Discard(_) => self.run_beside(statement, work).await.map(Some),
+            Verb::Savepoint(_) | Verb::Release(_) | Verb::RollbackTo(_) => {
+                self.savepoint(statement, work).await.map(Some)
+            }
+            Verb::Deallocate(name) => self.deallocate(statement, name.as_deref(), work).await.map(Some),
+            Verb::Listen | Verb::Unlisten | Verb::Notify => {
+                self.refuse_away_from_home("LISTEN and NOTIFY in a read-only transaction")?;
+                self.is_listening |= matches!(statement.verb, Verb::Listen);
+                Ok(None)
+            }
+            Verb::Prepare { .. } | Verb::DeclareCursor { hold: true, .. } => {
+                self.refuse_away_from_home("PREPARE and WITH HOLD cursors in a read-only transaction")?;
+                Ok(None)
+            }
+            Verb::Ddl(facts) => {
+                if facts.temporary || self.names_temporary(&facts.relations).await? {
+                    self.pinned = true;
+                    return Ok(None);
+                }
+                self.ddl(statement, text, work, alone).await.map(Some)
+            }
+            Verb::Maintenance(_) if matches!(self.transaction, Transaction::None) => {
+                self.maintenance(text, work).await.map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// After an ordinary statement: what set_config has set.
+    pub(crate) fn remember(&mut self, statement: &Statement, _text: &[u8], ended: &Ended) {
+        if ended.error.is_some() {
+            return;
+        }
+        for call in &statement.settings {
+            match (&call.name, &call.value, call.local) {
+                (_, _, Some(true)) => {}
+                (Some(name), Some(value), Some(false)) => {
+                    let quote = |text: &str| text.replace('\'', "''");
+                    let replay = format!(
+                        "SELECT pg_catalog.set_config(E'{}', E'{}', false)",
+                        quote(name).replace('\\', "\\\\"),
+                        quote(value).replace('\\', "\\\\")
+                    );
+                    self.stage(&name.to_ascii_lowercase(), Some(value), &replay);
+                }
+                _ => self.pinned = true,
+            }
+        }
+    }
+
+    fn check_settings(&self, statement: &Statement) -> Result<(), Fault> {
+        let set = match &statement.verb {
+            Verb::Set { name, .. } => Some(name.as_str()),
+            _ => None,
+        };
+        let called = statement.settings.iter().filter_map(|call| call.name.as_deref());
+        for name in set.into_iter().chain(called) {
+            let name = name.to_ascii_lowercase();
+            let forbidden = FORBIDDEN.iter().find(|(forbidden, _)| *forbidden == name);
+            let hint = match forbidden {
+                Some((_, hint)) => hint,
+                None if name.starts_with("onecopy.") => "It is Onecopy's own.",
+                None if Settings::is_own(&name) && set.is_none() => "Use SET.",
+                None => continue,
+            };
+            return Err(Refusal::unsupported(format!("changing {name}"), hint).into());
+        }
+        Ok(())
+    }
+
+    async fn set(
+        &mut self,
+        statement: &Arc<Statement>,
+        name: &str,
+        value: &SetValue,
+        local: bool,
+        work: Work<'_>,
+    ) -> Result<Ended, Fault> {
+        if Settings::is_own(name) {
+            return self.set_own(name, value, local);
+        }
+        let text = match value {
+            SetValue::Text(text) => Some(text.as_str()),
+            _ => None,
+        };
+        if name == "client_encoding" {
+            let wanted = text.unwrap_or("utf8").to_ascii_lowercase().replace(['-', '_'], "");
+            if !matches!(wanted.as_str(), "utf8" | "unicode") {
+                return Err(Refusal::unsupported(
+                    format!("client_encoding {}", text.unwrap_or_default()),
+                    "Use UTF8.",
+                )
+                .into());
+            }
+        }
+        let ended = self.run_beside(statement, work).await?;
+        if ended.error.is_none() && !local {
+            let replay = replayable(work);
+            self.stage(name, text, &replay);
+        }
+        Ok(ended)
+    }
+
+    fn set_own(&mut self, name: &str, value: &SetValue, local: bool) -> Result<Ended, Fault> {
+        let invalid = |message: String| Fault::Refused(Refusal::plain(sqlstate::SYNTAX_ERROR, message));
+        match value {
+            _ if local => return Err(invalid(format!("SET LOCAL {name} is not supported through Onecopy"))),
+            SetValue::Text(text) => self.settings.set_own(name, text).map_err(invalid)?,
+            SetValue::Default => self.reset_own(name),
+            _ => return Err(invalid(format!("the value of {name} must be a constant"))),
+        }
+        encode::command_complete(&mut self.client.out, "SET");
+        Ok(Ended::default())
+    }
+
+    fn reset_own(&mut self, name: &str) {
+        match name {
+            "default_transaction_isolation" => self.settings.isolation = sql::Isolation::ReadCommitted,
+            "default_transaction_read_only" => self.settings.read_only = false,
+            _ => {}
+        }
+    }
+
+    async fn reset(
+        &mut self,
+        statement: &Arc<Statement>,
+        name: &str,
+        work: Work<'_>,
+    ) -> Result<Ended, Fault> {
+        if Settings::is_own(name) {
+            self.reset_own(name);
+            encode::command_complete(&mut self.client.out, "RESET");
+            return Ok(Ended::default());
+        }
+        let ended = self.run_beside(statement, work).await?;
+        if ended.error.is_none() {
+            self.stage(name, None, &replayable(work));
+        }
+        Ok(ended)
+    }
+
+    async fn reset_all(&mut self, statement: &Arc<Statement>, work: Work<'_>) -> Result<Ended, Fault> {
+        let discards = matches!(statement.verb, Verb::Discard(_));
+        if !matches!(self.transaction, Transaction::None) {
+            let what = if discards { "DISCARD ALL" } else { "RESET ALL" };
+            return Err(Refusal::plain(
+                sqlstate::ACTIVE_SQL_TRANSACTION,
+                format!("{what} cannot run inside a transaction block"),
+            )
+            .into());
+        }
+        let ended = self.run_beside(statement, work).await?;
+        if ended.error.is_none() {
+            let anchor = self.anchor();
+            self.servers.close_others(anchor);
+            self.settings.reset();
+            let generation = self.settings.generation();
+            if let Some(server) = self.servers.find(anchor) {
+                server.settings = generation;
+                if discards {
+                    server.deallocated();
+                }
+            }
+            if discards {
+                self.prepared.clear();
+                self.pinned = false;
+                self.is_listening = false;
+            }
+        }
+        Ok(ended)
+    }
+
+    /// Remembers what was set; outside of a transaction it counts at once.
+    fn stage(&mut self, name: &str, value: Option<&str>, replay: &str) {
+        self.settings.stage(name, value, replay);
+        if matches!(self.transaction, Transaction::None) {
+            self.settings.keep_staged();
+            let (anchor, generation) = (self.anchor(), self.settings.generation());
+            if let Some(server) = self.servers.find(anchor) {
+                server.settings = generation;
+            }
+        }
+    }
+
+    fn show_own(&mut self, name: &str) {
+        let value = self.settings.own_value(name, self.open_options());
+        encode::row_description(&mut self.client.out, &[name]);
+        encode::data_row(&mut self.client.out, &[Some(value.as_bytes())]);
+        encode::command_complete(&mut self.client.out, "SHOW");
+    }
+
+    /// Runs a statement that touches no data: in the open transaction, or at the home outside of any.
+    async fn run_beside(&mut self, statement: &Arc<Statement>, work: Work<'_>) -> Result<Ended, Fault> {
+        match self.transaction {
+            Transaction::None => self.run_at_home_alone(work).await,
+            _ => self.run(&Demand::one(statement), work, false).await,
+        }
+    }
+
+    async fn savepoint(&mut self, statement: &Arc<Statement>, work: Work<'_>) -> Result<Ended, Fault> {
+        if matches!(self.transaction, Transaction::None) {
+            return Err(Refusal::plain(
+                sqlstate::NO_ACTIVE_SQL_TRANSACTION,
+                "savepoints can only be used in transaction blocks",
+            )
+            .into());
+        }
+        let mark = match &self.transaction {
+            Transaction::Update(update) => Some(update.capture.record.mark()),
+            _ => None,
+        };
+        let ended = self.run(&Demand::one(statement), work, false).await?;
+        if ended.error.is_some() {
+            return Ok(ended);
+        }
+        let Transaction::Update(update) = &mut self.transaction else { return Ok(ended) };
+        let mark = mark.unwrap_or_else(|| cluster::record::RecordBuilder::new().mark());
+        let find = |name: &str| update.savepoints.iter().rposition(|(known, _)| known == name);
+        match &statement.verb {
+            Verb::Savepoint(name) => update.savepoints.push((name.clone(), mark)),
+            Verb::Release(name) => {
+                if let Some(at) = find(name) {
+                    update.savepoints.truncate(at);
+                }
+            }
+            Verb::RollbackTo(name) => {
+                if let Some(at) = find(name) {
+                    update.savepoints.truncate(at + 1);
+                    let mark = update.savepoints[at].1;
+                    update.capture.record.truncate_to(mark);
+                    let rows = update.capture.record.rows();
+                    update.capture.runs.retain(|run| run.rows_before < rows);
+                }
+            }
+            _ => {}
+        }
+        Ok(ended)
+    }
+
+    /// Names of the protocol and of PREPARE are one namespace.
+    async fn deallocate(
+        &mut self,
+        statement: &Arc<Statement>,
+        name: Option<&str>,
+        work: Work<'_>,
+    ) -> Result<Ended, Fault> {
+        if let Some(name) = name
+            && self.prepared.get(name.as_bytes()).is_some()
+        {
+            self.prepared.remove(name.as_bytes());
+            encode::command_complete(&mut self.client.out, "DEALLOCATE");
+            return Ok(Ended::default());
+        }
+        let ended = self.run_beside(statement, work).await?;
+        if name.is_none() && ended.error.is_none() {
+            self.prepared.clear();
+            let anchor = self.anchor();
+            if let Some(server) = self.servers.find(anchor) {
+                server.deallocated();
+            }
+            self.servers.close_others(anchor);
+        }
+        Ok(ended)
+    }
+
+    fn refuse_away_from_home(&self, what: &str) -> Result<(), Fault> {
+        match &self.transaction {
+            Transaction::Read(read) if read.replica != self.anchor() => {
+                Err(Refusal::unsupported(what, "Use a transaction that is not READ ONLY.").into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The text to be run again on other connections.
+fn replayable(work: Work<'_>) -> String {
+    match work {
+        Work::Query { sql, .. } => String::from_utf8_lossy(sql).trim_end().trim_end_matches(';').to_owned(),
+        Work::Batch { .. } => String::new(),
+    }
+}

@@ -1,0 +1,237 @@
+//! The beginning of a connection: encryption requests, cancel requests, log-in.
+//!
+//! There is no TLS and no password yet: the listener is on the loopback interface, and the server decides at log-in
+//! whether the role exists. The session's first server connection, to the home, is made here, because its settings
+//! are what the client is told.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use wire::backend::Status;
+use wire::startup::{Opening, OpeningError, opening};
+use wire::{encode, sqlstate};
+
+use super::admin::Admin;
+use super::cancel::CancelKeys;
+use super::client::Client;
+use super::fault::{Fault, Refusal};
+use super::prepared::Prepared;
+use super::servers::Servers;
+use super::session::{Session, Transaction, Worker};
+use super::settings::Settings;
+
+/// The database that is served.
+pub(crate) const DATABASE: &str = "postgres";
+/// The database in which Onecopy itself answers.
+pub(crate) const ADMIN_DATABASE: &str = "onecopy";
+/// Most sessions at a time: each may own a connection to every replica, and these have 300.
+pub(crate) const SESSIONS_MAX: u64 = 280;
+
+/// Serves one accepted connection to its end.
+pub(crate) async fn serve(worker: Rc<Worker>, keys: Arc<CancelKeys>, stream: TcpStream) {
+    let _ = stream.set_nodelay(true);
+    let mut client = Client::new(stream);
+    let Ok(Some(parameters)) = open(&mut client, &keys).await else { return };
+    match request(&worker, &parameters) {
+        Ok(Request::Admin) => Admin::new(worker, client).serve().await,
+        Ok(Request::Session(settings)) => serve_session(worker, &keys, client, *settings).await,
+        Err(fault) => refuse(client, fault).await,
+    }
+}
+
+/// Whom a client wants to talk to.
+enum Request {
+    Admin,
+    Session(Box<Settings>),
+}
+
+async fn refuse(mut client: Client, fault: Fault) {
+    match fault {
+        Fault::Server(body) => encode::message(&mut client.out, b'E', |b| b.extend_from_slice(&body)),
+        other => {
+            if let Some(refusal) = other.into_refusal() {
+                refusal.write(&mut client.out, "FATAL");
+            }
+        }
+    }
+    if client.flush().await.is_ok() {
+        let _ = client.stream.shutdown().await;
+    }
+}
+
+/// The start-up parameters; `None` when the connection was for something else.
+async fn open(client: &mut Client, keys: &CancelKeys) -> Result<Option<Vec<(String, String)>>, Fault> {
+    loop {
+        match opening(client.input.data()) {
+            Ok(None) => client.fill().await?,
+            Ok(Some((Opening::Ssl | Opening::Gssenc, length))) => {
+                client.input.consume(length);
+                client.out.push(b'N');
+                client.flush().await?;
+            }
+            Ok(Some((Opening::Cancel { pid, secret }, _))) => {
+                keys.cancel(pid, secret).await;
+                return Ok(None);
+            }
+            Ok(Some((Opening::Startup { minor, parameters }, length))) => {
+                let parameters: Vec<_> =
+                    parameters.into_iter().map(|(n, v)| (n.to_owned(), v.to_owned())).collect();
+                client.input.consume(length);
+                negotiate(client, minor, &parameters);
+                return Ok(Some(parameters));
+            }
+            Err(error) => {
+                let refusal = match error {
+                    OpeningError::Protocol(major) => Refusal::plain(
+                        sqlstate::FEATURE_NOT_SUPPORTED,
+                        format!("unsupported frontend protocol {major}: server supports 3.0"),
+                    ),
+                    OpeningError::Length | OpeningError::Malformed => {
+                        Refusal::plain(sqlstate::PROTOCOL_VIOLATION, "invalid startup packet")
+                    }
+                };
+                refusal.write(&mut client.out, "FATAL");
+                client.flush().await?;
+                return Ok(None);
+            }
+        }
+    }
+}
+
+/// A newer minor version, or an option of the protocol that is not known, is negotiated down.
+fn negotiate(client: &mut Client, minor: u16, parameters: &[(String, String)]) {
+    let unknown: Vec<&str> =
+        parameters.iter().map(|(name, _)| name.as_str()).filter(|name| name.starts_with("_pq_.")).collect();
+    if minor == 0 && unknown.is_empty() {
+        return;
+    }
+    encode::message(&mut client.out, b'v', |b| {
+        b.extend_from_slice(&0i32.to_be_bytes());
+        b.extend_from_slice(&i32::try_from(unknown.len()).unwrap_or(i32::MAX).to_be_bytes());
+        for name in unknown {
+            b.extend_from_slice(name.as_bytes());
+            b.push(0);
+        }
+    });
+}
+
+fn parameter<'a>(parameters: &'a [(String, String)], name: &str) -> Option<&'a str> {
+    parameters.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+}
+
+fn request(worker: &Worker, parameters: &[(String, String)]) -> Result<Request, Fault> {
+    let user = parameter(parameters, "user").filter(|user| !user.is_empty()).ok_or_else(|| {
+        Fault::Fatal(Refusal::plain(
+            sqlstate::INVALID_AUTHORIZATION_SPECIFICATION,
+            "no PostgreSQL user name specified in startup packet",
+        ))
+    })?;
+    let database = parameter(parameters, "database").filter(|name| !name.is_empty()).unwrap_or(user);
+    if database == ADMIN_DATABASE {
+        return Ok(Request::Admin);
+    }
+    check_database(database, parameters)?;
+    let sessions = worker.hub.stats.sessions.load(std::sync::atomic::Ordering::Relaxed);
+    if sessions >= SESSIONS_MAX {
+        return Err(Fault::Fatal(Refusal::new(
+            sqlstate::TOO_MANY_CONNECTIONS,
+            "sorry, too many clients already",
+            format!("Onecopy serves {SESSIONS_MAX} sessions at a time."),
+        )));
+    }
+    let settings = Settings::new(parameters, user, database)
+        .map_err(|message| Fault::Fatal(Refusal::plain(sqlstate::SYNTAX_ERROR, message)))?;
+    Ok(Request::Session(Box::new(settings)))
+}
+
+async fn serve_session(worker: Rc<Worker>, keys: &CancelKeys, client: Client, settings: Settings) {
+    let hub = Arc::clone(&worker.hub);
+    let (id, mailbox) = hub.open_session();
+    let pid = i32::try_from(id.0 & 0x7fff_ffff).unwrap_or(i32::MAX);
+    let cancel = match keys.register(pid, Arc::clone(&mailbox)) {
+        Ok(cancel) => cancel,
+        Err(error) => {
+            hub.close_session(id);
+            let refusal = Refusal::plain(sqlstate::INTERNAL_ERROR, format!("no random number: {error}"));
+            return refuse(client, Fault::Fatal(refusal)).await;
+        }
+    };
+    let mut session = Session {
+        worker,
+        id,
+        mailbox,
+        client,
+        servers: Servers::new(hub.seats.len()),
+        settings,
+        transaction: Transaction::None,
+        failed: false,
+        is_settling: false,
+        prepared: Prepared::default(),
+        skipping: false,
+        pinned: false,
+        may_have_temporary: false,
+        is_listening: false,
+        cancel,
+        is_stopping: false,
+    };
+    match session.greet().await {
+        Ok(()) => session.serve().await,
+        Err(fault) => {
+            hub.close_session(id);
+            refuse(session.client, fault).await;
+        }
+    }
+    keys.remove(pid);
+}
+
+fn check_database(database: &str, parameters: &[(String, String)]) -> Result<(), Fault> {
+    if parameter(parameters, "replication").is_some_and(|v| !matches!(v, "" | "false" | "off" | "no" | "0")) {
+        return Err(Fault::Fatal(Refusal::unsupported(
+            "a replication connection",
+            "Connect to one of the servers that SHOW REPLICAS names.",
+        )));
+    }
+    if database != DATABASE {
+        return Err(Fault::Fatal(Refusal::new(
+            sqlstate::INVALID_CATALOG_NAME,
+            format!("database \"{database}\" is not served"),
+            format!(
+                "Onecopy serves the database \"{DATABASE}\", and answers itself in \"{ADMIN_DATABASE}\"."
+            ),
+        )));
+    }
+    let encoding = parameter(parameters, "client_encoding").unwrap_or("UTF8");
+    if !matches!(encoding.to_ascii_lowercase().replace(['-', '_'], "").as_str(), "utf8" | "unicode" | "auto")
+    {
+        return Err(Fault::Fatal(Refusal::unsupported(format!("client_encoding {encoding}"), "Use UTF8.")));
+    }
+    Ok(())
+}
+
+impl Session {
+    /// Connects to the home and tells the client what the server says of itself.
+    async fn greet(&mut self) -> Result<(), Fault> {
+        let started = tokio::time::Instant::now();
+        loop {
+            match self.connect_home().await {
+                Err(Fault::Unplaced(_) | Fault::Lost(_)) if started.elapsed() < super::session::WAIT_MAX => {
+                    tokio::time::sleep(super::session::RETRY_PAUSE).await;
+                }
+                other => break other?,
+            }
+        }
+        let anchor = self.anchor();
+        encode::authentication_ok(&mut self.client.out);
+        let connection = &self.servers.get(anchor).connection;
+        for (name, value) in &connection.parameters {
+            let own = name == b"default_transaction_read_only";
+            let shown: &[u8] = if own { b"off" } else { value };
+            encode::parameter_status(&mut self.client.out, name, shown);
+        }
+        encode::backend_key_data(&mut self.client.out, self.cancel.pid, &self.cancel.secret);
+        encode::ready_for_query(&mut self.client.out, Status::Idle);
+        Ok(())
+    }
+}

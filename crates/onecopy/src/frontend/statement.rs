@@ -1,0 +1,494 @@
+//! What becomes of one statement: where it runs, in which transaction, and what the session remembers of it.
+//!
+//! Both query protocols come here with a [`Step`]: a statement, its routing under the present catalogue, and the
+//! [`Work`] that runs it. Outside of a transaction a bounded read goes to any replica that is fresh enough; anything
+//! else becomes an update transaction of its own at the home. In a transaction everything runs where that is open.
+
+use std::sync::Arc;
+
+use cluster::event::{Event, Reads};
+use cluster::ids::{ReplicaId, TableId, Version};
+use sql::{Access, Because, Routing, Statement, TransactionOptions, Verb};
+use wire::backend::Status;
+use wire::sqlstate;
+
+use super::cancel::Doing;
+use super::fault::{Fault, Refusal};
+use super::relay::{Ended, Expected, Relay};
+use super::session::{Placed, RETRIES_MAX, RETRY_PAUSE, ReadOnly, Session, Transaction, WAIT_MAX};
+use super::settings;
+use super::transaction::doing;
+use super::work::Work;
+use crate::hub::{Stats, count};
+
+/// Time that a read is expected to take until more is known.
+const READ_COST_US: u32 = 100;
+
+/// Whether the home's connection has temporary objects, or lost the default that stops hidden writes.
+const STAYS_HOME_SQL: &str = "SELECT 1 WHERE pg_catalog.pg_my_temp_schema() <> 0 \
+                              OR pg_catalog.current_setting('default_transaction_read_only') <> 'on'";
+
+/// What a group of statements that run together needs.
+#[derive(Clone, Debug)]
+pub(crate) struct Demand {
+    /// The statements; none when nothing is executed.
+    pub(crate) statements: Vec<Arc<Statement>>,
+    /// Some text could not be parsed.
+    pub(crate) has_unparsed: bool,
+}
+
+/// The demand under one catalogue.
+#[derive(Clone, Debug)]
+pub(crate) struct Judged {
+    /// Where it may run, if no transaction decides that.
+    pub(crate) access: Result<Arc<[TableId]>, Because>,
+    /// What it reads, if it runs at the home.
+    pub(crate) home_reads: Reads,
+    routings: Vec<Arc<Routing>>,
+    has_unparsed: bool,
+    /// Nothing but INSERT, UPDATE, DELETE and MERGE.
+    is_plain: bool,
+    generation: Version,
+}
+
+impl Demand {
+    /// One statement.
+    pub(crate) fn one(statement: &Arc<Statement>) -> Self {
+        Self { statements: vec![Arc::clone(statement)], has_unparsed: false }
+    }
+
+    /// Nothing is executed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.statements.is_empty() && !self.has_unparsed
+    }
+
+    fn judge(&self, session: &Session) -> Judged {
+        let catalogue = session.hub().catalogue();
+        let routings: Vec<_> = self.statements.iter().map(|s| s.routing(&catalogue)).collect();
+        let mut tables: Vec<TableId> = Vec::new();
+        let mut access = if self.has_unparsed { Err(Because::Unknown) } else { Ok(()) };
+        let mut home: Option<Vec<TableId>> = if self.has_unparsed { None } else { Some(Vec::new()) };
+        for routing in &routings {
+            match (&routing.access, access) {
+                (Access::Read(read), Ok(())) => tables.extend(read.iter().map(|id| TableId(id.0))),
+                (Access::Anchor(because), Ok(())) => access = Err(*because),
+                (Access::Anchor(Because::Update), Err(_)) => access = Err(Because::Update),
+                _ => {}
+            }
+            home = home.zip(home_tables(routing, &catalogue)).map(|(mut all, more)| {
+                all.extend(more);
+                all
+            });
+        }
+        Judged {
+            access: access.map(|()| tables.into()),
+            home_reads: home.map_or(Reads::All, |tables| Reads::Tables(tables.into())),
+            is_plain: self
+                .statements
+                .iter()
+                .all(|s| matches!(s.verb, Verb::Insert | Verb::Update | Verb::Delete | Verb::Merge)),
+            routings,
+            has_unparsed: self.has_unparsed,
+            generation: Version(catalogue.generation()),
+        }
+    }
+}
+
+/// What a statement may read at the home, its targets included; `None` when that is not bounded. What references and
+/// triggers read is not: then everything is needed.
+fn home_tables(routing: &Routing, catalogue: &sql::Catalogue) -> Option<Vec<TableId>> {
+    let (reads, writes) = (routing.reads.as_ref()?, routing.writes.as_ref()?);
+    let bounded =
+        |id: &sql::TableId| catalogue.table(*id).is_some_and(|t| !t.foreign_keys && !t.user_triggers);
+    writes.iter().all(bounded).then(|| reads.iter().chain(writes).map(|id| TableId(id.0)).collect())
+}
+
+impl Session {
+    /// Runs work in the open transaction, or in one of its own. The reply, less ReadyForQuery, is in the client's
+    /// output; the error of the server, if there was one, is in what is returned and in the output, too.
+    pub(crate) async fn run(&mut self, demand: &Demand, work: Work<'_>, ends: bool) -> Result<Ended, Fault> {
+        match &self.transaction {
+            Transaction::None => self.run_alone(demand, work, ends).await,
+            // Nothing is executed, so the transaction need not be anywhere yet.
+            Transaction::Begun(_) if demand.is_empty() => self.run_alone(demand, work, ends).await,
+            Transaction::Begun(_) => {
+                self.start_transaction(demand).await?;
+                self.run_inside(demand, work, true).await
+            }
+            Transaction::Read(_) | Transaction::Update(_) => self.run_inside(demand, work, false).await,
+        }
+    }
+
+    /// The first statement after BEGIN decides where the transaction is.
+    pub(crate) async fn start_transaction(&mut self, demand: &Demand) -> Result<(), Fault> {
+        let Transaction::Begun(said) = self.transaction else { return Ok(()) };
+        let options = self.resolve(said);
+        let judged = demand.judge(self);
+        let is_spread = options.read_only == Some(true)
+            && options.isolation < Some(sql::Isolation::Serializable)
+            && judged.access.is_ok()
+            && !self.must_stay_home().await?;
+        if is_spread {
+            self.transaction = self.open_read(options, judged).await?;
+            return Ok(());
+        }
+        self.count(|stats| match judged.access {
+            Err(because) => anchor_counter(stats, because),
+            Ok(_) => &stats.anchor_interactive,
+        });
+        self.transaction = Transaction::None;
+        let opened = self.open_update(options, judged.home_reads, false).await;
+        if opened.is_err() {
+            self.transaction = Transaction::Begun(said);
+        }
+        opened
+    }
+
+    async fn open_read(&mut self, options: TransactionOptions, judged: Judged) -> Result<Transaction, Fault> {
+        let is_snapshot = options.isolation >= Some(sql::Isolation::RepeatableRead);
+        let begin = format!(
+            "BEGIN ISOLATION LEVEL {} READ ONLY",
+            settings::level(options.isolation.unwrap_or(sql::Isolation::ReadCommitted))
+        );
+        let reads = match judged.access {
+            Ok(tables) if !is_snapshot => Reads::Tables(tables),
+            _ => Reads::All,
+        };
+        let replica = self.place_read(&reads, None, judged.generation).await?;
+        let server = self.servers.get(replica);
+        server.query(begin.as_bytes());
+        server.own_units += 1;
+        Ok(Transaction::Read(ReadOnly { replica, options, is_snapshot }))
+    }
+
+    /// Work in the open transaction.
+    async fn run_inside(&mut self, demand: &Demand, work: Work<'_>, is_first: bool) -> Result<Ended, Fault> {
+        let judged = demand.judge(self);
+        match &self.transaction {
+            Transaction::Read(read) => {
+                let replica = read.replica;
+                if !is_first {
+                    let reads = match judged.access {
+                        _ if read.is_snapshot => Reads::Tables([].into()),
+                        Ok(tables) => Reads::Tables(tables),
+                        Err(_) => Reads::All,
+                    };
+                    self.place_read(&reads, Some(replica), judged.generation).await?;
+                }
+                let ended = self.at_replica(replica, work).await;
+                if ended.is_err() {
+                    self.abandon_read();
+                }
+                ended
+            }
+            _ => {
+                if !is_first {
+                    self.gate(judged.home_reads.clone()).await?;
+                }
+                self.claim(&judged);
+                self.at_home(work, false).await
+            }
+        }
+    }
+
+    fn claim(&mut self, judged: &Judged) {
+        if let Transaction::Update(update) = &mut self.transaction {
+            for routing in &judged.routings {
+                update.claims.add(&routing.claims);
+                self.may_have_temporary |= routing.claims == sql::Claims::Everything;
+            }
+            if judged.has_unparsed {
+                update.claims.add_everything();
+                self.may_have_temporary = true;
+            }
+        }
+    }
+
+    /// Work outside of a transaction; `ends` is false when more may follow before the implicit transaction ends.
+    async fn run_alone(&mut self, demand: &Demand, work: Work<'_>, ends: bool) -> Result<Ended, Fault> {
+        let mark = self.client.out.len();
+        self.client.shown = false;
+        let started = tokio::time::Instant::now();
+        let mut retries = 0;
+        loop {
+            let judged = demand.judge(self);
+            let result = self.run_once(&judged, work, ends).await;
+            let error = match &result {
+                Err(Fault::Lost(_)) if !self.client.shown && retries < RETRIES_MAX => {
+                    retries += 1;
+                    None
+                }
+                Err(Fault::Unplaced(_)) if !self.client.shown && started.elapsed() < WAIT_MAX => None,
+                Err(_) => return result,
+                Ok(ended) => ended.sqlstate(),
+            };
+            match error {
+                None if result.is_ok() => return result,
+                None => tokio::time::sleep(RETRY_PAUSE * (retries + 1)).await,
+                Some(code) if self.is_hidden_write(code) && !self.client.shown => {
+                    self.client.out.truncate(mark);
+                    return self.run_hidden_write(demand, work, ends).await;
+                }
+                Some(_) => return result,
+            }
+            self.client.out.truncate(mark);
+            count(&self.hub().stats.retried);
+        }
+    }
+
+    /// A read that turned out to write (pitfalls 1.13): the connection's read-only default has stopped it.
+    fn is_hidden_write(&self, code: &[u8]) -> bool {
+        code == sqlstate::READ_ONLY_SQL_TRANSACTION.as_bytes()
+            && matches!(self.transaction, Transaction::None)
+            && !self.settings.read_only
+    }
+
+    async fn run_hidden_write(
+        &mut self,
+        demand: &Demand,
+        work: Work<'_>,
+        ends: bool,
+    ) -> Result<Ended, Fault> {
+        let mut judged = demand.judge(self);
+        judged.access = Err(Because::Unknown);
+        judged.home_reads = Reads::All;
+        judged.has_unparsed = true;
+        self.update_once(&judged, work, ends).await
+    }
+
+    async fn run_once(&mut self, judged: &Judged, work: Work<'_>, ends: bool) -> Result<Ended, Fault> {
+        let nothing_runs = judged.routings.is_empty() && !judged.has_unparsed;
+        // A part of an implicit transaction may be followed by anything; and what the session has at home may change
+        // what the statement means, so it runs there with capture.
+        let may_leave = nothing_runs || (ends && !self.must_stay_home().await?);
+        match &judged.access {
+            Ok(_) if nothing_runs => self.read_once(&Reads::Catalogue, None, judged, work).await,
+            Ok(tables) if may_leave => {
+                count(&self.hub().stats.reads);
+                self.read_once(&Reads::Tables(Arc::clone(tables)), None, judged, work).await
+            }
+            Err(Because::Catalogue) if may_leave => {
+                self.count(|stats| &stats.anchor_catalogue);
+                self.read_once(&Reads::All, Some(self.anchor()), judged, work).await
+            }
+            because => {
+                self.count(|stats| {
+                    because.as_ref().err().map_or(&stats.anchor_interactive, |b| anchor_counter(stats, *b))
+                });
+                self.update_once(judged, work, ends).await
+            }
+        }
+    }
+
+    /// One read, in a transaction of the server's own.
+    async fn read_once(
+        &mut self,
+        reads: &Reads,
+        at: Option<ReplicaId>,
+        judged: &Judged,
+        work: Work<'_>,
+    ) -> Result<Ended, Fault> {
+        if self.is_settling {
+            self.settle().await;
+        }
+        let replica = self.place_read(reads, at, judged.generation).await?;
+        let ended = self.at_replica(replica, work).await;
+        if ended.is_err() {
+            self.servers.close(replica);
+        }
+        ended
+    }
+
+    /// Connects to the home, when it is up and has every schema change that was acknowledged.
+    pub(crate) async fn connect_home(&mut self) -> Result<(), Fault> {
+        self.place_read(&Reads::Catalogue, None, Version::ZERO).await?;
+        self.executed();
+        self.cancel.set(Doing::Nothing);
+        Ok(())
+    }
+
+    /// Runs work at one replica, outside of any transaction of ours.
+    pub(crate) async fn read_at(&mut self, replica: ReplicaId, work: Work<'_>) -> Result<Ended, Fault> {
+        self.place_read(&Reads::All, Some(replica), Version(self.hub().catalogue().generation())).await?;
+        let ended = self.at_replica(replica, work).await;
+        if ended.is_err() {
+            self.servers.close(replica);
+        }
+        ended
+    }
+
+    /// Places a read and brings a connection to the replica up to date. A catalogue that is out of date, or a replica
+    /// that is lost, is reported as a loss: the caller judges and asks again.
+    async fn place_read(
+        &mut self,
+        reads: &Reads,
+        at: Option<ReplicaId>,
+        generation: Version,
+    ) -> Result<ReplicaId, Fault> {
+        let event = Event::Read {
+            session: self.id,
+            reads: reads.clone(),
+            at,
+            cost_us: READ_COST_US,
+            catalogue: generation,
+        };
+        self.cancel.set(Doing::Waiting);
+        let place = match self.place(event).await? {
+            Placed::At(place) => place,
+            Placed::Again | Placed::Aborted => {
+                return Err(Fault::Unplaced(at.unwrap_or_else(|| self.anchor())));
+            }
+        };
+        let Self { worker, servers, settings, .. } = &mut *self;
+        let ensured = servers.ensure(&worker.hub, settings, place.replica, place.incarnation).await;
+        match ensured.map(|_| ()) {
+            Ok(()) => Ok(place.replica),
+            Err(fault) => {
+                self.servers.close(place.replica);
+                self.executed();
+                Err(match fault {
+                    Fault::Lost(replica) => Fault::Unplaced(replica),
+                    other => other,
+                })
+            }
+        }
+    }
+
+    /// Runs work on the connection to a replica.
+    async fn at_replica(&mut self, replica: ReplicaId, work: Work<'_>) -> Result<Ended, Fault> {
+        let is_anchor = replica == self.anchor();
+        let server = self.servers.get(replica);
+        let expected = work.write(server);
+        self.cancel.set(doing(&self.worker.hub, server));
+        let result = if server.connection.flush().await.is_err() {
+            Err(Fault::Lost(replica))
+        } else {
+            Relay::new(&mut self.client, server, None, is_anchor).run(expected).await
+        };
+        self.cancel.set(Doing::Nothing);
+        self.executed();
+        result
+    }
+
+    /// The read-only transaction is over because its connection is.
+    pub(crate) fn abandon_read(&mut self) {
+        if let Transaction::Read(read) = &self.transaction {
+            let replica = read.replica;
+            self.servers.close(replica);
+            self.transaction = Transaction::None;
+            self.failed = false;
+            self.settings.drop_staged();
+            self.prepared.drop_portals();
+        }
+    }
+
+    /// One update transaction for this work alone, or the beginning of an implicit one.
+    async fn update_once(&mut self, judged: &Judged, work: Work<'_>, ends: bool) -> Result<Ended, Fault> {
+        let options = self.resolve(TransactionOptions::default());
+        self.open_update(options, judged.home_reads.clone(), true).await?;
+        self.claim(judged);
+        if !ends {
+            return self.at_home(work, false).await;
+        }
+        if self.can_identify_ahead(judged, options) {
+            return self.update_ahead(work).await;
+        }
+        let ended = self.at_home(work, true).await?;
+        if ended.error.is_some() {
+            self.roll_back_home().await;
+        } else {
+            self.commit_home().await?;
+        }
+        Ok(ended)
+    }
+
+    /// Whether the identity can go with the statement in one flush: nothing of it needs to be seen before.
+    fn can_identify_ahead(&self, judged: &Judged, options: TransactionOptions) -> bool {
+        options.read_only != Some(true)
+            && !self.settings.has_timeouts
+            && !self.hub().catalogue().has_deferrable()
+            && judged.is_plain
+            && judged.routings.len() == 1
+            && judged.routings.iter().all(|r| r.claims != sql::Claims::Everything)
+    }
+
+    /// BEGIN, the statement and the identity in one flush; COMMIT is the second one.
+    async fn update_ahead(&mut self, work: Work<'_>) -> Result<Ended, Fault> {
+        let Transaction::Update(update) = &self.transaction else {
+            return Err(super::transaction::broken("no update transaction is open"));
+        };
+        let home = update.replica;
+        let mut expected = Expected { hold: true, ..work.write(self.servers.get(home)) };
+        let is_whole = expected.completions.is_none();
+        if is_whole {
+            self.write_identity()?;
+        }
+        let ended = self.exchange_home(|_| std::mem::take(&mut expected)).await?;
+        if is_whole {
+            let identified = self.exchange_home(|_| Expected { silent: true, ..Expected::default() }).await?;
+            if let (None, Some(body)) = (&ended.error, identified.error) {
+                self.executed();
+                self.roll_back_home().await;
+                return Err(Fault::Server(body));
+            }
+            if let Transaction::Update(update) = &mut self.transaction {
+                update.is_identified = true;
+            }
+        }
+        self.executed();
+        if ended.error.is_some() {
+            self.roll_back_home().await;
+        } else {
+            self.commit_home().await?;
+        }
+        Ok(ended)
+    }
+
+    /// Whether reads may not leave the home: it has things of this session that other servers have not.
+    pub(crate) async fn must_stay_home(&mut self) -> Result<bool, Fault> {
+        if self.may_have_temporary && !self.pinned {
+            let anchor = self.anchor();
+            if let Some(server) = self.servers.find(anchor) {
+                let rows = server.connection.simple(STAYS_HOME_SQL).await.map_err(|_| Fault::Lost(anchor));
+                match rows {
+                    Ok(rows) => self.pinned = !rows.is_empty(),
+                    Err(fault) => {
+                        self.servers.close(anchor);
+                        return Err(fault);
+                    }
+                }
+            }
+            self.may_have_temporary = false;
+        }
+        Ok(self.pinned)
+    }
+
+    /// After a unit: what the transaction's state is now.
+    pub(crate) fn note_status(&mut self, ended: &Ended) {
+        match ended.status {
+            Some(Status::Failed) => self.failed = true,
+            Some(Status::Open) => self.failed = false,
+            _ if ended.error.is_some() => self.failed = true,
+            _ => {}
+        }
+        if matches!(self.transaction, Transaction::None) {
+            self.failed = false;
+        }
+    }
+
+    /// A statement that is not offered.
+    pub(crate) fn refuse(verb: &Verb) -> Option<Refusal> {
+        match verb {
+            Verb::Refused { what, hint } => Some(Refusal::unsupported(what, *hint)),
+            _ => None,
+        }
+    }
+}
+
+fn anchor_counter(stats: &Stats, because: Because) -> &std::sync::atomic::AtomicU64 {
+    match because {
+        Because::Update => &stats.anchor_update,
+        Because::Unknown => &stats.anchor_unknown,
+        Because::Catalogue => &stats.anchor_catalogue,
+    }
+}

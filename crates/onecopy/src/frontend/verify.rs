@@ -1,0 +1,104 @@
+//! VERIFY: every table of every replica, compared at one version.
+//!
+//! The core is asked to hold: no version is assigned until every replica stands at the last one. A snapshot is opened
+//! on each replica, which takes milliseconds, and the core goes on; the checksums are then computed in those
+//! snapshots, however long that takes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cluster::event::{Effect, Event};
+use cluster::ids::Version;
+use cluster::parts::replica::State;
+use wire::sqlstate;
+
+use super::fault::Refusal;
+use super::startup::DATABASE;
+use crate::backend::{BackendError, Connection};
+use crate::checksum::checksums;
+use crate::hub::Hub;
+use crate::mailbox::Note;
+
+/// How long the replicas may take to stand at one version.
+const HOLD_MAX: Duration = Duration::from_secs(30);
+
+/// One row a table: its name, the version, `identical` or which replicas differ.
+pub(crate) async fn run(hub: &Hub) -> Result<Vec<Vec<String>>, Refusal> {
+    let down: Vec<&str> = hub
+        .replicas()
+        .iter()
+        .zip(&hub.seats)
+        .filter(|(status, _)| status.state != State::Up)
+        .map(|(_, seat)| seat.name.as_str())
+        .collect();
+    if !down.is_empty() {
+        return Err(Refusal::new(
+            sqlstate::CANNOT_CONNECT_NOW,
+            format!("{} cannot be verified: not up", down.join(", ")),
+            "SHOW REPLICAS tells the state of each replica.",
+        ));
+    }
+    let (id, mailbox) = hub.open_session();
+    hub.handle(Event::Hold { session: id });
+    let held = async {
+        loop {
+            if let Note::Effect(Effect::Held { version, .. }) = mailbox.next().await {
+                return version;
+            }
+        }
+    };
+    let snapshots = match tokio::time::timeout(HOLD_MAX, held).await {
+        Ok(version) => open_snapshots(hub).await.map(|open| (version, open)).map_err(|error| failed(&error)),
+        Err(_) => Err(Refusal::plain(
+            sqlstate::LOCK_NOT_AVAILABLE,
+            format!("the replicas did not come to one version within {} seconds", HOLD_MAX.as_secs()),
+        )),
+    };
+    hub.close_session(id);
+    let (version, mut open) = snapshots?;
+    let mut sums = Vec::new();
+    for connection in &mut open {
+        sums.push(checksums(connection).await.map_err(|error| failed(&error))?);
+    }
+    Ok(compare(hub, version, &sums))
+}
+
+fn failed(error: &BackendError) -> Refusal {
+    Refusal::plain(sqlstate::CONNECTION_FAILURE, format!("a replica could not be read: {error}"))
+}
+
+async fn open_snapshots(hub: &Hub) -> Result<Vec<Connection>, BackendError> {
+    let mut open = Vec::new();
+    for seat in &hub.seats {
+        let parameters =
+            [("user", "postgres"), ("database", DATABASE), ("application_name", "onecopy verify")];
+        let mut connection = Connection::open(&seat.address, &parameters).await?;
+        connection.simple("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT 1").await?;
+        open.push(connection);
+    }
+    Ok(open)
+}
+
+fn compare(hub: &Hub, version: Version, sums: &[BTreeMap<String, String>]) -> Vec<Vec<String>> {
+    let mut names: Vec<&String> = sums.iter().flat_map(BTreeMap::keys).collect();
+    names.sort_unstable();
+    names.dedup();
+    let first = &sums[0];
+    names
+        .into_iter()
+        .map(|name| {
+            let differ: Vec<String> = sums
+                .iter()
+                .zip(&hub.seats)
+                .filter(|(sum, _)| sum.get(name) != first.get(name))
+                .map(|(_, seat)| seat.name.clone())
+                .collect();
+            let result = if differ.is_empty() {
+                "identical".to_owned()
+            } else {
+                format!("DIFFERENT at {}", differ.join(", "))
+            };
+            vec![name.clone(), version.to_string(), result]
+        })
+        .collect()
+}

@@ -1,0 +1,303 @@
+//! The one cluster core behind its mutex, and the ways in and out of it.
+//!
+//! Everybody hands events to [`Hub::handle`]: sessions on their threads, the log's writer thread, the agents. Effects
+//! are carried out under the same lock, in the order given: a record is queued for the log, a note put into a
+//! session's mailbox, a command put into an agent's queue. None of these waits, so the lock is held for microseconds.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Instant;
+
+use cluster::Cluster;
+use cluster::event::{Effect, Event};
+use cluster::ids::{ClusterId, DatabaseId, Epoch, Incarnation, ReplicaId, ServiceId, SessionId, Version};
+use cluster::protocols::ReplicaStatus;
+use cluster::record::Header;
+use cluster::time::Time;
+use rustc_hash::FxHashMap;
+use sql::Catalogue;
+use tokio::sync::{mpsc, watch};
+
+use crate::backend::Address;
+use crate::keeper::{self, Identities};
+use crate::log::{Log, LogFailure};
+use crate::mailbox::{Mailbox, Note};
+
+/// Commands that can wait at an agent. The core has at most one of each kind outstanding there.
+pub(crate) const AGENT_QUEUE: usize = 16;
+
+/// What the core asks of a replica's agent.
+#[derive(Debug)]
+pub(crate) enum AgentOrder {
+    /// Apply these versions in one transaction.
+    Apply { incarnation: Incarnation, from: Version, upto: Version },
+    /// End everything there and begin anew.
+    Reset,
+    /// Read the catalogue.
+    LoadCatalogue { version: Version },
+}
+
+/// Where a replica is, and what its present set of connections is called.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    /// The name that people use.
+    pub(crate) name: String,
+    /// Its own TCP address.
+    pub(crate) host: String,
+    /// Its own TCP port.
+    pub(crate) port: u16,
+    /// Its Unix socket.
+    pub(crate) address: Address,
+    /// Incarnation, and the query that proves at log-in that the server has not restarted since.
+    pub(crate) proof: Mutex<(Incarnation, String)>,
+    orders: mpsc::Sender<AgentOrder>,
+}
+
+impl Seat {
+    /// A replica that is not connected yet, and the queue of its agent.
+    pub(crate) fn new(
+        name: String,
+        host: String,
+        port: u16,
+        address: Address,
+    ) -> (Self, mpsc::Receiver<AgentOrder>) {
+        let (orders, queue) = mpsc::channel(AGENT_QUEUE);
+        let proof = Mutex::new((Incarnation::default(), String::new()));
+        (Self { name, host, port, address, proof, orders }, queue)
+    }
+
+    /// The query that must return a row on a connection of this incarnation; `None` when it is not the present one.
+    pub(crate) fn proof_of(&self, incarnation: Incarnation) -> Option<String> {
+        let proof = self.proof.lock().unwrap_or_else(PoisonError::into_inner);
+        (proof.0 == incarnation).then(|| proof.1.clone())
+    }
+}
+
+/// Why statements ran at the anchor, counted.
+#[derive(Debug, Default)]
+pub(crate) struct Stats {
+    /// Reads that were spread.
+    pub(crate) reads: AtomicU64,
+    /// They write.
+    pub(crate) anchor_update: AtomicU64,
+    /// They could not be bounded.
+    pub(crate) anchor_unknown: AtomicU64,
+    /// They stood in a transaction that was not declared READ ONLY.
+    pub(crate) anchor_interactive: AtomicU64,
+    /// They read the catalogues.
+    pub(crate) anchor_catalogue: AtomicU64,
+    /// Records appended.
+    pub(crate) records: AtomicU64,
+    /// Transactions run again, unseen by their clients.
+    pub(crate) retried: AtomicU64,
+    /// Clients told 40001 by Onecopy itself.
+    pub(crate) aborted: AtomicU64,
+    /// Sessions at present.
+    pub(crate) sessions: AtomicU64,
+}
+
+/// Counts one up.
+pub(crate) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+struct Inside {
+    cluster: Cluster,
+    effects: Vec<Effect>,
+    sessions: FxHashMap<SessionId, Arc<Mailbox>>,
+}
+
+/// What a hub is told at its birth.
+pub(crate) struct Birth {
+    /// The home of updates.
+    pub(crate) anchor: ReplicaId,
+    /// Which cluster this is.
+    pub(crate) cluster_id: ClusterId,
+    /// This leader's term.
+    pub(crate) epoch: Epoch,
+    /// The log had no record when it was opened.
+    pub(crate) log_was_empty: bool,
+    /// The identities of the records in the log.
+    pub(crate) identities: Identities,
+}
+
+/// Shared by everything in the node.
+pub(crate) struct Hub {
+    inside: Mutex<Inside>,
+    /// The log.
+    pub(crate) log: Log,
+    /// The replicas.
+    pub(crate) seats: Vec<Seat>,
+    /// The home of updates.
+    pub(crate) anchor: ReplicaId,
+    /// Which cluster this is.
+    pub(crate) cluster_id: ClusterId,
+    /// Counters for SHOW STATS.
+    pub(crate) stats: Stats,
+    /// This leader's term.
+    pub(crate) epoch: Epoch,
+    /// The log had no record when it was opened.
+    pub(crate) log_was_empty: bool,
+    /// Which version each identity has.
+    pub(crate) identities: Identities,
+    catalogue: RwLock<Arc<Catalogue>>,
+    /// What is durable at each replica, and why one is quarantined.
+    replicas: Mutex<(Vec<Version>, BTreeMap<ReplicaId, String>)>,
+    next_session: AtomicU64,
+    start: Instant,
+    failure: watch::Sender<Option<String>>,
+}
+
+impl Hub {
+    /// Nothing runs yet; the log's writer is started by the caller.
+    pub(crate) fn new(cluster: Cluster, log: Log, seats: Vec<Seat>, birth: Birth) -> Arc<Self> {
+        let Birth { anchor, cluster_id, epoch, log_was_empty, identities } = birth;
+        let durable = vec![Version::ZERO; seats.len()];
+        let inside = Inside { cluster, effects: Vec::new(), sessions: FxHashMap::default() };
+        Arc::new(Self {
+            inside: Mutex::new(inside),
+            log,
+            seats,
+            anchor,
+            cluster_id,
+            stats: Stats::default(),
+            epoch,
+            log_was_empty,
+            identities,
+            replicas: Mutex::new((durable, BTreeMap::new())),
+            catalogue: RwLock::new(Arc::new(Catalogue::new(sql::Contents::default()))),
+            next_session: AtomicU64::new(1),
+            start: Instant::now(),
+            failure: watch::channel(None).0,
+        })
+    }
+
+    /// Hands one event to the core and carries out its effects.
+    pub(crate) fn handle(&self, event: Event) {
+        let now = Time { us: u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX) };
+        let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        let Inside { cluster, effects, sessions } = &mut *inside;
+        cluster.handle(now, event, effects);
+        for effect in effects.drain(..) {
+            self.carry_out(effect, sessions);
+        }
+    }
+
+    fn carry_out(&self, effect: Effect, sessions: &FxHashMap<SessionId, Arc<Mailbox>>) {
+        match effect {
+            Effect::Append { version, identity, body } => {
+                count(&self.stats.records);
+                self.identities.insert(identity, version);
+                let header = Header {
+                    cluster: self.cluster_id,
+                    identity,
+                    first: version,
+                    last: version,
+                    database: DatabaseId(0),
+                    service: ServiceId(0),
+                };
+                self.log.append(Arc::new(body.finish(header)));
+            }
+            Effect::Apply { replica, incarnation, from, upto } => {
+                self.order(replica, AgentOrder::Apply { incarnation, from, upto });
+            }
+            Effect::Reset { replica } => self.order(replica, AgentOrder::Reset),
+            Effect::LoadCatalogue { version } => {
+                self.order(self.anchor, AgentOrder::LoadCatalogue { version })
+            }
+            other => {
+                let session =
+                    other.session().expect("the effects for nobody in particular are matched above");
+                if let Some(mailbox) = sessions.get(&session) {
+                    mailbox.push(Note::Effect(other));
+                }
+            }
+        }
+    }
+
+    fn order(&self, replica: ReplicaId, order: AgentOrder) {
+        if self.seats[usize::from(replica.0)].orders.try_send(order).is_err() {
+            tracing::error!(replica = %replica.0, "an agent does not take its orders");
+        }
+    }
+
+    /// A new session and its mailbox.
+    pub(crate) fn open_session(&self) -> (SessionId, Arc<Mailbox>) {
+        let id = SessionId(self.next_session.fetch_add(1, Ordering::Relaxed));
+        let mailbox = Arc::new(Mailbox::default());
+        let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        inside.sessions.insert(id, Arc::clone(&mailbox));
+        self.stats.sessions.fetch_add(1, Ordering::Relaxed);
+        (id, mailbox)
+    }
+
+    /// The session is gone; whatever it waited for is given up.
+    pub(crate) fn close_session(&self, id: SessionId) {
+        self.handle(Event::GiveUp { session: id });
+        self.handle(Event::Release { session: id });
+        let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        inside.sessions.remove(&id);
+        self.stats.sessions.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Tells every session that the node is stopping.
+    pub(crate) fn shut_down_sessions(&self) {
+        let inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        inside.sessions.values().for_each(|mailbox| mailbox.push(Note::Shutdown));
+    }
+
+    /// The replicas as the core sees them.
+    pub(crate) fn replicas(&self) -> Vec<ReplicaStatus> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner).cluster.replicas()
+    }
+
+    /// The last durable version.
+    pub(crate) fn durable(&self) -> Version {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner).cluster.durable()
+    }
+
+    /// The catalogue that statements are classified with.
+    pub(crate) fn catalogue(&self) -> Arc<Catalogue> {
+        Arc::clone(&self.catalogue.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A newer catalogue, which reflects all DDL up to its generation.
+    pub(crate) fn set_catalogue(&self, catalogue: Catalogue) {
+        let version = Version(catalogue.generation());
+        *self.catalogue.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(catalogue);
+        self.handle(Event::CatalogueLoaded { version });
+    }
+
+    /// A replica says what would survive a crash of its server; the log is trimmed behind the slowest.
+    pub(crate) fn note_durable(&self, replica: ReplicaId, upto: Version) {
+        let mut replicas = self.replicas.lock().unwrap_or_else(PoisonError::into_inner);
+        replicas.0[usize::from(replica.0)] = upto;
+        keeper::trim(self, &replicas.0);
+    }
+
+    /// Why a replica serves nothing.
+    pub(crate) fn note_quarantine(&self, replica: ReplicaId, reason: &str) {
+        let mut replicas = self.replicas.lock().unwrap_or_else(PoisonError::into_inner);
+        replicas.1.insert(replica, reason.to_owned());
+    }
+
+    /// The replicas that serve nothing, and why.
+    pub(crate) fn quarantined(&self) -> BTreeMap<ReplicaId, String> {
+        self.replicas.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
+    }
+
+    /// The log cannot go on, so nothing can be acknowledged any more: the node has to stop.
+    pub(crate) fn log_failed(&self, failure: &LogFailure) {
+        self.failure.send_replace(Some(failure.to_string()));
+    }
+
+    /// Waits for [`Hub::log_failed`] and returns its reason.
+    pub(crate) async fn failed(&self) -> String {
+        let mut failure = self.failure.subscribe();
+        match failure.wait_for(Option::is_some).await {
+            Ok(reason) => reason.clone().unwrap_or_default(),
+            Err(_) => std::future::pending().await,
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! The hub's side of a replica's agent: translates between the core's orders and the agent's commands.
+//!
+//! The core speaks of versions, the agent of records and identities. A keeper reads records from the log for its
+//! agent, turns a replica's set of identities into the version that it has applied, and now and then lets the agent
+//! make durable what is applied, which is what the log is trimmed behind.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use cluster::event::Event;
+use cluster::ids::{Identity, Incarnation, ReplicaId, Version};
+use tokio::sync::mpsc;
+
+use crate::agent::{Agent, AgentEvent, Assignment, Command};
+use crate::frontend::DATABASE;
+use crate::hub::{AgentOrder, Hub};
+
+/// How often what is applied is made durable.
+const MAINTAIN_EVERY: Duration = Duration::from_secs(10);
+/// So many of the newest identities stay in a replica.
+const IDENTITIES_KEPT: u64 = 4_096;
+/// Most identities forgotten at a time.
+const FORGET_MAX: usize = 20_000;
+/// Records read from the log at a time, in bytes (one record may be larger).
+const READ_BYTES_MAX: usize = 8 << 20;
+
+/// Which version each identity in the log has; shared by all keepers.
+#[derive(Debug, Default)]
+pub(crate) struct Identities(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    by_identity: BTreeMap<Identity, Version>,
+    by_version: BTreeMap<Version, Identity>,
+}
+
+impl Identities {
+    /// A record is in the log, or on the way there.
+    pub(crate) fn insert(&self, identity: Identity, version: Version) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.by_identity.insert(identity, version);
+        known.by_version.insert(version, identity);
+    }
+
+    /// The log no longer has the records before this version.
+    fn trim(&self, first: Version) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = known.by_version.split_off(&first);
+        for identity in std::mem::replace(&mut known.by_version, kept).into_values() {
+            known.by_identity.remove(&identity);
+        }
+    }
+
+    fn range(&self, after: Version, upto: Version) -> Vec<Identity> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known
+            .by_version
+            .range(after.next()..=upto.max(after.next()))
+            .take(FORGET_MAX)
+            .map(|(_, i)| *i)
+            .collect()
+    }
+
+    /// What an applied set says: the version that the replica has, and identities that no record has.
+    fn judge(
+        &self,
+        applied: &[Identity],
+        first_retained: Version,
+    ) -> Result<(Version, Vec<Identity>), String> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut versions: Vec<Version> =
+            applied.iter().filter_map(|i| known.by_identity.get(i).copied()).collect();
+        versions.sort_unstable();
+        let strangers = applied.iter().filter(|i| !known.by_identity.contains_key(i)).copied().collect();
+        let last = versions.last().copied().unwrap_or(Version::ZERO);
+        if last < Version(first_retained.0.saturating_sub(1)) {
+            return Err(format!(
+                "it has nothing after version {last}, and the log begins with version {first_retained}; it must be \
+                 rebuilt"
+            ));
+        }
+        // Commits at one replica are serial, so what it has is a prefix; a gap means that something was lost there.
+        if let Some(gap) = versions.windows(2).find(|pair| pair[1] != pair[0].next()) {
+            return Err(format!(
+                "it has version {} but not version {}; it must be rebuilt",
+                gap[1],
+                gap[0].next()
+            ));
+        }
+        Ok((last, strangers))
+    }
+}
+
+/// One replica's keeper.
+pub(crate) struct Keeper {
+    hub: Arc<Hub>,
+    replica: ReplicaId,
+    commands: mpsc::Sender<Command>,
+    incarnation: Incarnation,
+    is_up: bool,
+    applied: Version,
+    forgotten: Version,
+    strangers: Vec<Identity>,
+}
+
+impl Keeper {
+    /// Runs the agent and its keeper until the hub's orders end.
+    pub(crate) async fn run(hub: Arc<Hub>, replica: ReplicaId, mut orders: mpsc::Receiver<AgentOrder>) {
+        let seat = &hub.seats[usize::from(replica.0)];
+        let assignment = Assignment {
+            name: seat.name.clone(),
+            address: seat.address.clone(),
+            database: DATABASE.to_owned(),
+            cluster: hub.cluster_id,
+        };
+        let (agent, commands, mut events) = Agent::new(assignment);
+        let agent = tokio::spawn(agent.run());
+        let mut keeper = Self {
+            hub,
+            replica,
+            commands,
+            incarnation: Incarnation::default(),
+            is_up: false,
+            applied: Version::ZERO,
+            forgotten: Version::ZERO,
+            strangers: Vec::new(),
+        };
+        let mut maintain = tokio::time::interval(MAINTAIN_EVERY);
+        loop {
+            let command = tokio::select! {
+                order = orders.recv() => match order {
+                    Some(order) => keeper.order(order),
+                    None => break,
+                },
+                event = events.recv() => match event {
+                    Some(event) => {
+                        keeper.event(event);
+                        None
+                    }
+                    None => break,
+                },
+                _ = maintain.tick() => keeper.maintain(),
+            };
+            if let Some(command) = command
+                && keeper.commands.send(command).await.is_err()
+            {
+                break;
+            }
+        }
+        agent.abort();
+    }
+
+    fn order(&mut self, order: AgentOrder) -> Option<Command> {
+        match order {
+            AgentOrder::Apply { incarnation, from, upto } => {
+                if incarnation != self.incarnation {
+                    return None;
+                }
+                match self.read(from, upto) {
+                    Ok(records) => Some(Command::Apply { incarnation, records }),
+                    Err(reason) => {
+                        self.quarantine(&reason);
+                        None
+                    }
+                }
+            }
+            AgentOrder::Reset => Some(Command::Reset { incarnation: self.incarnation }),
+            AgentOrder::LoadCatalogue { version } => {
+                Some(Command::LoadCatalogue { incarnation: self.incarnation, generation: version.0 })
+            }
+        }
+    }
+
+    fn read(&self, from: Version, upto: Version) -> Result<Vec<Arc<cluster::record::Record>>, String> {
+        let mut records = Vec::new();
+        let mut next = from;
+        while next <= upto {
+            let read = self.hub.log.read_from(next, READ_BYTES_MAX).map_err(|error| error.to_string())?;
+            let before = records.len();
+            records.extend(read.into_iter().take_while(|record| record.header().last <= upto));
+            if records.len() == before {
+                return Err(format!("the log does not have version {next}"));
+            }
+            next = records.last().map_or(next, |record| record.header().last.next());
+        }
+        Ok(records)
+    }
+
+    fn quarantine(&mut self, reason: &str) {
+        let name = &self.hub.seats[usize::from(self.replica.0)].name;
+        tracing::error!(replica = %name, reason, "the replica is quarantined");
+        self.hub.note_quarantine(self.replica, reason);
+        self.is_up = false;
+        self.hub.handle(Event::Diverged { replica: self.replica });
+    }
+
+    fn event(&mut self, event: AgentEvent) {
+        let replica = self.replica;
+        match event {
+            AgentEvent::Up { incarnation, proof_sql, applied } => self.up(incarnation, proof_sql, &applied),
+            AgentEvent::Down { incarnation, reason } => {
+                let name = &self.hub.seats[usize::from(replica.0)].name;
+                tracing::warn!(replica = %name, %reason, "the replica is down");
+                self.is_up = false;
+                self.hub.handle(Event::ReplicaLost { replica, incarnation });
+            }
+            AgentEvent::Applied { incarnation, upto } => {
+                self.applied = self.applied.max(upto);
+                self.hub.handle(Event::Applied { replica, incarnation, upto });
+            }
+            AgentEvent::Diverged { version, reason, .. } => {
+                self.quarantine(&format!("version {version} cannot be applied: {reason}"));
+            }
+            AgentEvent::Durable { upto, .. } => self.hub.note_durable(replica, upto),
+            AgentEvent::Catalogue { catalogue, .. } => self.hub.set_catalogue(*catalogue),
+        }
+    }
+
+    fn up(&mut self, incarnation: Incarnation, proof_sql: String, applied: &[Identity]) {
+        let seat = &self.hub.seats[usize::from(self.replica.0)];
+        *seat.proof.lock().unwrap_or_else(PoisonError::into_inner) = (incarnation, proof_sql);
+        self.incarnation = incarnation;
+        if self.hub.log_was_empty && applied.iter().any(|identity| identity.epoch < self.hub.epoch) {
+            return self.quarantine("it has transactions that the log has not: the log was lost or removed");
+        }
+        match self.hub.identities.judge(applied, self.hub.log.first_retained()) {
+            Ok((version, strangers)) => {
+                tracing::info!(replica = %seat.name, %version, "the replica is up");
+                self.applied = version;
+                self.strangers = strangers.into_iter().filter(|i| i.epoch < self.hub.epoch).collect();
+                self.is_up = true;
+                self.hub.handle(Event::ReplicaUp { replica: self.replica, incarnation, applied: version });
+            }
+            Err(reason) => self.quarantine(&reason),
+        }
+    }
+
+    /// The next round of making durable and forgetting.
+    fn maintain(&mut self) -> Option<Command> {
+        if !self.is_up {
+            return None;
+        }
+        let status = self.hub.replicas().into_iter().find(|status| status.replica == self.replica)?;
+        self.applied = status.applied;
+        let limit = Version(self.applied.0.saturating_sub(IDENTITIES_KEPT));
+        let mut forget = Vec::new();
+        if self.forgotten < limit {
+            forget = self.hub.identities.range(self.forgotten, limit);
+            self.forgotten =
+                if forget.len() < FORGET_MAX { limit } else { Version(self.forgotten.0 + FORGET_MAX as u64) };
+        }
+        forget.append(&mut self.strangers);
+        Some(Command::Maintain { incarnation: self.incarnation, applied: self.applied, forget })
+    }
+}
+
+/// The log can go up to what is durable at every replica.
+pub(crate) fn trim(hub: &Hub, durable: &[Version]) {
+    let Some(upto) = durable.iter().min() else { return };
+    match hub.log.trim(*upto) {
+        Ok(_) => hub.identities.trim(hub.log.first_retained()),
+        Err(error) => tracing::warn!(%error, "the log could not be trimmed"),
+    }
+}

@@ -1,0 +1,65 @@
+//! What the cluster tells one session: a bounded queue and a wake.
+//!
+//! A session has at most one transaction and one wait at a time, so its queue holds a handful of effects; the bound is
+//! an invariant of the core, not back-pressure.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+
+use cluster::event::Effect;
+use tokio::sync::Notify;
+
+/// More notes than this for one session mean that the core is broken.
+const NOTES_MAX: usize = 64;
+
+/// Something for a session.
+#[derive(Debug)]
+pub(crate) enum Note {
+    /// From the cluster.
+    Effect(Effect),
+    /// A client asked to cancel what the session is doing.
+    Cancel,
+    /// The node is stopping.
+    Shutdown,
+}
+
+/// A session's queue.
+#[derive(Debug, Default)]
+pub(crate) struct Mailbox {
+    notes: Mutex<VecDeque<Note>>,
+    wake: Notify,
+}
+
+impl Mailbox {
+    /// Puts a note in.
+    pub(crate) fn push(&self, note: Note) {
+        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(notes.len() < NOTES_MAX, "a session has a handful of notes at most");
+        notes.push_back(note);
+        drop(notes);
+        self.wake.notify_one();
+    }
+
+    /// Takes a note without waiting.
+    pub(crate) fn try_next(&self) -> Option<Note> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+
+    /// Waits for a note. Cancel-safe.
+    pub(crate) async fn next(&self) -> Note {
+        loop {
+            if let Some(note) = self.try_next() {
+                return note;
+            }
+            self.wake.notified().await;
+        }
+    }
+
+    /// Drops what is there: after the session told the cluster that its transaction or wait is over.
+    pub(crate) fn clear(&self) {
+        self.notes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|note| matches!(note, Note::Shutdown));
+    }
+}
