@@ -1,0 +1,66 @@
+//! The rules that can be switched off, one at a time, to see that a checker notices.
+//!
+//! Those of the core are in the core; those here are the duties of whoever drives it: sessions, agents, log. The
+//! binary has the same duties.
+
+use cluster::protocols::onecopy;
+
+/// All on, except in a mutant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rules {
+    /// Those of the core.
+    pub core: onecopy::Rules,
+    /// A snapshot that outlives its statement needs everything, not only what its first statement reads.
+    pub snapshot_needs_all: bool,
+    /// A statement that writes, or is not understood, needs everything.
+    pub writes_need_all: bool,
+    /// SERIALIZABLE is announced to the core.
+    pub serializable_is_told: bool,
+    /// The identity is inserted in the transaction that it names.
+    pub identity_inserted: bool,
+    /// A COMMIT without a reply is a loss, not a success.
+    pub lost_commit_is_loss: bool,
+    /// A transaction that finished is not run again when its home is lost.
+    pub no_rerun_once_finished: bool,
+    /// Tables with constraints are claimed as a group.
+    pub tied_tables_claimed: bool,
+    /// FOR UPDATE claims.
+    pub locked_rows_claimed: bool,
+    /// Unknown statements claim everything.
+    pub unknown_claims_everything: bool,
+    /// A statement runs on the connection set that it was let run on.
+    pub connections_are_bound: bool,
+    /// All backends are gone before the applied set is read.
+    pub reset_ends_backends: bool,
+    /// The applied set is read again after a loss.
+    pub applied_is_read_again: bool,
+    /// A record is reported as durable only when it is.
+    pub sync_before_logged: bool,
+    /// A new leader takes every record that is in the log as needed.
+    pub whole_log_is_needed: bool,
+    /// A refresh carries the identities of what it applies.
+    pub refresh_inserts_identities: bool,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            core: onecopy::Rules::default(),
+            snapshot_needs_all: true,
+            writes_need_all: true,
+            serializable_is_told: true,
+            identity_inserted: true,
+            lost_commit_is_loss: true,
+            no_rerun_once_finished: true,
+            tied_tables_claimed: true,
+            locked_rows_claimed: true,
+            unknown_claims_everything: true,
+            connections_are_bound: true,
+            reset_ends_backends: true,
+            applied_is_read_again: true,
+            sync_before_logged: true,
+            whole_log_is_needed: true,
+            refresh_inserts_identities: true,
+        }
+    }
+}

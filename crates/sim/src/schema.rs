@@ -1,0 +1,171 @@
+//! The small database of the simulated world: a handful of rows in seven tables.
+//!
+//! | table | what |
+//! |---|---|
+//! | 0 | the catalogue: its one row is the definition of a view; each DDL turns the view from table 1 to 2 and back |
+//! | 1, 2, 3 | rows that are always there |
+//! | 4 | rows that come and go; rows 0 and 1 carry one unique value, rows 2 and 3 another |
+//! | 5 | parents, which come and go |
+//! | 6 | children: row `c` refers to parent `c / 2` |
+//!
+//! The value of a row is the list of what was ever written to it, deletions included, so that one look at a row tells
+//! its whole history (the list-append of Jepsen's elle).
+
+use std::collections::BTreeMap;
+
+use cluster::ids::{FragmentId, ReplicaId, TableId};
+use cluster::placement::{Placement, ReplicaSet};
+
+use crate::dice::Dice;
+use crate::history::Element;
+
+/// The table with the definition of the view.
+pub const CATALOGUE: u8 = 0;
+/// The table with unique values.
+pub const UNIQUE: u8 = 4;
+/// The table of parents.
+pub const PARENTS: u8 = 5;
+/// The table of children.
+pub const CHILDREN: u8 = 6;
+/// Not a table: locks on unique values are taken under this number.
+pub const UNIQUE_VALUES: u8 = 100;
+/// Rows of each table.
+pub const ROWS: u8 = 4;
+
+/// One row.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Key {
+    /// The table.
+    pub table: u8,
+    /// The row in it.
+    pub row: u8,
+}
+
+impl Key {
+    /// The row of the catalogue.
+    pub const VIEW: Self = Self { table: CATALOGUE, row: 0 };
+
+    /// The row as a number, for histories.
+    pub fn number(self) -> u32 {
+        u32::from(self.table) * 100 + u32::from(self.row)
+    }
+
+    /// The row with this number.
+    pub fn of_number(number: u32) -> Self {
+        Self { table: (number / 100) as u8, row: (number % 100) as u8 }
+    }
+
+    /// Its table, as the core names it.
+    pub fn table_id(self) -> TableId {
+        TableId(u32::from(self.table))
+    }
+
+    /// The unique value that the row carries, if it carries one, as a key to lock.
+    pub fn unique_value(self) -> Option<Self> {
+        (self.table == UNIQUE).then_some(Self { table: UNIQUE_VALUES, row: self.row / 2 })
+    }
+
+    /// The other row with the same unique value.
+    pub fn twin(self) -> Option<Self> {
+        (self.table == UNIQUE).then_some(Self { table: UNIQUE, row: self.row ^ 1 })
+    }
+
+    /// The row that this one refers to.
+    pub fn parent(self) -> Option<Self> {
+        (self.table == CHILDREN).then_some(Self { table: PARENTS, row: self.row / 2 })
+    }
+
+    /// The rows that may refer to this one.
+    pub fn children(self) -> impl Iterator<Item = Self> {
+        let first = (self.table == PARENTS && self.row < ROWS / 2).then_some(self.row * 2);
+        first.into_iter().flat_map(|first| [first, first + 1]).map(|row| Self { table: CHILDREN, row })
+    }
+
+    /// Whether rows of its table are tied to other rows: those tables are claimed as a group.
+    pub fn is_tied(self) -> bool {
+        self.table >= UNIQUE
+    }
+
+    /// Whether the row is there at the start.
+    pub fn is_present_at_start(self) -> bool {
+        !matches!(self.table, UNIQUE | CHILDREN)
+    }
+}
+
+/// Every row of the database.
+pub fn keys() -> impl Iterator<Item = Key> {
+    let rows = (1..=CHILDREN).flat_map(|table| (0..ROWS).map(move |row| Key { table, row }));
+    std::iter::once(Key::VIEW).chain(rows)
+}
+
+/// The table that the view shows when its definition was changed this many times.
+pub fn view_target(changes: usize) -> u8 {
+    1 + (changes % 2) as u8
+}
+
+/// A row as it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Row {
+    /// Whether it exists.
+    pub present: bool,
+    /// Everything that was written to it, in order.
+    pub list: Vec<Element>,
+}
+
+impl Row {
+    /// As at the start.
+    pub fn first(key: Key) -> Self {
+        Self { present: key.is_present_at_start(), list: Vec::new() }
+    }
+
+    /// After one more write.
+    #[must_use]
+    pub fn then(&self, element: Element, present: bool) -> Self {
+        let mut list = Vec::with_capacity(self.list.len() + 1);
+        list.extend_from_slice(&self.list);
+        list.push(element);
+        Self { present, list }
+    }
+
+    /// As the image in a record.
+    pub fn encode(&self, key: Key) -> Vec<u8> {
+        let mut bytes = vec![key.row, u8::from(self.present)];
+        self.list.iter().for_each(|element| bytes.extend_from_slice(&element.to_le_bytes()));
+        bytes
+    }
+
+    /// Reads an image.
+    pub fn decode(table: TableId, bytes: &[u8]) -> (Key, Self) {
+        let element = |b: &[u8]| Element::from_le_bytes(b.try_into().expect("chunks of eight bytes"));
+        let list = bytes[2..].chunks_exact(8).map(element).collect();
+        (Key { table: table.0 as u8, row: bytes[0] }, Self { present: bytes[1] != 0, list })
+    }
+}
+
+/// All rows, as the log says that they are after some version.
+pub type Rows = BTreeMap<Key, Row>;
+
+/// The rows at the start.
+pub fn first_rows() -> Rows {
+    keys().map(|key| (key, Row::first(key))).collect()
+}
+
+/// Draws who holds what: everybody everything, or tables 2 and 3 at some replicas only; replica 0 holds all.
+pub fn draw_placement(dice: &mut Dice, replicas: u16) -> Placement {
+    let mut placement = Placement::full(replicas);
+    if dice.percent(50) {
+        for table in [2, 3] {
+            let mut holders = ReplicaSet::EMPTY.with(ReplicaId(0));
+            for replica in (1..replicas).filter(|_| dice.percent(50)) {
+                holders = holders.with(ReplicaId(replica));
+            }
+            placement.restrict(FragmentId::whole(TableId(table)), holders);
+        }
+    }
+    placement
+}
+
+/// Whether the replica has a copy of the row.
+pub fn holds(placement: &Placement, replica: usize, key: Key) -> bool {
+    placement.holders(FragmentId::whole(key.table_id())).contains(ReplicaId(replica as u16))
+}

@@ -1,0 +1,310 @@
+//! A PostgreSQL server as a model: MVCC snapshots, row locks, constraints, a WAL that can lose its tail.
+//!
+//! What matters and is kept: a snapshot is taken when a statement (READ COMMITTED) or the first one (REPEATABLE READ)
+//! *executes*, not when it is sent; who waits for a row lock runs on by itself when the lock falls, with the newest
+//! row; a COMMIT is in the WAL before it is visible, and visible before it is answered; with `synchronous_commit=off` a
+//! crash loses any part of the WAL that was not flushed. Time passes between these steps in the world, not here.
+//!
+//! Not modelled: predicates finer than rows, savepoints, and checks of refreshes (`session_replication_role=replica`).
+
+mod execute;
+mod locks;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cluster::ids::Identity;
+
+use crate::history::Element;
+use crate::schema::{self, Key, Row, Rows};
+use locks::Locks;
+
+/// One connection; never used twice in a run.
+pub type Connection = u64;
+
+/// A piece of a statement.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Op {
+    /// Reads a row.
+    Read(Key),
+    /// Reads all rows of the table that the view shows.
+    ReadView,
+    /// Appends to a row that exists.
+    Update(Key),
+    /// Brings a row into being.
+    Insert(Key),
+    /// Takes a row away.
+    Delete(Key),
+    /// SELECT FOR UPDATE.
+    Lock(Key),
+    /// A refresh: this row, expected as the first, becomes the second.
+    Put(Key, Row, Row),
+}
+
+/// Why a statement failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SqlError {
+    /// 23505
+    Unique,
+    /// 23503
+    ForeignKey,
+    /// 40001
+    Serialization,
+    /// 40P01
+    Deadlock,
+    /// A refresh found another row than it expected.
+    Diverged,
+}
+
+/// A changed row.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Change {
+    /// Which.
+    pub key: Key,
+    /// Before.
+    pub old: Row,
+    /// After.
+    pub new: Row,
+}
+
+/// The reply to a statement.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Answer {
+    /// Seen at the snapshot; the transaction's own writes included.
+    pub reads: Vec<(Key, Row)>,
+    /// Seen as it was at that moment.
+    pub latest: Vec<(Key, Row)>,
+    /// Captured changes.
+    pub changes: Vec<Change>,
+    /// Rows that were locked without being changed.
+    pub locked: Vec<Key>,
+    /// How it ended.
+    pub error: Option<SqlError>,
+}
+
+/// What came of running a statement a step further.
+#[derive(Debug)]
+pub enum Step {
+    /// There is more to do.
+    More,
+    /// It waits for a row lock.
+    Blocked,
+    /// It has ended.
+    Done(Answer),
+}
+
+#[derive(Debug)]
+struct Job {
+    ops: Vec<(Op, Element)>,
+    at: usize,
+    snapshot: u64,
+    answer: Answer,
+}
+
+#[derive(Debug, Default)]
+struct Backend {
+    keeps_snapshot: bool,
+    snapshot: Option<u64>,
+    own: Rows,
+    identities: Vec<Identity>,
+    job: Option<Job>,
+    is_committing: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct WalRecord {
+    writes: Rows,
+    identities: Vec<Identity>,
+}
+
+/// One server.
+#[derive(Debug)]
+pub struct Server {
+    is_up: bool,
+    /// Grows with each start.
+    pub generation: u32,
+    rows: BTreeMap<Key, Vec<(u64, Row)>>,
+    visible: u64,
+    wal: Vec<WalRecord>,
+    flushed: usize,
+    /// Commits in the WAL that are not visible yet.
+    pending: BTreeMap<Connection, WalRecord>,
+    applied: BTreeSet<Identity>,
+    locks: Locks,
+    backends: BTreeMap<Connection, Backend>,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        let mut server = Self {
+            is_up: true,
+            generation: 1,
+            rows: BTreeMap::new(),
+            visible: 0,
+            wal: Vec::new(),
+            flushed: 0,
+            pending: BTreeMap::new(),
+            applied: BTreeSet::new(),
+            locks: Locks::default(),
+            backends: BTreeMap::new(),
+        };
+        server.rebuild();
+        server
+    }
+}
+
+impl Server {
+    /// Whether it accepts connections.
+    pub fn is_up(&self) -> bool {
+        self.is_up
+    }
+
+    /// A new connection; `keeps_snapshot` at REPEATABLE READ.
+    pub fn connect(&mut self, connection: Connection, keeps_snapshot: bool) {
+        assert!(self.is_up, "only a server that is up accepts connections");
+        self.backends.insert(connection, Backend { keeps_snapshot, ..Backend::default() });
+    }
+
+    /// Whether the connection is there.
+    pub fn has(&self, connection: Connection) -> bool {
+        self.backends.contains_key(&connection)
+    }
+
+    /// The connections that are there.
+    pub fn connections(&self) -> Vec<Connection> {
+        self.backends.keys().copied().collect()
+    }
+
+    /// Puts the identity into the transaction.
+    pub fn insert_identity(&mut self, connection: Connection, identity: Identity) {
+        if let Some(backend) = self.backends.get_mut(&connection) {
+            backend.identities.push(identity);
+        }
+    }
+
+    /// A COMMIT reaches the WAL. False if the connection is gone.
+    pub fn commit(&mut self, connection: Connection) -> bool {
+        let Some(backend) = self.backends.get_mut(&connection) else { return false };
+        backend.is_committing = true;
+        let record = WalRecord {
+            writes: std::mem::take(&mut backend.own),
+            identities: std::mem::take(&mut backend.identities),
+        };
+        if !record.writes.is_empty() || !record.identities.is_empty() {
+            self.wal.push(record.clone());
+        }
+        self.pending.insert(connection, record);
+        true
+    }
+
+    /// What a COMMIT wrote becomes visible; who runs on, and what is wrong with the rows now.
+    pub fn show(&mut self, connection: Connection) -> (Vec<Connection>, Option<String>) {
+        let Some(record) = self.pending.remove(&connection) else { return (Vec::new(), None) };
+        let wrong = self.make_visible(record);
+        if let Some(backend) = self.backends.get_mut(&connection) {
+            backend.is_committing = false;
+            backend.snapshot = None;
+        }
+        (self.locks.release(connection), wrong)
+    }
+
+    fn make_visible(&mut self, record: WalRecord) -> Option<String> {
+        self.visible += 1;
+        for (key, row) in record.writes {
+            self.rows.get_mut(&key).expect("every key has a first row").push((self.visible, row));
+        }
+        for identity in record.identities {
+            if !self.applied.insert(identity) {
+                return Some(format!("applied twice: {identity}"));
+            }
+        }
+        self.integrity()
+    }
+
+    /// Ends the transaction without a trace; who runs on.
+    pub fn rollback(&mut self, connection: Connection) -> Vec<Connection> {
+        let Some(backend) = self.backends.get_mut(&connection) else { return Vec::new() };
+        if backend.is_committing {
+            return Vec::new();
+        }
+        *backend = Backend { keeps_snapshot: backend.keeps_snapshot, ..Backend::default() };
+        self.locks.release(connection)
+    }
+
+    /// Ends a backend. One that has its COMMIT in the WAL becomes visible all the same. Who runs on.
+    pub fn terminate(&mut self, connection: Connection) -> Vec<Connection> {
+        let woken = self.rollback(connection);
+        self.backends.remove(&connection);
+        woken
+    }
+
+    /// Whether no COMMIT is on its way to being visible.
+    pub fn is_quiet(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// Everything in the WAL so far survives a crash.
+    pub fn flush(&mut self) {
+        self.flushed = self.wal.len();
+    }
+
+    /// How many commits a crash can lose.
+    pub fn unflushed(&self) -> usize {
+        self.wal.len() - self.flushed
+    }
+
+    /// Goes down and loses this many of the commits that were not flushed.
+    pub fn crash(&mut self, lost: usize) {
+        assert!(lost <= self.unflushed(), "what was flushed is not lost");
+        self.wal.truncate(self.wal.len() - lost);
+        self.flushed = self.wal.len();
+        self.is_up = false;
+        self.backends.clear();
+        self.locks = Locks::default();
+        self.pending.clear();
+    }
+
+    /// Comes up with what is in the WAL.
+    pub fn start(&mut self) {
+        self.is_up = true;
+        self.generation += 1;
+        self.rebuild();
+    }
+
+    fn rebuild(&mut self) {
+        self.rows = schema::first_rows().into_iter().map(|(key, row)| (key, vec![(0, row)])).collect();
+        self.visible = 0;
+        self.applied.clear();
+        for record in self.wal.clone() {
+            self.make_visible(record);
+        }
+    }
+
+    /// The identities of what it has.
+    pub fn applied(&self) -> &BTreeSet<Identity> {
+        &self.applied
+    }
+
+    /// The newest visible row.
+    pub fn newest(&self, key: Key) -> &Row {
+        &self.rows[&key].last().expect("every key has a first row").1
+    }
+
+    fn at(&self, key: Key, snapshot: u64) -> &Row {
+        let versions = &self.rows[&key];
+        &versions.iter().rev().find(|(seq, _)| *seq <= snapshot).expect("the first row has number 0").1
+    }
+
+    /// Constraints as they stand in what is visible.
+    fn integrity(&self) -> Option<String> {
+        let is_there = |key: &Key| self.newest(*key).present;
+        for key in schema::keys().filter(is_there) {
+            if let Some(twin) = key.twin().filter(is_there) {
+                return Some(format!("duplicate unique value: {key:?} and {twin:?}"));
+            }
+            if let Some(parent) = key.parent().filter(|parent| !is_there(parent)) {
+                return Some(format!("orphan: {key:?} without {parent:?}"));
+            }
+        }
+        None
+    }
+}

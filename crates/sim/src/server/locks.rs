@@ -1,0 +1,147 @@
+//! Row locks: modes, holders, and those who wait in line and run on by themselves.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::Connection;
+use crate::schema::Key;
+
+/// How strong a lock is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Mode {
+    /// FOR KEY SHARE: a reference to the row is being made.
+    KeyShare,
+    /// FOR NO KEY UPDATE: an ordinary UPDATE.
+    Change,
+    /// FOR UPDATE: DELETE, or asked for.
+    Whole,
+}
+
+impl Mode {
+    fn conflicts(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::KeyShare, other) | (other, Self::KeyShare) => other == Self::Whole,
+            _ => true,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Lock {
+    holders: Vec<(Connection, Mode)>,
+    waiters: VecDeque<(Connection, Mode)>,
+}
+
+impl Lock {
+    fn is_free_for(&self, connection: Connection, mode: Mode) -> bool {
+        self.holders.iter().all(|(holder, held)| *holder == connection || !held.conflicts(mode))
+    }
+}
+
+/// All row locks of a server.
+#[derive(Debug, Default)]
+pub(super) struct Locks(BTreeMap<Key, Lock>);
+
+impl Locks {
+    /// Takes the lock, or gets in line; whether it is held now.
+    pub(super) fn take(&mut self, connection: Connection, key: Key, mode: Mode) -> bool {
+        let lock = self.0.entry(key).or_default();
+        if lock.holders.iter().any(|(holder, held)| *holder == connection && *held >= mode) {
+            return true;
+        }
+        if lock.waiters.iter().any(|(waiter, _)| *waiter == connection) {
+            return false;
+        }
+        let holds_some = lock.holders.iter().any(|(holder, _)| *holder == connection);
+        if lock.is_free_for(connection, mode) && (holds_some || lock.waiters.is_empty()) {
+            lock.holders.push((connection, mode));
+            return true;
+        }
+        lock.waiters.push_back((connection, mode));
+        false
+    }
+
+    /// Frees everything that the connection holds or waits for; who got a lock by that.
+    pub(super) fn release(&mut self, connection: Connection) -> Vec<Connection> {
+        let mut woken = Vec::new();
+        for lock in self.0.values_mut() {
+            let before = lock.holders.len() + lock.waiters.len();
+            lock.holders.retain(|(holder, _)| *holder != connection);
+            lock.waiters.retain(|(waiter, _)| *waiter != connection);
+            if lock.holders.len() + lock.waiters.len() == before {
+                continue;
+            }
+            while let Some((waiter, mode)) = lock.waiters.front().copied()
+                && lock.is_free_for(waiter, mode)
+            {
+                lock.waiters.pop_front();
+                lock.holders.push((waiter, mode));
+                woken.push(waiter);
+            }
+        }
+        self.0.retain(|_, lock| !lock.holders.is_empty() || !lock.waiters.is_empty());
+        woken
+    }
+
+    /// Whether the connection waits for itself, over others.
+    pub(super) fn is_deadlocked(&self, connection: Connection) -> bool {
+        let mut open = self.blockers(connection);
+        let mut seen = open.clone();
+        while let Some(next) = open.pop() {
+            if next == connection {
+                return true;
+            }
+            for blocker in self.blockers(next) {
+                if !seen.contains(&blocker) {
+                    seen.push(blocker);
+                    open.push(blocker);
+                }
+            }
+        }
+        false
+    }
+
+    fn blockers(&self, connection: Connection) -> Vec<Connection> {
+        let mut blockers = Vec::new();
+        for lock in self.0.values() {
+            let Some(place) = lock.waiters.iter().position(|(waiter, _)| *waiter == connection) else {
+                continue;
+            };
+            let mode = lock.waiters[place].1;
+            let ahead = lock.holders.iter().chain(lock.waiters.iter().take(place));
+            blockers.extend(
+                ahead
+                    .filter(|(other, held)| *other != connection && held.conflicts(mode))
+                    .map(|(other, _)| *other),
+            );
+        }
+        blockers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Key = Key { table: 1, row: 0 };
+    const B: Key = Key { table: 1, row: 1 };
+
+    #[test]
+    fn who_waits_runs_on_when_the_lock_falls() {
+        let mut locks = Locks::default();
+        assert!(locks.take(1, A, Mode::Change));
+        assert!(!locks.take(2, A, Mode::Change));
+        assert!(locks.take(3, A, Mode::KeyShare) || locks.release(1) == [2]);
+        assert!(locks.release(1).contains(&2) || locks.take(2, A, Mode::Change));
+    }
+
+    #[test]
+    fn a_circle_is_found() {
+        let mut locks = Locks::default();
+        assert!(locks.take(1, A, Mode::Change));
+        assert!(locks.take(2, B, Mode::Change));
+        assert!(!locks.take(1, B, Mode::Change));
+        assert!(!locks.is_deadlocked(1));
+        assert!(!locks.take(2, A, Mode::Whole));
+        assert!(locks.is_deadlocked(1) && locks.is_deadlocked(2));
+    }
+}

@@ -1,0 +1,435 @@
+//! The world: one agenda, one source of chance, and everything that is driven by them.
+//!
+//! ```text
+//! clients --Accept--> sessions --Event--> cluster core --Effect--> sessions, log, agents
+//!                        |                                            |
+//!                        +------------- Message / Reply -------- servers
+//! ```
+//!
+//! The core is the very code that the binary runs. Sessions and agents here keep the same contract as those of the
+//! binary: the ordering duties that the effects state. Each arrow takes a time drawn from the seed, so two things that
+//! nothing orders happen in every order sooner or later.
+
+mod agent;
+mod fault;
+mod node;
+mod session;
+
+use std::collections::BTreeMap;
+
+use cluster::ids::Identity;
+
+use crate::agenda::Agenda;
+use crate::check::{Anomaly, Finding};
+use crate::dice::Dice;
+use crate::history::{Element, History, Outcome, Seen};
+use crate::program::{Fault, Plan};
+use crate::rules::Rules;
+use crate::schema::{self, Key};
+use crate::server::{Answer, Connection, Op, Server, Step};
+use crate::trace::{Stage, Trace};
+use node::Node;
+use session::Session;
+
+/// After this the run must have ended: nothing takes so long.
+const END_US: u64 = 60_000_000;
+/// More happenings than any run needs: something goes round in circles.
+const HAPPENINGS_MAX: u64 = 400_000;
+
+/// Whose a connection is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Owner {
+    Session(usize),
+    Agent(usize),
+}
+
+/// The node's end of a connection.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    owner: Owner,
+}
+
+/// What is sent to a server.
+#[derive(Debug)]
+enum Message {
+    Run(Vec<(Op, Element)>),
+    Identities(Vec<Identity>),
+    Commit,
+    Rollback,
+    Terminate,
+}
+
+/// What comes back.
+#[derive(Debug)]
+enum Reply {
+    Answer(Answer),
+    Inserted,
+    Committed,
+    RolledBack,
+    Lost,
+}
+
+/// What is on the agenda. Whatever belongs to a node carries its epoch and dies with it.
+#[derive(Debug)]
+enum Happening {
+    Client { session: usize, run: u64 },
+    Accept { session: usize, run: u64 },
+    Vanish { session: usize, run: u64 },
+    Mail { session: usize, epoch: u32 },
+    ToServer { connection: Connection, message: Message },
+    Step { replica: usize, generation: u32, connection: Connection },
+    Show { replica: usize, generation: u32, connection: Connection },
+    Deadlock { replica: usize, generation: u32, connection: Connection },
+    FromServer { connection: Connection, reply: Reply },
+    Synced { epoch: u32, upto: usize },
+    Reset { epoch: u32, replica: usize, incarnation: u32, stage: agent::ResetStage },
+    Apply { epoch: u32, replica: usize, incarnation: u32 },
+    Catalogue { epoch: u32, version: u64, incarnation: u32 },
+    ServerStart { replica: usize },
+    Flush { replica: usize },
+    NodeStart,
+    Fault(usize),
+    Kill { connection: Connection },
+}
+
+/// What a run came to.
+#[derive(Debug)]
+pub struct Report {
+    /// What clients did and saw.
+    pub history: History,
+    /// What is wrong, as seen from inside.
+    pub findings: Vec<Finding>,
+    /// How many things happened.
+    pub happenings: u64,
+    /// The time at the end.
+    pub end_us: u64,
+    /// The story, if it was asked for.
+    pub trace: Trace,
+}
+
+/// Everything there is.
+#[derive(Debug)]
+pub struct World {
+    agenda: Agenda<Happening>,
+    dice: Dice,
+    plan: Plan,
+    rules: Rules,
+    /// Some replica does not hold everything.
+    is_partial: bool,
+    servers: Vec<Server>,
+    refresh_slow_until_us: Vec<u64>,
+    disk: node::Disk,
+    node: Option<Node>,
+    epoch: u32,
+    sessions: Vec<Session>,
+    lines: BTreeMap<Connection, Line>,
+    /// Where each connection that ever was leads.
+    routes: BTreeMap<Connection, usize>,
+    connections: u64,
+    elements: Element,
+    kill_next_append: Option<u64>,
+    history: History,
+    findings: Vec<Finding>,
+    trace: Trace,
+}
+
+impl World {
+    /// A world at rest, with everything on the agenda that will happen by itself.
+    pub fn new(plan: Plan, rules: Rules, seed: u64, is_traced: bool) -> Self {
+        let count = usize::from(plan.replicas);
+        let mut world = Self {
+            agenda: Agenda::default(),
+            dice: Dice::new(seed),
+            rules,
+            is_partial: !(0..count).all(|r| schema::keys().all(|key| schema::holds(&plan.placement, r, key))),
+            servers: (0..count).map(|_| Server::default()).collect(),
+            refresh_slow_until_us: vec![0; count],
+            disk: node::Disk::default(),
+            node: None,
+            epoch: 0,
+            sessions: plan.sessions.iter().map(|programs| Session::new(programs)).collect(),
+            lines: BTreeMap::new(),
+            routes: BTreeMap::new(),
+            connections: 0,
+            elements: 0,
+            kill_next_append: None,
+            history: History::default(),
+            findings: Vec::new(),
+            trace: Trace::new(is_traced),
+            plan,
+        };
+        for (index, (at_us, _)) in world.plan.faults.iter().enumerate() {
+            world.agenda.enter(*at_us, Happening::Fault(index));
+        }
+        for replica in 0..count {
+            let after = world.dice.delay(world.plan.pace.flush_us);
+            world.agenda.enter(after, Happening::Flush { replica });
+        }
+        world.start_node();
+        for session in 0..world.sessions.len() {
+            let after = world.dice.delay(world.plan.pace.think_us);
+            world.agenda.enter(after, Happening::Client { session, run: 0 });
+        }
+        world
+    }
+
+    /// Runs to the end.
+    pub fn run(mut self) -> Report {
+        let mut happenings = 0;
+        while !self.is_over() {
+            let Some(next) = self.agenda.next() else { break };
+            happenings += 1;
+            if self.agenda.now_us() > END_US || happenings > HAPPENINGS_MAX {
+                break;
+            }
+            self.happen(next);
+            if !self.findings.is_empty() {
+                break;
+            }
+        }
+        self.judge_end();
+        Report {
+            history: self.history,
+            findings: self.findings,
+            happenings,
+            end_us: self.agenda.now_us(),
+            trace: self.trace,
+        }
+    }
+
+    fn happen(&mut self, what: Happening) {
+        match what {
+            Happening::Client { session, run } => self.client(session, run),
+            Happening::Accept { session, run } => self.accept(session, run),
+            Happening::Vanish { session, run } => self.vanish(session, run),
+            Happening::Mail { session, epoch } if epoch == self.epoch => self.read_mail(session),
+            Happening::ToServer { connection, message } => self.at_server(connection, message),
+            Happening::Step { replica, generation, connection } => {
+                if self.servers[replica].generation == generation {
+                    self.step(replica, connection);
+                }
+            }
+            Happening::Show { replica, generation, connection } => {
+                if self.servers[replica].generation == generation && self.servers[replica].is_up() {
+                    let (woken, wrong) = self.servers[replica].show(connection);
+                    self.wake(replica, woken);
+                    if let Some(wrong) = wrong {
+                        self.find(Anomaly::Integrity, format!("replica {replica}: {wrong}"));
+                    }
+                    self.answer(connection, Reply::Committed);
+                }
+            }
+            Happening::Deadlock { replica, generation, connection } => {
+                if self.servers[replica].generation == generation
+                    && let Some((answer, woken)) = self.servers[replica].break_deadlock(connection)
+                {
+                    self.wake(replica, woken);
+                    self.answer(connection, Reply::Answer(answer));
+                }
+            }
+            Happening::FromServer { connection, reply } => self.from_server(connection, reply),
+            Happening::Synced { epoch, upto } if epoch == self.epoch => self.synced(upto),
+            Happening::Reset { epoch, replica, incarnation, stage } if epoch == self.epoch => {
+                self.reset(replica, incarnation, stage);
+            }
+            Happening::Apply { epoch, replica, incarnation } if epoch == self.epoch => {
+                self.apply(replica, incarnation);
+            }
+            Happening::Catalogue { epoch, version, incarnation } if epoch == self.epoch => {
+                self.catalogue_loaded(version, incarnation);
+            }
+            Happening::ServerStart { replica } => self.servers[replica].start(),
+            Happening::Flush { replica } => {
+                self.servers[replica].flush();
+                let after = self.dice.delay(self.plan.pace.flush_us) + 1;
+                self.agenda.enter(after, Happening::Flush { replica });
+            }
+            Happening::NodeStart => self.start_node(),
+            Happening::Fault(index) => self.fault(self.plan.faults[index].1),
+            Happening::Kill { connection } => self.terminate(connection),
+            _ => {}
+        }
+    }
+
+    // servers
+
+    fn connect(&mut self, replica: usize, owner: Owner, keeps_snapshot: bool) -> Connection {
+        self.connections += 1;
+        let connection = self.connections;
+        self.servers[replica].connect(connection, keeps_snapshot);
+        self.lines.insert(connection, Line { owner });
+        self.routes.insert(connection, replica);
+        connection
+    }
+
+    fn send(&mut self, connection: Connection, message: Message) {
+        let after = self.dice.delay(self.plan.pace.network_us);
+        self.agenda.enter(after, Happening::ToServer { connection, message });
+    }
+
+    /// Gives a connection up; what its server still says is not heard.
+    fn close(&mut self, connection: Connection) {
+        if self.lines.remove(&connection).is_some() {
+            self.send(connection, Message::Terminate);
+        }
+    }
+
+    fn answer(&mut self, connection: Connection, reply: Reply) {
+        let after = self.dice.delay(self.plan.pace.network_us);
+        self.agenda.enter(after, Happening::FromServer { connection, reply });
+    }
+
+    fn wake(&mut self, replica: usize, woken: Vec<Connection>) {
+        for connection in woken {
+            self.step_later(replica, connection);
+        }
+    }
+
+    fn step_later(&mut self, replica: usize, connection: Connection) {
+        let after = self.dice.delay(self.plan.pace.op_us);
+        let generation = self.servers[replica].generation;
+        self.agenda.enter(after, Happening::Step { replica, generation, connection });
+    }
+
+    fn at_server(&mut self, connection: Connection, message: Message) {
+        let replica = self.routes[&connection];
+        let server = &mut self.servers[replica];
+        if !server.is_up() || !server.has(connection) {
+            self.answer(connection, Reply::Lost);
+            return;
+        }
+        match message {
+            Message::Run(ops) => {
+                server.begin(connection, ops);
+                self.step_later(replica, connection);
+            }
+            Message::Identities(identities) => {
+                for identity in identities {
+                    server.insert_identity(connection, identity);
+                }
+                self.answer(connection, Reply::Inserted);
+            }
+            Message::Commit => {
+                server.commit(connection);
+                let generation = server.generation;
+                let after = self.dice.delay(self.plan.pace.show_us);
+                self.agenda.enter(after, Happening::Show { replica, generation, connection });
+            }
+            Message::Rollback => {
+                let woken = server.rollback(connection);
+                self.wake(replica, woken);
+                self.answer(connection, Reply::RolledBack);
+            }
+            Message::Terminate => self.terminate(connection),
+        }
+    }
+
+    fn terminate(&mut self, connection: Connection) {
+        let replica = self.routes[&connection];
+        if self.servers[replica].has(connection) {
+            let woken = self.servers[replica].terminate(connection);
+            self.wake(replica, woken);
+            self.notice_loss(connection);
+        }
+    }
+
+    fn notice_loss(&mut self, connection: Connection) {
+        if self.lines.contains_key(&connection) {
+            let after = self.dice.delay(self.plan.pace.notice_us);
+            self.agenda.enter(after, Happening::FromServer { connection, reply: Reply::Lost });
+        }
+    }
+
+    fn step(&mut self, replica: usize, connection: Connection) {
+        match self.servers[replica].step(connection) {
+            None => {}
+            Some(Step::More) => self.step_later(replica, connection),
+            Some(Step::Blocked) => {
+                let generation = self.servers[replica].generation;
+                let after = 1_000 + self.dice.delay(2_000);
+                self.agenda.enter(after, Happening::Deadlock { replica, generation, connection });
+            }
+            Some(Step::Done(answer)) => self.answer(connection, Reply::Answer(answer)),
+        }
+    }
+
+    fn from_server(&mut self, connection: Connection, reply: Reply) {
+        let Some(line) = self.lines.get(&connection).copied() else { return };
+        if matches!(reply, Reply::Lost) {
+            self.lines.remove(&connection);
+        }
+        match line.owner {
+            Owner::Session(session) => self.session_reply(session, connection, reply),
+            Owner::Agent(replica) => self.agent_reply(replica, connection, reply),
+        }
+    }
+
+    // the end
+
+    fn find(&mut self, anomaly: Anomaly, text: String) {
+        self.trace.say(self.agenda.now_us(), Stage::Found, || text.clone());
+        self.findings.push(Finding { anomaly, text });
+    }
+
+    fn is_over(&self) -> bool {
+        let all_done = self.sessions.iter().all(Session::is_done) && self.servers.iter().all(Server::is_up);
+        let Some(node) = self.node.as_ref().filter(|_| all_done) else { return false };
+        let faults_are_over = self.plan.faults.last().is_none_or(|(at, _)| *at < self.agenda.now_us());
+        let is_same_server =
+            |(server, agent): (&Server, &agent::Agent)| server.generation == agent.generation;
+        let servers_are_known = self.servers.iter().zip(&node.agents).all(is_same_server);
+        faults_are_over && servers_are_known && node.is_level(self.disk.records.len())
+    }
+
+    fn judge_end(&mut self) {
+        let rows = self.disk.replay();
+        let seen = |key: Key| Seen { row: key.number(), list: rows[&key].list.clone() };
+        self.history.finals = schema::keys().map(seen).collect();
+        if !self.findings.is_empty() {
+            return;
+        }
+        if !self.is_over() {
+            let waiting: Vec<String> = self.sessions.iter().filter_map(Session::stuck).collect();
+            let replicas = self.node.as_ref().map(|node| node.cluster.replicas());
+            self.find(Anomaly::Stuck, format!("waits for ever: {waiting:?}; replicas {replicas:?}"));
+            return;
+        }
+        let differences: Vec<String> =
+            (0..self.servers.len()).flat_map(|replica| self.differences(replica, &rows)).collect();
+        for text in differences {
+            self.find(Anomaly::Diverged, text);
+        }
+    }
+
+    /// Where a replica differs from the log, in what it holds.
+    fn differences(&self, replica: usize, rows: &schema::Rows) -> Vec<String> {
+        let server = &self.servers[replica];
+        let held = |key: &Key| schema::holds(&self.plan.placement, replica, *key);
+        let wrong_row = |key: Key| {
+            let (there, logged) = (server.newest(key), &rows[&key]);
+            (there != logged)
+                .then(|| format!("replica {replica} has {there:?} at {key:?}, the log {logged:?}"))
+        };
+        let mut differences: Vec<String> = schema::keys().filter(held).filter_map(wrong_row).collect();
+        for (version, record) in (1..).zip(&self.disk.records) {
+            let identity = record.header().identity;
+            let is_held = record.row_changes().any(|change| held(&node::newest(change).0));
+            if is_held && !server.applied().contains(&identity) {
+                differences.push(format!("replica {replica} never applied version {version}, {identity}"));
+            }
+        }
+        differences
+    }
+
+    /// The client of a transaction learns its outcome so much later.
+    fn note_outcome(&mut self, transaction: usize, outcome: Outcome, end_us: u64) {
+        let noted = &mut self.history.transactions[transaction];
+        noted.outcome = outcome;
+        noted.end_us = end_us;
+    }
+
+    fn fault(&mut self, fault: Fault) {
+        self.trace.say(self.agenda.now_us(), Stage::Fault, || format!("{fault:?}"));
+        self.strike(fault);
+    }
+}

@@ -1,0 +1,204 @@
+//! The agent of a replica: ends what was before, asks what is applied, applies what comes.
+
+use cluster::event::Event;
+use cluster::ids::{Identity, Incarnation, ReplicaId, Version};
+
+use super::node::newest;
+use super::{Happening, Message, Owner, Reply, World};
+use crate::check::Anomaly;
+use crate::history::Element;
+use crate::schema::{self, Row};
+use crate::server::{Connection, Op};
+use crate::trace::Stage;
+
+/// How long to wait before a server is tried again.
+const RETRY_US: u64 = 500;
+
+/// How far the making of a new set of connections is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum ResetStage {
+    EndBackends,
+    ReadApplied,
+    Connect { generation: u32, applied: u64 },
+}
+
+/// A refresh that is under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Work {
+    from: Version,
+    upto: Version,
+}
+
+/// One replica's agent.
+#[derive(Debug, Default)]
+pub(super) struct Agent {
+    /// The present set of connections.
+    pub(super) incarnation: u32,
+    /// Of the server, when this set was made.
+    pub(super) generation: u32,
+    pub(super) is_serving: bool,
+    pub(super) line: Option<Connection>,
+    pub(super) work: Option<Work>,
+    /// What it knew to be applied; only a mutant goes by it.
+    remembered: u64,
+}
+
+impl World {
+    pub(super) fn reset(&mut self, replica: usize, incarnation: u32, stage: ResetStage) {
+        if self.agent(replica).incarnation != incarnation {
+            return;
+        }
+        let server = &self.servers[replica];
+        let (next, after) = match stage {
+            _ if !server.is_up() => (ResetStage::EndBackends, RETRY_US),
+            ResetStage::EndBackends => {
+                if self.rules.reset_ends_backends {
+                    server.connections().into_iter().for_each(|connection| self.terminate(connection));
+                }
+                (ResetStage::ReadApplied, self.dice.delay(self.plan.pace.network_us))
+            }
+            ResetStage::ReadApplied => {
+                let all_gone = server.is_quiet() && server.connections().is_empty();
+                if self.rules.reset_ends_backends && !all_gone {
+                    (ResetStage::EndBackends, RETRY_US)
+                } else {
+                    let applied = self.applied_prefix(replica);
+                    let generation = self.servers[replica].generation;
+                    let stage = ResetStage::Connect { generation, applied };
+                    (stage, self.dice.delay(self.plan.pace.network_us))
+                }
+            }
+            ResetStage::Connect { generation, .. } if generation != server.generation => {
+                (ResetStage::EndBackends, RETRY_US)
+            }
+            ResetStage::Connect { generation, applied } => {
+                self.serve(replica, generation, applied);
+                return;
+            }
+        };
+        let epoch = self.epoch;
+        self.agenda.enter(after, Happening::Reset { epoch, replica, incarnation, stage: next });
+    }
+
+    /// The longest prefix of the log that the replica has; what it does not hold counts as applied.
+    fn applied_prefix(&mut self, replica: usize) -> u64 {
+        let remembered = self.agent(replica).remembered;
+        if !self.rules.applied_is_read_again && remembered > 0 {
+            return remembered;
+        }
+        let applied = self.servers[replica].applied();
+        let has = |record: &&cluster::record::Record| {
+            applied.contains(&record.header().identity)
+                || !record.row_changes().any(|change| self.holds(replica, change))
+        };
+        self.disk.records.iter().take_while(has).count() as u64
+    }
+
+    fn holds(&self, replica: usize, change: cluster::record::RowChange<'_>) -> bool {
+        schema::holds(&self.plan.placement, replica, newest(change).0)
+    }
+
+    fn serve(&mut self, replica: usize, generation: u32, applied: u64) {
+        let line = self.connect(replica, Owner::Agent(replica), false);
+        let agent = self.agent(replica);
+        agent.generation = generation;
+        agent.is_serving = true;
+        agent.line = Some(line);
+        let incarnation = Incarnation(agent.incarnation);
+        self.trace.say(self.agenda.now_us(), Stage::Recover, || {
+            format!("replica {replica} serves as incarnation {incarnation} with {applied}")
+        });
+        let (replica, applied) = (ReplicaId(replica as u16), Version(applied));
+        self.tell(Event::ReplicaUp { replica, incarnation, applied });
+    }
+
+    pub(super) fn begin_apply(
+        &mut self,
+        replica: usize,
+        incarnation: Incarnation,
+        from: Version,
+        upto: Version,
+    ) {
+        if self.incarnation(replica) != incarnation {
+            return;
+        }
+        if self.rules.sync_before_logged
+            && upto.0 as usize > self.disk.durable
+            && self.rules.core.durable_first
+        {
+            self.find(Anomaly::Order, format!("version {upto} is applied before it is durable"));
+        }
+        self.agent(replica).work = Some(Work { from, upto });
+        let slow = self.refresh_slow_until_us[replica].saturating_sub(self.agenda.now_us());
+        let after = self.dice.delay(self.plan.pace.refresh_us) + slow;
+        let (epoch, incarnation) = (self.epoch, incarnation.0);
+        self.agenda.enter(after, Happening::Apply { epoch, replica, incarnation });
+    }
+
+    /// Reads the records and sends the rows that the replica holds.
+    pub(super) fn apply(&mut self, replica: usize, incarnation: u32) {
+        let agent = self.agent(replica);
+        let (Some(work), Some(line)) = (agent.work, agent.line) else { return };
+        if agent.incarnation != incarnation {
+            return;
+        }
+        let mut ops: Vec<(Op, Element)> = Vec::new();
+        for record in self.records(work) {
+            for change in record.row_changes() {
+                if self.holds(replica, change) {
+                    let (key, new) = newest(change);
+                    ops.push((Op::Put(key, old_image(change), new), 0));
+                }
+            }
+        }
+        self.send(line, Message::Run(ops));
+    }
+
+    fn records(&self, work: Work) -> &[cluster::record::Record] {
+        &self.disk.records[work.from.0 as usize - 1..work.upto.0 as usize]
+    }
+
+    pub(super) fn agent_reply(&mut self, replica: usize, line: Connection, reply: Reply) {
+        if self.agent(replica).line != Some(line) {
+            return;
+        }
+        let incarnation = self.incarnation(replica);
+        let id = ReplicaId(replica as u16);
+        let Some(work) = self.agent(replica).work.filter(|_| !matches!(reply, Reply::Lost)) else {
+            self.agent(replica).line = None;
+            self.tell(Event::ReplicaLost { replica: id, incarnation });
+            return;
+        };
+        match reply {
+            Reply::Answer(answer) if answer.error.is_some() => {
+                self.find(Anomaly::Diverged, format!("replica {replica} cannot apply {work:?}: {answer:?}"));
+            }
+            Reply::Answer(_) => {
+                let identities: Vec<Identity> = if self.rules.refresh_inserts_identities {
+                    self.records(work).iter().map(|record| record.header().identity).collect()
+                } else {
+                    Vec::new()
+                };
+                self.send(line, Message::Identities(identities));
+            }
+            Reply::Inserted => self.send(line, Message::Commit),
+            Reply::Committed => {
+                let agent = self.agent(replica);
+                agent.work = None;
+                agent.remembered = work.upto.0;
+                self.trace.say(self.agenda.now_us(), Stage::Propagate, || {
+                    format!("replica {replica} applied up to {}", work.upto)
+                });
+                self.tell(Event::Applied { replica: id, incarnation, upto: work.upto });
+            }
+            Reply::RolledBack | Reply::Lost => {}
+        }
+    }
+}
+
+fn old_image(change: cluster::record::RowChange<'_>) -> Row {
+    match change.change {
+        cluster::record::Change::Update { old, .. } => Row::decode(change.table, old).1,
+        _ => unreachable!("the simulator logs every change as an update"),
+    }
+}

@@ -1,0 +1,238 @@
+//! The node: the cluster core, its log, and the carrying out of effects.
+//!
+//! A node that dies takes its memory with it; its log keeps what was durable and any part of the rest.
+
+use cluster::Cluster;
+use cluster::event::{Effect, Event};
+use cluster::ids::{
+    ClusterId, DatabaseId, Epoch, Identity, Incarnation, Nonce, ReplicaId, ServiceId, Version,
+};
+use cluster::parts::replica::State;
+use cluster::protocols::onecopy::{Onecopy, Options};
+use cluster::record::{Header, Record, SealedBody};
+use cluster::time::Time;
+
+use super::agent::{Agent, ResetStage};
+use super::{Happening, World};
+use crate::schema::{self, Row, Rows};
+use crate::trace::Stage;
+
+/// The log.
+#[derive(Debug, Default)]
+pub(super) struct Disk {
+    pub(super) records: Vec<Record>,
+    pub(super) durable: usize,
+    pub(super) slow_us: u64,
+}
+
+impl Disk {
+    /// The rows that the log says there are.
+    pub(super) fn replay(&self) -> Rows {
+        let mut rows = schema::first_rows();
+        for record in &self.records {
+            for change in record.row_changes() {
+                let (key, row) = newest(change);
+                rows.insert(key, row);
+            }
+        }
+        rows
+    }
+
+    /// The last version in it.
+    pub(super) fn last(&self) -> Version {
+        Version(self.records.len() as u64)
+    }
+}
+
+/// The row that a change leaves.
+pub(super) fn newest(change: cluster::record::RowChange<'_>) -> (schema::Key, Row) {
+    use cluster::record::Change;
+    match change.change {
+        Change::Update { new, .. } | Change::Insert { new } => Row::decode(change.table, new),
+        other => unreachable!("the simulator only logs images of what is new, not {other:?}"),
+    }
+}
+
+/// A node that runs.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) cluster: Cluster,
+    pub(super) agents: Vec<Agent>,
+    pub(super) catalogue: Version,
+    /// How often the view had changed in the catalogue as it was loaded.
+    pub(super) view_changes: usize,
+    is_syncing: bool,
+}
+
+impl Node {
+    /// Whether every replica is up and has everything.
+    pub(super) fn is_level(&self, records: usize) -> bool {
+        let last = Version(records as u64);
+        let is_level = |r: &cluster::protocols::ReplicaStatus| r.state == State::Up && r.applied == last;
+        let is_connected = |agent: &Agent| agent.is_serving && agent.line.is_some();
+        self.cluster.durable() == last
+            && self.cluster.replicas().iter().all(is_level)
+            && self.agents.iter().all(is_connected)
+    }
+}
+
+impl World {
+    /// Starts the node: a new term over the log as it is found, every replica fenced and asked.
+    pub(super) fn start_node(&mut self) {
+        self.epoch += 1;
+        self.disk.durable = self.disk.records.len();
+        let last = self.disk.last();
+        let protocol = Onecopy::new(Options {
+            replicas: self.plan.replicas,
+            anchor: ReplicaId(0),
+            placement: self.plan.placement.clone(),
+            epoch: Epoch(self.epoch),
+            last,
+            rules: self.rules.core,
+        });
+        self.trace.say(self.agenda.now_us(), Stage::Recover, || format!("node starts, last version {last}"));
+        self.node = Some(Node {
+            cluster: Cluster::new(Box::new(protocol)),
+            agents: (0..self.servers.len()).map(|_| Agent::default()).collect(),
+            catalogue: Version::ZERO,
+            view_changes: 0,
+            is_syncing: false,
+        });
+        for replica in 0..self.servers.len() {
+            self.begin_reset(replica);
+        }
+    }
+
+    /// Kills the node: memory, connections and what the log had not kept.
+    pub(super) fn crash_node(&mut self, down_us: u64) {
+        if self.node.take().is_none() {
+            return;
+        }
+        self.epoch += 1;
+        let loose = self.disk.records.len() - self.disk.durable;
+        let kept = self.disk.durable + self.dice.index(loose + 1);
+        self.disk.records.truncate(kept);
+        self.lines.clear();
+        for session in 0..self.sessions.len() {
+            self.lose_session(session);
+        }
+        self.agenda.enter(down_us, Happening::NodeStart);
+    }
+
+    /// Feeds the core and carries out what it says, in order.
+    pub(super) fn tell(&mut self, event: Event) {
+        let now = Time { us: self.agenda.now_us() };
+        let Some(node) = self.node.as_mut() else { return };
+        self.trace.say(now.us, Stage::Order, || format!("{event:?}"));
+        let mut effects = Vec::new();
+        node.cluster.handle(now, event, &mut effects);
+        for effect in effects {
+            self.carry_out(effect);
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        if let Some(session) = effect.session() {
+            self.post(session.0 as usize, effect);
+            return;
+        }
+        match effect {
+            Effect::Append { version, identity, body } => self.append(version, identity, *body),
+            Effect::Apply { replica, incarnation, from, upto } => {
+                self.begin_apply(usize::from(replica.0), incarnation, from, upto);
+            }
+            Effect::Reset { replica } => self.begin_reset(usize::from(replica.0)),
+            Effect::LoadCatalogue { version } => {
+                let after = self.dice.delay(self.plan.pace.network_us * 4);
+                let (epoch, incarnation) = (self.epoch, self.agent(0).incarnation);
+                self.agenda.enter(after, Happening::Catalogue { epoch, version: version.0, incarnation });
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn agent(&mut self, replica: usize) -> &mut Agent {
+        let node = self.node.as_mut().expect("whoever asks for an agent belongs to a node that runs");
+        &mut node.agents[replica]
+    }
+
+    fn append(&mut self, version: Version, identity: Identity, body: SealedBody) {
+        assert_eq!(version, self.disk.last().next(), "records are appended in order");
+        let header = Header {
+            cluster: ClusterId(1),
+            identity,
+            first: version,
+            last: version,
+            database: DatabaseId(1),
+            service: ServiceId(0),
+        };
+        self.disk.records.push(body.finish(header));
+        self.trace.say(self.agenda.now_us(), Stage::Propagate, || format!("append {version} of {identity}"));
+        if let Some(after_us) = self.kill_next_append.take() {
+            self.kill_home_of(identity, after_us);
+        }
+        if !self.rules.sync_before_logged {
+            self.tell(Event::Logged { upto: version });
+        }
+        self.sync();
+    }
+
+    fn sync(&mut self) {
+        let (epoch, upto) = (self.epoch, self.disk.records.len());
+        let node = self.node.as_mut().expect("only a node that runs appends");
+        if !node.is_syncing && upto > self.disk.durable {
+            node.is_syncing = true;
+            let after = self.dice.delay(self.plan.pace.fsync_us) + std::mem::take(&mut self.disk.slow_us);
+            self.agenda.enter(after, Happening::Synced { epoch, upto });
+        }
+    }
+
+    pub(super) fn synced(&mut self, upto: usize) {
+        self.disk.durable = upto;
+        if let Some(node) = self.node.as_mut() {
+            node.is_syncing = false;
+        }
+        self.trace.say(self.agenda.now_us(), Stage::Propagate, || format!("durable up to {upto}"));
+        self.tell(Event::Logged { upto: Version(upto as u64) });
+        self.sync();
+    }
+
+    pub(super) fn catalogue_loaded(&mut self, version: u64, incarnation: u32) {
+        let server = &self.servers[0];
+        let changes = server.newest(schema::Key::VIEW).list.len();
+        if !server.is_up() || self.agent(0).incarnation != incarnation {
+            return;
+        }
+        let version = Version(version);
+        if let Some(node) = self.node.as_mut() {
+            node.catalogue = version;
+            node.view_changes = changes;
+        }
+        self.tell(Event::CatalogueLoaded { version });
+    }
+
+    /// Begins to end everything at a replica and to connect anew.
+    pub(super) fn begin_reset(&mut self, replica: usize) {
+        let agent = self.agent(replica);
+        agent.incarnation += 1;
+        agent.is_serving = false;
+        agent.work = None;
+        let (incarnation, line) = (agent.incarnation, agent.line.take());
+        if let Some(line) = line {
+            self.close(line);
+        }
+        let after = self.dice.delay(self.plan.pace.network_us);
+        let epoch = self.epoch;
+        let stage = ResetStage::EndBackends;
+        self.agenda.enter(after, Happening::Reset { epoch, replica, incarnation, stage });
+    }
+
+    /// The nonce of this node; the simulator needs no secrets.
+    pub(super) fn nonce(&self) -> Nonce {
+        Nonce(u64::from(self.epoch))
+    }
+
+    pub(super) fn incarnation(&mut self, replica: usize) -> Incarnation {
+        Incarnation(self.agent(replica).incarnation)
+    }
+}

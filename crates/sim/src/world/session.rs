@@ -1,0 +1,632 @@
+//! A session with its client: one program after another, each by the contract of the core.
+//!
+//! The client side (what was sent and seen, and when) goes into the history; the session side is the state machine that
+//! the binary has, without bytes. A session reads its effects from a mailbox some time after they were put there; what
+//! was put there for a transaction that it has ended itself is thrown away.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use cluster::event::{AbortCause, Effect, Event, Reads};
+use cluster::ids::{Identity, Incarnation, ReplicaId, SessionId, TableId, Version};
+
+use super::{Happening, Message, Owner, Reply, World};
+use crate::history::{self, Outcome, Seen, Write};
+use crate::program::{Ending, Frame, Program};
+use crate::record;
+use crate::rules::Rules;
+use crate::schema::{self, Key, Row};
+use crate::server::{Answer, Change, Connection, Op, SqlError};
+use crate::trace::Stage;
+
+/// A single statement that lost its home is run again, unseen, this often.
+const RERUNS_MAX: u32 = 3;
+/// How long a client waits before it connects again to a node that is down.
+const RECONNECT_US: u64 = 500;
+
+/// Where a transaction stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    /// The client has the word.
+    Client,
+    /// The core was asked for a place.
+    Placing,
+    /// A statement is at the server.
+    Running,
+    /// The identity is being inserted.
+    Identifying,
+    /// Finish was said.
+    Ordering,
+    /// COMMIT was sent for a transaction that leaves no record.
+    Closing,
+    /// ROLLBACK was sent.
+    Undoing,
+}
+
+/// The transaction at hand.
+#[derive(Debug)]
+struct Run {
+    program: Rc<Program>,
+    /// Its place in the history.
+    transaction: usize,
+    /// The statement that is next or under way.
+    at: usize,
+    reruns: u32,
+    phase: Phase,
+    /// Whether the core knows it as an update transaction.
+    is_begun: bool,
+    line: Option<(Connection, usize, Incarnation)>,
+    identity: Option<Identity>,
+    catalogue: Version,
+    changes: Vec<Change>,
+    locked: Vec<Key>,
+    is_unbounded: bool,
+    has_ddl: bool,
+    is_acknowledged: bool,
+    /// Its COMMIT at home is acknowledged, or its home is lost: nothing more comes from there.
+    is_settled: bool,
+    commit_sent: bool,
+    client_is_gone: bool,
+}
+
+/// One client and its session.
+#[derive(Debug)]
+pub(super) struct Session {
+    programs: VecDeque<Rc<Program>>,
+    run: Option<Run>,
+    /// Counts the transactions, so that what was meant for an earlier one is known.
+    number: u64,
+    mailbox: VecDeque<Effect>,
+}
+
+impl Session {
+    pub(super) fn new(programs: &[Program]) -> Self {
+        let programs = programs.iter().cloned().map(Rc::new).collect();
+        Self { programs, run: None, number: 0, mailbox: VecDeque::new() }
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.programs.is_empty() && self.run.is_none()
+    }
+
+    /// The connection of this transaction, if it is the one at hand.
+    pub(super) fn line_of(&self, identity: Identity) -> Option<Connection> {
+        let run = self.run.as_ref().filter(|run| run.identity == Some(identity))?;
+        run.line.map(|(line, ..)| line)
+    }
+
+    /// What it waits for, if it is not done.
+    pub(super) fn stuck(&self) -> Option<String> {
+        (!self.is_done()).then(|| match &self.run {
+            Some(run) => format!("{:?} at statement {} of {:?}", run.phase, run.at, run.program),
+            None => "between transactions".to_owned(),
+        })
+    }
+}
+
+/// The client side.
+impl World {
+    pub(super) fn client(&mut self, session: usize, number: u64) {
+        if self.sessions[session].number != number {
+            return;
+        }
+        if self.node.is_none() {
+            self.agenda.enter(RECONNECT_US, Happening::Client { session, run: number });
+            return;
+        }
+        if self.sessions[session].run.is_none() && !self.start_program(session) {
+            return;
+        }
+        let now_us = self.agenda.now_us();
+        let after = self.dice.delay(self.plan.pace.network_us);
+        let number = self.sessions[session].number;
+        let run = self.sessions[session].run.as_ref().expect("a program was just started, or goes on");
+        let is_single = run.program.frame == Frame::Autocommit;
+        let transaction = &mut self.history.transactions[run.transaction];
+        if run.at < run.program.statements.len() {
+            let statement = history::Statement { begin_us: now_us, ..history::Statement::default() };
+            transaction.statements.push(statement);
+        }
+        if is_single || run.at == run.program.statements.len() {
+            transaction.finish_us = now_us;
+        }
+        self.agenda.enter(after, Happening::Accept { session, run: number });
+    }
+
+    fn start_program(&mut self, session: usize) -> bool {
+        let this = &mut self.sessions[session];
+        let Some(program) = this.programs.pop_front() else { return false };
+        this.number += 1;
+        this.mailbox.clear();
+        if let Ending::Vanish(after_us) = program.ending {
+            self.agenda.enter(after_us, Happening::Vanish { session, run: this.number });
+        }
+        this.run = Some(Run {
+            transaction: self.history.transactions.len(),
+            at: 0,
+            reruns: 0,
+            phase: Phase::Client,
+            is_begun: false,
+            line: None,
+            identity: None,
+            catalogue: Version::ZERO,
+            changes: Vec::new(),
+            locked: Vec::new(),
+            is_unbounded: false,
+            has_ddl: false,
+            is_acknowledged: false,
+            is_settled: false,
+            commit_sent: false,
+            client_is_gone: false,
+            program: Rc::clone(&program),
+        });
+        self.history.transactions.push(history::Transaction {
+            session: session as u32,
+            level: program.level,
+            outcome: Outcome::Unknown,
+            finish_us: 0,
+            end_us: 0,
+            statements: Vec::new(),
+        });
+        true
+    }
+
+    /// The client has the reply to a statement, and thinks.
+    fn reply_to_client(&mut self, session: usize) {
+        let after = self.dice.delay(self.plan.pace.network_us);
+        let think = self.dice.delay(self.plan.pace.think_us);
+        let now_us = self.agenda.now_us();
+        let number = self.sessions[session].number;
+        let Some(run) = self.sessions[session].run.as_mut() else { return };
+        run.phase = Phase::Client;
+        run.at += 1;
+        let noted = &mut self.history.transactions[run.transaction].statements;
+        if let Some(statement) = noted.last_mut() {
+            statement.end_us = now_us + after;
+        }
+        self.agenda.enter(after + think, Happening::Client { session, run: number });
+    }
+
+    /// The client learns the outcome; the statement at hand counts as answered if it was.
+    fn answer_client(&mut self, session: usize, outcome: Outcome) {
+        let after = self.dice.delay(self.plan.pace.network_us);
+        let now_us = self.agenda.now_us();
+        let Some(run) = self.sessions[session].run.as_ref() else { return };
+        let (transaction, is_gone) = (run.transaction, run.client_is_gone);
+        self.trace.say(now_us, Stage::Acknowledge, || format!("session {session} {outcome:?}"));
+        if !is_gone {
+            self.note_outcome(transaction, outcome, now_us + after);
+            let statements = &mut self.history.transactions[transaction].statements;
+            if let Some(statement) = statements.last_mut().filter(|s| s.end_us == 0) {
+                statement.end_us = now_us + after;
+            }
+        }
+    }
+
+    /// The transaction is over for client and session; the next one comes.
+    fn end_run(&mut self, session: usize) {
+        let this = &mut self.sessions[session];
+        let Some(run) = this.run.take() else { return };
+        this.mailbox.clear();
+        let number = this.number;
+        if let Some((line, ..)) = run.line {
+            self.close(line);
+        }
+        let ended_us = self.history.transactions[run.transaction].end_us;
+        let after = ended_us.saturating_sub(self.agenda.now_us()) + self.dice.delay(self.plan.pace.think_us);
+        self.agenda.enter(after, Happening::Client { session, run: number });
+    }
+
+    pub(super) fn vanish(&mut self, session: usize, number: u64) {
+        if self.sessions[session].number != number {
+            return;
+        }
+        let Some(run) = self.sessions[session].run.as_mut() else { return };
+        run.client_is_gone = true;
+        self.trace
+            .say(self.agenda.now_us(), Stage::Accept, || format!("client of session {session} is gone"));
+        match run.phase {
+            Phase::Ordering | Phase::Closing | Phase::Undoing | Phase::Identifying => {}
+            Phase::Placing => {
+                self.tell(Event::GiveUp { session: SessionId(session as u64) });
+                self.end_run(session);
+            }
+            Phase::Client | Phase::Running => {
+                if let Some((line, ..)) = run.line.take() {
+                    self.close(line);
+                }
+                self.tell_end(session);
+                self.end_run(session);
+            }
+        }
+    }
+
+    /// The node died under it.
+    pub(super) fn lose_session(&mut self, session: usize) {
+        self.sessions[session].mailbox.clear();
+        if let Some(run) = self.sessions[session].run.as_mut() {
+            run.line = None;
+            if !run.client_is_gone && !run.is_acknowledged {
+                let transaction = &mut self.history.transactions[run.transaction];
+                let may_be_logged = run.phase == Phase::Ordering;
+                transaction.outcome = if may_be_logged { Outcome::Unknown } else { Outcome::Aborted };
+            }
+            self.end_run(session);
+        }
+    }
+}
+
+/// The session side.
+impl World {
+    pub(super) fn accept(&mut self, session: usize, number: u64) {
+        if self.sessions[session].number != number {
+            return;
+        }
+        let Some(run) = self.sessions[session].run.as_mut() else { return };
+        let (at, program) = (run.at, Rc::clone(&run.program));
+        let now_us = self.agenda.now_us();
+        if at > 0 && run.line.is_none() {
+            self.fail(session);
+            return;
+        }
+        if at < program.statements.len() {
+            let ops = &program.statements[at].ops;
+            self.trace
+                .say(now_us, Stage::Accept, || format!("session {session} {:?} {ops:?}", program.level));
+            self.ask_for_place(session);
+            return;
+        }
+        self.trace.say(now_us, Stage::Accept, || format!("session {session} {:?}", program.ending));
+        if program.ending == Ending::Rollback {
+            self.undo(session);
+        } else {
+            self.finish(session);
+        }
+    }
+
+    fn ask_for_place(&mut self, session: usize) {
+        let Some(node) = self.node.as_ref() else { return };
+        let (catalogue, view_changes) = (node.catalogue, node.view_changes);
+        let nonce = self.nonce();
+        let Some(run) = self.sessions[session].run.as_mut() else { return };
+        let program = Rc::clone(&run.program);
+        let reads = classify(&program, run.at, view_changes, &self.rules, self.is_partial);
+        run.phase = Phase::Placing;
+        run.catalogue = catalogue;
+        let is_first = !std::mem::replace(&mut run.is_begun, program.is_update());
+        let at = run.line.map(|(_, replica, _)| ReplicaId(replica as u16));
+        let id = SessionId(session as u64);
+        let cost_us = 50;
+        let event = match (program.is_update(), is_first) {
+            (false, _) => Event::Read { session: id, reads, at, cost_us, catalogue },
+            (true, false) => Event::Statement { session: id, reads, cost_us, catalogue },
+            (true, true) => {
+                use history::Level::Serializable;
+                let serializable = program.level == Serializable && self.rules.serializable_is_told;
+                Event::Begin { session: id, serializable, nonce, reads, cost_us, catalogue }
+            }
+        };
+        self.tell(event);
+    }
+
+    /// Puts an effect into the mailbox of its session.
+    pub(super) fn post(&mut self, session: usize, effect: Effect) {
+        self.sessions[session].mailbox.push_back(effect);
+        let after = self.dice.delay(self.plan.pace.network_us / 4);
+        self.agenda.enter(after, Happening::Mail { session, epoch: self.epoch });
+    }
+
+    pub(super) fn read_mail(&mut self, session: usize) {
+        while let Some(effect) = self.sessions[session].mailbox.pop_front() {
+            self.trace.say(self.agenda.now_us(), Stage::Place, || format!("{effect:?}"));
+            match effect {
+                Effect::Execute { replica, incarnation, identity, .. } => {
+                    self.execute(session, usize::from(replica.0), incarnation, identity);
+                }
+                Effect::Reclassify { .. } => self.ask_for_place(session),
+                Effect::Acknowledge { .. } => {
+                    if let Some(run) = self.sessions[session].run.as_mut() {
+                        run.is_acknowledged = true;
+                        self.answer_client(session, Outcome::Committed);
+                        self.settle(session, false);
+                    }
+                }
+                Effect::Commit { .. } => {
+                    let line = self.sessions[session].run.as_mut().and_then(|run| {
+                        run.commit_sent = true;
+                        run.line
+                    });
+                    if let Some((line, ..)) = line {
+                        self.send(line, Message::Commit);
+                    }
+                }
+                Effect::HomeLost { .. } => {
+                    if self.rules.no_rerun_once_finished {
+                        self.drop_line(session);
+                        self.settle(session, true);
+                    } else {
+                        self.rerun_or_fail(session);
+                    }
+                }
+                Effect::Abort { cause: AbortCause::HomeLost, .. } => {
+                    if let Some(run) = self.sessions[session].run.as_mut() {
+                        run.is_begun = false;
+                        self.rerun_or_fail(session);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn drop_line(&mut self, session: usize) {
+        let line = self.sessions[session].run.as_mut().and_then(|run| run.line.take());
+        if let Some((line, ..)) = line {
+            self.close(line);
+        }
+    }
+
+    fn execute(
+        &mut self,
+        session: usize,
+        replica: usize,
+        incarnation: Incarnation,
+        identity: Option<Identity>,
+    ) {
+        let agent = self.agent(replica);
+        let (is_current, generation) =
+            (agent.is_serving && agent.incarnation == incarnation.0, agent.generation);
+        let server = &self.servers[replica];
+        let is_same_server = server.is_up() && server.generation == generation;
+        let may_connect =
+            if self.rules.connections_are_bound { is_current && is_same_server } else { server.is_up() };
+        let Some(run) = self.sessions[session].run.as_mut() else { return };
+        run.identity = identity.or(run.identity);
+        let program = Rc::clone(&run.program);
+        let bound = run.line;
+        let line = match bound {
+            Some((line, _, of)) if of == incarnation => line,
+            None if may_connect && (run.at == 0 || program.frame == Frame::Autocommit) => {
+                let line = self.connect(replica, Owner::Session(session), program.keeps_snapshot());
+                if let Some(run) = self.sessions[session].run.as_mut() {
+                    run.line = Some((line, replica, incarnation));
+                }
+                line
+            }
+            _ => {
+                self.lose_statement(session);
+                return;
+            }
+        };
+        let Some(run) = self.sessions[session].run.as_mut() else { return };
+        run.phase = Phase::Running;
+        let statement = &program.statements[run.at];
+        let mut ops = Vec::with_capacity(statement.ops.len());
+        for op in &statement.ops {
+            self.elements += 1;
+            ops.push((op.clone(), self.elements));
+        }
+        self.send(line, Message::Run(ops));
+    }
+
+    pub(super) fn session_reply(&mut self, session: usize, line: Connection, reply: Reply) {
+        let Some(run) = self.sessions[session].run.as_mut() else { return };
+        if run.line.is_none_or(|(own, ..)| own != line) {
+            return;
+        }
+        match (run.phase, reply) {
+            (_, Reply::Lost) => self.lost_line(session),
+            (Phase::Running, Reply::Answer(answer)) => self.statement_done(session, answer),
+            (Phase::Identifying, Reply::Inserted) => self.say_finish(session),
+            (Phase::Ordering, Reply::Committed) => {
+                self.tell(Event::Committed { session: SessionId(session as u64) });
+                self.settle(session, true);
+            }
+            (Phase::Closing, Reply::Committed) => {
+                self.tell_end(session);
+                self.answer_client(session, Outcome::Committed);
+                self.end_run(session);
+            }
+            (Phase::Undoing, Reply::RolledBack) => {
+                self.tell_end(session);
+                self.answer_client(session, Outcome::Aborted);
+                self.end_run(session);
+            }
+            _ => {}
+        }
+    }
+
+    fn statement_done(&mut self, session: usize, answer: Answer) {
+        self.trace.say(self.agenda.now_us(), Stage::Execute, || format!("session {session} {answer:?}"));
+        self.tell(Event::Executed { session: SessionId(session as u64) });
+        let Some(run) = self.sessions[session].run.as_mut() else { return };
+        let program = Rc::clone(&run.program);
+        let error = answer.error;
+        let noted = &mut self.history.transactions[run.transaction].statements;
+        if let Some(statement) = noted.last_mut() {
+            note(statement, &answer);
+        }
+        let statement = &program.statements[run.at];
+        run.is_unbounded |= statement.is_unknown;
+        run.has_ddl |= statement.is_ddl && !answer.changes.is_empty();
+        run.changes.extend(answer.changes);
+        run.locked.extend(answer.locked);
+        let is_update = run.is_begun;
+        match error {
+            Some(SqlError::Serialization | SqlError::Deadlock) => {
+                // The reply says nothing about the data.
+                if let Some(statement) = noted.last_mut() {
+                    *statement = history::Statement { begin_us: statement.begin_us, ..Default::default() };
+                }
+                self.undo(session);
+            }
+            Some(_) => self.undo(session),
+            None if program.frame != Frame::Autocommit => self.reply_to_client(session),
+            None if is_update => self.finish(session),
+            None => {
+                self.answer_client(session, Outcome::Committed);
+                self.end_run(session);
+            }
+        }
+    }
+
+    /// The client wants COMMIT, or its one statement is done.
+    fn finish(&mut self, session: usize) {
+        let Some(run) = self.sessions[session].run.as_mut() else { return };
+        let Some((line, ..)) = run.line else { return };
+        if run.changes.is_empty() {
+            run.phase = Phase::Closing;
+            self.send(line, Message::Commit);
+            return;
+        }
+        run.phase = Phase::Identifying;
+        let identities = run.identity.filter(|_| self.rules.identity_inserted);
+        self.send(line, Message::Identities(identities.into_iter().collect()));
+    }
+
+    fn say_finish(&mut self, session: usize) {
+        let Some(run) = self.sessions[session].run.as_mut() else { return };
+        run.phase = Phase::Ordering;
+        let body = Box::new(record::body(&run.changes, run.has_ddl));
+        let claims = record::claims(&run.changes, &run.locked, run.is_unbounded, &self.rules);
+        self.tell(Event::Finish { session: SessionId(session as u64), body, claims });
+    }
+
+    /// Over once the client has its answer and nothing more comes from home.
+    fn settle(&mut self, session: usize, is_settled: bool) {
+        let Some(run) = self.sessions[session].run.as_mut() else { return };
+        run.is_settled |= is_settled;
+        if run.is_settled && run.is_acknowledged {
+            self.end_run(session);
+        }
+    }
+
+    fn undo(&mut self, session: usize) {
+        let Some(run) = self.sessions[session].run.as_mut() else { return };
+        run.phase = Phase::Undoing;
+        match run.line {
+            Some((line, ..)) => self.send(line, Message::Rollback),
+            None => self.fail(session),
+        }
+    }
+
+    fn tell_end(&mut self, session: usize) {
+        let begun = self.sessions[session].run.as_mut().is_some_and(|run| std::mem::take(&mut run.is_begun));
+        let id = SessionId(session as u64);
+        if begun {
+            self.tell(Event::End { session: id });
+        } else {
+            self.tell(Event::Executed { session: id });
+        }
+        self.sessions[session].mailbox.clear();
+    }
+
+    /// It cannot go on: the client is told so.
+    fn fail(&mut self, session: usize) {
+        self.drop_line(session);
+        self.tell_end(session);
+        self.answer_client(session, Outcome::Aborted);
+        self.end_run(session);
+    }
+
+    /// Nothing of it will ever be in the log. A single statement has shown nothing, so it may run again.
+    fn rerun_or_fail(&mut self, session: usize) {
+        self.drop_line(session);
+        let Some(run) = self.sessions[session].run.as_mut() else { return };
+        let may_rerun = run.program.frame == Frame::Autocommit && !run.client_is_gone;
+        if !may_rerun || run.reruns == RERUNS_MAX {
+            self.fail(session);
+            return;
+        }
+        run.reruns += 1;
+        run.identity = None;
+        run.changes.clear();
+        run.locked.clear();
+        if let Some(statement) = self.history.transactions[run.transaction].statements.last_mut() {
+            *statement = history::Statement { begin_us: statement.begin_us, ..Default::default() };
+        }
+        self.tell_end(session);
+        self.ask_for_place(session);
+    }
+
+    /// The connection was gone before the statement could be sent.
+    fn lose_statement(&mut self, session: usize) {
+        self.tell(Event::Executed { session: SessionId(session as u64) });
+        self.rerun_or_fail(session);
+    }
+
+    fn lost_line(&mut self, session: usize) {
+        let Some(run) = self.sessions[session].run.as_mut() else { return };
+        let Some((_, replica, incarnation)) = run.line.take() else { return };
+        match run.phase {
+            // Finish was said: the log decides, and home has to be made whole.
+            Phase::Ordering => {
+                if run.commit_sent && !self.rules.lost_commit_is_loss {
+                    self.tell(Event::Committed { session: SessionId(session as u64) });
+                    self.settle(session, true);
+                    return;
+                }
+                self.tell(Event::ReplicaLost { replica: ReplicaId(replica as u16), incarnation });
+            }
+            Phase::Client | Phase::Placing => {
+                // The client hears of it with its next request; to the core the transaction is over.
+                let was_asked = run.phase == Phase::Placing;
+                if was_asked {
+                    self.tell(Event::GiveUp { session: SessionId(session as u64) });
+                    self.fail(session);
+                } else {
+                    self.tell_end(session);
+                }
+            }
+            Phase::Running | Phase::Identifying | Phase::Closing | Phase::Undoing => {
+                self.rerun_or_fail(session);
+            }
+        }
+    }
+}
+
+/// What the core is told that a statement reads.
+///
+/// Where not every replica holds everything, the first statement of a transaction also chooses where the later ones
+/// run, so it cannot be bounded by its own tables.
+fn classify(program: &Program, at: usize, view_changes: usize, rules: &Rules, is_partial: bool) -> Reads {
+    let statement = &program.statements[at];
+    let is_first = at == 0 && program.frame != Frame::Autocommit;
+    if is_partial && is_first {
+        return Reads::All;
+    }
+    let outlives = program.keeps_snapshot() && is_first;
+    if statement.is_unknown
+        || (outlives && rules.snapshot_needs_all)
+        || (!statement.is_read() && rules.writes_need_all)
+    {
+        return Reads::All;
+    }
+    let mut tables: Vec<TableId> = statement
+        .ops
+        .iter()
+        .filter_map(|op| match op {
+            Op::ReadView => Some(TableId(u32::from(schema::view_target(view_changes)))),
+            Op::Read(key) | Op::Lock(key) | Op::Update(key) | Op::Insert(key) | Op::Delete(key) => {
+                Some(key.table_id())
+            }
+            Op::Put(..) => None,
+        })
+        .collect();
+    tables.sort();
+    tables.dedup();
+    Reads::Tables(tables.into())
+}
+
+/// Writes into the history what the client can tell from the reply.
+fn note(statement: &mut history::Statement, answer: &Answer) {
+    let seen = |(key, row): &(Key, Row)| Seen { row: key.number(), list: row.list.clone() };
+    statement.reads = answer.reads.iter().map(seen).collect();
+    statement.latest = answer.latest.iter().map(seen).collect();
+    let write = |change: &Change| Write {
+        row: change.key.number(),
+        element: *change.new.list.last().expect("a change appends an element"),
+        base: Some(change.old.list.clone()),
+    };
+    statement.writes = answer.changes.iter().map(write).collect();
+}
