@@ -207,6 +207,9 @@ impl Onecopy {
     /// Who may serve it: the holders of the tables; the catalogues are the anchor's.
     fn eligible(&self, reads: &Reads, at: Option<ReplicaId>) -> ReplicaSet {
         match (at, reads) {
+            (Some(replica), Reads::Tables(tables)) => {
+                ReplicaSet::EMPTY.with(replica).and(self.placement.holders_of_all(tables))
+            }
             (Some(replica), _) => ReplicaSet::EMPTY.with(replica),
             (None, Reads::Catalogue) => ReplicaSet::EMPTY.with(self.replicas[self.anchor].id),
             (None, Reads::Tables(tables)) => self.placement.holders_of_all(tables),
