@@ -3,7 +3,8 @@
 # make check   the part of it that runs no test
 # make bench   the proxy's cost, beside a direct connection and PgBouncer
 
-export PATH := $(HOME)/.cargo/bin:$(PATH)
+CARGO_HOME ?= $(HOME)/.cargo
+export PATH := $(CARGO_HOME)/bin:$(PATH)
 ARGS ?=
 
 .PHONY: up test check bench setup setup-test

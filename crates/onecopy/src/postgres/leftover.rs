@@ -75,7 +75,12 @@ fn forget_stale_number(data: &Path) -> io::Result<()> {
 /// The process number in `postmaster.pid`.
 fn postmaster(data: &Path) -> Option<Pid> {
     let text = fs::read_to_string(data.join(PID_FILE)).ok()?;
-    Pid::from_raw(text.lines().next()?.trim().parse().ok()?)
+    process(text.lines().next()?)
+}
+
+/// A process number. The file of a server without sessions, as initdb runs it, has a negative one.
+fn process(text: &str) -> Option<Pid> {
+    text.trim().parse().ok().filter(|&number: &i32| number > 0).and_then(Pid::from_raw)
 }
 
 /// Kills whatever still runs in the data folder of a server that is being made, without ceremony: there is nothing in
@@ -101,8 +106,7 @@ fn running_in(data: &Path, account: &Account) -> io::Result<Vec<Pid>> {
     for entry in fs::read_dir("/proc")? {
         // A process may end while we look at it: then it is none of ours any more.
         let Ok(entry) = entry else { continue };
-        let number = entry.file_name().to_str().and_then(|name| name.parse().ok());
-        let Some(pid) = number.and_then(Pid::from_raw) else { continue };
+        let Some(pid) = entry.file_name().to_str().and_then(process) else { continue };
         let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
         if !PROGRAMS.contains(&name.trim_end()) {
             continue;
@@ -129,7 +133,7 @@ fn ask(data: &Path, unclear: &[Pid], account: &Account) -> io::Result<Vec<Pid>> 
         .stdin(Stdio::null())
         .output()?;
     let told = String::from_utf8_lossy(&output.stdout);
-    Ok(told.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)).collect())
+    Ok(told.lines().filter_map(process).collect())
 }
 
 async fn gone(data: &Path, account: &Account, patience: Duration) -> io::Result<bool> {
@@ -169,9 +173,11 @@ mod tests {
         assert_eq!(end(scratch.path(), &Account::Own).await.unwrap(), 0);
         assert!(file.exists());
 
-        fs::write(&file, "not a number").unwrap();
-        assert_eq!(end(scratch.path(), &Account::Own).await.unwrap(), 0);
-        assert!(file.exists());
+        for odd in ["not a number", "", "-17", "0", "99999999999"] {
+            fs::write(&file, odd).unwrap();
+            assert_eq!(end(scratch.path(), &Account::Own).await.unwrap(), 0);
+            assert!(file.exists(), "{odd:?}");
+        }
     }
 
     #[tokio::test]
