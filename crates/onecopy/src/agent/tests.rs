@@ -229,8 +229,8 @@ const WRITES: &[&str] = &[
     "INSERT INTO wide (t, n, m, ms, p, d, j, ts, b) VALUES ('it''s', 1.50, 'ok', '{sad,NULL,happy}', '(happy,x)', 3, \
      '{\"a\": [1, null]}', '2001-02-03 04:05:06+07', '\\x00ff'), (NULL, 'NaN', NULL, '{}', NULL, NULL, NULL, 'infinity', '')",
     "INSERT INTO wide (t) SELECT repeat(md5(g::text), 20000) FROM generate_series(1, 3) g",
-    "UPDATE wide SET m = 'happy', p = ROW('sad', NULL) WHERE id > 2",
-    "UPDATE wide SET id = DEFAULT WHERE id = 1",
+    "UPDATE wide SET m = 'happy', p = ROW('sad', NULL) WHERE t IS NOT NULL",
+    "UPDATE wide SET id = DEFAULT WHERE id = (SELECT min(id) FROM wide)",
     "UPDATE wide SET ms = ms || 'ok'::mood, n = n + 1",
     "INSERT INTO wide (id, t) OVERRIDING SYSTEM VALUE VALUES (777, 'seven')",
     "DELETE FROM wide WHERE id = 777",

@@ -160,7 +160,7 @@ pub(crate) async fn load_refresh_tables(connection: &mut Connection) -> Result<R
     for row in &tables {
         let own = columns.get(text(row, 0)?).map_or(&[][..], Vec::as_slice);
         found.insert(RefreshTable {
-            id: cluster::ids::TableId(number(row, 1)?),
+            id: TableId(number(row, 1)?),
             name: format!("{}.{}", quoted(text(row, 2)?), quoted(text(row, 3)?)),
             columns: own.iter().map(|column| refresh_column(column)).collect::<Result<_, _>>()?,
             primary_key: key_of(own)?,
