@@ -286,3 +286,225 @@ async fn every_kind_of_write_arrives() {
     }
     pair.assert_identical().await;
 }
+
+#[tokio::test]
+async fn what_comes_past_onecopy_is_refused() {
+    let mut pair = Pair::start().await;
+    pair.ddl("CREATE TABLE t (id int PRIMARY KEY)").await;
+    pair.ddl("CREATE ROLE joe LOGIN").await;
+    pair.ddl("GRANT ALL ON t TO joe").await;
+    pair.ddl("GRANT CREATE ON SCHEMA public TO joe").await;
+    let mut stranger = Home { connection: pair.servers[0].connect("").await, decoder: Decoder::default(), next: 1 };
+    for sql in ["INSERT INTO t VALUES (1)", "TRUNCATE t"] {
+        assert_eq!(stranger.refused(sql).await, "25006", "{sql}");
+    }
+    for sql in [
+        "CREATE TABLE u (a int)",
+        "DO $$ BEGIN CREATE TABLE u (a int); END $$",
+        "ALTER TABLE t DISABLE TRIGGER ALL",
+        "DROP TRIGGER \"!onecopy\" ON t",
+        "DROP TABLE t",
+        "GRANT SELECT ON t TO PUBLIC",
+    ] {
+        assert_eq!(stranger.refused(sql).await, "0A000", "{sql}");
+        assert_eq!(pair.home.refused(sql).await, "0A000", "{sql}");
+    }
+    stranger.connection.simple("CREATE TEMP TABLE own (a serial); DROP TABLE own").await.unwrap();
+
+    // A role without privileges can neither use our functions nor look at the applied set.
+    let joe = &mut pair.home;
+    joe.connection.simple("SET SESSION AUTHORIZATION joe").await.unwrap();
+    for sql in [
+        "CREATE TRIGGER x AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION onecopy_capture.cap('9')",
+        "SELECT onecopy_capture.obstacle(0)",
+        "SELECT * FROM onecopy.applied",
+        "DELETE FROM onecopy.applied",
+        "SELECT * FROM onecopy.cluster",
+    ] {
+        assert_eq!(joe.refused(sql).await, "42501", "{sql}");
+    }
+    joe.connection.simple("INSERT INTO onecopy.applied VALUES (1, 2, 3)").await.unwrap();
+
+    let mut builder = RecordBuilder::new();
+    let forged = "DO $$ BEGIN RAISE INFO '1|I|5|\\x00000000' USING ERRCODE = 'OC001'; END $$";
+    assert_eq!(joe.run(forged, &mut builder).await, [Captured::NotOurs]);
+    assert!(builder.is_empty());
+}
+
+#[tokio::test]
+async fn tables_that_cannot_be_replicated_are_refused() {
+    let mut pair = Pair::start().await;
+    let home = &mut pair.home.connection;
+    home.simple(&format!("SET {} = '{}'", capture::DDL_SETTING, capture::ddl_token(CLUSTER))).await.unwrap();
+    for sql in [
+        "CREATE UNLOGGED TABLE u (a int)",
+        "CREATE TABLE u (a aclitem[])",
+        "CREATE TABLE u (a regclass)",
+    ] {
+        home.simple("BEGIN").await.unwrap();
+        home.simple(sql).await.unwrap();
+        let error = home.simple(capture::INSTALL_TABLES_SQL).await.expect_err(sql);
+        assert_eq!(error.sqlstate(), Some(&b"0A000"[..]), "{sql}");
+        home.simple("ROLLBACK").await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn rows_of_a_subtransaction_show_its_number() {
+    let mut pair = Pair::start().await;
+    pair.ddl("CREATE TABLE t (id int PRIMARY KEY)").await;
+    let mut builder = RecordBuilder::new();
+    let captured = pair
+        .home
+        .run(
+            "BEGIN; INSERT INTO t VALUES (1); DO $$ BEGIN INSERT INTO t VALUES (2); INSERT INTO t VALUES (2); \
+             EXCEPTION WHEN unique_violation THEN NULL; END $$; INSERT INTO t VALUES (3)",
+            &mut builder,
+        )
+        .await;
+    let [
+        Captured::Row { xid: first, nested: false, .. },
+        Captured::Row { xid: phantom, nested: true, .. },
+        Captured::Row { xid: last, nested: false, .. },
+    ] = captured[..]
+    else {
+        panic!("{captured:?}");
+    };
+    assert_eq!(first, last);
+    assert_ne!(first, phantom);
+    let status = format!("SELECT pg_xact_status({phantom}::text::xid8), pg_xact_status({first}::text::xid8)");
+    let rows = pair.home.connection.simple(&status).await.unwrap();
+    assert_eq!(rows, [[Some("aborted".to_owned()), Some("in progress".to_owned())]]);
+}
+
+#[tokio::test]
+async fn a_replica_that_differs_is_reported() {
+    let mut pair = Pair::start().await;
+    pair.ddl("CREATE TABLE t (id int PRIMARY KEY, v int)").await;
+    let insert = pair.home.write("INSERT INTO t SELECT g, g FROM generate_series(1, 5) g").await;
+    pair.second.must_apply(vec![insert]).await;
+    let mut vandal = pair.servers[1].connect("-c session_replication_role=replica").await;
+    vandal.simple("DELETE FROM t WHERE id = 3").await.unwrap();
+
+    let harmless = pair.home.write("UPDATE t SET v = 0 WHERE id = 1").await;
+    let bad = pair.home.write("UPDATE t SET v = 0 WHERE id = 3").await;
+    let after = pair.home.write("UPDATE t SET v = 0 WHERE id = 4").await;
+    let version = bad.header().last;
+    match pair.second.apply(vec![Arc::clone(&harmless), bad, after]).await {
+        AgentEvent::Diverged { version: found, reason, .. } => {
+            assert_eq!(found, version);
+            assert!(reason.contains("0 rows instead of 1"), "{reason}");
+        }
+        other => panic!("not diverged but {other:?}"),
+    }
+    // What came before it was applied, once: to apply it again changes nothing.
+    let rows = vandal.simple("SELECT id FROM t WHERE v = 0").await.unwrap();
+    assert_eq!(rows, [[Some("1".to_owned())]]);
+    pair.second.must_apply(vec![harmless]).await;
+
+    let unknown = {
+        let mut builder = RecordBuilder::new();
+        builder.push_truncate(cluster::ids::TableId(99)).unwrap();
+        pair.home.record(builder)
+    };
+    assert!(matches!(pair.second.apply(vec![unknown]).await, AgentEvent::Diverged { .. }));
+}
+
+#[tokio::test]
+async fn a_lock_in_the_way_is_cleared() {
+    let mut pair = Pair::start().await;
+    pair.ddl("CREATE TABLE t (id int PRIMARY KEY, v int)").await;
+    let insert = pair.home.write("INSERT INTO t VALUES (1, 1)").await;
+    pair.second.must_apply(vec![insert]).await;
+    let mut idle = pair.servers[1].connect("").await;
+    idle.simple("BEGIN; SELECT * FROM t FOR UPDATE").await.unwrap();
+    let mut busy = pair.servers[1].connect("").await;
+    busy.simple("BEGIN; LOCK TABLE t IN SHARE MODE").await.unwrap();
+    let sleeping = tokio::spawn(async move { busy.simple("SELECT pg_sleep(60)").await });
+    let update = pair.home.write("UPDATE t SET v = 2").await;
+    pair.second.must_apply(vec![update]).await;
+    let error = sleeping.await.unwrap().expect_err("it was in the way");
+    assert_eq!(error.sqlstate(), Some(&b"57014"[..]));
+    idle.simple("SELECT 1").await.expect_err("its backend is gone");
+    pair.assert_identical().await;
+}
+
+#[tokio::test]
+async fn a_crash_is_survived_and_shows_in_the_proof() {
+    let mut pair = Pair::start().await;
+    pair.ddl("CREATE TABLE t (id serial PRIMARY KEY, v int)").await;
+    let insert = pair.home.write("INSERT INTO t (v) SELECT generate_series(1, 50)").await;
+    pair.second.must_apply(vec![Arc::clone(&insert)]).await;
+    let (incarnation, proof) = (pair.second.incarnation, pair.second.proof_sql.clone());
+    let mut session = pair.servers[1].connect("").await;
+    assert_eq!(session.simple(&proof).await.unwrap().len(), 1);
+
+    let junk = Identity { epoch: Epoch(7), n: 7, nonce: Nonce(7) };
+    session.simple("INSERT INTO onecopy.applied VALUES (7, 7, 7)").await.unwrap();
+    let maintain = Command::Maintain { incarnation, applied: insert.header().last, forget: vec![junk] };
+    pair.second.commands.send(maintain).await.unwrap();
+    assert!(matches!(pair.second.event().await, AgentEvent::Durable { upto, .. } if upto == insert.header().last));
+
+    pair.servers[1].crash();
+    assert!(matches!(pair.second.event().await, AgentEvent::Down { incarnation: i, .. } if i == incarnation));
+    pair.second.up().await;
+    let identities: std::collections::BTreeSet<_> = pair.second.applied.iter().copied().collect();
+    assert!(identities.contains(&insert.header().identity));
+    assert!(!identities.contains(&junk));
+    let mut session = pair.servers[1].connect("").await;
+    assert_eq!(session.simple(&proof).await.unwrap().len(), 0);
+    assert_eq!(session.simple(&pair.second.proof_sql).await.unwrap().len(), 1);
+
+    // Commands for the connections of before are dropped; a reset ends those of now.
+    let stale = Command::Reset { incarnation };
+    pair.second.commands.send(stale).await.unwrap();
+    let reset = Command::Reset { incarnation: pair.second.incarnation };
+    pair.second.commands.send(reset).await.unwrap();
+    assert!(matches!(pair.second.event().await, AgentEvent::Down { incarnation: i, .. } if i != incarnation));
+    pair.second.up().await;
+    session.simple("SELECT 1").await.expect_err("the fence ended it");
+    pair.assert_identical().await;
+
+    let mut superuser = pair.servers[1].connect("-c session_replication_role=replica").await;
+    assert_eq!(checksum::advance_sequences(&mut superuser).await.unwrap(), 1);
+    assert_eq!(checksum::advance_sequences(&mut superuser).await.unwrap(), 0);
+    let rows = superuser.simple("SELECT nextval('public.t_id_seq')").await.unwrap();
+    assert_eq!(rows, [[Some("51".to_owned())]]);
+}
+
+#[tokio::test]
+async fn the_catalogue_is_read() {
+    let mut pair = Pair::start().await;
+    for sql in SCHEMA {
+        pair.ddl(sql).await;
+    }
+    pair.ddl("CREATE VIEW seen AS SELECT 1").await;
+    pair.ddl("ALTER TABLE twice ADD CONSTRAINT late UNIQUE (k, id) DEFERRABLE").await;
+    let load = Command::LoadCatalogue { incarnation: pair.second.incarnation, generation: 42 };
+    pair.second.commands.send(load).await.unwrap();
+    let AgentEvent::Catalogue { catalogue, .. } = pair.second.event().await else { panic!("no catalogue") };
+    assert_eq!(catalogue.generation(), 42);
+    let table = |name: &str| {
+        let mut found = catalogue.tables().filter(|table| table.name == name);
+        (found.next().unwrap_or_else(|| panic!("{name}")), found.next().is_none())
+    };
+    let (accounts, alone) = table("accounts");
+    assert!(alone);
+    assert_eq!((accounts.schema.as_str(), accounts.primary_key.as_slice()), ("public", &[0][..]));
+    assert!(accounts.user_triggers && !accounts.other_unique && !accounts.foreign_keys && !accounts.user_types);
+    assert!(table("twice").0.other_unique);
+    assert!(table("parent").0.foreign_keys && table("child").0.foreign_keys && !table("parent").0.user_triggers);
+    let wide = table("wide").0;
+    assert!(wide.user_types && wide.columns[0].identity_always && wide.columns[10].generated);
+    assert!(table("parts_low").0.foreign_keys);
+    let parents: Vec<_> = catalogue.parents().map(|parent| (parent.name.as_str(), parent.leaves.len())).collect();
+    assert_eq!(parents, [("old_root", 1), ("parts", 2), ("pointing", 1)]);
+    let relation = |name: &str| catalogue.named(Some("public"), name).collect::<Vec<_>>();
+    assert_eq!(relation("seen"), [sql::Relation::Other]);
+    assert_eq!(relation("wide_id_seq"), [sql::Relation::Other]);
+    assert_eq!(catalogue.named(Some("onecopy"), "applied").collect::<Vec<_>>(), [sql::Relation::Other]);
+    assert!(catalogue.is_user_function("bump") && !catalogue.is_user_function("now"));
+    assert_eq!(catalogue.builtin_volatility("now"), Some(sql::Volatility::Stable));
+    assert_eq!(catalogue.builtin_volatility("random"), Some(sql::Volatility::Volatile));
+    assert!(catalogue.is_user_type("mood") && catalogue.has_deferrable() && !catalogue.has_user_casts());
+}
