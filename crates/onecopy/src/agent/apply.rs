@@ -17,6 +17,7 @@ use wire::encode::{self, Format};
 
 use super::exchange::{self, Prepared, Trouble};
 use super::identity;
+use super::serve::until_lost;
 use crate::backend::{BackendError, Connection};
 use crate::capture;
 
@@ -52,6 +53,11 @@ impl Applier {
     /// Its server process.
     pub(super) fn pid(&self) -> i32 {
         self.connection.pid
+    }
+
+    /// Waits until the idle connection ends.
+    pub(super) async fn lost(&mut self) -> BackendError {
+        until_lost(&mut self.connection).await
     }
 
     /// Applies all records, in order.

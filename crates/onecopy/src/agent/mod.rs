@@ -30,6 +30,7 @@ use cluster::ids::{ClusterId, Identity, Incarnation, Version};
 use cluster::record::Record;
 use sql::Catalogue;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use crate::backend::Address;
 
@@ -42,6 +43,8 @@ const EVENTS_MAX: usize = 64;
 
 /// The pause after the first failed attempt to connect; each further one doubles it.
 const RETRY_PAUSE_MIN: Duration = Duration::from_millis(50);
+/// The pause after connections that did not live for long.
+const RELAPSE_PAUSE: Duration = Duration::from_millis(200);
 /// The longest pause between attempts.
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(2);
 
@@ -177,8 +180,13 @@ impl Agent {
         let mut incarnation = Incarnation::default();
         while let Some(ready) = self.connected().await {
             incarnation = incarnation.next();
+            let begun = Instant::now();
             if self.serve(incarnation, ready).await.is_none() {
                 return;
+            }
+            // A server that cannot go on (its disk is full) is not fenced over and over in a hurry.
+            if begun.elapsed() < RETRY_PAUSE_MAX {
+                tokio::time::sleep(RELAPSE_PAUSE).await;
             }
         }
     }

@@ -2,6 +2,9 @@
 
 use cluster::ids::{Identity, Incarnation};
 
+use wire::backend::tag;
+use wire::frame;
+
 use super::apply::{Applier, Failure};
 use super::connect::Ready;
 use super::watchdog::watched;
@@ -30,11 +33,17 @@ impl Agent {
         let mut applier = Applier::new(applier, tables);
         self.events.send(AgentEvent::Up { incarnation, proof_sql, applied }).await.ok()?;
         loop {
-            let command = self.commands.recv().await?;
-            if command.incarnation() != incarnation {
-                continue;
-            }
-            match self.carry_out(command, &mut applier, &mut control).await {
+            let outcome = tokio::select! {
+                command = self.commands.recv() => match command? {
+                    current if current.incarnation() == incarnation => {
+                        self.carry_out(current, &mut applier, &mut control).await
+                    }
+                    _ => continue,
+                },
+                lost = applier.lost() => Err(lost.into()),
+                lost = until_lost(&mut control) => Err(lost.into()),
+            };
+            match outcome {
                 Ok(()) => {}
                 Err(Ended::Owner) => return None,
                 Err(Ended::Connections(reason)) => {
@@ -78,6 +87,23 @@ impl Agent {
             }
         };
         self.events.send(event).await.map_err(|_| Ended::Owner)
+    }
+}
+
+/// Waits until an idle connection ends, so that the loss of a server is known before anything is asked of it.
+pub(super) async fn until_lost(connection: &mut Connection) -> BackendError {
+    loop {
+        match connection.message().await {
+            Err(error) => return error,
+            Ok((tag, total)) => {
+                let body = &connection.input.data()[frame::HEADER_BYTES..total];
+                let error = (tag == tag::ERROR_RESPONSE).then(|| BackendError::Server(body.to_vec()));
+                connection.input.consume(total);
+                if let Some(error) = error {
+                    return error;
+                }
+            }
+        }
     }
 }
 

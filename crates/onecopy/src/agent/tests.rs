@@ -294,7 +294,8 @@ async fn what_comes_past_onecopy_is_refused() {
     pair.ddl("CREATE ROLE joe LOGIN").await;
     pair.ddl("GRANT ALL ON t TO joe").await;
     pair.ddl("GRANT CREATE ON SCHEMA public TO joe").await;
-    let mut stranger = Home { connection: pair.servers[0].connect("").await, decoder: Decoder::default(), next: 1 };
+    let mut stranger =
+        Home { connection: pair.servers[0].connect("").await, decoder: Decoder::default(), next: 1 };
     for sql in ["INSERT INTO t VALUES (1)", "TRUNCATE t"] {
         assert_eq!(stranger.refused(sql).await, "25006", "{sql}");
     }
@@ -336,11 +337,9 @@ async fn tables_that_cannot_be_replicated_are_refused() {
     let mut pair = Pair::start().await;
     let home = &mut pair.home.connection;
     home.simple(&format!("SET {} = '{}'", capture::DDL_SETTING, capture::ddl_token(CLUSTER))).await.unwrap();
-    for sql in [
-        "CREATE UNLOGGED TABLE u (a int)",
-        "CREATE TABLE u (a aclitem[])",
-        "CREATE TABLE u (a regclass)",
-    ] {
+    for sql in
+        ["CREATE UNLOGGED TABLE u (a int)", "CREATE TABLE u (a aclitem[])", "CREATE TABLE u (a regclass)"]
+    {
         home.simple("BEGIN").await.unwrap();
         home.simple(sql).await.unwrap();
         let error = home.simple(capture::INSTALL_TABLES_SQL).await.expect_err(sql);
@@ -443,7 +442,9 @@ async fn a_crash_is_survived_and_shows_in_the_proof() {
     session.simple("INSERT INTO onecopy.applied VALUES (7, 7, 7)").await.unwrap();
     let maintain = Command::Maintain { incarnation, applied: insert.header().last, forget: vec![junk] };
     pair.second.commands.send(maintain).await.unwrap();
-    assert!(matches!(pair.second.event().await, AgentEvent::Durable { upto, .. } if upto == insert.header().last));
+    assert!(
+        matches!(pair.second.event().await, AgentEvent::Durable { upto, .. } if upto == insert.header().last)
+    );
 
     pair.servers[1].crash();
     assert!(matches!(pair.second.event().await, AgentEvent::Down { incarnation: i, .. } if i == incarnation));
@@ -491,13 +492,18 @@ async fn the_catalogue_is_read() {
     let (accounts, alone) = table("accounts");
     assert!(alone);
     assert_eq!((accounts.schema.as_str(), accounts.primary_key.as_slice()), ("public", &[0][..]));
-    assert!(accounts.user_triggers && !accounts.other_unique && !accounts.foreign_keys && !accounts.user_types);
+    assert!(
+        accounts.user_triggers && !accounts.other_unique && !accounts.foreign_keys && !accounts.user_types
+    );
     assert!(table("twice").0.other_unique);
-    assert!(table("parent").0.foreign_keys && table("child").0.foreign_keys && !table("parent").0.user_triggers);
+    assert!(
+        table("parent").0.foreign_keys && table("child").0.foreign_keys && !table("parent").0.user_triggers
+    );
     let wide = table("wide").0;
     assert!(wide.user_types && wide.columns[0].identity_always && wide.columns[10].generated);
     assert!(table("parts_low").0.foreign_keys);
-    let parents: Vec<_> = catalogue.parents().map(|parent| (parent.name.as_str(), parent.leaves.len())).collect();
+    let parents: Vec<_> =
+        catalogue.parents().map(|parent| (parent.name.as_str(), parent.leaves.len())).collect();
     assert_eq!(parents, [("old_root", 1), ("parts", 2), ("pointing", 1)]);
     let relation = |name: &str| catalogue.named(Some("public"), name).collect::<Vec<_>>();
     assert_eq!(relation("seen"), [sql::Relation::Other]);
