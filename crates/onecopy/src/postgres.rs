@@ -65,6 +65,7 @@ pub(crate) struct Home {
     /// Holds the lock.
     folder: Folder,
     sockets: PathBuf,
+    progress: Progress,
 }
 
 /// The servers cannot be had.
@@ -142,7 +143,8 @@ pub(crate) async fn prepare(options: &UpOptions, progress: &Progress) -> Result<
     };
     let servers = (1..=cluster.replicas).map(|number| Server::new(number, site.clone())).collect();
     let dir = folder.path().to_owned();
-    Ok(Home { dir, cluster: cluster.id, release: binaries.release, servers, folder, sockets })
+    let (cluster, release, progress) = (cluster.id, binaries.release, progress.clone());
+    Ok(Home { dir, cluster, release, servers, folder, sockets, progress })
 }
 
 /// The programs on this machine, else fetched ones.
@@ -201,6 +203,8 @@ fn new_id() -> std::io::Result<ClusterId> {
 impl Home {
     /// Starts all servers at the same time. If one does not start, the others are stopped again.
     pub(crate) async fn start(&mut self) -> Result<(), UpError> {
+        let (count, text) = (self.servers.len(), &self.release.text);
+        let _step = self.progress.step(format!("starting {count} PostgreSQL {text} servers"));
         let mut starting = JoinSet::new();
         for mut server in self.servers.drain(..) {
             starting.spawn(async move {
