@@ -180,7 +180,7 @@ impl<'a> Planner<'_, 'a> {
                 (None, Some(new)) => inserts.push(new),
                 (Some(old), None) => deletes.push(RowImages { old, new: &[] }),
                 (Some(old), Some(new)) if table.keeps_fixed(old, new)? => {
-                    updates.push(RowImages { old, new })
+                    updates.push(RowImages { old, new });
                 }
                 (Some(old), Some(new)) => {
                     deletes.push(RowImages { old, new: &[] });

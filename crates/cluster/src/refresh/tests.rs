@@ -1,1 +1,400 @@
+//! The statements and the plans, as texts; and the binary forms, read back.
 
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+
+use super::*;
+use crate::ids::{ClusterId, DatabaseId, Identity, ServiceId, Version};
+use crate::record::{Header, Record, RecordBuilder, Sequence, Statement};
+
+const INT: u32 = 23;
+const TEXT: u32 = 25;
+const MOOD: u32 = 16999;
+
+fn column(name: &str, type_oid: u32) -> RefreshColumn {
+    RefreshColumn {
+        name: format!("\"{name}\""),
+        type_oid,
+        array_oid: Some(type_oid + 1000),
+        equals: "OPERATOR(pg_catalog.=)".to_owned(),
+        written: Written::Always,
+    }
+}
+
+fn table(id: u32, primary_key: &[usize], other_unique: bool) -> RefreshTable {
+    RefreshTable {
+        id: TableId(id),
+        name: format!("\"s\".\"t{id}\""),
+        columns: vec![column("a", INT), column("b", TEXT)],
+        primary_key: primary_key.to_vec(),
+        other_unique,
+    }
+}
+
+/// 1 has a key alone, 2 another unique index, 3 no key; 4 is like 1 with an identity and a generated column.
+fn tables() -> RefreshTables {
+    let mut tables = RefreshTables::default();
+    tables.insert(table(1, &[0], false));
+    tables.insert(table(2, &[0], true));
+    tables.insert(table(3, &[], false));
+    let mut identity = table(4, &[0], false);
+    identity.columns[0].written = Written::AtInsert;
+    identity.columns.push(RefreshColumn { written: Written::Never, ..column("g", INT) });
+    tables.insert(identity);
+    tables
+}
+
+fn image(columns: &[(u32, Option<&[u8]>)]) -> Vec<u8> {
+    let mut bytes = i32::try_from(columns.len()).unwrap().to_be_bytes().to_vec();
+    for (oid, value) in columns {
+        bytes.extend_from_slice(&oid.to_be_bytes());
+        match value {
+            None => bytes.extend_from_slice(&(-1i32).to_be_bytes()),
+            Some(value) => {
+                bytes.extend_from_slice(&i32::try_from(value.len()).unwrap().to_be_bytes());
+                bytes.extend_from_slice(value);
+            }
+        }
+    }
+    bytes
+}
+
+/// A row of tables 1 to 3; for table 4 there is one more column.
+fn row(table: u32, key: i32, text: &str) -> Vec<u8> {
+    let key = key.to_be_bytes();
+    let columns = [(INT, Some(&key[..])), (TEXT, Some(text.as_bytes())), (INT, Some(&key[..]))];
+    image(if table == 4 { &columns } else { &columns[..2] })
+}
+
+/// `1 I 5a`, `1 U 5a 5b`, `1 D 5b`, `1 T`: table, operation, rows as key and text. `|` separates records.
+fn records(script: &str) -> Vec<Record> {
+    let one = |(at, part): (usize, &str)| {
+        let mut builder = RecordBuilder::new();
+        for change in part.split(',').map(str::trim).filter(|change| !change.is_empty()) {
+            push(&mut builder, change);
+        }
+        let version = Version(at as u64 + 1);
+        builder.finish(Header {
+            cluster: ClusterId(1),
+            identity: Identity::default(),
+            first: version,
+            last: version,
+            database: DatabaseId(0),
+            service: ServiceId(0),
+        })
+    };
+    script.split('|').enumerate().map(one).collect()
+}
+
+fn push(builder: &mut RecordBuilder, change: &str) {
+    let words: Vec<&str> = change.split_whitespace().collect();
+    let number: u32 = words[0].parse().unwrap();
+    let image = |at: usize| {
+        let (key, text) = words[at].split_at(words[at].find(|c: char| c.is_alphabetic()).unwrap());
+        row(number, key.parse().unwrap(), text)
+    };
+    let table = TableId(number);
+    match words[1] {
+        "I" => builder.push_insert(table, &image(2)),
+        "U" => builder.push_update(table, &image(2), &image(3)),
+        "D" => builder.push_delete(table, &image(2)),
+        "T" => builder.push_truncate(table),
+        other => panic!("{other}"),
+    }
+    .unwrap();
+}
+
+fn shown(image: &[u8]) -> String {
+    if image.is_empty() {
+        return "-".to_owned();
+    }
+    let values: Vec<_> = Image::parse(image).unwrap().values().map(Option::unwrap).collect();
+    let key = i32::from_be_bytes(values[0].try_into().unwrap());
+    format!("{key}{}", std::str::from_utf8(values[1]).unwrap())
+}
+
+fn planned(script: &str) -> Vec<String> {
+    let records = records(script);
+    let steps = plan(&tables(), records.iter().flat_map(Record::items)).unwrap();
+    let shown_rows = |rows: &[RowImages<'_>]| {
+        let rows: Vec<_> = rows.iter().map(|row| format!("{} {}", shown(row.old), shown(row.new))).collect();
+        rows.join(", ")
+    };
+    steps
+        .iter()
+        .map(|step| match step {
+            Step::Execute { statement, rows } => {
+                format!("{} {:?}: {}", statement.table.0, statement.kind, shown_rows(rows))
+            }
+            Step::CopyIn { table, rows } => format!("{} copy {}", table.0, rows.len()),
+            Step::Truncate { tables } => {
+                format!("truncate {:?}", tables.iter().map(|table| table.0).collect::<Vec<_>>())
+            }
+            Step::Sequence(sequence) => format!("sequence {}", sequence.name),
+        })
+        .collect()
+}
+
+#[test]
+fn texts_of_statements() {
+    let tables = tables();
+    let text = |id: u32, kind: Kind| tables.table(TableId(id)).unwrap().sql(kind);
+    for (id, kind, expected, types) in [
+        (
+            1,
+            Kind::Insert,
+            r#"INSERT INTO "s"."t1" ("a", "b") OVERRIDING SYSTEM VALUE VALUES ($1, $2)"#,
+            vec![INT, TEXT],
+        ),
+        (
+            1,
+            Kind::Update,
+            r#"UPDATE ONLY "s"."t1" AS t SET "b" = $1 WHERE t."a" OPERATOR(pg_catalog.=) $2"#,
+            vec![TEXT, INT],
+        ),
+        (
+            1,
+            Kind::Rekey,
+            r#"UPDATE ONLY "s"."t1" AS t SET "a" = $1, "b" = $2 WHERE t."a" OPERATOR(pg_catalog.=) $3"#,
+            vec![INT, TEXT, INT],
+        ),
+        (
+            1,
+            Kind::Delete,
+            r#"DELETE FROM ONLY "s"."t1" AS t WHERE t."a" OPERATOR(pg_catalog.=) $1"#,
+            vec![INT],
+        ),
+        (
+            1,
+            Kind::UpdateMany,
+            r#"UPDATE ONLY "s"."t1" AS t SET "b" = u.c1 FROM unnest($1, $2) AS u(c1, c2) WHERE t."a" OPERATOR(pg_catalog.=) u.c2"#,
+            vec![TEXT + 1000, INT + 1000],
+        ),
+        (
+            1,
+            Kind::DeleteMany,
+            r#"DELETE FROM ONLY "s"."t1" AS t USING unnest($1) AS u(c1) WHERE t."a" OPERATOR(pg_catalog.=) u.c1"#,
+            vec![INT + 1000],
+        ),
+        (
+            3,
+            Kind::Rekey,
+            r#"UPDATE ONLY "s"."t3" AS t SET "a" = $1, "b" = $2 WHERE t.ctid = (SELECT s.ctid FROM ONLY "s"."t3" AS s WHERE record_image_eq(ROW(s."a", s."b"), ROW($3, $4)) LIMIT 1)"#,
+            vec![INT, TEXT, INT, TEXT],
+        ),
+        (
+            4,
+            Kind::Insert,
+            r#"INSERT INTO "s"."t4" ("a", "b") OVERRIDING SYSTEM VALUE VALUES ($1, $2)"#,
+            vec![INT, TEXT],
+        ),
+        (4, Kind::CopyIn, r#"COPY "s"."t4" ("a", "b") FROM STDIN (FORMAT binary)"#, vec![]),
+    ] {
+        assert_eq!(text(id, kind), Sql { text: expected.to_owned(), types });
+    }
+}
+
+#[test]
+fn changes_of_a_key_are_folded_where_nothing_else_is_unique() {
+    for (script, expected) in [
+        ("1 I 5a", vec!["1 Insert: - 5a"]),
+        ("1 U 5a 5b | 1 U 5b 5c", vec!["1 Update: 5a 5c"]),
+        ("1 I 5a | 1 U 5a 5b", vec!["1 Insert: - 5b"]),
+        ("1 I 5a | 1 D 5a", vec![]),
+        ("1 D 5a | 1 I 5b", vec!["1 Update: 5a 5b"]),
+        ("1 I 5a, 1 D 5a | 1 I 5c", vec!["1 Insert: - 5c"]),
+        ("1 U 5a 6a | 1 U 6a 6b", vec!["1 Delete: 5a -", "1 Insert: - 6b"]),
+        (
+            "1 U 1a 1b, 1 U 2a 2b, 1 U 3a 3b, 1 D 4a, 1 D 5a, 1 D 6a",
+            vec!["1 DeleteMany: 4a -, 5a -, 6a -", "1 UpdateMany: 1a 1b, 2a 2b, 3a 3b"],
+        ),
+        // An identity column that only an insert can write.
+        ("4 U 5a 6a", vec!["4 Delete: 5a -", "4 Insert: - 6a"]),
+        ("4 U 5a 5b", vec!["4 Update: 5a 5b"]),
+    ] {
+        assert_eq!(planned(script), expected, "{script}");
+    }
+}
+
+#[test]
+fn order_is_kept_where_it_matters() {
+    for (script, expected) in [
+        ("2 U 5a 5b, 2 U 7a 7b, 2 U 5b 5c", vec!["2 Update: 5a 5b", "2 Update: 7a 7b", "2 Update: 5b 5c"]),
+        ("2 U 5a 6a, 2 D 6a", vec!["2 Rekey: 5a 6a", "2 Delete: 6a -"]),
+        ("3 U 5a 5b, 3 D 5b, 3 I 5b", vec!["3 Rekey: 5a 5b", "3 Delete: 5b -", "3 Insert: - 5b"]),
+        ("1 I 1a, 1 T, 1 T, 2 T | 2 T, 1 I 1a", vec!["1 Insert: - 1a", "truncate [1, 2]", "1 Insert: - 1a"]),
+        (
+            "2 I 1a, 2 I 2a, 2 I 3a, 2 I 4a, 2 I 5a, 2 I 6a, 2 I 7a, 2 I 8a, 2 D 1a",
+            vec!["2 copy 8", "2 Delete: 1a -"],
+        ),
+    ] {
+        assert_eq!(planned(script), expected, "{script}");
+    }
+}
+
+#[test]
+fn an_inner_change_that_was_reported_first_is_put_after_the_outer_one() {
+    for (script, expected) in [
+        ("2 U 5b 5c, 2 U 5a 5b", vec!["2 Update: 5a 5b", "2 Update: 5b 5c"]),
+        ("1 U 5b 5c, 1 U 5a 5b", vec!["1 Update: 5a 5c"]),
+        ("2 U 5b 5c, 2 I 5b", vec!["2 Insert: - 5b", "2 Update: 5b 5c"]),
+        ("2 D 5b, 2 U 5a 5b", vec!["2 Update: 5a 5b", "2 Delete: 5b -"]),
+        ("2 U 5a 5b, 2 U 5c 5d, 2 U 5b 5c", vec!["2 Update: 5a 5b", "2 Update: 5b 5c", "2 Update: 5c 5d"]),
+        // The places of other keys do not move.
+        ("2 U 5b 5c, 2 U 6a 6b, 2 U 5a 5b", vec!["2 Update: 5a 5b", "2 Update: 6a 6b", "2 Update: 5b 5c"]),
+    ] {
+        assert_eq!(planned(script), expected, "{script}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let error = |script: &str| {
+        let records = records(script);
+        plan(&tables(), records.iter().flat_map(Record::items)).unwrap_err()
+    };
+    assert_eq!(error("9 T"), RefreshError::UnknownTable { table: TableId(9) });
+    assert!(matches!(error("1 I 5a | 1 I 5b, 1 D 7a"), RefreshError::Inconsistent { .. }));
+    assert!(matches!(error("1 D 5a | 1 U 5a 5b"), RefreshError::Inconsistent { .. }));
+
+    let table = table(1, &[0], false);
+    let wrong_width = image(&[(INT, None)]);
+    assert!(matches!(table.values(&wrong_width), Err(RefreshError::OtherColumns { .. })));
+    let wrong_type = image(&[(INT, None), (INT, None)]);
+    assert!(matches!(table.values(&wrong_type), Err(RefreshError::OtherColumns { .. })));
+    assert!(matches!(table.values(b"x"), Err(RefreshError::BadImage { .. })));
+
+    let mut builder = RecordBuilder::new();
+    builder.push_statement(&Statement::default()).unwrap();
+    let record = builder.finish(*records("")[0].header());
+    assert_eq!(plan(&tables(), record.items()), Err(RefreshError::Statement));
+}
+
+#[test]
+fn user_types_have_other_numbers_elsewhere() {
+    let mut table = table(1, &[0], false);
+    table.columns[1].type_oid = MOOD;
+    assert!(table.values(&image(&[(INT, None), (MOOD + 5, None)])).is_ok());
+    assert!(table.values(&image(&[(INT, None), (TEXT, None)])).is_err());
+}
+
+#[test]
+fn sequences_pass_through() {
+    let mut builder = RecordBuilder::new();
+    let sequence = Sequence { schema: "s".into(), name: "q".into(), value: 7, called: true };
+    builder.push_sequence(&sequence).unwrap();
+    let record = builder.finish(*records("")[0].header());
+    assert_eq!(plan(&tables(), record.items()), Ok(vec![Step::Sequence(sequence)]));
+}
+
+/// Takes a length and that many bytes off the front.
+fn take<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (length, rest) = bytes.split_first_chunk::<4>().unwrap();
+    *bytes = rest;
+    let length = usize::try_from(i32::from_be_bytes(*length)).ok()?;
+    let (value, rest) = bytes.split_at(length);
+    *bytes = rest;
+    Some(value)
+}
+
+proptest! {
+    #[test]
+    fn an_image_becomes_a_row_of_a_copy(values in vec((any::<bool>(), option::of(vec(any::<u8>(), 0..9))), 0..7)) {
+        let mut table = table(1, &[], false);
+        table.columns = values
+            .iter()
+            .map(|(generated, _)| RefreshColumn {
+                written: if *generated { Written::Never } else { Written::Always },
+                ..column("c", TEXT)
+            })
+            .collect();
+        let columns: Vec<_> = values.iter().map(|(_, value)| (TEXT, value.as_deref())).collect();
+        let mut out = Vec::new();
+        copy_row(&table, &image(&columns), &mut out).unwrap();
+        let expected: Vec<_> = values.iter().filter(|(generated, _)| !generated).map(|(_, v)| v.as_deref()).collect();
+        let mut rest = &out[2..];
+        prop_assert_eq!(&out[..2], i16::try_from(expected.len()).unwrap().to_be_bytes());
+        for value in expected {
+            prop_assert_eq!(take(&mut rest), value);
+        }
+        prop_assert!(rest.is_empty());
+    }
+
+    #[test]
+    fn rows_become_arrays(texts in vec(option::of(vec(any::<u8>(), 0..9)), 1..20)) {
+        let table = table(1, &[0], false);
+        let images: Vec<_> = texts
+            .iter()
+            .zip(0_i32..)
+            .map(|(text, at)| image(&[(INT, Some(&at.to_be_bytes()[..])), (TEXT, text.as_deref())]))
+            .collect();
+        let rows: Vec<_> = images.iter().map(|image| RowImages { old: image, new: image }).collect();
+        let arrays = unnested(&table, Kind::UpdateMany, &rows).unwrap();
+        prop_assert_eq!(arrays.len(), 2);
+        let has_null = i32::from(texts.iter().any(Option::is_none));
+        for (array, oid, null) in [(&arrays[0], TEXT, has_null), (&arrays[1], INT, 0)] {
+            let head: Vec<_> = array[..20].as_chunks::<4>().0.iter().map(|word| i32::from_be_bytes(*word)).collect();
+            prop_assert_eq!(head, [1, null, oid.cast_signed(), i32::try_from(texts.len()).unwrap(), 1]);
+        }
+        let (mut values, mut keys) = (&arrays[0][20..], &arrays[1][20..]);
+        for (text, at) in texts.iter().zip(0_i32..) {
+            prop_assert_eq!(take(&mut values), text.as_deref());
+            prop_assert_eq!(take(&mut keys), Some(&at.to_be_bytes()[..]));
+        }
+        prop_assert!(values.is_empty() && keys.is_empty());
+    }
+
+    /// The folded plan leaves the same rows as the changes one by one.
+    #[test]
+    fn folding_keeps_the_outcome(moves in vec((0..4_i32, 0..4_i32, 0..3_u8), 0..30)) {
+        let text = |length: i32| "x".repeat(usize::try_from(length).unwrap());
+        let mut rows = BTreeMap::from([(0, 1), (1, 1)]);
+        let mut outcome: BTreeMap<i32, usize> = BTreeMap::from([(0, 1), (1, 1)]);
+        let mut script = Vec::new();
+        for (length, (key, other, what)) in (2..).zip(moves) {
+            match (what, rows.get(&key).copied()) {
+                (0, None) => {
+                    rows.insert(key, length);
+                    script.push(format!("1 I {key}{}", text(length)));
+                }
+                (1, Some(old)) => {
+                    rows.remove(&key);
+                    script.push(format!("1 D {key}{}", text(old)));
+                }
+                (2, Some(old)) if key == other || !rows.contains_key(&other) => {
+                    rows.remove(&key);
+                    rows.insert(other, length);
+                    script.push(format!("1 U {key}{} {other}{}", text(old), text(length)));
+                }
+                _ => {}
+            }
+        }
+        // Each change is a record of its own, so that only folding is at work.
+        let records = records(&script.join("|"));
+        let tables = tables();
+        for step in plan(&tables, records.iter().flat_map(Record::items)).unwrap() {
+            let read = |image: &[u8]| {
+                let values: Vec<_> = Image::parse(image).unwrap().values().map(Option::unwrap).collect();
+                (i32::from_be_bytes(values[0].try_into().unwrap()), values[1].len())
+            };
+            let images: Vec<_> = match &step {
+                Step::Execute { rows, .. } => rows.iter().map(|row| (row.old, row.new)).collect(),
+                Step::CopyIn { rows, .. } => rows.iter().map(|new| (&b""[..], *new)).collect(),
+                _ => unreachable!("there are rows only"),
+            };
+            for (old, new) in images {
+                if !old.is_empty() {
+                    prop_assert!(outcome.remove(&read(old).0).is_some(), "there was such a row");
+                }
+                if !new.is_empty() {
+                    let (key, text) = read(new);
+                    prop_assert!(outcome.insert(key, text).is_none(), "there was no such row");
+                }
+            }
+        }
+        let expected: BTreeMap<i32, usize> =
+            rows.into_iter().map(|(key, length)| (key, usize::try_from(length).unwrap())).collect();
+        prop_assert_eq!(outcome, expected);
+    }
+}

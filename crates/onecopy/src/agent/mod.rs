@@ -34,8 +34,6 @@ use tokio::time::Instant;
 
 use crate::backend::Address;
 
-pub(crate) use identity::{INSERT_IDENTITY_SQL, identity_values};
-
 /// Commands that can wait.
 pub(crate) const COMMANDS_MAX: usize = 16;
 /// Events that can wait.

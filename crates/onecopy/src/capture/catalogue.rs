@@ -18,7 +18,7 @@ use crate::backend::{BackendError, Connection, Rows};
 const FIRST_USER_OID: u32 = 16384;
 
 /// Ordinary tables under capture. `family` is a table and everything it inherits from.
-const TABLES: &str = r#"
+const TABLES: &str = r"
 WITH RECURSIVE captured AS (
     SELECT c.oid, split_part(encode(g.tgargs, 'escape'), '\000', 1) AS id, n.nspname, c.relname
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -51,10 +51,10 @@ SELECT captured.oid, id, nspname, relname, row_security, foreign_keys, user_trig
     EXISTS (SELECT FROM pg_index x
         WHERE x.indrelid = captured.oid AND (x.indisunique OR x.indisexclusion) AND NOT x.indisprimary)
 FROM captured JOIN facts USING (oid) ORDER BY id::int4
-"#;
+";
 
 /// Their live columns, with the place in the primary key (0: none) and what the applier needs.
-const COLUMNS: &str = r#"
+const COLUMNS: &str = r"
 SELECT a.attrelid, a.attname, a.atttypid, a.attnotnull, a.attgenerated <> '', a.attidentity = 'a',
     COALESCE(array_position(x.indkey::int2[], a.attnum) + 1, 0),
     CASE WHEN t.typcategory = 'A' THEN 0 ELSE t.typarray END,
@@ -67,7 +67,7 @@ FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
 JOIN pg_trigger g ON g.tgrelid = a.attrelid AND g.tgname = '!onecopy'
 LEFT JOIN pg_index x ON x.indrelid = a.attrelid AND x.indisprimary
 WHERE a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attrelid, a.attnum
-"#;
+";
 
 /// Parents, one row for each table below them, at any depth; and one with NULL so that none is missing.
 const PARENTS: &str = r"

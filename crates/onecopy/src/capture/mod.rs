@@ -20,9 +20,7 @@ mod tests;
 use cluster::ids::ClusterId;
 use sha2::{Digest, Sha256};
 
-pub(crate) use message::{
-    Captured, Decoder, Malformed, Operation, SQLSTATE, is_capture_context, parse_message,
-};
+pub(crate) use message::{Captured, Decoder, Operation};
 
 /// What [`install_sql`] fills in.
 const INSTALL: &str = include_str!("install.sql");

@@ -4,7 +4,8 @@ use cluster::ids::TableId;
 use cluster::record::{Change, RecordBuilder};
 use wire::backend::Fields;
 
-use super::{Captured, Decoder, Operation, is_capture_context, parse_message};
+use super::message::{is_capture_context, parse_message};
+use super::{Captured, Decoder, Operation};
 
 fn notice(state: &str, text: &str, context: &str) -> Vec<u8> {
     format!("SINFO\0VINFO\0C{state}\0M{text}\0W{context}\0Fpl_exec.c\0\0").into_bytes()
