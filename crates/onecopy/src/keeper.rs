@@ -13,6 +13,8 @@ use cluster::ids::{Identity, Incarnation, ReplicaId, Version};
 use tokio::sync::mpsc;
 
 use crate::agent::{Agent, AgentEvent, Assignment, Command};
+use crate::backend::Connection;
+use crate::checksum::advance_sequences;
 use crate::frontend::DATABASE;
 use crate::hub::{AgentOrder, Hub};
 
@@ -24,6 +26,11 @@ const IDENTITIES_KEPT: u64 = 4_096;
 const FORGET_MAX: usize = 20_000;
 /// Records read from the log at a time, in bytes (one record may be larger).
 const READ_BYTES_MAX: usize = 8 << 20;
+
+/// Versions applied at a time while the home is brought up to the log.
+const RECOVER_VERSIONS: u64 = 100;
+/// Of the connection that mends sequences.
+const HOME_OPTIONS: &str = "-c synchronous_commit=on -c session_replication_role=replica";
 
 /// Which version each identity in the log has; shared by all keepers.
 #[derive(Debug, Default)]
@@ -102,11 +109,20 @@ pub(crate) struct Keeper {
     applied: Version,
     forgotten: Version,
     strangers: Vec<Identity>,
+    /// Before each refresh; only tests take others than zero.
+    delay: Duration,
+    /// The home is being brought up to this version before it serves.
+    recovering: Option<Version>,
 }
 
 impl Keeper {
     /// Runs the agent and its keeper until the hub's orders end.
-    pub(crate) async fn run(hub: Arc<Hub>, replica: ReplicaId, mut orders: mpsc::Receiver<AgentOrder>) {
+    pub(crate) async fn run(
+        hub: Arc<Hub>,
+        replica: ReplicaId,
+        mut orders: mpsc::Receiver<AgentOrder>,
+        delay: Duration,
+    ) {
         let seat = &hub.seats[usize::from(replica.0)];
         let assignment = Assignment {
             name: seat.name.clone(),
@@ -125,23 +141,25 @@ impl Keeper {
             applied: Version::ZERO,
             forgotten: Version::ZERO,
             strangers: Vec::new(),
+            delay,
+            recovering: None,
         };
         let mut maintain = tokio::time::interval(MAINTAIN_EVERY);
         loop {
             let command = tokio::select! {
                 order = orders.recv() => match order {
-                    Some(order) => keeper.order(order),
+                    Some(order) => keeper.order(&order),
                     None => break,
                 },
                 event = events.recv() => match event {
-                    Some(event) => {
-                        keeper.event(event);
-                        None
-                    }
+                    Some(event) => keeper.event(event).await,
                     None => break,
                 },
                 _ = maintain.tick() => keeper.maintain(),
             };
+            if matches!(command, Some(Command::Apply { .. })) && !keeper.delay.is_zero() {
+                tokio::time::sleep(keeper.delay).await;
+            }
             if let Some(command) = command
                 && keeper.commands.send(command).await.is_err()
             {
@@ -151,8 +169,8 @@ impl Keeper {
         agent.abort();
     }
 
-    fn order(&mut self, order: AgentOrder) -> Option<Command> {
-        match order {
+    fn order(&mut self, order: &AgentOrder) -> Option<Command> {
+        match *order {
             AgentOrder::Apply { incarnation, from, upto } => {
                 if incarnation != self.incarnation {
                     return None;
@@ -195,18 +213,24 @@ impl Keeper {
         self.hub.handle(Event::Diverged { replica: self.replica });
     }
 
-    fn event(&mut self, event: AgentEvent) {
+    async fn event(&mut self, event: AgentEvent) -> Option<Command> {
         let replica = self.replica;
         match event {
-            AgentEvent::Up { incarnation, proof_sql, applied } => self.up(incarnation, proof_sql, &applied),
+            AgentEvent::Up { incarnation, proof_sql, applied } => {
+                return self.up(incarnation, proof_sql, &applied).await;
+            }
             AgentEvent::Down { incarnation, reason } => {
                 let name = &self.hub.seats[usize::from(replica.0)].name;
                 tracing::warn!(replica = %name, %reason, "the replica is down");
                 self.is_up = false;
+                self.recovering = None;
                 self.hub.handle(Event::ReplicaLost { replica, incarnation });
             }
             AgentEvent::Applied { incarnation, upto } => {
                 self.applied = self.applied.max(upto);
+                if self.recovering.is_some() {
+                    return self.recover().await;
+                }
                 self.hub.handle(Event::Applied { replica, incarnation, upto });
             }
             AgentEvent::Diverged { version, reason, .. } => {
@@ -215,25 +239,72 @@ impl Keeper {
             AgentEvent::Durable { upto, .. } => self.hub.note_durable(replica, upto),
             AgentEvent::Catalogue { catalogue, .. } => self.hub.set_catalogue(*catalogue),
         }
+        None
     }
 
-    fn up(&mut self, incarnation: Incarnation, proof_sql: String, applied: &[Identity]) {
+    async fn up(
+        &mut self,
+        incarnation: Incarnation,
+        proof_sql: String,
+        applied: &[Identity],
+    ) -> Option<Command> {
         let seat = &self.hub.seats[usize::from(self.replica.0)];
         *seat.proof.lock().unwrap_or_else(PoisonError::into_inner) = (incarnation, proof_sql);
         self.incarnation = incarnation;
         if self.hub.log_was_empty && applied.iter().any(|identity| identity.epoch < self.hub.epoch) {
-            return self.quarantine("it has transactions that the log has not: the log was lost or removed");
+            self.quarantine("it has transactions that the log has not: the log was lost or removed");
+            return None;
         }
         match self.hub.identities.judge(applied, self.hub.log.first_retained()) {
             Ok((version, strangers)) => {
                 tracing::info!(replica = %seat.name, %version, "the replica is up");
                 self.applied = version;
                 self.strangers = strangers.into_iter().filter(|i| i.epoch < self.hub.epoch).collect();
-                self.is_up = true;
-                self.hub.handle(Event::ReplicaUp { replica: self.replica, incarnation, applied: version });
+                let durable = self.hub.log.durable();
+                if self.replica == self.hub.anchor && version < durable {
+                    self.recovering = Some(durable);
+                    return self.recover().await;
+                }
+                self.serve();
             }
             Err(reason) => self.quarantine(&reason),
         }
+        None
+    }
+
+    /// The home is brought up to the log before it serves: its crash may have lost the last moves of its sequences,
+    /// and they can be mended only when the rows that they numbered are back.
+    async fn recover(&mut self) -> Option<Command> {
+        let target = self.recovering?;
+        if self.applied < target {
+            let upto = target.min(Version(self.applied.0 + RECOVER_VERSIONS));
+            return match self.read(self.applied.next(), upto) {
+                Ok(records) => Some(Command::Apply { incarnation: self.incarnation, records }),
+                Err(reason) => {
+                    self.quarantine(&reason);
+                    None
+                }
+            };
+        }
+        self.recovering = None;
+        let address = &self.hub.seats[usize::from(self.replica.0)].address;
+        let parameters = [("user", "postgres"), ("database", DATABASE), ("options", HOME_OPTIONS)];
+        let advanced = match Connection::open(address, &parameters).await {
+            Ok(mut connection) => advance_sequences(&mut connection).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = advanced {
+            tracing::warn!(%error, "the sequences of the home could not be looked at");
+            return Some(Command::Reset { incarnation: self.incarnation });
+        }
+        self.serve();
+        None
+    }
+
+    fn serve(&mut self) {
+        self.is_up = true;
+        let (replica, incarnation, applied) = (self.replica, self.incarnation, self.applied);
+        self.hub.handle(Event::ReplicaUp { replica, incarnation, applied });
     }
 
     /// The next round of making durable and forgetting.

@@ -39,7 +39,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Names a consistency rule that is switched off, for tests that show that a checker notices.
 const RULE_OFF: &str = "ONECOPY_TEST_RULE_OFF";
 /// Slows the refresh at the last replica down by so many milliseconds a batch, for the same tests.
-pub(crate) const SLOW_REFRESH: &str = "ONECOPY_TEST_SLOW_REFRESH_MS";
+const SLOW_REFRESH: &str = "ONECOPY_TEST_SLOW_REFRESH_MS";
 
 /// Why a node cannot run, in words for the person who started it.
 type Reason = String;
@@ -129,6 +129,9 @@ async fn serve(hub: &Arc<Hub>, listener: TcpListener, port: u16, progress: &Prog
 async fn open(home: &Home, rules: Rules) -> Result<Arc<Hub>, Reason> {
     let (log, recovered) =
         Log::open(&home.dir.join("log"), home.cluster).map_err(|error| error.to_string())?;
+    if let Some(torn) = &recovered.torn_tail {
+        tracing::warn!(?torn, "the end of the log was cut");
+    }
     let hub_cell: Arc<OnceLock<Arc<Hub>>> = Arc::default();
     let (fenced, mut fence_durable) = mpsc::channel(1);
     start_log(&log, &hub_cell, fenced)?;
@@ -165,7 +168,8 @@ async fn open(home: &Home, rules: Rules) -> Result<Arc<Hub>, Reason> {
     }
     for (index, orders) in queues.into_iter().enumerate() {
         let replica = ReplicaId(u16::try_from(index).map_err(|_| "too many replicas".to_owned())?);
-        tokio::spawn(Keeper::run(Arc::clone(&hub), replica, orders));
+        let delay = if index + 1 == hub.seats.len() { slow_refresh()? } else { Duration::ZERO };
+        tokio::spawn(Keeper::run(Arc::clone(&hub), replica, orders, delay));
     }
     Ok(hub)
 }
@@ -243,6 +247,16 @@ fn rules() -> Result<Rules, Reason> {
         Some(other) => return Err(format!("{RULE_OFF}={other}: there is no such rule")),
     }
     Ok(rules)
+}
+
+fn slow_refresh() -> Result<Duration, Reason> {
+    match std::env::var(SLOW_REFRESH) {
+        Ok(text) => text
+            .parse()
+            .map(Duration::from_millis)
+            .map_err(|_| format!("{SLOW_REFRESH}={text}: a number of milliseconds is wanted")),
+        Err(_) => Ok(Duration::ZERO),
+    }
 }
 
 fn port_error(port: u16, error: &std::io::Error) -> Reason {

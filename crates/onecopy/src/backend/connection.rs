@@ -147,11 +147,6 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends bytes without copying them into `output` first.
-    pub(crate) async fn send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
-        self.stream.write_all(bytes).await
-    }
-
     /// Receives more into `input`. Cancel-safe.
     pub(crate) async fn fill(&mut self) -> std::io::Result<()> {
         self.input.fill(&mut self.stream).await

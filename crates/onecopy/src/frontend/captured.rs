@@ -113,7 +113,7 @@ fn without(record: RecordBuilder, skip: impl Fn(u64) -> bool) -> Result<RecordBu
     for item in record.items() {
         match item {
             Item::Rows(rows) => {
-                for change in rows.iter() {
+                for change in &rows {
                     let row = number;
                     number += 1;
                     if skip(row) {

@@ -32,7 +32,7 @@ impl ClaimsSoFar {
     pub(crate) fn add(&mut self, claims: &sql::Claims) {
         match claims {
             sql::Claims::Rows => {}
-            sql::Claims::Tables(tables) => self.tables.extend(tables.iter().map(|id| TableId(id.0))),
+            sql::Claims::Tables(tables) => self.tables.extend(tables.iter().copied()),
             sql::Claims::Everything => self.everything = true,
         }
     }
@@ -51,7 +51,7 @@ pub(crate) fn complete(so_far: ClaimsSoFar, body: &SealedBody, catalogue: &Catal
     let mut tables = so_far.tables;
     let mut rows = Vec::new();
     for change in body.row_changes() {
-        let Some(table) = catalogue.table(sql::TableId(change.table.0)) else { return Claims::everything() };
+        let Some(table) = catalogue.table(change.table) else { return Claims::everything() };
         if table.foreign_keys {
             tables.insert(FOREIGN_KEYS);
         }

@@ -58,7 +58,7 @@ impl Session {
                 self.warn(sqlstate::NO_ACTIVE_SQL_TRANSACTION, "there is no transaction in progress");
             }
             Transaction::Begun(_) => self.end_begun(!failed),
-            Transaction::Read(_) => self.end_read(!failed).await?,
+            Transaction::Read(_) => self.end_read(!failed).await,
             Transaction::Update(_) if failed => self.roll_back_home().await,
             Transaction::Update(_) => self.commit_home().await?,
         }
@@ -76,7 +76,7 @@ impl Session {
                 self.warn(sqlstate::NO_ACTIVE_SQL_TRANSACTION, "there is no transaction in progress");
             }
             Transaction::Begun(_) => self.end_begun(false),
-            Transaction::Read(_) => self.end_read(false).await?,
+            Transaction::Read(_) => self.end_read(false).await,
             Transaction::Update(_) => self.roll_back_home().await,
         }
         self.chain(chain, options);
@@ -110,8 +110,8 @@ impl Session {
     }
 
     /// Ends a read-only transaction on its replica.
-    async fn end_read(&mut self, commit: bool) -> Result<(), Fault> {
-        let Transaction::Read(read) = &self.transaction else { return Ok(()) };
+    async fn end_read(&mut self, commit: bool) {
+        let Transaction::Read(read) = &self.transaction else { return };
         let replica = read.replica;
         let anchor = self.anchor();
         let server = self.servers.get(replica);
@@ -121,23 +121,18 @@ impl Session {
         } else {
             Relay::new(&mut self.client, server, None, replica == anchor).run(Self::silent()).await
         };
-        match ended {
-            Ok(Ended { error: None, .. }) => {
-                self.transaction = Transaction::None;
-                self.failed = false;
-                self.prepared.drop_portals();
-                if commit {
-                    self.settings.keep_staged();
-                } else {
-                    self.settings.drop_staged();
-                }
-                Ok(())
-            }
-            // It read only, and what it read was right: the end of the connection is its end.
-            Ok(_) | Err(_) => {
-                self.abandon_read();
-                Ok(())
-            }
+        if !matches!(ended, Ok(Ended { error: None, .. })) {
+            // It only read, and what it read was right: the end of the connection is its end.
+            self.abandon_read();
+            return;
+        }
+        self.transaction = Transaction::None;
+        self.failed = false;
+        self.prepared.drop_portals();
+        if commit {
+            self.settings.keep_staged();
+        } else {
+            self.settings.drop_staged();
         }
     }
 

@@ -154,10 +154,7 @@ impl Session {
             cost_us: 1,
             catalogue: Version(u64::MAX),
         };
-        let place = match self.place(event).await {
-            Ok(Placed::At(place)) => place,
-            _ => return Err("it is not up".into()),
-        };
+        let Ok(Placed::At(place)) = self.place(event).await else { return Err("it is not up".into()) };
         let Self { worker, servers, settings, .. } = &mut *self;
         let result = match servers.ensure(&worker.hub, settings, replica, place.incarnation).await {
             Ok(server) => {

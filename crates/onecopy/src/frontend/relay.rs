@@ -272,8 +272,7 @@ impl<'a> Relay<'a> {
         );
         match (tag, &mut self.expected.completions) {
             (tag::COPY_IN_RESPONSE, _) => Flow::CopyIn,
-            (tag::READY_FOR_QUERY, None) => Flow::Done,
-            (tag::ERROR_RESPONSE, Some(_)) => Flow::Done,
+            (tag::READY_FOR_QUERY, None) | (tag::ERROR_RESPONSE, Some(_)) => Flow::Done,
             (_, Some(left)) if completes => {
                 *left -= 1;
                 if *left == 0 { Flow::Done } else { Flow::On }

@@ -31,7 +31,7 @@ use crate::hub::{Hub, count};
 use crate::mailbox::{Mailbox, Note};
 
 /// How long a statement waits for its place before it gives up.
-pub(crate) const WAIT_MAX: Duration = Duration::from_secs(60);
+pub(crate) const WAIT_MAX: Duration = Duration::from_mins(1);
 /// How often a single-statement transaction is run again, unseen.
 pub(crate) const RETRIES_MAX: u32 = 3;
 /// The pause before it is run again.

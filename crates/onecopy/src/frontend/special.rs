@@ -30,7 +30,7 @@ impl Session {
         work: Work<'_>,
         alone: bool,
     ) -> Result<Option<Ended>, Fault> {
-        self.check_settings(statement)?;
+        Self::check_settings(statement)?;
         match &statement.verb {
             Verb::Set { name, value, local } => {
                 self.set(statement, name, value, *local, work).await.map(Some)
@@ -93,11 +93,8 @@ impl Session {
         }
     }
 
-    fn check_settings(&self, statement: &Statement) -> Result<(), Fault> {
-        let set = match &statement.verb {
-            Verb::Set { name, .. } => Some(name.as_str()),
-            _ => None,
-        };
+    fn check_settings(statement: &Statement) -> Result<(), Fault> {
+        let set = if let Verb::Set { name, .. } = &statement.verb { Some(name.as_str()) } else { None };
         let called = statement.settings.iter().filter_map(|call| call.name.as_deref());
         for name in set.into_iter().chain(called) {
             let name = name.to_ascii_lowercase();

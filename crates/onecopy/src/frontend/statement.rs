@@ -70,7 +70,7 @@ impl Demand {
         let mut home: Option<Vec<TableId>> = if self.has_unparsed { None } else { Some(Vec::new()) };
         for routing in &routings {
             match (&routing.access, access) {
-                (Access::Read(read), Ok(())) => tables.extend(read.iter().map(|id| TableId(id.0))),
+                (Access::Read(read), Ok(())) => tables.extend(read),
                 (Access::Anchor(because), Ok(())) => access = Err(*because),
                 (Access::Anchor(Because::Update), Err(_)) => access = Err(Because::Update),
                 _ => {}
@@ -98,9 +98,8 @@ impl Demand {
 /// triggers read is not: then everything is needed.
 fn home_tables(routing: &Routing, catalogue: &sql::Catalogue) -> Option<Vec<TableId>> {
     let (reads, writes) = (routing.reads.as_ref()?, routing.writes.as_ref()?);
-    let bounded =
-        |id: &sql::TableId| catalogue.table(*id).is_some_and(|t| !t.foreign_keys && !t.user_triggers);
-    writes.iter().all(bounded).then(|| reads.iter().chain(writes).map(|id| TableId(id.0)).collect())
+    let bounded = |id: &TableId| catalogue.table(*id).is_some_and(|t| !t.foreign_keys && !t.user_triggers);
+    writes.iter().all(bounded).then(|| reads.iter().chain(writes).copied().collect())
 }
 
 impl Session {

@@ -44,7 +44,6 @@ pub(crate) const UPDATE_COST_US: u32 = 200;
 pub(crate) struct Update {
     pub(crate) identity: Identity,
     pub(crate) replica: ReplicaId,
-    pub(crate) incarnation: Incarnation,
     /// The client did not say BEGIN: it ends with the statement, the query string or the batch.
     pub(crate) is_implicit: bool,
     /// As the client asked for it, with the session's defaults put in.
@@ -103,7 +102,6 @@ impl Session {
                     self.transaction = Transaction::Update(Box::new(Update {
                         identity,
                         replica: place.replica,
-                        incarnation: place.incarnation,
                         is_implicit,
                         options,
                         capture: Capture::default(),
