@@ -1,0 +1,143 @@
+//! Replicas that come and go; the catalogue; holding all replicas at one version.
+//!
+//! A lost home is the hard case: see the head of [`super`]. What is open there and not logged is rolled back before
+//! anything more is appended from it; what is logged stays needed and is applied there from the log.
+
+use super::{Onecopy, Out, Phase};
+use crate::event::{AbortCause, Effect};
+use crate::ids::{Incarnation, ReplicaId, SessionId, Version};
+use crate::parts::replica::State;
+
+impl Onecopy {
+    pub(super) fn replica_up(
+        &mut self,
+        id: ReplicaId,
+        incarnation: Incarnation,
+        applied: Version,
+        out: &mut Out<'_>,
+    ) {
+        let index = usize::from(id.0);
+        if self.replicas[index].state == State::Quarantined {
+            return;
+        }
+        self.replicas[index].up(incarnation, applied);
+        for (need, session, turn) in std::mem::take(&mut self.stranded) {
+            self.place_read(session, need, turn, out);
+        }
+        if index == self.anchor {
+            self.resume_delayed(out);
+            self.ask_catalogue(out);
+        }
+        self.advance(index, out);
+    }
+
+    pub(super) fn replica_lost(&mut self, id: ReplicaId, state: State, out: &mut Out<'_>) {
+        let index = usize::from(id.0);
+        self.replicas[index].down(state);
+        if state == State::Down {
+            out.effects.push(Effect::Reset { replica: id });
+        }
+        if index == self.anchor {
+            self.floor = self.last;
+            self.catalogue_asked = self.catalogue;
+            if self.rules.lost_home_aborts {
+                self.abandon_home(index, out);
+            }
+        }
+        for (need, session, turn) in self.replicas[index].waiting.drain() {
+            if self.transactions.contains_key(&session) {
+                // It has not begun, so it may begin when the home is back.
+                self.replicas[index].waiting.push(need.max(self.floor), session, turn);
+            } else {
+                self.place_read(session, need, turn, out);
+            }
+        }
+        self.check_hold(out);
+    }
+
+    /// Everything open at a lost home is rolled back before anything more is appended from it; what is logged is
+    /// applied there from the log.
+    pub(super) fn abandon_home(&mut self, index: usize, out: &mut Out<'_>) {
+        for (version, assigned) in &mut self.versions {
+            if assigned.home.take_if(|home| *home == index).is_some() {
+                self.in_flight.remove(*version, &assigned.claims);
+                out.effects.push(Effect::HomeLost { session: assigned.session });
+            }
+        }
+        let lost: Vec<SessionId> = self
+            .transactions
+            .iter()
+            .filter(|(_, t)| !t.is_fresh && matches!(t.phase, Phase::Open | Phase::Finished { .. }))
+            .map(|(session, _)| *session)
+            .collect();
+        let durable = self.needed.last();
+        let logged: Vec<SessionId> = self
+            .transactions
+            .iter()
+            .filter(|(_, t)| matches!(t.phase, Phase::Appended(version) if version <= durable))
+            .map(|(session, _)| *session)
+            .collect();
+        for session in &lost {
+            self.replicas[index].waiting.remove(*session);
+            out.effects.push(Effect::Abort { session: *session, cause: AbortCause::HomeLost });
+        }
+        self.delayed.retain(|(_, session)| !lost.contains(session));
+        for session in lost.into_iter().chain(logged) {
+            self.forget(session, out);
+        }
+    }
+
+    pub(super) fn give_up(&mut self, session: SessionId, out: &mut Out<'_>) {
+        for replica in &mut self.replicas {
+            replica.waiting.remove(session);
+        }
+        self.stranded.retain(|(_, waiter, _)| *waiter != session);
+        self.unclassified.retain(|waiter| *waiter != session);
+        self.end(session, out);
+    }
+
+    /// Over without a record. One that is in the log cannot end this way.
+    pub(super) fn end(&mut self, session: SessionId, out: &mut Out<'_>) {
+        self.executed(session);
+        let phase = self.transactions.get(&session).map(|t| &t.phase);
+        if !matches!(phase, None | Some(Phase::Appended(_))) {
+            self.delayed.retain(|(_, waiter)| *waiter != session);
+            self.forget(session, out);
+        }
+    }
+
+    pub(super) fn ask_catalogue(&mut self, out: &mut Out<'_>) {
+        let version = self.needed.last_ddl();
+        let anchor = &self.replicas[self.anchor];
+        if anchor.state == State::Up && anchor.applied >= version && self.catalogue_asked < Some(version) {
+            self.catalogue_asked = Some(version);
+            out.effects.push(Effect::LoadCatalogue { version });
+        }
+    }
+
+    pub(super) fn catalogue_loaded(&mut self, version: Version, out: &mut Out<'_>) {
+        self.catalogue = self.catalogue.max(Some(version));
+        if self.catalogue >= Some(self.needed.last_ddl()) {
+            let waiting = std::mem::take(&mut self.unclassified);
+            out.effects.extend(waiting.into_iter().map(|session| Effect::Reclassify { session }));
+        }
+    }
+
+    pub(super) fn check_hold(&mut self, out: &mut Out<'_>) {
+        let durable = self.needed.last();
+        let mut up = self.replicas.iter().filter(|r| r.state == State::Up);
+        let level = self.last == durable && up.all(|r| r.applied == durable);
+        if let Some((session, told @ false)) = &mut self.hold
+            && level
+        {
+            *told = true;
+            out.effects.push(Effect::Held { session: *session, version: durable });
+        }
+    }
+
+    pub(super) fn release(&mut self, session: SessionId, out: &mut Out<'_>) {
+        if self.hold.take_if(|(holder, _)| *holder == session).is_some() {
+            self.resume_delayed(out);
+        }
+    }
+}
