@@ -1,0 +1,70 @@
+//! One PostgreSQL without us, as the measure of what is right.
+
+use super::folder::{self, Folder};
+use super::{connect, programs};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tokio_postgres::Client;
+
+const READY_WITHIN: Duration = Duration::from_mins(1);
+
+/// A running server.
+pub(crate) struct Plain {
+    pub(crate) port: u16,
+    child: Child,
+    _folder: Folder,
+}
+
+impl Plain {
+    /// Makes and starts a server.
+    pub(crate) async fn start() -> Self {
+        let folder = Folder::new("plain");
+        folder::give_away(folder.path());
+        let data = folder.path().join("data");
+        let made = as_account(Command::new(programs::program("initdb")))
+            .args(["-U", "postgres", "--auth=trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync", "-D"])
+            .arg(&data)
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "initdb: {}", programs::text(&made));
+        let port = folder::free_port();
+        let child = as_account(Command::new(programs::program("postgres")))
+            .arg("-D")
+            .arg(&data)
+            .args(["-p", &port.to_string(), "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off", "-k"])
+            .arg(folder.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let plain = Self { port, child, _folder: folder };
+        let deadline = Instant::now() + READY_WITHIN;
+        while connect("127.0.0.1", port, "postgres").await.is_err() {
+            assert!(Instant::now() < deadline, "the server beside does not start");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        plain
+    }
+
+    pub(crate) async fn client(&self) -> Client {
+        connect("127.0.0.1", self.port, "postgres").await.unwrap()
+    }
+}
+
+impl Drop for Plain {
+    fn drop(&mut self) {
+        // The folder, dropped after this, ends the server's other processes.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+fn as_account(mut command: Command) -> Command {
+    if let Some((user, group)) = folder::account() {
+        command.uid(user).gid(group);
+    }
+    command
+}

@@ -1,0 +1,192 @@
+//! Promise: whatever is killed, every acknowledged commit is there afterwards, on every replica, once.
+//!
+//! Writers insert numbers, each in a transaction that also counts up the writer's own row. When a writer is answered, it
+//! notes the number. After the kill and the next start the numbers noted must be there; a table without a key shows a
+//! record that was applied twice, and so does a count that is not the number of rows.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod cluster;
+
+use cluster::random::Random;
+use cluster::{Cluster, Replica, connect, run, table};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
+use tokio_postgres::Client;
+
+const WRITERS: u64 = 6;
+const ROUNDS: u64 = 3;
+const LOAD_MS_MAX: u64 = 1_200;
+const GOES_ON_WITHIN: Duration = Duration::from_secs(30);
+
+/// What was acknowledged, over all rounds.
+#[derive(Default)]
+struct Book {
+    next: AtomicU64,
+    acknowledged: Mutex<BTreeSet<u64>>,
+    over: AtomicBool,
+}
+
+#[tokio::test]
+async fn onecopy_is_killed() {
+    let mut random = Random::new();
+    let (mut cluster, book) = begin().await;
+    for _ in 0..rounds() {
+        let load = start_load(&cluster, &book).await;
+        wait_some(&mut random).await;
+        cluster.kill_onecopy().await;
+        end_load(load, &book).await;
+        cluster.up_again().await;
+        check(&cluster, &book).await;
+    }
+    cluster.verify().await;
+    cluster.stop().await;
+    cluster.up_again().await;
+    check(&cluster, &book).await;
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_server_is_killed() {
+    let mut random = Random::new();
+    let (mut cluster, book) = begin().await;
+    // Each server once, the anchor among them, whichever it is.
+    for round in 0..rounds() {
+        let load = start_load(&cluster, &book).await;
+        wait_some(&mut random).await;
+        let replicas = cluster.replicas().await;
+        let replica: &Replica = &replicas[usize::try_from(round).unwrap() % replicas.len()];
+        let all_processes = random.below(2) == 0;
+        cluster.kill_server(replica, all_processes);
+        let before = book.acknowledged.lock().unwrap().len();
+        assert!(cluster.is_running(), "onecopy outlives a server");
+        goes_on(&book, before, &replica.name).await;
+        end_load(load, &book).await;
+        check(&cluster, &book).await;
+    }
+    cluster.verify().await;
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn everything_is_killed() {
+    let mut random = Random::new();
+    let (mut cluster, book) = begin().await;
+    for _ in 0..rounds() {
+        let load = start_load(&cluster, &book).await;
+        wait_some(&mut random).await;
+        cluster.kill_everything().await;
+        end_load(load, &book).await;
+        cluster.up_again().await;
+        check(&cluster, &book).await;
+    }
+    cluster.verify().await;
+    cluster.stop().await;
+}
+
+/// How many kills a test does; many more when somebody asks for them.
+fn rounds() -> u64 {
+    std::env::var("ONECOPY_TEST_ROUNDS")
+        .map_or(ROUNDS, |text| text.parse().expect("ONECOPY_TEST_ROUNDS is a number"))
+}
+
+async fn begin() -> (Cluster, Arc<Book>) {
+    let cluster = Cluster::start(3).await;
+    let client = cluster.client().await;
+    run(&client, "create table noted (n bigint, writer int); create table writers (writer int primary key, count bigint)").await;
+    run(&client, &format!("insert into writers select i, 0 from generate_series(0, {}) i", WRITERS - 1))
+        .await;
+    (cluster, Arc::default())
+}
+
+async fn start_load(cluster: &Cluster, book: &Arc<Book>) -> Vec<JoinHandle<()>> {
+    book.over.store(false, Ordering::Relaxed);
+    let mut load = Vec::new();
+    for writer in 0..WRITERS {
+        load.push(tokio::spawn(write(cluster.port, cluster.client().await, writer, Arc::clone(book))));
+    }
+    load
+}
+
+async fn end_load(load: Vec<JoinHandle<()>>, book: &Book) {
+    book.over.store(true, Ordering::Relaxed);
+    for task in load {
+        task.await.unwrap();
+    }
+}
+
+/// Writes until it is over, with a new connection whenever the old one breaks.
+async fn write(port: u16, mut client: Client, writer: u64, book: Arc<Book>) {
+    while !book.over.load(Ordering::Relaxed) {
+        let n = book.next.fetch_add(1, Ordering::Relaxed);
+        if write_one(&client, n, writer).await.is_ok() {
+            book.acknowledged.lock().unwrap().insert(n);
+            continue;
+        }
+        // What became of n is unknown to us, and n is never used again.
+        drop(client.batch_execute("rollback").await);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        while client.is_closed() && !book.over.load(Ordering::Relaxed) {
+            match connect("127.0.0.1", port, "postgres").await {
+                Ok(new) => client = new,
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    }
+}
+
+async fn write_one(client: &Client, n: u64, writer: u64) -> Result<(), tokio_postgres::Error> {
+    let insert = format!("insert into noted values ({n}, {writer})");
+    let count = format!("update writers set count = count + 1 where writer = {writer}");
+    if n.is_multiple_of(3) {
+        // All in one message: one implicit transaction.
+        return client.batch_execute(&format!("{insert}; {count}")).await;
+    }
+    client.batch_execute("begin").await?;
+    client.batch_execute(&insert).await?;
+    client.batch_execute(&count).await?;
+    // A COMMIT of a failed transaction answers ROLLBACK and no error, but then a statement before it has failed.
+    client.batch_execute("commit").await
+}
+
+async fn wait_some(random: &mut Random) {
+    tokio::time::sleep(Duration::from_millis(100 + random.below(LOAD_MS_MAX))).await;
+}
+
+/// Waits until writers were acknowledged again.
+async fn goes_on(book: &Book, before: usize, lost: &str) {
+    let deadline = Instant::now() + GOES_ON_WITHIN;
+    while book.acknowledged.lock().unwrap().len() < before + 20 {
+        assert!(Instant::now() < deadline, "nothing commits after {lost} was lost");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn check(cluster: &Cluster, book: &Book) {
+    let found = cluster.everywhere("select n, count(*) from noted group by n order by n").await;
+    let twice: Vec<&Vec<String>> = found.iter().filter(|row| row[1] != "1").collect();
+    assert!(twice.is_empty(), "applied more than once: {twice:?}");
+    let present: BTreeSet<u64> = found.iter().map(|row| row[0].parse().unwrap()).collect();
+    let acknowledged = book.acknowledged.lock().unwrap().clone();
+    let lost: Vec<&u64> = acknowledged.difference(&present).collect();
+    assert!(
+        lost.is_empty(),
+        "{} of {} acknowledged commits are lost: {lost:?}",
+        lost.len(),
+        acknowledged.len()
+    );
+    let wrong = "select w.writer, w.count, count(n.n) from writers w left join noted n using (writer)
+                 group by w.writer, w.count having w.count <> count(n.n)";
+    assert_eq!(
+        cluster.everywhere(wrong).await,
+        Vec::<Vec<String>>::new(),
+        "half a transaction, or one twice"
+    );
+    // Through the front door it is the same.
+    let through = table(&cluster.client().await, "select count(*) from noted").await;
+    assert_eq!(through, [[present.len().to_string()]]);
+    assert!(!acknowledged.is_empty(), "nothing was written");
+}

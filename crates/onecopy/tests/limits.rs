@@ -1,0 +1,52 @@
+//! Promise: every limit is met with a clear error, and what was there before goes on.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod cluster;
+
+use cluster::{Cluster, run, value};
+use std::time::{Duration, Instant};
+
+/// More sessions than any server here takes.
+const SESSIONS_MAX: usize = 600;
+const ROOM_AGAIN_WITHIN: Duration = Duration::from_secs(10);
+
+#[tokio::test]
+async fn too_many_sessions_are_turned_away() {
+    let mut cluster = Cluster::start(2).await;
+    let first = cluster.client().await;
+    run(&first, "create table t (k int primary key)").await;
+    let mut sessions = Vec::new();
+    let mut refused = None;
+    while sessions.len() < SESSIONS_MAX && refused.is_none() {
+        match cluster.try_client("postgres").await {
+            // It is a session's statements that need connections to servers.
+            Ok(client) => match client.batch_execute("delete from t where k < 0").await {
+                Ok(()) => sessions.push(client),
+                Err(error) => refused = Some(error),
+            },
+            Err(error) => refused = Some(error),
+        }
+    }
+    let error = refused.unwrap_or_else(|| panic!("{} sessions were let in", sessions.len()));
+    let code = error.code().map(|code| code.code().to_owned());
+    assert_eq!(code.as_deref(), Some("53300"), "after {} sessions: {error:?}", sessions.len());
+    assert!(sessions.len() >= 20, "only {} sessions", sessions.len());
+
+    run(&first, "insert into t values (1)").await;
+    assert_eq!(value(&sessions[0], "select count(*) from t").await, "1", "those inside go on");
+    let states: Vec<String> = cluster.caught_up().await.into_iter().map(|replica| replica.state).collect();
+    assert!(states.iter().all(|state| state == "up"), "the admin database still answers");
+
+    sessions.clear();
+    let deadline = Instant::now() + ROOM_AGAIN_WITHIN;
+    loop {
+        match cluster.try_client("postgres").await {
+            Ok(client) if client.batch_execute("insert into t values (2)").await.is_ok() => break,
+            _ => assert!(Instant::now() < deadline, "no room after the others have left"),
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(cluster.everywhere("select count(*) from t").await, [["2"]]);
+    cluster.stop().await;
+}

@@ -1,0 +1,146 @@
+//! Promise: once a client was told that its transaction committed, every read that begins after that sees it.
+//!
+//! Writers each own a row and count it up; when one is answered, it notes the number. A reader takes the noted number
+//! of a row, then reads the row: what it finds must not be less. One replica's refresh is slowed by somebody who keeps
+//! locking the table there, past onecopy, so that it is behind most of the time.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod cluster;
+
+use cluster::random::Random;
+use cluster::{Cluster, run, table, value};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tokio_postgres::Client;
+
+const ROWS: usize = 4;
+const READERS: usize = 4;
+const READS_MIN: u64 = 3_000;
+const ENDS_WITHIN: Duration = Duration::from_secs(25);
+
+/// Makes onecopy serve reads from any replica, however far behind: the rule under test is off.
+const RULE_OFF: (&str, &str) = ("ONECOPY_TEST_RULE_OFF", "reads_wait");
+
+struct Counts {
+    acknowledged: [AtomicU64; ROWS],
+    reads: AtomicU64,
+    stale: AtomicU64,
+    elsewhere: AtomicU64,
+    over: AtomicBool,
+}
+
+#[tokio::test]
+async fn no_read_is_stale() {
+    let counts = measure(&[]).await;
+    assert_eq!(counts.stale.load(Ordering::Relaxed), 0, "stale reads");
+    assert!(counts.reads.load(Ordering::Relaxed) >= READS_MIN, "too few reads to mean anything");
+    assert!(counts.elsewhere.load(Ordering::Relaxed) > 0, "no read was served away from the anchor");
+}
+
+#[tokio::test]
+async fn without_the_rule_reads_are_stale() {
+    let counts = measure(&[RULE_OFF]).await;
+    assert!(counts.stale.load(Ordering::Relaxed) > 0, "this test cannot see a stale read");
+}
+
+async fn measure(environment: &[(&str, &str)]) -> Arc<Counts> {
+    let mut cluster = Cluster::start_with(3, environment).await;
+    let client = cluster.client().await;
+    run(&client, "create table counter (k int primary key, v bigint); create table calm (k int)").await;
+    for row in 0..ROWS {
+        run(&client, &format!("insert into counter values ({row}, 0)")).await;
+    }
+    let anchor = value(&client, "begin; select current_setting('port'); commit").await;
+    let replicas = cluster.caught_up().await;
+    let slowed =
+        replicas.iter().find(|replica| replica.port.to_string() != anchor).expect("two are not the anchor");
+    let counts = Arc::new(Counts {
+        acknowledged: [const { AtomicU64::new(0) }; ROWS],
+        reads: AtomicU64::new(0),
+        stale: AtomicU64::new(0),
+        elsewhere: AtomicU64::new(0),
+        over: AtomicBool::new(false),
+    });
+
+    let mut tasks = vec![tokio::spawn(slow_down(cluster.direct(slowed).await, Arc::clone(&counts)))];
+    for row in 0..ROWS {
+        tasks.push(tokio::spawn(write(cluster.client().await, row, Arc::clone(&counts))));
+    }
+    for reader in 0..READERS {
+        let client = cluster.client().await;
+        tasks.push(tokio::spawn(read(client, reader, anchor.clone(), Arc::clone(&counts))));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let last: u64 = counts.acknowledged.iter().map(|count| count.load(Ordering::Relaxed)).sum();
+    assert_eq!(cluster.everywhere("select sum(v) from counter").await, [[last.to_string()]]);
+    cluster.stop().await;
+    counts
+}
+
+/// Keeps refreshes of the table waiting at one server, most of the time.
+async fn slow_down(client: Client, counts: Arc<Counts>) {
+    while !counts.over.load(Ordering::Relaxed) {
+        run(&client, "begin; lock table counter in share mode; select pg_sleep(0.02); commit").await;
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+async fn write(client: Client, row: usize, counts: Arc<Counts>) {
+    let mut value = 0;
+    while !counts.over.load(Ordering::Relaxed) {
+        value += 1;
+        if value % 2 == 0 {
+            run(&client, &format!("update counter set v = {value} where k = {row}")).await;
+        } else {
+            run(&client, "begin").await;
+            run(&client, &format!("update counter set v = {value} where k = {row}")).await;
+            run(&client, "commit").await;
+        }
+        counts.acknowledged[row].store(value, Ordering::SeqCst);
+        // Readers share this thread, and a row that stands still for a moment is the harder case.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+async fn read(client: Client, reader: usize, anchor: String, counts: Arc<Counts>) {
+    let query = "select v, current_setting('port') from counter where k = $1";
+    let prepared = client.prepare(query).await.unwrap();
+    let mut random = Random::seeded(reader as u64 + 1);
+    let end = Instant::now() + ENDS_WITHIN;
+    while counts.reads.load(Ordering::Relaxed) < READS_MIN && Instant::now() < end {
+        let row = usize::try_from(random.below(ROWS as u64)).unwrap();
+        let floor = counts.acknowledged[row].load(Ordering::SeqCst);
+        let (found, server) = match random.below(4) {
+            0 => {
+                let key = i32::try_from(row).unwrap();
+                let row = client.query_one(&prepared, &[&key]).await.unwrap();
+                (row.get::<_, i64>(0).cast_unsigned(), row.get::<_, String>(1))
+            }
+            1 => read_in_transaction(&client, "begin read only", row).await,
+            2 => read_in_transaction(&client, "begin isolation level repeatable read read only", row).await,
+            _ => parse(&table(&client, &query.replace("$1", &row.to_string())).await),
+        };
+        counts.reads.fetch_add(1, Ordering::Relaxed);
+        counts.stale.fetch_add(u64::from(found < floor), Ordering::Relaxed);
+        counts.elsewhere.fetch_add(u64::from(server != anchor), Ordering::Relaxed);
+    }
+    counts.over.store(true, Ordering::Relaxed);
+}
+
+/// The row as the second statement of a transaction sees it, after one on a table that nobody writes.
+async fn read_in_transaction(client: &Client, begin: &str, row: usize) -> (u64, String) {
+    run(client, begin).await;
+    run(client, "select count(*) from calm").await;
+    let query = format!("select v, current_setting('port') from counter where k = {row}");
+    let found = parse(&table(client, &query).await);
+    run(client, "commit").await;
+    found
+}
+
+fn parse(rows: &[Vec<String>]) -> (u64, String) {
+    (rows[0][0].parse().unwrap(), rows[0][1].clone())
+}
