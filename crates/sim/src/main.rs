@@ -38,6 +38,9 @@ fn main() -> Result<(), Failed> {
         happenings += verdict.happenings;
         if options.trace {
             println!("{}", verdict.trace);
+            for (number, transaction) in verdict.history.transactions.iter().enumerate() {
+                println!("T{number} {transaction:?}");
+            }
         }
         if let Some(finding) = verdict.findings.first() {
             failed += 1;

@@ -70,18 +70,18 @@ impl Looks<'_> {
                     None => self.graph.point(format!("T{number}.{place}"), begin_us, Some(end_us)),
                 };
                 snapshot = Some(point);
-                statement.reads.iter().for_each(|seen| self.look(point, seen, keeps));
+                statement.reads.iter().for_each(|seen| self.look(point, seen));
             }
             for seen in &statement.latest {
                 let point = self.graph.point(format!("T{number}.{place}!"), begin_us, Some(end_us));
-                self.look(point, seen, false);
+                self.look(point, seen);
             }
         }
     }
 
-    fn look(&mut self, point: usize, seen: &Seen, keeps_snapshot: bool) {
+    fn look(&mut self, point: usize, seen: &Seen) {
         let list = self.index.without_own(self.number, &seen.list);
-        if list.len() < seen.list.len() && !keeps_snapshot {
+        if list.len() < seen.list.len() {
             // Its own write hides the snapshot.
             return;
         }

@@ -204,7 +204,8 @@ impl World {
             return;
         }
         let version = Version(version);
-        if let Some(node) = self.node.as_mut() {
+        // A load that was asked for earlier may end later; what it read is newer than it says.
+        if let Some(node) = self.node.as_mut().filter(|node| node.catalogue <= version) {
             node.catalogue = version;
             node.view_changes = changes;
         }
