@@ -5,8 +5,10 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use cluster::ids::TableId;
 use cluster::refresh::{
-    Kind, RefreshError, RefreshTables, StatementKey, Step, copy_footer, copy_header, copy_row, unnested,
+    Kind, RefreshError, RefreshTables, RowImages, StatementKey, Step, copy_footer, copy_header, copy_row,
+    unnested,
 };
 use tokio::io::AsyncWriteExt;
 use wire::backend::{command_tag, tag};
@@ -110,7 +112,7 @@ pub(super) async fn run(
     }
 }
 
-impl Feed<'_> {
+impl<'a> Feed<'a> {
     /// Adds messages until a chunk is full or all is said.
     fn fill(&mut self, out: &mut Vec<u8>) {
         while out.len() < CHUNK_BYTES && !self.done {
@@ -129,61 +131,17 @@ impl Feed<'_> {
     }
 
     fn next(&mut self, out: &mut Vec<u8>) -> Result<(), RefreshError> {
-        if let Some((statement, rows)) = &mut self.copying {
-            let table = self.tables.table(statement.table)?;
-            let mut bytes = Vec::new();
-            while bytes.len() < CHUNK_BYTES
-                && let Some(row) = rows.pop_front()
-            {
-                copy_row(table, row, &mut bytes)?;
-            }
-            let last = rows.is_empty();
-            if last {
-                copy_footer(&mut bytes);
-                self.copying = None;
-            }
-            encode::copy_data(out, &bytes);
-            if last {
-                encode::copy_done(out);
-            }
-            return Ok(());
+        if self.copying.is_some() {
+            return self.copy_more(out);
         }
         match self.steps.pop_front() {
             None => {
                 encode::sync(out);
                 self.done = true;
+                Ok(())
             }
-            Some(Step::Execute { statement, rows }) => {
-                let table = self.tables.table(statement.table)?;
-                let count = rows.len() as u64;
-                let name = name(statement);
-                if matches!(statement.kind, Kind::UpdateMany | Kind::DeleteMany) {
-                    let arrays = unnested(table, statement.kind, &rows)?;
-                    let values: Vec<_> = arrays.iter().map(|array| Some(array.as_slice())).collect();
-                    self.prepare(statement, out)?;
-                    encode::bind(out, b"", name.as_bytes(), &values, Format::Binary);
-                    self.execute(out, statement, count);
-                } else {
-                    for row in rows {
-                        let values = row.values(table, statement.kind)?;
-                        self.prepare(statement, out)?;
-                        encode::bind(out, b"", name.as_bytes(), &values, Format::Binary);
-                        self.execute(out, statement, 1);
-                    }
-                }
-            }
-            Some(Step::CopyIn { table, rows }) => {
-                let statement = StatementKey { table, kind: Kind::CopyIn };
-                let count = rows.len() as u64;
-                let sql = self.tables.table(table)?.sql(Kind::CopyIn);
-                encode::parse(out, b"", sql.text.as_bytes(), &[]);
-                encode::bind(out, b"", b"", &[], Format::Text);
-                self.execute(out, statement, count);
-                let mut header = Vec::new();
-                copy_header(&mut header);
-                encode::copy_data(out, &header);
-                self.copying = Some((statement, rows.into()));
-            }
+            Some(Step::Execute { statement, rows }) => self.row_statement(statement, &rows, out),
+            Some(Step::CopyIn { table, rows }) => self.copy_begin(table, rows.into(), out),
             Some(Step::Truncate { tables }) => {
                 let names = tables
                     .iter()
@@ -192,6 +150,7 @@ impl Feed<'_> {
                 // CASCADE takes the partitioned parents of what is named along; all else that it could reach was
                 // emptied at home by the same statement.
                 self.plain(out, &format!("TRUNCATE {} CASCADE", names.join(", ")));
+                Ok(())
             }
             Some(Step::Sequence(sequence)) => {
                 let name = format!("{}.{}", quoted(&sequence.schema), quoted(&sequence.name));
@@ -200,7 +159,71 @@ impl Feed<'_> {
                     out,
                     &format!("SELECT setval('{literal}'::regclass, {}, {})", sequence.value, sequence.called),
                 );
+                Ok(())
             }
+        }
+    }
+
+    fn row_statement(
+        &mut self,
+        statement: StatementKey,
+        rows: &[RowImages<'_>],
+        out: &mut Vec<u8>,
+    ) -> Result<(), RefreshError> {
+        let table = self.tables.table(statement.table)?;
+        self.prepare(statement, out)?;
+        let name = name(statement);
+        if matches!(statement.kind, Kind::UpdateMany | Kind::DeleteMany) {
+            let arrays = unnested(table, statement.kind, rows)?;
+            let values: Vec<_> = arrays.iter().map(|array| Some(array.as_slice())).collect();
+            encode::bind(out, b"", name.as_bytes(), &values, Format::Binary);
+            self.execute(out, statement, rows.len() as u64);
+            return Ok(());
+        }
+        for row in rows {
+            let values = row.values(table, statement.kind)?;
+            encode::bind(out, b"", name.as_bytes(), &values, Format::Binary);
+            self.execute(out, statement, 1);
+        }
+        Ok(())
+    }
+
+    fn copy_begin(
+        &mut self,
+        table: TableId,
+        rows: VecDeque<&'a [u8]>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), RefreshError> {
+        let statement = StatementKey { table, kind: Kind::CopyIn };
+        let sql = self.tables.table(table)?.sql(Kind::CopyIn);
+        encode::parse(out, b"", sql.text.as_bytes(), &[]);
+        encode::bind(out, b"", b"", &[], Format::Text);
+        self.execute(out, statement, rows.len() as u64);
+        let mut header = Vec::new();
+        copy_header(&mut header);
+        encode::copy_data(out, &header);
+        self.copying = Some((statement, rows));
+        Ok(())
+    }
+
+    /// Adds a chunk of the COPY that is under way, and its end after the last row.
+    fn copy_more(&mut self, out: &mut Vec<u8>) -> Result<(), RefreshError> {
+        let Some((statement, rows)) = &mut self.copying else { return Ok(()) };
+        let table = self.tables.table(statement.table)?;
+        let mut bytes = Vec::new();
+        while bytes.len() < CHUNK_BYTES
+            && let Some(row) = rows.pop_front()
+        {
+            copy_row(table, row, &mut bytes)?;
+        }
+        let last = rows.is_empty();
+        if last {
+            copy_footer(&mut bytes);
+            self.copying = None;
+        }
+        encode::copy_data(out, &bytes);
+        if last {
+            encode::copy_done(out);
         }
         Ok(())
     }

@@ -50,7 +50,8 @@ pub(crate) fn ddl_token(cluster: ClusterId) -> String {
 /// Not a secret to a superuser; what it keeps out is the write or schema change that goes past Onecopy by mistake.
 fn token(cluster: ClusterId, purpose: &str) -> String {
     let digest = Sha256::digest(format!("onecopy {purpose} {cluster}"));
-    digest[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+    let (half, _) = digest.split_first_chunk::<16>().expect("a SHA-256 digest has 32 bytes");
+    format!("{:032x}", u128::from_be_bytes(*half))
 }
 
 /// The statements that install what capture needs in one database: for one simple query, as superuser.

@@ -153,7 +153,7 @@ fn a_message_is_taken_apart() {
 #[test]
 fn every_byte_survives_both_forms() {
     let bytes: Vec<u8> = (0..=255).collect();
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat();
     let mut out = Vec::new();
     for text in [format!("\\x{hex}"), escaped(&bytes)] {
         super::message::decode(text.as_bytes(), &mut out).unwrap();
