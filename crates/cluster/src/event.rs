@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
+use crate::claims::Claims;
 use crate::ids::{Identity, Incarnation, Nonce, ReplicaId, SessionId, TableId, Version};
-use crate::parts::in_flight::Claims;
 use crate::record::SealedBody;
 
 /// What a statement reads.

@@ -5,6 +5,7 @@
 //!
 //! Nothing here knows a clock, a socket, a thread, a file or a random number, so the simulator runs this very code.
 
+pub mod claims;
 pub mod event;
 pub mod ids;
 pub mod parts;

@@ -1,6 +1,6 @@
 //! From captured changes to what the core is told: the record's body, and the claims.
 
-use cluster::parts::in_flight::Claims;
+use cluster::claims::Claims;
 use cluster::record::{RecordBuilder, SealedBody, Statement};
 
 use crate::rules::Rules;

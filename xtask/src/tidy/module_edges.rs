@@ -16,12 +16,13 @@ const EDGES: [(&str, &[&str]); 10] = [
     ("ids", &[]),
     ("placement", &["time", "ids"]),
     ("record", &["time", "ids"]),
-    ("event", &["time", "ids", "placement", "record"]),
-    ("parts", &["time", "ids", "placement", "record", "event"]),
-    ("protocols", &["time", "ids", "placement", "record", "event", "parts"]),
-    ("service", &["time", "ids", "placement", "record", "event", "parts", "protocols"]),
+    ("claims", &["ids"]),
+    ("event", &["time", "ids", "claims", "placement", "record"]),
+    ("parts", &["time", "ids", "placement", "record", "claims", "event"]),
+    ("protocols", &["time", "ids", "placement", "record", "claims", "event", "parts"]),
+    ("service", &["time", "ids", "placement", "record", "claims", "event", "parts", "protocols"]),
     ("refresh", &["ids", "record"]),
-    ("core", &["time", "ids", "placement", "record", "event", "parts", "protocols", "service", "refresh"]),
+    ("core", &["time", "ids", "placement", "record", "claims", "event", "parts", "protocols", "service", "refresh"]),
 ];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {

@@ -12,28 +12,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::claims::Claims;
 use crate::ids::{TableId, Version};
-
-/// More row claims of one table than this count as the whole table.
-pub const ROW_CLAIMS_MAX: usize = 1_000;
-
-/// What a transaction wrote, claimed, or may have locked.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Claims {
-    /// Rows: table and hash of the key.
-    pub rows: Vec<(TableId, u64)>,
-    /// Whole tables.
-    pub tables: Vec<TableId>,
-    /// Anything.
-    pub everything: bool,
-}
-
-impl Claims {
-    /// Claims that nobody can bound.
-    pub fn everything() -> Self {
-        Self { everything: true, ..Self::default() }
-    }
-}
 
 /// Claims of the versions in flight.
 #[derive(Debug, Default)]

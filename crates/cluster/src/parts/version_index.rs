@@ -27,6 +27,11 @@ impl VersionIndex {
         Self { tables: BTreeMap::new(), everything: last, last }
     }
 
+    /// As if nothing in the log had been seen by anybody: wrong, and there to show that it is (see `Rules`).
+    pub(crate) fn forgetful(last: Version) -> Self {
+        Self { tables: BTreeMap::new(), everything: Version::ZERO, last }
+    }
+
     /// The next version is durable; it wrote these tables, or anything.
     pub fn record(&mut self, version: Version, tables: &[TableId], everything: bool) {
         assert_eq!(version, self.last.next(), "versions become needed in order");

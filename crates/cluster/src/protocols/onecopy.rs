@@ -25,15 +25,17 @@
 //! Deviation from DESIGN section 5: no lock table, no certification, no updates at other replicas yet.
 
 mod replicas;
+mod rules;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Protocol, ReplicaStatus};
+use crate::claims::Claims;
 use crate::event::{AbortCause, Effect, Event, Reads};
 use crate::ids::{Epoch, Identity, Incarnation, Nonce, ReplicaId, SessionId, TableId, Version};
 use crate::parts::balancer::Balancer;
-use crate::parts::in_flight::{Claims, InFlight};
+use crate::parts::in_flight::InFlight;
 use crate::parts::replica::{Replica, State, Turn};
 use crate::parts::serial_queue::SerialQueue;
 use crate::parts::version_index::VersionIndex;
@@ -41,27 +43,10 @@ use crate::placement::{Placement, ReplicaSet};
 use crate::record::SealedBody;
 use crate::time::Time;
 
+pub use rules::Rules;
+
 /// Most versions in one refresh transaction.
 pub const REFRESH_VERSIONS_MAX: u64 = 100;
-
-/// The consistency rules of this file, one switch each. Off only in tests, to see that a checker notices.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Rules {
-    /// A statement waits until its replica has the needed versions of what it reads.
-    pub reads_wait: bool,
-    /// A transaction that overlaps an unacknowledged COMMIT at home is appended only after it.
-    pub overlap_waits: bool,
-    /// The client is answered, and COMMIT sent, only when the record is durable.
-    pub durable_first: bool,
-    /// What is open at a lost home is rolled back.
-    pub lost_home_aborts: bool,
-}
-
-impl Default for Rules {
-    fn default() -> Self {
-        Self { reads_wait: true, overlap_waits: true, durable_first: true, lost_home_aborts: true }
-    }
-}
 
 /// What an instance starts from.
 #[derive(Clone, Debug)]
@@ -158,9 +143,13 @@ impl Onecopy {
             epoch: options.epoch,
             transactions_begun: 0,
             last: options.last,
-            needed: VersionIndex::recovered(options.last),
+            needed: if options.rules.whole_log_is_needed {
+                VersionIndex::recovered(options.last)
+            } else {
+                VersionIndex::forgetful(options.last)
+            },
             in_flight: InFlight::default(),
-            floor: options.last,
+            floor: if options.rules.home_catches_up { options.last } else { Version::ZERO },
             versions: BTreeMap::new(),
             transactions: BTreeMap::new(),
             serial: SerialQueue::default(),
@@ -179,11 +168,13 @@ impl Onecopy {
 
     /// The version that a statement needs. Of a catalogue that is out of date nothing can be concluded.
     fn need(&self, reads: &Reads, catalogue: Version) -> Version {
-        match reads {
+        let stale = self.rules.catalogue_is_fresh && catalogue < self.needed.last_ddl();
+        let need = match reads {
             _ if !self.rules.reads_wait => Version::ZERO,
-            Reads::Tables(_) if catalogue < self.needed.last_ddl() => self.needed.last(),
+            Reads::Tables(_) if stale => self.needed.last(),
             reads => self.needed.need(reads),
-        }
+        };
+        if self.rules.durable_is_needed { need } else { need.min(self.replicas[self.anchor].applied) }
     }
 
     // place
@@ -195,7 +186,8 @@ impl Onecopy {
         at: Option<ReplicaId>,
         out: &mut Out<'_>,
     ) -> Option<Version> {
-        if at.is_none() && out.catalogue < self.needed.last_ddl() && matches!(reads, Reads::Tables(_)) {
+        let stale = self.rules.catalogue_is_fresh && out.catalogue < self.needed.last_ddl();
+        if at.is_none() && stale && matches!(reads, Reads::Tables(_)) {
             if self.catalogue >= Some(self.needed.last_ddl()) {
                 out.effects.push(Effect::Reclassify { session });
             } else {
@@ -289,7 +281,9 @@ impl Onecopy {
     // propagate
 
     fn finish(&mut self, session: SessionId, body: Box<SealedBody>, claims: Claims, out: &mut Out<'_>) {
-        let after = if self.rules.overlap_waits { self.in_flight.overlap(&claims) } else { Version::ZERO };
+        let is_wide = claims.everything || !claims.tables.is_empty();
+        let waits = self.rules.overlap_waits && (self.rules.wide_claims_wait || !is_wide);
+        let after = if waits { self.in_flight.overlap(&claims) } else { Version::ZERO };
         let Some(transaction) = self.transactions.get_mut(&session) else { return };
         assert!(
             matches!(transaction.phase, Phase::Open | Phase::Finished { .. }),
@@ -421,7 +415,8 @@ impl Onecopy {
         if let Phase::Queued { need, cost_us } = transaction.phase {
             transaction.phase = Phase::Open;
             // What was acknowledged while it stood in the queue is before it.
-            let need = if self.rules.reads_wait { self.needed.last().max(self.floor) } else { need };
+            let again = self.rules.reads_wait && self.rules.turn_needs_again;
+            let need = if again { self.needed.last().max(self.floor) } else { need };
             self.replicas[self.anchor].writes += 1;
             self.wait_at(self.anchor, next, need, self.home_turn(cost_us), out);
         }

@@ -38,7 +38,9 @@ impl Onecopy {
             out.effects.push(Effect::Reset { replica: id });
         }
         if index == self.anchor {
-            self.floor = self.last;
+            if self.rules.home_catches_up {
+                self.floor = self.last;
+            }
             self.catalogue_asked = self.catalogue;
             if self.rules.lost_home_aborts {
                 self.abandon_home(index, out);

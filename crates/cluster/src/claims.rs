@@ -1,0 +1,27 @@
+//! What a transaction wrote, claimed or may have locked: the currency of conflicts between updates.
+//!
+//! A claim is a row by the hash of its key, a whole table, or everything. Sessions derive them from statements and
+//! captured rows; [`crate::parts::in_flight`] finds overlaps. Hashes may collide: an overlap that is none only delays.
+
+use crate::ids::TableId;
+
+/// More row claims of one table than this count as the whole table.
+pub const ROW_CLAIMS_MAX: usize = 1_000;
+
+/// What a transaction wrote, claimed, or may have locked.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Claims {
+    /// Rows: table and hash of the key.
+    pub rows: Vec<(TableId, u64)>,
+    /// Whole tables.
+    pub tables: Vec<TableId>,
+    /// Anything.
+    pub everything: bool,
+}
+
+impl Claims {
+    /// Claims that nobody can bound.
+    pub fn everything() -> Self {
+        Self { everything: true, ..Self::default() }
+    }
+}

@@ -1,0 +1,43 @@
+//! The rules that keep the promises, one switch each: what the simulator's mutants are made of.
+
+/// The consistency rules of the protocol, one switch each. Off only in tests, to see that a checker notices.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rules {
+    /// A statement waits until its replica has the needed versions of what it reads.
+    pub reads_wait: bool,
+    /// A transaction that overlaps an unacknowledged COMMIT at home is appended only after it.
+    pub overlap_waits: bool,
+    /// The client is answered, and COMMIT sent, only when the record is durable.
+    pub durable_first: bool,
+    /// What is open at a lost home is rolled back.
+    pub lost_home_aborts: bool,
+    /// A version is needed as soon as it is durable, not only when home has committed it.
+    pub durable_is_needed: bool,
+    /// Updates begin at a home that was lost only when it has everything that was assigned by then.
+    pub home_catches_up: bool,
+    /// A new leader takes every record that is in the log as needed.
+    pub whole_log_is_needed: bool,
+    /// A read whose session has an old catalogue is classified again.
+    pub catalogue_is_fresh: bool,
+    /// A SERIALIZABLE transaction whose turn has come needs what became durable while it stood in the queue.
+    pub turn_needs_again: bool,
+    /// A transaction that claims whole tables, or everything, waits for the versions in flight that these touch.
+    pub wide_claims_wait: bool,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            reads_wait: true,
+            overlap_waits: true,
+            durable_first: true,
+            lost_home_aborts: true,
+            durable_is_needed: true,
+            home_catches_up: true,
+            whole_log_is_needed: true,
+            catalogue_is_fresh: true,
+            turn_needs_again: true,
+            wide_claims_wait: true,
+        }
+    }
+}
