@@ -5,13 +5,15 @@
 mod tidy;
 
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 const USAGE: &str = "usage: cargo xtask TASK
 
 tasks:
   tidy            check the rules of the house (see CONTRIBUTING.md)
-  tidy --update   the same, and lower the numbers in xtask/ratchet.toml where code has shrunk";
+  tidy --update   the same, and lower the numbers in xtask/ratchet.toml where code has shrunk
+  bench ..        benchmarks on real servers; `bench proxy --help` tells more
+  sim ..          the simulator; `sim --help` tells more";
 
 #[expect(clippy::print_stdout, reason = "this is where a task tells a person how it went")]
 fn main() -> ExitCode {
@@ -20,6 +22,7 @@ fn main() -> ExitCode {
     let outcome = match words.as_slice() {
         ["tidy"] => tidy::run(repository()),
         ["tidy", "--update"] => tidy::update(repository()),
+        [task @ ("bench" | "sim"), rest @ ..] => return run_crate(task, rest),
         _ => Err(USAGE.to_owned()),
     };
     let (text, code) = match outcome {
@@ -28,6 +31,22 @@ fn main() -> ExitCode {
     };
     println!("{text}");
     code
+}
+
+/// Runs the program of a crate, built with all optimizations; it speaks for itself.
+#[expect(clippy::print_stdout, reason = "this is where a task tells a person how it went")]
+fn run_crate(name: &str, arguments: &[&str]) -> ExitCode {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.current_dir(repository()).args(["run", "--release", "--package", name, "--"]).args(arguments);
+    match command.status() {
+        Ok(status) if status.success() => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => {
+            println!("cannot run cargo: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// The folder of the workspace, which is the one above this crate's.

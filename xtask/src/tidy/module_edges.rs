@@ -22,7 +22,6 @@ const EDGES: [(&str, &[&str]); 10] = [
     ("protocols", &["time", "ids", "placement", "record", "claims", "event", "parts"]),
     ("service", &["time", "ids", "placement", "record", "claims", "event", "parts", "protocols"]),
     ("refresh", &["ids", "record"]),
-    ("core", &["time", "ids", "placement", "record", "claims", "event", "parts", "protocols", "service", "refresh"]),
 ];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
