@@ -4,6 +4,7 @@ pub mod agenda;
 pub mod check;
 pub mod dice;
 pub mod history;
+pub mod mutants;
 pub mod program;
 mod record;
 pub mod rules;

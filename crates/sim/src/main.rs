@@ -1,6 +1,10 @@
 //! `sim`: runs seeds, and shows one.
 
+use std::collections::BTreeMap;
+
 use clap::Parser;
+use sim::check::Anomaly;
+use sim::mutants::MUTANTS;
 use sim::rules::Rules;
 use sim::run;
 
@@ -16,6 +20,9 @@ struct Options {
     /// Tell the story of the first seed.
     #[arg(long)]
     trace: bool,
+    /// Switch each rule off in turn and look for a seed that notices.
+    #[arg(long)]
+    mutants: bool,
 }
 
 /// Some seed failed.
@@ -30,6 +37,9 @@ impl std::fmt::Debug for Failed {
 #[expect(clippy::print_stdout, reason = "this is what the program is for")]
 fn main() -> Result<(), Failed> {
     let options = Options::parse();
+    if options.mutants {
+        return hunt(&options);
+    }
     let mut failed = 0;
     let mut happenings = 0;
     let count = if options.trace { 1 } else { options.seeds };
@@ -49,4 +59,31 @@ fn main() -> Result<(), Failed> {
     }
     println!("{count} seeds, {happenings} happenings, {failed} failed");
     if failed > 0 { Err(Failed(failed)) } else { Ok(()) }
+}
+
+/// How many failing seeds of a mutant are looked at, to see which anomalies it leads to.
+const KILLS: usize = 20;
+
+#[expect(clippy::print_stdout, reason = "this is what the program is for")]
+fn hunt(options: &Options) -> Result<(), Failed> {
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut survivors = 0;
+    println!("| rule off | seeds until found | anomalies | example |\n|---|---|---|---|");
+    for mutant in MUTANTS {
+        let mut seen: BTreeMap<Anomaly, usize> = BTreeMap::new();
+        let mut first: Option<(u64, String)> = None;
+        for seed in options.seed..options.seed + options.seeds {
+            let verdict = run::run_seed(seed, mutant.rules(), false);
+            let Some(finding) = verdict.findings.into_iter().next() else { continue };
+            *seen.entry(finding.anomaly).or_default() += 1;
+            first.get_or_insert((seed - options.seed + 1, finding.text));
+            if seen.values().sum::<usize>() == KILLS {
+                break;
+            }
+        }
+        survivors += u64::from(first.is_none());
+        let (seeds, text) = first.map_or_else(|| ("never".to_owned(), String::new()), |(n, t)| (n.to_string(), t));
+        println!("| {} | {seeds} | {seen:?} | {} |", mutant.name, text.chars().take(120).collect::<String>());
+    }
+    if survivors > 0 { Err(Failed(survivors)) } else { Ok(()) }
 }

@@ -36,8 +36,10 @@ pub struct Rules {
     pub applied_is_read_again: bool,
     /// A record is reported as durable only when it is.
     pub sync_before_logged: bool,
-    /// A new leader takes every record that is in the log as needed.
-    pub whole_log_is_needed: bool,
+    /// Committed is said when the server has answered the COMMIT, not when it was sent.
+    pub commit_is_awaited: bool,
+    /// Applied is said when the server has answered the COMMIT of the refresh, not when it was sent.
+    pub apply_is_awaited: bool,
     /// A refresh carries the identities of what it applies.
     pub refresh_inserts_identities: bool,
 }
@@ -59,7 +61,8 @@ impl Default for Rules {
             reset_ends_backends: true,
             applied_is_read_again: true,
             sync_before_logged: true,
-            whole_log_is_needed: true,
+            commit_is_awaited: true,
+            apply_is_awaited: true,
             refresh_inserts_identities: true,
         }
     }

@@ -1,6 +1,9 @@
 //! From a seed to a verdict.
 
-use crate::check::{self, Finding};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::check::{self, Anomaly, Finding};
 use crate::dice::Dice;
 use crate::history::History;
 use crate::program::Plan;
@@ -23,6 +26,21 @@ pub struct Verdict {
     pub trace: Trace,
 }
 
+impl Verdict {
+    fn of_panic(cause: &dyn Any) -> Self {
+        let said = cause.downcast_ref::<String>().cloned();
+        let said = said.or_else(|| cause.downcast_ref::<&str>().map(ToString::to_string));
+        let text = format!("the core gave up: {}", said.unwrap_or_default());
+        Self {
+            findings: vec![Finding { anomaly: Anomaly::Order, text }],
+            history: History::default(),
+            happenings: 0,
+            end_us: 0,
+            trace: Trace::default(),
+        }
+    }
+}
+
 /// Runs the plan that the seed draws.
 pub fn run_seed(seed: u64, rules: Rules, is_traced: bool) -> Verdict {
     run_plan(Plan::draw(&mut Dice::new(seed)), rules, seed, is_traced)
@@ -30,7 +48,12 @@ pub fn run_seed(seed: u64, rules: Rules, is_traced: bool) -> Verdict {
 
 /// Runs a plan with the chances of a seed.
 pub fn run_plan(plan: Plan, rules: Rules, seed: u64, is_traced: bool) -> Verdict {
-    let report = World::new(plan, rules, !seed, is_traced).run();
+    let world = AssertUnwindSafe(|| World::new(plan, rules, !seed, is_traced).run());
+    // A failed check of the core is a finding like any other.
+    let report = match catch_unwind(world) {
+        Ok(report) => report,
+        Err(cause) => return Verdict::of_panic(&*cause),
+    };
     let mut findings = report.findings;
     if findings.is_empty() {
         findings = check::judge(&report.history);

@@ -181,7 +181,18 @@ impl World {
                 };
                 self.send(line, Message::Identities(identities));
             }
-            Reply::Inserted => self.send(line, Message::Commit),
+            Reply::Inserted => {
+                self.send(line, Message::Commit);
+                if !self.rules.apply_is_awaited {
+                    let agent = self.agent(replica);
+                    agent.work = None;
+                    // A second connection, or its COMMIT would stand in line behind the first.
+                    self.lines.remove(&line);
+                    let line = self.connect(replica, Owner::Agent(replica), false);
+                    self.agent(replica).line = Some(line);
+                    self.tell(Event::Applied { replica: id, incarnation, upto: work.upto });
+                }
+            }
             Reply::Committed => {
                 let agent = self.agent(replica);
                 agent.work = None;

@@ -200,7 +200,10 @@ impl World {
     pub(super) fn catalogue_loaded(&mut self, version: u64, incarnation: u32) {
         let server = &self.servers[0];
         let changes = server.newest(schema::Key::VIEW).list.len();
-        if !server.is_up() || self.agent(0).incarnation != incarnation {
+        // It is read over the agent's connection, so a server that was started anew does not answer.
+        let (is_up, generation) = (server.is_up(), server.generation);
+        let agent = self.agent(0);
+        if !is_up || agent.incarnation != incarnation || agent.generation != generation {
             return;
         }
         let version = Version(version);

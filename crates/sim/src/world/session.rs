@@ -338,6 +338,10 @@ impl World {
                     });
                     if let Some((line, ..)) = line {
                         self.send(line, Message::Commit);
+                        if !self.rules.commit_is_awaited {
+                            // What the server answers is not heard any more.
+                            self.forget_line(session, line);
+                        }
                     }
                 }
                 Effect::HomeLost { .. } => {
@@ -357,6 +361,15 @@ impl World {
                 _ => {}
             }
         }
+    }
+
+    fn forget_line(&mut self, session: usize, line: Connection) {
+        self.lines.remove(&line);
+        if let Some(run) = self.sessions[session].run.as_mut() {
+            run.line = None;
+        }
+        self.tell(Event::Committed { session: SessionId(session as u64) });
+        self.settle(session, true);
     }
 
     fn drop_line(&mut self, session: usize) {

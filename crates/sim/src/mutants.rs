@@ -1,0 +1,51 @@
+//! The rules switched off one at a time: each must make some seed fail, or nobody would notice its loss.
+
+use crate::rules::Rules;
+
+/// A rule that is off.
+#[derive(Clone, Copy, Debug)]
+pub struct Mutant {
+    /// What is missing.
+    pub name: &'static str,
+    /// Switches it off.
+    pub switch: fn(&mut Rules),
+}
+
+/// Every rule that has a switch.
+pub const MUTANTS: &[Mutant] = &[
+    Mutant { name: "reads do not wait for what they need", switch: |r| r.core.reads_wait = false },
+    Mutant { name: "needed from the COMMIT at home", switch: |r| r.core.durable_is_needed = false },
+    Mutant { name: "overlapping transactions do not wait", switch: |r| r.core.overlap_waits = false },
+    Mutant { name: "wide claims do not wait", switch: |r| r.core.wide_claims_wait = false },
+    Mutant { name: "answered and committed before durable", switch: |r| r.core.durable_first = false },
+    Mutant { name: "what is open at a lost home goes on", switch: |r| r.core.lost_home_aborts = false },
+    Mutant { name: "updates begin before home has caught up", switch: |r| r.core.home_catches_up = false },
+    Mutant { name: "a new leader needs nothing", switch: |r| r.core.whole_log_is_needed = false },
+    Mutant { name: "an old catalogue will do", switch: |r| r.core.catalogue_is_fresh = false },
+    Mutant { name: "the queue does not need again", switch: |r| r.core.turn_needs_again = false },
+    Mutant { name: "a snapshot needs its first statement's", switch: |r| r.snapshot_needs_all = false },
+    Mutant { name: "writes need what they name", switch: |r| r.writes_need_all = false },
+    Mutant { name: "SERIALIZABLE is REPEATABLE READ", switch: |r| r.serializable_is_told = false },
+    Mutant { name: "no identity at home", switch: |r| r.identity_inserted = false },
+    Mutant { name: "no identities in refreshes", switch: |r| r.refresh_inserts_identities = false },
+    Mutant { name: "a lost COMMIT counts as done", switch: |r| r.lost_commit_is_loss = false },
+    Mutant { name: "a sent COMMIT counts as done", switch: |r| r.commit_is_awaited = false },
+    Mutant { name: "a sent refresh counts as applied", switch: |r| r.apply_is_awaited = false },
+    Mutant { name: "run again after Finish", switch: |r| r.no_rerun_once_finished = false },
+    Mutant { name: "constraints are not claimed", switch: |r| r.tied_tables_claimed = false },
+    Mutant { name: "FOR UPDATE claims nothing", switch: |r| r.locked_rows_claimed = false },
+    Mutant { name: "unknown statements claim their rows", switch: |r| r.unknown_claims_everything = false },
+    Mutant { name: "statements survive a restart", switch: |r| r.connections_are_bound = false },
+    Mutant { name: "old backends are not ended", switch: |r| r.reset_ends_backends = false },
+    Mutant { name: "applied set remembered, not read", switch: |r| r.applied_is_read_again = false },
+    Mutant { name: "durable before fsync", switch: |r| r.sync_before_logged = false },
+];
+
+impl Mutant {
+    /// All rules but this one.
+    pub fn rules(&self) -> Rules {
+        let mut rules = Rules::default();
+        (self.switch)(&mut rules);
+        rules
+    }
+}
