@@ -177,8 +177,6 @@ impl Onecopy {
         if self.rules.durable_is_needed { need } else { need.min(self.replicas[self.anchor].applied) }
     }
 
-    // place
-
     fn read(
         &mut self,
         session: SessionId,
@@ -236,8 +234,6 @@ impl Onecopy {
         Turn { cost_us, eligible, is_bound: true }
     }
 
-    // execute
-
     fn execute(&mut self, index: usize, session: SessionId, turn: Turn, out: &mut Out<'_>) {
         let replica = &mut self.replicas[index];
         replica.outstanding_us += u64::from(turn.cost_us);
@@ -277,8 +273,6 @@ impl Onecopy {
             self.wait_at(self.anchor, session, need, self.home_turn(cost_us), out);
         }
     }
-
-    // propagate
 
     fn finish(&mut self, session: SessionId, body: Box<SealedBody>, claims: Claims, out: &mut Out<'_>) {
         let is_wide = claims.everything || !claims.tables.is_empty();
