@@ -6,14 +6,11 @@ use cluster::ids::{Epoch, Identity, Nonce};
 
 use crate::backend::{BackendError, Rows};
 
-/// Inserts one identity; the parameters are [`identity_values`].
-pub(crate) const INSERT_IDENTITY_SQL: &str = "INSERT INTO onecopy.applied (epoch, n, nonce) VALUES ($1::pg_catalog.int4, $2::pg_catalog.int8, $3::pg_catalog.int8)";
-
 /// All identities that are there.
 pub(super) const READ_SQL: &str = "SELECT epoch, n, nonce FROM onecopy.applied";
 
 /// The three values in text form.
-pub(crate) fn identity_values(identity: Identity) -> [String; 3] {
+fn identity_values(identity: Identity) -> [String; 3] {
     [
         identity.epoch.0.cast_signed().to_string(),
         identity.n.cast_signed().to_string(),

@@ -5,8 +5,8 @@
 //! whatever an earlier incarnation left running there is ended and gone, so nothing can still commit that the applied
 //! set, which is read next, does not show.
 //!
-//! The owner sends [`Command`]s and hears [`AgentEvent`]s; each carries the [`Incarnation`] of the connections that it
-//! is about, and commands for an earlier one are dropped. When either connection is lost the agent says so and begins
+//! The owner sends [`Command`]s, each for one [`Incarnation`] of the connections: those for an earlier one are dropped.
+//! It hears [`AgentEvent`]s, which are about the incarnation that came up last. When either connection is lost the agent says so and begins
 //! anew, for ever, with growing pauses.
 //!
 //! Invariant: records are applied in the order given, each exactly once, together with its identity in one transaction.
@@ -135,8 +135,6 @@ pub(crate) enum AgentEvent {
     },
     /// A record cannot be applied here: the replica is not what it should be.
     Diverged {
-        /// On which connections.
-        incarnation: Incarnation,
         /// The record.
         version: Version,
         /// Why.
@@ -144,15 +142,11 @@ pub(crate) enum AgentEvent {
     },
     /// What was applied will survive a crash of the server.
     Durable {
-        /// On which connections.
-        incarnation: Incarnation,
         /// The last version.
         upto: Version,
     },
     /// The catalogue was read.
     Catalogue {
-        /// On which connections.
-        incarnation: Incarnation,
         /// What was found.
         catalogue: Box<Catalogue>,
     },

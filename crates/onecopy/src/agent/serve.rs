@@ -73,17 +73,17 @@ impl Agent {
                     Err(Failure::Lost(reason)) => return Err(Ended::Connections(reason)),
                     Err(Failure::Diverged { version, reason }) => {
                         tracing::error!(replica = name, %version, %reason, "a record cannot be applied");
-                        AgentEvent::Diverged { incarnation, version, reason }
+                        AgentEvent::Diverged { version, reason }
                     }
                 }
             }
-            Command::Maintain { incarnation, applied, forget } => {
+            Command::Maintain { applied, forget, .. } => {
                 maintain(control, &forget).await?;
-                AgentEvent::Durable { incarnation, upto: applied }
+                AgentEvent::Durable { upto: applied }
             }
-            Command::LoadCatalogue { incarnation, generation } => {
+            Command::LoadCatalogue { generation, .. } => {
                 let catalogue = capture::catalogue::load(control, generation).await?;
-                AgentEvent::Catalogue { incarnation, catalogue: Box::new(catalogue) }
+                AgentEvent::Catalogue { catalogue: Box::new(catalogue) }
             }
         };
         self.events.send(event).await.map_err(|_| Ended::Owner)

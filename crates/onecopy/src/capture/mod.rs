@@ -25,9 +25,6 @@ pub(crate) use message::{Captured, Decoder, Operation};
 /// What [`install_sql`] fills in.
 const INSTALL: &str = include_str!("install.sql");
 
-/// Name of the row trigger; it sorts before other names.
-pub(crate) const ROW_TRIGGER: &str = "!onecopy";
-
 /// The setting that shows the capture function that a write comes through Onecopy.
 pub(crate) const VIA_SETTING: &str = "onecopy.via";
 
