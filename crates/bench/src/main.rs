@@ -1,0 +1,55 @@
+//! Benchmarks on real servers. So far there is one: `proxy`, what a client pays for having onecopy in between.
+//!
+//! Everything a benchmark needs it starts itself, in a temporary folder and on free ports, and takes away again, also
+//! when it is interrupted. Numbers are compared only within one run: on a machine that others use too, nothing else
+//! means anything.
+
+mod account;
+mod cpu;
+mod fault;
+mod interrupt;
+mod machine;
+mod pgbench;
+mod postgres;
+mod program;
+mod proxy;
+mod scratch;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use interrupt::Interrupt;
+
+/// Benchmarks of onecopy.
+#[derive(Debug, Parser)]
+#[command(name = "bench", arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Compare direct connections, PgBouncer, and onecopy with one replica.
+    Proxy(proxy::Options),
+}
+
+#[expect(clippy::print_stdout, clippy::print_stderr, reason = "this is where a benchmark tells its result")]
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let news = |line: &str| eprintln!("{line}");
+    let outcome = Interrupt::listen().and_then(|interrupt| match cli.command {
+        Command::Proxy(options) => proxy::run(&options, &interrupt, &news),
+    });
+    match outcome {
+        Ok(report) => {
+            println!("{report}");
+            ExitCode::SUCCESS
+        }
+        Err(fault) => {
+            eprintln!("bench: {fault}");
+            ExitCode::FAILURE
+        }
+    }
+}

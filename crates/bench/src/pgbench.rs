@@ -1,0 +1,179 @@
+//! One run of pgbench, and what it reports.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::fault::Fault;
+use crate::interrupt::Interrupt;
+use crate::postgres::Binaries;
+use crate::program;
+use crate::scratch::Scratch;
+
+/// What the clients do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Script {
+    /// One row by its key.
+    SelectOnly,
+    /// Three updates, a select and an insert in a transaction.
+    TpcB,
+}
+
+impl fmt::Display for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::SelectOnly => "`-S`",
+            Self::TpcB => "TPC-B",
+        })
+    }
+}
+
+/// How statements are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Query messages, values in the text.
+    Simple,
+    /// Parse, Bind and Execute each time.
+    Extended,
+    /// Parse once, then Bind and Execute.
+    Prepared,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Simple => "simple",
+            Self::Extended => "extended",
+            Self::Prepared => "prepared",
+        })
+    }
+}
+
+/// Where to connect.
+#[derive(Clone, Debug)]
+pub(crate) struct Door {
+    /// On the loopback.
+    pub(crate) port: u16,
+    /// The database.
+    pub(crate) database: &'static str,
+    /// Settings for the session, as in `PGOPTIONS`.
+    pub(crate) options: Option<&'static str>,
+}
+
+/// One run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    /// What the clients do.
+    pub(crate) script: Script,
+    /// How they say it.
+    pub(crate) mode: Mode,
+    /// How many there are.
+    pub(crate) clients: u32,
+    /// For how long.
+    pub(crate) length: Duration,
+    /// Where random choices begin; the same for everybody who is compared.
+    pub(crate) seed: u64,
+}
+
+/// What came out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Outcome {
+    /// How many transactions committed.
+    pub(crate) transactions: u64,
+    /// In a second.
+    pub(crate) throughput: f64,
+    /// On average.
+    pub(crate) latency_ms: f64,
+}
+
+/// Makes the four tables and fills them.
+pub(crate) fn fill(
+    binaries: &Binaries,
+    door: &Door,
+    scale: u32,
+    scratch: &Scratch,
+    interrupt: &Interrupt,
+) -> Result<(), Fault> {
+    let mut command = command(binaries, door);
+    command.args(["-i", "-q", "-s", &scale.to_string(), door.database]);
+    program::run("pgbench -i", &mut command, &scratch.path("pgbench.log"), interrupt).map(drop)
+}
+
+/// Runs a load; a failed transaction is a fault, since the comparison would be of different work.
+pub(crate) fn run(
+    binaries: &Binaries,
+    door: &Door,
+    load: &Load,
+    scratch: &Scratch,
+    interrupt: &Interrupt,
+) -> Result<Outcome, Fault> {
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get() as u32).min(load.clients);
+    let mut command = command(binaries, door);
+    if load.script == Script::SelectOnly {
+        command.arg("-S");
+    }
+    command
+        .args(["-n", "-M", &load.mode.to_string()])
+        .args(["-c", &load.clients.to_string(), "-j", &threads.to_string()])
+        .args(["-T", &load.length.as_secs().to_string()])
+        .args([&format!("--random-seed={}", load.seed), door.database]);
+    let text = program::run("pgbench", &mut command, &scratch.path("pgbench.log"), interrupt)?;
+    match Outcome::parse(&text) {
+        Some((outcome, 0)) => Ok(outcome),
+        Some((_, failed)) => Err(Fault::Program {
+            name: "pgbench".into(),
+            what: format!("had {failed} failed transactions"),
+            said: text,
+        }),
+        None => Err(Fault::Unreadable { what: "the report of pgbench".into(), said: text }),
+    }
+}
+
+fn command(binaries: &Binaries, door: &Door) -> std::process::Command {
+    let mut command = program::command(binaries.program("pgbench"));
+    command.args(["-h", "127.0.0.1", "-p", &door.port.to_string(), "-U", "postgres"]);
+    if let Some(options) = door.options {
+        command.env("PGOPTIONS", options);
+    }
+    command
+}
+
+impl Outcome {
+    /// Reads the report; with it, how many transactions failed.
+    fn parse(text: &str) -> Option<(Self, u64)> {
+        let after = |start: &str| text.lines().find_map(|line| line.strip_prefix(start));
+        let first = |line: &str| line.split_whitespace().next().map(str::to_owned);
+        let transactions: u64 = after("number of transactions actually processed: ")?.parse().ok()?;
+        // Releases before 15 stop a client at its first failure and do not count them.
+        let failed = match after("number of failed transactions: ") {
+            Some(line) => first(line)?.parse().ok()?,
+            None => 0,
+        };
+        let outcome = Self {
+            transactions: Some(transactions).filter(|&n| n > 0)?,
+            throughput: first(after("tps = ")?)?.parse().ok()?,
+            latency_ms: first(after("latency average = ")?)?.parse().ok()?,
+        };
+        Some((outcome, failed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REPORT: &str = "pgbench (15.18)\nnumber of transactions actually processed: 18\n\
+        number of failed transactions: 2 (10.000%)\nlatency average = 1.250 ms\n\
+        initial connection time = 8.003 ms\ntps = 800.125 (without initial connection time)\n";
+
+    #[test]
+    fn a_report_is_read() {
+        let outcome = Outcome { transactions: 18, throughput: 800.125, latency_ms: 1.25 };
+        assert_eq!(Outcome::parse(REPORT), Some((outcome, 2)));
+    }
+
+    #[test]
+    fn a_report_without_work_or_torn_is_not() {
+        assert_eq!(Outcome::parse(&REPORT.replace(": 18", ": 0")), None);
+        assert_eq!(Outcome::parse(&REPORT.replace("tps", "")), None);
+    }
+}

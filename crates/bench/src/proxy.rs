@@ -1,0 +1,153 @@
+//! `bench proxy`: what a client pays for having something between itself and PostgreSQL.
+//!
+//! The same pgbench loads run against one PostgreSQL server directly, through PgBouncer, and against onecopy with one
+//! replica, all in one run and in turns: what the machine does besides then hits everybody alike, and only ratios within a
+//! round are reported. Every client connects over TCP; behind, PgBouncer and onecopy both use Unix sockets.
+//!
+//! The direct server is a plain one beside onecopy's replica, because a replica refuses writes that go past onecopy. It
+//! has the replica's settings, synchronous_commit=off among them. There onecopy and the plain server promise different things:
+//! onecopy has the transaction on disk when it answers. So TPC-B is also measured with synchronous_commit=on.
+
+mod contender;
+mod node;
+mod pooler;
+mod report;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::account::Account;
+use crate::fault::Fault;
+use crate::interrupt::Interrupt;
+use crate::machine::Circumstances;
+use crate::pgbench::{self, Load, Mode, Script};
+use crate::postgres::{Binaries, Likeness, Plain};
+use crate::program;
+use crate::scratch::Scratch;
+use contender::{Bench, Contender, Sample};
+use node::Node;
+use pooler::Pooler;
+use report::Report;
+
+/// The first run of each contender in a load, which is not counted.
+const WARM_UP: Duration = Duration::from_secs(1);
+const MODES: [Mode; 3] = [Mode::Simple, Mode::Extended, Mode::Prepared];
+const SCRIPTS: [Script; 2] = [Script::SelectOnly, Script::TpcB];
+
+/// `bench proxy`.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// The length of a run that measures throughput.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: u64,
+
+    /// The length of a run that measures latency, with one client.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    latency_seconds: u64,
+
+    /// How often everything is measured.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=100))]
+    rounds: u64,
+
+    /// How many clients there are when throughput is measured.
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=200))]
+    clients: u32,
+
+    /// The size of the database, as `pgbench -s` has it.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    scale: u32,
+
+    /// The folder of postgres, initdb, psql and pgbench [default: looked for].
+    #[arg(long, value_name = "DIR")]
+    pg_bin: Option<PathBuf>,
+
+    /// The program to measure [default: built from these sources].
+    #[arg(long, value_name = "FILE")]
+    onecopy: Option<PathBuf>,
+}
+
+/// Runs the comparison; `news` hears what goes on.
+pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str)) -> Result<String, Fault> {
+    let account = Account::choose()?;
+    let binaries = Binaries::find(options.pg_bin.as_deref())?;
+    let scratch = Scratch::new()?;
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let circumstances = Circumstances::now(&repository);
+    let onecopy = match &options.onecopy {
+        Some(program) => program.clone(),
+        None => build(&repository, &scratch, interrupt, news)?,
+    };
+
+    news("starting the servers");
+    let node = Node::start(&onecopy, &binaries, &scratch, interrupt)?;
+    let likeness = Likeness::of(&binaries, &node.replica, &scratch, interrupt)?;
+    let plain = Plain::start(&binaries, account, &likeness, &scratch, interrupt)?;
+    let pooler = Pooler::start(&binaries, account, &plain, options.clients, &scratch, interrupt)?;
+    news("filling the tables");
+    for door in [&node.door, &plain.door] {
+        pgbench::fill(&binaries, door, options.scale, &scratch, interrupt)?;
+    }
+
+    let contenders = Contender::all(&plain, pooler.as_ref(), &node);
+    let bench = Bench { binaries: &binaries, scratch: &scratch, interrupt };
+    let mut report = Report::new(&circumstances, likeness.version(), pooler.as_ref(), options);
+    for script in SCRIPTS {
+        for mode in MODES {
+            let taking: Vec<&Contender> = contenders.iter().filter(|c| c.takes(script)).collect();
+            let samples = compare(&bench, &taking, options, script, mode, news)?;
+            report.add(script, mode, taking.iter().map(|c| c.name).zip(samples).collect());
+        }
+    }
+    Ok(report.to_string())
+}
+
+/// Measures all contenders under one load in turns; each with its samples, by round.
+fn compare(
+    bench: &Bench<'_>,
+    contenders: &[&Contender],
+    options: &Options,
+    script: Script,
+    mode: Mode,
+    news: &dyn Fn(&str),
+) -> Result<Vec<Vec<Sample>>, Fault> {
+    let load = |length, seed| Load { script, mode, clients: options.clients, length, seed };
+    for contender in contenders {
+        bench.run(contender, &load(WARM_UP, 0))?;
+    }
+    let mut samples = vec![Vec::new(); contenders.len()];
+    for round in 1..=options.rounds {
+        news(&format!("{script} {mode}, round {round} of {}", options.rounds));
+        // Each round begins with another one, so that nobody always follows the same neighbour after a pause.
+        for turn in 0..contenders.len() {
+            let at = (turn + round as usize) % contenders.len();
+            let throughput = load(Duration::from_secs(options.seconds), round);
+            let latency =
+                Load { clients: 1, length: Duration::from_secs(options.latency_seconds), ..throughput };
+            samples[at].push(bench.measure(contenders[at], &throughput, &latency)?);
+        }
+    }
+    Ok(samples)
+}
+
+/// Builds the program that is measured.
+fn build(
+    repository: &Path,
+    scratch: &Scratch,
+    interrupt: &Interrupt,
+    news: &dyn Fn(&str),
+) -> Result<PathBuf, Fault> {
+    news("building onecopy");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = program::command(cargo);
+    command.current_dir(repository).args(["build", "--release", "--package", "onecopy"]);
+    program::run("cargo build", &mut command, &scratch.path("build.log"), interrupt)?;
+    let ourselves = std::env::current_exe().map_err(Fault::system("find our own program"))?;
+    let target = ourselves.parent().and_then(Path::parent).map(|target| target.join("release/onecopy"));
+    target.filter(|program| program.is_file()).ok_or_else(|| {
+        Fault::Missing(
+            "the built program is not beside ours: run `cargo xtask bench`, or name it by --onecopy".into(),
+        )
+    })
+}

@@ -1,0 +1,162 @@
+//! Those who are compared, and one measurement of one of them.
+
+use std::time::Instant;
+
+use super::node::Node;
+use super::pooler::Pooler;
+use crate::cpu::{self, SETTLE, Ticks};
+use crate::fault::Fault;
+use crate::interrupt::Interrupt;
+use crate::pgbench::{self, Door, Load, Mode, Outcome, Script};
+use crate::postgres::{Binaries, Plain};
+use crate::scratch::Scratch;
+
+/// Against whom everybody is held.
+pub(super) const DIRECT: &str = "direct";
+/// The same, with commits that wait for the disk.
+const DIRECT_SYNCHRONOUS: &str = "direct, sync";
+/// The pooler.
+pub(super) const PGBOUNCER: &str = "PgBouncer";
+/// Ourselves.
+pub(super) const ONECOPY: &str = "onecopy";
+
+/// One way from a client to PostgreSQL.
+#[derive(Debug)]
+pub(super) struct Contender {
+    /// How the report calls it.
+    pub(super) name: &'static str,
+    door: Door,
+    /// Where clients with prepared statements go, if elsewhere.
+    prepared_door: Option<Door>,
+    /// The process in between.
+    middleware: Option<u32>,
+    /// The server's first process.
+    server: u32,
+    /// Whether it differs from another one only in how it commits.
+    writes_only: bool,
+}
+
+impl Contender {
+    /// Everybody, the direct way first.
+    pub(super) fn all(plain: &Plain, pooler: Option<&Pooler>, node: &Node) -> Vec<Self> {
+        let direct = |name, options, writes_only| Self {
+            name,
+            door: Door { options, ..plain.door.clone() },
+            prepared_door: None,
+            middleware: None,
+            server: plain.pid(),
+            writes_only,
+        };
+        let pooled = pooler.map(|pooler| Self {
+            door: pooler.door.clone(),
+            prepared_door: Some(pooler.prepared_door.clone()),
+            middleware: Some(pooler.pid()),
+            ..direct(PGBOUNCER, None, false)
+        });
+        let onecopy = Self {
+            door: node.door.clone(),
+            middleware: Some(node.pid()),
+            server: node.postmaster,
+            ..direct(ONECOPY, None, false)
+        };
+        let ways =
+            [direct(DIRECT, None, false), direct(DIRECT_SYNCHRONOUS, Some("-c synchronous_commit=on"), true)];
+        ways.into_iter().chain(pooled).chain([onecopy]).collect()
+    }
+
+    /// Whether it has anything to tell under that load.
+    pub(super) fn takes(&self, script: Script) -> bool {
+        script == Script::TpcB || !self.writes_only
+    }
+
+    fn door(&self, mode: Mode) -> &Door {
+        self.prepared_door.as_ref().filter(|_| mode == Mode::Prepared).unwrap_or(&self.door)
+    }
+}
+
+/// What one contender did in one round.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Sample {
+    /// Transactions in a second.
+    pub(super) throughput: f64,
+    /// With one client.
+    pub(super) latency_ms: f64,
+    /// Processor time of the process in between, per transaction.
+    pub(super) middleware_us: Option<f64>,
+    /// Processor time of the server, per transaction.
+    pub(super) servers_us: f64,
+    /// How much of the machine's processors strangers used, from 0 to 1.
+    pub(super) strangers: f64,
+}
+
+/// What measuring needs.
+#[derive(Debug)]
+pub(super) struct Bench<'a> {
+    pub(super) binaries: &'a Binaries,
+    pub(super) scratch: &'a Scratch,
+    pub(super) interrupt: &'a Interrupt,
+}
+
+impl Bench<'_> {
+    /// Puts a load on somebody.
+    pub(super) fn run(&self, contender: &Contender, load: &Load) -> Result<Outcome, Fault> {
+        pgbench::run(self.binaries, contender.door(load.mode), load, self.scratch, self.interrupt)
+    }
+
+    /// Measures somebody once.
+    pub(super) fn measure(
+        &self,
+        contender: &Contender,
+        throughput: &Load,
+        latency: &Load,
+    ) -> Result<Sample, Fault> {
+        let alone = self.run(contender, latency)?;
+        self.interrupt.pause(SETTLE)?;
+        let before = Reading::take(contender)?;
+        let begin = Instant::now();
+        let outcome = self.run(contender, throughput)?;
+        self.interrupt.pause(SETTLE)?;
+        let length_us = begin.elapsed().as_secs_f64() * 1e6;
+        let after = Reading::take(contender)?;
+        let each = |later: Ticks, earlier| (later - earlier).micros() / outcome.transactions as f64;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+        let strangers =
+            ((after.machine - before.machine).micros() - after.ours_us(&before)) / (length_us * cores);
+        Ok(Sample {
+            throughput: outcome.throughput,
+            latency_ms: alone.latency_ms,
+            middleware_us: contender.middleware.map(|_| each(after.middleware, before.middleware)),
+            servers_us: each(after.servers, before.servers),
+            strangers: strangers.clamp(0.0, 1.0),
+        })
+    }
+}
+
+/// Everybody's processor time at one moment.
+#[derive(Debug)]
+struct Reading {
+    machine: Ticks,
+    middleware: Ticks,
+    servers: Ticks,
+    clients: Ticks,
+}
+
+impl Reading {
+    fn take(contender: &Contender) -> Result<Self, Fault> {
+        Ok(Self {
+            middleware: contender.middleware.map_or_else(|| Ok(Ticks::default()), cpu::of_process)?,
+            servers: cpu::of_family(contender.server)?,
+            clients: cpu::of_ourselves()?,
+            machine: cpu::of_machine()?,
+        })
+    }
+
+    fn ours_us(&self, earlier: &Self) -> f64 {
+        let parts = [
+            self.middleware - earlier.middleware,
+            self.servers - earlier.servers,
+            self.clients - earlier.clients,
+        ];
+        parts.into_iter().map(Ticks::micros).sum()
+    }
+}

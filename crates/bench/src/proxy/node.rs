@@ -1,0 +1,79 @@
+//! `onecopy up` with one replica.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::cpu;
+use crate::fault::Fault;
+use crate::interrupt::Interrupt;
+use crate::pgbench::Door;
+use crate::postgres::{Binaries, free_port};
+use crate::program::{self, Program};
+use crate::scratch::Scratch;
+
+/// How long it may take to stop in good order, its server included.
+const STOP: Duration = Duration::from_mins(2);
+
+/// A running node.
+#[derive(Debug)]
+pub(super) struct Node {
+    program: Option<Program>,
+    /// Where clients connect.
+    pub(super) door: Door,
+    /// Where the replica itself listens.
+    pub(super) replica: Door,
+    /// The first process of the replica.
+    pub(super) postmaster: u32,
+    data: PathBuf,
+}
+
+impl Node {
+    /// Makes and starts it.
+    pub(super) fn start(
+        onecopy: &Path,
+        binaries: &Binaries,
+        scratch: &Scratch,
+        interrupt: &Interrupt,
+    ) -> Result<Self, Fault> {
+        let door = Door { port: free_port()?, database: "postgres", options: None };
+        let data = scratch.path("onecopy");
+        let mut command = program::command(onecopy);
+        command.args(["up", "--replicas", "1", "--port", &door.port.to_string()]);
+        command.arg("--pg-bin").arg(binaries.folder()).arg("--data").arg(&data);
+        let log = scratch.path("onecopy.log");
+        let mut program = Program::start("onecopy up", &mut command, log, Signal::TERM, STOP)?;
+        binaries.wait_for(&mut program, &door, scratch, interrupt)?;
+
+        let admin = Door { database: "onecopy", ..door.clone() };
+        let shown = binaries.ask(&admin, "SHOW REPLICAS", scratch, interrupt)?;
+        let port = shown.split('\t').nth(2).and_then(|port| port.parse().ok());
+        let port =
+            port.ok_or_else(|| Fault::Unreadable { what: "the replica's port".into(), said: shown.clone() })?;
+        let postmaster = cpu::child_named(program.pid(), "postgres")?
+            .ok_or_else(|| Fault::Missing("onecopy runs no server as its child".into()))?;
+        let replica = Door { port, ..door.clone() };
+        Ok(Self { program: Some(program), door, replica, postmaster, data })
+    }
+
+    /// Its process.
+    pub(super) fn pid(&self) -> u32 {
+        self.program.as_ref().map_or(0, Program::pid)
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        drop(self.program.take());
+        // If onecopy did not stop in good order, its server has outlived it. The process number may be somebody else's
+        // by now, but then it does not live in our folder.
+        let home = fs::read_link(format!("/proc/{}/cwd", self.postmaster));
+        let ours = home.is_ok_and(|home| home.starts_with(&self.data));
+        let pid = i32::try_from(self.postmaster).ok().and_then(Pid::from_raw);
+        if let Some(pid) = pid.filter(|_| ours) {
+            let _ = kill_process(pid, Signal::QUIT);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! PgBouncer before the plain server: what people put there today.
+//!
+//! It pools transactions, which is its usual way. Before release 1.21 it cannot do that for clients with prepared
+//! statements; those get a database that pools sessions, which is less work for it, and the report says so.
+
+use std::path::PathBuf;
+use std::time::Duration;
+use std::{env, fmt};
+
+use rustix::process::Signal;
+
+use crate::account::Account;
+use crate::fault::Fault;
+use crate::interrupt::Interrupt;
+use crate::pgbench::Door;
+use crate::postgres::{Binaries, Plain, free_port};
+use crate::program::{self, Program};
+use crate::scratch::Scratch;
+
+/// Where Debian puts it; an ordinary user does not have that on PATH.
+const SYSTEM: &str = "/usr/sbin";
+/// The first release that pools transactions of prepared statements.
+const PREPARES: (u16, u16) = (1, 21);
+/// How long it may take to stop.
+const STOP: Duration = Duration::from_secs(10);
+
+/// A running PgBouncer.
+#[derive(Debug)]
+pub(super) struct Pooler {
+    program: Program,
+    release: Release,
+    /// Where clients connect.
+    pub(super) door: Door,
+    /// Where clients with prepared statements connect.
+    pub(super) prepared_door: Door,
+}
+
+impl Pooler {
+    /// Starts it, if it is installed.
+    pub(super) fn start(
+        binaries: &Binaries,
+        account: Account,
+        plain: &Plain,
+        clients: u32,
+        scratch: &Scratch,
+        interrupt: &Interrupt,
+    ) -> Result<Option<Self>, Fault> {
+        let Some(pgbouncer) = installed() else { return Ok(None) };
+        let mut ask = program::command(&pgbouncer);
+        let said =
+            program::run("pgbouncer", ask.arg("--version"), &scratch.path("pgbouncer.log"), interrupt)?;
+        let release = Release::parse(&said)
+            .ok_or_else(|| Fault::Unreadable { what: "the release of PgBouncer".into(), said })?;
+        let port = free_port()?;
+        let users = scratch.file("users.txt", "\"postgres\" \"\"\n")?;
+        let prepares = if release.prepares() { "max_prepared_statements = 200\n" } else { "" };
+        let server = format!("host={} port={} dbname=postgres", plain.sockets.display(), plain.door.port);
+        let settings = format!(
+            "[databases]\npostgres = {server}\nsessions = {server} pool_mode=session\n\
+             [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n\
+             auth_type = trust\nauth_file = {}\npool_mode = transaction\n{prepares}\
+             default_pool_size = {pool}\nmax_client_conn = {pool}\n",
+            users.display(),
+            pool = clients + 8,
+        );
+        let mut command = program::command(pgbouncer);
+        command.arg(scratch.file("pgbouncer.ini", &settings)?).current_dir(scratch.top());
+        account.runs(&mut command);
+        let log = scratch.path("pgbouncer.log");
+        let mut program = Program::start("pgbouncer", &mut command, log, Signal::INT, STOP)?;
+        let door = Door { port, database: "postgres", options: None };
+        let pool = if release.prepares() { "postgres" } else { "sessions" };
+        let prepared_door = Door { database: pool, ..door.clone() };
+        binaries.wait_for(&mut program, &door, scratch, interrupt)?;
+        Ok(Some(Self { program, release, door, prepared_door }))
+    }
+
+    /// Its process.
+    pub(super) fn pid(&self) -> u32 {
+        self.program.pid()
+    }
+}
+
+impl fmt::Display for Pooler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PgBouncer {}, pooling transactions", self.release.text)?;
+        if !self.release.prepares() {
+            write!(f, " (this release pools sessions when statements are prepared)")?;
+        }
+        Ok(())
+    }
+}
+
+fn installed() -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let mut folders = env::split_paths(&path).chain([PathBuf::from(SYSTEM)]);
+    folders.find_map(|folder| Some(folder.join("pgbouncer")).filter(|program| program.is_file()))
+}
+
+/// A release of PgBouncer.
+#[derive(Debug, PartialEq, Eq)]
+struct Release {
+    number: (u16, u16),
+    text: String,
+}
+
+impl Release {
+    fn parse(said: &str) -> Option<Self> {
+        let text = said.lines().next()?.strip_prefix("PgBouncer ")?.trim();
+        let mut parts = text.split('.').map(str::parse::<u16>);
+        let number = (parts.next()?.ok()?, parts.next()?.ok()?);
+        Some(Self { number, text: text.to_owned() })
+    }
+
+    fn prepares(&self) -> bool {
+        self.number >= PREPARES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_told_apart() {
+        let old = Release::parse("PgBouncer 1.18.0\nlibevent 2.1\n").unwrap();
+        assert_eq!((old.text.as_str(), old.prepares()), ("1.18.0", false));
+        assert!(Release::parse("PgBouncer 1.21.0").unwrap().prepares());
+        assert_eq!(Release::parse("pgpool 4"), None);
+    }
+}
