@@ -40,6 +40,24 @@ impl Mailbox {
         self.wake.notify_one();
     }
 
+    /// Says that a client asked to cancel; once is enough.
+    pub(crate) fn cancel(&self) {
+        let notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_there = notes.iter().any(|note| matches!(note, Note::Cancel));
+        drop(notes);
+        if !is_there {
+            self.push(Note::Cancel);
+        }
+    }
+
+    /// Drops cancel requests that came too late for what they were meant for.
+    pub(crate) fn forget_cancel(&self) {
+        self.notes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|note| !matches!(note, Note::Cancel));
+    }
+
     /// Takes a note without waiting.
     pub(crate) fn try_next(&self) -> Option<Note> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner).pop_front()

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustc_hash::FxHashMap;
 
 use crate::backend::{self, Address};
-use crate::mailbox::{Mailbox, Note};
+use crate::mailbox::Mailbox;
 
 /// Length of the secrets that we give out, in bytes (all that protocol 3.0 allows).
 const SECRET_BYTES: usize = 4;
@@ -46,7 +46,7 @@ impl CancelTarget {
         let doing = self.doing.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match doing {
             Doing::Nothing => {}
-            Doing::Waiting => self.mailbox.push(Note::Cancel),
+            Doing::Waiting => self.mailbox.cancel(),
             Doing::Running(address, pid, secret) => {
                 if let Err(error) = backend::cancel(&address, pid, &secret).await {
                     tracing::warn!(%error, "a cancel request could not be forwarded");

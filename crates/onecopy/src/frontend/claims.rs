@@ -7,8 +7,8 @@
 use std::collections::BTreeSet;
 use std::hash::Hasher;
 
-use cluster::ids::TableId;
 use cluster::claims::{Claims, ROW_CLAIMS_MAX};
+use cluster::ids::TableId;
 use cluster::record::{Change, Image, RowChange, SealedBody};
 use rustc_hash::FxHasher;
 use sql::{Catalogue, Table};

@@ -58,6 +58,7 @@ impl Session {
                 self.warn(sqlstate::NO_ACTIVE_SQL_TRANSACTION, "there is no transaction in progress");
             }
             Transaction::Begun(_) => self.end_begun(!failed),
+            Transaction::Lost(_) => self.end_local(false),
             Transaction::Read(_) => self.end_read(!failed).await,
             Transaction::Update(_) if failed => self.roll_back_home().await,
             Transaction::Update(_) => self.commit_home().await?,
@@ -76,6 +77,7 @@ impl Session {
                 self.warn(sqlstate::NO_ACTIVE_SQL_TRANSACTION, "there is no transaction in progress");
             }
             Transaction::Begun(_) => self.end_begun(false),
+            Transaction::Lost(_) => self.end_local(false),
             Transaction::Read(_) => self.end_read(false).await,
             Transaction::Update(_) => self.roll_back_home().await,
         }
@@ -94,6 +96,7 @@ impl Session {
         match &self.transaction {
             Transaction::None => None,
             Transaction::Begun(options) => Some(self.resolve(*options)),
+            Transaction::Lost(options) => Some(*options),
             Transaction::Read(read) => Some(read.options),
             Transaction::Update(update) => Some(update.options),
         }
@@ -124,6 +127,7 @@ impl Session {
         if !matches!(ended, Ok(Ended { error: None, .. })) {
             // It only read, and what it read was right: the end of the connection is its end.
             self.abandon_read();
+            self.end_local(false);
             return;
         }
         self.transaction = Transaction::None;

@@ -48,7 +48,9 @@ impl Session {
             }
             Transaction::Begun(_) => self.start_transaction(&Demand::one(statement)).await?,
             Transaction::Update(_) => self.gate(Reads::All).await?,
-            Transaction::Read(_) => return self.run(&Demand::one(statement), work, false).await,
+            Transaction::Read(_) | Transaction::Lost(_) => {
+                return self.run(&Demand::one(statement), work, false).await;
+            }
         }
         let result = self.ddl_at_home(text, work).await;
         match result {

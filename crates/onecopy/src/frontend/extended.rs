@@ -264,6 +264,7 @@ impl Session {
         if group.messages.is_empty() {
             return Ok(true);
         }
+        self.tell_loss()?;
         if self.failed {
             return Err(Refusal::plain(
                 sqlstate::IN_FAILED_SQL_TRANSACTION,
@@ -315,7 +316,7 @@ impl Session {
         let replica = match &self.transaction {
             Transaction::Read(read) => read.replica,
             Transaction::Update(update) => update.replica,
-            Transaction::None | Transaction::Begun(_) => return Ok(()),
+            Transaction::None | Transaction::Begun(_) | Transaction::Lost(_) => return Ok(()),
         };
         let is_update = matches!(self.transaction, Transaction::Update(_));
         encode::sync(&mut self.servers.get(replica).connection.output);

@@ -54,6 +54,8 @@ pub(crate) enum Transaction {
     Read(ReadOnly),
     /// A transaction that may write, open at its home.
     Update(Box<Update>),
+    /// The server where it was open is lost; it can only be rolled back.
+    Lost(TransactionOptions),
 }
 
 /// A read-only transaction on a replica.
@@ -107,6 +109,8 @@ pub(crate) struct Session {
     pub(crate) cancel: Arc<CancelTarget>,
     /// The node is stopping; the session ends when nothing is half done.
     pub(crate) is_stopping: bool,
+    /// The transaction was lost while the client was silent: its next statement is told so.
+    pub(crate) must_tell_loss: bool,
 }
 
 impl Session {
@@ -181,8 +185,13 @@ impl Session {
                     Ok(()) => self.pass_notifications().await?,
                     Err(_) => self.servers.close(anchor),
                 },
-                note = mailbox.next() => if matches!(note, Note::Shutdown) {
-                    return Err(Fault::Fatal(shutting_down()));
+                note = mailbox.next() => match note {
+                    Note::Shutdown => return Err(Fault::Fatal(shutting_down())),
+                    Note::Effect(Effect::Abort { .. }) => {
+                        self.abandon_home();
+                        self.must_tell_loss = matches!(self.transaction, Transaction::Lost(_));
+                    }
+                    Note::Effect(_) | Note::Cancel => {}
                 },
             }
         }
@@ -231,6 +240,7 @@ impl Session {
 
     /// Asks for a place and waits for it.
     pub(crate) async fn place(&mut self, event: Event) -> Result<Placed, Fault> {
+        self.mailbox.forget_cancel();
         self.worker.hub.handle(event);
         let deadline = tokio::time::Instant::now() + WAIT_MAX;
         loop {

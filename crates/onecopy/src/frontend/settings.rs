@@ -46,6 +46,13 @@ const OWN: [&str; 4] = [
     "transaction_read_only",
 ];
 
+/// Settings that a client may not change through Onecopy, and why.
+pub(crate) const FORBIDDEN: [(&str, &str); 3] = [
+    ("session_replication_role", "It would switch capture off."),
+    ("lc_messages", "Captured rows are told from other messages by the server's English words."),
+    ("default_transaction_deferrable", "Say DEFERRABLE in BEGIN."),
+];
+
 impl Settings {
     /// From a start-up message, its user and database being known.
     pub(crate) fn new(parameters: &[(String, String)], user: &str, database: &str) -> Result<Self, String> {
@@ -66,6 +73,7 @@ impl Settings {
                 "options" => settings.take_options(value)?,
                 lower if OWN.contains(&lower) => settings.set_own(lower, value)?,
                 lower if !lower.starts_with("_pq_.") => {
+                    refuse_forbidden(lower)?;
                     settings.note_name(lower, Some(value));
                     settings.start.push((name.clone(), value.clone()));
                 }
@@ -91,9 +99,8 @@ impl Settings {
             let name = name.replace('-', "_").to_ascii_lowercase();
             if OWN.contains(&name.as_str()) {
                 self.set_own(&name, value)?;
-            } else if name.starts_with("onecopy.") {
-                return Err(format!("{name} cannot be set by a client"));
             } else {
+                refuse_forbidden(&name)?;
                 self.note_name(&name, Some(value));
                 let value = value.replace('\\', "\\\\").replace(' ', "\\ ");
                 self.options.push_str(&format!("-c {name}={value} "));
@@ -224,6 +231,13 @@ impl Settings {
         self.isolation = Isolation::ReadCommitted;
         self.read_only = false;
     }
+}
+
+fn refuse_forbidden(name: &str) -> Result<(), String> {
+    if name.starts_with("onecopy.") || FORBIDDEN.iter().any(|(forbidden, _)| *forbidden == name) {
+        return Err(format!("{name} cannot be set through Onecopy"));
+    }
+    Ok(())
 }
 
 /// The level as BEGIN wants it.

@@ -91,6 +91,10 @@ impl Session {
         work: Work<'_>,
         alone: bool,
     ) -> Result<Ended, Fault> {
+        if !matches!(statement.verb, Verb::Rollback { .. }) {
+            self.tell_loss()?;
+        }
+        self.must_tell_loss = false;
         if self.failed && !ends_failure(&statement.verb) {
             return Err(Refusal::plain(
                 sqlstate::IN_FAILED_SQL_TRANSACTION,

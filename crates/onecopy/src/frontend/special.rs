@@ -11,15 +11,9 @@ use wire::{encode, sqlstate};
 use super::fault::{Fault, Refusal};
 use super::relay::Ended;
 use super::session::{Session, Transaction};
-use super::settings::Settings;
+use super::settings::{FORBIDDEN, Settings};
 use super::statement::Demand;
 use super::work::Work;
-
-/// Settings that a client may not change through Onecopy, and why.
-const FORBIDDEN: [(&str, &str); 2] = [
-    ("session_replication_role", "It would switch capture off."),
-    ("default_transaction_deferrable", "Say DEFERRABLE in BEGIN."),
-];
 
 impl Session {
     /// Handles a statement of these kinds; `None` when it is an ordinary one.

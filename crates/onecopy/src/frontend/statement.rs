@@ -115,6 +115,7 @@ impl Session {
                 self.run_inside(demand, work, true).await
             }
             Transaction::Read(_) | Transaction::Update(_) => self.run_inside(demand, work, false).await,
+            Transaction::Lost(_) => Err(Fault::Lost(self.anchor())),
         }
     }
 
@@ -372,12 +373,11 @@ impl Session {
     /// The read-only transaction is over because its connection is.
     pub(crate) fn abandon_read(&mut self) {
         if let Transaction::Read(read) = &self.transaction {
-            let replica = read.replica;
+            let (replica, options) = (read.replica, read.options);
             self.servers.close(replica);
-            self.transaction = Transaction::None;
-            self.failed = false;
             self.settings.drop_staged();
             self.prepared.drop_portals();
+            self.lose(options);
         }
     }
 

@@ -227,6 +227,9 @@ impl Session {
             Ok(false) => self.commit_unlogged().await,
             Err(fault) => {
                 self.roll_back_home().await;
+                if let Transaction::Lost(_) = self.transaction {
+                    self.end_local(false);
+                }
                 Err(fault)
             }
         }
@@ -275,9 +278,10 @@ impl Session {
                 server.query(b"COMMIT");
                 Expected { silent: true, ..Expected::default() }
             })
-            .await?;
-        self.end_transaction(ended.error.is_none());
-        ended.error.map_or(Ok(()), |body| Err(Fault::Server(body)))
+            .await;
+        // However it ended, it is over: nothing of it was to be kept.
+        self.end_transaction(matches!(&ended, Ok(ended) if ended.error.is_none()));
+        ended?.error.map_or(Ok(()), |body| Err(Fault::Server(body)))
     }
 
     /// Hands the record over and waits until it is durable.
@@ -387,10 +391,27 @@ impl Session {
     /// Gives the home's connection up, and with it what is open on it.
     pub(crate) fn abandon_home(&mut self) {
         if let Transaction::Update(update) = &self.transaction {
-            let replica = update.replica;
+            let (replica, options, is_implicit) = (update.replica, update.options, update.is_implicit);
             self.servers.close(replica);
             self.end_transaction(false);
+            if !is_implicit {
+                self.lose(options);
+            }
         }
+    }
+
+    /// The client's transaction has lost its server: it is failed until the client ends it.
+    pub(crate) fn lose(&mut self, options: TransactionOptions) {
+        self.transaction = Transaction::Lost(options);
+        self.failed = true;
+    }
+
+    /// The loss is told once, as an error of the next statement, COMMIT included.
+    pub(crate) fn tell_loss(&mut self) -> Result<(), Fault> {
+        if std::mem::take(&mut self.must_tell_loss) {
+            return Err(Fault::Lost(self.anchor()));
+        }
+        Ok(())
     }
 
     /// The home is lost under the open transaction; a statement of it was not sent.
@@ -406,7 +427,7 @@ impl Session {
         self.end_local(committed);
     }
 
-    fn end_local(&mut self, committed: bool) {
+    pub(crate) fn end_local(&mut self, committed: bool) {
         self.transaction = Transaction::None;
         self.failed = false;
         self.prepared.drop_portals();
