@@ -26,6 +26,8 @@
 
 mod replicas;
 mod rules;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

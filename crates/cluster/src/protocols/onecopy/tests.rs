@@ -1,0 +1,198 @@
+//! The protocol driven by hand: one test for each rule of its head.
+
+use super::*;
+use crate::record::RecordBuilder;
+
+struct Bench {
+    protocol: Onecopy,
+    effects: Vec<Effect>,
+    now: u64,
+}
+
+const S1: SessionId = SessionId(1);
+const S2: SessionId = SessionId(2);
+const S3: SessionId = SessionId(3);
+const ANCHOR: ReplicaId = ReplicaId(0);
+
+impl Bench {
+    /// Three replicas, all up, with a catalogue.
+    fn new() -> Self {
+        let options = Options {
+            replicas: 3,
+            anchor: ANCHOR,
+            placement: Placement::full(3),
+            epoch: Epoch(1),
+            last: Version::ZERO,
+            rules: Rules::default(),
+        };
+        let mut bench = Self { protocol: Onecopy::new(options), effects: Vec::new(), now: 0 };
+        for replica in 0..3 {
+            let (replica, incarnation, applied) = (ReplicaId(replica), Incarnation(1), Version::ZERO);
+            bench.feed(Event::ReplicaUp { replica, incarnation, applied });
+        }
+        bench.feed(Event::CatalogueLoaded { version: Version::ZERO });
+        bench
+    }
+
+    /// The effects of one event, each as a short word.
+    fn feed(&mut self, event: Event) -> Vec<String> {
+        self.now += 100;
+        self.effects.clear();
+        self.protocol.handle(Time { us: self.now }, event, &mut self.effects);
+        self.effects.iter().map(word).collect()
+    }
+
+    fn begin(&mut self, session: SessionId, serializable: bool) -> Vec<String> {
+        let (nonce, reads) = (Nonce(session.0), Reads::All);
+        self.feed(Event::Begin { session, serializable, nonce, reads, cost_us: 1, catalogue: Version::ZERO })
+    }
+
+    fn finish(&mut self, session: SessionId, table: u32, key: u64) -> Vec<String> {
+        let mut body = RecordBuilder::new();
+        body.push_delete(TableId(table), &[0, 0, 0, 0]).unwrap();
+        let claims = Claims { rows: vec![(TableId(table), key)], ..Claims::default() };
+        self.feed(Event::Finish { session, body: Box::new(body.seal()), claims })
+    }
+
+    fn read(&mut self, session: SessionId, table: u32) -> Vec<String> {
+        let reads = Reads::Tables([TableId(table)].into());
+        self.feed(Event::Read { session, reads, at: None, cost_us: 1, catalogue: Version::ZERO })
+    }
+
+    fn applied(&mut self, replica: u16, upto: u64) -> Vec<String> {
+        let (replica, incarnation) = (ReplicaId(replica), Incarnation(1));
+        self.feed(Event::Applied { replica, incarnation, upto: Version(upto) })
+    }
+}
+
+fn word(effect: &Effect) -> String {
+    match effect {
+        Effect::Execute { session, replica, .. } => format!("execute {session} at {replica}"),
+        Effect::Reclassify { session } => format!("reclassify {session}"),
+        Effect::Append { version, .. } => format!("append {version}"),
+        Effect::Acknowledge { session, .. } => format!("acknowledge {session}"),
+        Effect::Commit { session, .. } => format!("commit {session}"),
+        Effect::HomeLost { session } => format!("home lost {session}"),
+        Effect::Abort { session, .. } => format!("abort {session}"),
+        Effect::Apply { replica, from, upto, .. } => format!("apply {from}..{upto} at {replica}"),
+        Effect::Reset { replica } => format!("reset {replica}"),
+        Effect::LoadCatalogue { version } => format!("catalogue {version}"),
+        Effect::Held { version, .. } => format!("held {version}"),
+    }
+}
+
+#[test]
+fn nothing_is_answered_or_committed_before_it_is_durable() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.begin(S1, false), ["execute 1 at 0"]);
+    assert_eq!(bench.finish(S1, 7, 1), ["append 1"]);
+    let logged = bench.feed(Event::Logged { upto: Version(1) });
+    assert_eq!(logged, ["acknowledge 1", "commit 1", "apply 1..1 at 1", "apply 1..1 at 2"]);
+}
+
+#[test]
+fn a_read_waits_for_the_last_writer_of_what_it_reads_and_for_nothing_else() {
+    let mut bench = Bench::new();
+    bench.begin(S1, false);
+    bench.finish(S1, 7, 1);
+    assert_eq!(bench.read(S2, 7).len(), 1, "what is not durable is not needed");
+    bench.feed(Event::Executed { session: S2 });
+    bench.feed(Event::Logged { upto: Version(1) });
+    assert_eq!(bench.read(S2, 8).len(), 1, "another table");
+    bench.feed(Event::Executed { session: S2 });
+    assert!(bench.read(S2, 7).is_empty(), "no replica has version 1");
+    let all: Vec<_> =
+        [bench.applied(1, 1), bench.applied(2, 1), bench.feed(Event::Committed { session: S1 })].concat();
+    assert_eq!(all.iter().filter(|word| word.starts_with("execute 2")).count(), 1);
+}
+
+#[test]
+fn commits_at_home_are_sent_one_at_a_time_in_version_order() {
+    let mut bench = Bench::new();
+    for (session, key) in [(S1, 1), (S2, 2), (S3, 3)] {
+        bench.begin(session, false);
+        bench.finish(session, 7, key);
+    }
+    let logged = bench.feed(Event::Logged { upto: Version(3) });
+    assert_eq!(logged.iter().filter(|word| word.starts_with("commit")).collect::<Vec<_>>(), ["commit 1"]);
+    assert_eq!(bench.feed(Event::Committed { session: S1 }), ["commit 2"]);
+    assert_eq!(bench.feed(Event::Committed { session: S2 }), ["commit 3"]);
+}
+
+#[test]
+fn an_overlapping_transaction_is_appended_only_after_the_commit_it_may_depend_on() {
+    let mut bench = Bench::new();
+    bench.begin(S1, false);
+    bench.begin(S2, false);
+    bench.begin(S3, false);
+    assert_eq!(bench.finish(S1, 7, 1), ["append 1"]);
+    assert!(bench.finish(S2, 7, 1).is_empty());
+    assert_eq!(bench.finish(S3, 7, 2), ["append 2"], "another key goes on");
+    bench.feed(Event::Logged { upto: Version(1) });
+    assert_eq!(bench.feed(Event::Committed { session: S1 }), ["append 3"]);
+}
+
+#[test]
+fn a_lost_home_rolls_back_what_is_open_and_applies_what_is_logged_from_the_log() {
+    let mut bench = Bench::new();
+    bench.begin(S1, false);
+    bench.begin(S2, false);
+    bench.finish(S1, 7, 1);
+    bench.finish(S2, 7, 1);
+    bench.begin(S3, false);
+    let lost = bench.feed(Event::ReplicaLost { replica: ANCHOR, incarnation: Incarnation(1) });
+    assert_eq!(lost, ["reset 0", "home lost 1", "abort 2", "abort 3"]);
+    assert!(bench.begin(S2, false).is_empty(), "no home, no update");
+    assert_eq!(bench.feed(Event::Logged { upto: Version(1) })[0], "acknowledge 1", "only the log decides");
+    let up = Event::ReplicaUp { replica: ANCHOR, incarnation: Incarnation(2), applied: Version::ZERO };
+    assert_eq!(bench.feed(up), ["apply 1..1 at 0"]);
+    let applied = Event::Applied { replica: ANCHOR, incarnation: Incarnation(2), upto: Version(1) };
+    assert_eq!(bench.feed(applied), ["execute 2 at 0"]);
+}
+
+#[test]
+fn what_an_earlier_incarnation_says_is_not_heard() {
+    let mut bench = Bench::new();
+    bench.feed(Event::ReplicaLost { replica: ANCHOR, incarnation: Incarnation(1) });
+    let up = Event::ReplicaUp { replica: ANCHOR, incarnation: Incarnation(2), applied: Version::ZERO };
+    bench.feed(up);
+    assert!(bench.feed(Event::ReplicaLost { replica: ANCHOR, incarnation: Incarnation(1) }).is_empty());
+    assert_eq!(bench.begin(S1, false), ["execute 1 at 0"]);
+}
+
+#[test]
+fn serializable_transactions_run_one_after_another() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.begin(S1, true), ["execute 1 at 0"]);
+    assert!(bench.begin(S2, true).is_empty());
+    assert_eq!(bench.begin(S3, false), ["execute 3 at 0"], "others are not held up");
+    assert_eq!(bench.feed(Event::End { session: S1 }), ["execute 2 at 0"]);
+}
+
+#[test]
+fn reads_are_classified_again_after_a_schema_change() {
+    let mut bench = Bench::new();
+    bench.begin(S1, false);
+    let mut body = RecordBuilder::new();
+    body.push_fence().unwrap();
+    bench.feed(Event::Finish { session: S1, body: Box::new(body.seal()), claims: Claims::everything() });
+    bench.feed(Event::Logged { upto: Version(1) });
+    assert!(bench.read(S2, 7).is_empty(), "the catalogue is out of date");
+    assert_eq!(bench.feed(Event::Committed { session: S1 }), ["catalogue 1"]);
+    assert_eq!(bench.feed(Event::CatalogueLoaded { version: Version(1) }), ["reclassify 2"]);
+}
+
+#[test]
+fn a_hold_stops_the_versions_until_all_replicas_are_level() {
+    let mut bench = Bench::new();
+    bench.begin(S1, false);
+    bench.begin(S2, false);
+    bench.finish(S1, 7, 1);
+    bench.feed(Event::Logged { upto: Version(1) });
+    assert!(bench.feed(Event::Hold { session: S3 }).is_empty());
+    assert!(bench.finish(S2, 7, 2).is_empty());
+    bench.applied(1, 1);
+    bench.applied(2, 1);
+    assert_eq!(bench.feed(Event::Committed { session: S1 }), ["held 1"]);
+    assert_eq!(bench.feed(Event::Release { session: S3 }), ["append 2"]);
+}
