@@ -204,7 +204,7 @@ impl Hub {
             }
             Effect::Reset { replica } => self.order(replica, AgentOrder::Reset),
             Effect::LoadCatalogue { version } => {
-                self.order(self.anchor, AgentOrder::LoadCatalogue { version })
+                self.order(self.anchor, AgentOrder::LoadCatalogue { version });
             }
             other => {
                 let session =

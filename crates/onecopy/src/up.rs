@@ -64,7 +64,8 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), Reason> {
         _ = terminate.recv() => return Err("interrupted".into()),
     };
     let (stop, stopped) = watch::channel(());
-    let hub = match open(&home, rules).await {
+    let mut keepers = JoinSet::new();
+    let hub = match open(&home, rules, &mut keepers).await {
         Ok(hub) => hub,
         Err(reason) => {
             home.stop().await;
@@ -88,6 +89,7 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), Reason> {
         tokio::time::sleep(LOOK).await;
     }
     hub.log.close();
+    keepers.shutdown().await;
     drop(stop);
     while watched.join_next().await.is_some() {}
     home.stop().await;
@@ -126,7 +128,7 @@ async fn serve(hub: &Arc<Hub>, listener: TcpListener, port: u16, progress: &Prog
 }
 
 /// Opens and fences the log, makes the core, and starts an agent for each replica.
-async fn open(home: &Home, rules: Rules) -> Result<Arc<Hub>, Reason> {
+async fn open(home: &Home, rules: Rules, keepers: &mut JoinSet<()>) -> Result<Arc<Hub>, Reason> {
     let (log, recovered) =
         Log::open(&home.dir.join("log"), home.cluster).map_err(|error| error.to_string())?;
     if let Some(torn) = &recovered.torn_tail {
@@ -169,7 +171,7 @@ async fn open(home: &Home, rules: Rules) -> Result<Arc<Hub>, Reason> {
     for (index, orders) in queues.into_iter().enumerate() {
         let replica = ReplicaId(u16::try_from(index).map_err(|_| "too many replicas".to_owned())?);
         let delay = if index + 1 == hub.seats.len() { slow_refresh()? } else { Duration::ZERO };
-        tokio::spawn(Keeper::run(Arc::clone(&hub), replica, orders, delay));
+        keepers.spawn(Keeper::run(Arc::clone(&hub), replica, orders, delay));
     }
     Ok(hub)
 }

@@ -19,10 +19,14 @@ create table big (k int primary key, v int); insert into big select i, i % 7 fro
 ";
 
 /// `REPEAT x;` is x twelve times.
-const SAME: [(&str, &str); 11] = [
+const SAME: [(&str, &str); 12] = [
     ("search path", "set search_path = a; REPEAT select v from t; set search_path = b; REPEAT select v from t;"),
     ("rolled back", "set search_path = a; begin; set search_path = b; select v from t; rollback; REPEAT select v from t;"),
     ("local", "set search_path = a; begin; set local search_path = b; select v from t; commit; REPEAT select v from t;"),
+    (
+        "savepoint",
+        "set search_path = a; begin; savepoint s; set search_path = b; rollback to s; commit; REPEAT select v from t;",
+    ),
     ("set_config", "select set_config('search_path', 'b', false); REPEAT select v from t;"),
     ("reset", "set search_path = a; set datestyle = 'German'; reset all; REPEAT show search_path; REPEAT show datestyle;"),
     ("time zone", "set time zone 'Asia/Tokyo'; REPEAT select timestamptz '2024-01-01 00:00+00' from big where k = 1;"),

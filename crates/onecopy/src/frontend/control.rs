@@ -57,7 +57,7 @@ impl Session {
                 }
                 self.warn(sqlstate::NO_ACTIVE_SQL_TRANSACTION, "there is no transaction in progress");
             }
-            Transaction::Begun(_) => self.end_begun(!failed),
+            Transaction::Begun(_) => self.end_local(!failed),
             Transaction::Lost(_) => self.end_local(false),
             Transaction::Read(_) => self.end_read(!failed).await,
             Transaction::Update(_) if failed => self.roll_back_home().await,
@@ -76,8 +76,7 @@ impl Session {
                 }
                 self.warn(sqlstate::NO_ACTIVE_SQL_TRANSACTION, "there is no transaction in progress");
             }
-            Transaction::Begun(_) => self.end_begun(false),
-            Transaction::Lost(_) => self.end_local(false),
+            Transaction::Begun(_) | Transaction::Lost(_) => self.end_local(false),
             Transaction::Read(_) => self.end_read(false).await,
             Transaction::Update(_) => self.roll_back_home().await,
         }
@@ -102,16 +101,6 @@ impl Session {
         }
     }
 
-    fn end_begun(&mut self, commit: bool) {
-        self.transaction = Transaction::None;
-        self.failed = false;
-        if commit {
-            self.settings.keep_staged();
-        } else {
-            self.settings.drop_staged();
-        }
-    }
-
     /// Ends a read-only transaction on its replica.
     async fn end_read(&mut self, commit: bool) {
         let Transaction::Read(read) = &self.transaction else { return };
@@ -130,14 +119,7 @@ impl Session {
             self.end_local(false);
             return;
         }
-        self.transaction = Transaction::None;
-        self.failed = false;
-        self.prepared.drop_portals();
-        if commit {
-            self.settings.keep_staged();
-        } else {
-            self.settings.drop_staged();
-        }
+        self.end_local(commit);
     }
 
     fn set_transaction(&mut self, said: TransactionOptions) -> Result<Option<&'static str>, Fault> {

@@ -95,7 +95,7 @@ impl Session {
         match message {
             Frontend::Parse { name, sql, types } => self.take_parse(name, sql, types, bytes, group).await?,
             Frontend::Bind { portal, statement, .. } => {
-                self.take_bind(portal, statement, bytes, group).await?
+                self.take_bind(portal, statement, bytes, group).await?;
             }
             Frontend::Describe(target) => self.take_describe(target, bytes, group).await?,
             Frontend::Execute { portal, .. } => self.take_execute(portal, bytes, group).await?,

@@ -26,6 +26,7 @@ use super::prepared::Prepared;
 use super::relay::Relay;
 use super::servers::Servers;
 use super::settings::Settings;
+use super::special::Savepoint;
 use super::transaction::Update;
 use crate::hub::{Hub, count};
 use crate::mailbox::{Mailbox, Note};
@@ -109,6 +110,8 @@ pub(crate) struct Session {
     pub(crate) cancel: Arc<CancelTarget>,
     /// The node is stopping; the session ends when nothing is half done.
     pub(crate) is_stopping: bool,
+    /// Of the open transaction.
+    pub(crate) savepoints: Vec<Savepoint>,
     /// The transaction was lost while the client was silent: its next statement is told so.
     pub(crate) must_tell_loss: bool,
 }
@@ -258,7 +261,7 @@ impl Session {
                 Note::Effect(Effect::Reclassify { .. }) => return Ok(Placed::Again),
                 Note::Effect(Effect::Abort { .. }) => return Ok(Placed::Aborted),
                 Note::Effect(other) => {
-                    tracing::error!(?other, "a session that waits for a place does not expect this")
+                    tracing::error!(?other, "a session that waits for a place does not expect this");
                 }
                 Note::Cancel => return Err(self.give_up(cancelled())),
                 Note::Shutdown => {

@@ -218,6 +218,16 @@ impl Settings {
         changed
     }
 
+    /// How many are staged.
+    pub(crate) fn staged(&self) -> usize {
+        self.staged.len()
+    }
+
+    /// The transaction has gone back to where so many were staged.
+    pub(crate) fn unstage(&mut self, staged: usize) {
+        self.staged.truncate(staged);
+    }
+
     /// It has rolled back.
     pub(crate) fn drop_staged(&mut self) {
         self.staged.clear();

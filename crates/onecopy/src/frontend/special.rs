@@ -249,28 +249,41 @@ impl Session {
         if ended.error.is_some() {
             return Ok(ended);
         }
-        let Transaction::Update(update) = &mut self.transaction else { return Ok(ended) };
-        let mark = mark.unwrap_or_else(|| cluster::record::RecordBuilder::new().mark());
-        let find = |name: &str| update.savepoints.iter().rposition(|(known, _)| known == name);
+        let find = |name: &str| self.savepoints.iter().rposition(|known| known.name == name);
         match &statement.verb {
-            Verb::Savepoint(name) => update.savepoints.push((name.clone(), mark)),
+            Verb::Savepoint(name) => {
+                let staged = self.settings.staged();
+                self.savepoints.push(Savepoint { name: name.clone(), mark, staged });
+            }
             Verb::Release(name) => {
                 if let Some(at) = find(name) {
-                    update.savepoints.truncate(at);
+                    self.savepoints.truncate(at);
                 }
             }
             Verb::RollbackTo(name) => {
                 if let Some(at) = find(name) {
-                    update.savepoints.truncate(at + 1);
-                    let mark = update.savepoints[at].1;
-                    update.capture.record.truncate_to(mark);
-                    let rows = update.capture.record.rows();
-                    update.capture.runs.retain(|run| run.rows_before < rows);
+                    self.savepoints.truncate(at + 1);
+                    self.go_back_to(at);
                 }
             }
             _ => {}
         }
         Ok(ended)
+    }
+
+    /// Forgets what was captured and set after a savepoint.
+    fn go_back_to(&mut self, at: usize) {
+        let savepoint = &self.savepoints[at];
+        self.settings.unstage(savepoint.staged);
+        let Transaction::Update(update) = &mut self.transaction else { return };
+        let capture = &mut update.capture;
+        match savepoint.mark {
+            Some(mark) => capture.record.truncate_to(mark),
+            // The transaction was not anywhere yet.
+            None => capture.record = cluster::record::RecordBuilder::new(),
+        }
+        let rows = capture.record.rows();
+        capture.runs.retain(|run| run.rows_before < rows);
     }
 
     /// Names of the protocol and of PREPARE are one namespace.
@@ -307,6 +320,16 @@ impl Session {
             _ => Ok(()),
         }
     }
+}
+
+/// What there was when a savepoint was set.
+#[derive(Debug)]
+pub(crate) struct Savepoint {
+    name: String,
+    /// Of the record; `None` where nothing is captured.
+    mark: Option<cluster::record::Mark>,
+    /// How many settings were staged.
+    staged: usize,
 }
 
 /// The text to be run again on other connections.

@@ -164,31 +164,27 @@ impl Session {
     /// Work in the open transaction.
     async fn run_inside(&mut self, demand: &Demand, work: Work<'_>, is_first: bool) -> Result<Ended, Fault> {
         let judged = demand.judge(self);
-        match &self.transaction {
-            Transaction::Read(read) => {
-                let replica = read.replica;
-                if !is_first {
-                    let reads = match judged.access {
-                        _ if read.is_snapshot => Reads::Tables([].into()),
-                        Ok(tables) => Reads::Tables(tables),
-                        Err(_) => Reads::All,
-                    };
-                    self.place_read(&reads, Some(replica), judged.generation).await?;
-                }
-                let ended = self.at_replica(replica, work).await;
-                if ended.is_err() {
-                    self.abandon_read();
-                }
-                ended
+        if let Transaction::Read(read) = &self.transaction {
+            let replica = read.replica;
+            if !is_first {
+                let reads = match judged.access {
+                    _ if read.is_snapshot => Reads::Tables([].into()),
+                    Ok(tables) => Reads::Tables(tables),
+                    Err(_) => Reads::All,
+                };
+                self.place_read(&reads, Some(replica), judged.generation).await?;
             }
-            _ => {
-                if !is_first {
-                    self.gate(judged.home_reads.clone()).await?;
-                }
-                self.claim(&judged);
-                self.at_home(work, false).await
+            let ended = self.at_replica(replica, work).await;
+            if ended.is_err() {
+                self.abandon_read();
             }
+            return ended;
         }
+        if !is_first {
+            self.gate(judged.home_reads.clone()).await?;
+        }
+        self.claim(&judged);
+        self.at_home(work, false).await
     }
 
     fn claim(&mut self, judged: &Judged) {

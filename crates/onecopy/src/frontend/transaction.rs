@@ -9,7 +9,6 @@
 
 use cluster::event::{Effect, Event, Reads};
 use cluster::ids::{Identity, Incarnation, Nonce, ReplicaId, Version};
-use cluster::record::Mark;
 use sql::{Isolation, TransactionOptions};
 use wire::{encode, sqlstate};
 
@@ -50,8 +49,6 @@ pub(crate) struct Update {
     pub(crate) options: TransactionOptions,
     pub(crate) capture: Capture,
     pub(crate) claims: ClaimsSoFar,
-    /// Open savepoints, with what was captured before each.
-    pub(crate) savepoints: Vec<(String, Mark)>,
     /// The identity is inserted.
     pub(crate) is_identified: bool,
     /// It has changed the schema.
@@ -106,7 +103,6 @@ impl Session {
                         options,
                         capture: Capture::default(),
                         claims: ClaimsSoFar::default(),
-                        savepoints: Vec::new(),
                         is_identified: false,
                         has_ddl: false,
                     }));
@@ -300,9 +296,7 @@ impl Session {
         loop {
             match self.mailbox.next().await {
                 Note::Effect(Effect::Acknowledge { .. }) => {
-                    self.settings.keep_staged();
-                    self.prepared.drop_portals();
-                    self.failed = false;
+                    self.end_local(true);
                     return Ok(());
                 }
                 Note::Effect(Effect::HomeLost { .. }) => {
@@ -430,6 +424,7 @@ impl Session {
     pub(crate) fn end_local(&mut self, committed: bool) {
         self.transaction = Transaction::None;
         self.failed = false;
+        self.savepoints.clear();
         self.prepared.drop_portals();
         if committed {
             self.settings.keep_staged();

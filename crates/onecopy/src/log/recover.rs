@@ -30,8 +30,6 @@ pub(crate) struct Recovered {
     pub(crate) last_epoch: Epoch,
     /// Who left the records that can still be read, in version order.
     pub(crate) identities: Vec<(Identity, Version)>,
-    /// The lowest version that can be read, if it was written already.
-    pub(crate) first_retained: Version,
     /// There was no log in the folder, and one was begun: wrong, if a replica has applied anything.
     pub(crate) begun: bool,
     /// What a crash had left half written, and was cut off.
@@ -110,7 +108,6 @@ pub(super) fn recover(
             last,
             last_epoch: reading.epoch,
             identities: reading.identities,
-            first_retained: firsts[0],
             begun,
             torn_tail,
         },

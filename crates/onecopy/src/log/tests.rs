@@ -225,7 +225,7 @@ fn what_was_appended_is_there_after_opening_again() {
         let running = Running::open(&dir, Sizes::default(), RealDisk).unwrap();
         assert_eq!(running.recovered.last, Version::ZERO);
         assert!(running.recovered.begun);
-        assert_eq!(running.recovered.first_retained, Version(1));
+        assert_eq!(running.log.first_retained(), Version(1));
         assert_eq!(running.log.read_from(Version(1), 1000).unwrap(), vec![]);
         for version in 1..=50 {
             running.log.append(record(version, 40));
@@ -289,7 +289,7 @@ fn segments_roll_are_read_across_and_are_trimmed() {
     drop(running);
     let running = Running::open(&folder.0, TINY, RealDisk).unwrap();
     assert_eq!(running.recovered.last, Version(60));
-    assert_eq!(running.recovered.first_retained, Version(*segments.last().unwrap()));
+    assert_eq!(running.log.first_retained(), Version(*segments.last().unwrap()));
     assert_eq!(folder.segments(), segments[segments.len() - 1..]);
 }
 

@@ -29,8 +29,9 @@ use crate::terminal::Progress;
 const START: Duration = Duration::from_mins(10);
 /// After so long it is said what we wait for.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a server may take to end its sessions and write out what it has.
-const FAST_STOP: Duration = Duration::from_mins(1);
+/// How long a server may take to end its sessions and write out what it has. The log is what is durable, so a server
+/// that takes longer may as well stop at once.
+const FAST_STOP: Duration = Duration::from_secs(10);
 /// How long it may take to just stop.
 const IMMEDIATE_STOP: Duration = Duration::from_secs(10);
 /// How long one attempt at a session may take.

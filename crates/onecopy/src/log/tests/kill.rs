@@ -86,7 +86,7 @@ fn check(folder: &Folder, acked: u64) -> u64 {
     let running = Running::open(&folder.0, SIZES, RealDisk).unwrap();
     let last = running.recovered.last.0;
     assert!(last >= acked, "version {acked} was acknowledged, the log ends at {last}");
-    let first = running.recovered.first_retained.0;
+    let first = running.log.first_retained().0;
     let expected: Vec<_> = (first..=last).map(|v| (identity(v), Version(v))).collect();
     assert_eq!(running.recovered.identities, expected);
     let records = running.read_all(first, 100_000);
