@@ -2,6 +2,7 @@
 
 #![expect(missing_docs, reason = "the names are PostgreSQL's own condition names")]
 
+pub const WARNING: &str = "01000";
 pub const CONNECTION_FAILURE: &str = "08006";
 pub const PROTOCOL_VIOLATION: &str = "08P01";
 pub const FEATURE_NOT_SUPPORTED: &str = "0A000";

@@ -159,7 +159,7 @@ impl Home {
 /// Two servers with their agents, and a session at the first.
 struct Pair {
     home: Home,
-    first: Running,
+    _first: Running,
     second: Running,
     servers: [Server; 2],
 }

@@ -63,6 +63,26 @@ pub(crate) fn complete(so_far: ClaimsSoFar, body: &SealedBody, catalogue: &Catal
     Claims { rows, tables: tables.into_iter().collect(), everything: false }
 }
 
+/// Tables without a primary key of which rows were changed or deleted: each such row has to be searched for at the
+/// other replicas.
+pub(crate) fn searched(body: &SealedBody, catalogue: &Catalogue) -> Vec<(TableId, String)> {
+    let mut found: Vec<(TableId, String)> = Vec::new();
+    let mut last = None;
+    for change in body.row_changes() {
+        if last == Some(change.table) || matches!(change.change, Change::Insert { .. } | Change::Truncate) {
+            continue;
+        }
+        last = Some(change.table);
+        if let Some(table) = catalogue.table(change.table)
+            && table.primary_key.is_empty()
+            && found.iter().all(|(id, _)| *id != change.table)
+        {
+            found.push((change.table, table.name.clone()));
+        }
+    }
+    found
+}
+
 fn is_keyed(table: &Table) -> bool {
     let bytewise = |at: &usize| table.columns.get(*at).is_some_and(|c| BYTEWISE_OIDS.contains(&c.type_oid));
     !table.primary_key.is_empty()

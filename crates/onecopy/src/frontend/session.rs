@@ -7,13 +7,14 @@
 //! transactions, [`super::relay`] passes replies on.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use cluster::event::{Effect, Event};
-use cluster::ids::{Identity, Incarnation, ReplicaId, SessionId};
+use cluster::ids::{Identity, Incarnation, ReplicaId, SessionId, TableId};
 use sql::{Analyzer, Script, TransactionOptions};
 use wire::backend::Status;
 use wire::frontend::tag;
@@ -110,6 +111,8 @@ pub(crate) struct Session {
     pub(crate) cancel: Arc<CancelTarget>,
     /// The node is stopping; the session ends when nothing is half done.
     pub(crate) is_stopping: bool,
+    /// Tables that the client was warned of.
+    pub(crate) warned: BTreeSet<TableId>,
     /// Of the open transaction.
     pub(crate) savepoints: Vec<Savepoint>,
     /// The transaction was lost while the client was silent: its next statement is told so.

@@ -175,6 +175,7 @@ async fn serve_session(worker: Rc<Worker>, keys: &CancelKeys, client: Client, se
         is_listening: false,
         cancel,
         is_stopping: false,
+        warned: std::collections::BTreeSet::new(),
         savepoints: Vec::new(),
         must_tell_loss: false,
     };

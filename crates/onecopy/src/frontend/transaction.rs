@@ -8,12 +8,12 @@
 //! other than COMMIT, makes the home be reset and the record be applied there from the log.
 
 use cluster::event::{Effect, Event, Reads};
-use cluster::ids::{Identity, Incarnation, Nonce, ReplicaId, Version};
+use cluster::ids::{Identity, Incarnation, Nonce, ReplicaId, TableId, Version};
 use sql::{Isolation, TransactionOptions};
 use wire::{encode, sqlstate};
 
 use super::cancel::Doing;
-use super::claims::{ClaimsSoFar, complete};
+use super::claims::{ClaimsSoFar, complete, searched};
 use super::fault::{Fault, Refusal};
 use super::relay::{Capture, Ended, Expected, Relay};
 use super::servers::Server;
@@ -287,7 +287,9 @@ impl Session {
         };
         let home = update.replica;
         let body = Box::new(update.capture.record.seal());
-        let claims = complete(update.claims, &body, &self.hub().catalogue());
+        let catalogue = self.hub().catalogue();
+        self.warn_of_searches(searched(&body, &catalogue));
+        let claims = complete(update.claims, &body, &catalogue);
         while !self.hub().log.has_room() {
             tokio::time::sleep(RETRY_PAUSE).await;
         }
@@ -312,6 +314,19 @@ impl Session {
                 Note::Effect(other) => tracing::error!(?other, "a session that waits for its record"),
                 Note::Cancel => {}
                 Note::Shutdown => self.is_stopping = true,
+            }
+        }
+    }
+
+    /// Once for each table and session.
+    fn warn_of_searches(&mut self, tables: Vec<(TableId, String)>) {
+        const WARNINGS_MAX: usize = 100;
+        for (table, name) in tables {
+            if self.warned.len() < WARNINGS_MAX && self.warned.insert(table) {
+                let text =
+                    format!("table \"{name}\" has no primary key, so its updates and deletes are slow");
+                let hint = "Each changed row is searched for at the other replicas. Add a primary key.";
+                encode::notice(&mut self.client.out, "WARNING", sqlstate::WARNING, &text, Some(hint));
             }
         }
     }
