@@ -173,7 +173,7 @@ impl Pair {
         noise.simple("CREATE TYPE noise AS ENUM ('a'); DROP TYPE noise").await.unwrap();
         let second = Running::start(&servers[1]).await;
         let home = Home::new(&servers[0]).await;
-        Self { home, first, second, servers }
+        Self { home, _first: first, second, servers }
     }
 
     async fn ddl(&mut self, sql: &str) {
