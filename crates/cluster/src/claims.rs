@@ -24,4 +24,16 @@ impl Claims {
     pub fn everything() -> Self {
         Self { everything: true, ..Self::default() }
     }
+
+    /// Whether the two touch each other.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let touches = |a: &Self, b: &Self| {
+            a.tables.iter().any(|t| b.tables.contains(t) || b.rows.iter().any(|(table, _)| table == t))
+        };
+        self.everything
+            || other.everything
+            || touches(self, other)
+            || touches(other, self)
+            || self.rows.iter().any(|row| other.rows.contains(row))
+    }
 }

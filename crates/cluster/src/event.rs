@@ -68,6 +68,14 @@ pub enum Event {
         /// Who.
         session: SessionId,
     },
+    /// The number that home drew, from a sequence, in the statement that inserted the identity: said just before
+    /// [`Event::Finish`]. See [`crate::parts::tickets`] for what it is good for.
+    Drawn {
+        /// Who.
+        session: SessionId,
+        /// The number.
+        ticket: u64,
+    },
     /// All statements are done and the identity is inserted at home: order the record.
     Finish {
         /// Who.

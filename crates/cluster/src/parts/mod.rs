@@ -4,5 +4,6 @@ pub mod balancer;
 pub mod in_flight;
 pub mod replica;
 pub mod serial_queue;
+pub mod tickets;
 pub mod version_index;
 pub mod waiting;

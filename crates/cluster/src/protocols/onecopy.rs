@@ -37,9 +37,10 @@ use crate::claims::Claims;
 use crate::event::{AbortCause, Effect, Event, Reads};
 use crate::ids::{Epoch, Identity, Incarnation, Nonce, ReplicaId, SessionId, TableId, Version};
 use crate::parts::balancer::Balancer;
-use crate::parts::in_flight::InFlight;
+use crate::parts::in_flight::{InFlight, Place};
 use crate::parts::replica::{Replica, State, Turn};
 use crate::parts::serial_queue::SerialQueue;
+use crate::parts::tickets::Tickets;
 use crate::parts::version_index::VersionIndex;
 use crate::placement::{Placement, ReplicaSet};
 use crate::record::SealedBody;
@@ -74,7 +75,7 @@ enum Phase {
     /// Its statements run, or wait for a turn.
     Open,
     /// Done, but not appended yet.
-    Finished { body: Box<SealedBody>, claims: Claims },
+    Finished { place: Place, body: Box<SealedBody>, claims: Claims },
     /// In the log, or on the way there.
     Appended(Version),
 }
@@ -84,6 +85,8 @@ struct Transaction {
     identity: Identity,
     /// Its first statement has not been let run yet.
     is_fresh: bool,
+    /// What home drew for it.
+    ticket: Option<u64>,
     phase: Phase,
 }
 
@@ -93,6 +96,7 @@ struct Assigned {
     session: SessionId,
     /// Where its transaction is open and waits for its COMMIT; `None` once it is gone.
     home: Option<usize>,
+    place: Place,
     tables: Arc<[TableId]>,
     everything: bool,
     claims: Claims,
@@ -115,13 +119,17 @@ pub struct Onecopy {
     last: Version,
     needed: VersionIndex,
     in_flight: InFlight,
+    places: u64,
+    tickets: Tickets,
     /// Updates begin only where everything up to here is applied: what was assigned when the home was lost last.
     floor: Version,
     versions: BTreeMap<Version, Assigned>,
     transactions: BTreeMap<SessionId, Transaction>,
     serial: SerialQueue,
-    /// Finished transactions by the version whose COMMIT they wait for.
-    delayed: BTreeSet<(Version, SessionId)>,
+    /// Finished transactions by the one that they wait for.
+    delayed: BTreeSet<(Place, SessionId)>,
+    /// Finished transactions that wait for the end of a hold.
+    held: BTreeSet<(Place, SessionId)>,
     running: BTreeMap<SessionId, Running>,
     /// Reads for which no eligible replica is up.
     stranded: Vec<(Version, SessionId, Turn)>,
@@ -151,11 +159,14 @@ impl Onecopy {
                 VersionIndex::forgetful(options.last)
             },
             in_flight: InFlight::default(),
+            places: 0,
+            tickets: Tickets::default(),
             floor: if options.rules.home_catches_up { options.last } else { Version::ZERO },
             versions: BTreeMap::new(),
             transactions: BTreeMap::new(),
             serial: SerialQueue::default(),
             delayed: BTreeSet::new(),
+            held: BTreeSet::new(),
             running: BTreeMap::new(),
             stranded: Vec::new(),
             replicas: (0..options.replicas).map(|i| Replica::new(ReplicaId(i))).collect(),
@@ -268,7 +279,7 @@ impl Onecopy {
         let (need, cost_us) = (start.0.max(self.floor), start.1);
         let turn_now = !serializable || self.serial.join(session);
         let phase = if turn_now { Phase::Open } else { Phase::Queued { need, cost_us } };
-        let before = self.transactions.insert(session, Transaction { identity, is_fresh: true, phase });
+        let before = self.transactions.insert(session, Transaction { identity, is_fresh: true, ticket: None, phase });
         assert!(before.is_none(), "a session has one update transaction at a time");
         if turn_now {
             self.replicas[self.anchor].writes += 1;
@@ -277,26 +288,47 @@ impl Onecopy {
     }
 
     fn finish(&mut self, session: SessionId, body: Box<SealedBody>, claims: Claims, out: &mut Out<'_>) {
+        let Some(transaction) = self.transactions.get_mut(&session) else { return };
+        assert!(matches!(transaction.phase, Phase::Open), "a transaction finishes once");
+        let ticket = transaction.ticket.filter(|_| self.rules.overtaken_aborts);
+        if ticket.is_some_and(|ticket| self.tickets.is_overtaken(ticket, &claims)) {
+            out.effects.push(Effect::Abort { session, cause: AbortCause::HomeLost });
+            self.forget(session, out);
+            return;
+        }
+        self.places += 1;
+        let place = Place(self.places);
+        self.in_flight.insert(place, &claims);
+        transaction.phase = Phase::Finished { place, body, claims };
+        self.append(session, out);
+    }
+
+    /// Appends a finished transaction, unless it has to wait.
+    fn append(&mut self, session: SessionId, out: &mut Out<'_>) {
+        let Some(transaction) = self.transactions.get_mut(&session) else { return };
+        let Phase::Finished { place, claims, .. } = &transaction.phase else { return };
+        let place = *place;
+        if self.hold.is_some() {
+            self.held.insert((place, session));
+            return;
+        }
         let is_wide = claims.everything || !claims.tables.is_empty();
         let waits = self.rules.overlap_waits && (self.rules.wide_claims_wait || !is_wide);
-        let after = if waits { self.in_flight.overlap(&claims) } else { Version::ZERO };
-        let Some(transaction) = self.transactions.get_mut(&session) else { return };
-        assert!(
-            matches!(transaction.phase, Phase::Open | Phase::Finished { .. }),
-            "a transaction finishes once"
-        );
-        if self.hold.is_some() || after > self.replicas[self.anchor].applied {
-            transaction.phase = Phase::Finished { body, claims };
-            self.delayed.insert((after, session));
+        if let Some(before) = self.in_flight.overlap(place, claims).filter(|_| waits) {
+            self.delayed.insert((before, session));
             return;
         }
         let version = self.last.next();
         self.last = version;
-        transaction.phase = Phase::Appended(version);
-        self.in_flight.insert(version, &claims);
+        let phase = std::mem::replace(&mut transaction.phase, Phase::Appended(version));
+        let Phase::Finished { body, claims, .. } = phase else { return };
+        if let Some(ticket) = transaction.ticket {
+            self.tickets.append(ticket, claims.clone());
+        }
         let assigned = Assigned {
             session,
             home: Some(self.anchor),
+            place,
             tables: body.tables().collect(),
             everything: body.writes_everything(),
             claims,
@@ -308,17 +340,14 @@ impl Onecopy {
         }
     }
 
-    /// Appends the finished transactions that waited for a COMMIT that is acknowledged now.
-    fn resume_delayed(&mut self, out: &mut Out<'_>) {
-        while self.hold.is_none()
-            && let Some((after, session)) = self.delayed.first().copied()
-            && after <= self.replicas[self.anchor].applied
-        {
-            self.delayed.pop_first();
-            let Some(transaction) = self.transactions.get_mut(&session) else { continue };
-            if let Phase::Finished { body, claims } = std::mem::replace(&mut transaction.phase, Phase::Open) {
-                self.finish(session, body, claims, out);
-            }
+    /// A finished transaction is committed at home, or gone from there: who waited for it goes on.
+    fn settled(&mut self, place: Place, claims: &Claims, out: &mut Out<'_>) {
+        self.in_flight.remove(place, claims);
+        let waiting = self.delayed.range((place, SessionId(0))..=(place, SessionId(u64::MAX)));
+        let waiting: Vec<(Place, SessionId)> = waiting.copied().collect();
+        for entry in waiting {
+            self.delayed.remove(&entry);
+            self.append(entry.1, out);
         }
     }
 
@@ -374,18 +403,17 @@ impl Onecopy {
             return;
         };
         let version = *version;
-        let Some(home) = self.versions.get_mut(&version).and_then(|assigned| assigned.home.take()) else {
-            return;
-        };
-        self.in_flight.remove(version, &self.versions[&version].claims);
+        let Some(assigned) = self.versions.get_mut(&version) else { return };
+        let Some(home) = assigned.home.take() else { return };
+        let (place, claims) = (assigned.place, std::mem::take(&mut assigned.claims));
         self.forget(session, out);
         self.has_applied(home, version, out);
+        self.settled(place, &claims, out);
     }
 
     fn has_applied(&mut self, index: usize, upto: Version, out: &mut Out<'_>) {
         self.replicas[index].acknowledged(out.now, upto);
         if index == self.anchor {
-            self.resume_delayed(out);
             self.ask_catalogue(out);
         }
         self.advance(index, out);
@@ -405,7 +433,13 @@ impl Onecopy {
     }
 
     fn forget(&mut self, session: SessionId, out: &mut Out<'_>) {
-        self.transactions.remove(&session);
+        if let Some(Transaction { phase: Phase::Finished { place, claims, .. }, .. }) =
+            self.transactions.remove(&session)
+        {
+            self.delayed.retain(|(_, waiter)| *waiter != session);
+            self.held.retain(|(_, waiter)| *waiter != session);
+            self.settled(place, &claims, out);
+        }
         let Some(next) = self.serial.leave(session) else { return };
         let Some(transaction) = self.transactions.get_mut(&next) else { return };
         if let Phase::Queued { need, cost_us } = transaction.phase {
@@ -450,6 +484,11 @@ impl Protocol for Onecopy {
                 }
             }
             Event::Executed { session } => self.executed(session),
+            Event::Drawn { session, ticket } => {
+                if let Some(transaction) = self.transactions.get_mut(&session) {
+                    transaction.ticket = Some(ticket);
+                }
+            }
             Event::Finish { session, body, claims } => self.finish(session, body, claims, out),
             Event::End { session } => self.end(session, out),
             Event::Committed { session } => self.committed(session, out),

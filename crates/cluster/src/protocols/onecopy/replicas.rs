@@ -25,7 +25,6 @@ impl Onecopy {
             self.place_read(session, need, turn, out);
         }
         if index == self.anchor {
-            self.resume_delayed(out);
             self.ask_catalogue(out);
         }
         self.advance(index, out);
@@ -60,9 +59,10 @@ impl Onecopy {
     /// Everything open at a lost home is rolled back before anything more is appended from it; what is logged is
     /// applied there from the log.
     pub(super) fn abandon_home(&mut self, index: usize, out: &mut Out<'_>) {
-        for (version, assigned) in &mut self.versions {
+        self.tickets.clear();
+        for assigned in self.versions.values_mut() {
             if assigned.home.take_if(|home| *home == index).is_some() {
-                self.in_flight.remove(*version, &assigned.claims);
+                self.in_flight.remove(assigned.place, &assigned.claims);
                 out.effects.push(Effect::HomeLost { session: assigned.session });
             }
         }
@@ -83,7 +83,8 @@ impl Onecopy {
             self.replicas[index].waiting.remove(*session);
             out.effects.push(Effect::Abort { session: *session, cause: AbortCause::HomeLost });
         }
-        self.delayed.retain(|(_, session)| !lost.contains(session));
+        self.delayed.clear();
+        self.held.clear();
         for session in lost.into_iter().chain(logged) {
             self.forget(session, out);
         }
@@ -103,7 +104,6 @@ impl Onecopy {
         self.executed(session);
         let phase = self.transactions.get(&session).map(|t| &t.phase);
         if !matches!(phase, None | Some(Phase::Appended(_))) {
-            self.delayed.retain(|(_, waiter)| *waiter != session);
             self.forget(session, out);
         }
     }
@@ -139,7 +139,9 @@ impl Onecopy {
 
     pub(super) fn release(&mut self, session: SessionId, out: &mut Out<'_>) {
         if self.hold.take_if(|(holder, _)| *holder == session).is_some() {
-            self.resume_delayed(out);
+            for (_, session) in std::mem::take(&mut self.held) {
+                self.append(session, out);
+            }
         }
     }
 }

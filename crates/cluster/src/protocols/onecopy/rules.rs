@@ -23,6 +23,8 @@ pub struct Rules {
     pub turn_needs_again: bool,
     /// A transaction that claims whole tables, or everything, waits for the versions in flight that these touch.
     pub wide_claims_wait: bool,
+    /// A transaction whose locks somebody else held after it, and who is in the log already, is not appended.
+    pub overtaken_aborts: bool,
 }
 
 impl Default for Rules {
@@ -38,6 +40,7 @@ impl Default for Rules {
             catalogue_is_fresh: true,
             turn_needs_again: true,
             wide_claims_wait: true,
+            overtaken_aborts: true,
         }
     }
 }
