@@ -67,6 +67,9 @@ pub struct Statement {
     /// What it saw as it was at that very moment, each by itself: the reasons of errors and of "0 rows".
     #[serde(default)]
     pub latest: Vec<Seen>,
+    /// What it locked (SELECT FOR UPDATE), as it was under the lock.
+    #[serde(default)]
+    pub locked: Vec<Seen>,
     /// What it wrote.
     #[serde(default)]
     pub writes: Vec<Write>,

@@ -165,7 +165,8 @@ impl Plan {
         let placement = schema::draw_placement(dice, replicas);
         let flavour = Flavour {
             tied: dice.percent(40),
-            ddl: dice.percent(15),
+            only: *dice.pick(&[None, None, None, None, None, None, None, None, Some(UNIQUE), Some(schema::CHILDREN)]),
+            ddl: dice.percent(15) && !schema::is_partial(&placement, replicas),
             hot: dice.between(1, u64::from(ROWS)) as u8,
             unknown: if dice.percent(30) { 15 } else { 0 },
             vanishing: if dice.percent(40) { 8 } else { 0 },
@@ -210,6 +211,8 @@ fn draw_fault(dice: &mut Dice, replicas: u16) -> Fault {
 #[derive(Debug)]
 struct Flavour {
     tied: bool,
+    /// Everything happens in the tables tied to this one.
+    only: Option<u8>,
     ddl: bool,
     hot: u8,
     unknown: u64,
@@ -274,7 +277,13 @@ impl Flavour {
     }
 
     fn any(&self, dice: &mut Dice) -> Key {
-        if self.tied && dice.percent(40) { tied(dice) } else { self.plain(dice) }
+        match self.only {
+            Some(UNIQUE) => Key { table: UNIQUE, row: dice.below(2) as u8 },
+            Some(_) if dice.percent(40) => Key { table: PARENTS, row: 0 },
+            Some(_) => Key { table: schema::CHILDREN, row: dice.below(2) as u8 },
+            None if self.tied && dice.percent(40) => tied(dice),
+            None => self.plain(dice),
+        }
     }
 
     fn write(&self, dice: &mut Dice) -> Op {

@@ -54,10 +54,9 @@ pub fn run_plan(plan: Plan, rules: Rules, seed: u64, is_traced: bool) -> Verdict
         Ok(report) => report,
         Err(cause) => return Verdict::of_panic(&*cause),
     };
-    let mut findings = report.findings;
-    if findings.is_empty() {
-        findings = check::judge(&report.history);
-    }
+    // What clients can see comes first; what only the inside shows comes after it.
+    let mut findings = check::judge(&report.history);
+    findings.extend(report.findings);
     Verdict {
         findings,
         history: report.history,

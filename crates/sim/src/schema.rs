@@ -169,3 +169,8 @@ pub fn draw_placement(dice: &mut Dice, replicas: u16) -> Placement {
 pub fn holds(placement: &Placement, replica: usize, key: Key) -> bool {
     placement.holders(FragmentId::whole(key.table_id())).contains(ReplicaId(replica as u16))
 }
+
+/// Whether some replica does not hold everything.
+pub fn is_partial(placement: &Placement, replicas: u16) -> bool {
+    !(0..usize::from(replicas)).all(|replica| keys().all(|key| holds(placement, replica, key)))
+}

@@ -76,7 +76,7 @@ pub struct Answer {
     /// Captured changes.
     pub changes: Vec<Change>,
     /// Rows that were locked without being changed.
-    pub locked: Vec<Key>,
+    pub locked: Vec<(Key, Row)>,
     /// How it ended.
     pub error: Option<SqlError>,
 }
@@ -129,6 +129,8 @@ pub struct Server {
     /// Commits in the WAL that are not visible yet.
     pending: BTreeMap<Connection, WalRecord>,
     applied: BTreeSet<Identity>,
+    /// The last number of the sequence.
+    drawn: u64,
     locks: Locks,
     backends: BTreeMap<Connection, Backend>,
 }
@@ -144,6 +146,7 @@ impl Default for Server {
             flushed: 0,
             pending: BTreeMap::new(),
             applied: BTreeSet::new(),
+            drawn: 0,
             locks: Locks::default(),
             backends: BTreeMap::new(),
         };
@@ -174,11 +177,13 @@ impl Server {
         self.backends.keys().copied().collect()
     }
 
-    /// Puts the identity into the transaction.
-    pub fn insert_identity(&mut self, connection: Connection, identity: Identity) {
+    /// Puts the identities into the transaction, and draws a number.
+    pub fn insert_identities(&mut self, connection: Connection, identities: Vec<Identity>) -> u64 {
         if let Some(backend) = self.backends.get_mut(&connection) {
-            backend.identities.push(identity);
+            backend.identities.extend(identities);
         }
+        self.drawn += 1;
+        self.drawn
     }
 
     /// A COMMIT reaches the WAL. False if the connection is gone.
@@ -265,6 +270,8 @@ impl Server {
 
     /// Comes up with what is in the WAL.
     pub fn start(&mut self) {
+        // What a sequence gave out is not always remembered.
+        self.drawn /= 2;
         self.is_up = true;
         self.generation += 1;
         self.rebuild();

@@ -63,7 +63,7 @@ enum Message {
 #[derive(Debug)]
 enum Reply {
     Answer(Answer),
-    Inserted,
+    Inserted { ticket: u64 },
     Committed,
     RolledBack,
     Lost,
@@ -141,7 +141,7 @@ impl World {
             agenda: Agenda::default(),
             dice: Dice::new(seed),
             rules,
-            is_partial: !(0..count).all(|r| schema::keys().all(|key| schema::holds(&plan.placement, r, key))),
+            is_partial: schema::is_partial(&plan.placement, plan.replicas),
             servers: (0..count).map(|_| Server::default()).collect(),
             refresh_slow_until_us: vec![0; count],
             disk: node::Disk::default(),
@@ -304,10 +304,8 @@ impl World {
                 self.step_later(replica, connection);
             }
             Message::Identities(identities) => {
-                for identity in identities {
-                    server.insert_identity(connection, identity);
-                }
-                self.answer(connection, Reply::Inserted);
+                let ticket = server.insert_identities(connection, identities);
+                self.answer(connection, Reply::Inserted { ticket });
             }
             Message::Commit => {
                 server.commit(connection);

@@ -73,7 +73,7 @@ fn check_reads(
     let mut own: Vec<(u32, u64)> = Vec::new();
     for statement in &transaction.statements {
         if statement.end_us != 0 {
-            for seen in statement.reads.iter().chain(&statement.latest) {
+            for seen in statement.reads.iter().chain(&statement.latest).chain(&statement.locked) {
                 check_seen(number, seen, index, find);
                 let last_own = own.iter().rev().find(|(row, _)| *row == seen.row);
                 let written_here = statement.writes.iter().any(|write| write.row == seen.row);

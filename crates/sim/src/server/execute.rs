@@ -150,7 +150,7 @@ impl Server {
                 return Came::Failed(SqlError::Serialization);
             }
             job.answer.reads.push((key, at_snapshot));
-        } else if !latest.present || write.is_none() {
+        } else if !latest.present {
             job.answer.latest.push((key, latest.clone()));
         }
         if !latest.present {
@@ -162,7 +162,7 @@ impl Server {
         }
         match write {
             Some((element, present)) => self.write(connection, key, latest.then(element, present), job),
-            None => job.answer.locked.push(key),
+            None => job.answer.locked.push((key, latest)),
         }
         Came::Done
     }

@@ -181,7 +181,7 @@ impl World {
                 };
                 self.send(line, Message::Identities(identities));
             }
-            Reply::Inserted => {
+            Reply::Inserted { .. } => {
                 self.send(line, Message::Commit);
                 if !self.rules.apply_is_awaited {
                     let agent = self.agent(replica);

@@ -430,7 +430,7 @@ impl World {
         match (run.phase, reply) {
             (_, Reply::Lost) => self.lost_line(session),
             (Phase::Running, Reply::Answer(answer)) => self.statement_done(session, answer),
-            (Phase::Identifying, Reply::Inserted) => self.say_finish(session),
+            (Phase::Identifying, Reply::Inserted { ticket }) => self.say_finish(session, ticket),
             (Phase::Ordering, Reply::Committed) => {
                 self.tell(Event::Committed { session: SessionId(session as u64) });
                 self.settle(session, true);
@@ -463,7 +463,9 @@ impl World {
         run.is_unbounded |= statement.is_unknown;
         run.has_ddl |= statement.is_ddl && !answer.changes.is_empty();
         run.changes.extend(answer.changes);
-        run.locked.extend(answer.locked);
+        // What a statement locks that nobody understands, nobody knows.
+        let locked = answer.locked.iter().filter(|_| !statement.is_unknown).map(|(key, _)| *key);
+        run.locked.extend(locked);
         let is_update = run.is_begun;
         match error {
             Some(SqlError::Serialization | SqlError::Deadlock) => {
@@ -497,11 +499,12 @@ impl World {
         self.send(line, Message::Identities(identities.into_iter().collect()));
     }
 
-    fn say_finish(&mut self, session: usize) {
+    fn say_finish(&mut self, session: usize, ticket: u64) {
         let Some(run) = self.sessions[session].run.as_mut() else { return };
         run.phase = Phase::Ordering;
         let body = Box::new(record::body(&run.changes, run.has_ddl));
         let claims = record::claims(&run.changes, &run.locked, run.is_unbounded, &self.rules);
+        self.tell(Event::Drawn { session: SessionId(session as u64), ticket });
         self.tell(Event::Finish { session: SessionId(session as u64), body, claims });
     }
 
@@ -636,6 +639,7 @@ fn note(statement: &mut history::Statement, answer: &Answer) {
     let seen = |(key, row): &(Key, Row)| Seen { row: key.number(), list: row.list.clone() };
     statement.reads = answer.reads.iter().map(seen).collect();
     statement.latest = answer.latest.iter().map(seen).collect();
+    statement.locked = answer.locked.iter().map(seen).collect();
     let write = |change: &Change| Write {
         row: change.key.number(),
         element: *change.new.list.last().expect("a change appends an element"),
