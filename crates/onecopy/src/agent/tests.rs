@@ -377,6 +377,24 @@ async fn rows_of_a_subtransaction_show_its_number() {
 }
 
 #[tokio::test]
+async fn what_became_of_transactions_is_told_to_anybody() {
+    let mut pair = Pair::start().await;
+    pair.ddl("CREATE ROLE joe LOGIN").await;
+    let home = &mut pair.home.connection;
+    let id = |rows: crate::backend::Rows| rows[0][0].clone().unwrap();
+    let aborted = id(home.simple("BEGIN; SELECT pg_current_xact_id(); ROLLBACK").await.unwrap());
+    let committed = id(home.simple("BEGIN; SELECT pg_current_xact_id(); COMMIT").await.unwrap());
+    let own = id(home.simple("BEGIN; SET ROLE joe; SELECT pg_current_xact_id()").await.unwrap());
+    // A number of the future, of another epoch, negative, none.
+    let ids = format!("{own},{aborted},999999999,{},-1,NULL,0,{committed}", (1_u64 << 32) + 5);
+    let found = home.simple(&format!("SELECT onecopy.xact_status('{{{ids}}}')")).await.unwrap();
+    assert_eq!(id(found), "{\"in progress\",aborted,?,?,?,?,?,committed}");
+    assert_eq!(id(home.simple("SELECT onecopy.xact_status('{}')").await.unwrap()), "{}");
+    // The transaction has not suffered from the question.
+    assert_eq!(id(home.simple("SELECT pg_current_xact_id(); COMMIT").await.unwrap()), own);
+}
+
+#[tokio::test]
 async fn a_replica_that_differs_is_reported() {
     let mut pair = Pair::start().await;
     pair.ddl("CREATE TABLE t (id int PRIMARY KEY, v int)").await;

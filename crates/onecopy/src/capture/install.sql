@@ -55,6 +55,26 @@ BEGIN
         USING ERRCODE = '25006', HINT = 'Write through the cluster''s own address.';
 END $$;
 
+-- What became of transactions, each by its 64-bit number, in the order of the argument; '?' where the server does not know,
+-- as for a number of the future. Asking about one must not fail the session's transaction, hence the inner block.
+CREATE OR REPLACE FUNCTION onecopy.xact_status(ids bigint[]) RETURNS text[]
+LANGUAGE plpgsql STRICT SECURITY INVOKER AS $$
+DECLARE
+    id bigint;
+    known text;
+    statuses text[] := '{}';
+BEGIN
+    FOREACH id IN ARRAY ids LOOP
+        BEGIN
+            known := pg_catalog.pg_xact_status(id::pg_catalog.text::pg_catalog.xid8);
+        EXCEPTION WHEN invalid_parameter_value THEN
+            known := NULL;
+        END;
+        statuses := pg_catalog.array_append(statuses, COALESCE(known, '?'));
+    END LOOP;
+    RETURN statuses;
+END $$;
+
 -- Why a table cannot be replicated, or NULL. Types are followed into arrays, domains, ranges and composites.
 CREATE OR REPLACE FUNCTION onecopy_capture.obstacle(relation oid) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
