@@ -68,8 +68,8 @@ pub enum Event {
         /// Who.
         session: SessionId,
     },
-    /// The number that home drew, from a sequence, in the statement that inserted the identity: said just before
-    /// [`Event::Finish`]. See [`crate::parts::tickets`] for what it is good for.
+    /// The number that home drew in the statement that inserted the identity, said just before [`Event::Finish`]; or
+    /// another one, drawn because of [`Effect::Draw`]. See [`crate::parts::tickets`] for what it is good for.
     Drawn {
         /// Who.
         session: SessionId,
@@ -187,6 +187,12 @@ pub enum Effect {
         /// What is in it.
         body: Box<SealedBody>,
     },
+    /// Something that seems to have come after the transaction is in the log already: draw another number on the
+    /// transaction's own connection and say [`Event::Drawn`]. If home still answers there, no lock has fallen.
+    Draw {
+        /// Who.
+        session: SessionId,
+    },
     /// The record is durable: answer the client.
     Acknowledge {
         /// Who.
@@ -249,6 +255,7 @@ impl Effect {
         match *self {
             Self::Execute { session, .. }
             | Self::Reclassify { session }
+            | Self::Draw { session }
             | Self::Acknowledge { session, .. }
             | Self::Commit { session, .. }
             | Self::HomeLost { session }

@@ -45,8 +45,10 @@ impl InFlight {
         }
         let everything = self.everything.range(..before).next_back().copied();
         let tables = claims.tables.iter().map(|table| last(&self.touched, *table, before));
-        let rows =
-            claims.rows.iter().map(|row| last(&self.rows, *row, before).max(last(&self.whole, row.0, before)));
+        let rows = claims
+            .rows
+            .iter()
+            .map(|row| last(&self.rows, *row, before).max(last(&self.whole, row.0, before)));
         tables.chain(rows).fold(everything, Option::max)
     }
 
@@ -123,7 +125,11 @@ mod tests {
         let mut flight = InFlight::default();
         flight.insert(Place(1), &rows(&[(1, 7)]));
         flight.insert(Place(2), &rows(&[(1, 7), (1, 8)]));
-        assert_eq!(flight.overlap(Place(2), &rows(&[(1, 7), (1, 8)])), Some(Place(1)), "nobody waits for itself");
+        assert_eq!(
+            flight.overlap(Place(2), &rows(&[(1, 7), (1, 8)])),
+            Some(Place(1)),
+            "nobody waits for itself"
+        );
         flight.remove(Place(2), &rows(&[(1, 7), (1, 8)]));
         assert_eq!(flight.overlap(END, &rows(&[(1, 7)])), Some(Place(1)));
     }

@@ -4,8 +4,9 @@
 //! transaction runs on with the old rows and may be ordered first; the dead one would then be ordered after it, and undo
 //! it. Home itself knows better: in the statement that inserts the identity, when the transaction holds all that it will
 //! ever hold, it draws a number from a sequence. Of two transactions that conflict, the one that had its locks first has
-//! the lower number, always. So a transaction that overlaps one with a *higher* number that is in the log already has
-//! lost its locks in between, and must not be appended any more.
+//! the lower number, always. So a transaction that overlaps one with a *higher* number that is in the log already may
+//! have lost its locks in between. (Or the two only seem to conflict: claims can be whole tables.) It has to draw again:
+//! if its backend can still do that, it held its locks all the time, and the new number is above the other's.
 //!
 //! Only the last [`REMEMBERED_MAX`] numbers are remembered; one that is lower than all of them counts as overtaken.
 

@@ -76,6 +76,8 @@ enum Phase {
     Open,
     /// Done, but not appended yet.
     Finished { place: Place, body: Box<SealedBody>, claims: Claims },
+    /// Done, but something that drew later is in the log: it has to draw again.
+    Suspected { body: Box<SealedBody>, claims: Claims },
     /// In the log, or on the way there.
     Appended(Version),
 }
@@ -279,7 +281,8 @@ impl Onecopy {
         let (need, cost_us) = (start.0.max(self.floor), start.1);
         let turn_now = !serializable || self.serial.join(session);
         let phase = if turn_now { Phase::Open } else { Phase::Queued { need, cost_us } };
-        let before = self.transactions.insert(session, Transaction { identity, is_fresh: true, ticket: None, phase });
+        let before =
+            self.transactions.insert(session, Transaction { identity, is_fresh: true, ticket: None, phase });
         assert!(before.is_none(), "a session has one update transaction at a time");
         if turn_now {
             self.replicas[self.anchor].writes += 1;
@@ -292,8 +295,8 @@ impl Onecopy {
         assert!(matches!(transaction.phase, Phase::Open), "a transaction finishes once");
         let ticket = transaction.ticket.filter(|_| self.rules.overtaken_aborts);
         if ticket.is_some_and(|ticket| self.tickets.is_overtaken(ticket, &claims)) {
-            out.effects.push(Effect::Abort { session, cause: AbortCause::HomeLost });
-            self.forget(session, out);
+            transaction.phase = Phase::Suspected { body, claims };
+            out.effects.push(Effect::Draw { session });
             return;
         }
         self.places += 1;
@@ -301,6 +304,18 @@ impl Onecopy {
         self.in_flight.insert(place, &claims);
         transaction.phase = Phase::Finished { place, body, claims };
         self.append(session, out);
+    }
+
+    /// A suspected one that could draw again was alive after all that is in the log by then.
+    fn drawn(&mut self, session: SessionId, ticket: u64, out: &mut Out<'_>) {
+        let Some(transaction) = self.transactions.get_mut(&session) else { return };
+        transaction.ticket = Some(ticket);
+        if !matches!(transaction.phase, Phase::Suspected { .. }) {
+            return;
+        }
+        if let Phase::Suspected { body, claims } = std::mem::replace(&mut transaction.phase, Phase::Open) {
+            self.finish(session, body, claims, out);
+        }
     }
 
     /// Appends a finished transaction, unless it has to wait.
@@ -484,11 +499,7 @@ impl Protocol for Onecopy {
                 }
             }
             Event::Executed { session } => self.executed(session),
-            Event::Drawn { session, ticket } => {
-                if let Some(transaction) = self.transactions.get_mut(&session) {
-                    transaction.ticket = Some(ticket);
-                }
-            }
+            Event::Drawn { session, ticket } => self.drawn(session, ticket, out),
             Event::Finish { session, body, claims } => self.finish(session, body, claims, out),
             Event::End { session } => self.end(session, out),
             Event::Committed { session } => self.committed(session, out),

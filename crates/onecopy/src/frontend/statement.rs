@@ -420,14 +420,13 @@ impl Session {
         }
         let ended = self.exchange_home(|_| std::mem::take(&mut expected)).await?;
         if is_whole {
-            let identified = self.exchange_home(|_| Expected { silent: true, ..Expected::default() }).await?;
-            if let (None, Some(body)) = (&ended.error, identified.error) {
+            let identified = self.read_identity().await;
+            if ended.error.is_none()
+                && let Err(fault) = identified
+            {
                 self.executed();
                 self.roll_back_home().await;
-                return Err(Fault::Server(body));
-            }
-            if let Transaction::Update(update) = &mut self.transaction {
-                update.is_identified = true;
+                return Err(fault);
             }
         }
         self.executed();

@@ -22,11 +22,17 @@ use super::settings;
 use super::work::Work;
 use crate::mailbox::Note;
 
-/// The prepared insert of the identity, on every connection to the home.
+/// The prepared insert of the identity, on every connection to the home. The place in the WAL that it reports tells
+/// later whose locks came first (`cluster::parts::tickets`); a sequence would do as well, but change `lastval()`.
 const APPLIED_STATEMENT: &[u8] = b"onecopy applied";
-const APPLIED_SQL: &[u8] = b"INSERT INTO onecopy.applied (epoch, n, nonce) VALUES ($1, $2, $3)";
+const APPLIED_SQL: &[u8] = b"INSERT INTO onecopy.applied (epoch, n, nonce) VALUES ($1, $2, $3) \
+                             RETURNING pg_catalog.pg_current_wal_insert_lsn()";
 const INT4_OID: u32 = 23;
 const INT8_OID: u32 = 20;
+
+/// Draws again; the same number as text.
+const DRAW_SQL: &[u8] =
+    b"SELECT pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(), '0/0')::int8";
 
 /// Only COMMIT follows the append, and it must not fail because of the client's time-outs.
 const NO_TIMEOUTS: &[u8] = b"SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0; \
@@ -49,8 +55,8 @@ pub(crate) struct Update {
     pub(crate) options: TransactionOptions,
     pub(crate) capture: Capture,
     pub(crate) claims: ClaimsSoFar,
-    /// The identity is inserted.
-    pub(crate) is_identified: bool,
+    /// What home drew when the identity was inserted.
+    pub(crate) ticket: Option<u64>,
     /// It has changed the schema.
     pub(crate) has_ddl: bool,
 }
@@ -103,7 +109,7 @@ impl Session {
                         options,
                         capture: Capture::default(),
                         claims: ClaimsSoFar::default(),
-                        is_identified: false,
+                        ticket: None,
                         has_ddl: false,
                     }));
                     return Ok(());
@@ -215,6 +221,21 @@ impl Session {
         Ok(())
     }
 
+    /// Reads the reply to [`Session::write_identity`].
+    pub(crate) async fn read_identity(&mut self) -> Result<(), Fault> {
+        let ended = self.exchange_home(|_| Expected { silent: true, ..Expected::default() }).await?;
+        if let Some(body) = ended.error {
+            return Err(Fault::Server(body));
+        }
+        let drawn = ended.row.and_then(|row| row.into_iter().next().flatten());
+        let drawn = drawn.and_then(|value| value.try_into().ok()).map(u64::from_be_bytes);
+        if let (Some(ticket), Transaction::Update(update)) = (drawn, &mut self.transaction) {
+            update.ticket = Some(ticket);
+            return Ok(());
+        }
+        Err(broken("the home drew no number"))
+    }
+
     /// Commits the open update transaction. When it returns, the client may be answered; on an error the transaction
     /// is rolled back. The COMMIT at home may still have to be sent: see [`Session::settle`].
     pub(crate) async fn commit_home(&mut self) -> Result<(), Fault> {
@@ -247,10 +268,7 @@ impl Session {
         }
         if !self.is_identified() {
             self.write_identity()?;
-            let ended = self.exchange_home(|_| Expected { silent: true, ..Expected::default() }).await?;
-            if let Some(body) = ended.error {
-                return Err(Fault::Server(body));
-            }
+            self.read_identity().await?;
         }
         self.check_capture().await?;
         let Transaction::Update(update) = &self.transaction else {
@@ -264,7 +282,7 @@ impl Session {
     }
 
     fn is_identified(&self) -> bool {
-        matches!(&self.transaction, Transaction::Update(update) if update.is_identified)
+        matches!(&self.transaction, Transaction::Update(update) if update.ticket.is_some())
     }
 
     /// It wrote nothing that others need: its COMMIT leaves no record.
@@ -282,21 +300,27 @@ impl Session {
 
     /// Hands the record over and waits until it is durable.
     async fn commit_logged(&mut self) -> Result<(), Fault> {
-        let Transaction::Update(update) = std::mem::replace(&mut self.transaction, Transaction::None) else {
+        let Transaction::Update(update) = &mut self.transaction else {
             return Err(broken("no update transaction is open"));
         };
-        let home = update.replica;
-        let body = Box::new(update.capture.record.seal());
+        let (home, ticket) = (update.replica, update.ticket);
+        let (record, claims) =
+            (std::mem::take(&mut update.capture.record), std::mem::take(&mut update.claims));
+        let body = Box::new(record.seal());
         let catalogue = self.hub().catalogue();
         self.warn_of_searches(searched(&body, &catalogue));
-        let claims = complete(update.claims, &body, &catalogue);
+        let claims = complete(claims, &body, &catalogue);
         while !self.hub().log.has_room() {
             tokio::time::sleep(RETRY_PAUSE).await;
+        }
+        if let Some(ticket) = ticket {
+            self.worker.hub.handle(Event::Drawn { session: self.id, ticket });
         }
         self.worker.hub.handle(Event::Finish { session: self.id, body, claims });
         self.is_settling = true;
         loop {
             match self.mailbox.next().await {
+                Note::Effect(Effect::Draw { .. }) => self.draw_again().await?,
                 Note::Effect(Effect::Acknowledge { .. }) => {
                     self.end_local(true);
                     return Ok(());
@@ -316,6 +340,24 @@ impl Session {
                 Note::Shutdown => self.is_stopping = true,
             }
         }
+    }
+
+    /// The home is asked for another number, which proves that this transaction is still alive there.
+    async fn draw_again(&mut self) -> Result<(), Fault> {
+        let home = self.anchor();
+        let drawn = match self.own_query(DRAW_SQL).await {
+            Ok(ended) => ended.row.and_then(|row| row.into_iter().next().flatten()),
+            Err(_) => None,
+        };
+        let drawn = drawn.and_then(|value| String::from_utf8(value).ok()?.parse::<u64>().ok());
+        if let Some(ticket) = drawn {
+            self.worker.hub.handle(Event::Drawn { session: self.id, ticket });
+            return Ok(());
+        }
+        self.is_settling = false;
+        self.servers.close(home);
+        self.end_transaction(false);
+        Err(Fault::Lost(home))
     }
 
     /// Once for each table and session.

@@ -344,6 +344,12 @@ impl World {
                         }
                     }
                 }
+                Effect::Draw { .. } => {
+                    let line = self.sessions[session].run.as_ref().and_then(|run| run.line);
+                    if let Some((line, ..)) = line {
+                        self.send(line, Message::Identities(Vec::new()));
+                    }
+                }
                 Effect::HomeLost { .. } => {
                     if self.rules.no_rerun_once_finished {
                         self.drop_line(session);
@@ -431,6 +437,9 @@ impl World {
             (_, Reply::Lost) => self.lost_line(session),
             (Phase::Running, Reply::Answer(answer)) => self.statement_done(session, answer),
             (Phase::Identifying, Reply::Inserted { ticket }) => self.say_finish(session, ticket),
+            (Phase::Ordering, Reply::Inserted { ticket }) => {
+                self.tell(Event::Drawn { session: SessionId(session as u64), ticket });
+            }
             (Phase::Ordering, Reply::Committed) => {
                 self.tell(Event::Committed { session: SessionId(session as u64) });
                 self.settle(session, true);

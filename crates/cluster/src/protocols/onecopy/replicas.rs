@@ -69,7 +69,10 @@ impl Onecopy {
         let lost: Vec<SessionId> = self
             .transactions
             .iter()
-            .filter(|(_, t)| !t.is_fresh && matches!(t.phase, Phase::Open | Phase::Finished { .. }))
+            .filter(|(_, t)| {
+                !t.is_fresh
+                    && matches!(t.phase, Phase::Open | Phase::Finished { .. } | Phase::Suspected { .. })
+            })
             .map(|(session, _)| *session)
             .collect();
         let durable = self.needed.last();

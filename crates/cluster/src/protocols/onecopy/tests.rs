@@ -70,6 +70,7 @@ fn word(effect: &Effect) -> String {
         Effect::Execute { session, replica, .. } => format!("execute {session} at {replica}"),
         Effect::Reclassify { session } => format!("reclassify {session}"),
         Effect::Append { version, .. } => format!("append {version}"),
+        Effect::Draw { session } => format!("draw {session}"),
         Effect::Acknowledge { session, .. } => format!("acknowledge {session}"),
         Effect::Commit { session, .. } => format!("commit {session}"),
         Effect::HomeLost { session } => format!("home lost {session}"),
@@ -130,6 +131,20 @@ fn an_overlapping_transaction_is_appended_only_after_the_commit_it_may_depend_on
     assert_eq!(bench.finish(S3, 7, 2), ["append 2"], "another key goes on");
     bench.feed(Event::Logged { upto: Version(1) });
     assert_eq!(bench.feed(Event::Committed { session: S1 }), ["append 3"]);
+}
+
+#[test]
+fn who_seems_overtaken_draws_again_and_goes_on_only_if_it_can() {
+    let mut bench = Bench::new();
+    bench.begin(S1, false);
+    bench.begin(S2, false);
+    bench.feed(Event::Drawn { session: S1, ticket: 10 });
+    bench.feed(Event::Drawn { session: S2, ticket: 11 });
+    assert_eq!(bench.finish(S2, 7, 1), ["append 1"]);
+    bench.feed(Event::Logged { upto: Version(1) });
+    bench.feed(Event::Committed { session: S2 });
+    assert_eq!(bench.finish(S1, 7, 1), ["draw 1"]);
+    assert_eq!(bench.feed(Event::Drawn { session: S1, ticket: 12 }), ["append 2"]);
 }
 
 #[test]
