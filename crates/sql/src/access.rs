@@ -55,18 +55,42 @@ pub struct Routing {
     /// The tables it may read, in order; `None` when that cannot be bounded.
     pub reads: Option<Vec<TableId>>,
     /// The tables that it writes by name, in order; `None` when a target is not a table that the catalogue has
-    /// (temporary tables and views among them).
+    /// (temporary tables and views among them), or when the statement is of a kind that does not name its targets.
     pub writes: Option<Vec<TableId>>,
 }
 
 /// Draws all conclusions. Use [`Statement::routing`], which keeps them.
 pub(crate) fn routing(statement: &Statement, catalogue: &Catalogue) -> Routing {
     let bound = bound(statement, catalogue);
+    let access = access_within(statement, &bound);
+    let named = names_what_it_touches(statement);
+    let written = if named { targets(&statement.writes, catalogue) } else { None };
     Routing {
-        access: access_within(statement, &bound),
+        access,
         claims: claims(statement, catalogue),
-        reads: bound.map(|tables| tables.into_iter().collect()).ok(),
-        writes: targets(&statement.writes, catalogue).map(|tables| tables.into_iter().collect()),
+        reads: bound.ok().filter(|_| named).map(|tables| tables.into_iter().collect()),
+        writes: written.map(|tables| tables.into_iter().collect()),
+    }
+}
+
+/// Whether the statement's lists name all that it touches, by its kind: EXECUTE, FETCH or CALL run what was written
+/// elsewhere.
+fn names_what_it_touches(statement: &Statement) -> bool {
+    if statement.opaque.is_some() {
+        return false;
+    }
+    match &statement.verb {
+        Verb::Select
+        | Verb::Insert
+        | Verb::Update
+        | Verb::Delete
+        | Verb::Merge
+        | Verb::Copy { .. }
+        | Verb::Truncate => true,
+        Verb::Explain { .. } | Verb::DeclareCursor { .. } => {
+            statement.inner.as_deref().is_some_and(names_what_it_touches)
+        }
+        _ => false,
     }
 }
 
@@ -245,19 +269,7 @@ pub fn claims(statement: &Statement, catalogue: &Catalogue) -> Claims {
     if touches_no_data(&statement.verb) {
         return Claims::Rows;
     }
-    let by_name = matches!(
-        statement.verb,
-        Verb::Select
-            | Verb::Insert
-            | Verb::Update
-            | Verb::Delete
-            | Verb::Merge
-            | Verb::Copy { .. }
-            | Verb::Truncate
-            | Verb::Lock
-            | Verb::Explain { .. }
-            | Verb::DeclareCursor { .. }
-    );
+    let by_name = statement.verb == Verb::Lock || names_what_it_touches(statement);
     if !by_name || runs_code(statement, catalogue) {
         return Claims::Everything;
     }

@@ -108,6 +108,38 @@ fn reads_and_writes_are_listed_apart() {
 }
 
 #[test]
+fn what_runs_something_written_elsewhere_may_touch_anything() {
+    let catalogue = fixture::catalogue();
+    let texts = [
+        "execute p",
+        "execute p (1)",
+        "explain execute p",
+        "explain analyze execute p",
+        "explain analyze create temp table x as execute p",
+        "fetch c",
+        "call p(1)",
+        "do 'begin end'",
+        "set constraints all immediate",
+        "discard all",
+    ];
+    for text in texts {
+        let routing = statement(text).routing(&catalogue);
+        let conclusions = (&routing.access, &routing.claims, &routing.reads, &routing.writes);
+        assert_eq!(conclusions, (&UNKNOWN, &sql::Claims::Everything, &None, &None), "{text}");
+    }
+    for text in ["prepare p as select * from t", "lock t", "set a.b = 1", "begin", "notify a", "vacuum t"] {
+        let routing = statement(text).routing(&catalogue);
+        assert_eq!((&routing.reads, &routing.writes), (&None, &None), "{text}");
+    }
+    for text in ["select * from t", "explain analyze select * from t", "declare c cursor for select * from t"]
+    {
+        let routing = statement(text).routing(&catalogue);
+        assert_eq!(routing.reads, Some(vec![TableId(5)]), "{text}");
+        assert_eq!(routing.writes, Some(Vec::new()), "{text}");
+    }
+}
+
+#[test]
 fn statements_around_others_keep_them() {
     let explain = statement("explain analyze select * from t");
     let inner = explain.inner.as_deref().expect("the statement explained");
