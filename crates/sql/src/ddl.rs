@@ -242,6 +242,12 @@ fn alter_table_command(command: &AlterTableCmd) -> Option<Refusal> {
             | AlterTableType::AtEnableTrigUser
             | AlterTableType::AtDisableTrigUser,
         ) => Some(refusal::TRIGGERS),
+        Ok(
+            AlterTableType::AtEnableAlwaysTrig
+            | AlterTableType::AtEnableReplicaTrig
+            | AlterTableType::AtEnableAlwaysRule
+            | AlterTableType::AtEnableReplicaRule,
+        ) => Some(refusal::FIRE_ON_APPLY),
         Ok(AlterTableType::AtSetUnLogged) => Some(refusal::UNLOGGED),
         Ok(AlterTableType::AtAddColumn) => match definition {
             Some(NodeEnum::ColumnDef(column)) => added_column(column),

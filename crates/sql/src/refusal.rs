@@ -48,6 +48,8 @@ refusals! {
     DBLINK = "dblink", "Connect to the other database from the client.";
     /// Capture would stop.
     TRIGGERS = "enabling or disabling all triggers, or onecopy's own", "Name the triggers one by one.";
+    /// They would fire once more where the changes are applied.
+    FIRE_ON_APPLY = "making a trigger or rule fire where changes are applied", "ENABLE it plainly, without ALWAYS or REPLICA.";
     /// They run on every replica, and could undo our own.
     EVENT_TRIGGER = "event triggers", "Check schema changes before they are sent.";
     /// Our own objects.
