@@ -27,6 +27,9 @@ impl Address {
     }
 }
 
+/// Notifications that nobody takes off are dropped beyond so many bytes.
+const NOTIFICATIONS_BYTES_MAX: usize = 1 << 20;
+
 /// What went wrong on a server connection.
 #[derive(Debug)]
 pub(crate) enum BackendError {
@@ -93,6 +96,8 @@ pub(crate) struct Connection {
     pub(crate) input: Buffer,
     /// Messages to be sent with the next [`Connection::flush`].
     pub(crate) output: Vec<u8>,
+    /// Notifications that came during a query of our own, as they came.
+    pub(crate) notifications: Vec<u8>,
     /// The server's process.
     pub(crate) pid: i32,
     /// Its key for cancel requests.
@@ -109,6 +114,7 @@ impl Connection {
             stream,
             input: Buffer::default(),
             output: Vec::new(),
+            notifications: Vec::new(),
             pid: 0,
             secret: Vec::new(),
             parameters: Vec::new(),
@@ -195,6 +201,9 @@ impl Connection {
                         .collect(),
                 ),
                 tag::ERROR_RESPONSE if error.is_none() => error = Some(BackendError::Server(body.to_vec())),
+                tag::NOTIFICATION_RESPONSE if self.notifications.len() < NOTIFICATIONS_BYTES_MAX => {
+                    self.notifications.extend_from_slice(&self.input.data()[..total]);
+                }
                 _ => {}
             }
             self.input.consume(total);

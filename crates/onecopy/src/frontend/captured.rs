@@ -46,23 +46,21 @@ impl Session {
                 "Use fewer exception blocks in one transaction.",
             )));
         }
-        let list = xids.iter().map(|xid| format!("({xid}::bigint)")).collect::<Vec<_>>().join(",");
-        // The server's own number has 64 bits; a subtransaction's comes after it. What seems to lie in the future is
-        // not a transaction at all (a multixact), and has no status.
+        let list = xids.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        // The server's own number has 64 bits, and a subtransaction's comes after it.
         let sql = format!(
-            "WITH top AS (SELECT pg_current_xact_id()::text::bigint AS id), \
-             x AS (SELECT v.xid, (top.id - top.id % 4294967296) + v.xid + \
-                   CASE WHEN v.xid < top.id % 4294967296 THEN 4294967296 ELSE 0 END AS full_id \
-                   FROM (VALUES {list}) AS v(xid), top) \
-             SELECT string_agg(xid || CASE WHEN full_id >= \
-                    pg_snapshot_xmax(pg_current_snapshot())::text::bigint THEN '?' \
-                    ELSE CASE pg_xact_status(full_id::text::xid8) \
-                    WHEN 'in progress' THEN '+' WHEN 'aborted' THEN '-' ELSE '?' END END, ' ') FROM x"
+            "WITH top AS (SELECT pg_catalog.pg_current_xact_id()::text::bigint AS id) \
+             SELECT pg_catalog.array_to_string(onecopy.xact_status(pg_catalog.array_agg( \
+                 (id - id % 4294967296) + xid + CASE WHEN xid < id % 4294967296 THEN 4294967296 ELSE 0 END \
+                 ORDER BY number)), ',') \
+             FROM top, pg_catalog.unnest('{{{list}}}'::bigint[]) WITH ORDINALITY AS v(xid, number)"
         );
         let ended = self.own_query(sql.as_bytes()).await?;
         let row = ended.row.unwrap_or_default();
-        let verdicts = row.into_iter().next().flatten().unwrap_or_default();
-        let verdicts = String::from_utf8_lossy(&verdicts).into_owned();
+        let answer = row.into_iter().next().flatten().unwrap_or_default();
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        let verdicts: Vec<(u32, Verdict)> =
+            xids.into_iter().zip(answer.split(',').map(Verdict::of)).collect();
         let Transaction::Update(update) = &mut self.transaction else {
             return Err(broken("the update transaction is gone"));
         };
@@ -70,11 +68,30 @@ impl Session {
     }
 }
 
-fn take_undone_out(capture: &mut Capture, verdicts: &str) -> Result<(), Fault> {
-    let with = |mark: char| -> Vec<u32> {
-        verdicts.split(' ').filter_map(|v| v.strip_suffix(mark)?.parse().ok()).collect()
+/// What the server says of a (sub)transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Alive,
+    Undone,
+    /// It is not one of this transaction's.
+    Stranger,
+}
+
+impl Verdict {
+    fn of(word: &str) -> Self {
+        match word {
+            "in progress" => Self::Alive,
+            "aborted" => Self::Undone,
+            _ => Self::Stranger,
+        }
+    }
+}
+
+fn take_undone_out(capture: &mut Capture, verdicts: &[(u32, Verdict)]) -> Result<(), Fault> {
+    let with = |verdict: Verdict| -> Vec<u32> {
+        verdicts.iter().filter(|(_, v)| *v == verdict).map(|(xid, _)| *xid).collect()
     };
-    let (alive, undone) = (with('+'), with('-'));
+    let (alive, undone) = (with(Verdict::Alive), with(Verdict::Undone));
     let clear =
         |run: &super::relay::Run| alive.contains(&run.xid) || (undone.contains(&run.xid) && !run.has_deletes);
     if !capture.runs.iter().all(clear) {

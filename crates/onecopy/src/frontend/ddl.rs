@@ -40,6 +40,8 @@ impl Session {
         work: Work<'_>,
         alone: bool,
     ) -> Result<Ended, Fault> {
+        // Only a transaction that begins here ends here.
+        let alone = alone && matches!(self.transaction, Transaction::None);
         match &self.transaction {
             Transaction::None => {
                 crate::hub::count(&self.hub().stats.anchor_update);

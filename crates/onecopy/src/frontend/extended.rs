@@ -29,6 +29,10 @@ struct Group {
     messages: Vec<Message>,
     demand: Demand,
     bytes: usize,
+    /// Statements that were bound to portals and not executed so far.
+    bound: Vec<Arc<Statement>>,
+    /// Nothing but Close.
+    only_closes: bool,
     /// It copies from the client, so nothing may follow it in the same flush.
     copies_in: bool,
 }
@@ -36,11 +40,19 @@ struct Group {
 impl Group {
     fn new() -> Self {
         let demand = Demand { statements: Vec::new(), has_unparsed: false };
-        Self { messages: Vec::new(), demand, bytes: 0, copies_in: false }
+        Self {
+            messages: Vec::new(),
+            demand,
+            bytes: 0,
+            bound: Vec::new(),
+            only_closes: true,
+            copies_in: false,
+        }
     }
 
     fn push(&mut self, bytes: &[u8], statement: Option<(Vec<u8>, u64)>) -> &mut Message {
         self.bytes += bytes.len();
+        self.only_closes &= bytes.first() == Some(&wire::frontend::tag::CLOSE);
         self.messages.push(Message { bytes: bytes.to_vec(), statement, is_parse: false, closes: None });
         self.messages.last_mut().expect("it was pushed just now")
     }
@@ -116,11 +128,16 @@ impl Session {
             }
             Frontend::CopyData | Frontend::CopyDone | Frontend::CopyFail => {}
             Frontend::Terminate => return Err(Fault::Client),
-            Frontend::Query { .. } | Frontend::Password | Frontend::FunctionCall => {
+            Frontend::Query { sql } => {
+                self.run_group(group, false).await?;
+                self.simple_query(sql).await?;
+                return Ok(Next::Flushed);
+            }
+            Frontend::Password | Frontend::FunctionCall => {
                 return Err(Fault::Fatal(malformed()));
             }
         }
-        if group.bytes > BATCH_BYTES_MAX {
+        if group.bytes > BATCH_BYTES_MAX && matches!(message, Frontend::Execute { .. }) {
             self.run_group(group, false).await?;
         }
         Ok(Next::More)
@@ -152,8 +169,11 @@ impl Session {
         })?;
         match self.prepared.get(name).cloned() {
             Some(known) if own_statement(&known).is_some() => {
-                self.run_group(group, false).await?;
-                encode::bare(&mut self.client.out, server_tag::PARSE_COMPLETE);
+                if self.run_group(group, false).await? {
+                    encode::bare(&mut self.client.out, server_tag::PARSE_COMPLETE);
+                } else {
+                    self.prepared.remove(name);
+                }
             }
             _ => group.push(bytes, Some((name.to_vec(), generation))).is_parse = true,
         }
@@ -170,9 +190,11 @@ impl Session {
         self.prepared.bind(portal, statement);
         let known = self.prepared.get(statement).cloned();
         if known.as_ref().and_then(own_statement).is_some() {
-            self.run_group(group, false).await?;
-            encode::bare(&mut self.client.out, server_tag::BIND_COMPLETE);
+            if self.run_group(group, false).await? {
+                encode::bare(&mut self.client.out, server_tag::BIND_COMPLETE);
+            }
         } else {
+            group.bound.extend(known.as_deref().and_then(single));
             group.push(bytes, known.map(|known| (statement.to_vec(), known.generation)));
         }
         Ok(())
@@ -188,9 +210,10 @@ impl Session {
             Target::Statement(name) => (self.prepared.get(name).cloned(), Some(name)),
             Target::Portal(name) => (self.prepared.portal(name).cloned(), None),
         };
-        if known.as_ref().and_then(own_statement).is_some() {
-            self.run_group(group, false).await?;
-            describe_nothing(&mut self.client.out, statement.is_some());
+        if let Some(own) = known.as_ref().and_then(own_statement) {
+            if self.run_group(group, false).await? {
+                describe_own(&mut self.client.out, &own.verb, statement.is_some());
+            }
         } else {
             group.push(bytes, statement.zip(known).map(|(name, known)| (name.to_vec(), known.generation)));
         }
@@ -201,7 +224,9 @@ impl Session {
         let known = self.prepared.portal(portal).cloned();
         if let Some(statement) = known.as_ref().and_then(own_statement) {
             let known = known.expect("an own statement is known");
-            self.run_group(group, false).await?;
+            if !self.run_group(group, false).await? {
+                return Ok(());
+            }
             return self.execute_own(&statement, &known.sql).await;
         }
         match known.as_ref().and_then(|known| single(known)) {
@@ -225,8 +250,18 @@ impl Session {
     /// Executes a statement of the session's own by its text.
     async fn execute_own(&mut self, statement: &Arc<Statement>, sql: &[u8]) -> Result<(), Fault> {
         let work = Work::Query { sql, position_offset: 0 };
+        let mark = self.client.out.len();
         let ended = self.run_statement(statement, sql, work, false).await?;
         self.note_status(&ended);
+        if matches!(statement.verb, Verb::Show(_)) {
+            // Its columns were told by Describe.
+            if let Ok(Some(first)) = wire::next_frame(&self.client.out[mark..])
+                && first.tag == server_tag::ROW_DESCRIPTION
+            {
+                let length = first.bytes.len();
+                self.client.out.drain(mark..mark + length);
+            }
+        }
         if ended.error.is_some() {
             self.skipping = true;
         }
@@ -242,16 +277,18 @@ impl Session {
         if let Target::Statement(name) = target {
             self.prepared.remove(name);
             if known.is_none() || is_own {
-                self.run_group(group, false).await?;
-                encode::bare(&mut self.client.out, server_tag::CLOSE_COMPLETE);
+                if self.run_group(group, false).await? {
+                    encode::bare(&mut self.client.out, server_tag::CLOSE_COMPLETE);
+                }
                 return Ok(());
             }
             group.push(bytes, None).closes = Some(name.to_vec());
             return Ok(());
         }
         if is_own {
-            self.run_group(group, false).await?;
-            encode::bare(&mut self.client.out, server_tag::CLOSE_COMPLETE);
+            if self.run_group(group, false).await? {
+                encode::bare(&mut self.client.out, server_tag::CLOSE_COMPLETE);
+            }
         } else {
             group.push(bytes, None);
         }
@@ -260,11 +297,18 @@ impl Session {
 
     /// Runs what was gathered; whether all went well.
     async fn run_group(&mut self, group: &mut Group, at_sync: bool) -> Result<bool, Fault> {
-        let group = std::mem::replace(group, Group::new());
+        let mut group = std::mem::replace(group, Group::new());
         if group.messages.is_empty() {
             return Ok(true);
         }
         self.tell_loss()?;
+        if self.failed && group.only_closes {
+            group
+                .messages
+                .iter()
+                .for_each(|_| encode::bare(&mut self.client.out, server_tag::CLOSE_COMPLETE));
+            return Ok(true);
+        }
         if self.failed {
             return Err(Refusal::plain(
                 sqlstate::IN_FAILED_SQL_TRANSACTION,
@@ -273,6 +317,11 @@ impl Session {
             .into());
         }
         let is_free = matches!(self.transaction, Transaction::None | Transaction::Begun(_));
+        // A portal lives as long as its transaction, so one that is to be executed later needs one that is open.
+        let is_begun = matches!(self.transaction, Transaction::Begun(_));
+        if group.demand.is_empty() && !group.bound.is_empty() && is_free && (is_begun || !at_sync) {
+            group.demand.statements.append(&mut group.bound);
+        }
         let sync = (at_sync && !group.copies_in) || (group.demand.is_empty() && is_free);
         let prepared = std::mem::take(&mut self.prepared);
         let work = Work::Batch { messages: &group.messages, prepared: &prepared, sync };
@@ -291,6 +340,10 @@ impl Session {
         };
         self.note_status(&ended);
         if ended.error.is_some() {
+            let parsed = group.messages.iter().rev().filter(|message| message.is_parse);
+            for (name, _) in parsed.take(ended.parses_left).filter_map(|message| message.statement.as_ref()) {
+                self.prepared.remove(name);
+            }
             self.doubt(&group);
             if !sync {
                 self.resynchronise().await?;
@@ -333,6 +386,18 @@ impl Session {
             self.abandon_read();
         }
         Ok(())
+    }
+}
+
+/// The answer to Describe of a statement of the session's own.
+fn describe_own(out: &mut Vec<u8>, verb: &Verb, of_statement: bool) {
+    if let Verb::Show(name) = verb {
+        if of_statement {
+            encode::parameter_description_empty(out);
+        }
+        encode::row_description(out, &[name]);
+    } else {
+        describe_nothing(out, of_statement);
     }
 }
 

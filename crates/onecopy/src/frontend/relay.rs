@@ -12,7 +12,7 @@ use wire::backend::{Fields, Status, tag};
 use wire::{encode, frame};
 
 use super::client::{Client, FLUSH_BYTES};
-use super::fault::Fault;
+use super::fault::{Fault, Refusal};
 use super::servers::Server;
 use crate::capture::{Captured, Decoder, Operation};
 
@@ -93,7 +93,11 @@ pub(crate) struct Ended {
     pub(crate) error: Option<Vec<u8>>,
     /// The last command tag.
     pub(crate) command: Vec<u8>,
-    /// First column of the last row, for our own queries.
+    /// How many of the client's Parse messages were not completed.
+    pub(crate) parses_left: usize,
+    /// The connection does not speak UTF-8 any more.
+    lost_encoding: bool,
+    /// The last row, for our own queries.
     pub(crate) row: Option<Vec<Option<Vec<u8>>>>,
 }
 
@@ -147,9 +151,18 @@ impl<'a> Relay<'a> {
                 return Err(Fault::Server(body));
             }
         }
-        self.ended = Ended::default();
+        let lost_encoding = self.ended.lost_encoding;
+        self.ended = Ended { lost_encoding, ..Ended::default() };
         self.expected = expected;
         self.unit().await?;
+        self.ended.parses_left = self.expected.own_parses.iter().filter(|is_own| !**is_own).count();
+        if self.ended.lost_encoding {
+            // Rows would be captured in another encoding than that of the log.
+            return Err(Fault::Refused(Refusal::unsupported(
+                "changing client_encoding in a function",
+                "Use UTF8.",
+            )));
+        }
         Ok(self.ended)
     }
 
@@ -226,9 +239,19 @@ impl<'a> Relay<'a> {
             tag::PARSE_COMPLETE => !self.expected.own_parses.pop_front().unwrap_or(false),
             tag::CLOSE_COMPLETE => !self.expected.own_closes.pop_front().unwrap_or(false),
             tag::PARAMETER_STATUS => {
-                let own = wire::backend::parameter_status(body)
-                    .is_ok_and(|(name, _)| name == b"default_transaction_read_only");
-                self.is_anchor && !own
+                let (name, value) = wire::backend::parameter_status(body).unwrap_or_default();
+                self.ended.lost_encoding |= name == b"client_encoding" && value != b"UTF8";
+                let is_shown = self.is_anchor && name != b"default_transaction_read_only";
+                if is_shown && self.expected.silent {
+                    self.client.out.extend_from_slice(data);
+                }
+                is_shown
+            }
+            tag::NOTIFICATION_RESPONSE => {
+                if self.expected.silent {
+                    self.client.out.extend_from_slice(data);
+                }
+                true
             }
             tag::COMMAND_COMPLETE => {
                 self.ended.command = wire::backend::command_tag(body).to_vec();
@@ -352,6 +375,10 @@ impl<'a> Relay<'a> {
                 client::COPY_DONE | client::COPY_FAIL => {
                     pending.extend_from_slice(bytes);
                     self.client.input.consume(total);
+                    if self.expected.completions.is_some() {
+                        // The Flush that went before was swallowed by the COPY.
+                        encode::flush(pending);
+                    }
                     return Ok(true);
                 }
                 client::FLUSH | client::SYNC => {}

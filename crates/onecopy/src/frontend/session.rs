@@ -147,6 +147,7 @@ impl Session {
             if self.is_settling {
                 self.settle().await;
             }
+            self.take_notifications();
             self.check_stopping()?;
             let (tag, total) = self.next_message().await?;
             match tag {
@@ -175,6 +176,7 @@ impl Session {
             if let Some(found) = self.client.ready()? {
                 return Ok(found);
             }
+            self.client.flush().await?;
             let anchor = self.anchor();
             let is_listening = self.is_listening;
             let Self { client, servers, mailbox, .. } = &mut *self;
@@ -200,6 +202,14 @@ impl Session {
                     Note::Effect(_) | Note::Cancel => {}
                 },
             }
+        }
+    }
+
+    /// Notifications that came beside queries of our own.
+    fn take_notifications(&mut self) {
+        let anchor = self.anchor();
+        if let Some(server) = self.servers.find(anchor) {
+            self.client.out.append(&mut server.connection.notifications);
         }
     }
 

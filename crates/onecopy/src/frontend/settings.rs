@@ -137,11 +137,31 @@ impl Settings {
     /// The statements that bring a connection up to date. Replaying one that is there already changes nothing.
     pub(crate) fn replay(&self) -> String {
         let mut sql = String::new();
+        if self.kept.iter().any(|entry| matches!(entry.name.as_str(), "role" | "session_authorization")) {
+            // The others may need what the role of an earlier replay is not allowed.
+            sql.push_str("RESET SESSION AUTHORIZATION;RESET ROLE;");
+        }
         for entry in &self.kept {
             sql.push_str(&entry.statement);
             sql.push(';');
         }
         sql
+    }
+
+    /// Whether a function that sets something by itself could make names mean something else here than on the other
+    /// connections, without the name being new.
+    pub(crate) fn has_names(&self) -> bool {
+        let names = ["search_path", "role", "session_authorization"];
+        self.kept.iter().any(|entry| names.contains(&entry.name.as_str()))
+    }
+
+    /// The names of what is kept, as a list of SQL strings.
+    pub(crate) fn kept_names(&self) -> String {
+        let names = self
+            .kept
+            .iter()
+            .map(|entry| format!("'{}'", entry.name.replace('\'', "''").to_ascii_lowercase()));
+        names.chain(std::iter::once("''".to_owned())).collect::<Vec<_>>().join(",")
     }
 
     /// Whether Onecopy answers for this setting itself.
@@ -193,7 +213,8 @@ impl Settings {
         self.staged.push(Entry { name: name.to_owned(), statement: statement.to_owned() });
     }
 
-    fn note_name(&mut self, name: &str, value: Option<&str>) {
+    /// What a setting means to us, whoever sets it and for how long.
+    pub(crate) fn note_name(&mut self, name: &str, value: Option<&str>) {
         match name {
             "statement_timeout"
             | "lock_timeout"

@@ -27,9 +27,9 @@ impl Session {
         Self::check_settings(statement)?;
         match &statement.verb {
             Verb::Set { name, value, local } => {
-                self.set(statement, name, value, *local, work).await.map(Some)
+                self.set(statement, name, value, *local, work, alone).await.map(Some)
             }
-            Verb::Reset(Some(name)) => self.reset(statement, name, work).await.map(Some),
+            Verb::Reset(Some(name)) => self.reset(statement, name, work, alone).await.map(Some),
             Verb::Reset(None) | Verb::Discard(Discard::All) => {
                 self.reset_all(statement, work).await.map(Some)
             }
@@ -37,7 +37,7 @@ impl Session {
                 self.show_own(name);
                 Ok(Some(Ended::default()))
             }
-            Verb::Show(_) | Verb::Discard(_) => self.run_beside(statement, work).await.map(Some),
+            Verb::Show(_) | Verb::Discard(_) => self.run_beside(statement, work, alone).await.map(Some),
             Verb::Savepoint(_) | Verb::Release(_) | Verb::RollbackTo(_) => {
                 self.savepoint(statement, work).await.map(Some)
             }
@@ -49,7 +49,18 @@ impl Session {
             }
             Verb::Prepare { .. } | Verb::DeclareCursor { hold: true, .. } => {
                 self.refuse_away_from_home("PREPARE and WITH HOLD cursors in a read-only transaction")?;
+                self.pinned |= matches!(statement.verb, Verb::DeclareCursor { .. });
                 Ok(None)
+            }
+            Verb::Lock | Verb::DeclareCursor { hold: false, .. }
+                if alone && matches!(self.transaction, Transaction::None) =>
+            {
+                let what = if matches!(statement.verb, Verb::Lock) { "LOCK TABLE" } else { "DECLARE CURSOR" };
+                Err(Refusal::plain(
+                    sqlstate::NO_ACTIVE_SQL_TRANSACTION,
+                    format!("{what} can only be used in transaction blocks"),
+                )
+                .into())
             }
             Verb::Ddl(facts) => {
                 if facts.temporary || self.names_temporary(&facts.relations).await? {
@@ -67,7 +78,8 @@ impl Session {
 
     /// After an ordinary statement: what set_config has set.
     pub(crate) fn remember(&mut self, statement: &Statement, _text: &[u8], ended: &Ended) {
-        if ended.error.is_some() {
+        // Where no row came out, nothing was called.
+        if ended.error.is_some() || ended.command == b"SELECT 0" {
             return;
         }
         for call in &statement.settings {
@@ -96,7 +108,7 @@ impl Session {
             let hint = match forbidden {
                 Some((_, hint)) => hint,
                 None if name.starts_with("onecopy.") => "It is Onecopy's own.",
-                None if Settings::is_own(&name) && set.is_none() => "Use SET.",
+                None if set.is_none() && (Settings::is_own(&name) || name == "client_encoding") => "Use SET.",
                 None => continue,
             };
             return Err(Refusal::unsupported(format!("changing {name}"), hint).into());
@@ -111,6 +123,7 @@ impl Session {
         value: &SetValue,
         local: bool,
         work: Work<'_>,
+        alone: bool,
     ) -> Result<Ended, Fault> {
         if Settings::is_own(name) {
             return self.set_own(name, value, local);
@@ -129,7 +142,8 @@ impl Session {
                 .into());
             }
         }
-        let ended = self.run_beside(statement, work).await?;
+        self.settings.note_name(name, text);
+        let ended = self.run_beside(statement, work, alone).await?;
         if ended.error.is_none() && !local {
             let replay = replayable(work);
             self.stage(name, text, &replay);
@@ -162,13 +176,14 @@ impl Session {
         statement: &Arc<Statement>,
         name: &str,
         work: Work<'_>,
+        alone: bool,
     ) -> Result<Ended, Fault> {
         if Settings::is_own(name) {
             self.reset_own(name);
             encode::command_complete(&mut self.client.out, "RESET");
             return Ok(Ended::default());
         }
-        let ended = self.run_beside(statement, work).await?;
+        let ended = self.run_beside(statement, work, alone).await?;
         if ended.error.is_none() {
             self.stage(name, None, &replayable(work));
         }
@@ -185,7 +200,7 @@ impl Session {
             )
             .into());
         }
-        let ended = self.run_beside(statement, work).await?;
+        let ended = self.run_beside(statement, work, true).await?;
         if ended.error.is_none() {
             let anchor = self.anchor();
             self.servers.close_others(anchor);
@@ -226,9 +241,14 @@ impl Session {
     }
 
     /// Runs a statement that touches no data: in the open transaction, or at the home outside of any.
-    async fn run_beside(&mut self, statement: &Arc<Statement>, work: Work<'_>) -> Result<Ended, Fault> {
+    async fn run_beside(
+        &mut self,
+        statement: &Arc<Statement>,
+        work: Work<'_>,
+        alone: bool,
+    ) -> Result<Ended, Fault> {
         match self.transaction {
-            Transaction::None => self.run_at_home_alone(work).await,
+            Transaction::None if alone => self.run_at_home_alone(work).await,
             _ => self.run(&Demand::one(statement), work, false).await,
         }
     }
@@ -300,7 +320,7 @@ impl Session {
             encode::command_complete(&mut self.client.out, "DEALLOCATE");
             return Ok(Ended::default());
         }
-        let ended = self.run_beside(statement, work).await?;
+        let ended = self.run_beside(statement, work, true).await?;
         if name.is_none() && ended.error.is_none() {
             self.prepared.clear();
             let anchor = self.anchor();

@@ -205,7 +205,8 @@ fn check_database(database: &str, parameters: &[(String, String)]) -> Result<(),
             ),
         )));
     }
-    let encoding = parameter(parameters, "client_encoding").unwrap_or("UTF8");
+    // Some drivers put the name into quotes.
+    let encoding = parameter(parameters, "client_encoding").unwrap_or("UTF8").trim_matches(['\'', '"']);
     if !matches!(encoding.to_ascii_lowercase().replace(['-', '_'], "").as_str(), "utf8" | "unicode" | "auto")
     {
         return Err(Fault::Fatal(Refusal::unsupported(format!("client_encoding {encoding}"), "Use UTF8.")));

@@ -26,7 +26,8 @@ const READ_COST_US: u32 = 100;
 
 /// Whether the home's connection has temporary objects, or lost the default that stops hidden writes.
 const STAYS_HOME_SQL: &str = "SELECT 1 WHERE pg_catalog.pg_my_temp_schema() <> 0 \
-                              OR pg_catalog.current_setting('default_transaction_read_only') <> 'on'";
+                              OR pg_catalog.current_setting('default_transaction_read_only') <> 'on' \
+                              OR EXISTS (SELECT FROM pg_catalog.pg_settings WHERE source = 'session'";
 
 /// What a group of statements that run together needs.
 #[derive(Clone, Debug)]
@@ -48,6 +49,10 @@ pub(crate) struct Judged {
     has_unparsed: bool,
     /// Nothing but INSERT, UPDATE, DELETE and MERGE.
     is_plain: bool,
+    /// A WITH HOLD cursor is declared.
+    has_hold: bool,
+    /// Something may run that leaves a temporary table or a changed setting behind.
+    is_suspect: bool,
     generation: Version,
 }
 
@@ -83,6 +88,11 @@ impl Demand {
         Judged {
             access: access.map(|()| tables.into()),
             home_reads: home.map_or(Reads::All, |tables| Reads::Tables(tables.into())),
+            is_suspect: routings.iter().any(|routing| !is_harmless(routing, &catalogue)),
+            has_hold: self
+                .statements
+                .iter()
+                .any(|s| matches!(s.verb, Verb::DeclareCursor { hold: true, .. })),
             is_plain: self
                 .statements
                 .iter()
@@ -92,6 +102,12 @@ impl Demand {
             generation: Version(catalogue.generation()),
         }
     }
+}
+
+/// Whether nothing but built-in functions and no user's trigger can run.
+fn is_harmless(routing: &Routing, catalogue: &sql::Catalogue) -> bool {
+    let quiet = |id: &TableId| catalogue.table(*id).is_some_and(|table| !table.user_triggers);
+    routing.reads.is_some() && routing.writes.as_ref().is_some_and(|writes| writes.iter().all(quiet))
 }
 
 /// What a statement may read at the home, its targets included; `None` when that is not bounded. What references and
@@ -189,9 +205,10 @@ impl Session {
 
     fn claim(&mut self, judged: &Judged) {
         if let Transaction::Update(update) = &mut self.transaction {
+            update.has_hold |= judged.has_hold;
             for routing in &judged.routings {
                 update.claims.add(&routing.claims);
-                self.may_have_temporary |= routing.claims == sql::Claims::Everything;
+                self.may_have_temporary |= judged.is_suspect;
             }
             if judged.has_unparsed {
                 update.claims.add_everything();
@@ -215,7 +232,12 @@ impl Session {
                     None
                 }
                 Err(Fault::Unplaced(_)) if !self.client.shown && started.elapsed() < WAIT_MAX => None,
-                Err(_) => return result,
+                Err(_) => {
+                    if !self.client.shown {
+                        self.client.out.truncate(mark);
+                    }
+                    return result;
+                }
                 Ok(ended) => ended.sqlstate(),
             };
             match error {
@@ -443,9 +465,11 @@ impl Session {
         if self.may_have_temporary && !self.pinned {
             let anchor = self.anchor();
             if let Some(server) = self.servers.find(anchor) {
-                let rows = server.connection.simple(STAYS_HOME_SQL).await.map_err(|_| Fault::Lost(anchor));
+                let known = self.settings.kept_names();
+                let sql = format!("{STAYS_HOME_SQL} AND pg_catalog.lower(name) NOT IN ({known}))");
+                let rows = server.connection.simple(&sql).await.map_err(|_| Fault::Lost(anchor));
                 match rows {
-                    Ok(rows) => self.pinned = !rows.is_empty(),
+                    Ok(rows) => self.pinned = !rows.is_empty() || self.settings.has_names(),
                     Err(fault) => {
                         self.servers.close(anchor);
                         return Err(fault);

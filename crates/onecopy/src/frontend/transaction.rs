@@ -59,6 +59,8 @@ pub(crate) struct Update {
     pub(crate) ticket: Option<u64>,
     /// It has changed the schema.
     pub(crate) has_ddl: bool,
+    /// It has a WITH HOLD cursor, whose query runs inside COMMIT and may fail there.
+    pub(crate) has_hold: bool,
 }
 
 impl Session {
@@ -111,6 +113,7 @@ impl Session {
                         claims: ClaimsSoFar::default(),
                         ticket: None,
                         has_ddl: false,
+                        has_hold: false,
                     }));
                     return Ok(());
                 }
@@ -262,6 +265,13 @@ impl Session {
         };
         if update.capture.record.is_empty() {
             return Ok(false);
+        }
+        if update.has_hold {
+            return Err(Refusal::unsupported(
+                "a WITH HOLD cursor in a transaction that writes",
+                "Its query runs inside COMMIT, which must not fail any more. Declare it in a transaction of its own.",
+            )
+            .into());
         }
         if self.settings.has_timeouts {
             self.own_query(NO_TIMEOUTS).await?;
