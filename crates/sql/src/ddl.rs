@@ -2,13 +2,15 @@
 //!
 //! A schema change runs on every replica, in version order, as the text that the client sent. That is sound only if it
 //! does the same everywhere: it must not compute values of rows by anything but constants, must not depend on what
-//! lies outside the transaction, and must leave our own objects alone. What cannot be seen here (a default hidden in a
-//! domain, a function called by an index) is deterministic by PostgreSQL's own rules or is left to the checksums.
+//! lies outside the transaction, and must leave our own objects alone. What cannot be seen here (a function called by an
+//! index, or by a cast) is deterministic by PostgreSQL's own rules or is left to the checksums.
+
+mod values;
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{
-    AlterTableCmd, AlterTableStmt, AlterTableType, ColumnDef, ConstrType, Constraint, CreateSchemaStmt, Node,
-    ObjectType, RangeVar, ReindexObjectType,
+    AlterTableCmd, AlterTableStmt, AlterTableType, CreateSchemaStmt, Node, ObjectType, RangeVar,
+    ReindexObjectType,
 };
 
 use crate::census::{Census, names_in, strings_in};
@@ -23,9 +25,6 @@ const OWN_TRIGGER: &str = "!onecopy";
 
 /// Extensions whose functions act outside the transaction, or on large objects.
 const HARMFUL_EXTENSIONS: [&str; 6] = ["adminpack", "dblink", "file_fdw", "lo", "pg_cron", "postgres_fdw"];
-
-/// Pseudo-types that make a sequence.
-const SERIAL_TYPES: [&str; 6] = ["serial", "serial2", "serial4", "serial8", "bigserial", "smallserial"];
 
 /// A schema change, or a refusal of whatever nobody else has claimed.
 pub(crate) fn classify(node: &NodeEnum) -> Statement {
@@ -213,6 +212,8 @@ fn by_content(node: &NodeEnum) -> Option<Refusal> {
             HARMFUL_EXTENSIONS.contains(&statement.extname.as_str()).then_some(refusal::EXTENSION)
         }
         NodeEnum::AlterTableStmt(statement) => alter_table(statement),
+        NodeEnum::CreateDomainStmt(statement) => values::domain(statement),
+        NodeEnum::AlterDomainStmt(statement) => values::altered_domain(statement),
         NodeEnum::CreateSchemaStmt(statement) => schema_elements(statement),
         _ => None,
     }
@@ -250,14 +251,12 @@ fn alter_table_command(command: &AlterTableCmd) -> Option<Refusal> {
         ) => Some(refusal::FIRE_ON_APPLY),
         Ok(AlterTableType::AtSetUnLogged) => Some(refusal::UNLOGGED),
         Ok(AlterTableType::AtAddColumn) => match definition {
-            Some(NodeEnum::ColumnDef(column)) => added_column(column),
+            Some(NodeEnum::ColumnDef(column)) => values::added_column(column),
             _ => Some(refusal::ADD_COLUMN),
         },
         // An identity on an existing column numbers no rows.
         Ok(AlterTableType::AtAlterColumnType) => match definition {
-            Some(NodeEnum::ColumnDef(column)) => {
-                column.raw_default.as_ref().is_some_and(|using| computes(using)).then_some(refusal::USING)
-            }
+            Some(NodeEnum::ColumnDef(column)) => values::retyped(column),
             _ => Some(refusal::USING),
         },
         Ok(AlterTableType::AtDetachPartition) => match definition {
@@ -267,36 +266,6 @@ fn alter_table_command(command: &AlterTableCmd) -> Option<Refusal> {
         Ok(_) => None,
         Err(_) => Some(refusal::UNKNOWN_KIND),
     }
-}
-
-/// Whether adding a column would compute values for the rows that are there.
-fn added_column(column: &ColumnDef) -> Option<Refusal> {
-    let serial = column.type_name.as_ref().is_some_and(|name| {
-        strings_in(&name.names).last().is_some_and(|name| SERIAL_TYPES.contains(&name.as_str()))
-    });
-    let by_default = column.raw_default.as_ref().is_some_and(|default| computes(default));
-    let by_constraint = column.constraints.iter().any(|node| match &node.node {
-        Some(NodeEnum::Constraint(constraint)) => constraint_computes(constraint),
-        _ => true,
-    });
-    (serial || by_default || by_constraint).then_some(refusal::ADD_COLUMN)
-}
-
-fn constraint_computes(constraint: &Constraint) -> bool {
-    // A generated column's expression is immutable by PostgreSQL's own rules, so a default is what matters.
-    match ConstrType::try_from(constraint.contype) {
-        Ok(ConstrType::ConstrIdentity) | Err(_) => true,
-        Ok(ConstrType::ConstrDefault) => {
-            constraint.raw_expr.as_ref().is_some_and(|default| computes(default))
-        }
-        Ok(_) => false,
-    }
-}
-
-/// Whether an expression calls anything that could give each replica its own value.
-fn computes(expression: &Node) -> bool {
-    let census = Census::of(expression);
-    !census.functions.is_empty() || census.sql_values || census.stranger.is_some()
 }
 
 macro_rules! tags {

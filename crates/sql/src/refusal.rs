@@ -57,6 +57,8 @@ refusals! {
     /// Every replica would compute its own values.
     ADD_COLUMN = "adding a column whose values each replica would compute by itself",
         "Add the column without a default, fill it with UPDATE, then ALTER COLUMN .. SET DEFAULT.";
+    /// Adding a column of that type would evaluate it on every replica.
+    DOMAIN_DEFAULT = "a domain with a default that calls functions", "Put the default on the columns of that type.";
     /// Every replica would compute its own values.
     USING = "changing a column's type by calling functions",
         "Add a column of the new type, fill it with UPDATE, then drop the old one and rename.";

@@ -1,0 +1,73 @@
+//! Values that a schema change would compute, each replica for itself.
+//!
+//! Adding a column, or changing its type, writes every row of a table without a captured change. So its expressions may
+//! be of constants, columns and operators only. A domain's default would be evaluated by whatever adds a column of that
+//! type later, so it is held to the same here, where it can be seen.
+//!
+//! There is no catalogue here: names are all that is known, and a name that could be anything is refused.
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{AlterDomainStmt, ColumnDef, ConstrType, Constraint, CreateDomainStmt, Node};
+
+use crate::census::{Census, strings_in};
+use crate::refusal::{self, Refusal};
+
+/// Pseudo-types that make a sequence.
+const SERIAL_TYPES: [&str; 6] = ["serial", "serial2", "serial4", "serial8", "bigserial", "smallserial"];
+
+/// What ALTER DOMAIN calls SET DEFAULT and DROP DEFAULT.
+const DOMAIN_DEFAULT: &str = "T";
+
+/// Whether adding a column would compute values for the rows that are there.
+pub(super) fn added_column(column: &ColumnDef) -> Option<Refusal> {
+    let serial = column.type_name.as_ref().is_some_and(|name| {
+        strings_in(&name.names).last().is_some_and(|name| SERIAL_TYPES.contains(&name.as_str()))
+    });
+    let by_default = column.raw_default.as_ref().is_some_and(|default| computes(default));
+    let by_constraint = column.constraints.iter().any(|node| match &node.node {
+        Some(NodeEnum::Constraint(constraint)) => constraint_computes(constraint),
+        _ => true,
+    });
+    (serial || by_default || by_constraint).then_some(refusal::ADD_COLUMN)
+}
+
+fn constraint_computes(constraint: &Constraint) -> bool {
+    // A generated column's expression is immutable by PostgreSQL's own rules, so a default is what matters.
+    match ConstrType::try_from(constraint.contype) {
+        Ok(ConstrType::ConstrIdentity) | Err(_) => true,
+        Ok(ConstrType::ConstrDefault) => default_computes(constraint),
+        Ok(_) => false,
+    }
+}
+
+fn default_computes(constraint: &Constraint) -> bool {
+    constraint.raw_expr.as_ref().is_some_and(|default| computes(default))
+}
+
+/// Whether changing a column's type would compute values.
+pub(super) fn retyped(column: &ColumnDef) -> Option<Refusal> {
+    column.raw_default.as_ref().is_some_and(|using| computes(using)).then_some(refusal::USING)
+}
+
+/// Whether a new domain has a default that a column of its type would compute.
+pub(super) fn domain(statement: &CreateDomainStmt) -> Option<Refusal> {
+    let computed = statement.constraints.iter().any(|node| match &node.node {
+        Some(NodeEnum::Constraint(constraint)) => {
+            constraint.contype == ConstrType::ConstrDefault as i32 && default_computes(constraint)
+        }
+        _ => false,
+    });
+    computed.then_some(refusal::DOMAIN_DEFAULT)
+}
+
+/// Whether a domain gets such a default.
+pub(super) fn altered_domain(statement: &AlterDomainStmt) -> Option<Refusal> {
+    let default = statement.def.as_ref().filter(|_| statement.subtype == DOMAIN_DEFAULT);
+    default.is_some_and(|default| computes(default)).then_some(refusal::DOMAIN_DEFAULT)
+}
+
+/// Whether an expression calls anything that could give each replica its own value.
+fn computes(expression: &Node) -> bool {
+    let census = Census::of(expression);
+    !census.functions.is_empty() || census.sql_values || census.stranger.is_some()
+}
