@@ -155,6 +155,21 @@ const TYPES: [&str; 62] = [
     "_text",
 ];
 
+/// Types that take words such as `now` and `today` for the time on the server's clock.
+const CLOCK_TYPES: [&str; 11] = [
+    "date",
+    "datemultirange",
+    "daterange",
+    "time",
+    "timestamp",
+    "timestamptz",
+    "timetz",
+    "tsmultirange",
+    "tsrange",
+    "tstzmultirange",
+    "tstzrange",
+];
+
 /// Whether a schema holds the server's own relations.
 pub(crate) fn is_system_schema(schema: &str) -> bool {
     SYSTEM_SCHEMAS.contains(&schema) || schema.starts_with("pg_toast_temp")
@@ -221,4 +236,9 @@ pub(crate) fn type_name(name: &str) -> Builtin {
     } else {
         Builtin::Unknown
     }
+}
+
+/// Whether a text becomes a value of this type by a look at the clock.
+pub(crate) fn reads_clock(name: &str) -> bool {
+    CLOCK_TYPES.contains(&name)
 }

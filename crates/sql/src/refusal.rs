@@ -60,7 +60,7 @@ refusals! {
     /// Adding a column of that type would evaluate it on every replica.
     DOMAIN_DEFAULT = "a domain with a default that calls functions", "Put the default on the columns of that type.";
     /// Every replica would compute its own values.
-    USING = "changing a column's type by calling functions",
+    USING = "changing a column's type by functions or by casts to date, time, OID or user-defined types",
         "Add a column of the new type, fill it with UPDATE, then drop the old one and rename.";
     /// 'now' and the like become a constant when the definition is stored.
     CLOCK_CONSTANT = "a definition with 'now', 'today', 'tomorrow' or 'yesterday' as a constant",

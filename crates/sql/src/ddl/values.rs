@@ -9,7 +9,9 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{AlterDomainStmt, ColumnDef, ConstrType, Constraint, CreateDomainStmt, Node};
 
+use crate::builtin::{self, Builtin};
 use crate::census::{Census, strings_in};
+use crate::name::Name;
 use crate::refusal::{self, Refusal};
 
 /// Pseudo-types that make a sequence.
@@ -46,7 +48,19 @@ fn default_computes(constraint: &Constraint) -> bool {
 
 /// Whether changing a column's type would compute values.
 pub(super) fn retyped(column: &ColumnDef) -> Option<Refusal> {
-    column.raw_default.as_ref().is_some_and(|using| computes(using)).then_some(refusal::USING)
+    let using = column.raw_default.as_ref();
+    using.is_some_and(|using| computes(using) || casts_beyond_the_data(using)).then_some(refusal::USING)
+}
+
+/// Whether a cast in an expression may look at more than the data: the word `now` in a row becomes each replica's own
+/// time, a name becomes an OID of its own, and the code of other types is not known.
+fn casts_beyond_the_data(expression: &Node) -> bool {
+    let harmless = |name: &Name| {
+        name.may_be_built_in()
+            && builtin::type_name(&name.name) == Builtin::Harmless
+            && !builtin::reads_clock(&name.name)
+    };
+    !Census::of(expression).types.iter().all(harmless)
 }
 
 /// Whether a new domain has a default that a column of its type would compute.
