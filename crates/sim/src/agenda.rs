@@ -34,7 +34,7 @@ impl<T> Agenda<T> {
     }
 
     /// Takes what is next and makes its time the present.
-    pub fn next(&mut self) -> Option<T> {
+    pub fn take_next(&mut self) -> Option<T> {
         let Reverse((at_us, entry)) = self.heap.pop()?;
         self.now_us = at_us;
         self.what.remove(&entry)
@@ -51,7 +51,7 @@ mod tests {
         agenda.enter(5, 'c');
         agenda.enter(1, 'a');
         agenda.enter(1, 'b');
-        let order: Vec<char> = std::iter::from_fn(|| agenda.next()).collect();
+        let order: Vec<char> = std::iter::from_fn(|| agenda.take_next()).collect();
         assert_eq!(order, ['a', 'b', 'c']);
         assert_eq!(agenda.now_us(), 5);
     }

@@ -12,6 +12,8 @@
 mod graph;
 mod lists;
 mod one_copy;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -146,7 +146,7 @@ impl History {
     pub fn to_json_lines(&self) -> String {
         let mut lines: Vec<String> = Vec::new();
         let mut push = |line: &Line| {
-            lines.push(serde_json::to_string(line).expect("numbers and lists have a JSON form"))
+            lines.push(serde_json::to_string(line).expect("numbers and lists have a JSON form"));
         };
         self.transactions.iter().for_each(|t| push(&Line::Transaction(t.clone())));
         push(&Line::Final { rows: self.finals.clone() });

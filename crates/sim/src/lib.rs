@@ -11,5 +11,6 @@ pub mod rules;
 pub mod run;
 pub mod schema;
 pub mod server;
+pub mod shrink;
 pub mod trace;
 pub mod world;

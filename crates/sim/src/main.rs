@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 
 use clap::Parser;
-use sim::check::Anomaly;
+use sim::check::{self, Anomaly};
+use sim::dice::Dice;
+use sim::history::History;
 use sim::mutants::MUTANTS;
+use sim::program::Plan;
 use sim::rules::Rules;
-use sim::run;
+use sim::{run, shrink};
 
 /// Simulates the cluster core under faults and judges what clients saw.
 #[derive(Debug, Parser)]
@@ -20,6 +23,12 @@ struct Options {
     /// Tell the story of the first seed.
     #[arg(long)]
     trace: bool,
+    /// Cut a failing run down to what it takes, and tell its story.
+    #[arg(long)]
+    shrink: bool,
+    /// Judge the history in JSON lines that this holds, instead of running anything.
+    #[arg(long, value_name = "JSON LINES")]
+    history: Option<String>,
     /// Switch each rule off in turn and look for a seed that notices.
     #[arg(long)]
     mutants: bool,
@@ -37,6 +46,9 @@ impl std::fmt::Debug for Failed {
 #[expect(clippy::print_stdout, reason = "this is what the program is for")]
 fn main() -> Result<(), Failed> {
     let options = Options::parse();
+    if let Some(text) = &options.history {
+        return judge(text);
+    }
     if options.mutants {
         return hunt(&options);
     }
@@ -55,10 +67,39 @@ fn main() -> Result<(), Failed> {
         if let Some(finding) = verdict.findings.first() {
             failed += 1;
             println!("seed {seed}: {finding}");
+            if options.shrink {
+                show_small(seed, finding.anomaly);
+            }
         }
     }
     println!("{count} seeds, {happenings} happenings, {failed} failed");
     if failed > 0 { Err(Failed(failed)) } else { Ok(()) }
+}
+
+#[expect(clippy::print_stdout, reason = "this is what the program is for")]
+fn judge(text: &str) -> Result<(), Failed> {
+    match History::from_json_lines(text) {
+        Ok(history) => {
+            let findings = check::judge(&history);
+            for finding in &findings {
+                println!("{finding}");
+            }
+            println!("{} transactions, {} findings", history.transactions.len(), findings.len());
+            if findings.is_empty() { Ok(()) } else { Err(Failed(findings.len() as u64)) }
+        }
+        Err(error) => {
+            println!("{error}");
+            Err(Failed(1))
+        }
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "this is what the program is for")]
+fn show_small(seed: u64, anomaly: Anomaly) {
+    let plan = Plan::draw(&mut Dice::new(seed));
+    let small = shrink::shrink(plan, Rules::default(), seed, anomaly);
+    println!("{:#?}\nwith the chances of seed {}", small.plan, small.seed);
+    println!("{}", run::run_plan(small.plan, Rules::default(), small.seed, true).trace);
 }
 
 /// How many failing seeds of a mutant are looked at, to see which anomalies it leads to.
@@ -82,7 +123,8 @@ fn hunt(options: &Options) -> Result<(), Failed> {
             }
         }
         survivors += u64::from(first.is_none());
-        let (seeds, text) = first.map_or_else(|| ("never".to_owned(), String::new()), |(n, t)| (n.to_string(), t));
+        let (seeds, text) =
+            first.map_or_else(|| ("never".to_owned(), String::new()), |(n, t)| (n.to_string(), t));
         println!("| {} | {seeds} | {seen:?} | {} |", mutant.name, text.chars().take(120).collect::<String>());
     }
     if survivors > 0 { Err(Failed(survivors)) } else { Ok(()) }

@@ -93,6 +93,11 @@ pub enum Fault {
         /// The time.
         after_us: u64,
     },
+    /// The backend of the next transaction that inserts its identity is terminated so long after.
+    KillAfterIdentity {
+        /// The time.
+        after_us: u64,
+    },
     /// The connection of an agent is terminated.
     AgentKill {
         /// Whose.
@@ -163,12 +168,25 @@ impl Plan {
     pub fn draw(dice: &mut Dice) -> Self {
         let replicas = dice.between(2, 4) as u16;
         let placement = schema::draw_placement(dice, replicas);
+        let is_crowded = dice.percent(15);
         let flavour = Flavour {
+            is_crowded,
             tied: dice.percent(40),
-            only: *dice.pick(&[None, None, None, None, None, None, None, None, Some(UNIQUE), Some(schema::CHILDREN)]),
+            only: *dice.pick(&[
+                None,
+                None,
+                None,
+                None,
+                None,
+                None,
+                None,
+                None,
+                Some(UNIQUE),
+                Some(schema::CHILDREN),
+            ]),
             ddl: dice.percent(15) && !schema::is_partial(&placement, replicas),
-            hot: dice.between(1, u64::from(ROWS)) as u8,
-            unknown: if dice.percent(30) { 15 } else { 0 },
+            hot: if is_crowded { 1 } else { dice.between(1, u64::from(ROWS)) as u8 },
+            unknown: if is_crowded || dice.percent(30) { 30 } else { 0 },
             vanishing: if dice.percent(40) { 8 } else { 0 },
         };
         let clients = dice.between(2, 7);
@@ -182,12 +200,17 @@ impl Plan {
             show_us: dice.between(1, 100),
             think_us: *dice.pick(&[10, 200, 1_000]),
             flush_us: *dice.pick(&[500, 5_000, 50_000]),
-            notice_us: *dice.pick(&[20, 500, 3_000]),
+            notice_us: if is_crowded { 5_000 } else { *dice.pick(&[20, 500, 3_000]) },
             refresh_us: *dice.pick(&[0, 0, 200, 3_000]),
         };
         let count = if dice.percent(30) { 0 } else { dice.between(1, 6) };
-        let mut faults: Vec<_> =
-            (0..count).map(|_| (dice.below(FAULTS_UNTIL_US), draw_fault(dice, replicas))).collect();
+        let mut faults: Vec<_> = (0..count)
+            .map(|_| match dice.below(2) {
+                0 if is_crowded => (dice.below(1_000), Fault::KillAfterAppend { after_us: dice.below(50) }),
+                1 if is_crowded => (dice.below(1_000), Fault::KillAfterIdentity { after_us: dice.below(20) }),
+                _ => (dice.below(FAULTS_UNTIL_US), draw_fault(dice, replicas)),
+            })
+            .collect();
         faults.sort_by_key(|(at, _)| *at);
         Self { replicas, placement, sessions, faults, pace }
     }
@@ -195,14 +218,15 @@ impl Plan {
 
 fn draw_fault(dice: &mut Dice, replicas: u16) -> Fault {
     let replica = dice.index(usize::from(replicas));
-    match dice.below(13) {
+    match dice.below(16) {
         0 | 1 => Fault::ServerCrash { replica, down_us: dice.delay(3_000) },
         2 => Fault::ServerCrash { replica: 0, down_us: dice.delay(1_000) },
         3 | 4 => Fault::BackendKill,
         5..=8 => Fault::KillAfterAppend { after_us: dice.delay(400) },
         9 => Fault::AgentKill { replica },
         10 => Fault::NodeCrash { down_us: dice.delay(3_000) },
-        11 => Fault::SlowRefresh { replica, for_us: dice.delay(10_000) },
+        11..=13 => Fault::KillAfterIdentity { after_us: dice.delay(100) },
+        14 => Fault::SlowRefresh { replica, for_us: dice.delay(10_000) },
         _ => Fault::SlowDisk { by_us: dice.delay(5_000) },
     }
 }
@@ -210,6 +234,8 @@ fn draw_fault(dice: &mut Dice, replicas: u16) -> Fault {
 /// What the clients of one run are like.
 #[derive(Debug)]
 struct Flavour {
+    /// Everybody wants the same few rows, and losses are noticed late.
+    is_crowded: bool,
     tied: bool,
     /// Everything happens in the tables tied to this one.
     only: Option<u8>,
@@ -289,7 +315,8 @@ impl Flavour {
     fn write(&self, dice: &mut Dice) -> Op {
         let key = self.any(dice);
         if key.table < UNIQUE {
-            return if dice.percent(12) { Op::Lock(key) } else { Op::Update(key) };
+            let locks = if self.is_crowded { 40 } else { 15 };
+            return if dice.percent(locks) { Op::Lock(key) } else { Op::Update(key) };
         }
         match dice.below(10) {
             0..=4 => Op::Insert(key),

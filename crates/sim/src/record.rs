@@ -35,9 +35,9 @@ pub(crate) fn claims(changes: &[Change], locked: &[Key], is_unbounded: bool, rul
     let mut claims = Claims::default();
     for key in changes.iter().map(|change| change.key) {
         if key.is_tied() && rules.tied_tables_claimed {
-            group_of(key)
-                .iter()
-                .for_each(|table| claims.tables.push(Key { table: *table, row: 0 }.table_id()));
+            for table in group_of(key) {
+                claims.tables.push(Key { table: *table, row: 0 }.table_id());
+            }
         } else {
             claims.rows.push((key.table_id(), u64::from(key.row)));
         }

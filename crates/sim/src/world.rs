@@ -128,6 +128,7 @@ pub struct World {
     connections: u64,
     elements: Element,
     kill_next_append: Option<u64>,
+    kill_next_identity: Option<u64>,
     history: History,
     findings: Vec<Finding>,
     trace: Trace,
@@ -153,6 +154,7 @@ impl World {
             connections: 0,
             elements: 0,
             kill_next_append: None,
+            kill_next_identity: None,
             history: History::default(),
             findings: Vec::new(),
             trace: Trace::new(is_traced),
@@ -177,7 +179,7 @@ impl World {
     pub fn run(mut self) -> Report {
         let mut happenings = 0;
         while !self.is_over() {
-            let Some(next) = self.agenda.next() else { break };
+            let Some(next) = self.agenda.take_next() else { break };
             happenings += 1;
             if self.agenda.now_us() > END_US || happenings > HAPPENINGS_MAX {
                 break;
@@ -204,20 +206,15 @@ impl World {
             Happening::Vanish { session, run } => self.vanish(session, run),
             Happening::Mail { session, epoch } if epoch == self.epoch => self.read_mail(session),
             Happening::ToServer { connection, message } => self.at_server(connection, message),
-            Happening::Step { replica, generation, connection } => {
-                if self.servers[replica].generation == generation {
-                    self.step(replica, connection);
-                }
+            Happening::Step { replica, generation, connection }
+                if self.servers[replica].generation == generation =>
+            {
+                self.step(replica, connection);
             }
-            Happening::Show { replica, generation, connection } => {
-                if self.servers[replica].generation == generation && self.servers[replica].is_up() {
-                    let (woken, wrong) = self.servers[replica].show(connection);
-                    self.wake(replica, woken);
-                    if let Some(wrong) = wrong {
-                        self.find(Anomaly::Integrity, format!("replica {replica}: {wrong}"));
-                    }
-                    self.answer(connection, Reply::Committed);
-                }
+            Happening::Show { replica, generation, connection }
+                if self.servers[replica].generation == generation && self.servers[replica].is_up() =>
+            {
+                self.show(replica, connection);
             }
             Happening::Deadlock { replica, generation, connection } => {
                 if self.servers[replica].generation == generation
@@ -227,7 +224,7 @@ impl World {
                     self.answer(connection, Reply::Answer(answer));
                 }
             }
-            Happening::FromServer { connection, reply } => self.from_server(connection, reply),
+            Happening::FromServer { connection, reply } => self.heard(connection, reply),
             Happening::Synced { epoch, upto } if epoch == self.epoch => self.synced(upto),
             Happening::Reset { epoch, replica, incarnation, stage } if epoch == self.epoch => {
                 self.reset(replica, incarnation, stage);
@@ -305,6 +302,12 @@ impl World {
             }
             Message::Identities(identities) => {
                 let ticket = server.insert_identities(connection, identities);
+                let owner = self.lines.get(&connection).map(|line| line.owner);
+                if matches!(owner, Some(Owner::Session(_)))
+                    && let Some(after_us) = self.kill_next_identity.take()
+                {
+                    self.agenda.enter(after_us, Happening::Kill { connection });
+                }
                 self.answer(connection, Reply::Inserted { ticket });
             }
             Message::Commit => {
@@ -320,6 +323,15 @@ impl World {
             }
             Message::Terminate => self.terminate(connection),
         }
+    }
+
+    fn show(&mut self, replica: usize, connection: Connection) {
+        let (woken, wrong) = self.servers[replica].show(connection);
+        self.wake(replica, woken);
+        if let Some(wrong) = wrong {
+            self.find(Anomaly::Integrity, format!("replica {replica}: {wrong}"));
+        }
+        self.answer(connection, Reply::Committed);
     }
 
     fn terminate(&mut self, connection: Connection) {
@@ -351,7 +363,7 @@ impl World {
         }
     }
 
-    fn from_server(&mut self, connection: Connection, reply: Reply) {
+    fn heard(&mut self, connection: Connection, reply: Reply) {
         let Some(line) = self.lines.get(&connection).copied() else { return };
         if matches!(reply, Reply::Lost) {
             self.lines.remove(&connection);

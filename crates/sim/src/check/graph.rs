@@ -128,9 +128,8 @@ impl Graph {
         let anomaly = match (rw, before, wr) {
             (0, 0, 0) => Anomaly::DirtyWrite,
             (0, 0, _) => Anomaly::CircularFlow,
-            (0, _, _) => Anomaly::StaleRead,
             (1, 0, _) => Anomaly::ReadSkew,
-            (1, _, _) => Anomaly::StaleRead,
+            (0 | 1, _, _) => Anomaly::StaleRead,
             (2.., 0, 1..) if wr >= 2 => Anomaly::LongFork,
             (2.., 1.., 0) => Anomaly::WriteSkew,
             (2.., 1.., _) => Anomaly::LongFork,

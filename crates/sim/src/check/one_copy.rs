@@ -131,8 +131,8 @@ pub(super) fn check_serializable(history: &History, index: &Index) -> Option<Fin
             if let Some(writer) = list.iter().rev().find_map(point_of) {
                 graph.edge(writer, point, Edge::Wr);
             }
-            let later = index.list(seen.row)[list.len()..].iter().filter_map(point_of);
-            if let Some(next) = later.filter(|next| *next != point).next() {
+            let mut later = index.list(seen.row)[list.len()..].iter().filter_map(point_of);
+            if let Some(next) = later.find(|next| *next != point) {
                 graph.edge(point, next, Edge::Rw);
             }
         }

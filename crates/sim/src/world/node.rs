@@ -143,7 +143,7 @@ impl World {
             }
             Effect::Reset { replica } => self.begin_reset(usize::from(replica.0)),
             Effect::LoadCatalogue { version } => {
-                let after = self.dice.delay(self.plan.pace.network_us * 4);
+                let after = self.dice.delay(self.plan.pace.network_us * 20);
                 let (epoch, incarnation) = (self.epoch, self.agent(0).incarnation);
                 self.agenda.enter(after, Happening::Catalogue { epoch, version: version.0, incarnation });
             }

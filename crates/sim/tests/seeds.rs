@@ -1,0 +1,130 @@
+//! The protocol under faults: clean with all rules on, caught with any of them off, and the same every time.
+
+use cluster::placement::Placement;
+use sim::check::Anomaly;
+use sim::history::Level;
+use sim::mutants::MUTANTS;
+use sim::program::{Ending, Fault, Frame, Pace, Plan, Program, Statement};
+use sim::rules::Rules;
+use sim::run::{run_plan, run_seed};
+use sim::schema::Key;
+use sim::server::Op;
+use sim::shrink::shrink;
+
+/// Enough to see gross mistakes; `sim --seeds` runs as many as one likes.
+const SEEDS: u64 = 300;
+
+#[test]
+fn seeds_are_clean() {
+    for seed in 0..SEEDS {
+        let verdict = run_seed(seed, Rules::default(), false);
+        assert!(verdict.findings.is_empty(), "seed {seed}: {}", verdict.findings[0]);
+    }
+}
+
+/// Seeds that failed once, with what they found then.
+#[test]
+fn seeds_that_failed_once_are_clean() {
+    let once = [
+        (87, "a READ ONLY transaction went on with a table that its replica does not hold"),
+        (503, "an earlier load of the catalogue ended later"),
+        (14_798, "a transaction whose backend had died was appended after the one that took its locks"),
+        (22_013, "a view was turned to a table that the replica does not hold"),
+        (37_100, "the catalogue was read from a server that had just lost its tail"),
+    ];
+    for (seed, what) in once {
+        let verdict = run_seed(seed, Rules::default(), false);
+        assert!(verdict.findings.is_empty(), "seed {seed} ({what}): {}", verdict.findings[0]);
+    }
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    for seed in 0..40 {
+        let (one, two) = (run_seed(seed, Rules::default(), true), run_seed(seed, Rules::default(), true));
+        assert_eq!(one.trace.to_string(), two.trace.to_string(), "seed {seed}");
+        assert_eq!(one.history.to_json_lines(), two.history.to_json_lines(), "seed {seed}");
+    }
+}
+
+#[test]
+fn frequent_mutants_are_caught() {
+    // The rare ones take more seeds than a quick test has; docs/simulation.md has all of them.
+    let frequent = [
+        ("reads do not wait for what they need", Anomaly::StaleRead),
+        ("a snapshot needs its first statement's", Anomaly::StaleRead),
+        ("SERIALIZABLE is REPEATABLE READ", Anomaly::WriteSkew),
+        ("overlapping transactions do not wait", Anomaly::LostUpdate),
+        ("durable before fsync", Anomaly::LostCommit),
+        ("run again after Finish", Anomaly::AppliedTwice),
+        ("what is open at a lost home goes on", Anomaly::Stuck),
+        ("a sent refresh counts as applied", Anomaly::Diverged),
+    ];
+    for (name, anomaly) in frequent {
+        let mutant = MUTANTS.iter().find(|mutant| mutant.name == name).expect("the mutant exists");
+        let shows = |seed: &u64| {
+            let found = run_seed(*seed, mutant.rules(), false).findings;
+            found.iter().any(|finding| finding.anomaly == anomaly)
+        };
+        assert!((0..1_000).any(|seed| shows(&seed)), "nobody noticed: {name}");
+    }
+}
+
+/// Two clients that both add to one row, and a backend that dies when it has answered everything.
+fn two_writers() -> Plan {
+    let update = Program {
+        level: Level::ReadCommitted,
+        frame: Frame::Autocommit,
+        statements: vec![Statement {
+            ops: vec![Op::Update(Key { table: 1, row: 0 })],
+            is_unknown: false,
+            is_ddl: false,
+        }],
+        ending: Ending::Commit,
+    };
+    Plan {
+        replicas: 2,
+        placement: Placement::full(2),
+        sessions: vec![vec![update.clone()], vec![update.clone(), update.clone()], vec![update]],
+        faults: vec![(100, Fault::KillAfterIdentity { after_us: 0 })],
+        pace: Pace {
+            network_us: 60,
+            op_us: 5,
+            fsync_us: 50,
+            show_us: 5,
+            think_us: 200,
+            flush_us: 5_000,
+            notice_us: 5_000,
+            refresh_us: 0,
+        },
+    }
+}
+
+#[test]
+fn locks_that_fell_unseen() {
+    let mut off = Rules::default();
+    off.core.overtaken_aborts = false;
+    let shows = |seed: &u64| {
+        let found = run_plan(two_writers(), off, *seed, false).findings;
+        found.iter().any(|finding| finding.anomaly == Anomaly::LostUpdate)
+    };
+    let seed = (0..20_000).find(shows).expect("without the rule an update is lost");
+    for seed in seed..seed + 50 {
+        assert!(run_plan(two_writers(), Rules::default(), seed, false).findings.is_empty());
+    }
+}
+
+#[test]
+fn a_failing_run_is_cut_down() {
+    let mut off = Rules::default();
+    off.core.reads_wait = false;
+    let fails = |seed: &u64| {
+        let found = run_seed(*seed, off, false).findings;
+        found.first().is_some_and(|finding| finding.anomaly == Anomaly::StaleRead)
+    };
+    let seed = (0..100).find(fails).expect("the mutant is found at once");
+    let plan = Plan::draw(&mut sim::dice::Dice::new(seed));
+    let small = shrink(plan, off, seed, Anomaly::StaleRead).plan;
+    let programs: usize = small.sessions.iter().map(Vec::len).sum();
+    assert!(programs <= 2 && small.faults.is_empty(), "one write, one read: {small:#?}");
+}
