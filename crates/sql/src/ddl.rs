@@ -254,6 +254,10 @@ fn alter_table_command(command: &AlterTableCmd) -> Option<Refusal> {
             Some(NodeEnum::ColumnDef(column)) => values::added_column(column),
             _ => Some(refusal::ADD_COLUMN),
         },
+        Ok(AlterTableType::AtSetExpression) => match &command.def {
+            Some(expression) => values::generated(expression),
+            None => Some(refusal::GENERATED),
+        },
         // An identity on an existing column numbers no rows.
         Ok(AlterTableType::AtAlterColumnType) => match definition {
             Some(NodeEnum::ColumnDef(column)) => values::retyped(column),

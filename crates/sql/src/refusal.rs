@@ -57,6 +57,9 @@ refusals! {
     /// Every replica would compute its own values.
     ADD_COLUMN = "adding a column whose values each replica would compute by itself",
         "Add the column without a default, fill it with UPDATE, then ALTER COLUMN .. SET DEFAULT.";
+    /// A function can say that it is immutable and not be it.
+    GENERATED = "a generated column that calls functions other than the simplest built-in ones",
+        "Use operators and functions such as lower, substring or round, or fill an ordinary column by a BEFORE trigger.";
     /// Adding a column of that type would evaluate it on every replica.
     DOMAIN_DEFAULT = "a domain with a default that calls functions", "Put the default on the columns of that type.";
     /// Every replica would compute its own values.

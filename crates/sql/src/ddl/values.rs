@@ -17,6 +17,50 @@ use crate::refusal::{self, Refusal};
 /// Pseudo-types that make a sequence.
 const SERIAL_TYPES: [&str; 6] = ["serial", "serial2", "serial4", "serial8", "bigserial", "smallserial"];
 
+/// Functions that a generated column may call; sorted. PostgreSQL itself refuses those of their forms that are not
+/// immutable, such as `to_tsvector` without a configuration.
+const IMMUTABLE_FUNCTIONS: [&str; 39] = [
+    "abs",
+    "ascii",
+    "bit_length",
+    "btrim",
+    "ceil",
+    "ceiling",
+    "char_length",
+    "character_length",
+    "chr",
+    "div",
+    "floor",
+    "initcap",
+    "left",
+    "length",
+    "lower",
+    "lpad",
+    "ltrim",
+    "md5",
+    "mod",
+    "octet_length",
+    "overlay",
+    "position",
+    "repeat",
+    "replace",
+    "reverse",
+    "right",
+    "round",
+    "rpad",
+    "rtrim",
+    "setweight",
+    "split_part",
+    "starts_with",
+    "strpos",
+    "substr",
+    "substring",
+    "to_tsvector",
+    "translate",
+    "trunc",
+    "upper",
+];
+
 /// What ALTER DOMAIN calls SET DEFAULT and DROP DEFAULT.
 const DOMAIN_DEFAULT: &str = "T";
 
@@ -26,20 +70,36 @@ pub(super) fn added_column(column: &ColumnDef) -> Option<Refusal> {
         strings_in(&name.names).last().is_some_and(|name| SERIAL_TYPES.contains(&name.as_str()))
     });
     let by_default = column.raw_default.as_ref().is_some_and(|default| computes(default));
-    let by_constraint = column.constraints.iter().any(|node| match &node.node {
+    if serial || by_default {
+        return Some(refusal::ADD_COLUMN);
+    }
+    column.constraints.iter().find_map(|node| match &node.node {
         Some(NodeEnum::Constraint(constraint)) => constraint_computes(constraint),
-        _ => true,
-    });
-    (serial || by_default || by_constraint).then_some(refusal::ADD_COLUMN)
+        _ => Some(refusal::ADD_COLUMN),
+    })
 }
 
-fn constraint_computes(constraint: &Constraint) -> bool {
-    // A generated column's expression is immutable by PostgreSQL's own rules, so a default is what matters.
+fn constraint_computes(constraint: &Constraint) -> Option<Refusal> {
     match ConstrType::try_from(constraint.contype) {
-        Ok(ConstrType::ConstrIdentity) | Err(_) => true,
-        Ok(ConstrType::ConstrDefault) => default_computes(constraint),
-        Ok(_) => false,
+        Ok(ConstrType::ConstrIdentity) | Err(_) => Some(refusal::ADD_COLUMN),
+        Ok(ConstrType::ConstrDefault) => default_computes(constraint).then_some(refusal::ADD_COLUMN),
+        Ok(ConstrType::ConstrGenerated) => match &constraint.raw_expr {
+            Some(expression) => generated(expression),
+            None => Some(refusal::GENERATED),
+        },
+        Ok(_) => None,
     }
+}
+
+/// Whether a generated column may compute something else on each replica: PostgreSQL demands functions that say of
+/// themselves that they are immutable, which a user's function may say without being it.
+pub(super) fn generated(expression: &Node) -> Option<Refusal> {
+    let census = Census::of(expression);
+    let immutable = |name: &Name| {
+        name.may_be_built_in() && IMMUTABLE_FUNCTIONS.binary_search(&name.name.as_str()).is_ok()
+    };
+    let sound = census.functions.iter().all(immutable) && !census.sql_values && census.stranger.is_none();
+    (!sound).then_some(refusal::GENERATED)
 }
 
 fn default_computes(constraint: &Constraint) -> bool {
@@ -84,4 +144,14 @@ pub(super) fn altered_domain(statement: &AlterDomainStmt) -> Option<Refusal> {
 fn computes(expression: &Node) -> bool {
     let census = Census::of(expression);
     !census.functions.is_empty() || census.sql_values || census.stranger.is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_is_sorted() {
+        assert!(IMMUTABLE_FUNCTIONS.is_sorted());
+    }
 }
