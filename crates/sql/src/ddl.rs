@@ -215,7 +215,26 @@ fn by_content(node: &NodeEnum) -> Option<Refusal> {
         NodeEnum::CreateDomainStmt(statement) => values::domain(statement),
         NodeEnum::AlterDomainStmt(statement) => values::altered_domain(statement),
         NodeEnum::CreateSchemaStmt(statement) => schema_elements(statement),
-        _ => None,
+        _ => sets_what_replication_needs(node).then_some(refusal::REPLICATION_SETTING),
+    }
+}
+
+/// Whether a function, role or database is given a setting that replication depends on.
+fn sets_what_replication_needs(node: &NodeEnum) -> bool {
+    match node {
+        NodeEnum::CreateFunctionStmt(statement) => {
+            setting::attributes_unsettle_replication(&statement.options)
+        }
+        NodeEnum::AlterFunctionStmt(statement) => {
+            setting::attributes_unsettle_replication(&statement.actions)
+        }
+        NodeEnum::AlterRoleSetStmt(statement) => {
+            statement.setstmt.as_ref().is_some_and(setting::unsettles_replication)
+        }
+        NodeEnum::AlterDatabaseSetStmt(statement) => {
+            statement.setstmt.as_ref().is_some_and(setting::unsettles_replication)
+        }
+        _ => false,
     }
 }
 

@@ -68,6 +68,9 @@ refusals! {
     /// 'now' and the like become a constant when the definition is stored.
     CLOCK_CONSTANT = "a definition with 'now', 'today', 'tomorrow' or 'yesterday' as a constant",
         "Call now() or CURRENT_DATE, which are evaluated when rows are written.";
+    /// Capture could stop wherever the function runs or the role logs in.
+    REPLICATION_SETTING = "changing a setting that replication depends on",
+        "Leave out session_replication_role, client_encoding, lc_messages, default_transaction_read_only and onecopy.*.";
     /// It loads code into one session.
     LOAD = "LOAD", "Use shared_preload_libraries or session_preload_libraries on each server.";
     /// A snapshot lives on one server.

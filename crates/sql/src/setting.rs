@@ -20,6 +20,14 @@ const IDENTIFIER_LISTS: [&str; 6] = [
     "unix_socket_directories",
 ];
 
+/// Settings that replication depends on, beside our own. Capture, the connections for reads, and the reading of the
+/// servers' messages each rely on one of them.
+const REPLICATION_DEPENDS_ON: [&str; 4] =
+    ["client_encoding", "default_transaction_read_only", "lc_messages", "session_replication_role"];
+
+/// What our own settings begin with.
+const OWN_PREFIX: &str = "onecopy.";
+
 /// BEGIN, COMMIT and their kin.
 pub(crate) fn transaction(statement: &TransactionStmt) -> Verb {
     let name = || statement.savepoint_name.clone();
@@ -62,6 +70,26 @@ pub(crate) fn set(statement: &VariableSetStmt) -> Verb {
         },
         Ok(VariableSetKind::Undefined) | Err(_) => refused(refusal::UNKNOWN_KIND),
     }
+}
+
+/// Whether a definition gives a value to a setting that replication depends on. Taking one away does no harm.
+pub(crate) fn unsettles_replication(statement: &VariableSetStmt) -> bool {
+    let gives = matches!(
+        VariableSetKind::try_from(statement.kind),
+        Ok(VariableSetKind::VarSetValue | VariableSetKind::VarSetCurrent)
+    );
+    let name = statement.name.to_ascii_lowercase();
+    gives && (name.starts_with(OWN_PREFIX) || REPLICATION_DEPENDS_ON.contains(&name.as_str()))
+}
+
+/// Whether one of a function's attributes does that.
+pub(crate) fn attributes_unsettle_replication(attributes: &[Node]) -> bool {
+    let values = attributes.iter().filter_map(def_elem).filter_map(|element| element.arg.as_deref());
+    let mut settings = values.filter_map(|value| match &value.node {
+        Some(NodeEnum::VariableSetStmt(statement)) => Some(statement),
+        _ => None,
+    });
+    settings.any(unsettles_replication)
 }
 
 /// The options of BEGIN and SET TRANSACTION. The last of a kind holds, as in PostgreSQL.
