@@ -5,7 +5,8 @@
 
 use crate::statement::Verb;
 
-/// A refusal: what is refused, and what to do instead.
+/// A refusal: what is refused, and what to do instead. The first goes before "is not supported through Onecopy", so it is
+/// in the singular or a gerund.
 pub(crate) type Refusal = (&'static str, &'static str);
 
 macro_rules! refusals {
@@ -29,29 +30,33 @@ refusals! {
     /// It runs in several transactions of its own.
     CONCURRENTLY = "CONCURRENTLY", "Run the statement without CONCURRENTLY.";
     /// An unlogged table is empty after a crash of one replica.
-    UNLOGGED = "unlogged tables and sequences", "Leave out UNLOGGED.";
+    UNLOGGED = "using unlogged tables and sequences", "Leave out UNLOGGED.";
     /// Its rows come from the statement, not from captured changes.
-    TABLE_AS = "CREATE TABLE AS and SELECT INTO", "CREATE TABLE first, then INSERT .. SELECT; temporary tables are fine.";
+    TABLE_AS = "CREATE TABLE AS or SELECT INTO",
+        "CREATE TABLE first, then INSERT .. SELECT; temporary tables are fine.";
     /// Its rows are not captured.
-    MATERIALIZED = "materialized views", "Use a table and INSERT .. SELECT, or a view.";
+    MATERIALIZED = "using materialized views", "Use a table and INSERT .. SELECT, or a view.";
     /// Data outside the cluster.
-    FOREIGN = "foreign data wrappers, servers and tables", "Load the data into a table.";
+    FOREIGN = "using foreign data wrappers, servers and tables", "Load the data into a table.";
     /// Each replica would publish or subscribe.
-    LOGICAL_REPLICATION = "publications and subscriptions", "Replicate from one server directly, outside onecopy.";
+    LOGICAL_REPLICATION = "using publications and subscriptions",
+        "Replicate from one server directly, outside onecopy.";
     /// Extensions that reach outside the transaction.
     EXTENSION = "this extension", "Its functions act outside the transaction or on large objects.";
     /// The file lies on one machine.
-    SERVER_FILE = "COPY from or to a file or program of the server", "Use COPY .. FROM STDIN or TO STDOUT, or \\copy.";
+    SERVER_FILE = "COPY from or to a file or program of the server",
+        "Use COPY .. FROM STDIN or TO STDOUT, or \\copy.";
     /// Large objects have no triggers, so changes of them are not captured.
-    LARGE_OBJECT = "large objects", "Use a column of type bytea.";
+    LARGE_OBJECT = "using large objects", "Use a column of type bytea.";
     /// A connection that we do not see.
     DBLINK = "dblink", "Connect to the other database from the client.";
     /// Capture would stop.
     TRIGGERS = "enabling or disabling all triggers, or onecopy's own", "Name the triggers one by one.";
     /// They would fire once more where the changes are applied.
-    FIRE_ON_APPLY = "making a trigger or rule fire where changes are applied", "ENABLE it plainly, without ALWAYS or REPLICA.";
+    FIRE_ON_APPLY = "making a trigger or rule fire where changes are applied",
+        "ENABLE it plainly, without ALWAYS or REPLICA.";
     /// They run on every replica, and could undo our own.
-    EVENT_TRIGGER = "event triggers", "Check schema changes before they are sent.";
+    EVENT_TRIGGER = "using event triggers", "Check schema changes before they are sent.";
     /// Our own objects.
     OWN_SCHEMA = "changing onecopy's own objects", "Leave the schemas onecopy and onecopy_capture alone.";
     /// Every replica would compute its own values.
