@@ -60,8 +60,14 @@ impl Session {
             Transaction::Begun(_) => self.end_local(!failed),
             Transaction::Lost(_) => self.end_local(false),
             Transaction::Read(_) => self.end_read(!failed).await,
-            Transaction::Update(_) if failed => self.roll_back_home().await,
-            Transaction::Update(_) => self.commit_home().await?,
+            Transaction::Update(_) => {
+                self.warn_if_implicit();
+                if failed {
+                    self.roll_back_home().await;
+                } else {
+                    self.commit_home().await?;
+                }
+            }
         }
         self.chain(chain, options);
         Ok(tag)
@@ -78,10 +84,24 @@ impl Session {
             }
             Transaction::Begun(_) | Transaction::Lost(_) => self.end_local(false),
             Transaction::Read(_) => self.end_read(false).await,
-            Transaction::Update(_) => self.roll_back_home().await,
+            Transaction::Update(_) => {
+                self.warn_if_implicit();
+                self.roll_back_home().await;
+            }
         }
         self.chain(chain, options);
         Ok("ROLLBACK")
+    }
+
+    /// Whether the open transaction is one that the client did not ask for.
+    pub(crate) fn is_implicit(&self) -> bool {
+        matches!(&self.transaction, Transaction::Update(update) if update.is_implicit)
+    }
+
+    fn warn_if_implicit(&mut self) {
+        if self.is_implicit() {
+            self.warn(sqlstate::NO_ACTIVE_SQL_TRANSACTION, "there is no transaction in progress");
+        }
     }
 
     fn chain(&mut self, chain: bool, options: Option<TransactionOptions>) {
@@ -105,13 +125,12 @@ impl Session {
     async fn end_read(&mut self, commit: bool) {
         let Transaction::Read(read) = &self.transaction else { return };
         let replica = read.replica;
-        let anchor = self.anchor();
         let server = self.servers.get(replica);
         server.query(if commit { b"COMMIT" } else { b"ROLLBACK" });
         let ended = if server.connection.flush().await.is_err() {
             Err(Fault::Lost(replica))
         } else {
-            Relay::new(&mut self.client, server, None, replica == anchor).run(Self::silent()).await
+            Relay::new(&mut self.client, server, None).run(Self::silent()).await
         };
         if !matches!(ended, Ok(Ended { error: None, .. })) {
             // It only read, and what it read was right: the end of the connection is its end.

@@ -11,10 +11,10 @@ use cluster::ids::{ReplicaId, Version};
 use sql::{Name, Statement};
 use wire::encode;
 
+use super::demand::Demand;
 use super::fault::Fault;
 use super::relay::Ended;
 use super::session::{Placed, Session, Transaction};
-use super::statement::Demand;
 use super::transaction::broken;
 use super::work::Work;
 use crate::capture;

@@ -13,11 +13,11 @@ use wire::frontend::{Frontend, Target};
 use wire::{Frame, encode, sqlstate};
 
 use super::ddl::describe_nothing;
+use super::demand::Demand;
 use super::fault::{Fault, Refusal};
 use super::prepared::Known;
 use super::session::{Session, Transaction};
 use super::settings::Settings;
-use super::statement::Demand;
 use super::work::{Message, Work, doubt};
 
 /// A batch of more bytes than this is run in parts.

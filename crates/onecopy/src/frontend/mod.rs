@@ -3,10 +3,10 @@
 //! | stage | file |
 //! |---|---|
 //! | accept | `accept`, `startup`, `session`, `simple`, `extended` |
-//! | parse, classify | `statement` (with the crate `sql`) |
+//! | parse, classify | `demand`, `statement` (with the crate `sql`) |
 //! | order, place | `session::place` asks the hub |
 //! | execute | `statement`, `special`, `ddl`, `control`; `relay`, `work`, `servers` |
-//! | propagate, acknowledge | `transaction`, `captured`, `claims` |
+//! | propagate, acknowledge | `transaction`, `commit`, `captured`, `claims` |
 
 mod accept;
 mod admin;
@@ -14,8 +14,10 @@ mod cancel;
 mod captured;
 mod claims;
 mod client;
+mod commit;
 mod control;
 mod ddl;
+mod demand;
 mod extended;
 mod fault;
 mod prepared;

@@ -121,8 +121,6 @@ pub(crate) struct Relay<'a> {
     pub(crate) server: &'a mut Server,
     /// Of the update transaction that is open on this connection.
     pub(crate) capture: Option<&'a mut Capture>,
-    /// Whether this is the home's connection, whose ParameterStatus the client sees.
-    pub(crate) is_anchor: bool,
     expected: Expected,
     ended: Ended,
     /// Bytes at the head of the input that are looked at and go to the client.
@@ -134,10 +132,9 @@ impl<'a> Relay<'a> {
         client: &'a mut Client,
         server: &'a mut Server,
         capture: Option<&'a mut Capture>,
-        is_anchor: bool,
     ) -> Self {
         let (expected, ended) = (Expected::default(), Ended::default());
-        Self { client, server, capture, is_anchor, expected, ended, run: 0 }
+        Self { client, server, capture, expected, ended, run: 0 }
     }
 
     /// Reads one unit, after the units of our own that come before it. After an error the connection is of no use.
@@ -241,7 +238,7 @@ impl<'a> Relay<'a> {
             tag::PARAMETER_STATUS => {
                 let (name, value) = wire::backend::parameter_status(body).unwrap_or_default();
                 self.ended.lost_encoding |= name == b"client_encoding" && value != b"UTF8";
-                let is_shown = self.is_anchor && name != b"default_transaction_read_only";
+                let is_shown = name != b"default_transaction_read_only";
                 if is_shown && self.expected.silent {
                     self.client.out.extend_from_slice(data);
                 }

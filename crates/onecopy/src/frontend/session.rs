@@ -216,7 +216,7 @@ impl Session {
     async fn pass_notifications(&mut self) -> Result<(), Fault> {
         let anchor = self.anchor();
         let Some(server) = self.servers.find(anchor) else { return Ok(()) };
-        let lost = Relay::new(&mut self.client, server, None, true).idle().is_err();
+        let lost = Relay::new(&mut self.client, server, None).idle().is_err();
         if lost {
             self.servers.close(anchor);
         }

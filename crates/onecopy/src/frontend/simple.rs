@@ -9,10 +9,10 @@ use sql::{Script, Statement, Verb};
 use wire::backend::tag;
 use wire::{encode, sqlstate};
 
+use super::demand::Demand;
 use super::fault::{Fault, Refusal};
 use super::relay::{Ended, Expected};
 use super::session::{Session, Transaction};
-use super::statement::Demand;
 use super::work::Work;
 
 impl Session {
@@ -123,8 +123,7 @@ impl Session {
 
     /// Ends the implicit transaction of a query string or batch.
     pub(crate) async fn end_implicit(&mut self, commit: bool) -> Result<(), Fault> {
-        let is_implicit = matches!(&self.transaction, Transaction::Update(update) if update.is_implicit);
-        if !is_implicit {
+        if !self.is_implicit() {
             return Ok(());
         }
         if commit && !self.failed {

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use sql::{Discard, SetValue, Statement, Verb};
 use wire::{encode, sqlstate};
 
+use super::demand::Demand;
 use super::fault::{Fault, Refusal};
 use super::relay::Ended;
 use super::session::{Session, Transaction};
 use super::settings::{FORBIDDEN, Settings};
-use super::statement::Demand;
 use super::work::Work;
 
 impl Session {
@@ -254,10 +254,15 @@ impl Session {
     }
 
     async fn savepoint(&mut self, statement: &Arc<Statement>, work: Work<'_>) -> Result<Ended, Fault> {
-        if matches!(self.transaction, Transaction::None) {
+        if matches!(self.transaction, Transaction::None) || self.is_implicit() {
+            let what = match &statement.verb {
+                Verb::Savepoint(_) => "SAVEPOINT",
+                Verb::Release(_) => "RELEASE SAVEPOINT",
+                _ => "ROLLBACK TO SAVEPOINT",
+            };
             return Err(Refusal::plain(
                 sqlstate::NO_ACTIVE_SQL_TRANSACTION,
-                "savepoints can only be used in transaction blocks",
+                format!("{what} can only be used in transaction blocks"),
             )
             .into());
         }

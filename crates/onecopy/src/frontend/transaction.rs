@@ -1,42 +1,21 @@
-//! Beginning and ending transactions at the home of updates.
+//! Beginning and ending transactions at the home of updates; [`super::commit`] is what lies between.
 //!
-//! The commit, step by step (DESIGN section 3). With the last statement, or before COMMIT: `SET CONSTRAINTS ALL
-//! IMMEDIATE` where the catalogue has deferrable ones, the client's time-outs neutralised, the identity inserted into
-//! `onecopy.applied`. Then the record goes to the core, which appends it when nothing it may depend on can be lost any
-//! more. When it is durable the client is answered. COMMIT follows when it is this version's turn at home; until its
-//! reply is read, the session does nothing else. From the append on only the log decides: a lost connection, or a tag
-//! other than COMMIT, makes the home be reset and the record be applied there from the log.
+//! Every statement that may write runs inside a BEGIN of ours, at the home, on a connection that defaults to read-only: so
+//! nothing is written that is not captured, and what commits by itself is refused by PostgreSQL.
 
-use cluster::event::{Effect, Event, Reads};
-use cluster::ids::{Identity, Incarnation, Nonce, ReplicaId, TableId, Version};
+use cluster::event::{Event, Reads};
+use cluster::ids::{Identity, Nonce, ReplicaId, Version};
 use sql::{Isolation, TransactionOptions};
-use wire::{encode, sqlstate};
+use wire::sqlstate;
 
 use super::cancel::Doing;
-use super::claims::{ClaimsSoFar, complete, searched};
+use super::claims::ClaimsSoFar;
 use super::fault::{Fault, Refusal};
 use super::relay::{Capture, Ended, Expected, Relay};
 use super::servers::Server;
 use super::session::{Placed, RETRY_PAUSE, Session, Transaction, shutting_down};
 use super::settings;
 use super::work::Work;
-use crate::mailbox::Note;
-
-/// The prepared insert of the identity, on every connection to the home. The place in the WAL that it reports tells
-/// later whose locks came first (`cluster::parts::tickets`); a sequence would do as well, but change `lastval()`.
-const APPLIED_STATEMENT: &[u8] = b"onecopy applied";
-const APPLIED_SQL: &[u8] = b"INSERT INTO onecopy.applied (epoch, n, nonce) VALUES ($1, $2, $3) \
-                             RETURNING pg_catalog.pg_current_wal_insert_lsn()";
-const INT4_OID: u32 = 23;
-const INT8_OID: u32 = 20;
-
-/// Draws again; the same number as text.
-const DRAW_SQL: &[u8] =
-    b"SELECT pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(), '0/0')::int8";
-
-/// Only COMMIT follows the append, and it must not fail because of the client's time-outs.
-const NO_TIMEOUTS: &[u8] = b"SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0; \
-                             SET LOCAL idle_in_transaction_session_timeout = 0";
 
 /// How often the home is tried before the client is told.
 const HOME_ATTEMPTS: u32 = 500;
@@ -167,7 +146,6 @@ impl Session {
         &mut self,
         write: impl FnOnce(&mut Server) -> Expected,
     ) -> Result<Ended, Fault> {
-        let anchor = self.anchor();
         let Transaction::Update(update) = &mut self.transaction else {
             return Err(broken("no update transaction is open"));
         };
@@ -177,8 +155,7 @@ impl Session {
         let result = if server.connection.flush().await.is_err() {
             Err(Fault::Lost(update.replica))
         } else {
-            let is_anchor = update.replica == anchor;
-            Relay::new(&mut self.client, server, Some(&mut update.capture), is_anchor).run(expected).await
+            Relay::new(&mut self.client, server, Some(&mut update.capture)).run(expected).await
         };
         self.cancel.set(Doing::Nothing);
         match result {
@@ -201,229 +178,6 @@ impl Session {
         match ended.error {
             Some(body) => Err(Fault::Server(body)),
             None => Ok(ended),
-        }
-    }
-
-    /// Puts the insert of the identity into the home's output; it answers with a unit of its own.
-    pub(crate) fn write_identity(&mut self) -> Result<(), Fault> {
-        let Transaction::Update(update) = &mut self.transaction else {
-            return Err(broken("no update transaction is open"));
-        };
-        let server = self.servers.get(update.replica);
-        let output = &mut server.connection.output;
-        if !server.applied_ready {
-            encode::parse(output, APPLIED_STATEMENT, APPLIED_SQL, &[INT4_OID, INT8_OID, INT8_OID]);
-            server.applied_ready = true;
-        }
-        let Identity { epoch, n, nonce } = update.identity;
-        let (epoch, n, nonce) = (epoch.0.to_be_bytes(), n.to_be_bytes(), nonce.0.to_be_bytes());
-        let values = [Some(&epoch[..]), Some(&n[..]), Some(&nonce[..])];
-        encode::bind(output, b"", APPLIED_STATEMENT, &values, encode::Format::Binary);
-        encode::execute(output, b"", 0);
-        encode::sync(output);
-        Ok(())
-    }
-
-    /// Reads the reply to [`Session::write_identity`].
-    pub(crate) async fn read_identity(&mut self) -> Result<(), Fault> {
-        let ended = self.exchange_home(|_| Expected { silent: true, ..Expected::default() }).await?;
-        if let Some(body) = ended.error {
-            return Err(Fault::Server(body));
-        }
-        let drawn = ended.row.and_then(|row| row.into_iter().next().flatten());
-        let drawn = drawn.and_then(|value| value.try_into().ok()).map(u64::from_be_bytes);
-        if let (Some(ticket), Transaction::Update(update)) = (drawn, &mut self.transaction) {
-            update.ticket = Some(ticket);
-            return Ok(());
-        }
-        Err(broken("the home drew no number"))
-    }
-
-    /// Commits the open update transaction. When it returns, the client may be answered; on an error the transaction
-    /// is rolled back. The COMMIT at home may still have to be sent: see [`Session::settle`].
-    pub(crate) async fn commit_home(&mut self) -> Result<(), Fault> {
-        match self.prepare_commit().await {
-            Ok(true) => self.commit_logged().await,
-            Ok(false) => self.commit_unlogged().await,
-            Err(fault) => {
-                self.roll_back_home().await;
-                if let Transaction::Lost(_) = self.transaction {
-                    self.end_local(false);
-                }
-                Err(fault)
-            }
-        }
-    }
-
-    /// Does all that can fail; whether there is anything to log.
-    async fn prepare_commit(&mut self) -> Result<bool, Fault> {
-        if self.hub().catalogue().has_deferrable() || self.has_ddl() {
-            self.own_query(b"SET CONSTRAINTS ALL IMMEDIATE").await?;
-        }
-        let Transaction::Update(update) = &self.transaction else {
-            return Err(broken("no update transaction is open"));
-        };
-        if update.capture.record.is_empty() {
-            return Ok(false);
-        }
-        if update.has_hold {
-            return Err(Refusal::unsupported(
-                "a WITH HOLD cursor in a transaction that writes",
-                "Its query runs inside COMMIT, which must not fail any more. Declare it in a transaction of its own.",
-            )
-            .into());
-        }
-        if self.settings.has_timeouts {
-            self.own_query(NO_TIMEOUTS).await?;
-        }
-        if !self.is_identified() {
-            self.write_identity()?;
-            self.read_identity().await?;
-        }
-        self.check_capture().await?;
-        let Transaction::Update(update) = &self.transaction else {
-            return Err(broken("the update transaction is gone"));
-        };
-        Ok(!update.capture.record.is_empty())
-    }
-
-    fn has_ddl(&self) -> bool {
-        matches!(&self.transaction, Transaction::Update(update) if update.has_ddl)
-    }
-
-    fn is_identified(&self) -> bool {
-        matches!(&self.transaction, Transaction::Update(update) if update.ticket.is_some())
-    }
-
-    /// It wrote nothing that others need: its COMMIT leaves no record.
-    async fn commit_unlogged(&mut self) -> Result<(), Fault> {
-        let ended = self
-            .exchange_home(|server| {
-                server.query(b"COMMIT");
-                Expected { silent: true, ..Expected::default() }
-            })
-            .await;
-        // However it ended, it is over: nothing of it was to be kept.
-        self.end_transaction(matches!(&ended, Ok(ended) if ended.error.is_none()));
-        ended?.error.map_or(Ok(()), |body| Err(Fault::Server(body)))
-    }
-
-    /// Hands the record over and waits until it is durable.
-    async fn commit_logged(&mut self) -> Result<(), Fault> {
-        let Transaction::Update(update) = &mut self.transaction else {
-            return Err(broken("no update transaction is open"));
-        };
-        let (home, ticket) = (update.replica, update.ticket);
-        let (record, claims) =
-            (std::mem::take(&mut update.capture.record), std::mem::take(&mut update.claims));
-        let body = Box::new(record.seal());
-        let catalogue = self.hub().catalogue();
-        self.warn_of_searches(searched(&body, &catalogue));
-        let claims = complete(claims, &body, &catalogue);
-        while !self.hub().log.has_room() {
-            tokio::time::sleep(RETRY_PAUSE).await;
-        }
-        if let Some(ticket) = ticket {
-            self.worker.hub.handle(Event::Drawn { session: self.id, ticket });
-        }
-        self.worker.hub.handle(Event::Finish { session: self.id, body, claims });
-        self.is_settling = true;
-        loop {
-            match self.mailbox.next().await {
-                Note::Effect(Effect::Draw { .. }) => self.draw_again().await?,
-                Note::Effect(Effect::Acknowledge { .. }) => {
-                    self.end_local(true);
-                    return Ok(());
-                }
-                Note::Effect(Effect::HomeLost { .. }) => {
-                    self.servers.close(home);
-                    self.is_settling = false;
-                }
-                Note::Effect(Effect::Abort { .. }) => {
-                    self.servers.close(home);
-                    self.is_settling = false;
-                    self.end_local(false);
-                    return Err(Fault::Lost(home));
-                }
-                Note::Effect(other) => tracing::error!(?other, "a session that waits for its record"),
-                Note::Cancel => {}
-                Note::Shutdown => self.is_stopping = true,
-            }
-        }
-    }
-
-    /// The home is asked for another number, which proves that this transaction is still alive there.
-    async fn draw_again(&mut self) -> Result<(), Fault> {
-        let home = self.anchor();
-        let drawn = match self.own_query(DRAW_SQL).await {
-            Ok(ended) => ended.row.and_then(|row| row.into_iter().next().flatten()),
-            Err(_) => None,
-        };
-        let drawn = drawn.and_then(|value| String::from_utf8(value).ok()?.parse::<u64>().ok());
-        if let Some(ticket) = drawn {
-            self.worker.hub.handle(Event::Drawn { session: self.id, ticket });
-            return Ok(());
-        }
-        self.is_settling = false;
-        self.servers.close(home);
-        self.end_transaction(false);
-        Err(Fault::Lost(home))
-    }
-
-    /// Once for each table and session.
-    fn warn_of_searches(&mut self, tables: Vec<(TableId, String)>) {
-        const WARNINGS_MAX: usize = 100;
-        for (table, name) in tables {
-            if self.warned.len() < WARNINGS_MAX && self.warned.insert(table) {
-                let text =
-                    format!("table \"{name}\" has no primary key, so its updates and deletes are slow");
-                let hint = "Each changed row is searched for at the other replicas. Add a primary key.";
-                encode::notice(&mut self.client.out, "WARNING", sqlstate::WARNING, &text, Some(hint));
-            }
-        }
-    }
-
-    /// Sends the COMMIT of an acknowledged record when it is its turn at home, and reads the reply.
-    pub(crate) async fn settle(&mut self) {
-        let home = self.anchor();
-        while self.is_settling {
-            match self.mailbox.next().await {
-                Note::Effect(Effect::Commit { .. }) => {
-                    let committed = self.send_commit(home).await;
-                    self.is_settling = false;
-                    let event = match committed {
-                        Ok(()) => Event::Committed { session: self.id },
-                        Err(incarnation) => {
-                            self.servers.close(home);
-                            Event::ReplicaLost { replica: home, incarnation }
-                        }
-                    };
-                    self.worker.hub.handle(event);
-                    self.mailbox.clear();
-                }
-                Note::Effect(Effect::HomeLost { .. }) => {
-                    self.servers.close(home);
-                    self.is_settling = false;
-                }
-                Note::Effect(other) => tracing::error!(?other, "a session that waits for its turn"),
-                Note::Cancel => {}
-                Note::Shutdown => self.is_stopping = true,
-            }
-        }
-    }
-
-    /// The error is the incarnation of the home that did not acknowledge.
-    async fn send_commit(&mut self, home: ReplicaId) -> Result<(), Incarnation> {
-        let Some(server) = self.servers.find(home) else { return Ok(()) };
-        let incarnation = server.incarnation;
-        server.query(b"COMMIT");
-        if server.connection.flush().await.is_err() {
-            return Err(incarnation);
-        }
-        let expected = Expected { silent: true, ..Expected::default() };
-        match Relay::new(&mut self.client, server, None, true).run(expected).await {
-            Ok(ended) if ended.error.is_none() && ended.command == b"COMMIT" => Ok(()),
-            _ => Err(incarnation),
         }
     }
 

@@ -1,0 +1,99 @@
+//! What a group of statements needs, and what the catalogue says of that.
+
+use std::sync::Arc;
+
+use cluster::event::Reads;
+use cluster::ids::{TableId, Version};
+use sql::{Access, Because, Routing, Statement, Verb};
+
+use super::session::Session;
+
+/// What a group of statements that run together needs.
+#[derive(Clone, Debug)]
+pub(crate) struct Demand {
+    /// The statements; none when nothing is executed.
+    pub(crate) statements: Vec<Arc<Statement>>,
+    /// Some text could not be parsed.
+    pub(crate) has_unparsed: bool,
+}
+
+/// The demand under one catalogue.
+#[derive(Clone, Debug)]
+pub(crate) struct Judged {
+    /// Where it may run, if no transaction decides that.
+    pub(crate) access: Result<Arc<[TableId]>, Because>,
+    /// What it reads, if it runs at the home.
+    pub(crate) home_reads: Reads,
+    /// Of each statement.
+    pub(crate) routings: Vec<Arc<Routing>>,
+    pub(crate) has_unparsed: bool,
+    /// Nothing but INSERT, UPDATE, DELETE and MERGE.
+    pub(crate) is_plain: bool,
+    /// A WITH HOLD cursor is declared.
+    pub(crate) has_hold: bool,
+    /// Something may run that leaves a temporary table or a changed setting behind.
+    pub(crate) is_suspect: bool,
+    pub(crate) generation: Version,
+}
+
+impl Demand {
+    /// One statement.
+    pub(crate) fn one(statement: &Arc<Statement>) -> Self {
+        Self { statements: vec![Arc::clone(statement)], has_unparsed: false }
+    }
+
+    /// Nothing is executed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.statements.is_empty() && !self.has_unparsed
+    }
+
+    pub(crate) fn judge(&self, session: &Session) -> Judged {
+        let catalogue = session.hub().catalogue();
+        let routings: Vec<_> = self.statements.iter().map(|s| s.routing(&catalogue)).collect();
+        let mut tables: Vec<TableId> = Vec::new();
+        let mut access = if self.has_unparsed { Err(Because::Unknown) } else { Ok(()) };
+        let mut home: Option<Vec<TableId>> = if self.has_unparsed { None } else { Some(Vec::new()) };
+        for routing in &routings {
+            match (&routing.access, access) {
+                (Access::Read(read), Ok(())) => tables.extend(read),
+                (Access::Anchor(because), Ok(())) => access = Err(*because),
+                (Access::Anchor(Because::Update), Err(_)) => access = Err(Because::Update),
+                _ => {}
+            }
+            home = home.zip(home_tables(routing, &catalogue)).map(|(mut all, more)| {
+                all.extend(more);
+                all
+            });
+        }
+        Judged {
+            access: access.map(|()| tables.into()),
+            home_reads: home.map_or(Reads::All, |tables| Reads::Tables(tables.into())),
+            is_suspect: routings.iter().any(|routing| !is_harmless(routing, &catalogue)),
+            has_hold: self
+                .statements
+                .iter()
+                .any(|s| matches!(s.verb, Verb::DeclareCursor { hold: true, .. })),
+            is_plain: self
+                .statements
+                .iter()
+                .all(|s| matches!(s.verb, Verb::Insert | Verb::Update | Verb::Delete | Verb::Merge)),
+            routings,
+            has_unparsed: self.has_unparsed,
+            generation: Version(catalogue.generation()),
+        }
+    }
+}
+
+/// Whether nothing but built-in functions and no user's trigger can run.
+fn is_harmless(routing: &Routing, catalogue: &sql::Catalogue) -> bool {
+    let quiet = |id: &TableId| catalogue.table(*id).is_some_and(|table| !table.user_triggers);
+    routing.reads.is_some() && routing.writes.as_ref().is_some_and(|writes| writes.iter().all(quiet))
+}
+
+/// What a statement may read at the home, its targets included; `None` when that is not bounded. What references and
+/// triggers read is not: then everything is needed.
+fn home_tables(routing: &Routing, catalogue: &sql::Catalogue) -> Option<Vec<TableId>> {
+    let (reads, writes) = (routing.reads.as_ref()?, routing.writes.as_ref()?);
+    let bounded = |id: &TableId| catalogue.table(*id).is_some_and(|t| !t.foreign_keys && !t.user_triggers);
+    writes.iter().all(bounded).then(|| reads.iter().chain(writes).copied().collect())
+}
