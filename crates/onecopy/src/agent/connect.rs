@@ -100,7 +100,11 @@ pub(super) async fn connect(assignment: &Assignment) -> Result<Ready, ConnectErr
 }
 
 async fn open(assignment: &Assignment, synchronous_commit: &str) -> Result<Connection, BackendError> {
-    let mut options = format!("-c synchronous_commit={synchronous_commit}");
+    let mut options = format!(
+        "-c synchronous_commit={synchronous_commit} -c {}={}",
+        capture::VIA_SETTING,
+        capture::apply_token(assignment.cluster)
+    );
     for (name, value) in SETTINGS {
         options.push_str(&format!(" -c {name}={value}"));
     }

@@ -377,6 +377,39 @@ async fn rows_of_a_subtransaction_show_its_number() {
 }
 
 #[tokio::test]
+async fn capture_cannot_be_switched_off() {
+    let mut pair = Pair::start().await;
+    pair.ddl("CREATE TABLE t (id int PRIMARY KEY)").await;
+    pair.ddl(
+        "CREATE FUNCTION quietly(id int) RETURNS void LANGUAGE sql SET session_replication_role = replica \
+         AS 'INSERT INTO public.t VALUES (id)'",
+    )
+    .await;
+    for sql in [
+        "DO $$ BEGIN SET LOCAL session_replication_role = replica; INSERT INTO t VALUES (1); END $$",
+        "SELECT quietly(2)",
+        "SET session_replication_role = replica; INSERT INTO t VALUES (3), (4); RESET session_replication_role",
+        "DO $$ BEGIN SET LOCAL session_replication_role = replica; TRUNCATE t; INSERT INTO t VALUES (5); END $$",
+    ] {
+        let record = pair.home.write(sql).await;
+        pair.second.must_apply(vec![record]).await;
+        pair.assert_identical().await;
+    }
+    // The applier's token is no use to those who may not set the other setting.
+    pair.ddl("CREATE ROLE joe; GRANT ALL ON t TO joe; GRANT ALL ON SCHEMA public TO joe").await;
+    let (via, token) = (capture::VIA_SETTING, capture::apply_token(CLUSTER));
+    let mut forger = pair.servers[0].connect(&format!("-c {via}={token}")).await;
+    forger.simple("SET SESSION AUTHORIZATION joe").await.unwrap();
+    for (sql, state) in [
+        ("INSERT INTO t VALUES (6)", &b"25006"[..]),
+        ("TRUNCATE t", b"25006"),
+        ("CREATE TABLE u (id int)", b"0A000"),
+    ] {
+        assert_eq!(forger.simple(sql).await.expect_err(sql).sqlstate(), Some(state), "{sql}");
+    }
+}
+
+#[tokio::test]
 async fn what_became_of_transactions_is_told_to_anybody() {
     let mut pair = Pair::start().await;
     pair.ddl("CREATE ROLE joe LOGIN").await;
@@ -400,7 +433,9 @@ async fn a_replica_that_differs_is_reported() {
     pair.ddl("CREATE TABLE t (id int PRIMARY KEY, v int)").await;
     let insert = pair.home.write("INSERT INTO t SELECT g, g FROM generate_series(1, 5) g").await;
     pair.second.must_apply(vec![insert]).await;
-    let mut vandal = pair.servers[1].connect("-c session_replication_role=replica").await;
+    let token = capture::apply_token(CLUSTER);
+    let options = format!("-c session_replication_role=replica -c {}={token}", capture::VIA_SETTING);
+    let mut vandal = pair.servers[1].connect(&options).await;
     vandal.simple("DELETE FROM t WHERE id = 3").await.unwrap();
 
     let harmless = pair.home.write("UPDATE t SET v = 0 WHERE id = 1").await;

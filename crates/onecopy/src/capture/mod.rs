@@ -25,7 +25,7 @@ pub(crate) use message::{Captured, Decoder, Operation};
 /// What [`install_sql`] fills in.
 const INSTALL: &str = include_str!("install.sql");
 
-/// The setting that shows the capture function that a write comes through Onecopy.
+/// The setting that shows the capture function that a write comes through Onecopy, or is a refresh.
 pub(crate) const VIA_SETTING: &str = "onecopy.via";
 
 /// The setting that lets a schema change pass.
@@ -44,6 +44,12 @@ pub(crate) fn ddl_token(cluster: ClusterId) -> String {
     token(cluster, "ddl")
 }
 
+/// The value of [`VIA_SETTING`] on the agent's own connections: what they write is not captured, and their schema changes
+/// pass. It says so only together with `session_replication_role`, which is not for everybody to set.
+pub(crate) fn apply_token(cluster: ClusterId) -> String {
+    token(cluster, "apply")
+}
+
 /// Not a secret to a superuser; what it keeps out is the write or schema change that goes past Onecopy by mistake.
 fn token(cluster: ClusterId, purpose: &str) -> String {
     let digest = Sha256::digest(format!("onecopy {purpose} {cluster}"));
@@ -56,6 +62,7 @@ pub(crate) fn install_sql(cluster: ClusterId) -> String {
     let body = INSTALL
         .replace("@CLUSTER@", &cluster.to_string())
         .replace("@VIA@", &via_token(cluster))
-        .replace("@DDL@", &ddl_token(cluster));
+        .replace("@DDL@", &ddl_token(cluster))
+        .replace("@APPLY@", &apply_token(cluster));
     format!("BEGIN;\n{body}\nCOMMIT;")
 }
