@@ -207,8 +207,9 @@ fn function(catalogue: &Catalogue, name: &Name) -> Result<(), Because> {
 
 /// Whether calling a function could lock or change something, were it in an update.
 fn may_touch_data(catalogue: &Catalogue, name: &Name) -> bool {
-    let only_bound = builtin::is_connection_bound(&name.name) && !catalogue.is_user_function(&name.name);
-    function(catalogue, name) == Err(Because::Unknown) && !(only_bound && name.may_be_built_in())
+    let claims_nothing = builtin::is_connection_bound(&name.name) || builtin::advances_sequence(&name.name);
+    let built_in = name.may_be_built_in() && !catalogue.is_user_function(&name.name);
+    function(catalogue, name) == Err(Because::Unknown) && !(claims_nothing && built_in)
 }
 
 /// Whether a cast to a type runs nothing but the server's own code on its argument alone.
@@ -264,7 +265,7 @@ fn targets(names: &[Name], catalogue: &Catalogue) -> Option<BTreeSet<TableId>> {
 /// Foreign keys lock rows of tables that this catalogue does not name, and user triggers, policies and functions do
 /// what they like: all of these give [`Claims::Everything`]. A further unique key makes two rows of different primary
 /// keys depend on each other, so its table is claimed as a whole. What the statement merely reads is no claim; it is
-/// in [`Routing::reads`].
+/// in [`Routing::reads`]. Nor is `nextval`: a sequence belongs to no transaction.
 pub fn claims(statement: &Statement, catalogue: &Catalogue) -> Claims {
     if touches_no_data(&statement.verb) {
         return Claims::Rows;

@@ -89,6 +89,9 @@ const STATE_FUNCTIONS: [&str; 8] = [
 /// Volatile functions whose results depend on the connection they run on, but which touch no data.
 const CONNECTION_BOUND: [&str; 2] = ["random", "random_normal"];
 
+/// Volatile functions that change nothing but a sequence. No rollback takes that back, and no transaction waits for it.
+const SEQUENCE_FUNCTIONS: [&str; 1] = ["nextval"];
+
 /// Types whose input and output depend on nothing but the text and the session's settings; sorted.
 const TYPES: [&str; 62] = [
     "bit",
@@ -194,6 +197,11 @@ pub(crate) fn is_harmless_volatile(name: &str) -> bool {
 /// Whether a function touches no data, although a read that calls it is bound to its connection.
 pub(crate) fn is_connection_bound(name: &str) -> bool {
     CONNECTION_BOUND.contains(&name)
+}
+
+/// Whether a function changes nothing but a sequence, so that it locks no row and depends on none.
+pub(crate) fn advances_sequence(name: &str) -> bool {
+    SEQUENCE_FUNCTIONS.contains(&name)
 }
 
 /// How a built-in function may be used, its volatility aside.

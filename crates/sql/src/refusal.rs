@@ -5,8 +5,8 @@
 
 use crate::statement::Verb;
 
-/// A refusal: what is refused, and what to do instead. The first goes before "is not supported through Onecopy", so it is
-/// in the singular or a gerund.
+/// A refusal: what is refused, and what to do instead. The session puts "is not supported through Onecopy" after the
+/// first, so it is in the singular or a gerund.
 pub(crate) type Refusal = (&'static str, &'static str);
 
 macro_rules! refusals {
@@ -64,7 +64,7 @@ refusals! {
         "Add the column without a default, fill it with UPDATE, then ALTER COLUMN .. SET DEFAULT.";
     /// A function can say that it is immutable and not be it.
     GENERATED = "a generated column that calls functions other than the simplest built-in ones",
-        "Use operators and functions such as lower, substring or round, or fill an ordinary column by a BEFORE trigger.";
+        "Use operators and functions such as lower or round, or fill an ordinary column by a BEFORE trigger.";
     /// Adding a column of that type would evaluate it on every replica.
     DOMAIN_DEFAULT = "a domain with a default that calls functions", "Put the default on the columns of that type.";
     /// Every replica would compute its own values.
@@ -75,7 +75,7 @@ refusals! {
         "Call now() or CURRENT_DATE, which are evaluated when rows are written.";
     /// Capture could stop wherever the function runs or the role logs in.
     REPLICATION_SETTING = "changing a setting that replication depends on",
-        "Leave out session_replication_role, client_encoding, lc_messages, default_transaction_read_only and onecopy.*.";
+        "Leave session_replication_role, client_encoding, lc_messages, default_transaction_read_only, onecopy.* out.";
     /// It loads code into one session.
     LOAD = "LOAD", "Use shared_preload_libraries or session_preload_libraries on each server.";
     /// A snapshot lives on one server.

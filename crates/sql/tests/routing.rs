@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use sql::{
-    Access, Analyzer, Because, Catalogue, Contents, Limits, Name, Statement, Table, TableId, access, claims,
+    Access, Analyzer, Because, Catalogue, Claims, Contents, Limits, Name, Statement, Table, TableId, access,
+    claims,
 };
 
 mod fixture;
@@ -104,7 +105,7 @@ fn reads_and_writes_are_listed_apart() {
     assert_eq!(routing.writes, Some(vec![TableId(5)]));
     let routing = statement("insert into temporary select * from a_view").routing(&catalogue);
     assert_eq!((routing.reads.clone(), routing.writes.clone()), (None, None));
-    assert_eq!(claims(&statement("show all"), &catalogue), sql::Claims::Rows);
+    assert_eq!(claims(&statement("show all"), &catalogue), Claims::Rows);
 }
 
 #[test]
@@ -125,7 +126,7 @@ fn what_runs_something_written_elsewhere_may_touch_anything() {
     for text in texts {
         let routing = statement(text).routing(&catalogue);
         let conclusions = (&routing.access, &routing.claims, &routing.reads, &routing.writes);
-        assert_eq!(conclusions, (&UNKNOWN, &sql::Claims::Everything, &None, &None), "{text}");
+        assert_eq!(conclusions, (&UNKNOWN, &Claims::Everything, &None, &None), "{text}");
     }
     for text in ["prepare p as select * from t", "lock t", "set a.b = 1", "begin", "notify a", "vacuum t"] {
         let routing = statement(text).routing(&catalogue);
@@ -137,6 +138,32 @@ fn what_runs_something_written_elsewhere_may_touch_anything() {
         assert_eq!(routing.reads, Some(vec![TableId(5)]), "{text}");
         assert_eq!(routing.writes, Some(Vec::new()), "{text}");
     }
+}
+
+#[test]
+fn an_insert_claims_its_rows_unless_the_table_has_more() {
+    let plain = Table { primary_key: Vec::new(), ..fixture::table(40, "keyless") };
+    let claims_with = |change: fn(Table) -> Table, text: &str| {
+        let catalogue = with(|contents| contents.tables.push(change(plain.clone())));
+        let routing = statement(text).routing(&catalogue);
+        (routing.claims.clone(), matches!(routing.access, Access::Anchor(_)))
+    };
+    let insert = "insert into keyless values (1, nextval('s'))";
+    assert_eq!(claims_with(|t| t, insert), (Claims::Rows, true));
+    assert_eq!(claims_with(|t| t, "select nextval('s')"), (Claims::Rows, true));
+    let whole = Claims::Tables(vec![TableId(40)]);
+    assert_eq!(claims_with(|t| Table { other_unique: true, ..t }, insert), (whole, true));
+    let unbounded: [fn(Table) -> Table; 4] = [
+        |t| Table { foreign_keys: true, ..t },
+        |t| Table { user_triggers: true, ..t },
+        |t| Table { row_security: true, ..t },
+        |t| Table { user_types: true, ..t },
+    ];
+    for change in unbounded {
+        assert_eq!(claims_with(change, insert), (Claims::Everything, true));
+    }
+    let overload = with(|contents| contents.user_functions.push("nextval".to_owned()));
+    assert_eq!(claims(&statement("insert into t values (nextval('s'))"), &overload), Claims::Everything);
 }
 
 #[test]
