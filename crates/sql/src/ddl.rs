@@ -2,8 +2,8 @@
 //!
 //! A schema change runs on every replica, in version order, as the text that the client sent. That is sound only if it
 //! does the same everywhere: it must not compute values of rows by anything but constants, must not depend on what
-//! lies outside the transaction, and must leave our own objects alone. What cannot be seen here (a function called by an
-//! index, or by a cast) is deterministic by PostgreSQL's own rules or is left to the checksums.
+//! lies outside the transaction, and must leave our own objects alone. What cannot be seen here (a function called by
+//! an index, or by a cast) is deterministic by PostgreSQL's own rules or is left to the checksums.
 
 mod values;
 
