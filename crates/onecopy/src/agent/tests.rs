@@ -410,6 +410,59 @@ async fn capture_cannot_be_switched_off() {
 }
 
 #[tokio::test]
+async fn our_triggers_stay_as_they_are() {
+    let mut pair = Pair::start().await;
+    pair.ddl("CREATE ROLE joe; CREATE TABLE t (id int PRIMARY KEY)").await;
+    pair.ddl("ALTER TABLE t OWNER TO joe; GRANT ALL ON SCHEMA public TO joe").await;
+    pair.ddl("CREATE ROLE jim; GRANT SELECT ON t TO jim").await;
+    let tampering = [
+        "ALTER TABLE t DISABLE TRIGGER ALL",
+        "ALTER TABLE t DISABLE TRIGGER \"!onecopy\"",
+        "ALTER TABLE t ENABLE REPLICA TRIGGER \"!onecopy_truncate\"",
+        "DROP TRIGGER \"!onecopy\" ON t",
+        "ALTER TRIGGER \"!onecopy\" ON t RENAME TO other",
+        "ALTER TABLE t RENAME TO u",
+        "DROP OWNED BY joe",
+        "REVOKE SELECT ON t FROM jim",
+    ];
+    for role in ["joe", "postgres"] {
+        pair.home.connection.simple(&format!("SET SESSION AUTHORIZATION {role}")).await.unwrap();
+        for sql in tampering {
+            for way in ["", "SET LOCAL session_replication_role = replica; "] {
+                if role == "joe" && !way.is_empty() {
+                    continue;
+                }
+                let inside = format!("DO $$ BEGIN {way}{sql}; END $$");
+                assert_eq!(pair.home.refused(&inside).await, "0A000", "{role}: {inside}");
+            }
+        }
+    }
+    // As a schema change of its own such a statement cannot do harm: our triggers are put right.
+    for sql in &tampering[..4] {
+        pair.ddl(sql).await;
+        let record = pair.home.write("TRUNCATE t; INSERT INTO t VALUES (1)").await;
+        pair.second.must_apply(vec![record]).await;
+        pair.assert_identical().await;
+    }
+    // This only takes privileges away, and names no object for it.
+    assert_eq!(pair.home.refused("DO $$ BEGIN DROP OWNED BY jim; END $$").await, "0A000");
+    let home = &mut pair.home.connection;
+    home.simple(&format!("SET {} = '{}'", capture::DDL_SETTING, capture::ddl_token(CLUSTER))).await.unwrap();
+    for sql in [
+        "ALTER TRIGGER \"!onecopy\" ON t RENAME TO other",
+        "CREATE TRIGGER again AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION onecopy_capture.cap('9')",
+        "DROP TRIGGER \"!onecopy\" ON t; CREATE TRIGGER \"!onecopy\" AFTER INSERT ON t FOR EACH ROW \
+         EXECUTE FUNCTION suppress_redundant_updates_trigger()",
+    ] {
+        home.simple("BEGIN").await.unwrap();
+        home.simple(sql).await.unwrap();
+        let error = home.simple(capture::INSTALL_TABLES_SQL).await.expect_err(sql);
+        assert_eq!(error.sqlstate(), Some(&b"0A000"[..]), "{sql}");
+        home.simple("ROLLBACK").await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn what_became_of_transactions_is_told_to_anybody() {
     let mut pair = Pair::start().await;
     pair.ddl("CREATE ROLE joe LOGIN").await;

@@ -134,6 +134,12 @@ BEGIN
             RAISE EXCEPTION 'table %.% cannot be replicated: %', quote_ident(found.nspname), quote_ident(found.relname), obstacle
                 USING ERRCODE = '0A000';
         END IF;
+        IF EXISTS (SELECT FROM pg_trigger
+                   WHERE tgrelid = found.oid AND (tgname IN ('!onecopy', '!onecopy_truncate')) <> (tgfoid IN (
+                       'onecopy_capture.cap()'::regprocedure, 'onecopy_capture.cap_truncate()'::regprocedure))) THEN
+            RAISE EXCEPTION 'the triggers of Onecopy on table %.% keep their names and functions',
+                quote_ident(found.nspname), quote_ident(found.relname) USING ERRCODE = '0A000';
+        END IF;
         CONTINUE WHEN 2 = (SELECT count(*) FROM pg_trigger WHERE tgrelid = found.oid AND tgenabled = 'A'
                            AND tgname IN ('!onecopy', '!onecopy_truncate'));
         SELECT split_part(encode(tgargs, 'escape'), '\000', 1)::int4 INTO number
@@ -172,7 +178,7 @@ BEGIN
                        WHERE original AND NOT is_temporary AND address_names[1] IS DISTINCT FROM 'pg_temp') THEN
             RETURN;
         END IF;
-    ELSIF TG_TAG <> 'REASSIGN OWNED' AND NOT EXISTS (
+    ELSIF TG_TAG NOT IN ('REASSIGN OWNED', 'DROP OWNED') AND NOT EXISTS (
             SELECT FROM pg_event_trigger_ddl_commands()
             WHERE NOT onecopy_capture.is_temporary(classid, objid, schema_name)) THEN
         RETURN;
