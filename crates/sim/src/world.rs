@@ -11,6 +11,7 @@
 //! nothing orders happen in every order sooner or later.
 
 mod agent;
+mod client;
 mod fault;
 mod node;
 mod session;

@@ -4,7 +4,7 @@
 //! commit, a point for each snapshot (of a statement at READ COMMITTED, of a transaction above it), edges for what each
 //! saw and missed, real time between all of them; a cycle says that no such order exists. That a write starts from the
 //! one before it is checked with the lists; that nobody commits a write to a row that another has locked is an edge from
-//! the commit of the other.
+//! the commit of the other, if it wrote something itself (docs/simulation.md, "What is known to be open").
 //!
 //! SERIALIZABLE transactions are one point each in a second graph, among themselves: PostgreSQL promises nothing about
 //! them in the company of others. We promise real time, too.
@@ -35,8 +35,8 @@ pub(super) fn check_snapshots(history: &History, index: &Index) -> Option<Findin
 }
 
 fn commit_point(number: usize, transaction: &Transaction, index: &Index, graph: &mut Graph) -> Option<usize> {
-    let holds_something = transaction.statements.iter().any(|s| !s.writes.is_empty() || !s.locked.is_empty());
-    if !holds_something || !index.is_in_effect[number] {
+    let has_writes = transaction.statements.iter().any(|s| !s.writes.is_empty());
+    if !has_writes || !index.is_in_effect[number] {
         return None;
     }
     let end_us = (transaction.outcome == Outcome::Committed).then_some(transaction.end_us);

@@ -1,32 +1,28 @@
-//! A session with its client: one program after another, each by the contract of the core.
+//! A session: one transaction after another, each by the contract of the core.
 //!
-//! The client side (what was sent and seen, and when) goes into the history; the session side is the state machine that
-//! the binary has, without bytes. A session reads its effects from a mailbox some time after they were put there; what
+//! This is the state machine that the binary has, without bytes; its client is in [`super::client`]. A session reads its effects from a mailbox some time after they were put there; what
 //! was put there for a transaction that it has ended itself is thrown away.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use cluster::event::{AbortCause, Effect, Event, Reads};
-use cluster::ids::{Identity, Incarnation, ReplicaId, SessionId, TableId, Version};
+use cluster::event::{AbortCause, Effect, Event};
+use cluster::ids::{Identity, Incarnation, ReplicaId, SessionId, Version};
 
 use super::{Happening, Message, Owner, Reply, World};
-use crate::history::{self, Outcome, Seen, Write};
+use crate::history::{self, Outcome};
 use crate::program::{Ending, Frame, Program};
 use crate::record;
-use crate::rules::Rules;
-use crate::schema::{self, Key, Row};
-use crate::server::{Answer, Change, Connection, Op, SqlError};
+use crate::schema::Key;
+use crate::server::{Answer, Change, Connection, SqlError};
 use crate::trace::Stage;
 
 /// A single statement that lost its home is run again, unseen, this often.
 const RERUNS_MAX: u32 = 3;
-/// How long a client waits before it connects again to a node that is down.
-const RECONNECT_US: u64 = 500;
 
 /// Where a transaction stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
+pub(super) enum Phase {
     /// The client has the word.
     Client,
     /// The core was asked for a place.
@@ -45,38 +41,38 @@ enum Phase {
 
 /// The transaction at hand.
 #[derive(Debug)]
-struct Run {
-    program: Rc<Program>,
+pub(super) struct Run {
+    pub(super) program: Rc<Program>,
     /// Its place in the history.
-    transaction: usize,
+    pub(super) transaction: usize,
     /// The statement that is next or under way.
-    at: usize,
-    reruns: u32,
-    phase: Phase,
+    pub(super) at: usize,
+    pub(super) reruns: u32,
+    pub(super) phase: Phase,
     /// Whether the core knows it as an update transaction.
-    is_begun: bool,
-    line: Option<(Connection, usize, Incarnation)>,
-    identity: Option<Identity>,
-    catalogue: Version,
-    changes: Vec<Change>,
-    locked: Vec<Key>,
-    is_unbounded: bool,
-    has_ddl: bool,
-    is_acknowledged: bool,
+    pub(super) is_begun: bool,
+    pub(super) line: Option<(Connection, usize, Incarnation)>,
+    pub(super) identity: Option<Identity>,
+    pub(super) catalogue: Version,
+    pub(super) changes: Vec<Change>,
+    pub(super) locked: Vec<Key>,
+    pub(super) is_unbounded: bool,
+    pub(super) has_ddl: bool,
+    pub(super) is_acknowledged: bool,
     /// Its COMMIT at home is acknowledged, or its home is lost: nothing more comes from there.
-    is_settled: bool,
-    commit_sent: bool,
-    client_is_gone: bool,
+    pub(super) is_settled: bool,
+    pub(super) commit_sent: bool,
+    pub(super) client_is_gone: bool,
 }
 
 /// One client and its session.
 #[derive(Debug)]
 pub(super) struct Session {
-    programs: VecDeque<Rc<Program>>,
-    run: Option<Run>,
+    pub(super) programs: VecDeque<Rc<Program>>,
+    pub(super) run: Option<Run>,
     /// Counts the transactions, so that what was meant for an earlier one is known.
-    number: u64,
-    mailbox: VecDeque<Effect>,
+    pub(super) number: u64,
+    pub(super) mailbox: VecDeque<Effect>,
 }
 
 impl Session {
@@ -104,159 +100,6 @@ impl Session {
     }
 }
 
-/// The client side.
-impl World {
-    pub(super) fn client(&mut self, session: usize, number: u64) {
-        if self.sessions[session].number != number {
-            return;
-        }
-        if self.node.is_none() {
-            self.agenda.enter(RECONNECT_US, Happening::Client { session, run: number });
-            return;
-        }
-        if self.sessions[session].run.is_none() && !self.start_program(session) {
-            return;
-        }
-        let now_us = self.agenda.now_us();
-        let after = self.dice.delay(self.plan.pace.network_us);
-        let number = self.sessions[session].number;
-        let run = self.sessions[session].run.as_ref().expect("a program was just started, or goes on");
-        let is_single = run.program.frame == Frame::Autocommit;
-        let transaction = &mut self.history.transactions[run.transaction];
-        if run.at < run.program.statements.len() {
-            let statement = history::Statement { begin_us: now_us, ..history::Statement::default() };
-            transaction.statements.push(statement);
-        }
-        if is_single || run.at == run.program.statements.len() {
-            transaction.finish_us = now_us;
-        }
-        self.agenda.enter(after, Happening::Accept { session, run: number });
-    }
-
-    fn start_program(&mut self, session: usize) -> bool {
-        let this = &mut self.sessions[session];
-        let Some(program) = this.programs.pop_front() else { return false };
-        this.number += 1;
-        this.mailbox.clear();
-        if let Ending::Vanish(after_us) = program.ending {
-            self.agenda.enter(after_us, Happening::Vanish { session, run: this.number });
-        }
-        this.run = Some(Run {
-            transaction: self.history.transactions.len(),
-            at: 0,
-            reruns: 0,
-            phase: Phase::Client,
-            is_begun: false,
-            line: None,
-            identity: None,
-            catalogue: Version::ZERO,
-            changes: Vec::new(),
-            locked: Vec::new(),
-            is_unbounded: false,
-            has_ddl: false,
-            is_acknowledged: false,
-            is_settled: false,
-            commit_sent: false,
-            client_is_gone: false,
-            program: Rc::clone(&program),
-        });
-        self.history.transactions.push(history::Transaction {
-            session: session as u32,
-            level: program.level,
-            outcome: Outcome::Unknown,
-            finish_us: 0,
-            end_us: 0,
-            statements: Vec::new(),
-        });
-        true
-    }
-
-    /// The client has the reply to a statement, and thinks.
-    fn reply_to_client(&mut self, session: usize) {
-        let after = self.dice.delay(self.plan.pace.network_us);
-        let think = self.dice.delay(self.plan.pace.think_us);
-        let now_us = self.agenda.now_us();
-        let number = self.sessions[session].number;
-        let Some(run) = self.sessions[session].run.as_mut() else { return };
-        run.phase = Phase::Client;
-        run.at += 1;
-        let noted = &mut self.history.transactions[run.transaction].statements;
-        if let Some(statement) = noted.last_mut() {
-            statement.end_us = now_us + after;
-        }
-        self.agenda.enter(after + think, Happening::Client { session, run: number });
-    }
-
-    /// The client learns the outcome; the statement at hand counts as answered if it was.
-    fn answer_client(&mut self, session: usize, outcome: Outcome) {
-        let after = self.dice.delay(self.plan.pace.network_us);
-        let now_us = self.agenda.now_us();
-        let Some(run) = self.sessions[session].run.as_ref() else { return };
-        let (transaction, is_gone) = (run.transaction, run.client_is_gone);
-        self.trace.say(now_us, Stage::Acknowledge, || format!("session {session} {outcome:?}"));
-        if !is_gone {
-            self.note_outcome(transaction, outcome, now_us + after);
-            let statements = &mut self.history.transactions[transaction].statements;
-            if let Some(statement) = statements.last_mut().filter(|s| s.end_us == 0) {
-                statement.end_us = now_us + after;
-            }
-        }
-    }
-
-    /// The transaction is over for client and session; the next one comes.
-    fn end_run(&mut self, session: usize) {
-        let this = &mut self.sessions[session];
-        let Some(run) = this.run.take() else { return };
-        this.mailbox.clear();
-        let number = this.number;
-        if let Some((line, ..)) = run.line {
-            self.close(line);
-        }
-        let ended_us = self.history.transactions[run.transaction].end_us;
-        let after = ended_us.saturating_sub(self.agenda.now_us()) + self.dice.delay(self.plan.pace.think_us);
-        self.agenda.enter(after, Happening::Client { session, run: number });
-    }
-
-    pub(super) fn vanish(&mut self, session: usize, number: u64) {
-        if self.sessions[session].number != number {
-            return;
-        }
-        let Some(run) = self.sessions[session].run.as_mut() else { return };
-        run.client_is_gone = true;
-        self.trace
-            .say(self.agenda.now_us(), Stage::Accept, || format!("client of session {session} is gone"));
-        match run.phase {
-            Phase::Ordering | Phase::Closing | Phase::Undoing | Phase::Identifying => {}
-            Phase::Placing => {
-                self.tell(Event::GiveUp { session: SessionId(session as u64) });
-                self.end_run(session);
-            }
-            Phase::Client | Phase::Running => {
-                if let Some((line, ..)) = run.line.take() {
-                    self.close(line);
-                }
-                self.tell_end(session);
-                self.end_run(session);
-            }
-        }
-    }
-
-    /// The node died under it.
-    pub(super) fn lose_session(&mut self, session: usize) {
-        self.sessions[session].mailbox.clear();
-        if let Some(run) = self.sessions[session].run.as_mut() {
-            run.line = None;
-            if !run.client_is_gone && !run.is_acknowledged {
-                let transaction = &mut self.history.transactions[run.transaction];
-                let may_be_logged = run.phase == Phase::Ordering;
-                transaction.outcome = if may_be_logged { Outcome::Unknown } else { Outcome::Aborted };
-            }
-            self.end_run(session);
-        }
-    }
-}
-
-/// The session side.
 impl World {
     pub(super) fn accept(&mut self, session: usize, number: u64) {
         if self.sessions[session].number != number {
@@ -290,7 +133,7 @@ impl World {
         let nonce = self.nonce();
         let Some(run) = self.sessions[session].run.as_mut() else { return };
         let program = Rc::clone(&run.program);
-        let reads = classify(&program, run.at, view_changes, &self.rules, self.is_partial);
+        let reads = record::classify(&program, run.at, view_changes, &self.rules, self.is_partial);
         run.phase = Phase::Placing;
         run.catalogue = catalogue;
         let is_first = !std::mem::replace(&mut run.is_begun, program.is_update());
@@ -466,7 +309,7 @@ impl World {
         let error = answer.error;
         let noted = &mut self.history.transactions[run.transaction].statements;
         if let Some(statement) = noted.last_mut() {
-            note(statement, &answer);
+            record::note(statement, &answer);
         }
         let statement = &program.statements[run.at];
         run.is_unbounded |= statement.is_unknown;
@@ -535,7 +378,7 @@ impl World {
         }
     }
 
-    fn tell_end(&mut self, session: usize) {
+    pub(super) fn tell_end(&mut self, session: usize) {
         let begun = self.sessions[session].run.as_mut().is_some_and(|run| std::mem::take(&mut run.is_begun));
         let id = SessionId(session as u64);
         if begun {
@@ -608,51 +451,4 @@ impl World {
             }
         }
     }
-}
-
-/// What the core is told that a statement reads.
-///
-/// Where not every replica holds everything, the first statement of a transaction also chooses where the later ones
-/// run, so it cannot be bounded by its own tables.
-fn classify(program: &Program, at: usize, view_changes: usize, rules: &Rules, is_partial: bool) -> Reads {
-    let statement = &program.statements[at];
-    let is_first = at == 0 && program.frame != Frame::Autocommit;
-    if is_partial && is_first {
-        return Reads::All;
-    }
-    let outlives = program.keeps_snapshot() && is_first;
-    if statement.is_unknown
-        || (outlives && rules.snapshot_needs_all)
-        || (!statement.is_read() && rules.writes_need_all)
-    {
-        return Reads::All;
-    }
-    let mut tables: Vec<TableId> = statement
-        .ops
-        .iter()
-        .filter_map(|op| match op {
-            Op::ReadView => Some(TableId(u32::from(schema::view_target(view_changes)))),
-            Op::Read(key) | Op::Lock(key) | Op::Update(key) | Op::Insert(key) | Op::Delete(key) => {
-                Some(key.table_id())
-            }
-            Op::Put(..) => None,
-        })
-        .collect();
-    tables.sort();
-    tables.dedup();
-    Reads::Tables(tables.into())
-}
-
-/// Writes into the history what the client can tell from the reply.
-fn note(statement: &mut history::Statement, answer: &Answer) {
-    let seen = |(key, row): &(Key, Row)| Seen { row: key.number(), list: row.list.clone() };
-    statement.reads = answer.reads.iter().map(seen).collect();
-    statement.latest = answer.latest.iter().map(seen).collect();
-    statement.locked = answer.locked.iter().map(seen).collect();
-    let write = |change: &Change| Write {
-        row: change.key.number(),
-        element: *change.new.list.last().expect("a change appends an element"),
-        base: Some(change.old.list.clone()),
-    };
-    statement.writes = answer.changes.iter().map(write).collect();
 }

@@ -1,0 +1,166 @@
+//! The client of a session: sends, thinks, reads replies, vanishes; its view goes into the history.
+
+use std::rc::Rc;
+
+use cluster::event::Event;
+use cluster::ids::{SessionId, Version};
+
+use super::session::{Phase, Run};
+use super::{Happening, World};
+use crate::history::{self, Outcome};
+use crate::program::{Ending, Frame};
+use crate::trace::Stage;
+
+/// How long a client waits before it connects again to a node that is down.
+const RECONNECT_US: u64 = 500;
+
+impl World {
+    pub(super) fn client(&mut self, session: usize, number: u64) {
+        if self.sessions[session].number != number {
+            return;
+        }
+        if self.node.is_none() {
+            self.agenda.enter(RECONNECT_US, Happening::Client { session, run: number });
+            return;
+        }
+        if self.sessions[session].run.is_none() && !self.start_program(session) {
+            return;
+        }
+        let now_us = self.agenda.now_us();
+        let after = self.dice.delay(self.plan.pace.network_us);
+        let number = self.sessions[session].number;
+        let run = self.sessions[session].run.as_ref().expect("a program was just started, or goes on");
+        let is_single = run.program.frame == Frame::Autocommit;
+        let transaction = &mut self.history.transactions[run.transaction];
+        if run.at < run.program.statements.len() {
+            let statement = history::Statement { begin_us: now_us, ..history::Statement::default() };
+            transaction.statements.push(statement);
+        }
+        if is_single || run.at == run.program.statements.len() {
+            transaction.finish_us = now_us;
+        }
+        self.agenda.enter(after, Happening::Accept { session, run: number });
+    }
+
+    fn start_program(&mut self, session: usize) -> bool {
+        let this = &mut self.sessions[session];
+        let Some(program) = this.programs.pop_front() else { return false };
+        this.number += 1;
+        this.mailbox.clear();
+        if let Ending::Vanish(after_us) = program.ending {
+            self.agenda.enter(after_us, Happening::Vanish { session, run: this.number });
+        }
+        this.run = Some(Run {
+            transaction: self.history.transactions.len(),
+            at: 0,
+            reruns: 0,
+            phase: Phase::Client,
+            is_begun: false,
+            line: None,
+            identity: None,
+            catalogue: Version::ZERO,
+            changes: Vec::new(),
+            locked: Vec::new(),
+            is_unbounded: false,
+            has_ddl: false,
+            is_acknowledged: false,
+            is_settled: false,
+            commit_sent: false,
+            client_is_gone: false,
+            program: Rc::clone(&program),
+        });
+        self.history.transactions.push(history::Transaction {
+            session: session as u32,
+            level: program.level,
+            outcome: Outcome::Unknown,
+            finish_us: 0,
+            end_us: 0,
+            statements: Vec::new(),
+        });
+        true
+    }
+
+    /// The client has the reply to a statement, and thinks.
+    pub(super) fn reply_to_client(&mut self, session: usize) {
+        let after = self.dice.delay(self.plan.pace.network_us);
+        let think = self.dice.delay(self.plan.pace.think_us);
+        let now_us = self.agenda.now_us();
+        let number = self.sessions[session].number;
+        let Some(run) = self.sessions[session].run.as_mut() else { return };
+        run.phase = Phase::Client;
+        run.at += 1;
+        let noted = &mut self.history.transactions[run.transaction].statements;
+        if let Some(statement) = noted.last_mut() {
+            statement.end_us = now_us + after;
+        }
+        self.agenda.enter(after + think, Happening::Client { session, run: number });
+    }
+
+    /// The client learns the outcome; the statement at hand counts as answered if it was.
+    pub(super) fn answer_client(&mut self, session: usize, outcome: Outcome) {
+        let after = self.dice.delay(self.plan.pace.network_us);
+        let now_us = self.agenda.now_us();
+        let Some(run) = self.sessions[session].run.as_ref() else { return };
+        let (transaction, is_gone) = (run.transaction, run.client_is_gone);
+        self.trace.say(now_us, Stage::Acknowledge, || format!("session {session} {outcome:?}"));
+        if !is_gone {
+            self.note_outcome(transaction, outcome, now_us + after);
+            let statements = &mut self.history.transactions[transaction].statements;
+            if let Some(statement) = statements.last_mut().filter(|s| s.end_us == 0) {
+                statement.end_us = now_us + after;
+            }
+        }
+    }
+
+    /// The transaction is over for client and session; the next one comes.
+    pub(super) fn end_run(&mut self, session: usize) {
+        let this = &mut self.sessions[session];
+        let Some(run) = this.run.take() else { return };
+        this.mailbox.clear();
+        let number = this.number;
+        if let Some((line, ..)) = run.line {
+            self.close(line);
+        }
+        let ended_us = self.history.transactions[run.transaction].end_us;
+        let after = ended_us.saturating_sub(self.agenda.now_us()) + self.dice.delay(self.plan.pace.think_us);
+        self.agenda.enter(after, Happening::Client { session, run: number });
+    }
+
+    pub(super) fn vanish(&mut self, session: usize, number: u64) {
+        if self.sessions[session].number != number {
+            return;
+        }
+        let Some(run) = self.sessions[session].run.as_mut() else { return };
+        run.client_is_gone = true;
+        self.trace
+            .say(self.agenda.now_us(), Stage::Accept, || format!("client of session {session} is gone"));
+        match run.phase {
+            Phase::Ordering | Phase::Closing | Phase::Undoing | Phase::Identifying => {}
+            Phase::Placing => {
+                self.tell(Event::GiveUp { session: SessionId(session as u64) });
+                self.end_run(session);
+            }
+            Phase::Client | Phase::Running => {
+                if let Some((line, ..)) = run.line.take() {
+                    self.close(line);
+                }
+                self.tell_end(session);
+                self.end_run(session);
+            }
+        }
+    }
+
+    /// The node died under it.
+    pub(super) fn lose_session(&mut self, session: usize) {
+        self.sessions[session].mailbox.clear();
+        if let Some(run) = self.sessions[session].run.as_mut() {
+            run.line = None;
+            if !run.client_is_gone && !run.is_acknowledged {
+                let transaction = &mut self.history.transactions[run.transaction];
+                let may_be_logged = run.phase == Phase::Ordering;
+                transaction.outcome = if may_be_logged { Outcome::Unknown } else { Outcome::Aborted };
+            }
+            self.end_run(session);
+        }
+    }
+}
