@@ -150,6 +150,18 @@ impl Home {
         }))
     }
 
+    /// What passes as an ordered schema change must be refused when its tables come under capture.
+    async fn install_refused(&mut self, sql: &str) {
+        let token = capture::ddl_token(CLUSTER);
+        self.connection
+            .simple(&format!("BEGIN; SET LOCAL {} = '{token}'", capture::DDL_SETTING))
+            .await
+            .unwrap();
+        self.connection.simple(sql).await.unwrap();
+        assert_eq!(self.refused(capture::INSTALL_TABLES_SQL).await, "0A000", "{sql}");
+        self.connection.simple("ROLLBACK").await.unwrap();
+    }
+
     async fn refused(&mut self, sql: &str) -> String {
         let error = self.connection.simple(sql).await.expect_err(sql);
         String::from_utf8(error.sqlstate().unwrap().to_vec()).unwrap()
@@ -335,17 +347,37 @@ async fn what_comes_past_onecopy_is_refused() {
 #[tokio::test]
 async fn tables_that_cannot_be_replicated_are_refused() {
     let mut pair = Pair::start().await;
-    let home = &mut pair.home.connection;
-    home.simple(&format!("SET {} = '{}'", capture::DDL_SETTING, capture::ddl_token(CLUSTER))).await.unwrap();
     for sql in
         ["CREATE UNLOGGED TABLE u (a int)", "CREATE TABLE u (a aclitem[])", "CREATE TABLE u (a regclass)"]
     {
-        home.simple("BEGIN").await.unwrap();
-        home.simple(sql).await.unwrap();
-        let error = home.simple(capture::INSTALL_TABLES_SQL).await.expect_err(sql);
-        assert_eq!(error.sqlstate(), Some(&b"0A000"[..]), "{sql}");
-        home.simple("ROLLBACK").await.unwrap();
+        pair.home.install_refused(sql).await;
     }
+}
+
+#[tokio::test]
+async fn what_would_fire_at_refresh_is_refused() {
+    let mut pair = Pair::start().await;
+    pair.ddl("CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE p (id int) PARTITION BY LIST (id)").await;
+    pair.ddl(
+        "CREATE TRIGGER own BEFORE UPDATE ON t FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger(); \
+         CREATE RULE own AS ON DELETE TO t DO ALSO NOTHING; \
+         CREATE FUNCTION noop() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'; \
+         CREATE TRIGGER own AFTER TRUNCATE ON p EXECUTE FUNCTION noop(); \
+         CREATE FUNCTION hear() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN END'; \
+         CREATE EVENT TRIGGER own ON ddl_command_end EXECUTE FUNCTION hear()",
+    )
+    .await;
+    for object in
+        ["TABLE t ENABLE % TRIGGER own", "TABLE t ENABLE % RULE own", "TABLE p ENABLE % TRIGGER own"]
+    {
+        for how in ["ALWAYS", "REPLICA"] {
+            pair.home.install_refused(&format!("ALTER {}", object.replace('%', how))).await;
+        }
+    }
+    for how in ["ALWAYS", "REPLICA"] {
+        pair.home.install_refused(&format!("ALTER EVENT TRIGGER own ENABLE {how}")).await;
+    }
+    pair.ddl("ALTER TABLE t DISABLE TRIGGER own; ALTER TABLE t ENABLE TRIGGER own").await;
 }
 
 #[tokio::test]
@@ -446,19 +478,13 @@ async fn our_triggers_stay_as_they_are() {
     }
     // This only takes privileges away, and names no object for it.
     assert_eq!(pair.home.refused("DO $$ BEGIN DROP OWNED BY jim; END $$").await, "0A000");
-    let home = &mut pair.home.connection;
-    home.simple(&format!("SET {} = '{}'", capture::DDL_SETTING, capture::ddl_token(CLUSTER))).await.unwrap();
     for sql in [
         "ALTER TRIGGER \"!onecopy\" ON t RENAME TO other",
         "CREATE TRIGGER again AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION onecopy_capture.cap('9')",
         "DROP TRIGGER \"!onecopy\" ON t; CREATE TRIGGER \"!onecopy\" AFTER INSERT ON t FOR EACH ROW \
          EXECUTE FUNCTION suppress_redundant_updates_trigger()",
     ] {
-        home.simple("BEGIN").await.unwrap();
-        home.simple(sql).await.unwrap();
-        let error = home.simple(capture::INSTALL_TABLES_SQL).await.expect_err(sql);
-        assert_eq!(error.sqlstate(), Some(&b"0A000"[..]), "{sql}");
-        home.simple("ROLLBACK").await.unwrap();
+        pair.home.install_refused(sql).await;
     }
 }
 

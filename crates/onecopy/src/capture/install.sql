@@ -154,6 +154,11 @@ BEGIN
             'FOR EACH STATEMENT WHEN (%s) EXECUTE FUNCTION onecopy_capture.cap_truncate(%L)', name, not_applier, number);
         EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER "!onecopy", ENABLE ALWAYS TRIGGER "!onecopy_truncate"', name);
     END LOOP;
+    obstacle := onecopy_capture.fires_at_refresh();
+    IF obstacle IS NOT NULL THEN
+        RAISE EXCEPTION '% would fire again at every replica', obstacle USING ERRCODE = '0A000',
+            HINT = 'Leave it enabled as it is by default: neither ALWAYS nor REPLICA.';
+    END IF;
 END $$;
 
 -- Whether the object of a schema change is a temporary table's.
@@ -188,6 +193,24 @@ BEGIN
                  'and not at a replica.',
         HINT = 'Run the statement by itself, through the cluster''s own address.';
 END $$;
+
+-- What of a user's would fire when a replica is refreshed, although what it does has come with the record: or NULL.
+CREATE OR REPLACE FUNCTION onecopy_capture.fires_at_refresh() RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT name FROM (
+        SELECT format('trigger %I on table %s', g.tgname, g.tgrelid::regclass) FROM pg_trigger g
+        JOIN pg_class c ON c.oid = g.tgrelid
+        WHERE g.tgenabled IN ('A', 'R') AND c.relkind IN ('r', 'p', 'f') AND c.relpersistence <> 't'
+          AND g.tgfoid NOT IN ('onecopy_capture.cap()'::regprocedure, 'onecopy_capture.cap_truncate()'::regprocedure)
+        UNION ALL
+        SELECT format('rule %I on table %s', r.rulename, r.ev_class::regclass) FROM pg_rewrite r
+        JOIN pg_class c ON c.oid = r.ev_class
+        WHERE r.ev_enabled IN ('A', 'R') AND c.relkind IN ('r', 'p', 'f') AND c.relpersistence <> 't'
+        UNION ALL
+        SELECT format('event trigger %I', evtname) FROM pg_event_trigger
+        WHERE evtenabled IN ('A', 'R') AND evtfoid <> 'onecopy_capture.guard()'::regprocedure
+    ) AS firing(name) ORDER BY name LIMIT 1
+$$;
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA onecopy_capture FROM PUBLIC;
 DROP EVENT TRIGGER IF EXISTS onecopy_ddl;
