@@ -162,6 +162,12 @@ impl Home {
         self.connection.simple("ROLLBACK").await.unwrap();
     }
 
+    /// Lets schema changes pass from here on.
+    async fn set_ddl(&mut self) {
+        let sql = format!("SET {} = '{}'", capture::DDL_SETTING, capture::ddl_token(CLUSTER));
+        self.connection.simple(&sql).await.unwrap();
+    }
+
     async fn refused(&mut self, sql: &str) -> String {
         let error = self.connection.simple(sql).await.expect_err(sql);
         String::from_utf8(error.sqlstate().unwrap().to_vec()).unwrap()
@@ -351,6 +357,42 @@ async fn tables_that_cannot_be_replicated_are_refused() {
         ["CREATE UNLOGGED TABLE u (a int)", "CREATE TABLE u (a aclitem[])", "CREATE TABLE u (a regclass)"]
     {
         pair.home.install_refused(sql).await;
+    }
+}
+
+#[tokio::test]
+async fn what_depends_on_a_temporary_object_is_refused() {
+    let mut pair = Pair::start().await;
+    pair.ddl("CREATE TABLE t (id int PRIMARY KEY)").await;
+    let home = &mut pair.home.connection;
+    // Each kind of thing that a temporary table can bring along must pass for temporary itself.
+    home.simple(
+        "CREATE TEMP TABLE own (a serial PRIMARY KEY, b text DEFAULT 'x' CHECK (b <> ''), c int REFERENCES own); \
+         CREATE TEMP VIEW seen AS SELECT * FROM own; CREATE RULE quiet AS ON DELETE TO own DO INSTEAD NOTHING; \
+         CREATE INDEX ON own (b); CREATE STATISTICS pg_temp.related ON a, b FROM own; \
+         CREATE POLICY few ON own USING (a > 0); CREATE TEMP TABLE heir () INHERITS (own); \
+         CREATE TYPE pg_temp.mood AS ENUM ('ok'); CREATE DOMAIN pg_temp.small AS int CHECK (VALUE < 9); \
+         CREATE FUNCTION pg_temp.f(own) RETURNS int LANGUAGE sql AS 'SELECT 1'; CREATE TEMP SEQUENCE counting; \
+         CREATE TRIGGER own BEFORE UPDATE ON own FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()",
+    )
+    .await
+    .unwrap_or_else(|error| panic!("{error}"));
+    pair.ddl("CREATE TABLE u (id int); CREATE VIEW v AS SELECT id FROM u; DROP TABLE u CASCADE").await;
+    pair.home.set_ddl().await;
+    for sql in [
+        "CREATE FUNCTION ft(own) RETURNS int LANGUAGE sql AS 'SELECT 1'",
+        "CREATE FUNCTION ft() RETURNS SETOF own LANGUAGE plpgsql AS 'BEGIN END'",
+        "CREATE FUNCTION ft() RETURNS bigint LANGUAGE sql BEGIN ATOMIC SELECT count(*) FROM own; END",
+        "CREATE TABLE u (o own[])",
+        "CREATE TABLE u (id int DEFAULT nextval('counting'))",
+        "ALTER TABLE t ADD COLUMN m pg_temp.mood",
+        "CREATE TYPE p AS (m pg_temp.mood)",
+        "CREATE DOMAIN d AS pg_temp.small",
+        "CREATE CAST (own AS int) WITH FUNCTION pg_temp.f(own)",
+        "CREATE RULE r AS ON INSERT TO t DO ALSO DELETE FROM own",
+        "CREATE POLICY p ON t USING (id IN (SELECT a FROM own))",
+    ] {
+        assert_eq!(pair.home.refused(sql).await, "0A000", "{sql}");
     }
 }
 

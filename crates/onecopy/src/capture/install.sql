@@ -171,10 +171,35 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
             UNION ALL SELECT polrelid FROM pg_policy WHERE class = 'pg_policy'::regclass AND oid = object))
 $$;
 
+-- What lasts but depends on a temporary object of this session, so that no replica could make it: or NULL. Everything
+-- temporary hangs on the session's own schema. A cast's or transform's name is that of its type, yet it lasts.
+CREATE OR REPLACE FUNCTION onecopy_capture.leans_on_temporary() RETURNS text
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    WITH RECURSIVE leaning(class, object) AS (
+        SELECT 'pg_namespace'::regclass::oid, pg_my_temp_schema() WHERE pg_my_temp_schema() <> 0
+        UNION SELECT d.classid, d.objid FROM leaning JOIN pg_depend d ON d.refclassid = class AND d.refobjid = object
+    )
+    SELECT pg_describe_object(class, object, 0)
+    FROM leaning CROSS JOIN LATERAL pg_identify_object(class, object, 0) AS shown
+        CROSS JOIN LATERAL pg_identify_object_as_address(class, object, 0) AS address
+    WHERE class <> 'pg_namespace'::regclass AND (
+        class IN ('pg_cast'::regclass, 'pg_transform'::regclass)
+        OR (COALESCE(shown.schema, '') !~ '^pg_(toast_)?temp'
+            AND COALESCE(address.object_names[1], '') !~ '^"?pg_(toast_)?temp'))
+    ORDER BY 1 LIMIT 1
+$$;
+
 CREATE OR REPLACE FUNCTION onecopy_capture.guard() RETURNS event_trigger LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    leaning text;
 BEGIN
     IF current_setting('onecopy.ddl', true) = '@DDL@' THEN
+        leaning := onecopy_capture.leans_on_temporary();
+        IF leaning IS NOT NULL THEN
+            RAISE EXCEPTION '% would depend on a temporary object', leaning USING ERRCODE = '0A000',
+                DETAIL = 'Temporary objects are at one replica only.';
+        END IF;
         RETURN;
     ELSIF current_setting('onecopy.via', true) = '@APPLY@' AND current_setting('session_replication_role') = 'replica' THEN
         RETURN;
