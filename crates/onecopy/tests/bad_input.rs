@@ -166,7 +166,13 @@ async fn a_server_written_behind_our_back() {
     // A superuser who switches triggers off gets through; that is found.
     let replica = cluster.caught_up().await.pop().unwrap();
     let direct = cluster.direct(&replica).await;
-    run(&direct, "set session_replication_role = replica; update t set v = 'behind our back'").await;
+    run(
+        &direct,
+        "alter event trigger onecopy_ddl disable; alter table t disable trigger all; \
+         update t set v = 'behind our back'; alter table t enable always trigger \"!onecopy\"; \
+         alter table t enable always trigger \"!onecopy_truncate\"; alter event trigger onecopy_ddl enable always",
+    )
+    .await;
     let output = programs::onecopy(&["verify", "--port", &cluster.port.to_string()]).await;
     let text = programs::text(&output);
     assert!(!output.status.success(), "verify found nothing: {text}");

@@ -187,13 +187,15 @@ impl Session {
         bytes: &[u8],
         group: &mut Group,
     ) -> Result<(), Fault> {
-        self.prepared.bind(portal, statement);
         let known = self.prepared.get(statement).cloned();
         if known.as_ref().and_then(own_statement).is_some() {
             if self.run_group(group, false).await? {
+                // Not before: what was gathered may end a transaction, and all portals with it.
+                self.prepared.bind(portal, statement);
                 encode::bare(&mut self.client.out, server_tag::BIND_COMPLETE);
             }
         } else {
+            self.prepared.bind(portal, statement);
             group.bound.extend(known.as_deref().and_then(single));
             group.push(bytes, known.map(|known| (statement.to_vec(), known.generation)));
         }

@@ -32,6 +32,12 @@ pub(crate) struct Settings {
     pub(crate) isolation: Isolation,
     /// Whether a transaction that does not say is read-only.
     pub(crate) read_only: bool,
+    /// What the session began with, which RESET goes back to.
+    pub(crate) start_isolation: Isolation,
+    /// What the session began with.
+    pub(crate) start_read_only: bool,
+    /// Which of them the client gave at start-up.
+    given: Vec<String>,
     /// Some time-out is set, so the window between append and COMMIT must be protected from it.
     pub(crate) has_timeouts: bool,
     /// `standard_conforming_strings`.
@@ -45,6 +51,9 @@ const OWN: [&str; 4] = [
     "transaction_isolation",
     "transaction_read_only",
 ];
+
+/// The name under which RESET ALL is staged.
+pub(crate) const RESET_ALL: &str = "all";
 
 /// Settings that a client may not change through Onecopy, and why.
 pub(crate) const FORBIDDEN: [(&str, &str); 3] = [
@@ -64,6 +73,9 @@ impl Settings {
             generation: 0,
             isolation: Isolation::ReadCommitted,
             read_only: false,
+            start_isolation: Isolation::ReadCommitted,
+            start_read_only: false,
+            given: Vec::new(),
             has_timeouts: false,
             conforming: true,
         };
@@ -71,7 +83,10 @@ impl Settings {
             match name.to_ascii_lowercase().as_str() {
                 "user" | "database" | "replication" | "client_encoding" => {}
                 "options" => settings.take_options(value)?,
-                lower if OWN.contains(&lower) => settings.set_own(lower, value)?,
+                lower if OWN.contains(&lower) => {
+                    settings.set_own(lower, value)?;
+                    settings.given.push(lower.to_owned());
+                }
                 lower if !lower.starts_with("_pq_.") => {
                     refuse_forbidden(lower)?;
                     settings.note_name(lower, Some(value));
@@ -99,6 +114,7 @@ impl Settings {
             let name = name.replace('-', "_").to_ascii_lowercase();
             if OWN.contains(&name.as_str()) {
                 self.set_own(&name, value)?;
+                self.given.push(name);
             } else {
                 refuse_forbidden(&name)?;
                 self.note_name(&name, Some(value));
@@ -162,6 +178,24 @@ impl Settings {
             .iter()
             .map(|entry| format!("'{}'", entry.name.replace('\'', "''").to_ascii_lowercase()));
         names.chain(std::iter::once("''".to_owned())).collect::<Vec<_>>().join(",")
+    }
+
+    /// What the server has set for the role or the database (ALTER ROLE .. SET), weakest first; what the client gave at
+    /// start-up is stronger.
+    pub(crate) fn begin_with(&mut self, defaults: &[String]) {
+        for setting in defaults {
+            if let Some((name, value)) = setting.split_once('=')
+                && OWN.contains(&name)
+                && !self.given.iter().any(|given| given == name)
+                && let Err(error) = self.set_own(name, value)
+            {
+                tracing::warn!(%error, "a setting of the role or database is of no use");
+            }
+            if let Some((name, value)) = setting.split_once('=') {
+                self.note_name(name, Some(value));
+            }
+        }
+        (self.start_isolation, self.start_read_only) = (self.isolation, self.read_only);
     }
 
     /// Whether Onecopy answers for this setting itself.
@@ -232,6 +266,10 @@ impl Settings {
     pub(crate) fn keep_staged(&mut self) -> bool {
         let changed = !self.staged.is_empty();
         for entry in std::mem::take(&mut self.staged) {
+            if entry.name == RESET_ALL {
+                self.reset();
+                continue;
+            }
             self.kept.retain(|kept| kept.name != entry.name);
             self.kept.push(entry);
             self.generation += 1;
@@ -256,11 +294,11 @@ impl Settings {
 
     /// RESET ALL or DISCARD ALL.
     pub(crate) fn reset(&mut self) {
-        self.kept = vec![Entry { name: "all".into(), statement: "RESET ALL".into() }];
+        self.kept = vec![Entry { name: RESET_ALL.into(), statement: "RESET ALL".into() }];
         self.staged.clear();
         self.generation += 1;
-        self.isolation = Isolation::ReadCommitted;
-        self.read_only = false;
+        self.isolation = self.start_isolation;
+        self.read_only = self.start_read_only;
     }
 }
 
@@ -340,6 +378,23 @@ mod tests {
     fn a_client_cannot_pretend_to_be_onecopy() {
         assert!(settings(&[("options", "-c onecopy.via=x")]).is_err());
         assert!(settings(&[("options", "-c default_transaction_isolation=none")]).is_err());
+    }
+
+    #[test]
+    fn what_is_set_for_the_role_counts_unless_the_client_says_otherwise() {
+        let role =
+            ["default_transaction_isolation=serializable".to_owned(), "statement_timeout=5s".to_owned()];
+        let mut plain = settings(&[]).unwrap();
+        plain.begin_with(&role);
+        assert_eq!(plain.isolation, Isolation::Serializable);
+        assert!(plain.has_timeouts);
+        plain.set_own("default_transaction_isolation", "read committed").unwrap();
+        plain.reset();
+        assert_eq!(plain.isolation, Isolation::Serializable);
+        let mut given =
+            settings(&[("options", "-c default_transaction_isolation=repeatable\\ read")]).unwrap();
+        given.begin_with(&role);
+        assert_eq!(given.isolation, Isolation::RepeatableRead);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::demand::Demand;
 use super::fault::{Fault, Refusal};
 use super::relay::Ended;
 use super::session::{Session, Transaction};
-use super::settings::{FORBIDDEN, Settings};
+use super::settings::{FORBIDDEN, RESET_ALL, Settings};
 use super::work::Work;
 
 impl Session {
@@ -30,6 +30,13 @@ impl Session {
                 self.set(statement, name, value, *local, work, alone).await.map(Some)
             }
             Verb::Reset(Some(name)) => self.reset(statement, name, work, alone).await.map(Some),
+            Verb::Reset(None) if !alone || !matches!(self.transaction, Transaction::None) => {
+                let ended = self.run_beside(statement, work, false).await?;
+                if ended.error.is_none() {
+                    self.settings.stage(RESET_ALL, None, "RESET ALL");
+                }
+                Ok(Some(ended))
+            }
             Verb::Reset(None) | Verb::Discard(Discard::All) => {
                 self.reset_all(statement, work).await.map(Some)
             }
@@ -165,8 +172,8 @@ impl Session {
 
     fn reset_own(&mut self, name: &str) {
         match name {
-            "default_transaction_isolation" => self.settings.isolation = sql::Isolation::ReadCommitted,
-            "default_transaction_read_only" => self.settings.read_only = false,
+            "default_transaction_isolation" => self.settings.isolation = self.settings.start_isolation,
+            "default_transaction_read_only" => self.settings.read_only = self.settings.start_read_only,
             _ => {}
         }
     }
@@ -193,10 +200,9 @@ impl Session {
     async fn reset_all(&mut self, statement: &Arc<Statement>, work: Work<'_>) -> Result<Ended, Fault> {
         let discards = matches!(statement.verb, Verb::Discard(_));
         if !matches!(self.transaction, Transaction::None) {
-            let what = if discards { "DISCARD ALL" } else { "RESET ALL" };
             return Err(Refusal::plain(
                 sqlstate::ACTIVE_SQL_TRANSACTION,
-                format!("{what} cannot run inside a transaction block"),
+                "DISCARD ALL cannot run inside a transaction block",
             )
             .into());
         }

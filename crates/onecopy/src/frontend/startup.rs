@@ -29,6 +29,12 @@ pub(crate) const ADMIN_DATABASE: &str = "onecopy";
 /// Most sessions at a time: each may own a connection to every replica, and these have 300.
 pub(crate) const SESSIONS_MAX: u64 = 280;
 
+/// What ALTER ROLE and ALTER DATABASE have set, weakest first.
+const DEFAULTS_SQL: &str = "SELECT pg_catalog.unnest(setconfig) FROM pg_catalog.pg_db_role_setting \
+     WHERE setrole IN (0, (SELECT oid FROM pg_catalog.pg_roles WHERE rolname = session_user)) \
+     AND setdatabase IN (0, (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())) \
+     ORDER BY setrole <> 0, setdatabase <> 0";
+
 /// Serves one accepted connection to its end.
 pub(crate) async fn serve(worker: Rc<Worker>, keys: Arc<CancelKeys>, stream: TcpStream) {
     let _ = stream.set_nodelay(true);
@@ -227,11 +233,19 @@ impl Session {
             }
         }
         let anchor = self.anchor();
+        let connection = &mut self.servers.get(anchor).connection;
+        let defaults = connection.simple(DEFAULTS_SQL).await.map_err(Fault::at(anchor))?;
+        let defaults: Vec<String> = defaults.into_iter().flatten().flatten().collect();
+        self.settings.begin_with(&defaults);
         encode::authentication_ok(&mut self.client.out);
         let connection = &self.servers.get(anchor).connection;
         for (name, value) in &connection.parameters {
             let own = name == b"default_transaction_read_only";
-            let shown: &[u8] = if own { b"off" } else { value };
+            let shown: &[u8] = match (own, self.settings.read_only) {
+                (false, _) => value,
+                (true, true) => b"on",
+                (true, false) => b"off",
+            };
             encode::parameter_status(&mut self.client.out, name, shown);
         }
         encode::backend_key_data(&mut self.client.out, self.cancel.pid, &self.cancel.secret);
