@@ -34,6 +34,7 @@ const SETTINGS: &[(&str, &str)] = &[
     ("default_transaction_isolation", "read\\ committed"),
     ("default_transaction_read_only", "off"),
     ("row_security", "off"),
+    ("check_function_bodies", "off"),
     ("client_min_messages", "error"),
     ("bytea_output", "hex"),
     ("DateStyle", "ISO"),

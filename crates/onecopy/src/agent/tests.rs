@@ -1,5 +1,6 @@
 //! Capture on one real server, refresh on another, and what both refuse.
 
+mod guard;
 mod server;
 
 use std::sync::Arc;
@@ -131,7 +132,9 @@ impl Home {
             text: sql.to_owned(),
             role: "postgres".to_owned(),
             search_path: "public".to_owned(),
-            settings: vec![("timezone".to_owned(), "UTC".to_owned())],
+            settings: [("timezone", "UTC"), ("check_function_bodies", "on")]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .to_vec(),
         };
         builder.push_statement(&statement).unwrap();
         self.record(builder)
@@ -306,123 +309,6 @@ async fn every_kind_of_write_arrives() {
 }
 
 #[tokio::test]
-async fn what_comes_past_onecopy_is_refused() {
-    let mut pair = Pair::start().await;
-    pair.ddl("CREATE TABLE t (id int PRIMARY KEY)").await;
-    pair.ddl("CREATE ROLE joe LOGIN").await;
-    pair.ddl("GRANT ALL ON t TO joe").await;
-    pair.ddl("GRANT CREATE ON SCHEMA public TO joe").await;
-    let mut stranger =
-        Home { connection: pair.servers[0].connect("").await, decoder: Decoder::default(), next: 1 };
-    for sql in ["INSERT INTO t VALUES (1)", "TRUNCATE t"] {
-        assert_eq!(stranger.refused(sql).await, "25006", "{sql}");
-    }
-    for sql in [
-        "CREATE TABLE u (a int)",
-        "DO $$ BEGIN CREATE TABLE u (a int); END $$",
-        "ALTER TABLE t DISABLE TRIGGER ALL",
-        "DROP TRIGGER \"!onecopy\" ON t",
-        "DROP TABLE t",
-        "GRANT SELECT ON t TO PUBLIC",
-    ] {
-        assert_eq!(stranger.refused(sql).await, "0A000", "{sql}");
-        assert_eq!(pair.home.refused(sql).await, "0A000", "{sql}");
-    }
-    stranger.connection.simple("CREATE TEMP TABLE own (a serial); DROP TABLE own").await.unwrap();
-
-    // A role without privileges can neither use our functions nor look at the applied set.
-    let joe = &mut pair.home;
-    joe.connection.simple("SET SESSION AUTHORIZATION joe").await.unwrap();
-    for sql in [
-        "CREATE TRIGGER x AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION onecopy_capture.cap('9')",
-        "SELECT onecopy_capture.obstacle(0)",
-        "SELECT * FROM onecopy.applied",
-        "DELETE FROM onecopy.applied",
-        "SELECT * FROM onecopy.cluster",
-    ] {
-        assert_eq!(joe.refused(sql).await, "42501", "{sql}");
-    }
-    joe.connection.simple("INSERT INTO onecopy.applied VALUES (1, 2, 3)").await.unwrap();
-
-    let mut builder = RecordBuilder::new();
-    let forged = "DO $$ BEGIN RAISE INFO '1|I|5|\\x00000000' USING ERRCODE = 'OC001'; END $$";
-    assert_eq!(joe.run(forged, &mut builder).await, [Captured::NotOurs]);
-    assert!(builder.is_empty());
-}
-
-#[tokio::test]
-async fn tables_that_cannot_be_replicated_are_refused() {
-    let mut pair = Pair::start().await;
-    for sql in
-        ["CREATE UNLOGGED TABLE u (a int)", "CREATE TABLE u (a aclitem[])", "CREATE TABLE u (a regclass)"]
-    {
-        pair.home.install_refused(sql).await;
-    }
-}
-
-#[tokio::test]
-async fn what_depends_on_a_temporary_object_is_refused() {
-    let mut pair = Pair::start().await;
-    pair.ddl("CREATE TABLE t (id int PRIMARY KEY)").await;
-    let home = &mut pair.home.connection;
-    // Each kind of thing that a temporary table can bring along must pass for temporary itself.
-    home.simple(
-        "CREATE TEMP TABLE own (a serial PRIMARY KEY, b text DEFAULT 'x' CHECK (b <> ''), c int REFERENCES own); \
-         CREATE TEMP VIEW seen AS SELECT * FROM own; CREATE RULE quiet AS ON DELETE TO own DO INSTEAD NOTHING; \
-         CREATE INDEX ON own (b); CREATE STATISTICS pg_temp.related ON a, b FROM own; \
-         CREATE POLICY few ON own USING (a > 0); CREATE TEMP TABLE heir () INHERITS (own); \
-         CREATE TYPE pg_temp.mood AS ENUM ('ok'); CREATE DOMAIN pg_temp.small AS int CHECK (VALUE < 9); \
-         CREATE FUNCTION pg_temp.f(own) RETURNS int LANGUAGE sql AS 'SELECT 1'; CREATE TEMP SEQUENCE counting; \
-         CREATE TRIGGER own BEFORE UPDATE ON own FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()",
-    )
-    .await
-    .unwrap_or_else(|error| panic!("{error}"));
-    pair.ddl("CREATE TABLE u (id int); CREATE VIEW v AS SELECT id FROM u; DROP TABLE u CASCADE").await;
-    pair.home.set_ddl().await;
-    for sql in [
-        "CREATE FUNCTION ft(own) RETURNS int LANGUAGE sql AS 'SELECT 1'",
-        "CREATE FUNCTION ft() RETURNS SETOF own LANGUAGE plpgsql AS 'BEGIN END'",
-        "CREATE FUNCTION ft() RETURNS bigint LANGUAGE sql BEGIN ATOMIC SELECT count(*) FROM own; END",
-        "CREATE TABLE u (o own[])",
-        "CREATE TABLE u (id int DEFAULT nextval('counting'))",
-        "ALTER TABLE t ADD COLUMN m pg_temp.mood",
-        "CREATE TYPE p AS (m pg_temp.mood)",
-        "CREATE DOMAIN d AS pg_temp.small",
-        "CREATE CAST (own AS int) WITH FUNCTION pg_temp.f(own)",
-        "CREATE RULE r AS ON INSERT TO t DO ALSO DELETE FROM own",
-        "CREATE POLICY p ON t USING (id IN (SELECT a FROM own))",
-    ] {
-        assert_eq!(pair.home.refused(sql).await, "0A000", "{sql}");
-    }
-}
-
-#[tokio::test]
-async fn what_would_fire_at_refresh_is_refused() {
-    let mut pair = Pair::start().await;
-    pair.ddl("CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE p (id int) PARTITION BY LIST (id)").await;
-    pair.ddl(
-        "CREATE TRIGGER own BEFORE UPDATE ON t FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger(); \
-         CREATE RULE own AS ON DELETE TO t DO ALSO NOTHING; \
-         CREATE FUNCTION noop() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'; \
-         CREATE TRIGGER own AFTER TRUNCATE ON p EXECUTE FUNCTION noop(); \
-         CREATE FUNCTION hear() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN END'; \
-         CREATE EVENT TRIGGER own ON ddl_command_end EXECUTE FUNCTION hear()",
-    )
-    .await;
-    for object in
-        ["TABLE t ENABLE % TRIGGER own", "TABLE t ENABLE % RULE own", "TABLE p ENABLE % TRIGGER own"]
-    {
-        for how in ["ALWAYS", "REPLICA"] {
-            pair.home.install_refused(&format!("ALTER {}", object.replace('%', how))).await;
-        }
-    }
-    for how in ["ALWAYS", "REPLICA"] {
-        pair.home.install_refused(&format!("ALTER EVENT TRIGGER own ENABLE {how}")).await;
-    }
-    pair.ddl("ALTER TABLE t DISABLE TRIGGER own; ALTER TABLE t ENABLE TRIGGER own").await;
-}
-
-#[tokio::test]
 async fn rows_of_a_subtransaction_show_its_number() {
     let mut pair = Pair::start().await;
     pair.ddl("CREATE TABLE t (id int PRIMARY KEY)").await;
@@ -448,86 +334,6 @@ async fn rows_of_a_subtransaction_show_its_number() {
     let status = format!("SELECT pg_xact_status({phantom}::text::xid8), pg_xact_status({first}::text::xid8)");
     let rows = pair.home.connection.simple(&status).await.unwrap();
     assert_eq!(rows, [[Some("aborted".to_owned()), Some("in progress".to_owned())]]);
-}
-
-#[tokio::test]
-async fn capture_cannot_be_switched_off() {
-    let mut pair = Pair::start().await;
-    pair.ddl("CREATE TABLE t (id int PRIMARY KEY)").await;
-    pair.ddl(
-        "CREATE FUNCTION quietly(id int) RETURNS void LANGUAGE sql SET session_replication_role = replica \
-         AS 'INSERT INTO public.t VALUES (id)'",
-    )
-    .await;
-    for sql in [
-        "DO $$ BEGIN SET LOCAL session_replication_role = replica; INSERT INTO t VALUES (1); END $$",
-        "SELECT quietly(2)",
-        "SET session_replication_role = replica; INSERT INTO t VALUES (3), (4); RESET session_replication_role",
-        "DO $$ BEGIN SET LOCAL session_replication_role = replica; TRUNCATE t; INSERT INTO t VALUES (5); END $$",
-    ] {
-        let record = pair.home.write(sql).await;
-        pair.second.must_apply(vec![record]).await;
-        pair.assert_identical().await;
-    }
-    // The applier's token is no use to those who may not set the other setting.
-    pair.ddl("CREATE ROLE joe; GRANT ALL ON t TO joe; GRANT ALL ON SCHEMA public TO joe").await;
-    let (via, token) = (capture::VIA_SETTING, capture::apply_token(CLUSTER));
-    let mut forger = pair.servers[0].connect(&format!("-c {via}={token}")).await;
-    forger.simple("SET SESSION AUTHORIZATION joe").await.unwrap();
-    for (sql, state) in [
-        ("INSERT INTO t VALUES (6)", &b"25006"[..]),
-        ("TRUNCATE t", b"25006"),
-        ("CREATE TABLE u (id int)", b"0A000"),
-    ] {
-        assert_eq!(forger.simple(sql).await.expect_err(sql).sqlstate(), Some(state), "{sql}");
-    }
-}
-
-#[tokio::test]
-async fn our_triggers_stay_as_they_are() {
-    let mut pair = Pair::start().await;
-    pair.ddl("CREATE ROLE joe; CREATE TABLE t (id int PRIMARY KEY)").await;
-    pair.ddl("ALTER TABLE t OWNER TO joe; GRANT ALL ON SCHEMA public TO joe").await;
-    pair.ddl("CREATE ROLE jim; GRANT SELECT ON t TO jim").await;
-    let tampering = [
-        "ALTER TABLE t DISABLE TRIGGER ALL",
-        "ALTER TABLE t DISABLE TRIGGER \"!onecopy\"",
-        "ALTER TABLE t ENABLE REPLICA TRIGGER \"!onecopy_truncate\"",
-        "DROP TRIGGER \"!onecopy\" ON t",
-        "ALTER TRIGGER \"!onecopy\" ON t RENAME TO other",
-        "ALTER TABLE t RENAME TO u",
-        "DROP OWNED BY joe",
-        "REVOKE SELECT ON t FROM jim",
-    ];
-    for role in ["joe", "postgres"] {
-        pair.home.connection.simple(&format!("SET SESSION AUTHORIZATION {role}")).await.unwrap();
-        for sql in tampering {
-            for way in ["", "SET LOCAL session_replication_role = replica; "] {
-                if role == "joe" && !way.is_empty() {
-                    continue;
-                }
-                let inside = format!("DO $$ BEGIN {way}{sql}; END $$");
-                assert_eq!(pair.home.refused(&inside).await, "0A000", "{role}: {inside}");
-            }
-        }
-    }
-    // As a schema change of its own such a statement cannot do harm: our triggers are put right.
-    for sql in &tampering[..4] {
-        pair.ddl(sql).await;
-        let record = pair.home.write("TRUNCATE t; INSERT INTO t VALUES (1)").await;
-        pair.second.must_apply(vec![record]).await;
-        pair.assert_identical().await;
-    }
-    // This only takes privileges away, and names no object for it.
-    assert_eq!(pair.home.refused("DO $$ BEGIN DROP OWNED BY jim; END $$").await, "0A000");
-    for sql in [
-        "ALTER TRIGGER \"!onecopy\" ON t RENAME TO other",
-        "CREATE TRIGGER again AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION onecopy_capture.cap('9')",
-        "DROP TRIGGER \"!onecopy\" ON t; CREATE TRIGGER \"!onecopy\" AFTER INSERT ON t FOR EACH ROW \
-         EXECUTE FUNCTION suppress_redundant_updates_trigger()",
-    ] {
-        pair.home.install_refused(sql).await;
-    }
 }
 
 #[tokio::test]
