@@ -88,7 +88,7 @@ impl Session {
 
     /// Does all that can fail; whether there is anything to log.
     async fn prepare_commit(&mut self) -> Result<bool, Fault> {
-        if self.hub().catalogue().has_deferrable() || self.has_ddl() {
+        if self.may_defer() {
             self.own_query(b"SET CONSTRAINTS ALL IMMEDIATE").await?;
         }
         let Transaction::Update(update) = &self.transaction else {
@@ -116,6 +116,12 @@ impl Session {
             return Err(broken("the update transaction is gone"));
         };
         Ok(!update.capture.record.is_empty())
+    }
+
+    /// Whether a check or trigger may wait for COMMIT, which must not fail any more: by the catalogue, or of a temporary
+    /// table, which no catalogue has.
+    pub(crate) fn may_defer(&self) -> bool {
+        self.pinned || self.may_have_temporary || self.has_ddl() || self.hub().catalogue().has_deferrable()
     }
 
     fn has_ddl(&self) -> bool {

@@ -334,7 +334,7 @@ impl Session {
     fn can_identify_ahead(&self, judged: &Judged, options: TransactionOptions) -> bool {
         options.read_only != Some(true)
             && !self.settings.has_timeouts
-            && !self.hub().catalogue().has_deferrable()
+            && !self.may_defer()
             && judged.is_plain
             && judged.routings.len() == 1
             && judged.routings.iter().all(|r| r.claims != sql::Claims::Everything)

@@ -1,0 +1,194 @@
+//! The front end where it was wrong once: each function is one defect, found by trying to break it.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod cluster;
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use cluster::{Cluster, run, table, value};
+use futures_util::{SinkExt as _, TryStreamExt as _, pin_mut};
+
+#[tokio::test]
+async fn what_was_wrong_once() {
+    let mut cluster = Cluster::start(3).await;
+    fresh(&cluster).await;
+    a_schema_change_does_not_commit_the_transaction_around_it(&cluster).await;
+    fresh(&cluster).await;
+    what_execute_reads_is_never_stale(&cluster).await;
+    fresh(&cluster).await;
+    a_transaction_whose_home_is_lost_stays_failed_until_it_is_ended(&cluster).await;
+    fresh(&cluster).await;
+    a_cursor_with_hold_that_fails_at_commit_fails_the_commit_and_nobody_else(&cluster).await;
+    fresh(&cluster).await;
+    temporary_tables_have_deferred_constraints_too(&cluster).await;
+    fresh(&cluster).await;
+    capture_cannot_be_switched_off_inside_a_function(&cluster).await;
+    fresh(&cluster).await;
+    triggers_that_always_fire_do_not_fire_at_refresh(&cluster).await;
+    fresh(&cluster).await;
+    schema_changes_that_need_a_temporary_table_or_compute_values_are_refused(&cluster).await;
+    fresh(&cluster).await;
+    a_lone_transaction_may_write_in_a_trigger(&cluster).await;
+    fresh(&cluster).await;
+    copy_in_the_extended_protocol_ends(&cluster).await;
+    fresh(&cluster).await;
+    a_portal_lives_as_long_as_its_transaction(&cluster).await;
+    fresh(&cluster).await;
+    a_parameter_may_be_larger_than_a_batch(&cluster).await;
+    fresh(&cluster).await;
+    a_name_is_free_again_when_its_parse_failed(&cluster).await;
+    cluster.verify().await;
+    cluster.stop().await;
+}
+
+/// Every case begins without the tables of the one before.
+async fn fresh(cluster: &Cluster) {
+    let client = cluster.client().await;
+    run(&client, "drop table if exists a, b, c, l, t cascade").await;
+}
+
+async fn a_schema_change_does_not_commit_the_transaction_around_it(cluster: &Cluster) {
+    let client = cluster.client().await;
+    run(&client, "create table a (v int)").await;
+    for statement in ["begin", "insert into a values (1)", "create table b (v int)", "rollback"] {
+        run(&client, statement).await;
+    }
+    assert_eq!(value(&client, "select count(*) from a").await, "0");
+    assert!(client.simple_query("select * from b").await.is_err());
+}
+
+async fn what_execute_reads_is_never_stale(cluster: &Cluster) {
+    let (writer, reader) = (cluster.client().await, cluster.client().await);
+    run(&writer, "create table t (id int primary key, v int); insert into t values (1, 0)").await;
+    run(&reader, "prepare p as select v from t where id = 1").await;
+    for n in 1..=500 {
+        run(&writer, &format!("update t set v = {n} where id = 1")).await;
+        assert_eq!(value(&reader, "execute p").await, n.to_string());
+    }
+}
+
+async fn a_transaction_whose_home_is_lost_stays_failed_until_it_is_ended(cluster: &Cluster) {
+    let client = cluster.client().await;
+    run(&client, "create table t (v int)").await;
+    run(&client, "begin").await;
+    run(&client, "insert into t values (1)").await;
+    let home = cluster.direct(&cluster.replicas().await[0]).await;
+    run(&home, "select pg_terminate_backend(pid) from pg_stat_activity where state = 'idle in transaction'")
+        .await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let started = Instant::now();
+    assert!(client.simple_query("insert into t values (2)").await.is_err());
+    assert!(started.elapsed() < Duration::from_secs(5), "it is told at once");
+    // On PostgreSQL: 25P02. Here it ran by itself, and was committed.
+    assert!(client.simple_query("insert into t values (3)").await.is_err());
+    let _ = client.simple_query("commit").await;
+    assert_eq!(value(&client, "select count(*) from t").await, "0");
+}
+
+async fn a_cursor_with_hold_that_fails_at_commit_fails_the_commit_and_nobody_else(cluster: &Cluster) {
+    let (client, bystander) = (cluster.client().await, cluster.client().await);
+    run(&client, "create table t (v int)").await;
+    run(&bystander, "begin").await;
+    run(&bystander, "insert into t values (1)").await;
+    run(&client, "begin").await;
+    run(&client, "insert into t values (2)").await;
+    run(&client, "declare c cursor with hold for select 1 / (g - 3) from generate_series(1, 5) g").await;
+    assert!(client.simple_query("commit").await.is_err());
+    assert_eq!(value(&client, "select count(*) from t").await, "0");
+    // It waited for a minute here: the Abort had been taken from the mailbox while the session was idle, and dropped.
+    let told = tokio::time::timeout(Duration::from_secs(5), bystander.simple_query("select 1")).await;
+    assert!(told.is_ok());
+}
+
+async fn temporary_tables_have_deferred_constraints_too(cluster: &Cluster) {
+    let client = cluster.client().await;
+    run(&client, "create table t (v int)").await;
+    run(&client, "create temp table u (v int unique deferrable initially deferred)").await;
+    for statement in ["begin", "insert into t values (1)", "insert into u values (1), (1)"] {
+        run(&client, statement).await;
+    }
+    assert!(client.simple_query("commit").await.is_err());
+    assert_eq!(value(&client, "select count(*) from t").await, "0");
+}
+
+async fn capture_cannot_be_switched_off_inside_a_function(cluster: &Cluster) {
+    let client = cluster.client().await;
+    run(&client, "create table t (v int)").await;
+    let _ = client
+        .simple_query(
+            "do $$ begin set local session_replication_role = replica; insert into t values (1); end $$",
+        )
+        .await;
+    cluster.verify().await;
+}
+
+async fn triggers_that_always_fire_do_not_fire_at_refresh(cluster: &Cluster) {
+    let client = cluster.client().await;
+    run(&client, "create table t (v int); create table l (v int)").await;
+    run(&client, "create rule r as on insert to t do also insert into public.l values (new.v)").await;
+    let _ = client.simple_query("alter table t enable always rule r").await;
+    run(&client, "insert into t values (1)").await;
+    cluster.verify().await;
+}
+
+async fn schema_changes_that_need_a_temporary_table_or_compute_values_are_refused(cluster: &Cluster) {
+    let client = cluster.client().await;
+    run(&client, "create temp table x (v int)").await;
+    let _ = client.simple_query("create function f(x) returns int language sql as 'select 1'").await;
+    let _ = client.simple_query("create domain d as float8 default random()").await;
+    run(&client, "create table t (v int); insert into t values (1)").await;
+    let _ = client.simple_query("alter table t add column r d").await;
+    run(&client, "create table c (v text); insert into c values ('now')").await;
+    let _ = client.simple_query("alter table c alter v type timestamptz using v::timestamptz").await;
+    cluster.verify().await;
+}
+
+async fn a_lone_transaction_may_write_in_a_trigger(cluster: &Cluster) {
+    // Its own number is the newest there is, so it was taken for one of the future.
+    let client = cluster.client().await;
+    run(&client, "create table t (v int)").await;
+    run(&client, "do $$ begin insert into t values (1); end $$").await;
+    assert_eq!(value(&client, "select count(*) from t").await, "1");
+}
+
+async fn copy_in_the_extended_protocol_ends(cluster: &Cluster) {
+    let client = cluster.client().await;
+    run(&client, "create table t (v int)").await;
+    let copied = async {
+        let sink = client.copy_in("copy t from stdin").await?;
+        pin_mut!(sink);
+        sink.send(Bytes::from_static(b"1\n2\n")).await?;
+        sink.finish().await
+    };
+    let copied = tokio::time::timeout(Duration::from_secs(5), copied).await;
+    assert_eq!(copied.unwrap().unwrap(), 2);
+}
+
+async fn a_portal_lives_as_long_as_its_transaction(cluster: &Cluster) {
+    let mut client = cluster.client().await;
+    let statement = client.prepare("select g from generate_series(1, 5) g").await.unwrap();
+    let transaction = client.transaction().await.unwrap();
+    let portal = transaction.bind(&statement, &[]).await.unwrap();
+    assert_eq!(transaction.query_portal(&portal, 2).await.unwrap().len(), 2);
+    assert_eq!(transaction.query_portal(&portal, 9).await.unwrap().len(), 3);
+}
+
+async fn a_parameter_may_be_larger_than_a_batch(cluster: &Cluster) {
+    let client = cluster.client().await;
+    run(&client, "create table t (v text)").await;
+    let large = "x".repeat(20 << 20);
+    client.execute("insert into t values ($1)", &[&large]).await.unwrap();
+}
+
+async fn a_name_is_free_again_when_its_parse_failed(cluster: &Cluster) {
+    // tokio-postgres never uses a name twice: see r1.py, "reparse after failed parse", for the messages.
+    let client = cluster.client().await;
+    let rows = table(&client, "show transaction_isolation").await;
+    assert_eq!(rows.len(), 1);
+    let rows: Vec<_> =
+        client.query_raw("show transaction_isolation", [0i32; 0]).await.unwrap().try_collect().await.unwrap();
+    assert_eq!(rows.len(), 1);
+    assert_eq!(rows[0].columns().len(), 1, "Describe has told of its column");
+}
