@@ -175,13 +175,24 @@ impl Hub {
 
     /// Hands one event to the core and carries out its effects.
     pub(crate) fn handle(&self, event: Event) {
+        self.ask(None, event);
+    }
+
+    /// As [`Hub::handle`]; if the event lets this session execute at once, that effect is returned instead of going
+    /// through the mailbox.
+    pub(crate) fn ask(&self, own: Option<SessionId>, event: Event) -> Option<Effect> {
         let now = Time { us: u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX) };
         let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
         let Inside { cluster, effects, sessions } = &mut *inside;
         cluster.handle(now, event, effects);
+        let mut granted = None;
         for effect in effects.drain(..) {
-            self.carry_out(effect, sessions);
+            match effect {
+                Effect::Execute { session, .. } if own == Some(session) => granted = Some(effect),
+                other => self.carry_out(other, sessions),
+            }
         }
+        granted
     }
 
     fn carry_out(&self, effect: Effect, sessions: &FxHashMap<SessionId, Arc<Mailbox>>) {
@@ -265,7 +276,14 @@ impl Hub {
     /// A newer catalogue, which reflects all DDL up to its generation.
     pub(crate) fn set_catalogue(&self, catalogue: Catalogue) {
         let version = Version(catalogue.generation());
-        *self.catalogue.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(catalogue);
+        {
+            let mut present = self.catalogue.write().unwrap_or_else(PoisonError::into_inner);
+            // One that was asked for earlier may arrive later.
+            if catalogue.generation() < present.generation() {
+                return;
+            }
+            *present = Arc::new(catalogue);
+        }
         self.handle(Event::CatalogueLoaded { version });
     }
 

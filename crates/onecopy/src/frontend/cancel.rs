@@ -21,8 +21,16 @@ pub(crate) enum Doing {
     Nothing,
     /// Waiting for a place.
     Waiting,
-    /// A statement runs at a server: where, and its key.
-    Running(Address, i32, Vec<u8>),
+    /// A statement runs at a server.
+    Running(Arc<Running>),
+}
+
+/// A server connection, as a cancel request needs it.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) address: Address,
+    pub(crate) pid: i32,
+    pub(crate) secret: Vec<u8>,
 }
 
 /// One session's entry.
@@ -47,8 +55,8 @@ impl CancelTarget {
         match doing {
             Doing::Nothing => {}
             Doing::Waiting => self.mailbox.cancel(),
-            Doing::Running(address, pid, secret) => {
-                if let Err(error) = backend::cancel(&address, pid, &secret).await {
+            Doing::Running(at) => {
+                if let Err(error) = backend::cancel(&at.address, at.pid, &at.secret).await {
                     tracing::warn!(%error, "a cancel request could not be forwarded");
                 }
             }

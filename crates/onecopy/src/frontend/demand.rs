@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cluster::event::Reads;
 use cluster::ids::{TableId, Version};
-use sql::{Access, Because, Routing, Statement, Verb};
+use sql::{Access, Because, Catalogue, Routing, Statement, Verb};
 
 use super::session::Session;
 
@@ -22,8 +22,6 @@ pub(crate) struct Demand {
 pub(crate) struct Judged {
     /// Where it may run, if no transaction decides that.
     pub(crate) access: Result<Arc<[TableId]>, Because>,
-    /// What it reads, if it runs at the home.
-    pub(crate) home_reads: Reads,
     /// Of each statement.
     pub(crate) routings: Vec<Arc<Routing>>,
     pub(crate) has_unparsed: bool,
@@ -31,9 +29,8 @@ pub(crate) struct Judged {
     pub(crate) is_plain: bool,
     /// A WITH HOLD cursor is declared.
     pub(crate) has_hold: bool,
-    /// Something may run that leaves a temporary table or a changed setting behind.
-    pub(crate) is_suspect: bool,
     pub(crate) generation: Version,
+    catalogue: Arc<Catalogue>,
 }
 
 impl Demand {
@@ -52,7 +49,6 @@ impl Demand {
         let routings: Vec<_> = self.statements.iter().map(|s| s.routing(&catalogue)).collect();
         let mut tables: Vec<TableId> = Vec::new();
         let mut access = if self.has_unparsed { Err(Because::Unknown) } else { Ok(()) };
-        let mut home: Option<Vec<TableId>> = if self.has_unparsed { None } else { Some(Vec::new()) };
         for routing in &routings {
             match (&routing.access, access) {
                 (Access::Read(read), Ok(())) => tables.extend(read),
@@ -60,15 +56,9 @@ impl Demand {
                 (Access::Anchor(Because::Update), Err(_)) => access = Err(Because::Update),
                 _ => {}
             }
-            home = home.zip(home_tables(routing, &catalogue)).map(|(mut all, more)| {
-                all.extend(more);
-                all
-            });
         }
         Judged {
             access: access.map(|()| tables.into()),
-            home_reads: home.map_or(Reads::All, |tables| Reads::Tables(tables.into())),
-            is_suspect: routings.iter().any(|routing| !is_harmless(routing, &catalogue)),
             has_hold: self
                 .statements
                 .iter()
@@ -80,19 +70,39 @@ impl Demand {
             routings,
             has_unparsed: self.has_unparsed,
             generation: Version(catalogue.generation()),
+            catalogue,
         }
     }
 }
 
+impl Judged {
+    /// What it reads, if it runs at the home.
+    pub(crate) fn home_reads(&self) -> Reads {
+        let mut all = Vec::new();
+        for routing in &self.routings {
+            match home_tables(routing, &self.catalogue) {
+                Some(tables) => all.extend(tables),
+                None => return Reads::All,
+            }
+        }
+        if self.has_unparsed { Reads::All } else { Reads::Tables(all.into()) }
+    }
+
+    /// Something may run that leaves a temporary table or a changed setting behind.
+    pub(crate) fn is_suspect(&self) -> bool {
+        self.has_unparsed || self.routings.iter().any(|routing| !is_harmless(routing, &self.catalogue))
+    }
+}
+
 /// Whether nothing but built-in functions and no user's trigger can run.
-fn is_harmless(routing: &Routing, catalogue: &sql::Catalogue) -> bool {
+fn is_harmless(routing: &Routing, catalogue: &Catalogue) -> bool {
     let quiet = |id: &TableId| catalogue.table(*id).is_some_and(|table| !table.user_triggers);
     routing.reads.is_some() && routing.writes.as_ref().is_some_and(|writes| writes.iter().all(quiet))
 }
 
 /// What a statement may read at the home, its targets included; `None` when that is not bounded. What references and
 /// triggers read is not: then everything is needed.
-fn home_tables(routing: &Routing, catalogue: &sql::Catalogue) -> Option<Vec<TableId>> {
+fn home_tables(routing: &Routing, catalogue: &Catalogue) -> Option<Vec<TableId>> {
     let (reads, writes) = (routing.reads.as_ref()?, routing.writes.as_ref()?);
     let bounded = |id: &TableId| catalogue.table(*id).is_some_and(|t| !t.foreign_keys && !t.user_triggers);
     writes.iter().all(bounded).then(|| reads.iter().chain(writes).copied().collect())

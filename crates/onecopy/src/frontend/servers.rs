@@ -5,9 +5,12 @@
 //! its WAL meanwhile. Every connection defaults to read-only transactions (pitfalls 1.13): what writes runs in a
 //! transaction that Onecopy itself began as READ WRITE, at the home, where capture accepts it.
 
+use std::sync::Arc;
+
 use cluster::ids::{Incarnation, ReplicaId};
 use rustc_hash::FxHashMap;
 
+use super::cancel::Running;
 use super::fault::{Fault, Refusal};
 use super::settings::Settings;
 use crate::backend::{BackendError, Connection};
@@ -23,6 +26,8 @@ pub(crate) struct Server {
     pub(crate) replica: ReplicaId,
     pub(crate) incarnation: Incarnation,
     pub(crate) connection: Connection,
+    /// What a cancel request needs.
+    pub(crate) running: Arc<Running>,
     /// Statements prepared here: name and the generation of what was prepared.
     pub(crate) prepared: FxHashMap<Vec<u8>, u64>,
     /// How many of the session's settings were brought here.
@@ -126,7 +131,13 @@ async fn open(
                 if connection.simple(&proof).await.map_err(Fault::at(replica))?.is_empty() {
                     return Err(Fault::Lost(replica));
                 }
+                let running = Running {
+                    address: seat.address.clone(),
+                    pid: connection.pid,
+                    secret: connection.secret.clone(),
+                };
                 return Ok(Server {
+                    running: Arc::new(running),
                     replica,
                     incarnation,
                     connection,

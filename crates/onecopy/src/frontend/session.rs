@@ -257,7 +257,11 @@ impl Session {
     /// Asks for a place and waits for it.
     pub(crate) async fn place(&mut self, event: Event) -> Result<Placed, Fault> {
         self.mailbox.forget_cancel();
-        self.worker.hub.handle(event);
+        if let Some(Effect::Execute { replica, incarnation, identity, .. }) =
+            self.worker.hub.ask(Some(self.id), event)
+        {
+            return Ok(Placed::At(Place { replica, incarnation, identity }));
+        }
         let deadline = tokio::time::Instant::now() + WAIT_MAX;
         loop {
             let note = match self.mailbox.try_next() {

@@ -18,7 +18,6 @@ use super::fault::{Fault, Refusal};
 use super::relay::{Ended, Expected, Relay};
 use super::session::{Placed, RETRIES_MAX, RETRY_PAUSE, ReadOnly, Session, Transaction, WAIT_MAX};
 use super::settings;
-use super::transaction::doing;
 use super::work::Work;
 use crate::hub::{Stats, count};
 
@@ -65,7 +64,7 @@ impl Session {
             Ok(_) => &stats.anchor_interactive,
         });
         self.transaction = Transaction::None;
-        let opened = self.open_update(options, judged.home_reads, false).await;
+        let opened = self.open_update(options, judged.home_reads(), false).await;
         if opened.is_err() {
             self.transaction = Transaction::Begun(said);
         }
@@ -109,7 +108,7 @@ impl Session {
             return ended;
         }
         if !is_first {
-            self.gate(judged.home_reads.clone()).await?;
+            self.gate(judged.home_reads()).await?;
         }
         self.claim(&judged);
         self.at_home(work, false).await
@@ -120,12 +119,11 @@ impl Session {
             update.has_hold |= judged.has_hold;
             for routing in &judged.routings {
                 update.claims.add(&routing.claims);
-                self.may_have_temporary |= judged.is_suspect;
             }
             if judged.has_unparsed {
                 update.claims.add_everything();
-                self.may_have_temporary = true;
             }
+            self.may_have_temporary |= judged.is_suspect();
         }
     }
 
@@ -181,7 +179,6 @@ impl Session {
     ) -> Result<Ended, Fault> {
         let mut judged = demand.judge(self);
         judged.access = Err(Because::Unknown);
-        judged.home_reads = Reads::All;
         judged.has_unparsed = true;
         self.update_once(&judged, work, ends).await
     }
@@ -288,7 +285,7 @@ impl Session {
     async fn at_replica(&mut self, replica: ReplicaId, work: Work<'_>) -> Result<Ended, Fault> {
         let server = self.servers.get(replica);
         let expected = work.write(server);
-        self.cancel.set(doing(&self.worker.hub, server));
+        self.cancel.set(Doing::Running(Arc::clone(&server.running)));
         let result = if server.connection.flush().await.is_err() {
             Err(Fault::Lost(replica))
         } else {
@@ -313,7 +310,7 @@ impl Session {
     /// One update transaction for this work alone, or the beginning of an implicit one.
     async fn update_once(&mut self, judged: &Judged, work: Work<'_>, ends: bool) -> Result<Ended, Fault> {
         let options = self.resolve(TransactionOptions::default());
-        self.open_update(options, judged.home_reads.clone(), true).await?;
+        self.open_update(options, judged.home_reads(), true).await?;
         self.claim(judged);
         if !ends {
             return self.at_home(work, false).await;

@@ -3,6 +3,8 @@
 //! Every statement that may write runs inside a BEGIN of ours, at the home, on a connection that defaults to read-only: so
 //! nothing is written that is not captured, and what commits by itself is refused by PostgreSQL.
 
+use std::sync::Arc;
+
 use cluster::event::{Event, Reads};
 use cluster::ids::{Identity, Nonce, ReplicaId, Version};
 use sql::{Isolation, TransactionOptions};
@@ -151,7 +153,7 @@ impl Session {
         };
         let server = self.servers.get(update.replica);
         let expected = write(server);
-        self.cancel.set(doing(&self.worker.hub, server));
+        self.cancel.set(Doing::Running(Arc::clone(&server.running)));
         let result = if server.connection.flush().await.is_err() {
             Err(Fault::Lost(update.replica))
         } else {
@@ -263,12 +265,6 @@ impl Session {
     pub(crate) fn check_stopping(&self) -> Result<(), Fault> {
         if self.is_stopping { Err(Fault::Fatal(shutting_down())) } else { Ok(()) }
     }
-}
-
-/// What a cancel request reaches.
-pub(crate) fn doing(hub: &crate::hub::Hub, server: &Server) -> Doing {
-    let address = hub.seats[usize::from(server.replica.0)].address.clone();
-    Doing::Running(address, server.connection.pid, server.connection.secret.clone())
 }
 
 /// The BEGIN of a transaction that may write. SERIALIZABLE runs at REPEATABLE READ inside PostgreSQL, whose own
