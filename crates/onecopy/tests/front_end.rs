@@ -24,6 +24,8 @@ async fn what_was_wrong_once() {
     fresh(&cluster).await;
     temporary_tables_have_deferred_constraints_too(&cluster).await;
     fresh(&cluster).await;
+    large_objects_are_refused_inside_functions_too(&cluster).await;
+    fresh(&cluster).await;
     capture_cannot_be_switched_off_inside_a_function(&cluster).await;
     fresh(&cluster).await;
     triggers_that_always_fire_do_not_fire_at_refresh(&cluster).await;
@@ -111,6 +113,13 @@ async fn temporary_tables_have_deferred_constraints_too(cluster: &Cluster) {
     }
     assert!(client.simple_query("commit").await.is_err());
     assert_eq!(value(&client, "select count(*) from t").await, "0");
+}
+
+async fn large_objects_are_refused_inside_functions_too(cluster: &Cluster) {
+    let client = cluster.client().await;
+    let error = client.simple_query("do $$ begin perform lo_create(0); end $$").await.unwrap_err();
+    assert_eq!(error.code().unwrap().code(), "0A000");
+    assert_eq!(value(&client, "select count(*) from pg_largeobject_metadata").await, "0");
 }
 
 async fn capture_cannot_be_switched_off_inside_a_function(cluster: &Cluster) {

@@ -94,6 +94,12 @@ impl Session {
         let Transaction::Update(update) = &self.transaction else {
             return Err(broken("no update transaction is open"));
         };
+        if update.is_suspect {
+            self.refuse_large_objects().await?;
+        }
+        let Transaction::Update(update) = &self.transaction else {
+            return Err(broken("the update transaction is gone"));
+        };
         if update.capture.record.is_empty() {
             return Ok(false);
         }
@@ -116,6 +122,15 @@ impl Session {
             return Err(broken("the update transaction is gone"));
         };
         Ok(!update.capture.record.is_empty())
+    }
+
+    /// Functions can make large objects, which no trigger sees. There are none otherwise, so any is a new one.
+    async fn refuse_large_objects(&mut self) -> Result<(), Fault> {
+        let ended = self.own_query(b"SELECT 1 FROM pg_catalog.pg_largeobject_metadata LIMIT 1").await?;
+        if ended.row.is_some() {
+            return Err(Refusal::unsupported("making a large object", "Use a column of type bytea.").into());
+        }
+        Ok(())
     }
 
     /// Whether a check or trigger may wait for COMMIT, which must not fail any more: by the catalogue, or of a temporary

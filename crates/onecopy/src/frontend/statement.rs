@@ -123,7 +123,8 @@ impl Session {
             if judged.has_unparsed {
                 update.claims.add_everything();
             }
-            self.may_have_temporary |= judged.is_suspect();
+            update.is_suspect |= judged.is_suspect();
+            self.may_have_temporary |= update.is_suspect;
         }
     }
 

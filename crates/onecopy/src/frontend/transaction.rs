@@ -40,6 +40,8 @@ pub(crate) struct Update {
     pub(crate) ticket: Option<u64>,
     /// It has changed the schema.
     pub(crate) has_ddl: bool,
+    /// Something ran that nobody can bound: it may have touched what capture does not see.
+    pub(crate) is_suspect: bool,
     /// It has a WITH HOLD cursor, whose query runs inside COMMIT and may fail there.
     pub(crate) has_hold: bool,
 }
@@ -94,6 +96,7 @@ impl Session {
                         claims: ClaimsSoFar::default(),
                         ticket: None,
                         has_ddl: false,
+                        is_suspect: false,
                         has_hold: false,
                     }));
                     return Ok(());
