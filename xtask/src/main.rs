@@ -13,6 +13,7 @@ tasks:
   tidy            check the rules of the house (see CONTRIBUTING.md)
   tidy --update   the same, and lower the numbers in xtask/ratchet.toml where code has shrunk
   bench ..        benchmarks on real servers; `bench proxy --help` tells more
+  check-live ..   real servers under load, judged as the simulator judges; `check-live --help` tells more
   sim ..          the simulator; `sim --help` tells more";
 
 #[expect(clippy::print_stdout, reason = "this is where a task tells a person how it went")]
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(repository()),
         ["tidy", "--update"] => tidy::update(repository()),
         [task @ ("bench" | "sim"), rest @ ..] => return run_crate(task, rest),
+        ["check-live", ..] => return run_crate("bench", &words),
         _ => Err(USAGE.to_owned()),
     };
     let (text, code) = match outcome {

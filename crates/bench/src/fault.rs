@@ -31,6 +31,8 @@ pub(crate) enum Fault {
         /// What it said.
         said: String,
     },
+    /// Everything ran, and what came out is wrong; the report.
+    Wrong(String),
     /// The person who started us wants it to end.
     Interrupted,
 }
@@ -50,6 +52,7 @@ impl fmt::Display for Fault {
             Self::System { doing, error } => write!(f, "cannot {doing}: {error}"),
             Self::Program { name, what, said } => write!(f, "{name} {what}; its last words:\n{said}"),
             Self::Unreadable { what, said } => write!(f, "cannot read {what} in:\n{said}"),
+            Self::Wrong(report) => write!(f, "what clients saw is wrong\n{report}"),
             Self::Interrupted => write!(f, "interrupted"),
         }
     }

@@ -1,4 +1,5 @@
-//! Benchmarks on real servers. So far there is one: `proxy`, what a client pays for having onecopy in between.
+//! Benchmarks on real servers: `proxy`, what a client pays for having onecopy in between; and `check-live`, whether what
+//! clients saw could have come from one PostgreSQL.
 //!
 //! Everything a benchmark needs it starts itself, in a temporary folder and on free ports, and takes away again, also
 //! when it is interrupted. Numbers are compared only within one run: on a machine that others use too, nothing else
@@ -8,6 +9,7 @@ mod account;
 mod cpu;
 mod fault;
 mod interrupt;
+mod live;
 mod machine;
 mod pgbench;
 mod postgres;
@@ -33,6 +35,8 @@ struct Cli {
 enum Command {
     /// Compare direct connections, PgBouncer, and onecopy with one replica.
     Proxy(proxy::Options),
+    /// Put clients on replicated servers and judge what they saw as the simulator does.
+    CheckLive(live::Options),
 }
 
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "this is where a benchmark tells its result")]
@@ -41,6 +45,7 @@ fn main() -> ExitCode {
     let news = |line: &str| eprintln!("{line}");
     let outcome = Interrupt::listen().and_then(|interrupt| match cli.command {
         Command::Proxy(options) => proxy::run(&options, &interrupt, &news),
+        Command::CheckLive(options) => live::run(&options, &interrupt, &news),
     });
     match outcome {
         Ok(report) => {

@@ -132,7 +132,7 @@ fn compare(
 }
 
 /// Builds the program that is measured.
-fn build(
+pub(crate) fn build(
     repository: &Path,
     scratch: &Scratch,
     interrupt: &Interrupt,

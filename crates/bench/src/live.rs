@@ -1,0 +1,319 @@
+//! `check-live`: real servers under load, and the simulator's judges over what clients saw.
+//!
+//! Clients append to lists and read them at every level, alone and in transactions, in both protocols; beside them others
+//! move money between accounts. What each saw is a history as `sim::history` has it, with times of one clock, and
+//! `sim::check` says whether one PostgreSQL could have produced it. Lists that are full are put away and new ones
+//! taken, so that a read stays small however long the run is.
+//!
+//! An error is part of the history: 40001 and 40P01 are aborted and tried again, a connection that is lost at COMMIT
+//! leaves the outcome unknown. Any other error is wrong, unless servers are being killed.
+
+mod bank;
+mod client;
+mod node;
+mod plan;
+mod session;
+mod tally;
+mod verdict;
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use sim::dice::Dice;
+use sim::history::History;
+use tokio::runtime::Builder;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::fault::Fault;
+use crate::interrupt::Interrupt;
+use crate::postgres::Binaries;
+use crate::proxy;
+use crate::scratch::Scratch;
+use client::Shelf;
+use node::Node;
+use session::{Refusal, Session};
+use tally::Tally;
+
+/// The table of lists.
+const LISTS: &str = "check_live_list";
+/// The table of accounts.
+const BANK: &str = "check_live_bank";
+/// At how many appends a list is put away; those under way still reach it.
+const LENGTH: u64 = 48;
+/// How many generations of lists are there for each second; a run ends when they are used up.
+const GENERATIONS_PER_SECOND: u32 = 40;
+/// And for all.
+const GENERATIONS_MIN: u32 = 20;
+/// One client in so many is one of the bank.
+const BANK_SHARE: u32 = 4;
+/// How often a server is killed.
+const KILL_EVERY: Duration = Duration::from_secs(4);
+/// How long the replicas may take to be the same after the last kill.
+const SETTLE: Duration = Duration::from_mins(1);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(200);
+/// How many findings of a kind are told.
+const TOLD: usize = 10;
+
+/// `check-live`.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// How long clients work.
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=600))]
+    seconds: u32,
+
+    /// How many clients there are; every fourth one moves money.
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..=100))]
+    clients: u32,
+
+    /// How many lists are in use at a time.
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=100))]
+    keys: u32,
+
+    /// What is drawn begins from here.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Use what listens there, instead of starting servers. Tables named `check_live_..` are made anew.
+    #[arg(long, value_name = "PORT", conflicts_with_all = ["onecopy", "kill"])]
+    port: Option<u16>,
+
+    /// Where the history goes, as JSON lines.
+    #[arg(long, value_name = "FILE")]
+    history: Option<PathBuf>,
+
+    /// Kill the first process of one PostgreSQL server every few seconds.
+    #[arg(long)]
+    kill: bool,
+
+    /// The folder of PostgreSQL's programs; else ONECOPY_PG_BIN, else the newest installed release.
+    #[arg(long, value_name = "FOLDER")]
+    pg_bin: Option<PathBuf>,
+
+    /// The program; it is built if none is named.
+    #[arg(long, value_name = "PROGRAM")]
+    onecopy: Option<PathBuf>,
+}
+
+/// What every client knows.
+#[derive(Clone, Debug)]
+struct Course {
+    port: u16,
+    seed: u64,
+    end: Instant,
+    interrupt: Interrupt,
+}
+
+impl Course {
+    fn is_over(&self) -> bool {
+        Instant::now() >= self.end || self.interrupt.check().is_err()
+    }
+}
+
+/// What came out of it.
+struct Run {
+    history: History,
+    tally: Tally,
+    kills: u64,
+    verified: Vec<Vec<String>>,
+}
+
+/// Runs it; the report, which is a fault if anything is wrong.
+pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str)) -> Result<String, Fault> {
+    let scratch = Scratch::new()?;
+    let node = match options.port {
+        Some(_) => None,
+        None => Some(start(options, &scratch, interrupt, news)?),
+    };
+    let port = options.port.or_else(|| node.as_ref().map(|node| node.port)).unwrap_or_default();
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(Fault::system("run clients"))?;
+    news(&format!("{} clients work for {} s", options.clients, options.seconds));
+    let data = node.as_ref().map(|node| node.data().to_owned()).filter(|_| options.kill);
+    let outcome = runtime.block_on(drive(options, port, data, interrupt));
+    interrupt.check()?;
+    let run = outcome.map_err(|refusal| Fault::Wrong(refusal.to_string()))?;
+    drop(node);
+    news("judging");
+    conclude(options, &run)
+}
+
+fn start(
+    options: &Options,
+    scratch: &Scratch,
+    interrupt: &Interrupt,
+    news: &dyn Fn(&str),
+) -> Result<Node, Fault> {
+    let binaries = Binaries::find(options.pg_bin.as_deref())?;
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let onecopy = match &options.onecopy {
+        Some(program) => program.clone(),
+        None => proxy::build(&repository, scratch, interrupt, news)?,
+    };
+    news("starting the servers");
+    Node::start(&onecopy, &binaries, scratch, interrupt)
+}
+
+async fn drive(
+    options: &Options,
+    port: u16,
+    data: Option<PathBuf>,
+    interrupt: &Interrupt,
+) -> Result<Run, Refusal> {
+    let rows = options.keys * (GENERATIONS_MIN + GENERATIONS_PER_SECOND * options.seconds);
+    let session = Session::open(port, "postgres").await?;
+    prepare(&session, rows).await?;
+    drop(session);
+    let shelf = Arc::new(Shelf::new(options.keys, rows));
+    let end = Instant::now() + Duration::from_secs(options.seconds.into());
+    let course = Course { port, seed: options.seed, end, interrupt: interrupt.clone() };
+    let mut listers = JoinSet::new();
+    let mut bankers = JoinSet::new();
+    for number in 0..options.clients {
+        let course = course.clone();
+        if number % BANK_SHARE == BANK_SHARE - 1 {
+            bankers.spawn(async move { bank::work(number, &course).await });
+        } else {
+            let shelf = Arc::clone(&shelf);
+            listers.spawn(async move { client::work(number, &course, &shelf).await });
+        }
+    }
+    let kills = match data {
+        Some(data) => kill_servers(&data, &course).await,
+        None => 0,
+    };
+    let mut run = Run { history: History::default(), tally: Tally::default(), kills, verified: Vec::new() };
+    for (transactions, tally) in listers.join_all().await {
+        run.history.transactions.extend(transactions);
+        run.tally.add(tally);
+    }
+    for tally in bankers.join_all().await {
+        run.tally.add(tally);
+    }
+    run.history.transactions.sort_by_key(|t| t.statements.first().map_or(0, |s| s.begin_us));
+    settle(&mut run, port).await?;
+    Ok(run)
+}
+
+async fn prepare(session: &Session, rows: u32) -> Result<(), Refusal> {
+    let (last, accounts, deposit) = (rows - 1, bank::ACCOUNTS - 1, bank::DEPOSIT);
+    for sql in [
+        format!("drop table if exists {LISTS}"),
+        format!("drop table if exists {BANK}"),
+        format!("create table {LISTS} (k int primary key, v text not null)"),
+        format!("create table {BANK} (k int primary key, balance bigint not null)"),
+        format!("insert into {LISTS} select k, '' from generate_series(0, {last}) k"),
+        format!("insert into {BANK} select k, {deposit} from generate_series(0, {accounts}) k"),
+    ] {
+        session.simple(&sql).await?;
+    }
+    Ok(())
+}
+
+/// Kills until the course is over; how often.
+async fn kill_servers(data: &Path, course: &Course) -> u64 {
+    let mut dice = Dice::new(course.seed ^ 0x6b69_6c6c);
+    let mut kills = 0;
+    let mut next = Instant::now() + KILL_EVERY;
+    while !course.is_over() {
+        if Instant::now() >= next {
+            kills += u64::from(node::kill_server(data, dice.between(1, node::REPLICAS)));
+            next += KILL_EVERY;
+        }
+        sleep(LOOK).await;
+    }
+    kills
+}
+
+/// Reads the lists and sums at the end, and has the replicas compared.
+async fn settle(run: &mut Run, port: u16) -> Result<(), Refusal> {
+    let end = Instant::now() + SETTLE;
+    let mut session = Session::open(port, "postgres").await?;
+    loop {
+        let looked = look(run, &session, port).await;
+        match looked {
+            Ok(()) => return Ok(()),
+            Err(refusal) if Instant::now() >= end => return Err(refusal),
+            // A server that was killed last is still being started again.
+            Err(_) => sleep(LOOK).await,
+        }
+        session.reopen().await?;
+    }
+}
+
+async fn look(run: &mut Run, session: &Session, port: u16) -> Result<(), Refusal> {
+    let rows = session.simple(&format!("select k, v from {LISTS} where v <> '' order by k")).await?;
+    let sum = bank::sum(session, "true").await?;
+    let admin = Session::open(port, "onecopy").await?;
+    let verified = admin.simple("VERIFY").await?;
+    let finals = rows.iter().map(|row| client::seen(row)).collect::<Option<Vec<_>>>();
+    run.history.finals = finals.ok_or_else(|| Refusal::Told("the final rows are no lists".into()))?;
+    bank::check(sum, "the end", &mut run.tally);
+    run.verified = verified;
+    Ok(())
+}
+
+/// Judges and reports.
+fn conclude(options: &Options, run: &Run) -> Result<String, Fault> {
+    let write = |path: &Path, history: &History| {
+        fs::write(path, history.to_json_lines()).map_err(Fault::system(format!("write {}", path.display())))
+    };
+    if let Some(path) = &options.history {
+        write(path, &run.history)?;
+    }
+    let begin = Instant::now();
+    let verdict = verdict::condemn(&run.history, options.keys);
+    let mut report = tell(options, run);
+    let mut is_wrong = !run.tally.wrong.is_empty();
+    let mut line = |text: String| report.push_str(&(text + "\n"));
+    line(format!("judged in {:.1} s", begin.elapsed().as_secs_f64()));
+    for wrong in run.tally.wrong.iter().take(TOLD) {
+        line(format!("WRONG {wrong}"));
+    }
+    if !options.kill && !run.tally.troubles.is_empty() {
+        is_wrong = true;
+        line("WRONG errors that nobody expects".to_owned());
+    }
+    for columns in &run.verified {
+        let is_same = columns.last().is_some_and(|result| result == "identical");
+        is_wrong |= !is_same;
+        line(format!("{}{}", if is_same { "verified " } else { "WRONG replicas: " }, columns.join(" | ")));
+    }
+    if let Some(verdict) = &verdict {
+        is_wrong = true;
+        let path = options.history.clone().map_or_else(
+            || std::env::temp_dir().join(format!("onecopy-check-live-{}.jsonl", std::process::id())),
+            |path| path.with_extension("finding.jsonl"),
+        );
+        write(&path, &verdict.shown_by)?;
+        for finding in verdict.findings.iter().take(TOLD) {
+            line(format!("WRONG {finding}"));
+        }
+        let count = verdict.findings.len();
+        line(format!("{count} findings; T0 is the first line of {}", path.display()));
+    } else {
+        line("the history could be that of one PostgreSQL".to_owned());
+    }
+    if is_wrong { Err(Fault::Wrong(report)) } else { Ok(report) }
+}
+
+fn tell(options: &Options, run: &Run) -> String {
+    let mut text = format!("seed {}, {} s, {} clients\n", options.seed, options.seconds, options.clients);
+    let _ = writeln!(text, "{:<28}{:>10}{:>10}{:>10}", "kind", "committed", "aborted", "unknown");
+    for (kind, ends) in &run.tally.kinds {
+        let _ = writeln!(text, "{kind:<28}{:>10}{:>10}{:>10}", ends.committed, ends.aborted, ends.unknown);
+    }
+    let elements: usize = run.history.finals.iter().map(|seen| seen.list.len()).sum();
+    let _ = writeln!(text, "{elements} appends in {} lists", run.history.finals.len());
+    let _ = writeln!(text, "{} aborted by 40001 or 40P01, {} kills", run.tally.again, run.kills);
+    let servers = run.tally.servers.iter().map(|(port, count)| format!("{count} at port {port}"));
+    let _ = writeln!(text, "reads of lists: {}", servers.collect::<Vec<_>>().join(", "));
+    for (trouble, count) in &run.tally.troubles {
+        let _ = writeln!(text, "{count} times: {trouble}");
+    }
+    text
+}

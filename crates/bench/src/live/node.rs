@@ -1,0 +1,82 @@
+//! `onecopy up` with several replicas, whose servers can be killed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::fault::Fault;
+use crate::interrupt::Interrupt;
+use crate::pgbench::Door;
+use crate::postgres::{Binaries, free_port};
+use crate::program::{self, Program};
+use crate::scratch::Scratch;
+
+/// How many replicas there are.
+pub(super) const REPLICAS: u64 = 3;
+/// How long it may take to stop in good order, its servers included.
+const STOP: Duration = Duration::from_mins(1);
+
+/// A running node.
+#[derive(Debug)]
+pub(super) struct Node {
+    program: Option<Program>,
+    /// Where clients connect.
+    pub(super) port: u16,
+    data: PathBuf,
+}
+
+impl Node {
+    /// Makes and starts it.
+    pub(super) fn start(
+        onecopy: &Path,
+        binaries: &Binaries,
+        scratch: &Scratch,
+        interrupt: &Interrupt,
+    ) -> Result<Self, Fault> {
+        let door = Door { port: free_port()?, database: "postgres", options: None };
+        let data = scratch.path("onecopy");
+        let mut command = program::command(onecopy);
+        command.args(["up", "--replicas", &REPLICAS.to_string(), "--port", &door.port.to_string()]);
+        command.arg("--pg-bin").arg(binaries.folder()).arg("--data").arg(&data);
+        let log = scratch.path("onecopy.log");
+        let program = Program::start("onecopy up", &mut command, log, Signal::TERM, STOP)?;
+        let mut node = Self { program: Some(program), port: door.port, data };
+        if let Some(program) = &mut node.program {
+            binaries.wait_for(program, &door, scratch, interrupt)?;
+        }
+        Ok(node)
+    }
+
+    /// The folder of its data.
+    pub(super) fn data(&self) -> &Path {
+        &self.data
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        drop(self.program.take());
+        // If onecopy did not stop in good order, its servers have outlived it.
+        (1..=REPLICAS).for_each(|replica| {
+            signal_server(&self.data, replica, Signal::QUIT);
+        });
+    }
+}
+
+/// Kills the first process of a replica's server at once; whether there was one.
+pub(super) fn kill_server(data: &Path, replica: u64) -> bool {
+    signal_server(data, replica, Signal::KILL)
+}
+
+fn signal_server(data: &Path, replica: u64, signal: Signal) -> bool {
+    let folder = data.join(format!("replica-{replica}"));
+    let text = fs::read_to_string(folder.join("postmaster.pid")).unwrap_or_default();
+    let Some(raw) = text.lines().next().and_then(|line| line.trim().parse::<i32>().ok()) else {
+        return false;
+    };
+    // The number may be somebody else's by now, but then it does not live in our folder.
+    let is_ours = fs::read_link(format!("/proc/{raw}/cwd")).is_ok_and(|home| home.starts_with(data));
+    Pid::from_raw(raw).filter(|_| is_ours).is_some_and(|pid| kill_process(pid, signal).is_ok())
+}
