@@ -52,15 +52,12 @@ impl Session {
     /// A text that our parser does not accept. The server is asked to parse it, which gives the client the server's
     /// own words; should the server accept it, it is refused, because nobody knows what it does.
     async fn run_unparsed(&mut self, sql: &[u8]) -> Result<(), Fault> {
-        let anchor = self.anchor();
         let refusal = Refusal::unsupported(
             "a statement that Onecopy's parser does not accept",
             "The statement may be of a newer PostgreSQL than Onecopy knows.",
         );
         let body = self.parse_only(sql).await?;
-        let Some(body) = body else { return Err(refusal.into()) };
-        let _ = anchor;
-        Err(Fault::Server(body))
+        Err(body.map_or(Fault::Refused(refusal), Fault::Server))
     }
 
     /// Lets the home parse a text, outside of any transaction of the client's: the error that it gives.
