@@ -119,7 +119,8 @@ impl Course {
 struct Run {
     history: History,
     tally: Tally,
-    kills: u64,
+    /// The replicas whose servers were killed, in this order.
+    kills: Vec<u64>,
     verified: Vec<Vec<String>>,
 }
 
@@ -184,7 +185,7 @@ async fn drive(
     }
     let kills = match data {
         Some(data) => kill_servers(&data, &course).await,
-        None => 0,
+        None => Vec::new(),
     };
     let mut run = Run { history: History::default(), tally: Tally::default(), kills, verified: Vec::new() };
     for (transactions, tally) in listers.join_all().await {
@@ -195,7 +196,7 @@ async fn drive(
         run.tally.add(tally);
     }
     run.history.transactions.sort_by_key(|t| t.statements.first().map_or(0, |s| s.begin_us));
-    settle(&mut run, port).await?;
+    settle(&mut run, &course).await?;
     Ok(run)
 }
 
@@ -214,14 +215,17 @@ async fn prepare(session: &Session, rows: u32) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Kills until the course is over; how often.
-async fn kill_servers(data: &Path, course: &Course) -> u64 {
+/// Kills until the course is over; which ones.
+async fn kill_servers(data: &Path, course: &Course) -> Vec<u64> {
     let mut dice = Dice::new(course.seed ^ 0x6b69_6c6c);
-    let mut kills = 0;
+    let mut kills = Vec::new();
     let mut next = Instant::now() + KILL_EVERY;
     while !course.is_over() {
         if Instant::now() >= next {
-            kills += u64::from(node::kill_server(data, dice.between(1, node::REPLICAS)));
+            let replica = dice.between(1, node::REPLICAS);
+            if node::kill_server(data, replica) {
+                kills.push(replica);
+            }
             next += KILL_EVERY;
         }
         sleep(LOOK).await;
@@ -230,14 +234,16 @@ async fn kill_servers(data: &Path, course: &Course) -> u64 {
 }
 
 /// Reads the lists and sums at the end, and has the replicas compared.
-async fn settle(run: &mut Run, port: u16) -> Result<(), Refusal> {
+async fn settle(run: &mut Run, course: &Course) -> Result<(), Refusal> {
     let end = Instant::now() + SETTLE;
-    let mut session = Session::open(port, "postgres").await?;
+    let mut session = Session::open(course.port, "postgres").await?;
     loop {
-        let looked = look(run, &session, port).await;
+        let looked = look(run, &session, course.port).await;
         match looked {
             Ok(()) => return Ok(()),
-            Err(refusal) if Instant::now() >= end => return Err(refusal),
+            Err(refusal) if Instant::now() >= end || course.interrupt.check().is_err() => {
+                return Err(refusal);
+            }
             // A server that was killed last is still being started again.
             Err(_) => sleep(LOOK).await,
         }
@@ -309,7 +315,10 @@ fn tell(options: &Options, run: &Run) -> String {
     }
     let elements: usize = run.history.finals.iter().map(|seen| seen.list.len()).sum();
     let _ = writeln!(text, "{elements} appends in {} lists", run.history.finals.len());
-    let _ = writeln!(text, "{} aborted by 40001 or 40P01, {} kills", run.tally.again, run.kills);
+    let _ = writeln!(text, "{} aborted by 40001 or 40P01", run.tally.again);
+    if options.kill {
+        let _ = writeln!(text, "killed the servers of the replicas {:?}", run.kills);
+    }
     let servers = run.tally.servers.iter().map(|(port, count)| format!("{count} at port {port}"));
     let _ = writeln!(text, "reads of lists: {}", servers.collect::<Vec<_>>().join(", "));
     for (trouble, count) in &run.tally.troubles {
