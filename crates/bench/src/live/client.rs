@@ -14,6 +14,9 @@ use super::{Course, LENGTH, LISTS};
 /// How often a plan is tried.
 const TRIES: u32 = 3;
 
+/// The SQLSTATE of a statement in a transaction that has failed.
+const FAILED_BLOCK: &str = "25P02";
+
 /// What all clients share.
 #[derive(Debug)]
 pub(super) struct Shelf {
@@ -58,7 +61,8 @@ impl Shelf {
 /// Works until the course is over.
 pub(super) async fn work(number: u32, course: &Course, shelf: &Shelf) -> (Vec<Transaction>, Tally) {
     let mut dice = Dice::new(course.seed.wrapping_add(u64::from(number)));
-    let mut client = Client { number, shelf, done: Vec::new(), tally: Tally::default() };
+    let mut client =
+        Client { number, shelf, done: Vec::new(), tally: Tally::default(), before: String::new() };
     if let Err(refusal) = client.work(&mut dice, course).await {
         client.tally.wrong.push(format!("client {number} gave up: {refusal}"));
     }
@@ -70,6 +74,8 @@ struct Client<'a> {
     shelf: &'a Shelf,
     done: Vec<Transaction>,
     tally: Tally,
+    /// How the transaction before ended.
+    before: String,
 }
 
 impl Client<'_> {
@@ -88,9 +94,18 @@ impl Client<'_> {
                     Outcome::Unknown => ends.unknown += 1,
                 }
                 self.done.push(transaction);
+                let before = std::mem::replace(&mut self.before, format!("{plan:?} ended with {ended:?}"));
                 match ended {
                     Ok(()) => break,
                     Err(Refusal::Again(_)) => self.tally.again += 1,
+                    Err(Refusal::Told(text)) if text.starts_with(FAILED_BLOCK) => {
+                        // An error ends a transaction's statements, not one after its COMMIT or ROLLBACK.
+                        let wrong =
+                            format!("client {} is in a failed transaction after {before}", self.number);
+                        self.tally.wrong.push(wrong);
+                        session.reopen().await?;
+                        break;
+                    }
                     Err(Refusal::Told(text)) => {
                         *self.tally.troubles.entry(text).or_default() += 1;
                         break;
