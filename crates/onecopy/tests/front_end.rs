@@ -20,6 +20,8 @@ async fn what_was_wrong_once() {
     fresh(&cluster).await;
     a_transaction_whose_home_is_lost_stays_failed_until_it_is_ended(&cluster).await;
     fresh(&cluster).await;
+    a_commit_that_fails_ends_the_transaction(&cluster).await;
+    fresh(&cluster).await;
     a_cursor_with_hold_that_fails_at_commit_fails_the_commit_and_nobody_else(&cluster).await;
     fresh(&cluster).await;
     temporary_tables_have_deferred_constraints_too(&cluster).await;
@@ -86,6 +88,19 @@ async fn a_transaction_whose_home_is_lost_stays_failed_until_it_is_ended(cluster
     // On PostgreSQL: 25P02. Here it ran by itself, and was committed.
     assert!(client.simple_query("insert into t values (3)").await.is_err());
     let _ = client.simple_query("commit").await;
+    assert_eq!(value(&client, "select count(*) from t").await, "0");
+}
+
+async fn a_commit_that_fails_ends_the_transaction(cluster: &Cluster) {
+    let client = cluster.client().await;
+    run(&client, "create table t (v int)").await;
+    run(&client, "begin").await;
+    run(&client, "insert into t values (1)").await;
+    let home = cluster.direct(&cluster.replicas().await[0]).await;
+    run(&home, "select pg_terminate_backend(pid) from pg_stat_activity where state = 'idle in transaction'")
+        .await;
+    let error = client.simple_query("commit").await.unwrap_err();
+    assert_eq!(error.code().unwrap().code(), "40001");
     assert_eq!(value(&client, "select count(*) from t").await, "0");
 }
 

@@ -95,6 +95,8 @@ pub(crate) struct Ended {
     pub(crate) command: Vec<u8>,
     /// How many of the client's Parse messages were not completed.
     pub(crate) parses_left: usize,
+    /// The server has ended the connection.
+    is_fatal: bool,
     /// The connection does not speak UTF-8 any more.
     lost_encoding: bool,
     /// The last row, for our own queries.
@@ -171,7 +173,11 @@ impl<'a> Relay<'a> {
     async fn unit(&mut self) -> Result<(), Fault> {
         let lost = Fault::Lost(self.server.replica);
         loop {
-            match self.walk()? {
+            let flow = self.walk()?;
+            if self.ended.is_fatal {
+                return Err(lost);
+            }
+            match flow {
                 Flow::Done => return Ok(()),
                 Flow::CopyIn => {
                     self.copy_in().await?;
@@ -258,6 +264,11 @@ impl<'a> Relay<'a> {
                 self.ended.row = wire::backend::data_row(body)
                     .ok()
                     .map(|row| row.into_iter().map(|value| value.map(<[u8]>::to_vec)).collect());
+                false
+            }
+            // The connection ends after this; what the client is told is for the session to say.
+            tag::ERROR_RESPONSE if matches!(Fields::new(body).get(b'V'), Some(b"FATAL" | b"PANIC")) => {
+                self.ended.is_fatal = true;
                 false
             }
             tag::ERROR_RESPONSE => {

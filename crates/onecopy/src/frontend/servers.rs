@@ -155,6 +155,8 @@ async fn open(
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
     Err(match failed {
+        // The server is stopping, or starting: it will be back, or the agent will say so.
+        Some(error) if error.sqlstate().is_some_and(|code| code.starts_with(b"57P")) => Fault::Lost(replica),
         Some(BackendError::Server(body)) => Fault::Server(body),
         _ => Fault::Lost(replica),
     })

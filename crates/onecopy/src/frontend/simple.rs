@@ -88,10 +88,13 @@ impl Session {
         work: Work<'_>,
         alone: bool,
     ) -> Result<Ended, Fault> {
-        if !matches!(statement.verb, Verb::Rollback { .. }) {
-            self.tell_loss()?;
+        if std::mem::take(&mut self.must_tell_loss) && !matches!(statement.verb, Verb::Rollback { .. }) {
+            if matches!(statement.verb, Verb::Commit { .. }) {
+                // A COMMIT that fails ends the transaction all the same.
+                self.end_local(false);
+            }
+            return Err(Fault::Lost(self.anchor()));
         }
-        self.must_tell_loss = false;
         if self.failed && !ends_failure(&statement.verb) {
             return Err(Refusal::plain(
                 sqlstate::IN_FAILED_SQL_TRANSACTION,
