@@ -8,6 +8,8 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::IoSlice;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use cluster::ids::{ClusterId, Epoch, Identity, Version};
 use cluster::record::DecodeError;
@@ -53,6 +55,11 @@ pub(super) struct Opened {
     pub(super) active: Active,
 }
 
+/// A process that is being started holds copies of our descriptors, and so of a lock that was given up, until it runs
+/// its own program: what seems to be in use may be free in a moment.
+const LOCK_PATIENCE: Duration = Duration::from_millis(500);
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
+
 /// Makes the folder, if need be, and keeps other processes out of it.
 pub(super) fn lock_folder(dir: &Path) -> Result<File, LogError> {
     if !dir.is_dir() {
@@ -68,10 +75,14 @@ pub(super) fn lock_folder(dir: &Path) -> Result<File, LogError> {
         .truncate(false)
         .open(&path)
         .map_err(|source| LogError::io("open", &path, source))?;
-    match lock.try_lock() {
-        Ok(()) => Ok(lock),
-        Err(TryLockError::WouldBlock) => Err(LogError::InUse { dir: dir.to_owned() }),
-        Err(TryLockError::Error(source)) => Err(LogError::io("lock", &path, source)),
+    let deadline = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match lock.try_lock() {
+            Ok(()) => return Ok(lock),
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => thread::sleep(LOCK_PAUSE),
+            Err(TryLockError::WouldBlock) => return Err(LogError::InUse { dir: dir.to_owned() }),
+            Err(TryLockError::Error(source)) => return Err(LogError::io("lock", &path, source)),
+        }
     }
 }
 
