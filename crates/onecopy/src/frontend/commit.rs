@@ -9,6 +9,7 @@
 
 use cluster::event::{Effect, Event};
 use cluster::ids::{Identity, Incarnation, ReplicaId, TableId};
+use wire::frontend::Target;
 use wire::{encode, sqlstate};
 
 use super::claims::{complete, searched};
@@ -43,8 +44,9 @@ impl Session {
         let server = self.servers.get(update.replica);
         let output = &mut server.connection.output;
         if !server.applied_ready {
+            // An earlier attempt may or may not have prepared it: its transaction may have failed before.
+            encode::close(output, Target::Statement(APPLIED_STATEMENT));
             encode::parse(output, APPLIED_STATEMENT, APPLIED_SQL, &[INT4_OID, INT8_OID, INT8_OID]);
-            server.applied_ready = true;
         }
         let Identity { epoch, n, nonce } = update.identity;
         let (epoch, n, nonce) = (epoch.0.to_be_bytes(), n.to_be_bytes(), nonce.0.to_be_bytes());
@@ -65,6 +67,7 @@ impl Session {
         let drawn = drawn.and_then(|value| value.try_into().ok()).map(u64::from_be_bytes);
         if let (Some(ticket), Transaction::Update(update)) = (drawn, &mut self.transaction) {
             update.ticket = Some(ticket);
+            self.servers.get(update.replica).applied_ready = true;
             return Ok(());
         }
         Err(broken("the home drew no number"))
@@ -100,7 +103,8 @@ impl Session {
         let Transaction::Update(update) = &self.transaction else {
             return Err(broken("the update transaction is gone"));
         };
-        if update.capture.record.is_empty() {
+        // Also where the one row that was written is the one that could not be understood.
+        if update.capture.record.is_empty() && update.capture.broken.is_none() {
             return Ok(false);
         }
         if update.has_hold {
