@@ -20,8 +20,6 @@ async fn what_was_wrong_once() {
     fresh(&cluster).await;
     a_transaction_whose_home_is_lost_stays_failed_until_it_is_ended(&cluster).await;
     fresh(&cluster).await;
-    a_first_write_that_fails_spoils_no_later_one(&cluster).await;
-    fresh(&cluster).await;
     a_commit_that_fails_ends_the_transaction(&cluster).await;
     fresh(&cluster).await;
     a_cursor_with_hold_that_fails_at_commit_fails_the_commit_and_nobody_else(&cluster).await;
@@ -91,15 +89,6 @@ async fn a_transaction_whose_home_is_lost_stays_failed_until_it_is_ended(cluster
     assert!(client.simple_query("insert into t values (3)").await.is_err());
     let _ = client.simple_query("commit").await;
     assert_eq!(value(&client, "select count(*) from t").await, "0");
-}
-
-async fn a_first_write_that_fails_spoils_no_later_one(cluster: &Cluster) {
-    run(&cluster.client().await, "create table t (v int primary key); insert into t values (1)").await;
-    let client = cluster.client().await;
-    let error = client.simple_query("insert into t values (1)").await.unwrap_err();
-    assert_eq!(error.code().unwrap().code(), "23505");
-    run(&client, "insert into t values (2)").await;
-    assert_eq!(value(&client, "select count(*) from t").await, "2");
 }
 
 async fn a_commit_that_fails_ends_the_transaction(cluster: &Cluster) {
