@@ -8,53 +8,16 @@
 //! path), never too little. Non-goals: resolving search paths, privileges, temporary objects; a session that owns
 //! temporary objects must not trust conclusions about unqualified names.
 
+mod table;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::name::Name;
+pub use table::{Action, Column, ColumnDefault, Key, Reference, Table};
 
 /// Our own stable number of a table: the trigger's argument, never an OID, since OIDs differ between replicas.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct TableId(pub u32);
-
-/// A live column of a table.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Column {
-    /// The column's name.
-    pub name: String,
-    /// The type's OID at the server the catalogue was read from.
-    pub type_oid: u32,
-    /// Declared NOT NULL.
-    pub not_null: bool,
-    /// A generated column: its value cannot be written.
-    pub generated: bool,
-    /// GENERATED ALWAYS AS IDENTITY: writing it needs OVERRIDING SYSTEM VALUE.
-    pub identity_always: bool,
-}
-
-/// An ordinary table that holds rows (a partition too).
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Table {
-    /// Our number.
-    pub id: TableId,
-    /// Its schema.
-    pub schema: String,
-    /// Its name.
-    pub name: String,
-    /// Live columns in the order of their attribute numbers.
-    pub columns: Vec<Column>,
-    /// Indexes into `columns`, in key order; empty without a primary key.
-    pub primary_key: Vec<usize>,
-    /// A unique or exclusion index beside the primary key's.
-    pub other_unique: bool,
-    /// It has a foreign key, or is the target of one.
-    pub foreign_keys: bool,
-    /// Users' triggers or rules, or a default, check or index expression that calls a function outside `pg_catalog`.
-    pub user_triggers: bool,
-    /// Row-level security is enabled.
-    pub row_security: bool,
-    /// Some column's type is not built in (OID 16384 or above).
-    pub user_types: bool,
-}
 
 /// A partitioned table or an inheritance parent: reading it reads all its leaves. An inheritance parent that holds
 /// rows of its own is also a [`Table`]. One with a foreign table below it belongs to the other relations instead.
@@ -133,6 +96,7 @@ pub struct Catalogue {
     tables: Vec<Table>,
     parents: Vec<Parent>,
     by_id: BTreeMap<TableId, usize>,
+    referenced_by: BTreeMap<TableId, Vec<(usize, usize)>>,
     by_name: BTreeMap<String, Vec<(String, Slot)>>,
     builtin_functions: BTreeMap<String, Volatility>,
     user_functions: BTreeSet<String>,
@@ -147,8 +111,12 @@ impl Catalogue {
     pub fn new(contents: Contents) -> Self {
         let mut by_name: BTreeMap<String, Vec<(String, Slot)>> = BTreeMap::new();
         let mut by_id = BTreeMap::new();
+        let mut referenced_by: BTreeMap<TableId, Vec<(usize, usize)>> = BTreeMap::new();
         for (index, table) in contents.tables.iter().enumerate() {
             by_id.insert(table.id, index);
+            for (at, reference) in table.references.iter().enumerate() {
+                referenced_by.entry(reference.parent).or_default().push((index, at));
+            }
             by_name.entry(table.name.clone()).or_default().push((table.schema.clone(), Slot::Table(index)));
         }
         for (index, parent) in contents.parents.iter().enumerate() {
@@ -170,6 +138,7 @@ impl Catalogue {
             tables: contents.tables,
             parents: contents.parents,
             by_id,
+            referenced_by,
             by_name,
             builtin_functions,
             user_functions: contents.user_functions.into_iter().collect(),
@@ -193,6 +162,12 @@ impl Catalogue {
     /// All ordinary tables, in the order they were given.
     pub fn tables(&self) -> impl Iterator<Item = &Table> {
         self.tables.iter()
+    }
+
+    /// The foreign keys that point to a table, each with the table whose it is.
+    pub fn referenced_by(&self, parent: TableId) -> impl Iterator<Item = (&Table, &Reference)> {
+        let found = self.referenced_by.get(&parent).map_or(&[][..], Vec::as_slice);
+        found.iter().map(|&(table, at)| (&self.tables[table], &self.tables[table].references[at]))
     }
 
     /// All partitioned tables and inheritance parents.

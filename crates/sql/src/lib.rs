@@ -25,7 +25,10 @@ mod statement;
 
 pub use access::{Access, Because, Claims, Routing, access, claims};
 pub use analyzer::{Analyzer, Limits, Statistics};
-pub use catalogue::{Catalogue, Column, Contents, Parent, Relation, Table, TableId, Volatility};
+pub use catalogue::{
+    Action, Catalogue, Column, ColumnDefault, Contents, Key, Parent, Reference, Relation, Table, TableId,
+    Volatility,
+};
 pub use name::Name;
 pub use refusal::REFUSALS;
 pub use script::{Part, Script, SyntaxError};

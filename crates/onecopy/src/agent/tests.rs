@@ -1,6 +1,7 @@
 //! Capture on one real server, refresh on another, and what both refuse.
 
 mod guard;
+mod known;
 mod server;
 
 use std::sync::Arc;

@@ -7,10 +7,12 @@
 //!
 //! Must run as superuser with the search path of `pg_catalog` alone.
 
+mod keys;
+
 use std::collections::BTreeMap;
 
 use cluster::refresh::{RefreshColumn, RefreshTable, RefreshTables, Written};
-use sql::{Catalogue, Column, Contents, Parent, Table, TableId, Volatility};
+use sql::{Catalogue, Column, ColumnDefault, Contents, Parent, Table, TableId, Volatility};
 
 use crate::backend::{BackendError, Connection, Rows};
 
@@ -62,7 +64,8 @@ SELECT a.attrelid, a.attname, a.atttypid, a.attnotnull, a.attgenerated <> '', a.
         FROM pg_opclass k JOIN pg_amop m ON m.amopfamily = k.opcfamily AND m.amopmethod = k.opcmethod
             AND m.amoplefttype = k.opcintype AND m.amoprighttype = k.opcintype AND m.amopstrategy = 3
         JOIN pg_operator o ON o.oid = m.amopopr JOIN pg_namespace n ON n.oid = o.oprnamespace
-        WHERE k.oid = x.indclass[array_position(x.indkey::int2[], a.attnum)]), 'pg_catalog.=')
+        WHERE k.oid = x.indclass[array_position(x.indkey::int2[], a.attnum)]), 'pg_catalog.='),
+    a.atttypmod, COALESCE((SELECT c.collisdeterministic FROM pg_collation c WHERE c.oid = a.attcollation), true), a.attnum
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
 JOIN pg_trigger g ON g.tgrelid = a.attrelid AND g.tgname = '!onecopy'
 LEFT JOIN pg_index x ON x.indrelid = a.attrelid AND x.indisprimary
@@ -109,10 +112,15 @@ const FLAGS: &str = "SELECT \
         AND (castsource < 16384 OR castcontext = 'i')), \
     EXISTS (SELECT FROM pg_constraint WHERE condeferrable) OR EXISTS (SELECT FROM pg_trigger WHERE tgdeferrable)";
 
+/// One snapshot, and texts of values that do not depend on the server's configuration.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL datestyle = 'ISO'; \
+    SET LOCAL intervalstyle = 'postgres'; SET LOCAL bytea_output = 'hex'; SET LOCAL extra_float_digits = 1; \
+    SET LOCAL quote_all_identifiers = off";
+
 /// Reads what the sessions need. `generation` is the version of the last schema change that the server has applied.
 pub(crate) async fn load(connection: &mut Connection, generation: u64) -> Result<Catalogue, BackendError> {
     let mut queries = Vec::new();
-    connection.simple("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
+    connection.simple(BEGIN).await?;
     for query in [
         TABLES,
         COLUMNS,
@@ -123,17 +131,26 @@ pub(crate) async fn load(connection: &mut Connection, generation: u64) -> Result
         USER_OPERATORS,
         USER_TYPES,
         FLAGS,
+        keys::KEYS,
+        keys::REFERENCES,
+        keys::PARTITIONS,
+        keys::DEFAULTS,
     ] {
         queries.push(connection.simple(query).await?);
     }
     connection.simple("COMMIT").await?;
-    let [tables, columns, parents, other, builtin, functions, operators, types, flags] =
-        queries.try_into().expect("there is an answer for each query");
+    let [tables, columns, parents, other, builtin, functions, operators, types, flags, key_rows @ ..] =
+        queries.as_slice()
+    else {
+        return Err(SHAPE);
+    };
+    let [keys, references, partitions, defaults] = key_rows else { return Err(SHAPE) };
+    let read = tables_of(tables, columns, [keys, references, partitions, defaults])?;
     let flag = |at: usize| -> Result<bool, BackendError> { boolean(flags.first().ok_or(SHAPE)?, at) };
     Ok(Catalogue::new(Contents {
         generation,
-        tables: tables_of(&tables, &columns)?,
-        parents: parents_of(&parents)?,
+        tables: read,
+        parents: parents_of(parents)?,
         other_relations: other
             .iter()
             .map(|row| Ok((text(row, 0)?.to_owned(), text(row, 1)?.to_owned())))
@@ -142,9 +159,9 @@ pub(crate) async fn load(connection: &mut Connection, generation: u64) -> Result
             .iter()
             .map(|row| Ok((text(row, 0)?.to_owned(), volatility(text(row, 1)?)?)))
             .collect::<Result<_, BackendError>>()?,
-        user_functions: names(&functions)?,
-        user_operators: names(&operators)?,
-        user_types: names(&types)?,
+        user_functions: names(functions)?,
+        user_operators: names(operators)?,
+        user_types: names(types)?,
         has_user_casts: flag(0)?,
         has_deferrable: flag(1)?,
     }))
@@ -186,7 +203,7 @@ fn refresh_column(row: &Row) -> Result<RefreshColumn, BackendError> {
     })
 }
 
-fn tables_of(tables: &Rows, columns: &Rows) -> Result<Vec<Table>, BackendError> {
+fn tables_of(tables: &Rows, columns: &Rows, keys: [&Rows; 4]) -> Result<Vec<Table>, BackendError> {
     let columns = by_relation(columns)?;
     let table = |row: &Row| {
         let own = columns.get(text(row, 0)?).map_or(&[][..], Vec::as_slice);
@@ -202,9 +219,19 @@ fn tables_of(tables: &Rows, columns: &Rows) -> Result<Vec<Table>, BackendError> 
             row_security: boolean(row, 4)?,
             user_types: columns.iter().any(|column| column.type_oid >= FIRST_USER_OID),
             columns,
+            ..Table::default()
         })
     };
-    tables.iter().map(table).collect()
+    let mut found: Vec<Table> = tables.iter().map(table).collect::<Result<_, BackendError>>()?;
+    let (mut by_oid, mut attributes) = (keys::ByOid::new(), Vec::new());
+    for (at, row) in tables.iter().enumerate() {
+        let oid = text(row, 0)?;
+        by_oid.insert(oid.to_owned(), at);
+        let own = columns.get(oid).map_or(&[][..], Vec::as_slice);
+        attributes.push(own.iter().map(|row| number(row, 11)).collect::<Result<_, _>>()?);
+    }
+    keys::add(&mut found, &by_oid, &attributes, keys)?;
+    Ok(found)
 }
 
 fn column(row: &Row) -> Result<Column, BackendError> {
@@ -214,6 +241,9 @@ fn column(row: &Row) -> Result<Column, BackendError> {
         not_null: boolean(row, 3)?,
         generated: boolean(row, 4)?,
         identity_always: boolean(row, 5)?,
+        type_mod: number(row, 9)?,
+        collation_deterministic: boolean(row, 10)?,
+        default: ColumnDefault::None,
     })
 }
 
@@ -258,6 +288,10 @@ fn by_relation(rows: &Rows) -> Result<BTreeMap<&str, Vec<&Row>>, BackendError> {
 
 fn text(row: &Row, at: usize) -> Result<&str, BackendError> {
     row.get(at).and_then(Option::as_deref).ok_or(SHAPE)
+}
+
+fn optional(row: &Row, at: usize) -> Option<&str> {
+    row.get(at).and_then(Option::as_deref)
 }
 
 fn number<T: std::str::FromStr>(row: &Row, at: usize) -> Result<T, BackendError> {
