@@ -1,11 +1,12 @@
-//! Benchmarks on real servers: `proxy`, what a client pays for having onecopy in between; and `check-live`, whether what
-//! clients saw could have come from one PostgreSQL.
+//! Benchmarks: `proxy`, what a client pays on real servers for having onecopy in between; `check-live`, whether what
+//! clients saw could have come from one PostgreSQL; and `classify`, what it costs to know a statement.
 //!
 //! Everything a benchmark needs it starts itself, in a temporary folder and on free ports, and takes away again, also
 //! when it is interrupted. Numbers are compared only within one run: on a machine that others use too, nothing else
 //! means anything.
 
 mod account;
+mod classify;
 mod cpu;
 mod fault;
 mod interrupt;
@@ -16,6 +17,7 @@ mod postgres;
 mod program;
 mod proxy;
 mod scratch;
+mod workload;
 
 use std::process::ExitCode;
 
@@ -35,6 +37,8 @@ struct Cli {
 enum Command {
     /// Compare direct connections, PgBouncer, and onecopy with one replica.
     Proxy(proxy::Options),
+    /// Compare knowing a statement, by the cache and without it, with parsing it.
+    Classify(classify::Options),
     /// Put clients on replicated servers and judge what they saw as the simulator does.
     CheckLive(live::Options),
 }
@@ -45,6 +49,7 @@ fn main() -> ExitCode {
     let news = |line: &str| eprintln!("{line}");
     let outcome = Interrupt::listen().and_then(|interrupt| match cli.command {
         Command::Proxy(options) => proxy::run(&options, &interrupt, &news),
+        Command::Classify(options) => classify::run(&options, &interrupt, &news),
         Command::CheckLive(options) => live::run(&options, &interrupt, &news),
     });
     match outcome {

@@ -14,7 +14,7 @@ const EDGES: [(&str, &[&str]); 8] = [
     ("cluster", &["wire", "sql"]),
     ("sim", &["cluster", "sql", "wire"]),
     ("onecopy", &["cluster", "sql", "wire"]),
-    ("bench", &["sim", "wire"]),
+    ("bench", &["sim", "sql", "wire"]),
     ("planner", &["sql"]),
     ("xtask", &[]),
 ];
