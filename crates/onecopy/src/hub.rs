@@ -23,6 +23,7 @@ use crate::backend::Address;
 use crate::keeper::{self, Identities};
 use crate::log::{Log, LogFailure};
 use crate::mailbox::{Mailbox, Note};
+use crate::names::Names;
 
 /// Commands that can wait at an agent. The core has at most one of each kind outstanding there.
 pub(crate) const AGENT_QUEUE: usize = 16;
@@ -142,6 +143,10 @@ pub(crate) struct Hub {
     /// Which version each identity has.
     pub(crate) identities: Identities,
     catalogue: RwLock<Arc<Catalogue>>,
+    /// What the anchor calls the objects of each replica, forgotten whenever a server comes up anew.
+    names: RwLock<Vec<Arc<Names>>>,
+    /// How often the names were forgotten.
+    names_forgotten: AtomicU64,
     /// What is durable at each replica, and why one is quarantined.
     replicas: Mutex<(Vec<Version>, BTreeMap<ReplicaId, String>)>,
     next_session: AtomicU64,
@@ -154,6 +159,7 @@ impl Hub {
     pub(crate) fn new(cluster: Cluster, log: Log, seats: Vec<Seat>, birth: Birth) -> Arc<Self> {
         let Birth { anchor, cluster_id, epoch, log_was_empty, identities } = birth;
         let durable = vec![Version::ZERO; seats.len()];
+        let names = RwLock::new(unknown_names(&seats, anchor));
         let inside = Inside { cluster, effects: Vec::new(), sessions: FxHashMap::default() };
         Arc::new(Self {
             inside: Mutex::new(inside),
@@ -166,6 +172,8 @@ impl Hub {
             log_was_empty,
             identities,
             replicas: Mutex::new((durable, BTreeMap::new())),
+            names,
+            names_forgotten: AtomicU64::new(0),
             catalogue: RwLock::new(Arc::new(Catalogue::new(sql::Contents::default()))),
             next_session: AtomicU64::new(1),
             start: Instant::now(),
@@ -287,6 +295,24 @@ impl Hub {
         self.handle(Event::CatalogueLoaded { version });
     }
 
+    /// What the anchor calls the objects of a replica, and which edition of that this is.
+    pub(crate) fn names(&self, replica: ReplicaId) -> (u64, Arc<Names>) {
+        let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
+        (self.names_edition(), Arc::clone(&names[usize::from(replica.0)]))
+    }
+
+    /// The present edition of the names.
+    pub(crate) fn names_edition(&self) -> u64 {
+        self.names_forgotten.load(Ordering::Acquire)
+    }
+
+    /// A server came up anew: what its objects were called may not hold any more.
+    pub(crate) fn forget_names(&self) {
+        let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
+        *names = unknown_names(&self.seats, self.anchor);
+        self.names_forgotten.fetch_add(1, Ordering::Release);
+    }
+
     /// A replica says what would survive a crash of its server; the log is trimmed behind the slowest.
     pub(crate) fn note_durable(&self, replica: ReplicaId, upto: Version) {
         let mut replicas = self.replicas.lock().unwrap_or_else(PoisonError::into_inner);
@@ -318,4 +344,12 @@ impl Hub {
             Err(_) => std::future::pending().await,
         }
     }
+}
+
+fn unknown_names(seats: &[Seat], anchor: ReplicaId) -> Vec<Arc<Names>> {
+    let anchor = &seats[usize::from(anchor.0)].address;
+    let database = crate::frontend::DATABASE;
+    let unknown =
+        |seat: &Seat| Arc::new(Names::new(seat.address.clone(), anchor.clone(), database.to_owned()));
+    seats.iter().map(unknown).collect()
 }

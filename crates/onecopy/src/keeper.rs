@@ -251,6 +251,7 @@ impl Keeper {
         let seat = &self.hub.seats[usize::from(self.replica.0)];
         *seat.proof.lock().unwrap_or_else(PoisonError::into_inner) = (incarnation, proof_sql);
         self.incarnation = incarnation;
+        self.hub.forget_names();
         if self.hub.log_was_empty && applied.iter().any(|identity| identity.epoch < self.hub.epoch) {
             self.quarantine("it has transactions that the log has not: the log was lost or removed");
             return None;

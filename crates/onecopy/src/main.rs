@@ -14,6 +14,7 @@ mod hub;
 mod keeper;
 mod log;
 mod mailbox;
+mod names;
 mod postgres;
 mod terminal;
 mod up;

@@ -57,6 +57,9 @@ pub struct Routing {
     /// The tables that it writes by name, in order; `None` when a target is not a table that the catalogue has
     /// (temporary tables and views among them), or when the statement is of a kind that does not name its targets.
     pub writes: Option<Vec<TableId>>,
+    /// Values of users' types may be among its parameters and results: their binary forms can carry numbers of types,
+    /// which differ between servers.
+    pub user_types: bool,
 }
 
 /// Draws all conclusions. Use [`Statement::routing`], which keeps them.
@@ -66,11 +69,23 @@ pub(crate) fn routing(statement: &Statement, catalogue: &Catalogue) -> Routing {
     let named = names_what_it_touches(statement);
     let written = if named { targets(&statement.writes, catalogue) } else { None };
     Routing {
+        user_types: speaks_user_types(statement, catalogue, &bound),
         access,
         claims: claims(statement, catalogue),
         reads: bound.ok().filter(|_| named).map(|tables| tables.into_iter().collect()),
         writes: written.map(|tables| tables.into_iter().collect()),
     }
+}
+
+/// Whether a bounded statement reads tables with users' types or names such a type.
+fn speaks_user_types(
+    statement: &Statement,
+    catalogue: &Catalogue,
+    bound: &Result<BTreeSet<TableId>, Because>,
+) -> bool {
+    let read = |id: &TableId| catalogue.table(*id).is_none_or(|table| table.user_types);
+    bound.as_ref().map_or(true, |tables| tables.iter().any(read))
+        || statement.types.iter().any(|name| !name.may_be_built_in() || catalogue.is_user_type(&name.name))
 }
 
 /// Whether the statement's lists name all that it touches, by its kind: EXECUTE, FETCH or CALL run what was written
@@ -151,7 +166,7 @@ fn bound(statement: &Statement, catalogue: &Catalogue) -> Result<BTreeSet<TableI
         }
     }
     for id in &tables {
-        if catalogue.table(*id).is_none_or(|table| table.row_security || table.user_types) {
+        if catalogue.table(*id).is_none_or(|table| table.row_security || table.coded_types) {
             note(Because::Unknown);
         }
     }
@@ -214,10 +229,17 @@ fn may_touch_data(catalogue: &Catalogue, name: &Name) -> bool {
 
 /// Whether a cast to a type runs nothing but the server's own code on its argument alone.
 fn cast(catalogue: &Catalogue, name: &Name) -> Result<(), Because> {
+    let is_users = match &name.schema {
+        Some(schema) => !builtin::is_system_schema(schema),
+        None => catalogue.is_user_type(&name.name),
+    };
+    if is_users && catalogue.is_plain_type(&name.name) {
+        return Ok(());
+    }
     if !name.may_be_built_in() {
         return Err(schema_reason(name));
     }
-    if name.schema.is_none() && catalogue.is_user_type(&name.name) {
+    if is_users {
         return Err(Because::Unknown);
     }
     match builtin::type_name(&name.name) {
@@ -312,7 +334,7 @@ fn claimed_by_name(statement: &Statement, catalogue: &Catalogue) -> Option<Vec<T
     let mut tables = locked(statement, catalogue)?;
     for id in targets(&statement.writes, catalogue)? {
         let table = catalogue.table(id)?;
-        if table.user_triggers || table.foreign_keys || table.row_security || table.user_types {
+        if table.user_triggers || table.foreign_keys || table.row_security || table.coded_types {
             return None;
         }
         if table.other_unique || statement.verb == Verb::Truncate {

@@ -64,6 +64,9 @@ pub struct Contents {
     pub user_operators: Vec<String>,
     /// Names of types that did not come with the server, domains included (a table's row type need not be listed).
     pub user_types: Vec<String>,
+    /// Those names among them that stand for nothing but plain types: enums, and domains, composites, ranges and
+    /// arrays over plain types, without any function, operator or cast that did not come with the server.
+    pub plain_types: Vec<String>,
     /// A cast exists that did not come with the server and converts between built-in types or to one implicitly, or
     /// such a default operator class for a built-in type: code that no statement names.
     pub has_user_casts: bool,
@@ -102,6 +105,7 @@ pub struct Catalogue {
     user_functions: BTreeSet<String>,
     user_operators: BTreeSet<String>,
     user_types: BTreeSet<String>,
+    plain_types: BTreeSet<String>,
     has_user_casts: bool,
     has_deferrable: bool,
 }
@@ -144,6 +148,7 @@ impl Catalogue {
             user_functions: contents.user_functions.into_iter().collect(),
             user_operators: contents.user_operators.into_iter().collect(),
             user_types: contents.user_types.into_iter().collect(),
+            plain_types: contents.plain_types.into_iter().collect(),
             has_user_casts: contents.has_user_casts,
             has_deferrable: contents.has_deferrable,
         }
@@ -224,6 +229,11 @@ impl Catalogue {
     /// Whether a user's type, or any relation's row type, has this name.
     pub fn is_user_type(&self, name: &str) -> bool {
         self.user_types.contains(name) || self.by_name.contains_key(name)
+    }
+
+    /// Whether a name stands for users' types that run no code of their own, and for no row type.
+    pub fn is_plain_type(&self, name: &str) -> bool {
+        self.plain_types.contains(name) && !self.by_name.contains_key(name)
     }
 
     /// Whether casts exist that could run unseen between built-in types.

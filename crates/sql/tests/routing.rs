@@ -157,7 +157,7 @@ fn an_insert_claims_its_rows_unless_the_table_has_more() {
         |t| Table { foreign_keys: true, ..t },
         |t| Table { user_triggers: true, ..t },
         |t| Table { row_security: true, ..t },
-        |t| Table { user_types: true, ..t },
+        |t| Table { coded_types: true, ..t },
     ];
     for change in unbounded {
         assert_eq!(claims_with(change, insert), (Claims::Everything, true));

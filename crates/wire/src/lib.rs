@@ -3,7 +3,8 @@
 //! A proxy that wants to be as cheap as PgBouncer does not decode what it relays. So this crate has three small
 //! layers: [`frame`] walks message headers over a raw buffer; [`frontend`] and [`backend`] give borrowing views of
 //! the few messages that somebody must understand; [`encode`] appends messages to a buffer. [`startup`] is the
-//! untagged beginning of a connection, [`sqlstate`] the codes that Onecopy itself gives.
+//! untagged beginning of a connection, [`sqlstate`] the codes that Onecopy itself gives, [`oids`] finds the object ids in
+//! descriptions.
 //!
 //! Invariant: bytes of rows are never copied or interpreted here, and no input makes this crate panic.
 //!
@@ -13,6 +14,7 @@ pub mod backend;
 pub mod encode;
 pub mod frame;
 pub mod frontend;
+pub mod oids;
 mod read;
 pub mod sqlstate;
 pub mod startup;

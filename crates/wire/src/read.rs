@@ -35,6 +35,10 @@ impl<'a> Reader<'a> {
         self.bytes(4).map(|b| i32::from_be_bytes([b[0], b[1], b[2], b[3]]))
     }
 
+    pub(crate) fn u32(&mut self) -> Result<u32, Malformed> {
+        self.bytes(4).map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]))
+    }
+
     /// The bytes up to the next NUL, which is skipped.
     pub(crate) fn string(&mut self) -> Result<&'a [u8], Malformed> {
         let end = self.0.iter().position(|&b| b == 0).ok_or(Malformed)?;

@@ -21,6 +21,11 @@ impl Buffer {
         &self.bytes[self.head..]
     }
 
+    /// What is there, to be changed in place.
+    pub(crate) fn data_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.head..]
+    }
+
     /// Drops the first `count` bytes.
     pub(crate) fn consume(&mut self, count: usize) {
         self.head += count;

@@ -8,8 +8,9 @@
 //! Must run as superuser with the search path of `pg_catalog` alone.
 
 mod keys;
+mod types;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::refresh::{RefreshColumn, RefreshTable, RefreshTables, Written};
 use sql::{Catalogue, Column, ColumnDefault, Contents, Parent, Table, TableId, Volatility};
@@ -104,9 +105,6 @@ const USER_FUNCTIONS: &str = "SELECT DISTINCT proname FROM pg_proc WHERE oid >= 
 const USER_OPERATORS: &str = "SELECT DISTINCT oprname FROM pg_operator \
     WHERE oid >= 16384 AND oprleft < 16384 AND oprright < 16384";
 
-const USER_TYPES: &str = "SELECT t.typname FROM pg_type t LEFT JOIN pg_class c ON c.oid = t.typrelid \
-    WHERE t.oid >= 16384 AND (t.typrelid = 0 OR c.relkind = 'c')";
-
 const FLAGS: &str = "SELECT \
     EXISTS (SELECT FROM pg_cast WHERE oid >= 16384 AND casttarget < 16384 \
         AND (castsource < 16384 OR castcontext = 'i')), \
@@ -129,7 +127,8 @@ pub(crate) async fn load(connection: &mut Connection, generation: u64) -> Result
         BUILTIN_FUNCTIONS,
         USER_FUNCTIONS,
         USER_OPERATORS,
-        USER_TYPES,
+        types::USER_TYPES,
+        types::CODED_TYPES,
         FLAGS,
         keys::KEYS,
         keys::REFERENCES,
@@ -139,13 +138,25 @@ pub(crate) async fn load(connection: &mut Connection, generation: u64) -> Result
         queries.push(connection.simple(query).await?);
     }
     connection.simple("COMMIT").await?;
-    let [tables, columns, parents, other, builtin, functions, operators, types, flags, key_rows @ ..] =
-        queries.as_slice()
+    let [
+        tables,
+        columns,
+        parents,
+        other,
+        builtin,
+        functions,
+        operators,
+        type_rows,
+        coded,
+        flags,
+        key_rows @ ..,
+    ] = queries.as_slice()
     else {
         return Err(SHAPE);
     };
     let [keys, references, partitions, defaults] = key_rows else { return Err(SHAPE) };
-    let read = tables_of(tables, columns, [keys, references, partitions, defaults])?;
+    let coded = types::coded(coded)?;
+    let read = tables_of(tables, columns, &coded, [keys, references, partitions, defaults])?;
     let flag = |at: usize| -> Result<bool, BackendError> { boolean(flags.first().ok_or(SHAPE)?, at) };
     Ok(Catalogue::new(Contents {
         generation,
@@ -161,7 +172,8 @@ pub(crate) async fn load(connection: &mut Connection, generation: u64) -> Result
             .collect::<Result<_, BackendError>>()?,
         user_functions: names(functions)?,
         user_operators: names(operators)?,
-        user_types: names(types)?,
+        user_types: names(type_rows)?,
+        plain_types: types::plain(type_rows, &coded)?,
         has_user_casts: flag(0)?,
         has_deferrable: flag(1)?,
     }))
@@ -203,7 +215,12 @@ fn refresh_column(row: &Row) -> Result<RefreshColumn, BackendError> {
     })
 }
 
-fn tables_of(tables: &Rows, columns: &Rows, keys: [&Rows; 4]) -> Result<Vec<Table>, BackendError> {
+fn tables_of(
+    tables: &Rows,
+    columns: &Rows,
+    coded: &BTreeSet<u32>,
+    keys: [&Rows; 4],
+) -> Result<Vec<Table>, BackendError> {
     let columns = by_relation(columns)?;
     let table = |row: &Row| {
         let own = columns.get(text(row, 0)?).map_or(&[][..], Vec::as_slice);
@@ -217,6 +234,7 @@ fn tables_of(tables: &Rows, columns: &Rows, keys: [&Rows; 4]) -> Result<Vec<Tabl
             foreign_keys: boolean(row, 5)?,
             user_triggers: boolean(row, 6)?,
             row_security: boolean(row, 4)?,
+            coded_types: columns.iter().any(|column| coded.contains(&column.type_oid)),
             user_types: columns.iter().any(|column| column.type_oid >= FIRST_USER_OID),
             columns,
             ..Table::default()

@@ -24,6 +24,11 @@ GRANT INSERT ON onecopy.applied TO PUBLIC;
 CREATE TABLE IF NOT EXISTS onecopy_capture.next_table (id int4 NOT NULL);
 INSERT INTO onecopy_capture.next_table SELECT 1 WHERE NOT EXISTS (SELECT FROM onecopy_capture.next_table);
 
+-- Numbers of ours for types and relations, by which one server's ids are matched with another's.
+CREATE TABLE IF NOT EXISTS onecopy_capture.names (id int4 PRIMARY KEY, is_type boolean NOT NULL, object oid NOT NULL);
+CREATE TABLE IF NOT EXISTS onecopy_capture.next_name (id int4 NOT NULL);
+INSERT INTO onecopy_capture.next_name SELECT 1 WHERE NOT EXISTS (SELECT FROM onecopy_capture.next_name);
+
 -- Every name is qualified: it runs with the search path of whoever writes, who must not be able to slip in a function
 -- that makes up rows. INFO reaches the client's connection whatever client_min_messages says.
 CREATE OR REPLACE FUNCTION onecopy_capture.cap() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -106,6 +111,30 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     FROM pg_class c WHERE c.oid = relation
 $$;
 
+-- Numbers what is new, in an order that is the same on every replica, and forgets what is gone.
+CREATE OR REPLACE FUNCTION onecopy_capture.number_names() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    count int4;
+BEGIN
+    DELETE FROM onecopy_capture.names WHERE NOT CASE WHEN is_type
+        THEN EXISTS (SELECT FROM pg_type WHERE oid = object) ELSE EXISTS (SELECT FROM pg_class WHERE oid = object) END;
+    WITH new AS (
+        SELECT true AS is_type, t.oid AS object, n.nspname, t.typname AS name
+        FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace WHERE t.oid >= 16384
+        UNION ALL
+        SELECT false, c.oid, n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE c.oid >= 16384 AND c.relkind NOT IN ('i', 'I', 't')
+    )
+    INSERT INTO onecopy_capture.names
+    SELECT next.id + row_number() OVER (ORDER BY new.is_type, new.nspname, new.name), new.is_type, new.object
+    FROM onecopy_capture.next_name next, new
+    WHERE new.nspname NOT IN ('onecopy', 'onecopy_capture', 'pg_toast') AND new.nspname !~ '^pg_(toast_)?temp'
+      AND NOT EXISTS (SELECT FROM onecopy_capture.names o WHERE (o.is_type, o.object) = (new.is_type, new.object));
+    GET DIAGNOSTICS count = ROW_COUNT;
+    UPDATE onecopy_capture.next_name SET id = id + count WHERE count > 0;
+END $$;
+
 -- Puts tables that are new under capture, and what a statement did to our triggers right again. The order of names
 -- decides the tables' numbers, so that the same statements give the same numbers on every replica.
 --
@@ -154,6 +183,7 @@ BEGIN
             'FOR EACH STATEMENT WHEN (%s) EXECUTE FUNCTION onecopy_capture.cap_truncate(%L)', name, not_applier, number);
         EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER "!onecopy", ENABLE ALWAYS TRIGGER "!onecopy_truncate"', name);
     END LOOP;
+    PERFORM onecopy_capture.number_names();
     obstacle := onecopy_capture.fires_at_refresh();
     IF obstacle IS NOT NULL THEN
         RAISE EXCEPTION '% would fire again at every replica', obstacle USING ERRCODE = '0A000',

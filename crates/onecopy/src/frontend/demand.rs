@@ -9,12 +9,16 @@ use sql::{Access, Because, Catalogue, Routing, Statement, Verb};
 use super::session::Session;
 
 /// What a group of statements that run together needs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Demand {
     /// The statements; none when nothing is executed.
     pub(crate) statements: Vec<Arc<Statement>>,
     /// Some text could not be parsed.
     pub(crate) has_unparsed: bool,
+    /// Parameters or results may be in binary form.
+    pub(crate) is_binary: bool,
+    /// Parameters are declared to be of users' types, by the anchor's ids.
+    pub(crate) declares_users: bool,
 }
 
 /// The demand under one catalogue.
@@ -36,7 +40,7 @@ pub(crate) struct Judged {
 impl Demand {
     /// One statement.
     pub(crate) fn one(statement: &Arc<Statement>) -> Self {
-        Self { statements: vec![Arc::clone(statement)], has_unparsed: false }
+        Self { statements: vec![Arc::clone(statement)], ..Self::default() }
     }
 
     /// Nothing is executed.
@@ -56,6 +60,12 @@ impl Demand {
                 (Access::Anchor(Because::Update), Err(_)) => access = Err(Because::Update),
                 _ => {}
             }
+            if self.is_binary && routing.user_types && access.is_ok() {
+                access = Err(Because::Catalogue);
+            }
+        }
+        if self.declares_users && access.is_ok() {
+            access = Err(Because::Catalogue);
         }
         Judged {
             access: access.map(|()| tables.into()),

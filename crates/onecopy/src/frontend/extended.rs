@@ -10,7 +10,7 @@ use std::sync::Arc;
 use sql::{Statement, Verb};
 use wire::backend::tag as server_tag;
 use wire::frontend::{Frontend, Target};
-use wire::{Frame, encode, sqlstate};
+use wire::{Frame, encode, oids, sqlstate};
 
 use super::ddl::describe_nothing;
 use super::demand::Demand;
@@ -39,10 +39,9 @@ struct Group {
 
 impl Group {
     fn new() -> Self {
-        let demand = Demand { statements: Vec::new(), has_unparsed: false };
         Self {
             messages: Vec::new(),
-            demand,
+            demand: Demand::default(),
             bytes: 0,
             bound: Vec::new(),
             only_closes: true,
@@ -106,7 +105,8 @@ impl Session {
     async fn take(&mut self, message: Frontend<'_>, bytes: &[u8], group: &mut Group) -> Result<Next, Fault> {
         match message {
             Frontend::Parse { name, sql, types } => self.take_parse(name, sql, types, bytes, group).await?,
-            Frontend::Bind { portal, statement, .. } => {
+            Frontend::Bind { portal, statement, rest } => {
+                group.demand.is_binary |= oids::has_binary(rest);
                 self.take_bind(portal, statement, bytes, group).await?;
             }
             Frontend::Describe(target) => self.take_describe(target, bytes, group).await?,
@@ -159,6 +159,7 @@ impl Session {
             )
             .into());
         }
+        group.demand.declares_users |= oids::declares_users(types);
         let script = self.script(sql);
         let generation = self.prepared.insert(name, sql, types, script).ok_or_else(|| {
             Fault::Refused(Refusal::new(
@@ -196,6 +197,8 @@ impl Session {
             }
         } else {
             self.prepared.bind(portal, statement);
+            group.demand.declares_users |=
+                known.as_ref().is_some_and(|known| oids::declares_users(&known.types));
             group.bound.extend(known.as_deref().and_then(single));
             group.push(bytes, known.map(|known| (statement.to_vec(), known.generation)));
         }
@@ -212,6 +215,7 @@ impl Session {
             Target::Statement(name) => (self.prepared.get(name).cloned(), Some(name)),
             Target::Portal(name) => (self.prepared.portal(name).cloned(), None),
         };
+        group.demand.declares_users |= known.as_ref().is_some_and(|known| oids::declares_users(&known.types));
         if let Some(own) = known.as_ref().and_then(own_statement) {
             if self.run_group(group, false).await? {
                 describe_own(&mut self.client.out, &own.verb, statement.is_some());

@@ -11,6 +11,7 @@
 mod accept;
 mod admin;
 mod cancel;
+mod canonical;
 mod captured;
 mod claims;
 mod client;

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 
 use cluster::record::RecordBuilder;
 use wire::backend::{Fields, Status, tag};
+use wire::oids::Kind;
 use wire::{encode, frame};
 
 use super::client::{Client, FLUSH_BYTES};
@@ -115,6 +116,8 @@ enum Flow {
     On,
     Done,
     CopyIn,
+    /// The message names objects of the server whose canonical ids are not known.
+    Strange(Vec<(Kind, u32)>),
 }
 
 /// Reads one server for one client.
@@ -126,7 +129,9 @@ pub(crate) struct Relay<'a> {
     expected: Expected,
     ended: Ended,
     /// Bytes at the head of the input that are looked at and go to the client.
-    run: usize,
+    pub(super) run: usize,
+    /// What could not be learned: a column of such a relation counts as computed.
+    pub(super) nameless: Vec<(Kind, u32)>,
 }
 
 impl<'a> Relay<'a> {
@@ -136,7 +141,7 @@ impl<'a> Relay<'a> {
         capture: Option<&'a mut Capture>,
     ) -> Self {
         let (expected, ended) = (Expected::default(), Ended::default());
-        Self { client, server, capture, expected, ended, run: 0 }
+        Self { client, server, capture, expected, ended, run: 0, nameless: Vec::new() }
     }
 
     /// Reads one unit, after the units of our own that come before it. After an error the connection is of no use.
@@ -183,6 +188,10 @@ impl<'a> Relay<'a> {
                     self.copy_in().await?;
                     continue;
                 }
+                Flow::Strange(wanted) => {
+                    self.learn(wanted).await?;
+                    continue;
+                }
                 Flow::On => {}
             }
             let limit = if self.expected.hold { HOLD_BYTES } else { FLUSH_BYTES };
@@ -205,6 +214,13 @@ impl<'a> Relay<'a> {
                 self.pass();
                 return Ok(Flow::On);
             };
+            if matches!(tag, tag::ROW_DESCRIPTION | tag::PARAMETER_DESCRIPTION) && !self.expected.silent {
+                let unknown = self.rename(tag, total)?;
+                if !unknown.is_empty() {
+                    self.pass();
+                    return Ok(Flow::Strange(unknown));
+                }
+            }
             let keep = self.look(tag, total);
             if keep && !self.expected.silent {
                 self.run += total;

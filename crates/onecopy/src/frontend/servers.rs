@@ -16,6 +16,7 @@ use super::settings::Settings;
 use crate::backend::{BackendError, Connection};
 use crate::capture;
 use crate::hub::Hub;
+use crate::names::{Names, Pairs};
 
 /// How often a connection is tried when the server is not ready.
 const ATTEMPTS: u32 = 3;
@@ -36,6 +37,27 @@ pub(crate) struct Server {
     pub(crate) applied_ready: bool,
     /// Replies up to so many ReadyForQuery belong to messages of our own and are swallowed.
     pub(crate) own_units: usize,
+    /// What the anchor calls the objects of this server; none at the anchor itself.
+    pub(crate) names: Option<ServerNames>,
+}
+
+/// What the anchor calls the objects of a server.
+#[derive(Debug)]
+pub(crate) struct ServerNames {
+    edition: u64,
+    /// Where more can be learned.
+    pub(crate) source: Arc<Names>,
+    /// What is known.
+    pub(crate) pairs: Arc<Pairs>,
+}
+
+impl ServerNames {
+    fn of(hub: &Hub, replica: ReplicaId) -> Option<Self> {
+        (replica != hub.anchor).then(|| {
+            let (edition, source) = hub.names(replica);
+            Self { edition, pairs: source.pairs(), source }
+        })
+    }
 }
 
 impl Server {
@@ -106,6 +128,9 @@ impl Servers {
             *slot = Some(open(hub, settings, replica, incarnation).await?);
         }
         let server = slot.as_mut().expect("it was put there just now");
+        if server.names.as_ref().is_some_and(|names| names.edition != hub.names_edition()) {
+            server.names = ServerNames::of(hub, replica);
+        }
         if server.settings != settings.generation() {
             bring_settings(server, settings).await?;
         }
@@ -145,6 +170,7 @@ async fn open(
                     settings: 0,
                     applied_ready: false,
                     own_units: 0,
+                    names: ServerNames::of(hub, replica),
                 });
             }
             Err(error) => failed = Some(error),

@@ -180,6 +180,8 @@ pub struct Table {
     pub row_security: bool,
     /// Some column's type is not built in (OID 16384 or above).
     pub user_types: bool,
+    /// Some column's type may run code that did not come with the server: see [`super::Contents::plain_types`].
+    pub coded_types: bool,
 }
 
 #[cfg(test)]

@@ -1,0 +1,110 @@
+//! Canonical object ids: what a client hears is always the anchor's, whichever server answers.
+//!
+//! Servers number their tables and types by themselves, and one rolled-back statement is enough to make them differ
+//! (docs/pitfalls.md 1.2). So `onecopy.install()` gives every type and relation a number of ours, in the order of the
+//! schema changes, which is the same everywhere; a server's own id is matched with the anchor's by that number. It is
+//! looked up when an id turns up that is not known, so a schema change costs nothing here.
+//!
+//! Invariant: a pair that was found stays right for as long as both servers run on: ids are not given twice. When a
+//! server comes up anew all pairs are forgotten, since it may have lost the end of what it had and made it again.
+//!
+//! Non-goals: ids inside of values. Arrays and composites in binary form carry some, so statements with such values
+//! run at the anchor (see `frontend::demand`).
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+use wire::oids::Kind;
+
+use crate::backend::{Address, BackendError, Connection};
+
+/// The numbers and ids that a server has; see `onecopy.install()`.
+const NAMES_SQL: &str = "SELECT id, is_type, object FROM onecopy_capture.names";
+
+/// How often an id is looked for: the anchor's own COMMIT of a new type may come a little later than the refresh.
+const ATTEMPTS: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// The ids of one server and what the anchor calls the same things.
+#[derive(Debug)]
+pub(crate) struct Names {
+    replica: Address,
+    anchor: Address,
+    database: String,
+    known: RwLock<Arc<Pairs>>,
+}
+
+/// The anchor's id for each of the replica's.
+#[derive(Debug, Default)]
+pub(crate) struct Pairs {
+    types: FxHashMap<u32, u32>,
+    relations: FxHashMap<u32, u32>,
+}
+
+impl Pairs {
+    /// The anchor's id.
+    pub(crate) fn canonical(&self, kind: Kind, oid: u32) -> Option<u32> {
+        let pairs = match kind {
+            Kind::Type => &self.types,
+            Kind::Relation => &self.relations,
+        };
+        pairs.get(&oid).copied()
+    }
+}
+
+impl Names {
+    /// Nothing is known yet.
+    pub(crate) fn new(replica: Address, anchor: Address, database: String) -> Self {
+        Self { replica, anchor, database, known: RwLock::default() }
+    }
+
+    /// What is known at present.
+    pub(crate) fn pairs(&self) -> Arc<Pairs> {
+        Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Asks both servers until all of these ids of the replica are known; whether they are.
+    pub(crate) async fn learn(&self, wanted: &[(Kind, u32)]) -> Result<bool, BackendError> {
+        for attempt in 0..ATTEMPTS {
+            if attempt > 0 {
+                tokio::time::sleep(PAUSE).await;
+            }
+            let pairs = Arc::new(self.pair().await?);
+            *self.known.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&pairs);
+            if wanted.iter().all(|(kind, oid)| pairs.canonical(*kind, *oid).is_some()) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    async fn pair(&self) -> Result<Pairs, BackendError> {
+        let anchor: FxHashMap<u32, u32> =
+            self.read(&self.anchor).await?.into_iter().map(|(id, _, oid)| (id, oid)).collect();
+        let mut pairs = Pairs::default();
+        for (id, kind, oid) in self.read(&self.replica).await? {
+            if let Some(canonical) = anchor.get(&id) {
+                let of_kind = match kind {
+                    Kind::Type => &mut pairs.types,
+                    Kind::Relation => &mut pairs.relations,
+                };
+                of_kind.insert(oid, *canonical);
+            }
+        }
+        Ok(pairs)
+    }
+
+    async fn read(&self, address: &Address) -> Result<Vec<(u32, Kind, u32)>, BackendError> {
+        const SHAPE: BackendError = BackendError::Protocol("an answer about names of an unexpected shape");
+        let parameters = [("user", "postgres"), ("database", self.database.as_str())];
+        let mut connection = Connection::open(address, &parameters).await?;
+        let mut found = Vec::new();
+        for row in connection.simple(NAMES_SQL).await? {
+            let [Some(id), Some(is_type), Some(object)] = row.as_slice() else { return Err(SHAPE) };
+            let kind = if is_type == "t" { Kind::Type } else { Kind::Relation };
+            found.push((id.parse().map_err(|_| SHAPE)?, kind, object.parse().map_err(|_| SHAPE)?));
+        }
+        Ok(found)
+    }
+}
