@@ -4,9 +4,14 @@
 
 mod cluster;
 
+use cluster::raw::Raw;
 use cluster::{Cluster, connect, run, value};
 use std::collections::BTreeSet;
-use tokio_postgres::types::Kind;
+use tokio_postgres::types::Kind as TypeKind;
+use wire::backend::tag;
+use wire::encode;
+use wire::frontend::Target;
+use wire::oids::{self, Kind};
 
 const SESSIONS: usize = 12;
 
@@ -40,6 +45,10 @@ async fn object_ids_are_the_same_whichever_replica_answers() {
         value(&client, "select oid from pg_type where typname = 'mood'").await.parse().unwrap();
     let table: u32 = value(&client, "select 'person'::regclass::oid").await.parse().unwrap();
 
+    // Work at the anchor makes the others be chosen.
+    let busy = connect("127.0.0.1", cluster.port, "postgres").await.unwrap();
+    let busy = tokio::spawn(async move { run(&busy, "begin; select pg_sleep(3600) from person").await });
+
     // A prepared statement is described by any replica; the client looks its types up by the ids it hears.
     for _ in 0..SESSIONS {
         let other = connect("127.0.0.1", cluster.port, "postgres").await.unwrap();
@@ -48,7 +57,7 @@ async fn object_ids_are_the_same_whichever_replica_answers() {
         assert_eq!(described.params()[0].oid(), anchors);
         let columns = described.columns();
         assert_eq!(columns[0].type_().oid(), anchors);
-        assert_eq!(columns[0].type_().kind(), &Kind::Enum(vec!["sad".into(), "happy".into()]));
+        assert_eq!(columns[0].type_().kind(), &TypeKind::Enum(vec!["sad".into(), "happy".into()]));
         assert_eq!(columns[1].type_().name(), "_mood");
         assert_eq!(columns[3].type_().name(), "pair");
         assert!(columns.iter().all(|column| column.table_oid() == Some(table)), "{columns:?}");
@@ -58,26 +67,14 @@ async fn object_ids_are_the_same_whichever_replica_answers() {
         assert_eq!(moods, [Mood("sad".into()), Mood("happy".into())]);
     }
 
-    // As text they can be read anywhere, casts included.
-    let mut readers = Vec::new();
-    for _ in 0..SESSIONS {
-        let other = connect("127.0.0.1", cluster.port, "postgres").await.unwrap();
-        readers.push(tokio::spawn(async move {
-            let mut ports = BTreeSet::new();
-            for _ in 0..SESSIONS {
-                let query =
-                    "select current_setting('port') from person where mood = 'happy'::mood and age = 7";
-                ports.insert(value(&other, query).await);
-            }
-            ports
-        }));
-    }
-    let mut ports = BTreeSet::new();
-    for reader in readers {
-        ports.extend(reader.await.unwrap());
-    }
-    assert!(ports.len() > 1, "only {ports:?} served a table with users' types");
+    let array: u32 = value(&client, "select oid from pg_type where typname = '_mood'").await.parse().unwrap();
+    let port = cluster.port;
+    let ports =
+        tokio::task::spawn_blocking(move || described_as_text(port, table, anchors, array)).await.unwrap();
+    let anchor = cluster.replicas().await[0].port.to_string();
+    assert!(!ports.contains(anchor.as_bytes()), "users' types were read at the busy anchor: {ports:?}");
 
+    busy.abort();
     run(&client, "alter type mood rename to feeling; create type mood as enum ('other')").await;
     let renamed = cluster.client().await.prepare("select mood from person").await.unwrap();
     assert_eq!(
@@ -88,6 +85,47 @@ async fn object_ids_are_the_same_whichever_replica_answers() {
     cluster.stop().await;
 }
 
+/// As text, users' types are read anywhere, casts to them included. The ports of the servers that answered.
+fn described_as_text(port: u16, table: u32, mood: u32, array: u32) -> BTreeSet<Vec<u8>> {
+    let sql =
+        b"select current_setting('port'), mood, moods from person where mood = 'happy'::mood and age = 7";
+    let columns = [(Kind::Relation, table), (Kind::Type, mood), (Kind::Relation, table), (Kind::Type, array)];
+    let mut ports = BTreeSet::new();
+    for _ in 0..SESSIONS {
+        let mut raw = Raw::connect(port);
+        let simple = raw.exchange(|out| encode::query(out, sql));
+        let extended = raw.exchange(|out| {
+            encode::parse(out, b"", b"select mood, moods from person where mood = $1", &[]);
+            encode::describe(out, Target::Statement(b""));
+            encode::bind(out, b"", b"", &[Some(b"happy")], encode::Format::Text);
+            encode::describe(out, Target::Portal(b""));
+            encode::execute(out, b"", 0);
+            encode::sync(out);
+        });
+        for (tag, mut body) in simple.into_iter().chain(extended) {
+            let mut heard = Vec::new();
+            oids::visit(tag, &mut body, |kind, oid| {
+                heard.push((kind, oid));
+                oid
+            })
+            .unwrap();
+            match tag {
+                tag::ROW_DESCRIPTION => assert_eq!(heard, columns),
+                tag::PARAMETER_DESCRIPTION => assert_eq!(heard, [(Kind::Type, mood)]),
+                tag::DATA_ROW => {
+                    let row = wire::backend::data_row(&body).unwrap();
+                    if row.len() == 3 {
+                        ports.insert(row[0].unwrap().to_vec());
+                    }
+                }
+                tag::ERROR_RESPONSE => panic!("{}", String::from_utf8_lossy(&body)),
+                _ => {}
+            }
+        }
+    }
+    ports
+}
+
 #[derive(Debug, PartialEq)]
 struct Mood(String);
 
@@ -96,7 +134,7 @@ impl<'a> tokio_postgres::types::FromSql<'a> for Mood {
         kind: &tokio_postgres::types::Type,
         raw: &'a [u8],
     ) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
-        assert!(matches!(kind.kind(), Kind::Enum(_)), "{kind:?}");
+        assert!(matches!(kind.kind(), TypeKind::Enum(_)), "{kind:?}");
         Ok(Self(String::from_utf8(raw.to_vec())?))
     }
 

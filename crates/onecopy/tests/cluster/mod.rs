@@ -9,6 +9,7 @@ pub(crate) mod folder;
 pub(crate) mod plain;
 pub(crate) mod programs;
 pub(crate) mod random;
+pub(crate) mod raw;
 
 use folder::Folder;
 use rustix::process::{Signal, kill_process};
