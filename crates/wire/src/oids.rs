@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     fn row_description(fields: &[(&str, u32, u32)]) -> Vec<u8> {
-        let mut body = (fields.len() as i16).to_be_bytes().to_vec();
+        let mut body = i16::try_from(fields.len()).unwrap().to_be_bytes().to_vec();
         for (name, relation, type_oid) in fields {
             body.extend_from_slice(name.as_bytes());
             body.push(0);
