@@ -2,12 +2,13 @@
 # make test    everything that must hold before a change is committed
 # make check   the part of it that runs no test
 # make bench   the proxy's cost, beside a direct connection and PgBouncer
+# make fuzz    the lexer and the cache of statements against PostgreSQL's parser, for about half an hour
 
 CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(PATH)
 ARGS ?=
 
-.PHONY: up test check bench setup setup-test
+.PHONY: up test check bench fuzz setup setup-test
 
 up: setup
 	@cargo run --release --package onecopy -- up $(ARGS)
@@ -23,6 +24,9 @@ check: setup
 
 bench: setup-test
 	cargo xtask bench proxy $(ARGS)
+
+fuzz: setup
+	ONECOPY_FUZZ=100 cargo test --package sql --test fuzz
 
 setup:
 	@scripts/setup build

@@ -166,10 +166,11 @@ impl ser::Serializer for &mut Leaves {
         self,
         _: &'static str,
         _: u32,
-        _: &'static str,
+        variant: &'static str,
         value: &T,
     ) -> Result<(), TooDeep> {
-        value.serialize(self)
+        // The strings of a subscript are values, not names.
+        if variant == "AIndices" { Ok(()) } else { value.serialize(self) }
     }
 
     fn serialize_seq(self, _: Option<usize>) -> Result<Self, TooDeep> {
