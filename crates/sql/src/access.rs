@@ -181,7 +181,11 @@ fn bound(statement: &Statement, catalogue: &Catalogue) -> Result<BTreeSet<TableI
 }
 
 /// The tables behind a name in FROM.
-fn relation(statement: &Statement, catalogue: &Catalogue, name: &Name) -> Result<BTreeSet<TableId>, Because> {
+pub(crate) fn relation(
+    statement: &Statement,
+    catalogue: &Catalogue,
+    name: &Name,
+) -> Result<BTreeSet<TableId>, Because> {
     let system = match &name.schema {
         Some(schema) => builtin::is_system_schema(schema),
         None => builtin::is_system_relation(&name.name),
@@ -198,7 +202,7 @@ fn relation(statement: &Statement, catalogue: &Catalogue, name: &Name) -> Result
 }
 
 /// Whether calling a function is harmless.
-fn function(catalogue: &Catalogue, name: &Name) -> Result<(), Because> {
+pub(crate) fn function(catalogue: &Catalogue, name: &Name) -> Result<(), Because> {
     // Users' overloads can lie in the system schemas too.
     if catalogue.is_user_function(&name.name) {
         return Err(Because::Unknown);
@@ -221,14 +225,14 @@ fn function(catalogue: &Catalogue, name: &Name) -> Result<(), Because> {
 }
 
 /// Whether calling a function could lock or change something, were it in an update.
-fn may_touch_data(catalogue: &Catalogue, name: &Name) -> bool {
+pub(crate) fn may_touch_data(catalogue: &Catalogue, name: &Name) -> bool {
     let claims_nothing = builtin::is_connection_bound(&name.name) || builtin::advances_sequence(&name.name);
     let built_in = name.may_be_built_in() && !catalogue.is_user_function(&name.name);
     function(catalogue, name) == Err(Because::Unknown) && !(claims_nothing && built_in)
 }
 
 /// Whether a cast to a type runs nothing but the server's own code on its argument alone.
-fn cast(catalogue: &Catalogue, name: &Name) -> Result<(), Because> {
+pub(crate) fn cast(catalogue: &Catalogue, name: &Name) -> Result<(), Because> {
     let is_users = match &name.schema {
         Some(schema) => !builtin::is_system_schema(schema),
         None => catalogue.is_user_type(&name.name),
@@ -250,7 +254,7 @@ fn cast(catalogue: &Catalogue, name: &Name) -> Result<(), Because> {
 }
 
 /// Whether an operator must be one of the server's own.
-fn operator(catalogue: &Catalogue, name: &Name) -> Result<(), Because> {
+pub(crate) fn operator(catalogue: &Catalogue, name: &Name) -> Result<(), Because> {
     if !name.may_be_built_in() {
         return Err(schema_reason(name));
     }
@@ -258,7 +262,7 @@ fn operator(catalogue: &Catalogue, name: &Name) -> Result<(), Because> {
 }
 
 /// Whether a column name could not be a call in functional notation that does harm.
-fn column(catalogue: &Catalogue, name: &str) -> Result<(), Because> {
+pub(crate) fn column(catalogue: &Catalogue, name: &str) -> Result<(), Because> {
     let harmful_builtin = || {
         catalogue.builtin_volatility(name).is_some_and(|volatility| {
             volatility == Volatility::Volatile || builtin::function(name) != Builtin::Harmless
@@ -273,7 +277,7 @@ fn schema_reason(name: &Name) -> Because {
 }
 
 /// The tables behind the targets of modifications; `None` when a target is no known table.
-fn targets(names: &[Name], catalogue: &Catalogue) -> Option<BTreeSet<TableId>> {
+pub(crate) fn targets(names: &[Name], catalogue: &Catalogue) -> Option<BTreeSet<TableId>> {
     let mut tables = BTreeSet::new();
     for name in names {
         let system = name.schema.as_deref() == Some(SYSTEM_SCHEMA);
@@ -302,7 +306,7 @@ pub fn claims(statement: &Statement, catalogue: &Catalogue) -> Claims {
 }
 
 /// Kinds that concern the session or the transaction only. SET CONSTRAINTS is none: it runs deferred triggers.
-fn touches_no_data(verb: &Verb) -> bool {
+pub(crate) fn touches_no_data(verb: &Verb) -> bool {
     let transaction = matches!(
         verb,
         Verb::Begin(_)

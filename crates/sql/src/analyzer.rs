@@ -68,6 +68,7 @@ enum Entry {
 pub struct Analyzer {
     cache: Cache<Entry>,
     key: Vec<u8>,
+    constants: Vec<Span>,
     hits: u64,
     misses: u64,
 }
@@ -75,7 +76,13 @@ pub struct Analyzer {
 impl Analyzer {
     /// An analyzer that has seen nothing.
     pub fn new(limits: Limits) -> Self {
-        Self { cache: Cache::new(limits.entries, limits.bytes), key: Vec::new(), hits: 0, misses: 0 }
+        Self {
+            cache: Cache::new(limits.entries, limits.bytes),
+            key: Vec::new(),
+            constants: Vec::new(),
+            hits: 0,
+            misses: 0,
+        }
     }
 
     /// What was done so far.
@@ -98,15 +105,17 @@ impl Analyzer {
     ) -> Result<Arc<Script>, SyntaxError> {
         if !standard_conforming_strings || text.len() > MAX_REMEMBERED_TEXT {
             self.misses += 1;
-            let parsed = parser::with_deep_stack(|| parse(text, standard_conforming_strings));
+            let parsed = parser::with_deep_stack(|| parse(text, standard_conforming_strings, &[]));
             return parsed.map(|parsed| Arc::new(parsed.script));
         }
-        let span = lexer::key(text, &mut self.key);
+        let span = lexer::key(text, &mut self.key, &mut self.constants);
         if let Ok(span) = span {
             self.key.push(KEYED);
             if let Some(Entry::Template(statement)) = self.cache.get(&self.key) {
                 self.hits += 1;
-                let part = Part { start: span.start, end: span.end, statement: Arc::clone(statement) };
+                let statement = Arc::clone(statement);
+                let constants = self.constants.as_slice().into();
+                let part = Part { start: span.start, end: span.end, statement, constants };
                 return Ok(Arc::new(Script { statements: vec![part] }));
             }
         }
@@ -118,7 +127,8 @@ impl Analyzer {
             return Ok(Arc::clone(script));
         }
         self.misses += 1;
-        let Parse { script, faithful } = parser::with_deep_stack(|| parse(text, true))?;
+        let constants = if span.is_ok() { self.constants.as_slice() } else { &[] };
+        let Parse { script, faithful } = parser::with_deep_stack(|| parse(text, true, constants))?;
         let script = Arc::new(script);
         if faithful {
             self.remember(&exact, &script, span.is_ok());
@@ -178,13 +188,14 @@ struct Parse {
     faithful: bool,
 }
 
-fn parse(text: &[u8], standard_conforming_strings: bool) -> Result<Parse, SyntaxError> {
+/// Parses a text. `constants` are those that its key leaves open.
+fn parse(text: &[u8], standard_conforming_strings: bool, constants: &[Span]) -> Result<Parse, SyntaxError> {
     let (readable, faithful) = parser::as_utf8(text);
     let script = if text.len() > MAX_PARSED_TEXT {
         split(&readable)?
     } else {
         match parser::parse(&readable, standard_conforming_strings)? {
-            Parsed::Trees(trees) => from_trees(&readable, &trees, faithful),
+            Parsed::Trees(trees) => from_trees(&readable, &trees, faithful, constants),
             Parsed::TooDeep => split(&readable)?,
         }
     };
@@ -194,12 +205,12 @@ fn parse(text: &[u8], standard_conforming_strings: bool) -> Result<Parse, Syntax
 /// A text without a statement is one empty one.
 fn or_empty(mut script: Script) -> Script {
     if script.statements.is_empty() {
-        script.statements.push(Part { start: 0, end: 0, statement: Arc::new(Statement::of(Verb::Empty)) });
+        script.statements.push(Part::new(Span { start: 0, end: 0 }, Statement::of(Verb::Empty)));
     }
     script
 }
 
-fn from_trees(text: &str, trees: &[RawStmt], faithful: bool) -> Script {
+fn from_trees(text: &str, trees: &[RawStmt], faithful: bool, constants: &[Span]) -> Script {
     let parts = trees.iter().map(|raw| {
         let Span { start, end } = place(text, raw);
         let mut statement =
@@ -207,7 +218,7 @@ fn from_trees(text: &str, trees: &[RawStmt], faithful: bool) -> Script {
         if !faithful {
             statement.opaque = Some(Opaque::Encoding);
         }
-        Part { start, end, statement: Arc::new(statement) }
+        Part { constants: constants.into(), ..Part::new(Span { start, end }, statement) }
     });
     Script { statements: parts.collect() }
 }
@@ -227,7 +238,7 @@ fn split(text: &str) -> Result<Script, SyntaxError> {
     for (start, end) in ranges {
         let span = lexer::trimmed(text.as_bytes(), Span { start, end });
         let part = &text[span.start..span.end];
-        statements.push(Part { start: span.start, end: span.end, statement: Arc::new(large(part)) });
+        statements.push(Part::new(span, large(part)));
     }
     Ok(Script { statements })
 }

@@ -72,16 +72,20 @@ const ROW_WORDS: [&[u8]; 8] =
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Unclear;
 
-/// Where the tokens of a text begin and end, a final semicolon left out.
+/// A part of a text: where it begins and one past its end, in bytes. Of a statement: its tokens, a final semicolon left
+/// out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Span {
-    pub(crate) start: usize,
-    pub(crate) end: usize,
+pub struct Span {
+    /// Its first byte.
+    pub start: usize,
+    /// One past its last byte.
+    pub end: usize,
 }
 
-/// Writes the key of a text that is one statement about rows.
-pub(crate) fn key(text: &[u8], key: &mut Vec<u8>) -> Result<Span, Unclear> {
-    let mut lexer = Lexer::new(text, key);
+/// Writes the key of a text that is one statement about rows, and the places of its constants in their order.
+pub(crate) fn key(text: &[u8], key: &mut Vec<u8>, constants: &mut Vec<Span>) -> Result<Span, Unclear> {
+    constants.clear();
+    let mut lexer = Lexer::new(text, key, constants);
     lexer.gap()?;
     let start = lexer.at;
     lexer.key.clear();
@@ -117,9 +121,9 @@ pub(crate) fn key(text: &[u8], key: &mut Vec<u8>) -> Result<Span, Unclear> {
 /// Where the tokens of a part of a text begin and end. White space and comments around it are left out, if they can be
 /// told from tokens.
 pub(crate) fn trimmed(text: &[u8], part: Span) -> Span {
-    let mut scratch = Vec::new();
+    let (mut scratch, mut constants) = (Vec::new(), Vec::new());
     let part_text = &text[part.start..part.end];
-    let mut lexer = Lexer::new(part_text, &mut scratch);
+    let mut lexer = Lexer::new(part_text, &mut scratch, &mut constants);
     let mut found: Option<Span> = None;
     loop {
         lexer.key.clear();
@@ -152,8 +156,8 @@ pub(crate) fn trimmed(text: &[u8], part: Span) -> Span {
 
 /// The first word of a text in lower case, brackets and comments before it left out; empty if there is none.
 pub(crate) fn first_word(text: &[u8]) -> String {
-    let mut scratch = Vec::new();
-    let mut lexer = Lexer::new(text, &mut scratch);
+    let (mut scratch, mut constants) = (Vec::new(), Vec::new());
+    let mut lexer = Lexer::new(text, &mut scratch, &mut constants);
     while lexer.gap().is_ok() && matches!(text.get(lexer.at), Some(b'(' | b';')) {
         lexer.at += 1;
     }
@@ -184,12 +188,19 @@ struct Lexer<'a> {
     text: &'a [u8],
     at: usize,
     key: &'a mut Vec<u8>,
+    constants: &'a mut Vec<Span>,
     after_string: bool,
 }
 
 impl<'a> Lexer<'a> {
-    fn new(text: &'a [u8], key: &'a mut Vec<u8>) -> Self {
-        Self { text, at: 0, key, after_string: false }
+    fn new(text: &'a [u8], key: &'a mut Vec<u8>, constants: &'a mut Vec<Span>) -> Self {
+        Self { text, at: 0, key, constants, after_string: false }
+    }
+
+    /// A constant that began at a place has been read.
+    fn constant(&mut self, marker: u8, start: usize) {
+        self.key.push(marker);
+        self.constants.push(Span { start, end: self.at });
     }
 
     /// Semicolons with nothing between them but gaps.
@@ -275,7 +286,7 @@ impl<'a> Lexer<'a> {
                 self.at += 1;
                 Ok(())
             }
-            Class::Quote => self.string(marker::STRING),
+            Class::Quote => self.string(marker::STRING, self.at),
             Class::DoubleQuote => self.quoted_name(),
             Class::Dollar => self.dollar(),
             Class::Refuse | Class::Semicolon | Class::Space => Err(Unclear),
@@ -290,9 +301,9 @@ impl<'a> Lexer<'a> {
         let first = self.text[begin];
         match (self.at - begin, self.peek(0)) {
             (1, Some(b'\'')) => match first {
-                b'e' | b'E' => self.escaped_string(),
-                b'b' | b'B' => self.string(marker::BITS),
-                b'x' | b'X' => self.string(marker::HEX),
+                b'e' | b'E' => self.escaped_string(begin),
+                b'b' | b'B' => self.string(marker::BITS, begin),
+                b'x' | b'X' => self.string(marker::HEX, begin),
                 _ => {
                     self.copy_from(begin);
                     Ok(())
@@ -308,16 +319,16 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// A string without backslash escapes; the place is at its opening quote. In a plain one a doubled quote stands for
+    /// A string without backslash escapes that begins at a place; here is its opening quote. In a plain one a doubled quote stands for
     /// itself, in bits and hexadecimal digits it does not.
-    fn string(&mut self, marker: u8) -> Result<(), Unclear> {
+    fn string(&mut self, marker: u8, begin: usize) -> Result<(), Unclear> {
         self.at += 1;
         loop {
             match (self.peek(0), self.peek(1)) {
                 (Some(b'\''), Some(b'\'')) if marker == marker::STRING => self.at += 2,
                 (Some(b'\''), _) => {
                     self.at += 1;
-                    self.key.push(marker);
+                    self.constant(marker, begin);
                     self.after_string = true;
                     return Ok(());
                 }
@@ -327,15 +338,15 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// A string with backslash escapes; the place is at its opening quote.
-    fn escaped_string(&mut self) -> Result<(), Unclear> {
+    /// A string with backslash escapes that begins at a place; here is its opening quote.
+    fn escaped_string(&mut self, begin: usize) -> Result<(), Unclear> {
         self.at += 1;
         loop {
             match (self.peek(0), self.peek(1)) {
                 (Some(b'\\'), Some(_)) | (Some(b'\''), Some(b'\'')) => self.at += 2,
                 (Some(b'\''), _) => {
                     self.at += 1;
-                    self.key.push(marker::ESCAPED);
+                    self.constant(marker::ESCAPED, begin);
                     self.after_string = true;
                     return Ok(());
                 }
@@ -394,7 +405,7 @@ impl<'a> Lexer<'a> {
             return Err(Unclear);
         }
         self.at += length + tag.len();
-        self.key.push(marker::DOLLAR);
+        self.constant(marker::DOLLAR, begin);
         Ok(())
     }
 
@@ -420,11 +431,12 @@ impl<'a> Lexer<'a> {
             self.digits();
         }
         let long = self.at - begin >= LONG_DIGITS;
-        self.key.push(match (decimal, long) {
+        let marker = match (decimal, long) {
             (true, _) => marker::DECIMAL,
             (false, true) => marker::LONG_INTEGER,
             (false, false) => marker::INTEGER,
-        });
+        };
+        self.constant(marker, begin);
         self.end_of_number()
     }
 

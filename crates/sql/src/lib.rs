@@ -8,6 +8,7 @@
 //! something a bounded read that could write, or that could read anything not listed.
 
 mod access;
+pub mod accesses;
 mod analyzer;
 mod builtin;
 mod cache;
@@ -29,6 +30,7 @@ pub use catalogue::{
     Action, Catalogue, Column, ColumnDefault, Contents, Key, Parent, Reference, Relation, Table, TableId,
     Volatility,
 };
+pub use lexer::Span;
 pub use name::Name;
 pub use refusal::REFUSALS;
 pub use script::{Part, Script, SyntaxError};

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::lexer::Span;
 use crate::statement::Statement;
 
 /// The statements of one query string, in order. A string of white space and comments is one part of kind
@@ -22,6 +23,15 @@ pub struct Part {
     pub end: usize,
     /// The template, shared with other texts that differ in constants only.
     pub statement: Arc<Statement>,
+    /// Where the constants are that the template leaves open, in bytes of the whole text.
+    pub constants: Box<[Span]>,
+}
+
+impl Part {
+    /// A statement that leaves no constant open.
+    pub(crate) fn new(span: Span, statement: Statement) -> Self {
+        Self { start: span.start, end: span.end, statement: Arc::new(statement), constants: Box::default() }
+    }
 }
 
 /// The parser does not accept a text. Nothing is known of it then: the server is to report the error, and should it

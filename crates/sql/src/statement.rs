@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::access::{Routing, routing};
+use crate::accesses::{Outline, outline};
 use crate::catalogue::Catalogue;
 use crate::name::Name;
 
@@ -42,7 +43,8 @@ pub struct Statement {
     pub opaque: Option<Opaque>,
     /// The statement inside EXPLAIN, PREPARE and DECLARE CURSOR.
     pub inner: Option<Arc<Self>>,
-    pub(crate) cell: RoutingCell,
+    pub(crate) routing: Cell<Routing>,
+    pub(crate) outline: Cell<Outline>,
 }
 
 /// Why a statement cannot be analysed.
@@ -292,7 +294,8 @@ impl Statement {
             settings: Vec::new(),
             opaque: None,
             inner: None,
-            cell: RoutingCell::default(),
+            routing: Cell::default(),
+            outline: Cell::default(),
         }
     }
 
@@ -303,15 +306,12 @@ impl Statement {
 
     /// Where the statement may run and what it touches, computed once for each generation of the catalogue.
     pub fn routing(&self, catalogue: &Catalogue) -> Arc<Routing> {
-        let mut cached = self.cell.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*cached {
-            Some((generation, routing)) if *generation == catalogue.generation() => Arc::clone(routing),
-            _ => {
-                let fresh = Arc::new(routing(self, catalogue));
-                *cached = Some((catalogue.generation(), Arc::clone(&fresh)));
-                fresh
-            }
-        }
+        self.routing.get(catalogue, || routing(self, catalogue))
+    }
+
+    /// What the statement touches, its values still open, computed once for each generation of the catalogue.
+    pub fn outline(&self, catalogue: &Catalogue) -> Arc<Outline> {
+        self.outline.get(catalogue, || outline(self, catalogue))
     }
 
     /// Whether a function of this name is called, in whatever schema.
@@ -320,25 +320,44 @@ impl Statement {
     }
 }
 
-/// The last routing computed, with the catalogue's generation. No part of a statement's value.
-#[derive(Default)]
-pub(crate) struct RoutingCell(Mutex<Option<(u64, Arc<Routing>)>>);
+/// The last conclusion drawn, with the catalogue's generation. No part of a statement's value.
+pub(crate) struct Cell<T>(Mutex<Option<(u64, Arc<T>)>>);
 
-impl Clone for RoutingCell {
+impl<T> Cell<T> {
+    fn get(&self, catalogue: &Catalogue, compute: impl FnOnce() -> T) -> Arc<T> {
+        let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*cached {
+            Some((generation, known)) if *generation == catalogue.generation() => Arc::clone(known),
+            _ => {
+                let fresh = Arc::new(compute());
+                *cached = Some((catalogue.generation(), Arc::clone(&fresh)));
+                fresh
+            }
+        }
+    }
+}
+
+impl<T> Default for Cell<T> {
+    fn default() -> Self {
+        Self(Mutex::new(None))
+    }
+}
+
+impl<T> Clone for Cell<T> {
     fn clone(&self) -> Self {
         Self::default()
     }
 }
 
-impl PartialEq for RoutingCell {
+impl<T> PartialEq for Cell<T> {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl Eq for RoutingCell {}
+impl<T> Eq for Cell<T> {}
 
-impl fmt::Debug for RoutingCell {
+impl<T> fmt::Debug for Cell<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("..")
     }

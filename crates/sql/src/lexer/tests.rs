@@ -7,7 +7,7 @@ use super::*;
 
 fn keyed(text: &str) -> Option<(String, Span)> {
     let mut bytes = Vec::new();
-    let span = key(text.as_bytes(), &mut bytes).ok()?;
+    let span = key(text.as_bytes(), &mut bytes, &mut Vec::new()).ok()?;
     Some((String::from_utf8(bytes).unwrap(), span))
 }
 
@@ -113,8 +113,8 @@ fn first_words_are_found_behind_comments_and_brackets() {
 
 /// Tokens of a text as this lexer sees them, punctuation left out: begin, end and the marker of a constant.
 fn own_tokens(text: &[u8]) -> Result<Vec<(usize, usize, Option<u8>)>, Unclear> {
-    let mut scratch = Vec::new();
-    let mut lexer = Lexer::new(text, &mut scratch);
+    let (mut scratch, mut constants) = (Vec::new(), Vec::new());
+    let mut lexer = Lexer::new(text, &mut scratch, &mut constants);
     let mut tokens = Vec::new();
     loop {
         lexer.gap()?;
@@ -227,7 +227,7 @@ proptest! {
     #[test]
     fn any_bytes_are_survived(text in prop::collection::vec(any::<u8>(), 0..64)) {
         let mut scratch = Vec::new();
-        if let Ok(span) = key(&text, &mut scratch) {
+        if let Ok(span) = key(&text, &mut scratch, &mut Vec::new()) {
             prop_assert!(span.start < span.end && span.end <= text.len());
         }
         let span = trimmed(&text, Span { start: 0, end: text.len() });

@@ -1,0 +1,153 @@
+//! What a template touches under one catalogue, its values still to come.
+//!
+//! Values are numbered, and so are sets of rows, since the same rows are read, written and claimed: binding evaluates
+//! each once and shares it.
+
+use std::sync::Arc;
+
+use super::bind::{Arguments, Bound, Slot};
+use super::{Access, Accesses, Claim, Columns, Equality, Lock, MAX_MATCHES, Match, Rows, Strength, Why};
+use crate::catalogue::TableId;
+
+/// The accesses of a template, to be bound to constants and parameters.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Outline {
+    pub(crate) slots: Vec<Slot>,
+    pub(crate) rows: Vec<RowsOutline>,
+    pub(crate) reads: Vec<AccessOutline>,
+    pub(crate) writes: Vec<AccessOutline>,
+    pub(crate) claims: Vec<ClaimOutline>,
+    pub(crate) locks: Vec<LockOutline>,
+    /// Parameters that must not be read unless their types are given: their places do not tell.
+    pub(crate) untrusted: Vec<u32>,
+    pub(crate) unbounded: Option<Why>,
+}
+
+/// A set of rows, by its number in [`Outline::rows`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct RowsId(pub(crate) usize);
+
+/// Rows by alternatives, each a list of (column, slot).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum RowsOutline {
+    All,
+    AnyOf(Vec<Vec<(usize, usize)>>),
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct AccessOutline {
+    pub(crate) table: TableId,
+    pub(crate) columns: Columns,
+    pub(crate) rows: RowsId,
+    pub(crate) new: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ClaimOutline {
+    pub(crate) table: TableId,
+    pub(crate) key: usize,
+    pub(crate) rows: RowsId,
+    pub(crate) exclusive: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct LockOutline {
+    pub(crate) table: TableId,
+    pub(crate) rows: RowsId,
+    pub(crate) strength: Strength,
+}
+
+impl Outline {
+    /// The outline of what cannot be bounded.
+    pub(crate) fn anything(why: Why) -> Self {
+        Self { unbounded: Some(why), ..Self::default() }
+    }
+
+    /// Why the template may touch anything, if so.
+    pub fn unbounded(&self) -> Option<&Why> {
+        self.unbounded.as_ref()
+    }
+
+    /// The accesses of one execution. Parameters and constants that are missing widen them.
+    pub fn bind(&self, arguments: &Arguments<'_>) -> Accesses {
+        if let Some(why) = &self.unbounded {
+            return Accesses::anything(why.clone());
+        }
+        let values: Vec<Bound> =
+            self.slots.iter().map(|slot| slot.bind(arguments, &self.untrusted)).collect();
+        let rows: Vec<Rows> = self.rows.iter().map(|rows| rows.bind(&values)).collect();
+        let of = |id: RowsId| rows[id.0].clone();
+        let access = |access: &AccessOutline| Access {
+            table: access.table,
+            columns: access.columns,
+            rows: of(access.rows),
+            new: access.new,
+        };
+        Accesses {
+            reads: self.reads.iter().map(access).collect(),
+            writes: self.writes.iter().map(access).collect(),
+            claims: self
+                .claims
+                .iter()
+                .map(|claim| Claim {
+                    table: claim.table,
+                    key: claim.key,
+                    rows: of(claim.rows),
+                    exclusive: claim.exclusive,
+                })
+                .collect(),
+            locks: self
+                .locks
+                .iter()
+                .map(|lock| Lock { table: lock.table, rows: of(lock.rows), strength: lock.strength })
+                .collect(),
+            unbounded: None,
+        }
+    }
+}
+
+impl RowsOutline {
+    fn bind(&self, values: &[Bound]) -> Rows {
+        let Self::AnyOf(branches) = self else { return Rows::All };
+        let mut matches = Vec::with_capacity(branches.len());
+        for branch in branches {
+            if !expand(branch, values, &mut matches) || matches.len() > MAX_MATCHES {
+                return Rows::All;
+            }
+        }
+        Rows::AnyOf(Arc::from(matches))
+    }
+}
+
+/// Adds the alternatives of one branch; `false` if it says nothing. A list that would make too many is left out.
+fn expand(branch: &[(usize, usize)], values: &[Bound], matches: &mut Vec<Match>) -> bool {
+    let mut found: Vec<Vec<Equality>> = vec![Vec::with_capacity(branch.len())];
+    for &(column, slot) in branch {
+        match &values[slot] {
+            Bound::Nothing => return true,
+            Bound::One(value) => {
+                for one in &mut found {
+                    one.push(Equality { column, value: value.clone() });
+                }
+            }
+            Bound::Many(many) if found.len() * many.len() <= MAX_MATCHES => {
+                found = many
+                    .iter()
+                    .flat_map(|value| {
+                        found.iter().map(move |one| {
+                            let mut one = one.clone();
+                            one.push(Equality { column, value: value.clone() });
+                            one
+                        })
+                    })
+                    .collect();
+            }
+            Bound::Many(_) | Bound::Unknown => {}
+        }
+    }
+    if found.iter().any(Vec::is_empty) {
+        return false;
+    }
+    matches.extend(found.into_iter().map(Match::new));
+    true
+}

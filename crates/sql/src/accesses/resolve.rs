@@ -1,0 +1,154 @@
+//! From a statement and a catalogue to an [`Outline`].
+//!
+//! First the names: what cannot be bounded by its names has no outline.
+
+use std::collections::BTreeSet;
+
+use super::effect::Effects;
+use super::outline::Outline;
+use super::{Columns, Strength, Why};
+use crate::access::{self, Because};
+use crate::catalogue::{Catalogue, TableId};
+use crate::statement::{CopyDirection, Statement, Verb};
+
+/// What a statement touches.
+pub(crate) fn outline(statement: &Statement, catalogue: &Catalogue) -> Outline {
+    match &statement.verb {
+        Verb::Select
+        | Verb::Insert
+        | Verb::Update
+        | Verb::Delete
+        | Verb::Merge
+        | Verb::Truncate
+        | Verb::Lock
+        | Verb::Copy { .. } => of_query(statement, catalogue),
+        Verb::Explain { .. } | Verb::DeclareCursor { .. } => statement
+            .inner
+            .as_deref()
+            .map_or_else(|| Outline::anything(Why::Kind("EXPLAIN")), |inner| outline(inner, catalogue)),
+        // Nothing of it is executed yet.
+        Verb::Prepare { .. } | Verb::Discard(_) => Outline::default(),
+        verb if access::touches_no_data(verb) => Outline::default(),
+        verb => Outline::anything(Why::Kind(kind(verb))),
+    }
+}
+
+/// The kinds of statements that run what is written elsewhere, or change more than rows.
+fn kind(verb: &Verb) -> &'static str {
+    match verb {
+        Verb::Execute { .. } => "EXECUTE",
+        Verb::Fetch => "FETCH",
+        Verb::Do => "DO",
+        Verb::Call => "CALL",
+        Verb::SetConstraints => "SET CONSTRAINTS",
+        Verb::Maintenance(_) => "maintenance",
+        Verb::Ddl(_) => "a change of the schema",
+        Verb::Refused { .. } => "refused",
+        _ => "unknown",
+    }
+}
+
+fn of_query(statement: &Statement, catalogue: &Catalogue) -> Outline {
+    match unknown_name(statement, catalogue) {
+        Some(why) => Outline::anything(why),
+        None => by_names(statement, catalogue),
+    }
+}
+
+/// The first name that could mean anything.
+fn unknown_name(statement: &Statement, catalogue: &Catalogue) -> Option<Why> {
+    if let Some(opaque) = statement.opaque {
+        return Some(Why::Opaque(opaque));
+    }
+    if catalogue.has_user_casts() {
+        return Some(Why::Casts);
+    }
+    if statement.system_columns {
+        return Some(Why::Catalogue);
+    }
+    let function = statement.functions.iter().find_map(|name| match access::function(catalogue, name) {
+        Err(Because::Catalogue) => Some(Why::Catalogue),
+        Err(_) if access::may_touch_data(catalogue, name) => Some(Why::Function(name.clone())),
+        _ => None,
+    });
+    let type_name = || {
+        statement.types.iter().find_map(|name| match access::cast(catalogue, name) {
+            Err(Because::Catalogue) => Some(Why::Catalogue),
+            Err(_) => Some(Why::Type(name.clone())),
+            Ok(()) => None,
+        })
+    };
+    let operator = || {
+        let mut operators = statement.operators.iter();
+        operators.find(|name| access::operator(catalogue, name).is_err()).cloned().map(Why::Operator)
+    };
+    let column = || {
+        let mut columns = statement.column_names.iter();
+        columns.find(|name| access::column(catalogue, name).is_err()).cloned().map(Why::Column)
+    };
+    function.or_else(type_name).or_else(operator).or_else(column)
+}
+
+/// Whole tables, by the names in the statement alone.
+fn by_names(statement: &Statement, catalogue: &Catalogue) -> Outline {
+    let mut effects = Effects::new(catalogue);
+    let locking = !statement.row_locks.is_empty();
+    let mut reads = BTreeSet::new();
+    for name in &statement.reads {
+        match access::relation(statement, catalogue, name) {
+            Ok(tables) => reads.extend(tables),
+            Err(Because::Catalogue) => effects.give_up(Why::Catalogue),
+            Err(_) => effects.give_up(Why::Relation(name.clone())),
+        }
+    }
+    let all = effects.rows(None);
+    for id in reads {
+        check_read(&mut effects, id);
+        effects.read(id, Columns::All, all);
+        if locking {
+            effects.lock(id, all, Strength::Update);
+        }
+    }
+    if statement.verb == Verb::Lock {
+        for name in &statement.row_locks {
+            match access::relation(statement, catalogue, name) {
+                Ok(tables) => {
+                    for id in tables {
+                        effects.lock(id, all, Strength::Exclusive);
+                    }
+                }
+                Err(_) => effects.give_up(Why::Relation(name.clone())),
+            }
+        }
+    }
+    for name in &statement.writes {
+        let Some(tables) = access::targets(std::slice::from_ref(name), catalogue) else {
+            effects.give_up(Why::Relation(name.clone()));
+            continue;
+        };
+        for table in tables.into_iter().filter_map(|id| catalogue.table(id)) {
+            let only_new = matches!(statement.verb, Verb::Copy { direction: CopyDirection::From, .. });
+            match statement.verb {
+                Verb::Truncate => effects.truncate(table, true),
+                _ if only_new => effects.insert(table, all),
+                _ => {
+                    effects.read(table.id, Columns::All, all);
+                    effects.update(table, Columns::All, all, all, true);
+                    let every = (0..table.columns.len()).collect();
+                    effects.update(table, Columns::Some(every), all, all, true);
+                }
+            }
+        }
+    }
+    effects.finish()
+}
+
+/// Reading a table may run its policies, and the functions of its types.
+fn check_read(effects: &mut Effects<'_>, id: TableId) {
+    match effects.catalogue.table(id) {
+        Some(table) if table.row_security => effects.give_up(Why::RowSecurity(id)),
+        Some(table) if table.user_types => effects.give_up(Why::UserTypes(id)),
+        Some(_) => {}
+        None => effects.give_up(Why::Catalogue),
+    }
+}
