@@ -313,8 +313,8 @@ pub enum Why {
     Casts,
     /// Policies of a table may read others.
     RowSecurity(TableId),
-    /// Columns of a type that users have defined.
-    UserTypes(TableId),
+    /// Columns of a type that may run users' code.
+    CodedTypes(TableId),
     /// Triggers, rules or defaults of a table that are not bounded.
     Triggers(TableId),
     /// References from or to a table that are not known, or lead too far.

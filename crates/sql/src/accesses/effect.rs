@@ -144,8 +144,8 @@ impl<'a> Effects<'a> {
             self.give_up(Why::Triggers(table.id));
         } else if table.row_security {
             self.give_up(Why::RowSecurity(table.id));
-        } else if table.user_types {
-            self.give_up(Why::UserTypes(table.id));
+        } else if table.coded_types {
+            self.give_up(Why::CodedTypes(table.id));
         }
         self.outline.unbounded.is_none()
     }

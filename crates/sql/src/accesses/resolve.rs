@@ -147,7 +147,7 @@ fn by_names(statement: &Statement, catalogue: &Catalogue) -> Outline {
 fn check_read(effects: &mut Effects<'_>, id: TableId) {
     match effects.catalogue.table(id) {
         Some(table) if table.row_security => effects.give_up(Why::RowSecurity(id)),
-        Some(table) if table.user_types => effects.give_up(Why::UserTypes(id)),
+        Some(table) if table.coded_types => effects.give_up(Why::CodedTypes(id)),
         Some(_) => {}
         None => effects.give_up(Why::Catalogue),
     }
