@@ -14,7 +14,7 @@ tasks:
   tidy --update   the same, and lower the numbers in xtask/ratchet.toml where code has shrunk
   bench ..        benchmarks; `bench proxy --help` and `bench classify --help` tell more
   check-live ..   real servers under load, judged as the simulator judges; `check-live --help` tells more
-  sim ..          the simulator; `sim --help` tells more";
+  sim ..          the simulator, `sim --seeds N` or `sim --seed S --trace`; `sim --help` tells more";
 
 #[expect(clippy::print_stdout, reason = "this is where a task tells a person how it went")]
 fn main() -> ExitCode {
@@ -23,7 +23,11 @@ fn main() -> ExitCode {
     let outcome = match words.as_slice() {
         ["tidy"] => tidy::run(repository()),
         ["tidy", "--update"] => tidy::update(repository()),
-        [task @ ("bench" | "sim"), rest @ ..] => return run_crate(task, rest),
+        ["bench", rest @ ..] => return run_crate("bench", rest),
+        ["sim", rest @ ..] => {
+            let commit = commit();
+            return run_crate("sim", &[&["--commit", &commit], rest].concat());
+        }
         ["check-live", ..] => return run_crate("bench", &words),
         _ => Err(USAGE.to_owned()),
     };
@@ -33,6 +37,18 @@ fn main() -> ExitCode {
     };
     println!("{text}");
     code
+}
+
+/// What is checked out, so that a failure can be told with it.
+fn commit() -> String {
+    let git = |arguments: &[&str]| {
+        let output = Command::new("git").current_dir(repository()).args(arguments).output().ok()?;
+        let text = String::from_utf8(output.stdout).ok().filter(|_| output.status.success())?;
+        Some(text.trim().to_owned())
+    };
+    let Some(commit) = git(&["rev-parse", "--short", "HEAD"]) else { return "unknown".to_owned() };
+    let is_changed = git(&["status", "--porcelain", "--untracked-files=no"]).is_some_and(|s| !s.is_empty());
+    if is_changed { format!("{commit} with changes") } else { commit }
 }
 
 /// Runs the program of a crate, built with all optimizations; it speaks for itself.

@@ -2,23 +2,31 @@
 //!
 //! | file | asks |
 //! |---|---|
-//! | `lists` | is every acknowledged write there, once, on top of what it was based on; was only what was committed read |
-//! | `one_copy` | is there one order of commits in which each statement (READ COMMITTED) or transaction (REPEATABLE READ) saw the state of one moment between being sent and being answered; and are the SERIALIZABLE ones in some order that keeps real time |
+//! | `writes` | is every acknowledged write there, once, whole, on top of what it was based on |
+//! | `reads` | was only what was committed read, and everything that one wrote oneself |
+//! | `registers` | is what was computed from a read written over that very read |
+//! | `bank` | do all accounts hold the same together, always |
+//! | `snapshots` | is there one order of commits in which each statement (READ COMMITTED) or transaction (REPEATABLE READ) saw the state of one moment between being sent and being answered |
+//! | `serializable` | are the SERIALIZABLE transactions in some order that keeps real time |
 //! | `graph` | the search for a cycle, and its name |
 //!
-//! Both need no knowledge of the system: they judge histories of real servers, too. What only the simulator can see
+//! They need no knowledge of the system: they judge histories of real servers, too. What only the simulator can see
 //! (copies that differ, integrity at every moment, endless waits) it finds by itself.
 
+mod bank;
 mod graph;
-mod lists;
-mod one_copy;
+mod reads;
+mod registers;
+mod serializable;
+mod snapshots;
 #[cfg(test)]
 mod tests;
+mod writes;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use crate::history::{Element, History, Outcome};
+use crate::history::{Element, History, Outcome, Scan, Transaction};
 
 /// What is wrong, by its name in the literature where it has one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -39,6 +47,8 @@ pub enum Anomaly {
     LongFork,
     /// Each misses what the other wrote (G2).
     WriteSkew,
+    /// The same, or a skewed read, where one missed a row that a predicate should have found (G2 with predicates).
+    Phantom,
     /// A write that is not based on the write before it.
     LostUpdate,
     /// Acknowledged or read, and not there.
@@ -49,6 +59,8 @@ pub enum Anomaly {
     OwnWriteMissed,
     /// Part of a transaction is there.
     TornCommit,
+    /// The accounts of the bank do not hold what they should.
+    WrongTotal,
     /// A copy differs from the log.
     Diverged,
     /// Unique or foreign key broken in what is visible.
@@ -77,10 +89,13 @@ impl fmt::Display for Finding {
 /// Judges a history; empty means that nothing is wrong with it.
 pub fn judge(history: &History) -> Vec<Finding> {
     let index = Index::new(history);
-    let mut findings = lists::check(history, &index);
+    let mut findings = writes::check(history, &index);
+    findings.extend(reads::check(history, &index));
     if findings.is_empty() {
-        findings.extend(one_copy::check_snapshots(history, &index));
-        findings.extend(one_copy::check_serializable(history, &index));
+        findings.extend(registers::check(history, &index));
+        findings.extend(bank::check(history));
+        findings.extend(snapshots::check(history, &index));
+        findings.extend(serializable::check(history, &index));
     }
     findings
 }
@@ -90,6 +105,10 @@ pub fn judge(history: &History) -> Vec<Finding> {
 struct Index {
     /// Transaction of each element that a client knows of.
     writers: BTreeMap<Element, usize>,
+    /// Those that were rolled back to a savepoint.
+    undone: BTreeSet<Element>,
+    /// Those with which a row went away.
+    gone: BTreeSet<Element>,
     /// Row and place of each element that is there at the end.
     places: BTreeMap<Element, (u32, usize)>,
     /// The rows at the end.
@@ -106,21 +125,34 @@ impl Index {
         for (row, list) in &finals {
             places.extend(list.iter().enumerate().map(|(place, element)| (*element, (*row, place))));
         }
-        let mut writers = BTreeMap::new();
-        let mut is_in_effect = Vec::new();
+        let mut index = Self {
+            writers: BTreeMap::new(),
+            undone: BTreeSet::new(),
+            gone: BTreeSet::new(),
+            places,
+            finals,
+            is_in_effect: Vec::new(),
+        };
         for (number, transaction) in history.transactions.iter().enumerate() {
-            let mut elements =
-                transaction.statements.iter().flat_map(|s| &s.writes).map(|write| write.element).peekable();
-            let has_writes = elements.peek().is_some();
-            let mut is_there = false;
-            for element in elements {
-                writers.insert(element, number);
-                is_there |= places.contains_key(&element);
+            for statement in &transaction.statements {
+                for write in &statement.writes {
+                    index.writers.insert(write.element, number);
+                    if write.is_gone {
+                        index.gone.insert(write.element);
+                    }
+                    if statement.undone_by.is_some() {
+                        index.undone.insert(write.element);
+                    }
+                }
             }
-            let counts = if has_writes { is_there } else { transaction.outcome == Outcome::Committed };
-            is_in_effect.push(counts);
+            let mut writes = transaction.writes().peekable();
+            let counts = match writes.peek() {
+                Some(_) => writes.any(|write| index.places.contains_key(&write.element)),
+                None => transaction.outcome == Outcome::Committed,
+            };
+            index.is_in_effect.push(counts);
         }
-        Self { writers, places, finals, is_in_effect }
+        index
     }
 
     fn list(&self, row: u32) -> &[Element] {
@@ -131,5 +163,21 @@ impl Index {
     fn without_own<'a>(&self, transaction: usize, list: &'a [Element]) -> &'a [Element] {
         let own = list.iter().rev().take_while(|e| self.writers.get(e) == Some(&transaction)).count();
         &list[..list.len() - own]
+    }
+
+    /// Of each row that a scan did not find: what was written to it after the last moment at which it was not there.
+    ///
+    /// A row that the transaction wrote itself is left out: it may have deleted it.
+    fn missed_by<'a>(&'a self, number: usize, transaction: &Transaction, scan: &Scan) -> Vec<&'a [Element]> {
+        let is_own = |row: &u32| transaction.statements.iter().flat_map(|s| &s.writes).any(|w| w.row == *row);
+        let is_found = |row: &u32| scan.found.iter().any(|seen| seen.row == *row);
+        let missing = scan.of.iter().filter(|row| !is_found(row) && !is_own(row));
+        let later = missing.map(|row| {
+            let list = self.list(*row);
+            let last = list.iter().rposition(|element| self.gone.contains(element));
+            &list[last.map_or(0, |last| last + 1)..]
+        });
+        let others = |element: &Element| self.writers.get(element) != Some(&number);
+        later.filter(|list| list.first().is_some_and(others)).collect()
     }
 }

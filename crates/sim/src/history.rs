@@ -2,7 +2,8 @@
 //!
 //! A history is a list of transactions over rows whose value is a list; a write appends an element that no other write
 //! ever appends. As JSON lines each transaction is one line, and the last line holds the rows as they were at the end
-//! (`{"final": [{"row": 1, "list": [7, 9]}]}`). Times are microseconds of one clock on the clients' side.
+//! (`{"final": [{"row": 1, "list": [7, 9]}]}`), and what all accounts
+//! of the bank hold together, if there is one. Times are microseconds of one clock on the clients' side.
 
 use serde::{Deserialize, Serialize};
 
@@ -43,7 +44,7 @@ pub struct Seen {
 }
 
 /// An append.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Write {
     /// To which row.
     pub row: u32,
@@ -52,6 +53,20 @@ pub struct Write {
     /// The list that it was appended to, where the server told it.
     #[serde(default)]
     pub base: Option<Vec<Element>>,
+    /// The row was deleted by this, for now.
+    #[serde(default)]
+    pub is_gone: bool,
+}
+
+/// A read by a predicate: of all these rows, those that were there.
+///
+/// Only for rows that are not there before they are first written.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Scan {
+    /// Every row that it could have shown.
+    pub of: Vec<u32>,
+    /// Those that it showed.
+    pub found: Vec<Seen>,
 }
 
 /// One statement whose reply the client has, or may have missed.
@@ -70,6 +85,21 @@ pub struct Statement {
     /// What it locked (SELECT FOR UPDATE), as it was under the lock.
     #[serde(default)]
     pub locked: Vec<Seen>,
+    /// What it saw by predicates, at its snapshot.
+    #[serde(default)]
+    pub scans: Vec<Scan>,
+    /// What all accounts of the bank hold together, as it saw them at its snapshot.
+    #[serde(default)]
+    pub total: Option<i64>,
+    /// It moved money between accounts.
+    #[serde(default)]
+    pub moves: bool,
+    /// SAVEPOINT or ROLLBACK TO: it takes no snapshot.
+    #[serde(default)]
+    pub is_control: bool,
+    /// The statement of this transaction, counted from 0, that took it back: ROLLBACK TO.
+    #[serde(default)]
+    pub undone_by: Option<usize>,
     /// What it wrote.
     #[serde(default)]
     pub writes: Vec<Write>,
@@ -92,6 +122,18 @@ pub struct Transaction {
     pub statements: Vec<Statement>,
 }
 
+impl Transaction {
+    /// The writes that its COMMIT makes visible.
+    pub fn writes(&self) -> impl Iterator<Item = &Write> {
+        self.statements.iter().filter(|s| s.undone_by.is_none()).flat_map(|s| &s.writes)
+    }
+
+    /// Whether it asked for one snapshot.
+    pub fn keeps_snapshot(&self) -> bool {
+        self.level != Level::ReadCommitted
+    }
+}
+
 /// Everything that the clients of one run did.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct History {
@@ -99,6 +141,8 @@ pub struct History {
     pub transactions: Vec<Transaction>,
     /// The rows at the end, when everything was quiet.
     pub finals: Vec<Seen>,
+    /// What all accounts of the bank hold together, always.
+    pub total: Option<i64>,
 }
 
 /// A line that is no transaction.
@@ -125,6 +169,8 @@ enum Line {
     Final {
         #[serde(rename = "final")]
         rows: Vec<Seen>,
+        #[serde(default)]
+        total: Option<i64>,
     },
 }
 
@@ -135,7 +181,10 @@ impl History {
         for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
             match serde_json::from_str(line) {
                 Ok(Line::Transaction(transaction)) => history.transactions.push(transaction),
-                Ok(Line::Final { rows }) => history.finals.extend(rows),
+                Ok(Line::Final { rows, total }) => {
+                    history.finals.extend(rows);
+                    history.total = history.total.or(total);
+                }
                 Err(error) => return Err(BadLine { line: number + 1, why: error.to_string() }),
             }
         }
@@ -149,7 +198,7 @@ impl History {
             lines.push(serde_json::to_string(line).expect("numbers and lists have a JSON form"));
         };
         self.transactions.iter().for_each(|t| push(&Line::Transaction(t.clone())));
-        push(&Line::Final { rows: self.finals.clone() });
+        push(&Line::Final { rows: self.finals.clone(), total: self.total });
         lines.join("\n") + "\n"
     }
 }

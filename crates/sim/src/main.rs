@@ -1,4 +1,4 @@
-//! `sim`: runs seeds, and shows one.
+//! `sim`: runs seeds, shows one, and cuts down what fails.
 
 use std::collections::BTreeMap;
 
@@ -23,9 +23,15 @@ struct Options {
     /// Tell the story of the first seed.
     #[arg(long)]
     trace: bool,
-    /// Cut a failing run down to what it takes, and tell its story.
+    /// Cut every failing run down to what it takes, and tell its story; else only the first.
     #[arg(long)]
     shrink: bool,
+    /// Which protocol runs.
+    #[arg(long, value_name = "NAME", default_value = "onecopy", value_parser = ["onecopy"])]
+    protocol: String,
+    /// Which commit this was built from, to be told with a failure.
+    #[arg(long, value_name = "ID", default_value = "unknown")]
+    commit: String,
     /// Judge the history in JSON lines that this holds, instead of running anything.
     #[arg(long, value_name = "JSON LINES")]
     history: Option<String>,
@@ -66,13 +72,13 @@ fn main() -> Result<(), Failed> {
         }
         if let Some(finding) = verdict.findings.first() {
             failed += 1;
-            println!("seed {seed}: {finding}");
-            if options.shrink {
+            println!("seed {seed} of {} at commit {}: {finding}", options.protocol, options.commit);
+            if options.shrink || failed == 1 {
                 show_small(seed, finding.anomaly);
             }
         }
     }
-    println!("{count} seeds, {happenings} happenings, {failed} failed");
+    println!("{count} seeds of {}, {happenings} happenings, {failed} failed", options.protocol);
     if failed > 0 { Err(Failed(failed)) } else { Ok(()) }
 }
 
@@ -98,8 +104,13 @@ fn judge(text: &str) -> Result<(), Failed> {
 fn show_small(seed: u64, anomaly: Anomaly) {
     let plan = Plan::draw(&mut Dice::new(seed));
     let small = shrink::shrink(plan, Rules::default(), seed, anomaly);
-    println!("{:#?}\nwith the chances of seed {}", small.plan, small.seed);
-    println!("{}", run::run_plan(small.plan, Rules::default(), small.seed, true).trace);
+    println!("cut down, with the chances of seed {}:\n{}", small.seed, small.plan);
+    let verdict = run::run_plan(small.plan.clone(), Rules::default(), small.seed, true);
+    println!("{}", verdict.trace);
+    for (number, transaction) in verdict.history.transactions.iter().enumerate() {
+        println!("T{number} {transaction:?}");
+    }
+    println!("to be kept in crates/sim/tests: {:?}", small.plan);
 }
 
 /// How many failing seeds of a mutant are looked at, to see which anomalies it leads to.

@@ -40,6 +40,12 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant { name: "old backends are not ended", switch: |r| r.reset_ends_backends = false },
     Mutant { name: "applied set remembered, not read", switch: |r| r.applied_is_read_again = false },
     Mutant { name: "durable before fsync", switch: |r| r.sync_before_logged = false },
+    Mutant { name: "a failed fsync is tried again", switch: |r| r.failed_sync_stops = false },
+    Mutant { name: "what cannot be applied is skipped", switch: |r| r.refused_is_diverged = false },
+    Mutant { name: "what a savepoint took back is logged", switch: |r| r.undone_is_forgotten = false },
+    Mutant { name: "SAVEPOINT takes the snapshot", switch: |r| r.control_takes_no_snapshot = false },
+    Mutant { name: "held replicas go on", switch: |r| r.core.hold_stops_appends = false },
+    Mutant { name: "held before all are level", switch: |r| r.core.hold_waits = false },
 ];
 
 impl Mutant {

@@ -5,7 +5,7 @@ use cluster::event::Reads;
 use cluster::ids::TableId;
 use cluster::record::{RecordBuilder, SealedBody, Statement};
 
-use crate::history::{self, Seen, Write};
+use crate::history::{self, Scan, Seen, Write};
 use crate::program::{Frame, Program};
 use crate::rules::Rules;
 use crate::schema::{self, CHILDREN, Key, PARENTS, Row, UNIQUE};
@@ -61,23 +61,33 @@ fn group_of(key: Key) -> &'static [u8] {
     if key.table == UNIQUE { &[UNIQUE] } else { &[PARENTS, CHILDREN] }
 }
 
+/// Where in its transaction a statement stands.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// Its number, from 0.
+    pub(crate) at: usize,
+    /// The snapshot that the transaction keeps, if it keeps one, is taken.
+    pub(crate) has_snapshot: bool,
+    /// Not every replica holds everything.
+    pub(crate) is_partial: bool,
+}
+
 /// What the core is told that a statement reads.
 ///
 /// Where not every replica holds everything, the first statement of a transaction also chooses where the later ones
-/// run, so it cannot be bounded by its own tables.
-pub(crate) fn classify(
-    program: &Program,
-    at: usize,
-    view_changes: usize,
-    rules: &Rules,
-    is_partial: bool,
-) -> Reads {
-    let statement = &program.statements[at];
-    let is_first = at == 0 && program.frame != Frame::Autocommit;
-    if is_partial && is_first {
+/// run, so it cannot be bounded by its own tables; the later ones are still told, because a replica may lack them.
+pub(crate) fn classify(program: &Program, place: Place, view_changes: usize, rules: &Rules) -> Reads {
+    let statement = &program.statements[place.at];
+    let is_first = place.at == 0 && program.frame != Frame::Autocommit;
+    if place.is_partial && is_first {
         return Reads::All;
     }
-    let outlives = program.keeps_snapshot() && is_first;
+    let is_snapshot = program.keeps_snapshot() && program.frame != Frame::Autocommit;
+    if is_snapshot && place.has_snapshot && !place.is_partial {
+        // Nothing newer is seen anyway.
+        return Reads::Tables([].into());
+    }
+    let outlives = is_snapshot && !place.has_snapshot;
     if statement.is_unknown
         || (outlives && rules.snapshot_needs_all)
         || (!statement.is_read() && rules.writes_need_all)
@@ -89,10 +99,15 @@ pub(crate) fn classify(
         .iter()
         .filter_map(|op| match op {
             Op::ReadView => Some(TableId(u32::from(schema::view_target(view_changes)))),
-            Op::Read(key) | Op::Lock(key) | Op::Update(key) | Op::Insert(key) | Op::Delete(key) => {
-                Some(key.table_id())
-            }
-            Op::Put(..) => None,
+            Op::Read(key)
+            | Op::Lock(key)
+            | Op::Update(key)
+            | Op::Insert(key)
+            | Op::Delete(key)
+            | Op::Move(key, _) => Some(key.table_id()),
+            Op::Scan(table) => Some(TableId(u32::from(*table))),
+            Op::Total => Some(TableId(u32::from(schema::ACCOUNTS))),
+            Op::Put(..) | Op::Savepoint | Op::RollbackTo => None,
         })
         .collect();
     tables.sort();
@@ -106,10 +121,25 @@ pub(crate) fn note(statement: &mut history::Statement, answer: &Answer) {
     statement.reads = answer.reads.iter().map(seen).collect();
     statement.latest = answer.latest.iter().map(seen).collect();
     statement.locked = answer.locked.iter().map(seen).collect();
+    statement.scans = answer.scans.iter().map(|(table, found)| scan(*table, found)).collect();
+    statement.total = answer.total;
+    statement.moves = answer.changes.iter().any(|change| change.key.table == schema::ACCOUNTS);
     let write = |change: &Change| Write {
         row: change.key.number(),
         element: *change.new.list.last().expect("a change appends an element"),
         base: Some(change.old.list.clone()),
+        is_gone: !change.new.present,
     };
     statement.writes = answer.changes.iter().map(write).collect();
+}
+
+/// A statement of which the client knows nothing but that it sent it.
+pub(crate) fn blank(of: &history::Statement) -> history::Statement {
+    history::Statement { begin_us: of.begin_us, is_control: of.is_control, ..Default::default() }
+}
+
+/// A client sees only the rows that are there.
+fn scan(table: u8, found: &[(Key, Row)]) -> Scan {
+    let seen = |(key, row): &(Key, Row)| Seen { row: key.number(), list: row.list.clone() };
+    Scan { of: schema::rows_of(table).map(Key::number).collect(), found: found.iter().map(seen).collect() }
 }

@@ -42,6 +42,14 @@ pub struct Rules {
     pub apply_is_awaited: bool,
     /// A refresh carries the identities of what it applies.
     pub refresh_inserts_identities: bool,
+    /// When the log could not be synchronised, the node stops and reads it again.
+    pub failed_sync_stops: bool,
+    /// A replica that cannot apply a record serves nothing more.
+    pub refused_is_diverged: bool,
+    /// What was written after a savepoint is not logged when the transaction goes back to it.
+    pub undone_is_forgotten: bool,
+    /// A snapshot is taken by the first statement that is about data, so that one needs everything.
+    pub control_takes_no_snapshot: bool,
 }
 
 impl Default for Rules {
@@ -64,6 +72,10 @@ impl Default for Rules {
             commit_is_awaited: true,
             apply_is_awaited: true,
             refresh_inserts_identities: true,
+            failed_sync_stops: true,
+            refused_is_diverged: true,
+            undone_is_forgotten: true,
+            control_takes_no_snapshot: true,
         }
     }
 }

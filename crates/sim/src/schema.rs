@@ -1,4 +1,4 @@
-//! The small database of the simulated world: a handful of rows in seven tables.
+//! The small database of the simulated world: a handful of rows in nine tables.
 //!
 //! | table | what |
 //! |---|---|
@@ -7,6 +7,8 @@
 //! | 4 | rows that come and go; rows 0 and 1 carry one unique value, rows 2 and 3 another |
 //! | 5 | parents, which come and go |
 //! | 6 | children: row `c` refers to parent `c / 2` |
+//! | 7 | accounts of a bank; together they hold nothing, always |
+//! | 8 | visitors: rows that come and go, for reads by predicates |
 //!
 //! The value of a row is the list of what was ever written to it, deletions included, so that one look at a row tells
 //! its whole history (the list-append of Jepsen's elle).
@@ -27,6 +29,10 @@ pub const UNIQUE: u8 = 4;
 pub const PARENTS: u8 = 5;
 /// The table of children.
 pub const CHILDREN: u8 = 6;
+/// The table of accounts.
+pub const ACCOUNTS: u8 = 7;
+/// The table of visitors.
+pub const VISITORS: u8 = 8;
 /// Not a table: locks on unique values are taken under this number.
 pub const UNIQUE_VALUES: u8 = 100;
 /// Rows of each table.
@@ -83,18 +89,23 @@ impl Key {
 
     /// Whether rows of its table are tied to other rows: those tables are claimed as a group.
     pub fn is_tied(self) -> bool {
-        self.table >= UNIQUE
+        matches!(self.table, UNIQUE | PARENTS | CHILDREN)
     }
 
     /// Whether the row is there at the start.
     pub fn is_present_at_start(self) -> bool {
-        !matches!(self.table, UNIQUE | CHILDREN)
+        !matches!(self.table, UNIQUE | CHILDREN | VISITORS)
     }
+}
+
+/// The rows of a table.
+pub fn rows_of(table: u8) -> impl Iterator<Item = Key> {
+    (0..ROWS).map(move |row| Key { table, row })
 }
 
 /// Every row of the database.
 pub fn keys() -> impl Iterator<Item = Key> {
-    let rows = (1..=CHILDREN).flat_map(|table| (0..ROWS).map(move |row| Key { table, row }));
+    let rows = (1..=VISITORS).flat_map(rows_of);
     std::iter::once(Key::VIEW).chain(rows)
 }
 
@@ -110,26 +121,29 @@ pub struct Row {
     pub present: bool,
     /// Everything that was written to it, in order.
     pub list: Vec<Element>,
+    /// What it holds, if it is an account.
+    pub balance: i64,
 }
 
 impl Row {
     /// As at the start.
     pub fn first(key: Key) -> Self {
-        Self { present: key.is_present_at_start(), list: Vec::new() }
+        Self { present: key.is_present_at_start(), list: Vec::new(), balance: 0 }
     }
 
-    /// After one more write.
+    /// After one more write, which may have moved money.
     #[must_use]
-    pub fn then(&self, element: Element, present: bool) -> Self {
+    pub fn then(&self, element: Element, present: bool, amount: i64) -> Self {
         let mut list = Vec::with_capacity(self.list.len() + 1);
         list.extend_from_slice(&self.list);
         list.push(element);
-        Self { present, list }
+        Self { present, list, balance: self.balance + amount }
     }
 
     /// As the image in a record.
     pub fn encode(&self, key: Key) -> Vec<u8> {
         let mut bytes = vec![key.row, u8::from(self.present)];
+        bytes.extend_from_slice(&self.balance.to_le_bytes());
         self.list.iter().for_each(|element| bytes.extend_from_slice(&element.to_le_bytes()));
         bytes
     }
@@ -137,8 +151,9 @@ impl Row {
     /// Reads an image.
     pub fn decode(table: TableId, bytes: &[u8]) -> (Key, Self) {
         let element = |b: &[u8]| Element::from_le_bytes(b.try_into().expect("chunks of eight bytes"));
-        let list = bytes[2..].chunks_exact(8).map(element).collect();
-        (Key { table: table.0 as u8, row: bytes[0] }, Self { present: bytes[1] != 0, list })
+        let list = bytes[10..].chunks_exact(8).map(element).collect();
+        let balance = i64::from_le_bytes(bytes[2..10].try_into().expect("eight bytes"));
+        (Key { table: table.0 as u8, row: bytes[0] }, Self { present: bytes[1] != 0, list, balance })
     }
 }
 

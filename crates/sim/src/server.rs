@@ -4,8 +4,10 @@
 //! *executes*, not when it is sent; who waits for a row lock runs on by itself when the lock falls, with the newest
 //! row; a COMMIT is in the WAL before it is visible, and visible before it is answered; with `synchronous_commit=off` a
 //! crash loses any part of the WAL that was not flushed. Time passes between these steps in the world, not here.
+//! ROLLBACK TO gives back the locks that were taken after the savepoint, and so does an error, at once. A cancel that
+//! comes when nothing runs may hit what comes next.
 //!
-//! Not modelled: predicates finer than rows, savepoints, and checks of refreshes (`session_replication_role=replica`).
+//! Not modelled: predicates on values, and checks of refreshes (`session_replication_role=replica`).
 
 mod execute;
 mod locks;
@@ -16,7 +18,7 @@ use cluster::ids::Identity;
 
 use crate::history::Element;
 use crate::schema::{self, Key, Row, Rows};
-use locks::Locks;
+use locks::{Locks, Mode};
 
 /// One connection; never used twice in a run.
 pub type Connection = u64;
@@ -36,8 +38,25 @@ pub enum Op {
     Delete(Key),
     /// SELECT FOR UPDATE.
     Lock(Key),
+    /// UPDATE of an account by an amount.
+    Move(Key, i64),
+    /// Reads the rows of a table that are there.
+    Scan(u8),
+    /// Reads what all accounts hold together.
+    Total,
+    /// SAVEPOINT, always of one name.
+    Savepoint,
+    /// ROLLBACK TO the last savepoint.
+    RollbackTo,
     /// A refresh: this row, expected as the first, becomes the second.
     Put(Key, Row, Row),
+}
+
+impl Op {
+    /// Whether it is about the transaction and not about data: it takes no snapshot.
+    pub fn is_control(&self) -> bool {
+        matches!(self, Self::Savepoint | Self::RollbackTo)
+    }
 }
 
 /// Why a statement failed.
@@ -51,6 +70,10 @@ pub enum SqlError {
     Serialization,
     /// 40P01
     Deadlock,
+    /// 57014
+    Cancelled,
+    /// 25P02, or 3B001
+    Failed,
     /// A refresh found another row than it expected.
     Diverged,
 }
@@ -77,6 +100,10 @@ pub struct Answer {
     pub changes: Vec<Change>,
     /// Rows that were locked without being changed.
     pub locked: Vec<(Key, Row)>,
+    /// Tables, and the rows there at the snapshot.
+    pub scans: Vec<(u8, Vec<(Key, Row)>)>,
+    /// All accounts together, at the snapshot.
+    pub total: Option<i64>,
     /// How it ended.
     pub error: Option<SqlError>,
 }
@@ -100,6 +127,13 @@ struct Job {
     answer: Answer,
 }
 
+/// What ROLLBACK TO goes back to.
+#[derive(Clone, Debug)]
+struct Savepoint {
+    own: Rows,
+    locks: Vec<(Key, Mode)>,
+}
+
 #[derive(Debug, Default)]
 struct Backend {
     keeps_snapshot: bool,
@@ -108,6 +142,11 @@ struct Backend {
     identities: Vec<Identity>,
     job: Option<Job>,
     is_committing: bool,
+    savepoints: Vec<Savepoint>,
+    /// An error has ended it; only ROLLBACK helps, or ROLLBACK TO.
+    is_failed: bool,
+    /// A cancel came when nothing ran.
+    is_cancelled: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -133,6 +172,10 @@ pub struct Server {
     drawn: u64,
     locks: Locks,
     backends: BTreeMap<Connection, Backend>,
+    /// Who got a lock by what was done last, and runs on.
+    woken: Vec<Connection>,
+    /// It cannot apply any refresh: damaged, full, or written behind our back.
+    pub refuses: bool,
 }
 
 impl Default for Server {
@@ -149,6 +192,8 @@ impl Default for Server {
             drawn: 0,
             locks: Locks::default(),
             backends: BTreeMap::new(),
+            woken: Vec::new(),
+            refuses: false,
         };
         server.rebuild();
         server
@@ -177,19 +222,74 @@ impl Server {
         self.backends.keys().copied().collect()
     }
 
-    /// Puts the identities into the transaction, and draws a number.
-    pub fn insert_identities(&mut self, connection: Connection, identities: Vec<Identity>) -> u64 {
-        if let Some(backend) = self.backends.get_mut(&connection) {
-            backend.identities.extend(identities);
-        }
+    /// Puts the identities into the transaction, and draws a number; none if the transaction has failed.
+    pub fn insert_identities(&mut self, connection: Connection, identities: Vec<Identity>) -> Option<u64> {
+        self.be_cancelled(connection);
+        let backend = self.backends.get_mut(&connection).filter(|backend| !backend.is_failed)?;
+        backend.identities.extend(identities);
         self.drawn += 1;
-        self.drawn
+        Some(self.drawn)
     }
 
-    /// A COMMIT reaches the WAL. False if the connection is gone.
-    pub fn commit(&mut self, connection: Connection) -> bool {
+    /// Who runs on because of what was done since this was asked last.
+    pub fn take_woken(&mut self) -> Vec<Connection> {
+        std::mem::take(&mut self.woken)
+    }
+
+    /// A cancel request: ends the statement, with this answer, or may hit the next one.
+    pub fn cancel(&mut self, connection: Connection, is_late: bool) -> Option<Answer> {
+        let backend = self.backends.get_mut(&connection)?;
+        if backend.job.take().is_none() {
+            backend.is_cancelled |= is_late && !backend.is_committing;
+            return None;
+        }
+        self.fail(connection);
+        Some(Answer { error: Some(SqlError::Cancelled), ..Answer::default() })
+    }
+
+    /// A cancel that came too late for the statement before hits this one; whether it did.
+    fn be_cancelled(&mut self, connection: Connection) -> bool {
         let Some(backend) = self.backends.get_mut(&connection) else { return false };
+        let is_cancelled = std::mem::take(&mut backend.is_cancelled);
+        if is_cancelled {
+            self.fail(connection);
+        }
+        is_cancelled
+    }
+
+    /// An error ends the transaction, or what was done since the last savepoint: changes and locks are gone at once.
+    fn fail(&mut self, connection: Connection) {
+        let Some(backend) = self.backends.get_mut(&connection) else { return };
+        backend.is_failed = true;
+        self.go_back(connection);
+    }
+
+    /// Back to the last savepoint, or to the beginning.
+    fn go_back(&mut self, connection: Connection) {
+        let Some(backend) = self.backends.get_mut(&connection) else { return };
+        let mut kept = Vec::new();
+        if let Some(savepoint) = backend.savepoints.last().cloned() {
+            backend.own = savepoint.own;
+            kept = savepoint.locks;
+        } else {
+            backend.own.clear();
+            backend.identities.clear();
+        }
+        let woken = self.locks.keep_only(connection, &kept);
+        self.woken.extend(woken);
+    }
+
+    /// A COMMIT reaches the WAL. False if the connection is gone, or the transaction has failed and is rolled back.
+    pub fn commit(&mut self, connection: Connection) -> bool {
+        self.be_cancelled(connection);
+        let Some(backend) = self.backends.get_mut(&connection) else { return false };
+        if backend.is_failed {
+            let woken = self.rollback(connection);
+            self.woken.extend(woken);
+            return false;
+        }
         backend.is_committing = true;
+        backend.savepoints.clear();
         let record = WalRecord {
             writes: std::mem::take(&mut backend.own),
             identities: std::mem::take(&mut backend.identities),
@@ -303,6 +403,10 @@ impl Server {
 
     /// Constraints as they stand in what is visible.
     fn integrity(&self) -> Option<String> {
+        let total: i64 = schema::rows_of(schema::ACCOUNTS).map(|key| self.newest(key).balance).sum();
+        if total != 0 {
+            return Some(format!("the accounts hold {total} together"));
+        }
         let is_there = |key: &Key| self.newest(*key).present;
         for key in schema::keys().filter(is_there) {
             if let Some(twin) = key.twin().filter(is_there) {

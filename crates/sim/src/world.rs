@@ -12,7 +12,10 @@
 
 mod agent;
 mod client;
+mod ending;
 mod fault;
+mod hold;
+mod link;
 mod node;
 mod session;
 
@@ -60,28 +63,46 @@ enum Message {
     Terminate,
 }
 
+/// A cancel request goes over a connection of its own, so it can come late.
+#[derive(Clone, Copy, Debug)]
+struct Cancel {
+    replica: usize,
+    generation: u32,
+    connection: Connection,
+}
+
 /// What comes back.
 #[derive(Debug)]
 enum Reply {
     Answer(Answer),
-    Inserted { ticket: u64 },
+    Inserted {
+        ticket: u64,
+    },
+    /// To the insert of identities: the transaction has failed.
+    Failed,
     Committed,
     RolledBack,
     Lost,
 }
 
 /// What is on the agenda. Whatever belongs to a node carries its epoch and dies with it.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Happening {
     Client { session: usize, run: u64 },
     Accept { session: usize, run: u64 },
     Vanish { session: usize, run: u64 },
     Mail { session: usize, epoch: u32 },
-    ToServer { connection: Connection, message: Message },
+    UserCancel { session: usize, run: u64 },
+    ToServer { connection: Connection },
+    Cancel(Cancel),
     Step { replica: usize, generation: u32, connection: Connection },
     Show { replica: usize, generation: u32, connection: Connection },
     Deadlock { replica: usize, generation: u32, connection: Connection },
-    FromServer { connection: Connection, reply: Reply },
+    FromServer { connection: Connection },
+    Lost { connection: Connection },
+    Snap { connection: Connection },
+    Inspect { holder: usize },
+    Release { holder: usize },
     Synced { epoch: u32, upto: usize },
     Reset { epoch: u32, replica: usize, incarnation: u32, stage: agent::ResetStage },
     Apply { epoch: u32, replica: usize, incarnation: u32 },
@@ -124,8 +145,10 @@ pub struct World {
     epoch: u32,
     sessions: Vec<Session>,
     lines: BTreeMap<Connection, Line>,
-    /// Where each connection that ever was leads.
-    routes: BTreeMap<Connection, usize>,
+    network: link::Network,
+    holders: Vec<hold::Holder>,
+    /// What the node's clock is ahead of the world's.
+    clock_ahead_us: u64,
     connections: u64,
     elements: Element,
     kill_next_append: Option<u64>,
@@ -151,7 +174,9 @@ impl World {
             epoch: 0,
             sessions: plan.sessions.iter().map(|programs| Session::new(programs)).collect(),
             lines: BTreeMap::new(),
-            routes: BTreeMap::new(),
+            network: link::Network::new(count),
+            holders: Vec::new(),
+            clock_ahead_us: 0,
             connections: 0,
             elements: 0,
             kill_next_append: None,
@@ -206,7 +231,9 @@ impl World {
             Happening::Accept { session, run } => self.accept(session, run),
             Happening::Vanish { session, run } => self.vanish(session, run),
             Happening::Mail { session, epoch } if epoch == self.epoch => self.read_mail(session),
-            Happening::ToServer { connection, message } => self.at_server(connection, message),
+            Happening::UserCancel { session, run } => self.user_cancel(session, run),
+            Happening::ToServer { connection } => self.arrive_there(connection),
+            Happening::Cancel(cancel) => self.cancel(cancel),
             Happening::Step { replica, generation, connection }
                 if self.servers[replica].generation == generation =>
             {
@@ -225,7 +252,11 @@ impl World {
                     self.answer(connection, Reply::Answer(answer));
                 }
             }
-            Happening::FromServer { connection, reply } => self.heard(connection, reply),
+            Happening::FromServer { connection } => self.arrive_back(connection),
+            Happening::Lost { connection } => self.lose(connection),
+            Happening::Snap { connection } => self.snap(connection),
+            Happening::Inspect { holder } => self.inspect(holder),
+            Happening::Release { holder } => self.release(holder),
             Happening::Synced { epoch, upto } if epoch == self.epoch => self.synced(upto),
             Happening::Reset { epoch, replica, incarnation, stage } if epoch == self.epoch => {
                 self.reset(replica, incarnation, stage);
@@ -256,13 +287,8 @@ impl World {
         let connection = self.connections;
         self.servers[replica].connect(connection, keeps_snapshot);
         self.lines.insert(connection, Line { owner });
-        self.routes.insert(connection, replica);
+        self.network.open(connection, replica);
         connection
-    }
-
-    fn send(&mut self, connection: Connection, message: Message) {
-        let after = self.dice.delay(self.plan.pace.network_us);
-        self.agenda.enter(after, Happening::ToServer { connection, message });
     }
 
     /// Gives a connection up; what its server still says is not heard.
@@ -270,11 +296,6 @@ impl World {
         if self.lines.remove(&connection).is_some() {
             self.send(connection, Message::Terminate);
         }
-    }
-
-    fn answer(&mut self, connection: Connection, reply: Reply) {
-        let after = self.dice.delay(self.plan.pace.network_us);
-        self.agenda.enter(after, Happening::FromServer { connection, reply });
     }
 
     fn wake(&mut self, replica: usize, woken: Vec<Connection>) {
@@ -290,10 +311,11 @@ impl World {
     }
 
     fn at_server(&mut self, connection: Connection, message: Message) {
-        let replica = self.routes[&connection];
+        let replica = self.network.replica(connection);
         let server = &mut self.servers[replica];
         if !server.is_up() || !server.has(connection) {
-            self.answer(connection, Reply::Lost);
+            let after = self.dice.delay(self.plan.pace.network_us);
+            self.agenda.enter(after, Happening::Lost { connection });
             return;
         }
         match message {
@@ -309,13 +331,17 @@ impl World {
                 {
                     self.agenda.enter(after_us, Happening::Kill { connection });
                 }
-                self.answer(connection, Reply::Inserted { ticket });
+                self.answer(connection, ticket.map_or(Reply::Failed, |ticket| Reply::Inserted { ticket }));
             }
             Message::Commit => {
-                server.commit(connection);
+                let is_committing = server.commit(connection);
                 let generation = server.generation;
-                let after = self.dice.delay(self.plan.pace.show_us);
-                self.agenda.enter(after, Happening::Show { replica, generation, connection });
+                if is_committing {
+                    let after = self.dice.delay(self.plan.pace.show_us);
+                    self.agenda.enter(after, Happening::Show { replica, generation, connection });
+                } else {
+                    self.answer(connection, Reply::RolledBack);
+                }
             }
             Message::Rollback => {
                 let woken = server.rollback(connection);
@@ -323,6 +349,21 @@ impl World {
                 self.answer(connection, Reply::RolledBack);
             }
             Message::Terminate => self.terminate(connection),
+        }
+        let woken = self.servers[replica].take_woken();
+        self.wake(replica, woken);
+    }
+
+    fn cancel(&mut self, Cancel { replica, generation, connection }: Cancel) {
+        if self.is_cut(replica) || self.servers[replica].generation != generation {
+            return;
+        }
+        let is_late = self.dice.percent(30);
+        let answer = self.servers[replica].cancel(connection, is_late);
+        let woken = self.servers[replica].take_woken();
+        self.wake(replica, woken);
+        if let Some(answer) = answer {
+            self.answer(connection, Reply::Answer(answer));
         }
     }
 
@@ -336,7 +377,7 @@ impl World {
     }
 
     fn terminate(&mut self, connection: Connection) {
-        let replica = self.routes[&connection];
+        let replica = self.network.replica(connection);
         if self.servers[replica].has(connection) {
             let woken = self.servers[replica].terminate(connection);
             self.wake(replica, woken);
@@ -347,12 +388,15 @@ impl World {
     fn notice_loss(&mut self, connection: Connection) {
         if self.lines.contains_key(&connection) {
             let after = self.dice.delay(self.plan.pace.notice_us);
-            self.agenda.enter(after, Happening::FromServer { connection, reply: Reply::Lost });
+            self.agenda.enter(after, Happening::Lost { connection });
         }
     }
 
     fn step(&mut self, replica: usize, connection: Connection) {
-        match self.servers[replica].step(connection) {
+        let step = self.servers[replica].step(connection);
+        let woken = self.servers[replica].take_woken();
+        self.wake(replica, woken);
+        match step {
             None => {}
             Some(Step::More) => self.step_later(replica, connection),
             Some(Step::Blocked) => {
@@ -386,8 +430,9 @@ impl World {
         let all_done = self.sessions.iter().all(Session::is_done) && self.servers.iter().all(Server::is_up);
         let Some(node) = self.node.as_ref().filter(|_| all_done) else { return false };
         let faults_are_over = self.plan.faults.last().is_none_or(|(at, _)| *at < self.agenda.now_us());
-        let is_same_server =
-            |(server, agent): (&Server, &agent::Agent)| server.generation == agent.generation;
+        let is_same_server = |(server, agent): (&Server, &agent::Agent)| {
+            agent.is_quarantined || server.generation == agent.generation
+        };
         let servers_are_known = self.servers.iter().zip(&node.agents).all(is_same_server);
         faults_are_over && servers_are_known && node.is_level(self.disk.records.len())
     }
@@ -396,6 +441,7 @@ impl World {
         let rows = self.disk.replay();
         let seen = |key: Key| Seen { row: key.number(), list: rows[&key].list.clone() };
         self.history.finals = schema::keys().map(seen).collect();
+        self.history.total = Some(0);
         if !self.findings.is_empty() {
             return;
         }
@@ -405,8 +451,8 @@ impl World {
             self.find(Anomaly::Stuck, format!("waits for ever: {waiting:?}; replicas {replicas:?}"));
             return;
         }
-        let differences: Vec<String> =
-            (0..self.servers.len()).flat_map(|replica| self.differences(replica, &rows)).collect();
+        let healthy = (0..self.servers.len()).filter(|replica| !self.servers[*replica].refuses);
+        let differences: Vec<String> = healthy.flat_map(|replica| self.differences(replica, &rows)).collect();
         for text in differences {
             self.find(Anomaly::Diverged, text);
         }

@@ -65,6 +65,8 @@ fn two_writers() -> Plan {
             is_ddl: false,
         }],
         ending: Ending::Commit,
+        cancel_us: None,
+        retries: 0,
     };
     Plan {
         replicas: 2,
@@ -81,6 +83,7 @@ fn two_writers() -> Plan {
             notice_us: 5_000,
             refresh_us: 0,
         },
+        clock_us: 0,
     }
 }
 

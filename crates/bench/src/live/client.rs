@@ -214,7 +214,7 @@ impl Client<'_> {
             Action::Lock(row) => (format!("{look} = $1 for update"), vec![key(row)]),
             Action::Append { row, is_shown } => {
                 let element = self.shelf.element(*row);
-                statement.writes.push(Write { row: *row, element, base: None });
+                statement.writes.push(Write { row: *row, element, ..Write::default() });
                 let shown = if *is_shown { " returning k::text, v" } else { "" };
                 let sql = format!("update {LISTS} set v = v || $1 where k = $2{shown}");
                 (sql, vec![Value::Text(format!("{element},")), key(row)])
@@ -277,7 +277,7 @@ mod tests {
         assert!(note(&mut statement, &Action::Read(vec![3]), &[row("3", "x")]).is_err(), "no list");
 
         let append = Action::Append { row: 3, is_shown: true };
-        statement.writes.push(Write { row: 3, element: 11, base: None });
+        statement.writes.push(Write { row: 3, element: 11, ..Write::default() });
         note(&mut statement, &append, &[row("3", "7,9,11,")]).unwrap();
         assert_eq!(statement.writes[0].base, Some(vec![7, 9]));
         assert!(note(&mut statement, &append, &[row("3", "7,9,")]).is_err(), "its own write is missing");

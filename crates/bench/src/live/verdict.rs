@@ -41,12 +41,13 @@ fn part(history: &History, is_in: &dyn Fn(u32) -> bool) -> History {
         latest: seen(&statement.latest),
         locked: seen(&statement.locked),
         writes: statement.writes.iter().filter(|write| is_in(write.row)).cloned().collect(),
+        scans: Vec::new(),
         ..*statement
     };
     let transactions = history.transactions.iter().filter(|t| t.statements.iter().any(concerns));
     let transactions =
         transactions.map(|t| Transaction { statements: t.statements.iter().map(cut).collect(), ..t.clone() });
-    History { transactions: transactions.collect(), finals: seen(&history.finals) }
+    History { transactions: transactions.collect(), finals: seen(&history.finals), total: None }
 }
 
 #[cfg(test)]
@@ -62,7 +63,7 @@ mod tests {
             reads: reads.iter().map(|(row, list)| Seen { row: *row, list: list.to_vec() }).collect(),
             writes: writes
                 .iter()
-                .map(|(row, element)| Write { row: *row, element: *element, base: None })
+                .map(|(row, element)| Write { row: *row, element: *element, ..Write::default() })
                 .collect(),
             ..Statement::default()
         };
@@ -79,7 +80,7 @@ mod tests {
     fn history(of: Vec<Transaction>) -> History {
         let finals = [(0, vec![10]), (1, vec![11]), (6, vec![60])];
         let finals = finals.map(|(row, list)| Seen { row, list }).to_vec();
-        History { transactions: of, finals }
+        History { transactions: of, finals, total: None }
     }
 
     #[test]

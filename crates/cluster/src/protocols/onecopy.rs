@@ -323,7 +323,7 @@ impl Onecopy {
         let Some(transaction) = self.transactions.get_mut(&session) else { return };
         let Phase::Finished { place, claims, .. } = &transaction.phase else { return };
         let place = *place;
-        if self.hold.is_some() {
+        if self.hold.is_some() && self.rules.hold_stops_appends {
             self.held.insert((place, session));
             return;
         }

@@ -16,6 +16,8 @@ pub(super) enum Edge {
     Wr,
     /// The other overwrote what it had read.
     Rw,
+    /// The other wrote a row that it would have found by a predicate.
+    Missed,
     /// It had ended before the other began.
     Before,
     /// Both are parts of one transaction.
@@ -124,12 +126,14 @@ impl Graph {
         // Each entry is a point and the edge that leaves it.
         let steps: Vec<&(usize, Edge)> = path.iter().filter(|(point, _)| *point < real).collect();
         let count = |edge: Edge| steps.iter().filter(|(_, why)| *why == edge).count();
-        let (rw, wr, before) = (count(Edge::Rw), count(Edge::Wr), count(Edge::Before));
+        let missed = count(Edge::Missed);
+        let (rw, wr, before) = (count(Edge::Rw) + missed, count(Edge::Wr), count(Edge::Before));
         let anomaly = match (rw, before, wr) {
             (0, 0, 0) => Anomaly::DirtyWrite,
             (0, 0, _) => Anomaly::CircularFlow,
+            (0 | 1, 1.., _) => Anomaly::StaleRead,
+            _ if missed > 0 => Anomaly::Phantom,
             (1, 0, _) => Anomaly::ReadSkew,
-            (0 | 1, _, _) => Anomaly::StaleRead,
             (2.., 0, 1..) if wr >= 2 => Anomaly::LongFork,
             (2.., 1.., 0) => Anomaly::WriteSkew,
             (2.., 1.., _) => Anomaly::LongFork,

@@ -1,9 +1,9 @@
 //! Running a statement, one op at a time, to its end or to a row lock.
 
 use super::locks::Mode;
-use super::{Answer, Change, Connection, Job, Op, Server, SqlError, Step};
+use super::{Answer, Change, Connection, Job, Op, Savepoint, Server, SqlError, Step};
 use crate::history::Element;
-use crate::schema::{self, Key, Row};
+use crate::schema::{self, ACCOUNTS, Key, Row};
 
 /// What one op came to.
 enum Came {
@@ -16,10 +16,25 @@ impl Server {
     /// Begins a statement: its snapshot is taken now. False if the connection is gone.
     pub fn begin(&mut self, connection: Connection, ops: Vec<(Op, Element)>) -> bool {
         let visible = self.visible;
+        let is_cancelled = self.be_cancelled(connection);
         let Some(backend) = self.backends.get_mut(&connection) else { return false };
-        let snapshot =
-            if backend.keeps_snapshot { *backend.snapshot.get_or_insert(visible) } else { visible };
-        backend.job = Some(Job { ops, at: 0, snapshot, answer: Answer::default() });
+        let goes_back = matches!(ops.first(), Some((Op::RollbackTo, _))) && !backend.savepoints.is_empty();
+        let error = match (is_cancelled, backend.is_failed && !goes_back) {
+            (true, _) => Some(SqlError::Cancelled),
+            (false, true) => Some(SqlError::Failed),
+            (false, false) => None,
+        };
+        let answer = Answer { error, ..Answer::default() };
+        if error.is_some() {
+            backend.job = Some(Job { ops: Vec::new(), at: 0, snapshot: visible, answer });
+            return true;
+        }
+        let snapshot = if backend.keeps_snapshot && !ops.iter().all(|(op, _)| op.is_control()) {
+            *backend.snapshot.get_or_insert(visible)
+        } else {
+            visible
+        };
+        backend.job = Some(Job { ops, at: 0, snapshot, answer });
         true
     }
 
@@ -38,6 +53,7 @@ impl Server {
                 let reason = job.answer.latest.pop().filter(|(key, _)| !own(key));
                 job.answer = Answer { error: Some(error), ..Answer::default() };
                 job.answer.latest.extend(reason);
+                self.fail(connection);
                 return Some(Step::Done(job.answer));
             }
             Came::Done => job.at += 1,
@@ -57,7 +73,11 @@ impl Server {
             return None;
         }
         let answer = Answer { error: Some(SqlError::Deadlock), ..Answer::default() };
-        Some((answer, self.rollback(connection)))
+        if let Some(backend) = self.backends.get_mut(&connection) {
+            backend.job = None;
+        }
+        self.fail(connection);
+        Some((answer, self.take_woken()))
     }
 
     fn run(&mut self, connection: Connection, op: &Op, element: Element, job: &mut Job) -> Came {
@@ -76,15 +96,48 @@ impl Server {
                 }
                 Came::Done
             }
-            Op::Update(key) => self.update(connection, *key, Some((element, true)), Mode::Change, job),
-            Op::Delete(key) => self.update(connection, *key, Some((element, false)), Mode::Whole, job),
+            Op::Scan(table) => {
+                let rows = schema::rows_of(*table).map(|key| (key, self.seen(connection, key, job.snapshot)));
+                job.answer.scans.push((*table, rows.filter(|(_, row)| row.present).collect()));
+                Came::Done
+            }
+            Op::Total => {
+                let accounts = schema::rows_of(ACCOUNTS);
+                let held = accounts.map(|key| self.seen(connection, key, job.snapshot).balance);
+                job.answer.total = Some(held.sum());
+                Came::Done
+            }
+            Op::Savepoint => {
+                let locks = self.locks.held_by(connection);
+                if let Some(backend) = self.backends.get_mut(&connection) {
+                    let own = backend.own.clone();
+                    backend.savepoints.push(Savepoint { own, locks });
+                }
+                Came::Done
+            }
+            Op::RollbackTo => {
+                let backend = self.backends.get_mut(&connection);
+                if backend.as_ref().is_none_or(|backend| backend.savepoints.is_empty()) {
+                    return Came::Failed(SqlError::Failed);
+                }
+                self.go_back(connection);
+                if let Some(backend) = self.backends.get_mut(&connection) {
+                    backend.is_failed = false;
+                }
+                Came::Done
+            }
+            Op::Update(key) => self.update(connection, *key, Some((element, true, 0)), Mode::Change, job),
+            Op::Move(key, amount) => {
+                self.update(connection, *key, Some((element, true, *amount)), Mode::Change, job)
+            }
+            Op::Delete(key) => self.update(connection, *key, Some((element, false, 0)), Mode::Whole, job),
             Op::Lock(key) => self.update(connection, *key, None, Mode::Whole, job),
             Op::Insert(key) => self.insert(connection, *key, element, job),
             Op::Put(key, old, new) => {
                 if !self.locks.take(connection, *key, Mode::Change) {
                     return Came::Blocked;
                 }
-                if self.latest(connection, *key) != old {
+                if self.refuses || self.latest(connection, *key) != old {
                     return Came::Failed(SqlError::Diverged);
                 }
                 self.write(connection, *key, new.clone(), job);
@@ -125,7 +178,7 @@ impl Server {
         &mut self,
         connection: Connection,
         key: Key,
-        write: Option<(Element, bool)>,
+        write: Option<(Element, bool, i64)>,
         mode: Mode,
         job: &mut Job,
     ) -> Came {
@@ -137,7 +190,7 @@ impl Server {
         if !self.locks.take(connection, key, mode) {
             return Came::Blocked;
         }
-        let is_delete = matches!(write, Some((_, false)));
+        let is_delete = matches!(write, Some((_, false, _)));
         if let Some(value) = key.unique_value().filter(|_| is_delete)
             && !self.locks.take(connection, value, Mode::Whole)
         {
@@ -156,12 +209,19 @@ impl Server {
         if !latest.present {
             return Came::Done;
         }
-        if let Some(child) = key.children().find(|c| is_delete && self.latest(connection, *c).present) {
+        // The check of the reference locks the children, so it waits for whoever is deleting one.
+        let mut children = key.children().filter(|_| is_delete);
+        if let Some(child) = children.find(|child| self.latest(connection, *child).present) {
+            if !self.locks.take(connection, child, Mode::KeyShare) {
+                return Came::Blocked;
+            }
             job.answer.latest.push((child, self.latest(connection, child).clone()));
             return Came::Failed(SqlError::ForeignKey);
         }
         match write {
-            Some((element, present)) => self.write(connection, key, latest.then(element, present), job),
+            Some((element, present, amount)) => {
+                self.write(connection, key, latest.then(element, present, amount), job);
+            }
             None => job.answer.locked.push((key, latest)),
         }
         Came::Done
@@ -179,13 +239,32 @@ impl Server {
             job.answer.latest.push((there, self.latest(connection, there).clone()));
             return Came::Failed(SqlError::Unique);
         }
-        if let Some(gone) = key.parent().filter(|parent| !self.latest(connection, *parent).present) {
-            job.answer.latest.push((gone, self.latest(connection, gone).clone()));
-            return Came::Failed(SqlError::ForeignKey);
+        if let Some(parent) = key.parent()
+            && let Some(error) = self.refers_to_nothing(connection, parent, job)
+        {
+            return Came::Failed(error);
         }
-        let new = self.latest(connection, key).then(element, true);
+        let new = self.latest(connection, key).then(element, true, 0);
         self.write(connection, key, new, job);
         Came::Done
+    }
+
+    /// The check of a reference sees what is committed, or the snapshot that the transaction keeps; a row that was
+    /// deleted since then fails it otherwise.
+    fn refers_to_nothing(&self, connection: Connection, parent: Key, job: &mut Job) -> Option<SqlError> {
+        let latest = self.latest(connection, parent);
+        if !self.keeps_snapshot(connection) {
+            if !latest.present {
+                job.answer.latest.push((parent, latest.clone()));
+            }
+            return (!latest.present).then_some(SqlError::ForeignKey);
+        }
+        let was_there = self.seen(connection, parent, job.snapshot).present;
+        match (was_there, latest.present) {
+            (true, true) => None,
+            (true, false) => Some(SqlError::Serialization),
+            (false, _) => Some(SqlError::ForeignKey),
+        }
     }
 }
 

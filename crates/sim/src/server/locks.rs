@@ -81,15 +81,28 @@ impl Locks {
 
     /// Frees everything that the connection holds or waits for; who got a lock by that.
     pub(super) fn release(&mut self, connection: Connection) -> Vec<Connection> {
+        self.keep_only(connection, &[])
+    }
+
+    /// What the connection holds.
+    pub(super) fn held_by(&self, connection: Connection) -> Vec<(Key, Mode)> {
+        let held = |(key, lock): (&Key, &Lock)| {
+            let own = lock.holders.iter().filter(|(holder, _)| *holder == connection);
+            own.map(|(_, mode)| (*key, *mode)).collect::<Vec<_>>()
+        };
+        self.0.iter().flat_map(held).collect()
+    }
+
+    /// Frees what the connection holds or waits for beyond these; who got a lock by that.
+    pub(super) fn keep_only(&mut self, connection: Connection, kept: &[(Key, Mode)]) -> Vec<Connection> {
         let mut woken = Vec::new();
-        for lock in self.0.values_mut() {
+        for (key, lock) in &mut self.0 {
             let before = lock.holders.len() + lock.waiters.len();
-            lock.holders.retain(|(holder, _)| *holder != connection);
+            lock.holders.retain(|(holder, mode)| *holder != connection || kept.contains(&(*key, *mode)));
             lock.waiters.retain(|(waiter, _)| *waiter != connection);
-            if lock.holders.len() + lock.waiters.len() == before {
-                continue;
+            if lock.holders.len() + lock.waiters.len() < before {
+                woken.extend(lock.grant());
             }
-            woken.extend(lock.grant());
         }
         self.0.retain(|_, lock| !lock.holders.is_empty() || !lock.waiters.is_empty());
         woken
@@ -149,6 +162,18 @@ mod tests {
         assert!(locks.take(2, A, Mode::Change), "it has the lock by now");
         assert!(locks.release(2).is_empty());
         assert_eq!(locks.release(3), [4]);
+    }
+
+    #[test]
+    fn what_was_taken_after_a_savepoint_falls() {
+        let mut locks = Locks::default();
+        assert!(locks.take(1, A, Mode::Change));
+        let kept = locks.held_by(1);
+        assert!(locks.take(1, A, Mode::Whole) && locks.take(1, B, Mode::Change));
+        assert!(!locks.take(2, B, Mode::Change) && !locks.take(3, A, Mode::Change));
+        assert!(!locks.take(4, A, Mode::KeyShare));
+        assert_eq!(locks.keep_only(1, &kept), [4, 2], "3 still waits for the first lock on A");
+        assert_eq!(locks.release(1), [3]);
     }
 
     #[test]

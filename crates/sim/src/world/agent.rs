@@ -12,7 +12,7 @@ use crate::server::{Connection, Op};
 use crate::trace::Stage;
 
 /// How long to wait before a server is tried again.
-const RETRY_US: u64 = 500;
+pub(super) const RETRY_US: u64 = 500;
 
 /// How far the making of a new set of connections is.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +39,8 @@ pub(super) struct Agent {
     pub(super) is_serving: bool,
     pub(super) line: Option<Connection>,
     pub(super) work: Option<Work>,
+    /// It said that its replica has diverged.
+    pub(super) is_quarantined: bool,
     /// What it knew to be applied; only a mutant goes by it.
     remembered: u64,
 }
@@ -50,7 +52,7 @@ impl World {
         }
         let server = &self.servers[replica];
         let (next, after) = match stage {
-            _ if !server.is_up() => (ResetStage::EndBackends, RETRY_US),
+            _ if !server.is_up() || self.is_cut(replica) => (ResetStage::EndBackends, RETRY_US),
             ResetStage::EndBackends => {
                 if self.rules.reset_ends_backends {
                     server.connections().into_iter().for_each(|connection| self.terminate(connection));
@@ -170,6 +172,9 @@ impl World {
             return;
         };
         match reply {
+            Reply::Answer(answer) if answer.error.is_some() && self.servers[replica].refuses => {
+                self.quarantine(replica, work.upto);
+            }
             Reply::Answer(answer) if answer.error.is_some() => {
                 self.find(Anomaly::Diverged, format!("replica {replica} cannot apply {work:?}: {answer:?}"));
             }
@@ -202,8 +207,32 @@ impl World {
                 });
                 self.tell(Event::Applied { replica: id, incarnation, upto: work.upto });
             }
-            Reply::RolledBack | Reply::Lost => {}
+            Reply::RolledBack | Reply::Failed | Reply::Lost => {}
         }
+    }
+
+    /// The replica cannot apply a record; a mutant goes on as if it had.
+    fn quarantine(&mut self, replica: usize, upto: Version) {
+        let incarnation = self.incarnation(replica);
+        let id = ReplicaId(replica as u16);
+        let agent = self.agent(replica);
+        agent.work = None;
+        if !self.rules.refused_is_diverged {
+            let line = self.agent(replica).line;
+            if let Some(line) = line {
+                self.send(line, Message::Rollback);
+            }
+            self.tell(Event::Applied { replica: id, incarnation, upto });
+            return;
+        }
+        let agent = self.agent(replica);
+        agent.is_quarantined = true;
+        agent.is_serving = false;
+        if let Some(line) = agent.line.take() {
+            self.close(line);
+        }
+        self.trace.say(self.agenda.now_us(), Stage::Recover, || format!("replica {replica} has diverged"));
+        self.tell(Event::Diverged { replica: id });
     }
 }
 

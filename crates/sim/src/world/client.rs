@@ -33,7 +33,8 @@ impl World {
         let is_single = run.program.frame == Frame::Autocommit;
         let transaction = &mut self.history.transactions[run.transaction];
         if run.at < run.program.statements.len() {
-            let statement = history::Statement { begin_us: now_us, ..history::Statement::default() };
+            let is_control = run.program.statements[run.at].is_control();
+            let statement = history::Statement { begin_us: now_us, is_control, ..Default::default() };
             transaction.statements.push(statement);
         }
         if is_single || run.at == run.program.statements.len() {
@@ -47,6 +48,9 @@ impl World {
         let Some(program) = this.programs.pop_front() else { return false };
         this.number += 1;
         this.mailbox.clear();
+        if let Some(after_us) = program.cancel_us {
+            self.agenda.enter(after_us, Happening::UserCancel { session, run: this.number });
+        }
         if let Ending::Vanish(after_us) = program.ending {
             self.agenda.enter(after_us, Happening::Vanish { session, run: this.number });
         }
@@ -63,6 +67,9 @@ impl World {
             locked: Vec::new(),
             is_unbounded: false,
             has_ddl: false,
+            savepoints: Vec::new(),
+            has_snapshot: false,
+            may_try_again: false,
             is_acknowledged: false,
             is_settled: false,
             commit_sent: false,
@@ -118,6 +125,12 @@ impl World {
         let Some(run) = this.run.take() else { return };
         this.mailbox.clear();
         let number = this.number;
+        if run.may_try_again && !run.client_is_gone && this.tries < run.program.retries {
+            this.tries += 1;
+            this.programs.push_front(Rc::clone(&run.program));
+        } else {
+            this.tries = 0;
+        }
         if let Some((line, ..)) = run.line {
             self.close(line);
         }

@@ -35,6 +35,12 @@ impl World {
                 self.refresh_slow_until_us[replica] = self.agenda.now_us() + for_us;
             }
             Fault::SlowDisk { by_us } => self.disk.slow_us += by_us,
+            Fault::DiskError { down_us } => self.disk.fails_for_us = Some(down_us),
+            Fault::Partition { replica, for_us, resets } => self.cut(replica, for_us, resets),
+            Fault::Stall { for_us } => self.stall(for_us),
+            Fault::ClockJump { by_us } => self.clock_ahead_us = self.clock_ahead_us.saturating_add(by_us),
+            Fault::Refuse { replica } => self.servers[replica].refuses = true,
+            Fault::Hold { for_us, patience_us } => self.hold(for_us, patience_us),
         }
     }
 

@@ -9,13 +9,18 @@ use cluster::ids::{
 };
 use cluster::parts::replica::State;
 use cluster::protocols::onecopy::{Onecopy, Options};
-use cluster::record::{Header, Record, SealedBody};
+use cluster::record::{Envelope, Header, Record, SealedBody};
 use cluster::time::Time;
 
-use super::agent::{Agent, ResetStage};
+use super::agent::{Agent, RETRY_US, ResetStage};
 use super::{Happening, World};
+use crate::check::Anomaly;
+use crate::dice::Dice;
 use crate::schema::{self, Row, Rows};
 use crate::trace::Stage;
+
+/// What a disk writes at once, or not.
+const SECTOR_BYTES: usize = 512;
 
 /// The log.
 #[derive(Debug, Default)]
@@ -23,13 +28,22 @@ pub(super) struct Disk {
     pub(super) records: Vec<Record>,
     pub(super) durable: usize,
     pub(super) slow_us: u64,
+    /// The next fsync fails; the node is started again after so long.
+    pub(super) fails_for_us: Option<u64>,
+    /// What a failed fsync has dropped begins here; only a mutant goes on after that.
+    hole: Option<usize>,
 }
 
 impl Disk {
     /// The rows that the log says there are.
     pub(super) fn replay(&self) -> Rows {
+        self.replay_until(self.last())
+    }
+
+    /// The rows that the log says there were at a version.
+    pub(super) fn replay_until(&self, version: Version) -> Rows {
         let mut rows = schema::first_rows();
-        for record in &self.records {
+        for record in &self.records[..version.0 as usize] {
             for change in record.row_changes() {
                 let (key, row) = newest(change);
                 rows.insert(key, row);
@@ -38,10 +52,52 @@ impl Disk {
         rows
     }
 
+    /// What a crash leaves: what was durable, and any bytes of the rest, of which a sector may be missing. As the binary
+    /// does, the rest is read until a record does not check. False if that shows what was never written.
+    fn tear(&mut self, dice: &mut Dice) -> bool {
+        let durable = self.durable.min(self.hole.unwrap_or(usize::MAX));
+        let loose = self.records.split_off(durable);
+        let mut bytes: Vec<u8> = loose.iter().flat_map(|record| record.bytes().iter().copied()).collect();
+        bytes.truncate(if self.hole.take().is_some() { 0 } else { dice.index(bytes.len() + 1) });
+        if !bytes.is_empty() && dice.percent(30) {
+            let from = dice.index(bytes.len());
+            let upto = bytes.len().min(from + SECTOR_BYTES);
+            bytes[from..upto].fill(0);
+        }
+        let found = scan(&bytes);
+        let is_beginning = found.iter().zip(&loose).all(|(one, other)| one.bytes() == other.bytes());
+        self.records.extend(found);
+        is_beginning
+    }
+
     /// The last version in it.
     pub(super) fn last(&self) -> Version {
         Version(self.records.len() as u64)
     }
+}
+
+/// An event as a line; the bytes of a record say nothing to a person.
+fn told(event: &Event) -> String {
+    match event {
+        Event::Finish { session, claims, .. } => {
+            format!("Finish {{ session: {session:?}, claims: {claims:?} }}")
+        }
+        other => format!("{other:?}"),
+    }
+}
+
+/// The records at the beginning of these bytes, up to where one does not check.
+fn scan(bytes: &[u8]) -> Vec<Record> {
+    let mut records = Vec::new();
+    let mut rest = bytes;
+    while let Ok(envelope) = Envelope::decode(rest)
+        && let Some(whole) = rest.get(..envelope.record_bytes())
+        && let Ok(record) = Record::decode(whole.to_vec())
+    {
+        rest = &rest[whole.len()..];
+        records.push(record);
+    }
+    records
 }
 
 /// The row that a change leaves.
@@ -68,8 +124,10 @@ impl Node {
     /// Whether every replica is up and has everything.
     pub(super) fn is_level(&self, records: usize) -> bool {
         let last = Version(records as u64);
-        let is_level = |r: &cluster::protocols::ReplicaStatus| r.state == State::Up && r.applied == last;
-        let is_connected = |agent: &Agent| agent.is_serving && agent.line.is_some();
+        let is_level = |r: &cluster::protocols::ReplicaStatus| {
+            r.state == State::Quarantined || (r.state == State::Up && r.applied == last)
+        };
+        let is_connected = |agent: &Agent| agent.is_quarantined || (agent.is_serving && agent.line.is_some());
         self.cluster.durable() == last
             && self.cluster.replicas().iter().all(is_level)
             && self.agents.iter().all(is_connected)
@@ -80,6 +138,7 @@ impl World {
     /// Starts the node: a new term over the log as it is found, every replica fenced and asked.
     pub(super) fn start_node(&mut self) {
         self.epoch += 1;
+        self.clock_ahead_us = self.plan.clock_us;
         self.disk.durable = self.disk.records.len();
         let last = self.disk.last();
         let protocol = Onecopy::new(Options {
@@ -109,9 +168,9 @@ impl World {
             return;
         }
         self.epoch += 1;
-        let loose = self.disk.records.len() - self.disk.durable;
-        let kept = self.disk.durable + self.dice.index(loose + 1);
-        self.disk.records.truncate(kept);
+        if !self.disk.tear(&mut self.dice) {
+            self.find(Anomaly::Order, "the end of the log reads otherwise than it was written".to_owned());
+        }
         self.lines.clear();
         for session in 0..self.sessions.len() {
             self.lose_session(session);
@@ -121,9 +180,9 @@ impl World {
 
     /// Feeds the core and carries out what it says, in order.
     pub(super) fn tell(&mut self, event: Event) {
-        let now = Time { us: self.agenda.now_us() };
+        let now = Time { us: self.agenda.now_us().saturating_add(self.clock_ahead_us) };
         let Some(node) = self.node.as_mut() else { return };
-        self.trace.say(now.us, Stage::Order, || format!("{event:?}"));
+        self.trace.say(self.agenda.now_us(), Stage::Order, || told(&event));
         let mut effects = Vec::new();
         node.cluster.handle(now, event, &mut effects);
         for effect in effects {
@@ -132,6 +191,10 @@ impl World {
     }
 
     fn carry_out(&mut self, effect: Effect) {
+        if let Effect::Held { session, version } = effect {
+            self.held(session, version);
+            return;
+        }
         if let Some(session) = effect.session() {
             self.post(session.0 as usize, effect);
             return;
@@ -188,6 +251,15 @@ impl World {
     }
 
     pub(super) fn synced(&mut self, upto: usize) {
+        if let Some(down_us) = self.disk.fails_for_us.take() {
+            self.trace
+                .say(self.agenda.now_us(), Stage::Propagate, || "the log cannot be synchronised".to_owned());
+            if self.rules.failed_sync_stops {
+                self.crash_node(down_us);
+                return;
+            }
+            self.disk.hole.get_or_insert(self.disk.durable);
+        }
         self.disk.durable = upto;
         if let Some(node) = self.node.as_mut() {
             node.is_syncing = false;
@@ -202,6 +274,11 @@ impl World {
         let changes = server.newest(schema::Key::VIEW).list.len();
         // It is read over the agent's connection, so a server that was started anew does not answer.
         let (is_up, generation) = (server.is_up(), server.generation);
+        if self.is_cut(0) {
+            let epoch = self.epoch;
+            self.agenda.enter(RETRY_US, Happening::Catalogue { epoch, version, incarnation });
+            return;
+        }
         let agent = self.agent(0);
         if !is_up || agent.incarnation != incarnation || agent.generation != generation {
             return;

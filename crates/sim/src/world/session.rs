@@ -1,7 +1,8 @@
 //! A session: one transaction after another, each by the contract of the core.
 //!
-//! This is the state machine that the binary has, without bytes; its client is in [`super::client`]. A session reads its effects from a mailbox some time after they were put there; what
-//! was put there for a transaction that it has ended itself is thrown away.
+//! This is the state machine that the binary has, without bytes; its client is in [`super::client`], how a transaction
+//! ends in [`super::ending`]. A session reads its effects from a mailbox some time after they were put there; what was
+//! put there for a transaction that it has ended itself is thrown away.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -14,11 +15,8 @@ use crate::history::{self, Outcome};
 use crate::program::{Ending, Frame, Program};
 use crate::record;
 use crate::schema::Key;
-use crate::server::{Answer, Change, Connection, SqlError};
+use crate::server::{Answer, Change, Connection, Op, SqlError};
 use crate::trace::Stage;
-
-/// A single statement that lost its home is run again, unseen, this often.
-const RERUNS_MAX: u32 = 3;
 
 /// Where a transaction stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,11 +56,27 @@ pub(super) struct Run {
     pub(super) locked: Vec<Key>,
     pub(super) is_unbounded: bool,
     pub(super) has_ddl: bool,
+    /// What ROLLBACK TO goes back to.
+    pub(super) savepoints: Vec<Mark>,
+    /// A statement about data was sent, so the server has taken the snapshot that the transaction keeps.
+    pub(super) has_snapshot: bool,
+    /// It was told 40001 or 40P01.
+    pub(super) may_try_again: bool,
     pub(super) is_acknowledged: bool,
     /// Its COMMIT at home is acknowledged, or its home is lost: nothing more comes from there.
     pub(super) is_settled: bool,
     pub(super) commit_sent: bool,
     pub(super) client_is_gone: bool,
+}
+
+/// How much there was of a transaction at a savepoint.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mark {
+    /// The place of SAVEPOINT in the history.
+    statement: usize,
+    changes: usize,
+    locked: usize,
+    has_ddl: bool,
 }
 
 /// One client and its session.
@@ -72,13 +86,15 @@ pub(super) struct Session {
     pub(super) run: Option<Run>,
     /// Counts the transactions, so that what was meant for an earlier one is known.
     pub(super) number: u64,
+    /// How often the program at hand was tried.
+    pub(super) tries: u32,
     pub(super) mailbox: VecDeque<Effect>,
 }
 
 impl Session {
     pub(super) fn new(programs: &[Program]) -> Self {
         let programs = programs.iter().cloned().map(Rc::new).collect();
-        Self { programs, run: None, number: 0, mailbox: VecDeque::new() }
+        Self { programs, run: None, number: 0, tries: 0, mailbox: VecDeque::new() }
     }
 
     pub(super) fn is_done(&self) -> bool {
@@ -127,13 +143,14 @@ impl World {
         }
     }
 
-    fn ask_for_place(&mut self, session: usize) {
+    pub(super) fn ask_for_place(&mut self, session: usize) {
         let Some(node) = self.node.as_ref() else { return };
         let (catalogue, view_changes) = (node.catalogue, node.view_changes);
         let nonce = self.nonce();
         let Some(run) = self.sessions[session].run.as_mut() else { return };
         let program = Rc::clone(&run.program);
-        let reads = record::classify(&program, run.at, view_changes, &self.rules, self.is_partial);
+        let place = record::Place { at: run.at, has_snapshot: run.has_snapshot, is_partial: self.is_partial };
+        let reads = record::classify(&program, place, view_changes, &self.rules);
         run.phase = Phase::Placing;
         run.catalogue = catalogue;
         let is_first = !std::mem::replace(&mut run.is_begun, program.is_update());
@@ -221,7 +238,7 @@ impl World {
         self.settle(session, true);
     }
 
-    fn drop_line(&mut self, session: usize) {
+    pub(super) fn drop_line(&mut self, session: usize) {
         let line = self.sessions[session].run.as_mut().and_then(|run| run.line.take());
         if let Some((line, ..)) = line {
             self.close(line);
@@ -263,6 +280,7 @@ impl World {
         let Some(run) = self.sessions[session].run.as_mut() else { return };
         run.phase = Phase::Running;
         let statement = &program.statements[run.at];
+        run.has_snapshot |= !statement.is_control() || !self.rules.control_takes_no_snapshot;
         let mut ops = Vec::with_capacity(statement.ops.len());
         for op in &statement.ops {
             self.elements += 1;
@@ -277,9 +295,13 @@ impl World {
             return;
         }
         match (run.phase, reply) {
-            (_, Reply::Lost) => self.lost_line(session),
+            // A COMMIT of a logged record that was cancelled is lost, too: the log decides.
+            (_, Reply::Lost) | (Phase::Ordering, Reply::RolledBack) => self.lost_line(session),
             (Phase::Running, Reply::Answer(answer)) => self.statement_done(session, answer),
             (Phase::Identifying, Reply::Inserted { ticket }) => self.say_finish(session, ticket),
+            (Phase::Identifying, Reply::Failed) => self.undo(session),
+            // It is not in the log, and with its backend's transaction gone it never will be.
+            (Phase::Ordering, Reply::Failed) => self.fail(session),
             (Phase::Ordering, Reply::Inserted { ticket }) => {
                 self.tell(Event::Drawn { session: SessionId(session as u64), ticket });
             }
@@ -292,7 +314,7 @@ impl World {
                 self.answer_client(session, Outcome::Committed);
                 self.end_run(session);
             }
-            (Phase::Undoing, Reply::RolledBack) => {
+            (Phase::Closing | Phase::Undoing, Reply::RolledBack) => {
                 self.tell_end(session);
                 self.answer_client(session, Outcome::Aborted);
                 self.end_run(session);
@@ -319,15 +341,11 @@ impl World {
         let locked = answer.locked.iter().filter(|_| !statement.is_unknown).map(|(key, _)| *key);
         run.locked.extend(locked);
         let is_update = run.is_begun;
+        if error.is_none() && statement.is_control() {
+            self.keep_savepoints(session);
+        }
         match error {
-            Some(SqlError::Serialization | SqlError::Deadlock) => {
-                // The reply says nothing about the data.
-                if let Some(statement) = noted.last_mut() {
-                    *statement = history::Statement { begin_us: statement.begin_us, ..Default::default() };
-                }
-                self.undo(session);
-            }
-            Some(_) => self.undo(session),
+            Some(error) => self.statement_failed(session, error),
             None if program.frame != Frame::Autocommit => self.reply_to_client(session),
             None if is_update => self.finish(session),
             None => {
@@ -337,117 +355,42 @@ impl World {
         }
     }
 
-    /// The client wants COMMIT, or its one statement is done.
-    fn finish(&mut self, session: usize) {
+    fn statement_failed(&mut self, session: usize, error: SqlError) {
         let Some(run) = self.sessions[session].run.as_mut() else { return };
-        let Some((line, ..)) = run.line else { return };
-        if run.changes.is_empty() {
-            run.phase = Phase::Closing;
-            self.send(line, Message::Commit);
+        let noted = &mut self.history.transactions[run.transaction].statements;
+        if !matches!(error, SqlError::Unique | SqlError::ForeignKey)
+            && let Some(statement) = noted.last_mut()
+        {
+            // The reply says nothing about the data.
+            *statement = record::blank(statement);
+        }
+        let later = run.program.statements.iter().enumerate().skip(run.at + 1);
+        let mut back = later.filter(|(_, statement)| statement.ops.contains(&Op::RollbackTo));
+        if let Some((place, _)) = back.next().filter(|_| !run.savepoints.is_empty()) {
+            run.at = place - 1;
+            self.reply_to_client(session);
             return;
         }
-        run.phase = Phase::Identifying;
-        let identities = run.identity.filter(|_| self.rules.identity_inserted);
-        self.send(line, Message::Identities(identities.into_iter().collect()));
+        run.may_try_again = matches!(error, SqlError::Serialization | SqlError::Deadlock);
+        self.undo(session);
     }
 
-    fn say_finish(&mut self, session: usize, ticket: u64) {
+    /// SAVEPOINT or ROLLBACK TO was carried out.
+    fn keep_savepoints(&mut self, session: usize) {
         let Some(run) = self.sessions[session].run.as_mut() else { return };
-        run.phase = Phase::Ordering;
-        let body = Box::new(record::body(&run.changes, run.has_ddl));
-        let claims = record::claims(&run.changes, &run.locked, run.is_unbounded, &self.rules);
-        self.tell(Event::Drawn { session: SessionId(session as u64), ticket });
-        self.tell(Event::Finish { session: SessionId(session as u64), body, claims });
-    }
-
-    /// Over once the client has its answer and nothing more comes from home.
-    fn settle(&mut self, session: usize, is_settled: bool) {
-        let Some(run) = self.sessions[session].run.as_mut() else { return };
-        run.is_settled |= is_settled;
-        if run.is_settled && run.is_acknowledged {
-            self.end_run(session);
-        }
-    }
-
-    fn undo(&mut self, session: usize) {
-        let Some(run) = self.sessions[session].run.as_mut() else { return };
-        run.phase = Phase::Undoing;
-        match run.line {
-            Some((line, ..)) => self.send(line, Message::Rollback),
-            None => self.fail(session),
-        }
-    }
-
-    pub(super) fn tell_end(&mut self, session: usize) {
-        let begun = self.sessions[session].run.as_mut().is_some_and(|run| std::mem::take(&mut run.is_begun));
-        let id = SessionId(session as u64);
-        if begun {
-            self.tell(Event::End { session: id });
-        } else {
-            self.tell(Event::Executed { session: id });
-        }
-        self.sessions[session].mailbox.clear();
-    }
-
-    /// It cannot go on: the client is told so.
-    fn fail(&mut self, session: usize) {
-        self.drop_line(session);
-        self.tell_end(session);
-        self.answer_client(session, Outcome::Aborted);
-        self.end_run(session);
-    }
-
-    /// Nothing of it will ever be in the log. A single statement has shown nothing, so it may run again.
-    fn rerun_or_fail(&mut self, session: usize) {
-        self.drop_line(session);
-        let Some(run) = self.sessions[session].run.as_mut() else { return };
-        let may_rerun = run.program.frame == Frame::Autocommit && !run.client_is_gone;
-        if !may_rerun || run.reruns == RERUNS_MAX {
-            self.fail(session);
-            return;
-        }
-        run.reruns += 1;
-        run.identity = None;
-        run.changes.clear();
-        run.locked.clear();
-        if let Some(statement) = self.history.transactions[run.transaction].statements.last_mut() {
-            *statement = history::Statement { begin_us: statement.begin_us, ..Default::default() };
-        }
-        self.tell_end(session);
-        self.ask_for_place(session);
-    }
-
-    /// The connection was gone before the statement could be sent.
-    fn lose_statement(&mut self, session: usize) {
-        self.tell(Event::Executed { session: SessionId(session as u64) });
-        self.rerun_or_fail(session);
-    }
-
-    fn lost_line(&mut self, session: usize) {
-        let Some(run) = self.sessions[session].run.as_mut() else { return };
-        let Some((_, replica, incarnation)) = run.line.take() else { return };
-        match run.phase {
-            // Finish was said: the log decides, and home has to be made whole.
-            Phase::Ordering => {
-                if run.commit_sent && !self.rules.lost_commit_is_loss {
-                    self.tell(Event::Committed { session: SessionId(session as u64) });
-                    self.settle(session, true);
-                    return;
-                }
-                self.tell(Event::ReplicaLost { replica: ReplicaId(replica as u16), incarnation });
+        let noted = &mut self.history.transactions[run.transaction].statements;
+        let Some(this) = noted.len().checked_sub(1) else { return };
+        if run.program.statements[run.at].ops.contains(&Op::Savepoint) {
+            let (changes, locked, has_ddl) = (run.changes.len(), run.locked.len(), run.has_ddl);
+            run.savepoints.push(Mark { statement: this, changes, locked, has_ddl });
+        } else if let Some(mark) = run.savepoints.last() {
+            for statement in &mut noted[mark.statement + 1..this] {
+                statement.undone_by.get_or_insert(this);
             }
-            Phase::Client | Phase::Placing => {
-                // The client hears of it with its next request; to the core the transaction is over.
-                let was_asked = run.phase == Phase::Placing;
-                if was_asked {
-                    self.tell(Event::GiveUp { session: SessionId(session as u64) });
-                    self.fail(session);
-                } else {
-                    self.tell_end(session);
-                }
-            }
-            Phase::Running | Phase::Identifying | Phase::Closing | Phase::Undoing => {
-                self.rerun_or_fail(session);
+            if self.rules.undone_is_forgotten {
+                run.changes.truncate(mark.changes);
+                run.locked.truncate(mark.locked);
+                run.has_ddl = mark.has_ddl;
             }
         }
     }

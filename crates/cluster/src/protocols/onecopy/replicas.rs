@@ -133,7 +133,7 @@ impl Onecopy {
         let mut up = self.replicas.iter().filter(|r| r.state == State::Up);
         let level = self.last == durable && up.all(|r| r.applied == durable);
         if let Some((session, told @ false)) = &mut self.hold
-            && level
+            && (level || !self.rules.hold_waits)
         {
             *told = true;
             out.effects.push(Effect::Held { session: *session, version: durable });

@@ -25,6 +25,10 @@ pub struct Rules {
     pub wide_claims_wait: bool,
     /// A transaction whose locks somebody else held after it, and who is in the log already, is not appended.
     pub overtaken_aborts: bool,
+    /// While the replicas are held at one version nothing is appended.
+    pub hold_stops_appends: bool,
+    /// They are held only when all that are up have everything that was appended.
+    pub hold_waits: bool,
 }
 
 impl Default for Rules {
@@ -41,6 +45,8 @@ impl Default for Rules {
             turn_needs_again: true,
             wide_claims_wait: true,
             overtaken_aborts: true,
+            hold_stops_appends: true,
+            hold_waits: true,
         }
     }
 }

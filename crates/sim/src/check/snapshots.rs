@@ -6,15 +6,14 @@
 //! one before it is checked with the lists; that nobody commits a write to a row that another has locked is an edge from
 //! the commit of the other, if it wrote something itself (docs/simulation.md, "What is known to be open").
 //!
-//! SERIALIZABLE transactions are one point each in a second graph, among themselves: PostgreSQL promises nothing about
-//! them in the company of others. We promise real time, too.
+//! So this is the judge of READ COMMITTED, of REPEATABLE READ (snapshot isolation) and of stale reads at once.
 
 use super::graph::{Edge, Graph};
 use super::{Finding, Index};
-use crate::history::{History, Level, Outcome, Seen, Statement, Transaction};
+use crate::history::{Element, History, Outcome, Seen, Statement, Transaction};
 
 /// The graph of commits and snapshots.
-pub(super) fn check_snapshots(history: &History, index: &Index) -> Option<Finding> {
+pub(super) fn check(history: &History, index: &Index) -> Option<Finding> {
     let mut graph = Graph::default();
     let commits: Vec<Option<usize>> = history
         .transactions
@@ -35,8 +34,7 @@ pub(super) fn check_snapshots(history: &History, index: &Index) -> Option<Findin
 }
 
 fn commit_point(number: usize, transaction: &Transaction, index: &Index, graph: &mut Graph) -> Option<usize> {
-    let has_writes = transaction.statements.iter().any(|s| !s.writes.is_empty());
-    if !has_writes || !index.is_in_effect[number] {
+    if transaction.writes().next().is_none() || !index.is_in_effect[number] {
         return None;
     }
     let end_us = (transaction.outcome == Outcome::Committed).then_some(transaction.end_us);
@@ -58,13 +56,14 @@ impl Looks<'_> {
         let mut snapshot = None;
         for (place, statement) in answered() {
             let Statement { begin_us, end_us, .. } = *statement;
-            if !statement.reads.is_empty() {
-                let keeps = transaction.level != Level::ReadCommitted;
+            if !statement.reads.is_empty() || !statement.scans.is_empty() {
+                let keeps = transaction.keeps_snapshot();
                 let point = match snapshot.filter(|_| keeps) {
                     Some(point) => point,
                     None if keeps => {
                         // The snapshot is taken by the first statement, also if that one showed nothing of it.
-                        let first = transaction.statements.first().filter(|first| first.end_us != 0);
+                        let mut data = transaction.statements.iter().filter(|first| !first.is_control);
+                        let first = data.next().filter(|first| first.end_us != 0);
                         let first = first.unwrap_or(statement);
                         self.graph.point(format!("S{number}"), first.begin_us, Some(first.end_us))
                     }
@@ -72,9 +71,15 @@ impl Looks<'_> {
                 };
                 snapshot = Some(point);
                 statement.reads.iter().for_each(|seen| self.look(point, seen));
+                for scan in &statement.scans {
+                    scan.found.iter().for_each(|seen| self.look(point, seen));
+                    for missed in self.index.missed_by(number, transaction, scan) {
+                        self.before(point, missed, Edge::Missed);
+                    }
+                }
             }
-            // A locked row stays as it is until the transaction is over.
-            if let Some(commit) = self.commits[number] {
+            // A locked row stays as it is until the transaction is over, or the lock is taken back.
+            if let Some(commit) = self.commits[number].filter(|_| statement.undone_by.is_none()) {
                 statement.locked.iter().for_each(|seen| self.look(commit, seen));
             }
             for seen in &statement.latest {
@@ -90,52 +95,21 @@ impl Looks<'_> {
             // Its own write hides the snapshot.
             return;
         }
-        let end = self.index.list(seen.row);
-        let commit = |element: Option<&u64>| self.commits[*self.index.writers.get(element?)?];
-        if let Some(writer) = commit(list.last()) {
+        let writer = list.last().and_then(|element| self.commits[*self.index.writers.get(element)?]);
+        if let Some(writer) = writer {
             self.graph.edge(writer, point, Edge::Wr);
         }
-        let next = end[list.len()..].iter().find(|e| self.index.writers.get(e) != Some(&self.number));
-        if let Some(next) = commit(next) {
-            self.graph.edge(point, next, Edge::Rw);
+        self.before(point, &self.index.list(seen.row)[list.len()..], Edge::Rw);
+    }
+
+    /// The point comes before whoever wrote the first of these, and before the transaction's own commit.
+    fn before(&mut self, point: usize, missed: &[Element], why: Edge) {
+        let next = missed.iter().find(|e| self.index.writers.get(e) != Some(&self.number));
+        if let Some(next) = next.and_then(|element| self.commits[*self.index.writers.get(element)?]) {
+            self.graph.edge(point, next, why);
         }
         if let Some(own) = self.commits[self.number] {
             self.graph.edge(point, own, Edge::Within);
         }
     }
-}
-
-/// The graph of SERIALIZABLE transactions.
-pub(super) fn check_serializable(history: &History, index: &Index) -> Option<Finding> {
-    let mut graph = Graph::default();
-    let is_one = |(number, t): &(usize, &Transaction)| {
-        t.level == Level::Serializable
-            && index.is_in_effect[*number]
-            && (t.outcome == Outcome::Committed || t.statements.iter().any(|s| !s.writes.is_empty()))
-    };
-    let mut points = vec![None; history.transactions.len()];
-    for (number, transaction) in history.transactions.iter().enumerate().filter(is_one) {
-        let begin_us = transaction.statements.first().map_or(0, |statement| statement.begin_us);
-        let end_us = (transaction.outcome == Outcome::Committed).then_some(transaction.end_us);
-        points[number] = Some(graph.point(format!("T{number}"), begin_us, end_us));
-    }
-    let point_of = |element: &u64| points[*index.writers.get(element)?];
-    for list in index.finals.values() {
-        let writers: Vec<usize> = list.iter().filter_map(point_of).collect();
-        writers.windows(2).for_each(|pair| graph.edge(pair[0], pair[1], Edge::Ww));
-    }
-    for (number, transaction) in history.transactions.iter().enumerate() {
-        let Some(point) = points[number] else { continue };
-        for seen in transaction.statements.iter().filter(|s| s.end_us != 0).flat_map(|s| &s.reads) {
-            let list = index.without_own(number, &seen.list);
-            if let Some(writer) = list.iter().rev().find_map(point_of) {
-                graph.edge(writer, point, Edge::Wr);
-            }
-            let mut later = index.list(seen.row)[list.len()..].iter().filter_map(point_of);
-            if let Some(next) = later.find(|next| *next != point) {
-                graph.edge(point, next, Edge::Rw);
-            }
-        }
-    }
-    graph.judge()
 }

@@ -1,0 +1,21 @@
+//! Money is moved, never made: whoever sees all accounts at one moment sees the same total.
+//!
+//! A transaction that has moved money itself may see its own transfer half done, so it is not asked after that.
+
+use super::{Anomaly, Finding};
+use crate::history::History;
+
+pub(super) fn check(history: &History) -> Vec<Finding> {
+    let Some(right) = history.total else { return Vec::new() };
+    let mut findings = Vec::new();
+    for (number, transaction) in history.transactions.iter().enumerate() {
+        let before_its_own = transaction.statements.iter().take_while(|statement| !statement.moves);
+        for statement in before_its_own.filter(|statement| statement.end_us != 0) {
+            if let Some(total) = statement.total.filter(|total| *total != right) {
+                let text = format!("T{number} sees {total} in all accounts, not {right}");
+                findings.push(Finding { anomaly: Anomaly::WrongTotal, text });
+            }
+        }
+    }
+    findings
+}

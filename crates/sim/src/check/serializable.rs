@@ -1,0 +1,56 @@
+//! The SERIALIZABLE transactions among themselves, in some order that keeps real time.
+//!
+//! Each is one point in a graph of its own: PostgreSQL promises nothing about them in the company of others. We promise
+//! real time, too.
+
+use super::graph::{Edge, Graph};
+use super::{Finding, Index};
+use crate::history::{History, Level, Outcome, Transaction};
+
+/// The graph of SERIALIZABLE transactions.
+pub(super) fn check(history: &History, index: &Index) -> Option<Finding> {
+    let mut graph = Graph::default();
+    let mut points = vec![None; history.transactions.len()];
+    for (number, transaction) in history.transactions.iter().enumerate() {
+        if !counts(number, transaction, index) {
+            continue;
+        }
+        let begin_us = transaction.statements.first().map_or(0, |statement| statement.begin_us);
+        let end_us = (transaction.outcome == Outcome::Committed).then_some(transaction.end_us);
+        points[number] = Some(graph.point(format!("T{number}"), begin_us, end_us));
+    }
+    let point_of = |element: &u64| points[*index.writers.get(element)?];
+    for list in index.finals.values() {
+        let writers: Vec<usize> = list.iter().filter_map(point_of).collect();
+        writers.windows(2).for_each(|pair| graph.edge(pair[0], pair[1], Edge::Ww));
+    }
+    for (number, transaction) in history.transactions.iter().enumerate() {
+        let Some(point) = points[number] else { continue };
+        for statement in transaction.statements.iter().filter(|s| s.end_us != 0) {
+            for seen in statement.reads.iter().chain(statement.scans.iter().flat_map(|scan| &scan.found)) {
+                let list = index.without_own(number, &seen.list);
+                if let Some(writer) = list.iter().rev().find_map(point_of) {
+                    graph.edge(writer, point, Edge::Wr);
+                }
+                let mut later = index.list(seen.row)[list.len()..].iter().filter_map(point_of);
+                if let Some(next) = later.find(|next| *next != point) {
+                    graph.edge(point, next, Edge::Rw);
+                }
+            }
+            for row in statement.scans.iter().flat_map(|scan| index.missed_by(number, transaction, scan)) {
+                let mut later = row.iter().filter_map(point_of);
+                if let Some(next) = later.find(|next| *next != point) {
+                    graph.edge(point, next, Edge::Missed);
+                }
+            }
+        }
+    }
+    graph.judge()
+}
+
+/// Whether it took place, at this level.
+pub(super) fn counts(number: usize, transaction: &Transaction, index: &Index) -> bool {
+    transaction.level == Level::Serializable
+        && index.is_in_effect[number]
+        && (transaction.outcome == Outcome::Committed || transaction.writes().next().is_some())
+}

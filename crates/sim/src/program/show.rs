@@ -1,0 +1,82 @@
+//! A plan in words: what is left of a failing run, to be read by a person.
+
+use std::fmt;
+
+use super::{Ending, Frame, Plan, Program, Statement};
+use crate::schema::{self, Key};
+use crate::server::Op;
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} replicas", self.replicas)?;
+        for replica in 0..usize::from(self.replicas) {
+            let lacks = |table: &u8| !schema::holds(&self.placement, replica, Key { table: *table, row: 0 });
+            let missing: Vec<u8> = (0..=schema::VISITORS).filter(lacks).collect();
+            if !missing.is_empty() {
+                writeln!(f, "replica {replica} does not hold the tables {missing:?}")?;
+            }
+        }
+        for (client, programs) in self.sessions.iter().enumerate() {
+            for program in programs {
+                writeln!(f, "client {client}: {program}")?;
+            }
+        }
+        for (at_us, fault) in &self.faults {
+            writeln!(f, "at {at_us} us: {fault:?}")?;
+        }
+        writeln!(f, "{:?}, the node's clock begins at {} us", self.pace, self.clock_us)
+    }
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let frame = match self.frame {
+            Frame::Autocommit => "autocommit",
+            Frame::ReadOnly => "begin read only",
+            Frame::Block => "begin",
+        };
+        write!(f, "{:?}, {frame}", self.level)?;
+        for statement in &self.statements {
+            write!(f, "; {statement}")?;
+        }
+        match self.ending {
+            Ending::Commit if self.frame == Frame::Autocommit => {}
+            Ending::Commit => write!(f, "; commit")?,
+            Ending::Rollback => write!(f, "; rollback")?,
+            Ending::Vanish(after_us) => write!(f, "; vanishes after {after_us} us")?,
+        }
+        if let Some(after_us) = self.cancel_us {
+            write!(f, "; cancels after {after_us} us")?;
+        }
+        if self.retries > 0 {
+            write!(f, "; tries again {} times", self.retries)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Statement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words: Vec<String> = self.ops.iter().map(word).collect();
+        let unknown = if self.is_unknown { "unknown: " } else { "" };
+        write!(f, "{unknown}{}", words.join(", "))
+    }
+}
+
+fn word(op: &Op) -> String {
+    let at = |key: &Key| format!("{}/{}", key.table, key.row);
+    match op {
+        Op::Read(key) => format!("read {}", at(key)),
+        Op::ReadView => "read the view".to_owned(),
+        Op::Update(key) => format!("update {}", at(key)),
+        Op::Insert(key) => format!("insert {}", at(key)),
+        Op::Delete(key) => format!("delete {}", at(key)),
+        Op::Lock(key) => format!("lock {}", at(key)),
+        Op::Move(key, amount) => format!("move {amount} to {}", at(key)),
+        Op::Scan(table) => format!("scan {table}"),
+        Op::Total => "total".to_owned(),
+        Op::Savepoint => "savepoint".to_owned(),
+        Op::RollbackTo => "rollback to".to_owned(),
+        Op::Put(key, ..) => format!("refresh {}", at(key)),
+    }
+}
