@@ -80,6 +80,35 @@ BEGIN
     RETURN statuses;
 END $$;
 
+-- What the open transaction wrote that no trigger of ours saw: NULL when it has no id, so that it wrote nothing; '' when
+-- there is nothing of that kind. Its locks tell what it wrote. With schema changes of its own that are ordered, shared
+-- catalogues may be written.
+CREATE OR REPLACE FUNCTION onecopy.residue(has_ddl boolean) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    written text;
+BEGIN
+    IF pg_current_xact_id_if_assigned() IS NULL THEN
+        RETURN NULL;
+    END IF;
+    SELECT CASE WHEN c.relisshared THEN format('a change of %s inside a function or DO block', c.relname)
+                ELSE format('a write to table %s that is not captured', c.oid::regclass) END INTO written
+    FROM pg_locks l JOIN pg_class c ON c.oid = l.relation JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE l.pid = pg_backend_pid() AND l.locktype = 'relation' AND l.mode IN ('RowExclusiveLock', 'AccessExclusiveLock')
+      AND l.database IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
+      AND CASE WHEN c.relisshared THEN NOT has_ddl AND c.relkind = 'r' AND l.mode = 'RowExclusiveLock'
+               ELSE c.relkind IN ('r', 'f') AND c.relpersistence <> 't'
+                    AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'onecopy', 'onecopy_capture')
+                    AND 2 > (SELECT count(*) FROM pg_trigger WHERE tgrelid = c.oid AND tgenabled = 'A' AND tgfoid IN (
+                        'onecopy_capture.cap()'::regprocedure, 'onecopy_capture.cap_truncate()'::regprocedure))
+          END
+    ORDER BY 1 LIMIT 1;
+    IF written IS NULL AND EXISTS (SELECT FROM pg_largeobject_metadata) THEN
+        written := 'making a large object';
+    END IF;
+    RETURN COALESCE(written, '');
+END $$;
+
 -- Why a table cannot be replicated, or NULL. Types are followed into arrays, domains, ranges and composites.
 CREATE OR REPLACE FUNCTION onecopy_capture.obstacle(relation oid) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$

@@ -89,22 +89,17 @@ impl Session {
         }
     }
 
-    /// Does all that can fail; whether there is anything to log.
+    /// Does all that can fail; whether it leaves a record.
     async fn prepare_commit(&mut self) -> Result<bool, Fault> {
         if self.may_defer() {
             self.own_query(b"SET CONSTRAINTS ALL IMMEDIATE").await?;
         }
-        let Transaction::Update(update) = &self.transaction else {
-            return Err(broken("no update transaction is open"));
-        };
-        if update.is_suspect {
-            self.refuse_large_objects().await?;
-        }
+        let leaves_record = self.check_residue().await?;
         let Transaction::Update(update) = &self.transaction else {
             return Err(broken("the update transaction is gone"));
         };
         // Also where the one row that was written is the one that could not be understood.
-        if update.capture.record.is_empty() && update.capture.broken.is_none() {
+        if !leaves_record && update.capture.broken.is_none() {
             return Ok(false);
         }
         if update.has_hold {
@@ -122,19 +117,7 @@ impl Session {
             self.read_identity().await?;
         }
         self.check_capture().await?;
-        let Transaction::Update(update) = &self.transaction else {
-            return Err(broken("the update transaction is gone"));
-        };
-        Ok(!update.capture.record.is_empty())
-    }
-
-    /// Functions can make large objects, which no trigger sees. There are none otherwise, so any is a new one.
-    async fn refuse_large_objects(&mut self) -> Result<(), Fault> {
-        let ended = self.own_query(b"SELECT 1 FROM pg_catalog.pg_largeobject_metadata LIMIT 1").await?;
-        if ended.row.is_some() {
-            return Err(Refusal::unsupported("making a large object", "Use a column of type bytea.").into());
-        }
-        Ok(())
+        Ok(true)
     }
 
     /// Whether a check or trigger may wait for COMMIT, which must not fail any more: by the catalogue, or of a temporary

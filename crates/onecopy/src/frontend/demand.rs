@@ -31,6 +31,10 @@ pub(crate) struct Judged {
     pub(crate) has_unparsed: bool,
     /// Nothing but INSERT, UPDATE, DELETE and MERGE.
     pub(crate) is_plain: bool,
+    /// Rows or tables are locked.
+    pub(crate) has_locks: bool,
+    /// Something is written that the command tag does not count.
+    pub(crate) has_uncounted: bool,
     /// A WITH HOLD cursor is declared.
     pub(crate) has_hold: bool,
     pub(crate) generation: Version,
@@ -69,6 +73,8 @@ impl Demand {
         }
         Judged {
             access: access.map(|()| tables.into()),
+            has_locks: self.statements.iter().any(|s| locks(s)),
+            has_uncounted: self.statements.iter().any(|s| writes_uncounted(s)),
             has_hold: self
                 .statements
                 .iter()
@@ -102,6 +108,16 @@ impl Judged {
     pub(crate) fn is_suspect(&self) -> bool {
         self.has_unparsed || self.routings.iter().any(|routing| !is_harmless(routing, &self.catalogue))
     }
+}
+
+/// Whether a statement, or the one inside of it, locks what it reads.
+fn locks(statement: &Statement) -> bool {
+    !statement.row_locks.is_empty() || statement.inner.as_deref().is_some_and(locks)
+}
+
+/// Whether a statement writes inside a WITH query or under EXPLAIN ANALYZE.
+fn writes_uncounted(statement: &Statement) -> bool {
+    statement.modifies_inside || (statement.inner.is_some() && !statement.writes.is_empty())
 }
 
 /// Whether nothing but built-in functions and no user's trigger can run.

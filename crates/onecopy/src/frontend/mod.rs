@@ -23,6 +23,7 @@ mod extended;
 mod fault;
 mod prepared;
 mod relay;
+mod residue;
 mod servers;
 mod session;
 mod settings;

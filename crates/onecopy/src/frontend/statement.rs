@@ -117,6 +117,8 @@ impl Session {
     fn claim(&mut self, judged: &Judged) {
         if let Transaction::Update(update) = &mut self.transaction {
             update.has_hold |= judged.has_hold;
+            update.has_locks |= judged.has_locks;
+            update.has_uncounted = judged.has_uncounted;
             for routing in &judged.routings {
                 update.claims.add(&routing.claims);
             }
@@ -350,6 +352,7 @@ impl Session {
             self.write_identity()?;
         }
         let ended = self.exchange_home(|_| std::mem::take(&mut expected)).await?;
+        self.note_written(&ended.command, 0);
         if is_whole {
             let identified = self.read_identity().await;
             if ended.error.is_none()

@@ -42,6 +42,12 @@ pub(crate) struct Update {
     pub(crate) has_ddl: bool,
     /// Something ran that nobody can bound: it may have touched what capture does not see.
     pub(crate) is_suspect: bool,
+    /// A statement wrote rows, by its tag, of which none was captured.
+    pub(crate) is_uncaptured: bool,
+    /// The present statement writes what its tag does not count.
+    pub(crate) has_uncounted: bool,
+    /// A statement locks rows without writing them.
+    pub(crate) has_locks: bool,
     /// It has a WITH HOLD cursor, whose query runs inside COMMIT and may fail there.
     pub(crate) has_hold: bool,
 }
@@ -97,6 +103,9 @@ impl Session {
                         ticket: None,
                         has_ddl: false,
                         is_suspect: false,
+                        is_uncaptured: false,
+                        has_uncounted: false,
+                        has_locks: false,
                         has_hold: false,
                     }));
                     return Ok(());
@@ -141,7 +150,9 @@ impl Session {
 
     /// Runs work in the open update transaction. After an error of the connection the transaction is gone.
     pub(crate) async fn at_home(&mut self, work: Work<'_>, hold: bool) -> Result<Ended, Fault> {
+        let before = self.rows_captured();
         let ended = self.exchange_home(|server| Expected { hold, ..work.write(server) }).await?;
+        self.note_written(&ended.command, before);
         self.executed();
         Ok(ended)
     }

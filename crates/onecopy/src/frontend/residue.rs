@@ -1,0 +1,74 @@
+//! What a transaction did beside the rows that were captured.
+//!
+//! Capture sees what triggers see. A transaction that may have done more (it called functions of users, or its tags
+//! speak of rows that were not captured) is asked about at its home before it may commit: the locks that it holds tell
+//! which tables and shared catalogues it wrote, and a table that is written must have our triggers, enabled (docs/pitfalls.md 1.3,
+//! 1.12). Whoever wrote something that cannot travel is refused, and nothing is half done.
+//!
+//! A transaction that locked rows and wrote none is ordered like a writer, with a record that has nothing in it: else
+//! it could be let through by the loss of a backend whose record is in the log.
+
+use super::fault::{Fault, Refusal};
+use super::session::{Session, Transaction};
+use super::transaction::broken;
+
+/// NULL when the transaction has no id, so that it wrote and locked no row; else what it wrote that cannot travel, or ''.
+const RESIDUE_SQL: &[u8] = b"SELECT onecopy.residue(false)";
+/// As above, where schema or role changes of its own are in the record.
+const RESIDUE_WITH_DDL_SQL: &[u8] = b"SELECT onecopy.residue(true)";
+
+/// How many rows a command tag says were written.
+fn rows_written(tag: &[u8]) -> u64 {
+    let mut words = tag.split(|&byte| byte == b' ');
+    let is_write = matches!(words.next(), Some(b"INSERT" | b"UPDATE" | b"DELETE" | b"MERGE" | b"COPY"));
+    let count = words.next_back().and_then(|word| std::str::from_utf8(word).ok()?.parse().ok());
+    if is_write { count.unwrap_or(0) } else { 0 }
+}
+
+impl Session {
+    /// How many rows of the open update transaction were captured so far.
+    pub(crate) fn rows_captured(&self) -> u64 {
+        match &self.transaction {
+            Transaction::Update(update) => update.capture.record.rows(),
+            _ => 0,
+        }
+    }
+
+    /// Remembers that a statement wrote, or may have written, rows of which none was captured; `rows_before` were captured before it.
+    pub(crate) fn note_written(&mut self, tag: &[u8], rows_before: u64) {
+        if let Transaction::Update(update) = &mut self.transaction {
+            let may_have_written = update.has_uncounted || rows_written(tag) > 0;
+            update.is_uncaptured |= may_have_written && update.capture.record.rows() == rows_before;
+        }
+    }
+
+    /// Refuses what cannot travel; whether the transaction leaves a record even if no row was captured.
+    pub(crate) async fn check_residue(&mut self) -> Result<bool, Fault> {
+        let Transaction::Update(update) = &self.transaction else {
+            return Err(broken("no update transaction is open"));
+        };
+        let has_rows = !update.capture.record.is_empty();
+        let must_ask = update.is_suspect || update.is_uncaptured || (update.has_locks && !has_rows);
+        if !must_ask {
+            return Ok(has_rows);
+        }
+        let (has_locks, is_suspect) = (update.has_locks, update.is_suspect);
+        let sql = if update.has_ddl { RESIDUE_WITH_DDL_SQL } else { RESIDUE_SQL };
+        let ended = self.own_query(sql).await?;
+        let answer = ended.row.and_then(|row| row.into_iter().next().flatten());
+        match answer.as_deref() {
+            None => Ok(has_rows),
+            Some(b"") => Ok(has_rows || has_locks || is_suspect),
+            Some(what) => {
+                let what = String::from_utf8_lossy(what).into_owned();
+                tracing::warn!(%what, "a transaction wrote what is not captured and was rolled back");
+                Err(Refusal::unsupported(
+                    &what,
+                    "The change would stay on one server. Run schema and role changes as statements of their own; \
+                     leave onecopy's triggers in place.",
+                )
+                .into())
+            }
+        }
+    }
+}
