@@ -50,10 +50,7 @@ async fn login(cluster: &Cluster, role: &str) -> Client {
 
 /// The SQLSTATE that a statement fails with; `none` when it does not.
 async fn refused(client: &Client, statement: &str) -> String {
-    let error = match client.simple_query(statement).await {
-        Ok(_) => return "none".to_owned(),
-        Err(error) => error,
-    };
+    let Err(error) = client.simple_query(statement).await else { return "none".to_owned() };
     let code = error.code().unwrap_or_else(|| panic!("{statement}: {error:?}")).code().to_owned();
     let _ = client.simple_query("rollback").await;
     code
