@@ -77,8 +77,8 @@ fn fresh(entries: &[Entry], catalogue: &Catalogue) -> String {
         let script = analyzer.script(entry.text.as_bytes(), true).unwrap();
         let again = analyzer.script(entry.text.as_bytes(), true).unwrap();
         let [part] = script.statements.as_slice() else { panic!("one statement expected: {}", entry.text) };
-        let lines = outcome(part, catalogue, &mut tally);
-        let found = outcome(&again.statements[0], catalogue, &mut Tally::default());
+        let lines = outcome(part, &entry.text, catalogue, &mut tally);
+        let found = outcome(&again.statements[0], &entry.text, catalogue, &mut Tally::default());
         assert_eq!(lines, found, "{}", entry.text);
         text += &format!("{lines}\n");
     }
