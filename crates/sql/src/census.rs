@@ -118,6 +118,8 @@ pub(crate) struct Census {
     pub(crate) schemas: BTreeSet<String>,
     /// A relation is to be unlogged.
     pub(crate) unlogged: bool,
+    /// How many nodes there are, names and the parts of types left out.
+    pub(crate) nodes: usize,
     /// A node that no query is known to have.
     pub(crate) stranger: Option<&'static str>,
     /// The next relation is a target, or newly made.
@@ -419,11 +421,14 @@ impl<'a> ser::Serializer for &'a mut Census {
 
     fn serialize_newtype_variant<T: Serialize + ?Sized>(
         self,
-        _: &'static str,
+        of: &'static str,
         _: u32,
-        _: &'static str,
+        variant: &'static str,
         value: &T,
     ) -> Result<(), TooDeep> {
+        if of == "Node" && !matches!(variant, "String" | "AStar" | "Integer") {
+            self.nodes += 1;
+        }
         value.serialize(self)
     }
 

@@ -16,6 +16,7 @@ mod catalogue;
 mod census;
 mod classify;
 mod ddl;
+mod determinism;
 mod lexer;
 mod name;
 mod parser;
@@ -29,6 +30,10 @@ pub use analyzer::{Analyzer, Limits, Statistics};
 pub use catalogue::{
     Action, Catalogue, Column, ColumnDefault, Contents, Key, Parent, Reference, Relation, Table, TableId,
     Volatility,
+};
+pub use determinism::{
+    Bind, Clock, Determinism, Evaluate, Rewrite, RewriteError, SHIPPED_SETTINGS, Subject, Why, determinism,
+    expression_determinism, may_read_clock,
 };
 pub use lexer::Span;
 pub use name::Name;

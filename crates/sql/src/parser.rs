@@ -74,6 +74,31 @@ pub(crate) fn split(text: &str) -> Result<Vec<(usize, usize)>, SyntaxError> {
     Ok(ranges.collect())
 }
 
+/// A token of a text.
+pub(crate) struct Token {
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+}
+
+/// Cuts a text into tokens, comments left out; `None` if that is not possible.
+pub(crate) fn tokens(text: &str) -> Option<Vec<Token>> {
+    let scanned = {
+        let _alone = IN_PARSER.lock().unwrap_or_else(PoisonError::into_inner);
+        pg_query::scan_tokens(text)
+    };
+    let comments = [pg_query::protobuf::Token::SqlComment, pg_query::protobuf::Token::CComment];
+    let tokens = scanned
+        .ok()?
+        .into_iter()
+        .filter(|token| comments.iter().all(|&comment| token.token != comment as i32));
+    tokens
+        .map(|token| {
+            let (start, end) = (usize::try_from(token.start).ok()?, usize::try_from(token.end).ok()?);
+            (text.is_char_boundary(start) && text.is_char_boundary(end)).then_some(Token { start, end })
+        })
+        .collect()
+}
+
 fn is_about_depth(message: &str) -> bool {
     message.contains("stack depth") || message.contains("too deep")
 }
