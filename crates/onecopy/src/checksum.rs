@@ -19,15 +19,15 @@ const PIN_TEXT: &str = "SET LOCAL search_path = pg_catalog; SET LOCAL row_securi
 
 /// Tables that hold rows, as schema and name.
 const TABLES: &str = "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
-    WHERE c.relkind IN ('r', 'm') AND c.relpersistence <> 't' \
+    WHERE c.relkind IN ('r', 'm') AND c.relispopulated AND c.relpersistence <> 't' \
     AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'onecopy', 'onecopy_capture') ORDER BY 1, 2";
 
 /// Kinds of objects, each with a query of the texts that define them.
 const SCHEMA: &[(&str, &str)] = &[
     (
         "relations",
-        "SELECT format('%I.%I %s%s%s %s %s %s %s', n.nspname, c.relname, c.relkind, c.relpersistence, c.relrowsecurity, \
-         c.relowner::regrole, c.relacl, c.reloptions, CASE WHEN c.relkind IN ('v', 'm') THEN pg_get_viewdef(c.oid) END) \
+        "SELECT format('%I.%I %s%s%s%s %s %s %s %s', n.nspname, c.relname, c.relkind, c.relpersistence, c.relrowsecurity, \
+         c.relispopulated, c.relowner::regrole, c.relacl, c.reloptions, CASE WHEN c.relkind IN ('v', 'm') THEN pg_get_viewdef(c.oid) END) \
          FROM pg_class c JOIN users n ON n.oid = c.relnamespace WHERE c.relpersistence <> 't' AND c.relkind <> 't'",
     ),
     (

@@ -116,6 +116,8 @@ pub(crate) struct Census {
     pub(crate) clock_words: bool,
     /// Schemas of relations, and first parts of all dotted names (of functions, types, dropped objects, ...).
     pub(crate) schemas: BTreeSet<String>,
+    /// LIMIT and its kin, DISTINCT ON, TABLESAMPLE or a window: rows may be chosen by the order in which they come.
+    pub(crate) chooses: bool,
     /// A relation is to be unlogged.
     pub(crate) unlogged: bool,
     /// How many nodes there are, names and the parts of types left out.
@@ -177,7 +179,13 @@ impl Census {
                 }
             }
             ("CommonTableExpr", "ctename") => self.with_names.extend(strings_in(value)),
+            ("SelectStmt", "limit_option") => self.chooses |= number_in(value) > 1,
+            ("SelectStmt", "distinct_clause") => {
+                self.chooses |= number_in(value) != 0 || !strings_in(value).is_empty();
+            }
+            ("WindowDef", "refname") => self.chooses = true,
             ("RangeTableSample", "method") => {
+                self.chooses = true;
                 let method = strings_in(value).pop().unwrap_or_default();
                 if !matches!(method.as_str(), "bernoulli" | "system") {
                     self.note_stranger("RangeTableSample");

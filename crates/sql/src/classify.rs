@@ -16,7 +16,7 @@ use crate::ddl;
 use crate::name::{Name, SYSTEM_SCHEMA, TEMPORARY_SCHEMA};
 use crate::refusal::{self, Refusal, refused};
 use crate::setting;
-use crate::statement::{CopyDirection, DdlFacts, Discard, Maintenance, Opaque, Statement, Verb};
+use crate::statement::{CopyDirection, DdlFacts, Discard, Maintenance, Opaque, RowEffect, Statement, Verb};
 
 /// Schemas that hold our own objects.
 pub(crate) const OWN_SCHEMAS: [&str; 2] = ["onecopy", "onecopy_capture"];
@@ -78,7 +78,7 @@ fn select(select: &SelectStmt) -> Statement {
     let census = Census::of(select);
     if census.into {
         let relation = select.into_clause.as_ref().and_then(|into| into.rel.as_ref());
-        return made_from_query(relation, census, "SelectStmt");
+        return made_from_query(relation, census, "SelectStmt", RowEffect::Made);
     }
     let modifies_inside = census.modifies;
     let mut statement = filled(Verb::Select, census, Inside::Nothing);
@@ -133,13 +133,25 @@ fn refusal_of(census: &Census) -> Option<Refusal> {
     })
 }
 
-/// SELECT INTO and CREATE TABLE AS: only what ends with the session can be made from a query.
-fn made_from_query(relation: Option<&RangeVar>, census: Census, tag: &'static str) -> Statement {
-    if !relation.is_some_and(is_temporary) {
-        return Statement::of(refused(refusal::TABLE_AS));
+/// SELECT INTO, CREATE TABLE AS and CREATE MATERIALIZED VIEW.
+fn made_from_query(
+    relation: Option<&RangeVar>,
+    census: Census,
+    tag: &'static str,
+    rows: impl Fn(Name) -> RowEffect,
+) -> Statement {
+    let Some(relation) = relation else { return Statement::of(refused(refusal::UNKNOWN_KIND)) };
+    if census.unlogged {
+        return Statement::of(refused(refusal::UNLOGGED));
     }
+    if census.schemas.iter().any(|schema| OWN_SCHEMAS.contains(&schema.as_str())) {
+        return Statement::of(refused(refusal::OWN_SCHEMA));
+    }
+    let temporary = is_temporary(relation);
+    let rows = if temporary { RowEffect::Same } else { rows(relation_name(relation)) };
     let relations = census.made.iter().cloned().collect();
-    filled(Verb::Ddl(DdlFacts { temporary: true, tag, relations }), census, Inside::Statement)
+    let facts = DdlFacts { temporary, tag, relations, rows, concurrently: false };
+    filled(Verb::Ddl(facts), census, Inside::Statement)
 }
 
 /// Whether a relation that is being made, or is named, is a temporary one for certain.
@@ -179,6 +191,9 @@ fn explain(statement: &ExplainStmt) -> Statement {
     let inner = inner_of(statement.query.as_deref());
     if analyze && matches!(inner.verb, Verb::Refused { .. }) {
         return inner;
+    }
+    if analyze && matches!(&inner.verb, Verb::Ddl(facts) if !facts.temporary) {
+        return Statement::of(refused(refusal::TABLE_AS));
     }
     around(Verb::Explain { analyze }, inner)
 }
@@ -231,9 +246,6 @@ fn copy(statement: &CopyStmt) -> Statement {
 }
 
 fn create_table_as(statement: &CreateTableAsStmt) -> Statement {
-    if ObjectType::try_from(statement.objtype) == Ok(ObjectType::ObjectMatview) {
-        return Statement::of(refused(refusal::MATERIALIZED));
-    }
     let relation = statement.into.as_ref().and_then(|into| into.rel.as_ref());
     let mut census = Census::of(statement);
     if matches!(
@@ -242,7 +254,13 @@ fn create_table_as(statement: &CreateTableAsStmt) -> Statement {
     ) {
         census.stranger = Some("ExecuteStmt");
     }
-    made_from_query(relation, census, "CreateTableAsStmt")
+    let is_view = ObjectType::try_from(statement.objtype) == Ok(ObjectType::ObjectMatview);
+    let is_empty = statement.into.as_ref().is_some_and(|into| into.skip_data);
+    made_from_query(relation, census, "CreateTableAsStmt", |name| match (is_view, is_empty) {
+        (true, true) => RowEffect::Same,
+        (true, false) => RowEffect::Viewed(name),
+        (false, _) => RowEffect::Made(name),
+    })
 }
 
 /// A relation's name as it was written.

@@ -1,24 +1,30 @@
 //! Schema changes: which travel as ordered statements, and which are refused.
 //!
 //! A schema change runs on every replica, in version order, as the text that the client sent. That is sound only if it
-//! does the same everywhere: it must not compute values of rows by anything but constants, must not depend on what
-//! lies outside the transaction, and must leave our own objects alone. What cannot be seen here (a function called by
-//! an index, or by a cast) is deterministic by PostgreSQL's own rules or is left to the checksums.
+//! does the same everywhere: it must not depend on what lies outside the transaction, and must leave our own objects
+//! alone. Where it computes values of rows, [`crate::RowEffect`] says so, and the session lets the home's values travel.
+//! What cannot be seen here (a function called by an index) is deterministic by PostgreSQL's own rules or is left to
+//! the checksums.
 
+mod texts;
 mod values;
+mod views;
+
+pub use texts::{Frozen, freeze_defaults, without_concurrently};
+pub use views::why_not_the_same;
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{
     AlterTableCmd, AlterTableStmt, AlterTableType, CreateSchemaStmt, Node, ObjectType, RangeVar,
-    ReindexObjectType,
+    RefreshMatViewStmt, ReindexObjectType,
 };
 
 use crate::census::{Census, names_in, strings_in};
-use crate::classify::{OWN_SCHEMAS, is_temporary};
+use crate::classify::{OWN_SCHEMAS, is_temporary, relation_name};
 use crate::name::{Name, TEMPORARY_SCHEMA};
 use crate::refusal::{self, Refusal, refused};
 use crate::setting;
-use crate::statement::{DdlFacts, Maintenance, Statement, Verb};
+use crate::statement::{DdlFacts, Maintenance, RowEffect, Statement, Verb};
 
 /// How the names of our own triggers begin.
 const OWN_TRIGGER: &str = "!onecopy";
@@ -49,9 +55,38 @@ pub(crate) fn classify(node: &NodeEnum) -> Statement {
         && relations.iter().all(|name| name.schema.as_deref() == Some(TEMPORARY_SCHEMA))
         && matches!(node, NodeEnum::AlterTableStmt(_) | NodeEnum::DropStmt(_) | NodeEnum::IndexStmt(_));
     let temporary = made(node).is_some_and(is_temporary) || named_temporary;
+    let (rows, concurrently) = (row_effect(node), is_concurrent(node));
     Statement {
         functions: census.functions.into_iter().collect(),
-        ..Statement::of(Verb::Ddl(DdlFacts { temporary, tag, relations }))
+        operators: census.operators.into_iter().collect(),
+        ..Statement::of(Verb::Ddl(DdlFacts { temporary, tag, relations, rows, concurrently }))
+    }
+}
+
+fn row_effect(node: &NodeEnum) -> RowEffect {
+    match node {
+        NodeEnum::AlterTableStmt(statement) => values::altered(statement),
+        NodeEnum::RefreshMatViewStmt(RefreshMatViewStmt {
+            skip_data: false, relation: Some(view), ..
+        }) => RowEffect::Viewed(relation_name(view)),
+        _ => RowEffect::Same,
+    }
+}
+
+/// Whether a statement that can as well run plainly asks to be run in several transactions of its own. (REFRESH
+/// MATERIALIZED VIEW CONCURRENTLY runs in one.)
+fn is_concurrent(node: &NodeEnum) -> bool {
+    match node {
+        NodeEnum::IndexStmt(statement) => statement.concurrent,
+        NodeEnum::DropStmt(statement) => statement.concurrent,
+        NodeEnum::AlterTableStmt(statement) => statement.cmds.iter().any(|command| match &command.node {
+            Some(NodeEnum::AlterTableCmd(command)) => matches!(
+                command.def.as_ref().and_then(|definition| definition.node.as_ref()),
+                Some(NodeEnum::PartitionCmd(part)) if part.concurrent
+            ),
+            _ => false,
+        }),
+        _ => false,
     }
 }
 
@@ -98,6 +133,10 @@ fn listed(object_type: i32, objects: &[&Node]) -> Vec<Name> {
 /// Work that each replica does for itself.
 fn maintenance(node: &NodeEnum) -> Option<Maintenance> {
     match node {
+        // It changes no contents, so each replica may do it when it likes.
+        NodeEnum::ReindexStmt(statement) if setting::switched_on(&statement.params, "concurrently") => {
+            Some(Maintenance::Reindex)
+        }
         NodeEnum::ReindexStmt(statement) => match ReindexObjectType::try_from(statement.kind) {
             Ok(ReindexObjectType::ReindexObjectIndex | ReindexObjectType::ReindexObjectTable) => None,
             _ => Some(Maintenance::Reindex),
@@ -170,7 +209,6 @@ fn by_kind(node: &NodeEnum) -> Option<Refusal> {
         | NodeEnum::DropTableSpaceStmt(_)
         | NodeEnum::AlterTableSpaceOptionsStmt(_)
         | NodeEnum::AlterTableMoveAllStmt(_) => Some(refusal::TABLESPACE),
-        NodeEnum::RefreshMatViewStmt(_) => Some(refusal::MATERIALIZED),
         NodeEnum::CreateFdwStmt(_)
         | NodeEnum::AlterFdwStmt(_)
         | NodeEnum::CreateForeignServerStmt(_)
@@ -194,13 +232,9 @@ fn by_kind(node: &NodeEnum) -> Option<Refusal> {
 /// Kinds that are refused for what they say.
 fn by_content(node: &NodeEnum) -> Option<Refusal> {
     match node {
-        NodeEnum::IndexStmt(statement) => statement.concurrent.then_some(refusal::CONCURRENTLY),
-        NodeEnum::ReindexStmt(statement) => {
-            setting::switched_on(&statement.params, "concurrently").then_some(refusal::CONCURRENTLY)
-        }
         NodeEnum::DropStmt(statement) => match ObjectType::try_from(statement.remove_type) {
             Ok(ObjectType::ObjectEventTrigger) => Some(refusal::EVENT_TRIGGER),
-            _ => statement.concurrent.then_some(refusal::CONCURRENTLY),
+            _ => None,
         },
         NodeEnum::RenameStmt(statement) => is_database(statement.rename_type).then_some(refusal::DATABASE),
         NodeEnum::AlterOwnerStmt(statement) => match ObjectType::try_from(statement.object_type) {
@@ -212,8 +246,6 @@ fn by_content(node: &NodeEnum) -> Option<Refusal> {
             HARMFUL_EXTENSIONS.contains(&statement.extname.as_str()).then_some(refusal::EXTENSION)
         }
         NodeEnum::AlterTableStmt(statement) => alter_table(statement),
-        NodeEnum::CreateDomainStmt(statement) => values::domain(statement),
-        NodeEnum::AlterDomainStmt(statement) => values::altered_domain(statement),
         NodeEnum::CreateSchemaStmt(statement) => schema_elements(statement),
         _ => sets_what_replication_needs(node).then_some(refusal::REPLICATION_SETTING),
     }
@@ -254,7 +286,6 @@ fn alter_table(statement: &AlterTableStmt) -> Option<Refusal> {
 }
 
 fn alter_table_command(command: &AlterTableCmd) -> Option<Refusal> {
-    let definition = command.def.as_ref().and_then(|definition| definition.node.as_ref());
     match AlterTableType::try_from(command.subtype) {
         Ok(
             AlterTableType::AtEnableTrigAll
@@ -269,23 +300,6 @@ fn alter_table_command(command: &AlterTableCmd) -> Option<Refusal> {
             | AlterTableType::AtEnableReplicaRule,
         ) => Some(refusal::FIRE_ON_APPLY),
         Ok(AlterTableType::AtSetUnLogged) => Some(refusal::UNLOGGED),
-        Ok(AlterTableType::AtAddColumn) => match definition {
-            Some(NodeEnum::ColumnDef(column)) => values::added_column(column),
-            _ => Some(refusal::ADD_COLUMN),
-        },
-        Ok(AlterTableType::AtSetExpression) => match &command.def {
-            Some(expression) => values::generated(expression),
-            None => Some(refusal::GENERATED),
-        },
-        // An identity on an existing column numbers no rows.
-        Ok(AlterTableType::AtAlterColumnType) => match definition {
-            Some(NodeEnum::ColumnDef(column)) => values::retyped(column),
-            _ => Some(refusal::USING),
-        },
-        Ok(AlterTableType::AtDetachPartition) => match definition {
-            Some(NodeEnum::PartitionCmd(part)) => part.concurrent.then_some(refusal::CONCURRENTLY),
-            _ => None,
-        },
         Ok(_) => None,
         Err(_) => Some(refusal::UNKNOWN_KIND),
     }
@@ -312,5 +326,5 @@ tags! {
     CreateExtensionStmt CreateFunctionStmt CreateOpClassStmt CreateOpFamilyStmt CreatePlangStmt CreatePolicyStmt
     CreateRangeStmt CreateRoleStmt CreateSchemaStmt CreateSeqStmt CreateStatsStmt CreateStmt CreateTransformStmt
     CreateTrigStmt DefineStmt DropOwnedStmt DropRoleStmt DropStmt GrantRoleStmt GrantStmt IndexStmt ReassignOwnedStmt
-    ReindexStmt RenameStmt RuleStmt SecLabelStmt ViewStmt
+    RefreshMatViewStmt ReindexStmt RenameStmt RuleStmt SecLabelStmt ViewStmt
 }

@@ -20,7 +20,7 @@ mod determinism;
 mod lexer;
 mod name;
 mod parser;
-mod refusal;
+pub mod refusal;
 mod script;
 mod setting;
 mod statement;
@@ -35,11 +35,12 @@ pub use determinism::{
     Bind, Clock, Determinism, Evaluate, Rewrite, RewriteError, SHIPPED_SETTINGS, Subject, Why, determinism,
     expression_determinism, may_read_clock,
 };
+pub use ddl::{Frozen, freeze_defaults, why_not_the_same, without_concurrently};
 pub use lexer::Span;
 pub use name::Name;
 pub use refusal::REFUSALS;
 pub use script::{Part, Script, SyntaxError};
 pub use statement::{
-    CopyDirection, DdlFacts, Discard, Isolation, Maintenance, Opaque, SetValue, SettingCall, Statement,
-    TransactionOptions, Verb,
+    CopyDirection, DdlFacts, Discard, Isolation, Maintenance, Opaque, RowEffect, SetValue, SettingCall,
+    Statement, TransactionOptions, Verb,
 };

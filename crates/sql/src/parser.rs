@@ -14,8 +14,8 @@
 use std::borrow::Cow;
 use std::sync::{Mutex, PoisonError};
 
-use pg_query::protobuf::RawStmt;
-use pg_query::{Error, ParserOptions};
+use pg_query::protobuf::{ParseResult, RawStmt, ScanToken};
+use pg_query::{DeparseOptions, Error, FingerprintOptions, ParserOptions};
 
 use crate::script::SyntaxError;
 
@@ -58,6 +58,24 @@ pub(crate) fn parse(text: &str, standard_conforming_strings: bool) -> Result<Par
         Err(Error::Parse(message)) if is_about_depth(&message) => Ok(Parsed::TooDeep),
         Err(error) => Err(syntax_error(error)),
     }
+}
+
+/// The text of a tree.
+pub(crate) fn deparse(tree: &ParseResult, options: DeparseOptions) -> Option<String> {
+    let _alone = IN_PARSER.lock().unwrap_or_else(PoisonError::into_inner);
+    pg_query::deparse(tree, options).ok()
+}
+
+/// What texts that mean the same have in common, constants apart.
+pub(crate) fn fingerprint(text: &str, options: FingerprintOptions) -> Option<u64> {
+    let _alone = IN_PARSER.lock().unwrap_or_else(PoisonError::into_inner);
+    pg_query::fingerprint(text, ParserOptions::DEFAULT, options).ok().map(|print| print.value)
+}
+
+/// The tokens of a text.
+pub(crate) fn scan(text: &str) -> Option<Vec<ScanToken>> {
+    let _alone = IN_PARSER.lock().unwrap_or_else(PoisonError::into_inner);
+    pg_query::scan_tokens(text).ok()
 }
 
 /// Splits a query string into the byte ranges of its statements, without looking into them.

@@ -7,11 +7,11 @@ use crate::statement::Verb;
 
 /// A refusal: what is refused, and what to do instead. The session puts "is not supported through Onecopy" after the
 /// first, so it is in the singular or a gerund.
-pub(crate) type Refusal = (&'static str, &'static str);
+pub type Refusal = (&'static str, &'static str);
 
 macro_rules! refusals {
     ($($(#[$doc:meta])* $name:ident = $what:literal, $hint:literal;)*) => {
-        $($(#[$doc])* pub(crate) const $name: Refusal = ($what, $hint);)*
+        $($(#[$doc])* pub const $name: Refusal = ($what, $hint);)*
 
         /// Everything that is refused, as (what, what to do instead).
         pub const REFUSALS: &[(&str, &str)] = &[$($name),*];
@@ -27,15 +27,18 @@ refusals! {
     ALTER_SYSTEM = "ALTER SYSTEM", "Use ALTER ROLE .. SET, or change the configuration of each server.";
     /// A directory on one machine.
     TABLESPACE = "creating, changing or dropping a tablespace", "Leave the placing of files to each server.";
-    /// It runs in several transactions of its own.
-    CONCURRENTLY = "CONCURRENTLY", "Run the statement without CONCURRENTLY.";
     /// An unlogged table is empty after a crash of one replica.
     UNLOGGED = "using unlogged tables and sequences", "Leave out UNLOGGED.";
-    /// Its rows come from the statement, not from captured changes.
-    TABLE_AS = "CREATE TABLE AS or SELECT INTO",
-        "CREATE TABLE first, then INSERT .. SELECT; temporary tables are fine.";
-    /// Its rows are not captured.
-    MATERIALIZED = "using materialized views", "Use a table and INSERT .. SELECT, or a view.";
+    /// Its rows could not be shipped from there.
+    TABLE_AS = "CREATE TABLE AS or SELECT INTO inside another statement", "Run it as a statement of its own.";
+    /// Each replica fills it from its query.
+    MATERIALIZED = "a materialized view whose query may give each replica its own rows",
+        "Use a table and INSERT .. SELECT, or a query of built-in immutable functions without LIMIT.";
+    /// The session could not read back what the statement computed from newer rows than its snapshot shows.
+    COMPUTED_ISOLATION = "computing values for rows in a schema change at REPEATABLE READ or SERIALIZABLE",
+        "Run it at READ COMMITTED, or by itself.";
+    /// What the functions write would be written again at every replica.
+    DDL_WRITES = "a schema change whose functions write rows", "Write the rows by a statement of their own.";
     /// Data outside the cluster.
     FOREIGN = "using foreign data wrappers, servers and tables", "Load the data into a table.";
     /// Each replica would publish or subscribe.
@@ -59,17 +62,6 @@ refusals! {
     EVENT_TRIGGER = "using event triggers", "Check schema changes before they are sent.";
     /// Our own objects.
     OWN_SCHEMA = "changing onecopy's own objects", "Leave the schemas onecopy and onecopy_capture alone.";
-    /// Every replica would compute its own values.
-    ADD_COLUMN = "adding a column whose values each replica would compute by itself",
-        "Add the column without a default, fill it with UPDATE, then ALTER COLUMN .. SET DEFAULT.";
-    /// A function can say that it is immutable and not be it.
-    GENERATED = "a generated column that calls functions other than the simplest built-in ones",
-        "Use operators and functions such as lower or round, or fill an ordinary column by a BEFORE trigger.";
-    /// Adding a column of that type would evaluate it on every replica.
-    DOMAIN_DEFAULT = "a domain with a default that calls functions", "Put the default on the columns of that type.";
-    /// Every replica would compute its own values.
-    USING = "changing a column's type by functions or by casts to date, time, OID or user-defined types",
-        "Add a column of the new type, fill it with UPDATE, then drop the old one and rename.";
     /// 'now' and the like become a constant when the definition is stored.
     CLOCK_CONSTANT = "a definition with 'now', 'today', 'tomorrow' or 'yesterday' as a constant",
         "Call now() or CURRENT_DATE, which are evaluated when rows are written.";

@@ -274,6 +274,32 @@ pub struct DdlFacts {
     /// Every relation that is named as such: a session that owns a temporary one of that name must treat the
     /// statement as temporary.
     pub relations: Vec<Name>,
+    /// What it does to rows that no trigger sees.
+    pub rows: RowEffect,
+    /// CONCURRENTLY was asked for, which cannot run inside a transaction.
+    pub concurrently: bool,
+}
+
+/// What a schema change does to rows that no trigger sees.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RowEffect {
+    /// Nothing, or the same at every replica.
+    Same,
+    /// It computes values for the rows of a table, which could be others at each replica.
+    Computed {
+        /// The table, or the parent of those concerned.
+        table: Name,
+        /// Columns whose values would come from their defaults.
+        added: Vec<String>,
+        /// It computes nothing but the values of these columns.
+        only_adds: bool,
+        /// The values are the same everywhere as long as all its functions, operators and casts are the server's own.
+        unless_built_in: bool,
+    },
+    /// It makes a table and fills it from a query.
+    Made(Name),
+    /// It fills a materialized view from the view's query.
+    Viewed(Name),
 }
 
 impl Statement {
@@ -312,6 +338,20 @@ impl Statement {
     /// What the statement touches, its values still open, computed once for each generation of the catalogue.
     pub fn outline(&self, catalogue: &Catalogue) -> Arc<Outline> {
         self.outline.get(catalogue, || outline(self, catalogue))
+    }
+
+    /// What a schema change does to rows that no trigger sees, under a catalogue that knows all functions, operators
+    /// and casts that there are.
+    pub fn row_effect<'a>(&self, facts: &'a DdlFacts, catalogue: &Catalogue) -> &'a RowEffect {
+        let users = || {
+            catalogue.has_user_casts()
+                || self.functions.iter().any(|name| catalogue.is_user_function(&name.name))
+                || self.operators.iter().any(|name| catalogue.is_user_operator(&name.name))
+        };
+        match &facts.rows {
+            RowEffect::Computed { unless_built_in: true, .. } if !users() => &RowEffect::Same,
+            effect => effect,
+        }
     }
 
     /// Whether a function of this name is called, in whatever schema.

@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use sql::{Access, Analyzer, Catalogue, Claims, Limits, Name, Statement, TableId, Verb};
+use sql::{Access, Analyzer, Catalogue, Claims, Limits, Name, RowEffect, Statement, TableId, Verb};
 
 mod fixture;
 
@@ -34,7 +34,12 @@ fn outcome(statement: &Statement, catalogue: &Catalogue) -> String {
         Verb::Refused { what, .. } => return format!("=> refused: {what}"),
         Verb::Ddl(facts) => {
             let kind = if facts.temporary { "temporary ddl" } else { "ddl" };
-            return format!("=> {kind} {} [{}]", facts.tag, names(&facts.relations));
+            let rows = match &facts.rows {
+                RowEffect::Same => String::new(),
+                effect => format!(" {effect:?}"),
+            };
+            let plain = if facts.concurrently { " concurrently" } else { "" };
+            return format!("=> {kind} {} [{}]{rows}{plain}", facts.tag, names(&facts.relations));
         }
         verb @ (Verb::Begin(_) | Verb::Set { .. } | Verb::Maintenance(_)) => return format!("=> {verb:?}"),
         _ => {}

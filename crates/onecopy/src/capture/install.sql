@@ -278,6 +278,108 @@ BEGIN
         HINT = 'Run the statement by itself, through the cluster''s own address.';
 END $$;
 
+-- Which tables a schema change wrote anew. It is said to the session alone, since only there somebody asks.
+CREATE OR REPLACE FUNCTION onecopy_capture.note_rewrite() RETURNS event_trigger LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF current_setting('onecopy.via', true) = '@VIA@' THEN
+        RAISE INFO '%|W|0|', pg_event_trigger_table_rewrite_oid() USING ERRCODE = 'OC001';
+    END IF;
+END $$;
+
+-- Columns of these names that a table and those below it have.
+CREATE OR REPLACE FUNCTION onecopy.known_columns(relation oid, names text[]) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    WITH RECURSIVE tree(oid) AS (
+        SELECT relation UNION SELECT i.inhrelid FROM tree JOIN pg_inherits i ON i.inhparent = tree.oid
+    )
+    SELECT COALESCE(array_agg(format('%s.%s', a.attrelid, a.attnum)), '{}')::text
+    FROM tree JOIN pg_attribute a ON a.attrelid = tree.oid
+    WHERE a.attname = ANY (names) AND a.attnum > 0 AND NOT a.attisdropped
+$$;
+
+-- What a schema change has computed for the rows of a table and of those below it: `frozen` names the columns that have
+-- one value in all rows (and is null where that does not say it all), `leaves` are the tables whose rows have other values
+-- than before, `sequences` what their columns draw from. `known` comes from known_columns, `rewritten` from note_rewrite.
+CREATE OR REPLACE FUNCTION onecopy.computed(relation oid, names text[], known text[], rewritten oid[]) RETURNS json
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET DateStyle = 'ISO, YMD' SET TimeZone = 'UTC'
+SET IntervalStyle = postgres SET extra_float_digits = 3 SET bytea_output = hex AS $$
+    WITH RECURSIVE tree(oid) AS (
+        SELECT relation UNION SELECT i.inhrelid FROM tree JOIN pg_inherits i ON i.inhparent = tree.oid
+    ), fresh AS (
+        SELECT a.attrelid, a.attname, a.atthasmissing AS missing, CASE WHEN a.atthasmissing
+                THEN format('%L::%s', (a.attmissingval::text::text[])[1], format_type(a.atttypid, a.atttypmod)) ELSE 'NULL' END AS value
+        FROM tree JOIN pg_class c ON c.oid = tree.oid AND c.relkind = 'r'
+        JOIN pg_attribute a ON a.attrelid = c.oid JOIN pg_type t ON t.oid = a.atttypid
+        WHERE a.attname = ANY (names) AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+          AND format('%s.%s', a.attrelid, a.attnum) <> ALL (known)
+          AND (a.atthasmissing OR t.typtype = 'd'
+               OR EXISTS (SELECT FROM pg_attrdef d WHERE d.adrelid = a.attrelid AND d.adnum = a.attnum))
+    ), leaves AS (
+        SELECT c.oid, n.nspname, c.relname, split_part(encode(g.tgargs, 'escape'), '\000', 1)::int4 AS id
+        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        JOIN pg_trigger g ON g.tgrelid = c.oid AND g.tgname = '!onecopy'
+        WHERE c.oid = ANY (rewritten) OR c.oid IN (SELECT attrelid FROM fresh)
+    ), drawn AS (
+        SELECT DISTINCT n.nspname AS schema, s.relname AS name,
+            CASE WHEN s.relkind = 'S' THEN pg_sequence_last_value(s.oid) END AS value
+        FROM pg_depend d JOIN pg_class s ON s.oid = d.objid JOIN pg_namespace n ON n.oid = s.relnamespace
+        WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_class'::regclass AND d.deptype IN ('a', 'i')
+          AND d.refobjid IN (SELECT oid FROM leaves UNION SELECT oid FROM tree)
+    )
+    SELECT json_build_object(
+        'frozen', CASE WHEN cardinality(rewritten) = 0
+            AND NOT EXISTS (SELECT FROM fresh GROUP BY attname HAVING count(DISTINCT value) > 1)
+            THEN (SELECT COALESCE(json_object_agg(attname, value), '{}')
+                  FROM (SELECT DISTINCT attname, value FROM fresh) AS one) END,
+        'leaves', (SELECT COALESCE(json_agg(json_build_object('id', id, 'name', format('%I.%I', nspname, relname))
+                                            ORDER BY id), '[]') FROM leaves),
+        'sequences', (SELECT COALESCE(json_agg(json_build_object('schema', schema, 'name', name, 'value', value)
+                                               ORDER BY schema, name), '[]') FROM drawn WHERE value IS NOT NULL))
+$$;
+
+-- Whether a table is not under capture yet: it was made just now.
+CREATE OR REPLACE FUNCTION onecopy.is_new(relation oid) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT EXISTS (SELECT FROM pg_class c WHERE c.oid = relation AND c.relkind = 'r' AND NOT EXISTS (
+        SELECT FROM pg_trigger g WHERE g.tgrelid = c.oid AND g.tgname = '!onecopy'))
+$$;
+
+-- A table that was made from a query: its number, its name and the statement that makes one like it.
+CREATE OR REPLACE FUNCTION onecopy.definition(relation oid) RETURNS json
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT json_build_object(
+        'id', (SELECT split_part(encode(g.tgargs, 'escape'), '\000', 1)::int4 FROM pg_trigger g
+               WHERE g.tgrelid = c.oid AND g.tgname = '!onecopy'),
+        'name', format('%I.%I', n.nspname, c.relname),
+        'text', format('CREATE TABLE %I.%I (%s) USING %I%s%s', n.nspname, c.relname,
+            (SELECT string_agg(format('%I %s%s', a.attname, format_type(a.atttypid, a.atttypmod),
+                    CASE WHEN a.attcollation <> t.typcollation THEN (
+                        SELECT format(' COLLATE %I.%I', cn.nspname, co.collname) FROM pg_collation co
+                        JOIN pg_namespace cn ON cn.oid = co.collnamespace WHERE co.oid = a.attcollation) END),
+                ', ' ORDER BY a.attnum)
+             FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+             WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
+            (SELECT amname FROM pg_am WHERE oid = c.relam),
+            (SELECT ' WITH (' || string_agg(option, ', ') || ')' FROM (
+                SELECT unnest(c.reloptions)
+                UNION ALL SELECT 'toast.' || unnest(t.reloptions) FROM pg_class t WHERE t.oid = c.reltoastrelid) o(option)),
+            (SELECT format(' TABLESPACE %I', spcname) FROM pg_tablespace WHERE oid = c.reltablespace)))
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = relation
+$$;
+
+-- The queries that a materialized view is filled from: its own and those of all views below.
+CREATE OR REPLACE FUNCTION onecopy.view_queries(relation oid) RETURNS json
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    WITH RECURSIVE below(oid) AS (
+        SELECT relation
+        UNION SELECT d.refobjid FROM below JOIN pg_rewrite r ON r.ev_class = below.oid
+            JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid AND d.refclassid = 'pg_class'::regclass
+    )
+    SELECT COALESCE(json_agg(pg_get_viewdef(c.oid)), '[]')
+    FROM below JOIN pg_class c USING (oid) WHERE c.relkind IN ('v', 'm')
+$$;
+
 -- What of a user's would fire when a replica is refreshed, although what it does has come with the record: or NULL.
 CREATE OR REPLACE FUNCTION onecopy_capture.fires_at_refresh() RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -292,7 +394,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         WHERE r.ev_enabled IN ('A', 'R') AND c.relkind IN ('r', 'p', 'f') AND c.relpersistence <> 't'
         UNION ALL
         SELECT format('event trigger %I', evtname) FROM pg_event_trigger
-        WHERE evtenabled IN ('A', 'R') AND evtfoid <> 'onecopy_capture.guard()'::regprocedure
+        WHERE evtenabled IN ('A', 'R')
+          AND evtfoid NOT IN ('onecopy_capture.guard()'::regprocedure, 'onecopy_capture.note_rewrite()'::regprocedure)
     ) AS firing(name) ORDER BY name LIMIT 1
 $$;
 
@@ -301,5 +404,8 @@ DROP EVENT TRIGGER IF EXISTS onecopy_ddl;
 DROP EVENT TRIGGER IF EXISTS onecopy_drop;
 CREATE EVENT TRIGGER onecopy_ddl ON ddl_command_end EXECUTE FUNCTION onecopy_capture.guard();
 CREATE EVENT TRIGGER onecopy_drop ON sql_drop EXECUTE FUNCTION onecopy_capture.guard();
+DROP EVENT TRIGGER IF EXISTS onecopy_rewrite;
+CREATE EVENT TRIGGER onecopy_rewrite ON table_rewrite EXECUTE FUNCTION onecopy_capture.note_rewrite();
 ALTER EVENT TRIGGER onecopy_ddl ENABLE ALWAYS;
 ALTER EVENT TRIGGER onecopy_drop ENABLE ALWAYS;
+ALTER EVENT TRIGGER onecopy_rewrite ENABLE ALWAYS;

@@ -11,8 +11,9 @@ use wire::backend::Fields;
 /// The SQLSTATE that capture messages carry. It proves nothing: anybody can raise it.
 pub(crate) const SQLSTATE: &[u8] = b"OC001";
 
-/// What the first line of the context of a capture message begins with, for rows and for TRUNCATE.
-const CONTEXTS: [&[u8]; 2] = [
+/// What the first line of the context of a capture message begins with: for rows, for TRUNCATE, for tables written anew.
+const CONTEXTS: [&[u8]; 3] = [
+    b"PL/pgSQL function onecopy_capture.note_rewrite() line ",
     b"PL/pgSQL function onecopy_capture.cap() line ",
     b"PL/pgSQL function onecopy_capture.cap_truncate() line ",
 ];
@@ -31,6 +32,8 @@ pub(crate) enum Operation {
     Delete,
     /// All rows of a table are gone.
     Truncate,
+    /// A schema change wrote a table anew; the number is the relation's OID.
+    Rewrite,
 }
 
 /// A message of ours taken apart; images are still text.
@@ -67,6 +70,8 @@ pub(crate) enum Captured {
         /// It was written from inside a function, trigger or cascade, so an exception block may have undone it.
         nested: bool,
     },
+    /// A schema change wrote the relation of this OID anew.
+    Rewritten(u32),
     /// It is from our function but cannot be understood: the transaction must abort.
     Malformed,
     /// The record cannot take it: the transaction must abort.
@@ -98,6 +103,9 @@ impl Decoder {
             return Captured::NotOurs;
         }
         let Ok(message) = parse_message(text) else { return Captured::Malformed };
+        if message.operation == Operation::Rewrite {
+            return Captured::Rewritten(message.table.0);
+        }
         let pushed = match self.push(message, record) {
             Ok(pushed) => pushed,
             Err(Malformed) => return Captured::Malformed,
@@ -109,6 +117,17 @@ impl Decoder {
                 nested: context.contains(&b'\n'),
                 operation: message.operation,
             },
+            Err(cluster::record::TooLarge) => Captured::TooLarge,
+        }
+    }
+
+    /// Adds a row that stands in the text form of a `bytea`, as new.
+    pub(crate) fn row(&mut self, table: TableId, image: &[u8], record: &mut RecordBuilder) -> Captured {
+        if decode(image, &mut self.new).is_err() {
+            return Captured::Malformed;
+        }
+        match record.push_insert(table, &self.new) {
+            Ok(()) => Captured::Row { table, xid: 0, operation: Operation::Insert, nested: false },
             Err(cluster::record::TooLarge) => Captured::TooLarge,
         }
     }
@@ -133,7 +152,7 @@ impl Decoder {
                 record.push_update(table, &self.old, &self.new)
             }
             Operation::Truncate if images.is_empty() => record.push_truncate(table),
-            Operation::Truncate => return Err(Malformed),
+            Operation::Truncate | Operation::Rewrite => return Err(Malformed),
         })
     }
 
@@ -179,6 +198,7 @@ pub(crate) fn parse_message(text: &[u8]) -> Result<Message<'_>, Malformed> {
         b"U" => Operation::Update,
         b"D" => Operation::Delete,
         b"T" => Operation::Truncate,
+        b"W" => Operation::Rewrite,
         _ => return Err(Malformed),
     };
     let xid = number(field()?)?;

@@ -153,13 +153,18 @@ fn without(record: RecordBuilder, skip: impl Fn(u64) -> bool) -> Result<RecordBu
     Ok(kept)
 }
 
+/// The record cannot take what the transaction changes.
+pub(crate) fn too_large() -> Refusal {
+    Refusal::new(
+        sqlstate::PROGRAM_LIMIT_EXCEEDED,
+        format!("the transaction changes more than {} bytes of rows", cluster::record::BODY_LIMIT_BYTES),
+        "Split it into smaller transactions.",
+    )
+}
+
 fn refusal(why: Captured) -> Refusal {
     match why {
-        Captured::TooLarge => Refusal::new(
-            sqlstate::PROGRAM_LIMIT_EXCEEDED,
-            format!("the transaction changes more than {} bytes of rows", cluster::record::BODY_LIMIT_BYTES),
-            "Split it into smaller transactions.",
-        ),
+        Captured::TooLarge => too_large(),
         _ => Refusal::plain(
             sqlstate::INTERNAL_ERROR,
             "a captured row could not be understood; the transaction is rolled back",

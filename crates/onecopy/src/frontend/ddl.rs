@@ -8,22 +8,30 @@ use std::sync::Arc;
 
 use cluster::event::{Event, Reads};
 use cluster::ids::{ReplicaId, Version};
-use sql::{Name, Statement};
-use wire::encode;
+use sql::{DdlFacts, Isolation, Name, RowEffect, Statement, TransactionOptions, Verb};
+use wire::{encode, sqlstate};
 
 use super::demand::Demand;
-use super::fault::Fault;
+use super::fault::{Fault, Refusal};
 use super::relay::Ended;
+use super::rewritten::oid_of;
 use super::session::{Placed, Session, Transaction};
 use super::transaction::broken;
 use super::work::Work;
 use crate::capture;
 
 /// Settings that can change what a schema change means.
-const RECORDED_SETTINGS: [&str; 8] = [
+const RECORDED_SETTINGS: [&str; 15] = [
     "DateStyle",
     "TimeZone",
     "IntervalStyle",
+    "extra_float_digits",
+    "bytea_output",
+    "xmloption",
+    "xmlbinary",
+    "lc_monetary",
+    "default_text_search_config",
+    "default_toast_compression",
     "check_function_bodies",
     "standard_conforming_strings",
     "default_tablespace",
@@ -42,10 +50,18 @@ impl Session {
     ) -> Result<Ended, Fault> {
         // Only a transaction that begins here ends here.
         let alone = alone && matches!(self.transaction, Transaction::None);
+        let Verb::Ddl(facts) = &statement.verb else { return Err(broken("this is no schema change")) };
         match &self.transaction {
             Transaction::None => {
                 crate::hub::count(&self.hub().stats.anchor_update);
-                let options = self.resolve(sql::TransactionOptions::default());
+                let said = match facts.rows {
+                    // A single statement sees no difference, and what it wrote can be read back.
+                    RowEffect::Same => TransactionOptions::default(),
+                    _ => {
+                        TransactionOptions { isolation: Some(Isolation::ReadCommitted), ..Default::default() }
+                    }
+                };
+                let options = self.resolve(said);
                 self.open_update(options, Reads::All, true).await?;
             }
             Transaction::Begun(_) => self.start_transaction(&Demand::one(statement)).await?,
@@ -54,7 +70,7 @@ impl Session {
                 return self.run(&Demand::one(statement), work, false).await;
             }
         }
-        let result = self.ddl_at_home(text, work).await;
+        let result = self.ddl_at_home(statement, facts, text, work).await;
         match result {
             Ok(ended) if alone && ended.error.is_none() => {
                 self.commit_home().await?;
@@ -75,13 +91,50 @@ impl Session {
         }
     }
 
-    async fn ddl_at_home(&mut self, text: &[u8], work: Work<'_>) -> Result<Ended, Fault> {
+    async fn ddl_at_home(
+        &mut self,
+        statement: &Statement,
+        facts: &DdlFacts,
+        text: &[u8],
+        work: Work<'_>,
+    ) -> Result<Ended, Fault> {
+        let mark = self.client.out.len();
+        let effect = self.row_effect(statement, facts);
+        let before = self.before_rows(&effect).await?;
         let token = capture::ddl_token(self.hub().cluster_id);
         self.own_query(format!("SET LOCAL {} = '{token}'", capture::DDL_SETTING).as_bytes()).await?;
+        let rows = self.captured_rows();
         let ended = self.at_home(work, true).await?;
         if ended.error.is_some() {
             return Ok(ended);
         }
+        let recorded = self.after_ddl(&effect, rows, text, before).await;
+        if recorded.is_err() && !self.client.shown {
+            // It is refused after all: the client is not to be told that it went well.
+            self.client.out.truncate(mark);
+        }
+        recorded.map(|()| ended)
+    }
+
+    /// After a schema change has run at the home: captures new tables and puts all it did into the record.
+    async fn after_ddl(
+        &mut self,
+        effect: &RowEffect,
+        rows: u64,
+        text: &[u8],
+        before: super::rewritten::Before,
+    ) -> Result<(), Fault> {
+        // Functions that ran at home alone may have written: then the rows travel, and the functions do not run elsewhere.
+        if matches!(effect, RowEffect::Same | RowEffect::Viewed(_)) && self.captured_rows() != rows {
+            let (what, hint) = sql::refusal::DDL_WRITES;
+            return Err(Refusal::unsupported(what, hint).into());
+        }
+        let is_new = match effect {
+            RowEffect::Made(table) => {
+                self.own_text(&format!("SELECT onecopy.is_new({})", oid_of(table))).await? == "t"
+            }
+            _ => false,
+        };
         let circumstances = self.own_query(circumstances_sql().as_bytes()).await?.row.unwrap_or_default();
         self.own_query(format!("SET LOCAL {} = ''", capture::DDL_SETTING).as_bytes()).await?;
         let record =
@@ -90,13 +143,54 @@ impl Session {
             return Err(broken("no update transaction is open"));
         };
         update.has_ddl = true;
+        update.is_suspect |= !matches!(effect, RowEffect::Same);
         update.claims.add_everything();
-        update
-            .capture
-            .record
-            .push_statement(&record)
-            .map_err(|_| broken("a statement is too long for a record"))?;
-        Ok(ended)
+        self.record_rows(effect, before, is_new, record).await
+    }
+
+    /// What the statement does to rows, as far as the catalogue is known to be the present one.
+    fn row_effect(&self, statement: &Statement, facts: &DdlFacts) -> RowEffect {
+        if matches!(&self.transaction, Transaction::Update(update) if update.has_ddl) {
+            return facts.rows.clone();
+        }
+        statement.row_effect(facts, &self.hub().catalogue()).clone()
+    }
+
+    fn captured_rows(&self) -> u64 {
+        match &self.transaction {
+            Transaction::Update(update) => update.capture.record.rows(),
+            _ => 0,
+        }
+    }
+
+    /// A schema change that asks for CONCURRENTLY, which would take several transactions: it is done in one.
+    pub(crate) async fn ddl_plainly(
+        &mut self,
+        statement: &Arc<Statement>,
+        facts: &DdlFacts,
+        work: Work<'_>,
+        alone: bool,
+    ) -> Result<Ended, Fault> {
+        if !matches!(self.transaction, Transaction::None) {
+            return Err(Refusal::plain(
+                sqlstate::ACTIVE_SQL_TRANSACTION,
+                "CONCURRENTLY cannot be used inside a transaction block",
+            )
+            .into());
+        }
+        let Work::Query { sql, position_offset } = work else {
+            return Err(broken("a schema change came as messages"));
+        };
+        let plain = std::str::from_utf8(sql).ok().and_then(sql::without_concurrently);
+        let plain = plain.ok_or_else(|| broken("there is no CONCURRENTLY in a statement that has it"))?;
+        let work = Work::Query { sql: plain.as_bytes(), position_offset };
+        if self.names_temporary(&facts.relations).await? {
+            self.pinned = true;
+            return self.run(&Demand::one(statement), work, alone).await;
+        }
+        let text = "CONCURRENTLY is left out: the statement runs in one transaction, and writes to the table wait for it";
+        encode::notice(&mut self.client.out, "NOTICE", sqlstate::SUCCESS, text, None);
+        self.ddl(statement, plain.as_bytes(), work, alone).await
     }
 
     /// Whether any of these names is a temporary relation of this session.
@@ -143,7 +237,7 @@ impl Session {
             }
             if let Err(reason) = self.maintain_replica(replica, text).await {
                 let text = format!("it was not done at {}: {reason}", self.hub().seats[index].name);
-                self.warn(wire::sqlstate::CONNECTION_FAILURE, &text);
+                self.warn(sqlstate::CONNECTION_FAILURE, &text);
             }
         }
         self.client.out.extend_from_slice(&reply);
@@ -188,6 +282,12 @@ impl Session {
             }
         }
     }
+}
+
+/// A statement of our own, run by the applier's own role.
+pub(crate) fn recorded_text(text: String) -> cluster::record::Statement {
+    let search_path = "pg_catalog".to_owned();
+    cluster::record::Statement { text, role: String::new(), search_path, settings: Vec::new() }
 }
 
 fn circumstances_sql() -> String {

@@ -5,7 +5,7 @@
 //! | accept | `accept`, `startup`, `session`, `simple`, `extended` |
 //! | parse, classify | `demand`, `statement` (with the crate `sql`) |
 //! | order, place | `session::place` asks the hub |
-//! | execute | `statement`, `special`, `ddl`, `control`; `relay`, `work`, `servers` |
+//! | execute | `statement`, `special`, `ddl`, `rewritten`, `control`; `relay`, `work`, `servers` |
 //! | propagate, acknowledge | `transaction`, `commit`, `captured`, `claims` |
 
 mod accept;
@@ -24,6 +24,7 @@ mod fault;
 mod prepared;
 mod relay;
 mod residue;
+mod rewritten;
 mod servers;
 mod session;
 mod settings;

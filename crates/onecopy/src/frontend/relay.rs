@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 
+use cluster::ids::TableId;
 use cluster::record::RecordBuilder;
 use wire::backend::{Fields, Status, tag};
 use wire::oids::Kind;
@@ -42,6 +43,8 @@ pub(crate) struct Capture {
     pub(crate) nested: bool,
     /// A table was truncated inside a function: whether an exception block undid it cannot be told.
     pub(crate) has_nested_truncate: bool,
+    /// OIDs of the tables that the schema change at hand wrote anew.
+    pub(crate) rewritten: Vec<u32>,
     /// Why the transaction cannot be replicated.
     pub(crate) broken: Option<Captured>,
     decoder: Decoder,
@@ -62,9 +65,22 @@ impl Capture {
                     _ => self.runs.push(Run { xid, rows_before: before, has_deletes: is_delete }),
                 }
             }
+            Captured::Rewritten(oid) => self.rewritten.push(oid),
             broken => self.broken = Some(broken),
         }
         true
+    }
+
+    /// Takes a row that a query of our own read: one column, the row's image. `xid` is the transaction's number.
+    fn take_row(&mut self, table: TableId, xid: u32, body: &[u8]) {
+        let before = self.record.rows();
+        let row = wire::backend::data_row(body).ok();
+        let image = row.and_then(|row| row.into_iter().next().flatten());
+        match image.map_or(Captured::Malformed, |image| self.decoder.row(table, image, &mut self.record)) {
+            Captured::Row { .. } if self.runs.last().is_some_and(|run| run.xid == xid) => {}
+            Captured::Row { .. } => self.runs.push(Run { xid, rows_before: before, has_deletes: false }),
+            broken => self.broken = Some(broken),
+        }
     }
 }
 
@@ -79,6 +95,8 @@ pub(crate) struct Expected {
     pub(crate) own_closes: VecDeque<bool>,
     /// The reply is ours; nothing goes to the client.
     pub(crate) silent: bool,
+    /// The rows that come are those of a table and belong into the record; the transaction's number comes with it.
+    pub(crate) rows_of: Option<(TableId, u32)>,
     /// The reply may have to be taken back: send as little as possible of it before the commit.
     pub(crate) hold: bool,
     /// Characters of the query string before this statement, for error positions.
@@ -275,6 +293,14 @@ impl<'a> Relay<'a> {
             tag::COMMAND_COMPLETE => {
                 self.ended.command = wire::backend::command_tag(body).to_vec();
                 true
+            }
+            tag::DATA_ROW if self.expected.rows_of.is_some() => {
+                if let (Some((table, xid)), Some(capture)) =
+                    (self.expected.rows_of, self.capture.as_deref_mut())
+                {
+                    capture.take_row(table, xid, body);
+                }
+                false
             }
             tag::DATA_ROW if self.expected.silent => {
                 self.ended.row = wire::backend::data_row(body)

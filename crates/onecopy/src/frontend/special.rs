@@ -69,6 +69,9 @@ impl Session {
                 )
                 .into())
             }
+            Verb::Ddl(facts) if facts.concurrently => {
+                self.ddl_plainly(statement, facts, work, alone).await.map(Some)
+            }
             Verb::Ddl(facts) => {
                 if facts.temporary || self.names_temporary(&facts.relations).await? {
                     self.pinned = true;

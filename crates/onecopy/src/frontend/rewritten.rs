@@ -1,0 +1,252 @@
+//! Rows that a schema change writes, and how they travel.
+//!
+//! Row triggers do not see what ALTER TABLE or CREATE TABLE AS does to rows, and an expression such as `random()` would
+//! give every replica values of its own. So the statement runs at the home as the client sent it, and the home's rows
+//! are what the others get:
+//!
+//! - A new column with one value in all rows is added elsewhere with that constant as its default (`sql::freeze_defaults`).
+//! - A table that was written anew is emptied elsewhere before the statement, which then computes nothing there, and filled
+//!   with the home's rows after it. DELETE does that, because TRUNCATE stops at foreign keys and takes rows from the eyes
+//!   of older snapshots.
+//! - A table made from a query is made elsewhere without one, then filled.
+//! - A materialized view can be filled by its query only, so that must give the same rows everywhere.
+//!
+//! Invariant: what is read back is all that the statement wrote. The statement holds an exclusive lock, and the reading
+//! query's snapshot is newer than it; at REPEATABLE READ it would not be, so that is refused.
+
+use cluster::ids::TableId;
+use cluster::record::{Sequence, Statement as Recorded};
+use serde::Deserialize;
+use sql::refusal::{COMPUTED_ISOLATION, MATERIALIZED};
+use sql::{Frozen, Isolation, Name, RowEffect};
+
+use super::ddl::recorded_text;
+use super::fault::{Fault, Refusal};
+use super::relay::Expected;
+use super::session::{Session, Transaction};
+use super::transaction::broken;
+
+/// What is known before a statement that computes values runs.
+pub(crate) struct Before {
+    /// Columns that are there already, as the server's array of text.
+    known: Option<String>,
+}
+
+/// The answer of `onecopy.computed`.
+#[derive(Debug, Deserialize)]
+struct Computed {
+    frozen: Option<serde_json::Map<String, serde_json::Value>>,
+    leaves: Vec<Leaf>,
+    sequences: Vec<Drawn>,
+}
+
+/// A table whose rows have other values than before.
+#[derive(Debug, Deserialize)]
+struct Leaf {
+    id: u32,
+    /// As SQL.
+    name: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Drawn {
+    schema: String,
+    name: String,
+    value: i64,
+}
+
+/// The answer of `onecopy.definition`.
+#[derive(Debug, Deserialize)]
+struct Definition {
+    id: u32,
+    name: String,
+    text: String,
+}
+
+impl Session {
+    /// Looks at what must be known before the statement runs.
+    pub(crate) async fn before_rows(&mut self, effect: &RowEffect) -> Result<Before, Fault> {
+        let Transaction::Update(update) = &mut self.transaction else {
+            return Err(broken("no update transaction is open"));
+        };
+        update.capture.rewritten.clear();
+        let RowEffect::Computed { table, added, .. } = effect else { return Ok(Before { known: None }) };
+        if update.options.isolation >= Some(Isolation::RepeatableRead) {
+            let (what, hint) = COMPUTED_ISOLATION;
+            return Err(Refusal::unsupported(what, hint).into());
+        }
+        if added.is_empty() {
+            return Ok(Before { known: None });
+        }
+        let sql = format!("SELECT onecopy.known_columns({}, {})", oid_of(table), array(added));
+        Ok(Before { known: Some(self.own_text(&sql).await?) })
+    }
+
+    /// After the statement ran at the home: puts it and what it wrote into the record.
+    pub(crate) async fn record_rows(
+        &mut self,
+        effect: &RowEffect,
+        before: Before,
+        is_new: bool,
+        mut recorded: Recorded,
+    ) -> Result<(), Fault> {
+        match effect {
+            RowEffect::Same => self.push_statement(&recorded),
+            RowEffect::Viewed(view) => {
+                self.check_view(view).await?;
+                self.push_statement(&recorded)
+            }
+            // IF NOT EXISTS, and it did.
+            RowEffect::Made(_) if !is_new => Ok(()),
+            RowEffect::Made(table) => {
+                let sql = format!("SELECT onecopy.definition({})", oid_of(table));
+                let made: Definition = self.own_json(&sql).await?;
+                recorded.text = made.text;
+                self.push_statement(&recorded)?;
+                self.ship(&[Leaf { id: made.id, name: made.name }]).await
+            }
+            RowEffect::Computed { table, added, only_adds, .. } => {
+                let computed = self.computed(table, added, before).await?;
+                self.record_computed(computed, *only_adds, recorded).await
+            }
+        }
+    }
+
+    async fn computed(&mut self, table: &Name, added: &[String], before: Before) -> Result<Computed, Fault> {
+        let Transaction::Update(update) = &self.transaction else {
+            return Err(broken("no update transaction is open"));
+        };
+        let oids: Vec<String> = update.capture.rewritten.iter().map(u32::to_string).collect();
+        let known = before.known.unwrap_or_else(|| "{}".to_owned());
+        self.own_json(&format!(
+            "SELECT onecopy.computed({}, {}, {}, '{{{}}}')",
+            oid_of(table),
+            array(added),
+            literal(&known),
+            oids.join(",")
+        ))
+        .await
+    }
+
+    async fn record_computed(
+        &mut self,
+        computed: Computed,
+        only_adds: bool,
+        mut recorded: Recorded,
+    ) -> Result<(), Fault> {
+        let frozen: Option<Vec<Frozen>> = computed.frozen.map(|columns| {
+            let frozen = |(column, value): (String, serde_json::Value)| Frozen {
+                column,
+                value: value.as_str().unwrap_or("NULL").to_owned(),
+            };
+            columns.into_iter().map(frozen).collect()
+        });
+        if let Some(frozen) = frozen.filter(|_| only_adds) {
+            if frozen.is_empty() {
+                return self.push_statement(&recorded);
+            }
+            if let Some(text) = sql::freeze_defaults(&recorded.text, self.settings.conforming, &frozen) {
+                recorded.text = text;
+                return self.push_statement(&recorded);
+            }
+        }
+        if !computed.leaves.is_empty() {
+            let emptied: Vec<String> =
+                computed.leaves.iter().map(|leaf| format!("DELETE FROM ONLY {}", leaf.name)).collect();
+            // Without a role it is the applier's own: no policy and no missing privilege is in its way.
+            self.push_statement(&recorded_text(emptied.join("; ")))?;
+        }
+        self.push_statement(&recorded)?;
+        self.ship(&computed.leaves).await?;
+        for Drawn { schema, name, value } in computed.sequences {
+            let sequence = Sequence { schema, name, value, called: true };
+            let Transaction::Update(update) = &mut self.transaction else {
+                return Err(broken("no update transaction is open"));
+            };
+            update.capture.record.push_sequence(&sequence).map_err(|_| too_large())?;
+        }
+        Ok(())
+    }
+
+    /// Puts all rows of tables into the record.
+    async fn ship(&mut self, leaves: &[Leaf]) -> Result<(), Fault> {
+        let xid = self.own_text("SELECT pg_catalog.pg_current_xact_id()").await?;
+        // The rows are told apart by the lower half of the number.
+        let xid = xid.parse::<u64>().map_err(|_| broken("a transaction has no number"))? as u32;
+        let policies = self.own_text("SELECT pg_catalog.current_setting('row_security')").await?;
+        // With policies in the way the query fails, instead of leaving rows out.
+        self.own_query(b"SET LOCAL row_security = off").await?;
+        for leaf in leaves {
+            let sql = format!(
+                "SELECT pg_catalog.record_send(onecopy_row.*) FROM ONLY {} AS onecopy_row",
+                leaf.name
+            );
+            let ended = self
+                .exchange_home(|server| {
+                    server.query(sql.as_bytes());
+                    Expected { silent: true, rows_of: Some((TableId(leaf.id), xid)), ..Expected::default() }
+                })
+                .await?;
+            if let Some(body) = ended.error {
+                return Err(Fault::Server(body));
+            }
+        }
+        self.own_query(format!("SET LOCAL row_security = {policies}").as_bytes()).await?;
+        Ok(())
+    }
+
+    /// Refuses a materialized view that each replica could fill with rows of its own.
+    async fn check_view(&mut self, view: &Name) -> Result<(), Fault> {
+        let sql = format!("SELECT onecopy.view_queries({})", oid_of(view));
+        let queries: Vec<String> = self.own_json(&sql).await?;
+        let catalogue = self.hub().catalogue();
+        let doubt = queries.iter().find_map(|query| sql::why_not_the_same(query, &catalogue));
+        doubt.map_or(Ok(()), |why| {
+            let (what, hint) = MATERIALIZED;
+            Err(Refusal::unsupported(format!("{what} ({why})"), hint).into())
+        })
+    }
+
+    pub(crate) fn push_statement(&mut self, recorded: &Recorded) -> Result<(), Fault> {
+        let Transaction::Update(update) = &mut self.transaction else {
+            return Err(broken("no update transaction is open"));
+        };
+        update.capture.record.push_statement(recorded).map_err(|_| too_large())
+    }
+
+    /// The one value that a query of our own gives.
+    pub(crate) async fn own_text(&mut self, sql: &str) -> Result<String, Fault> {
+        let row = self.own_query(sql.as_bytes()).await?.row.unwrap_or_default();
+        let value = row.into_iter().next().flatten().and_then(|value| String::from_utf8(value).ok());
+        value.ok_or_else(|| broken("a query of our own gave no value"))
+    }
+
+    async fn own_json<T: serde::de::DeserializeOwned>(&mut self, sql: &str) -> Result<T, Fault> {
+        let text = self.own_text(sql).await?;
+        serde_json::from_str(&text).map_err(|_| broken("a query of our own gave something unexpected"))
+    }
+}
+
+fn too_large() -> Fault {
+    Fault::Refused(super::captured::too_large())
+}
+
+/// An expression for the OID of a relation, as its name is understood by the session.
+pub(crate) fn oid_of(name: &Name) -> String {
+    let quoted = crate::capture::catalogue::quoted;
+    let name = match &name.schema {
+        Some(schema) => format!("{}.{}", quoted(schema), quoted(&name.name)),
+        None => quoted(&name.name),
+    };
+    format!("pg_catalog.to_regclass({})::pg_catalog.oid", literal(&name))
+}
+
+fn array(names: &[String]) -> String {
+    let names: Vec<String> = names.iter().map(|name| literal(name)).collect();
+    format!("ARRAY[{}]::pg_catalog.text[]", names.join(", "))
+}
+
+/// A constant that means the same whatever the session's `standard_conforming_strings`.
+fn literal(text: &str) -> String {
+    format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
+}
