@@ -185,7 +185,11 @@ async fn materialized_views(cluster: &Cluster, client: &Client) {
         refused(client, &format!("create materialized view other as {query}"), "0A000").await;
     }
     // What lies below can change.
-    run(client, "create or replace view over as select m, max(id + (random() * 10)::bigint) as n from b group by m").await;
+    run(
+        client,
+        "create or replace view over as select m, max(id + (random() * 10)::bigint) as n from b group by m",
+    )
+    .await;
     refused(client, "refresh materialized view concurrently seen", "0A000").await;
     same(cluster, client, "drop materialized view seen, later; drop view over", "select 1").await;
 }

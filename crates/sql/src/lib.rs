@@ -31,11 +31,11 @@ pub use catalogue::{
     Action, Catalogue, Column, ColumnDefault, Contents, Key, Parent, Reference, Relation, Table, TableId,
     Volatility,
 };
+pub use ddl::{Frozen, freeze_defaults, why_not_the_same, without_concurrently};
 pub use determinism::{
     Bind, Clock, Determinism, Evaluate, Rewrite, RewriteError, SHIPPED_SETTINGS, Subject, Why, determinism,
     expression_determinism, may_read_clock,
 };
-pub use ddl::{Frozen, freeze_defaults, why_not_the_same, without_concurrently};
 pub use lexer::Span;
 pub use name::Name;
 pub use refusal::REFUSALS;
