@@ -17,6 +17,7 @@ use crate::name::{Name, SYSTEM_SCHEMA, TEMPORARY_SCHEMA};
 use crate::refusal::{self, Refusal, refused};
 use crate::setting;
 use crate::statement::{CopyDirection, DdlFacts, Discard, Maintenance, Opaque, RowEffect, Statement, Verb};
+use crate::system_catalogue::is_catalogue;
 
 /// Schemas that hold our own objects.
 pub(crate) const OWN_SCHEMAS: [&str; 2] = ["onecopy", "onecopy_capture"];
@@ -115,7 +116,10 @@ fn filled(verb: Verb, census: Census, inside: Inside) -> Statement {
 /// What a query calls or writes that is not offered.
 fn refusal_of(census: &Census) -> Option<Refusal> {
     let own = |name: &Name| name.schema.as_deref().is_some_and(|schema| OWN_SCHEMAS.contains(&schema));
-    let system = |name: &Name| name.schema.as_deref() == Some(SYSTEM_SCHEMA);
+    let system = |name: &Name| match &name.schema {
+        Some(schema) => schema == SYSTEM_SCHEMA,
+        None => is_catalogue(&name.name),
+    };
     if census.writes.iter().any(own) {
         return Some(refusal::OWN_SCHEMA);
     }

@@ -24,6 +24,7 @@ pub mod refusal;
 mod script;
 mod setting;
 mod statement;
+mod system_catalogue;
 
 pub use access::{Access, Because, Claims, Routing, access, claims};
 pub use analyzer::{Analyzer, Limits, Statistics};
