@@ -15,6 +15,7 @@ use crate::cache::Cache;
 use crate::classify::classify;
 use crate::lexer::{self, Span};
 use crate::parser::{self, Parsed};
+use crate::profile::{TemplateId, hash};
 use crate::refusal::{self, refused};
 use crate::script::{Part, Script, SyntaxError};
 use crate::statement::{Opaque, Statement, Verb};
@@ -143,14 +144,14 @@ impl Analyzer {
         };
         match single {
             Some(statement) if !depends_on_constants(statement) => {
-                let weight = weight(statement);
+                let weight = statement.bytes();
                 self.cache.insert(&self.key, Entry::Template(Arc::clone(statement)), weight);
             }
             _ => {
                 if keyed {
                     self.cache.insert(&self.key, Entry::ByText, 0);
                 }
-                let weight = script.statements.iter().map(|part| weight(&part.statement)).sum();
+                let weight = script.statements.iter().map(|part| part.statement.bytes()).sum();
                 self.cache.insert(exact, Entry::Script(Arc::clone(script)), weight);
             }
         }
@@ -165,21 +166,6 @@ const EXACT: u8 = 1;
 /// Whether a template keeps something of the constants. Names never come from constants otherwise.
 fn depends_on_constants(statement: &Statement) -> bool {
     statement.calls("set_config")
-}
-
-/// Roughly the bytes that a statement takes.
-fn weight(statement: &Statement) -> usize {
-    const NAME_BYTES: usize = 64;
-    let names = statement.reads.len()
-        + statement.with_names.len()
-        + statement.writes.len()
-        + statement.row_locks.len()
-        + statement.functions.len()
-        + statement.operators.len()
-        + statement.types.len()
-        + statement.column_names.len();
-    let inner = statement.inner.as_deref().map_or(0, weight);
-    size_of::<Statement>() + names * NAME_BYTES + inner
 }
 
 struct Parse {
@@ -215,12 +201,21 @@ fn from_trees(text: &str, trees: &[RawStmt], faithful: bool, constants: &[Span])
         let Span { start, end } = place(text, raw);
         let mut statement =
             raw.stmt.as_deref().map_or_else(|| Statement::of(refused(refusal::UNKNOWN_KIND)), classify);
+        statement.template = template(&text.as_bytes()[start..end]);
         if !faithful {
             statement.opaque = Some(Opaque::Encoding);
         }
         Part { constants: constants.into(), ..Part::new(Span { start, end }, statement) }
     });
     Script { statements: parts.collect() }
+}
+
+/// The number of a statement's template: by its key, or by all of its text if it has none. Texts are keyed here as if
+/// standard_conforming_strings were on, since numbers promise nothing.
+fn template(text: &[u8]) -> TemplateId {
+    let mut key = Vec::new();
+    let keyed = lexer::key(text, &mut key, &mut Vec::new()).is_ok();
+    TemplateId(hash(if keyed { &key } else { text }))
 }
 
 /// Where a statement stands: the parser's range, with the white space and comments around it left out.
@@ -238,7 +233,8 @@ fn split(text: &str) -> Result<Script, SyntaxError> {
     for (start, end) in ranges {
         let span = lexer::trimmed(text.as_bytes(), Span { start, end });
         let part = &text[span.start..span.end];
-        statements.push(Part::new(span, large(part)));
+        let statement = Statement { template: template(part.as_bytes()), ..large(part) };
+        statements.push(Part::new(span, statement));
     }
     Ok(Script { statements })
 }

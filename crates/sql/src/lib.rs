@@ -20,6 +20,7 @@ mod determinism;
 mod lexer;
 mod name;
 mod parser;
+pub mod profile;
 pub mod refusal;
 mod script;
 mod setting;
@@ -39,6 +40,7 @@ pub use determinism::{
 };
 pub use lexer::Span;
 pub use name::Name;
+pub use profile::TemplateId;
 pub use refusal::REFUSALS;
 pub use script::{Part, Script, SyntaxError};
 pub use statement::{

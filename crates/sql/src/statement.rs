@@ -11,10 +11,13 @@ use crate::access::{Routing, routing};
 use crate::accesses::{Outline, outline};
 use crate::catalogue::Catalogue;
 use crate::name::Name;
+use crate::profile::TemplateId;
 
 /// The template of one statement.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Statement {
+    /// The number of the template; texts that differ in constants only have the same.
+    pub template: TemplateId,
     /// What kind of statement it is.
     pub verb: Verb,
     /// Relations read: everything in FROM and the like that is not the target of a modification.
@@ -306,6 +309,7 @@ impl Statement {
     /// A statement of a kind, with nothing else known of it.
     pub(crate) fn of(verb: Verb) -> Self {
         Self {
+            template: TemplateId::default(),
             verb,
             reads: Vec::new(),
             with_names: Vec::new(),
@@ -352,6 +356,21 @@ impl Statement {
             RowEffect::Computed { unless_built_in: true, .. } if !users() => &RowEffect::Same,
             effect => effect,
         }
+    }
+
+    /// Roughly the bytes that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        const NAME_BYTES: usize = 64;
+        let names = self.reads.len()
+            + self.with_names.len()
+            + self.writes.len()
+            + self.row_locks.len()
+            + self.functions.len()
+            + self.operators.len()
+            + self.types.len()
+            + self.column_names.len();
+        let inner = self.inner.as_deref().map_or(0, Self::bytes);
+        size_of::<Self>() + names * NAME_BYTES + inner
     }
 
     /// Whether a function of this name is called, in whatever schema.
