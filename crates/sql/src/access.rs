@@ -1,6 +1,7 @@
 //! What a statement may read, lock and depend on, given a catalogue.
 //!
-//! A statement is a bounded read only if every name in it is proven harmless; any doubt leaves it at the anchor. The
+//! A statement is a bounded read only if every name in it is proven harmless, and everything that stands behind the names
+//! ([`crate::reach`]); any doubt leaves it at the anchor. The
 //! proof is by names alone: an unqualified name stands for every object of that name in any schema, so the session's
 //! search path does not matter. What it does not cover is the session's temporary objects, which no catalogue has: a
 //! session that owns some must keep every statement at their home.
@@ -12,6 +13,7 @@ use std::collections::BTreeSet;
 use crate::builtin::{self, Builtin};
 use crate::catalogue::{Catalogue, TableId, Volatility};
 use crate::name::{Name, SYSTEM_SCHEMA};
+use crate::reach::{Reach, reach};
 use crate::statement::{Statement, Verb};
 
 /// Where a statement may run.
@@ -52,10 +54,12 @@ pub struct Routing {
     pub access: Access,
     /// What it claims if it runs as an update.
     pub claims: Claims,
-    /// The tables it may read, in order; `None` when that cannot be bounded.
+    /// The tables it may read, in order, through views, triggers, references and functions, too; `None` when that cannot
+    /// be bounded.
     pub reads: Option<Vec<TableId>>,
-    /// The tables that it writes by name, in order; `None` when a target is not a table that the catalogue has
-    /// (temporary tables and views among them), or when the statement is of a kind that does not name its targets.
+    /// The tables that it may write, in order, through triggers, cascades and functions, too: all of them if
+    /// [`Routing::reads`] is there as well. `None` when a target is no relation that the catalogue has (a temporary table,
+    /// for one), or when the statement is of a kind that does not name its targets.
     pub writes: Option<Vec<TableId>>,
     /// Values of users' types may be among its parameters and results: their binary forms can carry numbers of types,
     /// which differ between servers.
@@ -64,27 +68,24 @@ pub struct Routing {
 
 /// Draws all conclusions. Use [`Statement::routing`], which keeps them.
 pub(crate) fn routing(statement: &Statement, catalogue: &Catalogue) -> Routing {
-    let bound = bound(statement, catalogue);
-    let access = access_within(statement, &bound);
+    let reach = reach(statement, catalogue);
     let named = names_what_it_touches(statement);
-    let written = if named { targets(&statement.writes, catalogue) } else { None };
+    let ordered = |tables: &BTreeSet<TableId>| tables.iter().copied().collect();
     Routing {
-        user_types: speaks_user_types(statement, catalogue, &bound),
-        access,
-        claims: claims(statement, catalogue),
-        reads: bound.ok().filter(|_| named).map(|tables| tables.into_iter().collect()),
-        writes: written.map(|tables| tables.into_iter().collect()),
+        access: access_within(statement, &reach),
+        claims: claims_within(statement, catalogue, &reach),
+        reads: (named && reach.because.is_none()).then(|| ordered(&reach.reads)),
+        writes: (named && reach.targets_known).then(|| ordered(&reach.writes)),
+        user_types: speaks_user_types(statement, catalogue, &reach),
     }
 }
 
-/// Whether a bounded statement reads tables with users' types or names such a type.
-fn speaks_user_types(
-    statement: &Statement,
-    catalogue: &Catalogue,
-    bound: &Result<BTreeSet<TableId>, Because>,
-) -> bool {
+/// Whether a bounded statement reads tables with users' types, or names such a type or a function that has some.
+fn speaks_user_types(statement: &Statement, catalogue: &Catalogue, reach: &Reach) -> bool {
     let read = |id: &TableId| catalogue.table(*id).is_none_or(|table| table.user_types);
-    bound.as_ref().map_or(true, |tables| tables.iter().any(read))
+    reach.because.is_some()
+        || reach.user_types
+        || reach.reads.iter().any(read)
         || statement.types.iter().any(|name| !name.may_be_built_in() || catalogue.is_user_type(&name.name))
 }
 
@@ -111,14 +112,17 @@ fn names_what_it_touches(statement: &Statement) -> bool {
 
 /// Where a statement may run.
 pub fn access(statement: &Statement, catalogue: &Catalogue) -> Access {
-    access_within(statement, &bound(statement, catalogue))
+    access_within(statement, &reach(statement, catalogue))
 }
 
-fn access_within(statement: &Statement, bound: &Result<BTreeSet<TableId>, Because>) -> Access {
-    let shape = shape(statement);
-    match (shape, bound) {
-        (Err(because), _) | (Ok(()), &Err(because)) => Access::Anchor(because),
-        (Ok(()), Ok(tables)) => Access::Read(tables.iter().copied().collect()),
+fn access_within(statement: &Statement, reach: &Reach) -> Access {
+    match (shape(statement), reach.because) {
+        (Err(because), _) | (Ok(()), Some(because)) => Access::Anchor(because),
+        // A function that it calls does.
+        (Ok(()), None) if !reach.writes.is_empty() || !reach.locks.is_empty() => {
+            Access::Anchor(Because::Update)
+        }
+        (Ok(()), None) => Access::Read(reach.reads.iter().copied().collect()),
     }
 }
 
@@ -146,46 +150,13 @@ fn modifies(statement: &Statement) -> bool {
     by_verb || statement.modifies_inside || !statement.writes.is_empty()
 }
 
-/// Every table that the statement may read by name or through what it calls; the error says why that is not bounded.
-fn bound(statement: &Statement, catalogue: &Catalogue) -> Result<BTreeSet<TableId>, Because> {
-    // All reasons are gathered, since only a statement without any other one is proven to be a catalogue read.
-    let mut because = statement.system_columns.then_some(Because::Catalogue);
-    let mut note = |reason: Because| {
-        if because != Some(Because::Unknown) {
-            because = Some(reason);
-        }
-    };
-    if statement.opaque.is_some() || catalogue.has_user_casts() {
-        note(Because::Unknown);
-    }
-    let mut tables = BTreeSet::new();
-    for name in &statement.reads {
-        match relation(statement, catalogue, name) {
-            Ok(found) => tables.extend(found),
-            Err(reason) => note(reason),
-        }
-    }
-    for id in &tables {
-        if catalogue.table(*id).is_none_or(|table| table.row_security || table.coded_types) {
-            note(Because::Unknown);
-        }
-    }
-    let checks = statement.functions.iter().map(|name| function(catalogue, name));
-    let checks = checks.chain(statement.types.iter().map(|name| cast(catalogue, name)));
-    let checks = checks.chain(statement.operators.iter().map(|name| operator(catalogue, name)));
-    let checks = checks.chain(statement.column_names.iter().map(|name| column(catalogue, name)));
-    for reason in checks.filter_map(Result::err) {
-        note(reason);
-    }
-    because.map_or(Ok(tables), Err)
-}
-
-/// The tables behind a name in FROM.
-pub(crate) fn relation(
-    statement: &Statement,
+/// Whether a name in FROM stands for relations that the catalogue must have, and not for a WITH query only; the error
+/// says why it is no such name.
+pub(crate) fn stands_for_relation(
+    statement: Option<&Statement>,
     catalogue: &Catalogue,
     name: &Name,
-) -> Result<BTreeSet<TableId>, Because> {
+) -> Result<bool, Because> {
     let system = match &name.schema {
         Some(schema) => builtin::is_system_schema(schema),
         None => builtin::is_system_relation(&name.name),
@@ -194,19 +165,32 @@ pub(crate) fn relation(
     if system {
         return Err(if known { Because::Unknown } else { Because::Catalogue });
     }
-    let may_be_with_query = name.schema.is_none() && statement.with_names.contains(&name.name);
-    if may_be_with_query && !known {
-        return Ok(BTreeSet::new());
-    }
-    catalogue.tables_named(name).ok_or(Because::Unknown)
+    let is_with_query = |statement: &Statement| statement.with_names.contains(&name.name);
+    let may_be_with_query = name.schema.is_none() && statement.is_some_and(is_with_query);
+    Ok(known || !may_be_with_query)
 }
 
-/// Whether calling a function is harmless.
+/// The tables behind a name in FROM.
+pub(crate) fn relation(
+    statement: &Statement,
+    catalogue: &Catalogue,
+    name: &Name,
+) -> Result<BTreeSet<TableId>, Because> {
+    if stands_for_relation(Some(statement), catalogue, name)? {
+        catalogue.tables_named(name).ok_or(Because::Unknown)
+    } else {
+        Ok(BTreeSet::new())
+    }
+}
+
+/// Whether calling a function is harmless, if nothing is known of users' functions.
 pub(crate) fn function(catalogue: &Catalogue, name: &Name) -> Result<(), Because> {
     // Users' overloads can lie in the system schemas too.
-    if catalogue.is_user_function(&name.name) {
-        return Err(Because::Unknown);
-    }
+    if catalogue.is_user_function(&name.name) { Err(Because::Unknown) } else { built_in(catalogue, name) }
+}
+
+/// Whether calling one of the server's own functions is harmless.
+pub(crate) fn built_in(catalogue: &Catalogue, name: &Name) -> Result<(), Because> {
     if !name.may_be_built_in() {
         return Err(schema_reason(name));
     }
@@ -224,11 +208,16 @@ pub(crate) fn function(catalogue: &Catalogue, name: &Name) -> Result<(), Because
     }
 }
 
-/// Whether calling a function could lock or change something, were it in an update.
+/// Whether calling a function could lock or change something, were it in an update, if nothing is known of users'
+/// functions.
 pub(crate) fn may_touch_data(catalogue: &Catalogue, name: &Name) -> bool {
+    catalogue.is_user_function(&name.name) || built_in_touches_data(catalogue, name)
+}
+
+/// The same of one of the server's own functions.
+pub(crate) fn built_in_touches_data(catalogue: &Catalogue, name: &Name) -> bool {
     let claims_nothing = builtin::is_connection_bound(&name.name) || builtin::advances_sequence(&name.name);
-    let built_in = name.may_be_built_in() && !catalogue.is_user_function(&name.name);
-    function(catalogue, name) == Err(Because::Unknown) && !(claims_nothing && built_in)
+    built_in(catalogue, name) == Err(Because::Unknown) && !(claims_nothing && name.may_be_built_in())
 }
 
 /// Whether a cast to a type runs nothing but the server's own code on its argument alone.
@@ -261,14 +250,18 @@ pub(crate) fn operator(catalogue: &Catalogue, name: &Name) -> Result<(), Because
     if catalogue.is_user_operator(&name.name) { Err(Because::Unknown) } else { Ok(()) }
 }
 
-/// Whether a column name could not be a call in functional notation that does harm.
+/// Whether a column name could not be a call in functional notation that does harm, if nothing is known of users'
+/// functions.
 pub(crate) fn column(catalogue: &Catalogue, name: &str) -> Result<(), Because> {
-    let harmful_builtin = || {
-        catalogue.builtin_volatility(name).is_some_and(|volatility| {
-            volatility == Volatility::Volatile || builtin::function(name) != Builtin::Harmless
-        })
-    };
-    if catalogue.is_user_function(name) || harmful_builtin() { Err(Because::Unknown) } else { Ok(()) }
+    let harmful = catalogue.is_user_function(name) || is_harmful_column(catalogue, name);
+    if harmful { Err(Because::Unknown) } else { Ok(()) }
+}
+
+/// Whether a column name could be a call in functional notation of a function of the server's own that does harm.
+pub(crate) fn is_harmful_column(catalogue: &Catalogue, name: &str) -> bool {
+    catalogue.builtin_volatility(name).is_some_and(|volatility| {
+        volatility == Volatility::Volatile || builtin::function(name) != Builtin::Harmless
+    })
 }
 
 fn schema_reason(name: &Name) -> Because {
@@ -288,21 +281,29 @@ pub(crate) fn targets(names: &[Name], catalogue: &Catalogue) -> Option<BTreeSet<
 
 /// What an update statement may have locked or may depend on beyond its captured rows.
 ///
-/// Foreign keys lock rows of tables that this catalogue does not name, and user triggers, policies and functions do
-/// what they like: all of these give [`Claims::Everything`]. A further unique key makes two rows of different primary
-/// keys depend on each other, so its table is claimed as a whole. What the statement merely reads is no claim; it is
-/// in [`Routing::reads`]. Nor is `nextval`: a sequence belongs to no transaction.
+/// A write of a reference locks its parent, so the parents are claimed as a whole. A further unique key makes two rows
+/// of different primary keys depend on each other, so its table is claimed as a whole. What triggers, cascades, views
+/// and functions write or lock counts the same; where that is not known, the claim is [`Claims::Everything`]. What the
+/// statement merely reads is no claim; it is in [`Routing::reads`]. Nor is `nextval`: a sequence belongs to no
+/// transaction.
 pub fn claims(statement: &Statement, catalogue: &Catalogue) -> Claims {
+    claims_within(statement, catalogue, &reach(statement, catalogue))
+}
+
+fn claims_within(statement: &Statement, catalogue: &Catalogue, reach: &Reach) -> Claims {
     if touches_no_data(&statement.verb) {
         return Claims::Rows;
     }
     let by_name = statement.verb == Verb::Lock || names_what_it_touches(statement);
-    if !by_name || runs_code(statement, catalogue) {
+    if !by_name || reach.unbounded {
         return Claims::Everything;
     }
-    claimed_by_name(statement, catalogue).map_or(Claims::Everything, |tables| {
-        if tables.is_empty() { Claims::Rows } else { Claims::Tables(tables) }
-    })
+    let whole = |id: &TableId| {
+        statement.verb == Verb::Truncate || catalogue.table(*id).is_none_or(|table| table.other_unique)
+    };
+    let written = reach.writes.iter().filter(|id| whole(id));
+    let tables: BTreeSet<TableId> = reach.locks.iter().chain(written).copied().collect();
+    if tables.is_empty() { Claims::Rows } else { Claims::Tables(tables.into_iter().collect()) }
 }
 
 /// Kinds that concern the session or the transaction only. SET CONSTRAINTS is none: it runs deferred triggers.
@@ -321,50 +322,4 @@ pub(crate) fn touches_no_data(verb: &Verb) -> bool {
     let settings = matches!(verb, Verb::Set { .. } | Verb::Reset(_) | Verb::Show(_) | Verb::Empty);
     let names = matches!(verb, Verb::Prepare { .. } | Verb::Deallocate(_) | Verb::ClosePortal);
     transaction || settings || names || matches!(verb, Verb::Listen | Verb::Unlisten | Verb::Notify)
-}
-
-/// Whether a statement may run code that is not the server's own, or a function with effects.
-fn runs_code(statement: &Statement, catalogue: &Catalogue) -> bool {
-    statement.opaque.is_some()
-        || statement.functions.iter().any(|name| may_touch_data(catalogue, name))
-        || statement.types.iter().any(|name| cast(catalogue, name) == Err(Because::Unknown))
-        || statement.operators.iter().any(|name| operator(catalogue, name) == Err(Because::Unknown))
-        || statement.column_names.iter().any(|name| column(catalogue, name).is_err())
-        || (catalogue.has_user_casts() && modifies(statement))
-}
-
-/// The tables that a statement claims beyond its rows, in order; `None` when that cannot be bounded.
-fn claimed_by_name(statement: &Statement, catalogue: &Catalogue) -> Option<Vec<TableId>> {
-    let mut tables = locked(statement, catalogue)?;
-    for id in targets(&statement.writes, catalogue)? {
-        let table = catalogue.table(id)?;
-        if table.user_triggers || table.foreign_keys || table.row_security || table.coded_types {
-            return None;
-        }
-        if table.other_unique || statement.verb == Verb::Truncate {
-            tables.insert(id);
-        }
-    }
-    for name in &statement.reads {
-        // A view's query is not known here, nor is a policy's.
-        match relation(statement, catalogue, name) {
-            Ok(read) if has_policies(catalogue, &read) => return None,
-            Ok(_) | Err(Because::Catalogue | Because::Update) => {}
-            Err(Because::Unknown) => return None,
-        }
-    }
-    Some(tables.into_iter().collect())
-}
-
-/// The tables named in locks; `None` when one of them may be something else than a table or a WITH query.
-fn locked(statement: &Statement, catalogue: &Catalogue) -> Option<BTreeSet<TableId>> {
-    let mut tables = BTreeSet::new();
-    for name in &statement.row_locks {
-        tables.extend(relation(statement, catalogue, name).ok()?);
-    }
-    Some(tables)
-}
-
-fn has_policies(catalogue: &Catalogue, tables: &BTreeSet<TableId>) -> bool {
-    tables.iter().any(|id| catalogue.table(*id).is_none_or(|table| table.row_security))
 }

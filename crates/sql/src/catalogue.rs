@@ -8,11 +8,19 @@
 //! path), never too little. Non-goals: resolving search paths, privileges, temporary objects; a session that owns
 //! temporary objects must not trust conclusions about unqualified names.
 
+mod code;
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
 
+use crate::body::{self, Code};
 use crate::name::Name;
+use crate::statement::Statement;
+pub use code::{
+    Argument, ArgumentMode, Body, Function, HeadTypes, Policy, Returns, Rule, Sequence, Timing, Trigger,
+    ViewDefinition,
+};
 pub use table::{Action, Column, ColumnDefault, Key, Reference, Table};
 
 /// Our own stable number of a table: the trigger's argument, never an OID, since OIDs differ between replicas.
@@ -32,13 +40,14 @@ pub struct Parent {
 }
 
 /// How much a function's result may vary; later is worse.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Volatility {
     /// The same result for ever.
     Immutable,
     /// The same result within one statement; reads only.
     Stable,
     /// Anything, side effects included.
+    #[default]
     Volatile,
 }
 
@@ -52,13 +61,19 @@ pub struct Contents {
     pub tables: Vec<Table>,
     /// Partitioned tables and inheritance parents outside the system schemas.
     pub parents: Vec<Parent>,
-    /// Every other relation outside the system schemas: views, materialized views, foreign tables, sequences,
-    /// composite types, and so on, as (schema, name).
+    /// Views, materialized ones too, outside the system schemas.
+    pub views: Vec<ViewDefinition>,
+    /// Every other relation outside the system schemas: foreign tables, sequences, composite types, and so on, as
+    /// (schema, name).
     pub other_relations: Vec<(String, String)>,
+    /// Sequences; they are among the other relations, too.
+    pub sequences: Vec<Sequence>,
     /// Names of functions in `pg_catalog`, each with the worst volatility over all its overloads.
     pub builtin_functions: Vec<(String, Volatility)>,
     /// Names of functions, aggregates and procedures that did not come with the server.
     pub user_functions: Vec<String>,
+    /// What is known of them; one that is missing here, but not above, may do anything.
+    pub functions: Vec<Function>,
     /// Names of operators that did not come with the server and whose operands are all built-in or polymorphic
     /// types: those that could be chosen in place of a built-in one.
     pub user_operators: Vec<String>,
@@ -81,7 +96,9 @@ pub enum Relation<'a> {
     Table(&'a Table),
     /// A partitioned table or inheritance parent.
     Parent(&'a Parent),
-    /// Something else: a view, a sequence, a foreign table, ...
+    /// A view, perhaps a materialized one.
+    View(&'a ViewDefinition),
+    /// Something else: a sequence, a foreign table, ...
     Other,
 }
 
@@ -89,7 +106,25 @@ pub enum Relation<'a> {
 enum Slot {
     Table(usize),
     Parent(usize),
+    View(usize),
     Other,
+}
+
+/// Something with what it says, once that has been read; `None` when it is not understood.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Read<T, R> {
+    given: T,
+    meaning: OnceLock<Option<R>>,
+}
+
+impl<T, R> Read<T, R> {
+    fn of(given: T) -> Self {
+        Self { given, meaning: OnceLock::new() }
+    }
+
+    fn meaning(&self, read: impl FnOnce(&T) -> Option<R>) -> Option<&R> {
+        self.meaning.get_or_init(|| read(&self.given)).as_ref()
+    }
 }
 
 /// The catalogue: contents with the indexes to look them up.
@@ -98,6 +133,11 @@ pub struct Catalogue {
     generation: u64,
     tables: Vec<Table>,
     parents: Vec<Parent>,
+    views: Vec<Read<ViewDefinition, Vec<Statement>>>,
+    policies: BTreeMap<TableId, Read<(), Vec<Statement>>>,
+    functions: BTreeMap<String, Vec<Read<Function, Code>>>,
+    sequences: Vec<Sequence>,
+    drawn: BTreeMap<Name, Vec<(TableId, usize)>>,
     by_id: BTreeMap<TableId, usize>,
     referenced_by: BTreeMap<TableId, Vec<(usize, usize)>>,
     by_name: BTreeMap<String, Vec<(String, Slot)>>,
@@ -116,10 +156,16 @@ impl Catalogue {
         let mut by_name: BTreeMap<String, Vec<(String, Slot)>> = BTreeMap::new();
         let mut by_id = BTreeMap::new();
         let mut referenced_by: BTreeMap<TableId, Vec<(usize, usize)>> = BTreeMap::new();
+        let mut drawn: BTreeMap<Name, Vec<(TableId, usize)>> = BTreeMap::new();
         for (index, table) in contents.tables.iter().enumerate() {
             by_id.insert(table.id, index);
             for (at, reference) in table.references.iter().enumerate() {
                 referenced_by.entry(reference.parent).or_default().push((index, at));
+            }
+            for (at, column) in table.columns.iter().enumerate() {
+                if let ColumnDefault::Sequence(name) = &column.default {
+                    drawn.entry(name.clone()).or_default().push((table.id, at));
+                }
             }
             by_name.entry(table.name.clone()).or_default().push((table.schema.clone(), Slot::Table(index)));
         }
@@ -129,6 +175,9 @@ impl Catalogue {
                 .or_default()
                 .push((parent.schema.clone(), Slot::Parent(index)));
         }
+        for (index, view) in contents.views.iter().enumerate() {
+            by_name.entry(view.name.clone()).or_default().push((view.schema.clone(), Slot::View(index)));
+        }
         for (schema, name) in contents.other_relations {
             by_name.entry(name).or_default().push((schema, Slot::Other));
         }
@@ -137,10 +186,20 @@ impl Catalogue {
             let worst = builtin_functions.entry(name).or_insert(volatility);
             *worst = volatility.max(*worst);
         }
+        let mut functions: BTreeMap<String, Vec<_>> = BTreeMap::new();
+        for function in contents.functions {
+            functions.entry(function.name.clone()).or_default().push(Read::of(function));
+        }
+        let secured = contents.tables.iter().filter(|table| table.row_security);
         Self {
             generation: contents.generation,
+            policies: secured.map(|table| (table.id, Read::of(()))).collect(),
             tables: contents.tables,
             parents: contents.parents,
+            views: contents.views.into_iter().map(Read::of).collect(),
+            functions,
+            sequences: contents.sequences,
+            drawn,
             by_id,
             referenced_by,
             by_name,
@@ -188,6 +247,7 @@ impl Catalogue {
             |(_, slot)| match *slot {
                 Slot::Table(index) => Relation::Table(&self.tables[index]),
                 Slot::Parent(index) => Relation::Parent(&self.parents[index]),
+                Slot::View(index) => Relation::View(&self.views[index].given),
                 Slot::Other => Relation::Other,
             },
         )
@@ -205,7 +265,7 @@ impl Catalogue {
                     tables.insert(table.id);
                 }
                 Relation::Parent(parent) => tables.extend(parent.leaves.iter().copied()),
-                Relation::Other => return None,
+                Relation::View(_) | Relation::Other => return None,
             }
         }
         found.then_some(tables)
@@ -219,6 +279,72 @@ impl Catalogue {
     /// Whether a user's function has this name.
     pub fn is_user_function(&self, name: &str) -> bool {
         self.user_functions.contains(name)
+    }
+
+    /// What is known of the users' functions of a name.
+    pub fn functions_named(&self, name: &str) -> impl Iterator<Item = &Function> {
+        self.functions.get(name).map_or(&[][..], Vec::as_slice).iter().map(|read| &read.given)
+    }
+
+    /// All users' functions of which something is known.
+    pub fn functions(&self) -> impl Iterator<Item = &Function> {
+        self.functions.values().flatten().map(|read| &read.given)
+    }
+
+    /// The code of all users' functions of a name; `None` when one of them is not understood.
+    pub(crate) fn code(&self, name: &str) -> Option<Vec<(&Function, &Code)>> {
+        let known = self.functions.get(name)?;
+        known.iter().map(|read| Some((&read.given, read.meaning(body::function)?))).collect()
+    }
+
+    /// All views, materialized ones too.
+    pub fn views(&self) -> impl Iterator<Item = &ViewDefinition> {
+        self.views.iter().map(|read| &read.given)
+    }
+
+    /// The queries of the views of a name, each with its view; `None` for one that is not understood.
+    pub(crate) fn views_named(&self, name: &Name) -> Vec<(&ViewDefinition, Option<&[Statement]>)> {
+        let slots = self.by_name.get(&name.name).map_or(&[][..], Vec::as_slice);
+        let named =
+            slots.iter().filter(|(schema, _)| name.schema.as_ref().is_none_or(|wanted| wanted == schema));
+        let views = named.filter_map(|(_, slot)| match slot {
+            Slot::View(at) => Some(&self.views[*at]),
+            _ => None,
+        });
+        let query = |view: &ViewDefinition| body::queries(&view.definition).filter(|_| !view.materialized);
+        views.map(|read| (&read.given, read.meaning(query).map(Vec::as_slice))).collect()
+    }
+
+    /// What the policies of a table with row security say; `None` when that is not understood.
+    pub(crate) fn policies(&self, table: &Table) -> Option<&[Statement]> {
+        let read = self.policies.get(&table.id)?;
+        read.meaning(|()| {
+            let expressions = table.policies.iter().flat_map(|policy| &policy.expressions);
+            let queries = expressions.map(|text| body::queries(&format!("SELECT {text}")));
+            let queries: Option<Vec<_>> = queries.collect();
+            Some(queries?.concat()).filter(|_| !table.policies.is_empty())
+        })
+        .map(Vec::as_slice)
+    }
+
+    /// All sequences.
+    pub fn sequences(&self) -> impl Iterator<Item = &Sequence> {
+        self.sequences.iter()
+    }
+
+    /// The columns that take the next value of a sequence when none is given: tables and places in them.
+    pub fn drawn_from(&self, schema: &str, sequence: &str) -> &[(TableId, usize)] {
+        self.drawn.get(&Name::qualified(schema, sequence)).map_or(&[][..], Vec::as_slice)
+    }
+
+    /// Whether a user's type other than a relation's row type has this name.
+    pub(crate) fn is_declared_type(&self, name: &str) -> bool {
+        self.user_types.contains(name)
+    }
+
+    /// Whether all foreign keys of and to a table are known, and not only that there are some.
+    pub fn knows_references(&self, table: &Table) -> bool {
+        !table.foreign_keys || !table.references.is_empty() || self.referenced_by.contains_key(&table.id)
     }
 
     /// Whether a user's operator of this name could be chosen for built-in operands.

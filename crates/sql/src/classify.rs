@@ -62,6 +62,14 @@ pub(crate) fn classify(node: &Node) -> Statement {
         .unwrap_or_else(|| ddl::classify(node))
 }
 
+/// What a census found in expressions that stand by themselves, as if they were selected.
+pub(crate) fn classify_expression(mut census: Census) -> Statement {
+    if census.into {
+        census.stranger = Some("IntoClause");
+    }
+    filled(Verb::Select, census, Inside::Statement)
+}
+
 /// SELECT, INSERT, UPDATE, DELETE, MERGE.
 fn query(node: &NodeEnum) -> Option<Statement> {
     let verb = match node {

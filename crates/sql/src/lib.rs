@@ -10,6 +10,7 @@
 mod access;
 pub mod accesses;
 mod analyzer;
+mod body;
 mod builtin;
 mod cache;
 mod catalogue;
@@ -21,6 +22,7 @@ mod lexer;
 mod name;
 mod parser;
 pub mod profile;
+mod reach;
 pub mod refusal;
 mod script;
 mod setting;
@@ -30,8 +32,9 @@ mod system_catalogue;
 pub use access::{Access, Because, Claims, Routing, access, claims};
 pub use analyzer::{Analyzer, Limits, Statistics};
 pub use catalogue::{
-    Action, Catalogue, Column, ColumnDefault, Contents, Key, Parent, Reference, Relation, Table, TableId,
-    Volatility,
+    Action, Argument, ArgumentMode, Body, Catalogue, Column, ColumnDefault, Contents, Function, HeadTypes,
+    Key, Parent, Policy, Reference, Relation, Returns, Rule, Sequence, Table, TableId, Timing, Trigger,
+    ViewDefinition, Volatility,
 };
 pub use ddl::{Frozen, freeze_defaults, why_not_the_same, without_concurrently};
 pub use determinism::{

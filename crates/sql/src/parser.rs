@@ -60,6 +60,22 @@ pub(crate) fn parse(text: &str, standard_conforming_strings: bool) -> Result<Par
     }
 }
 
+/// Parses a text that stands in PL/pgSQL, by the mode that its parser names.
+pub(crate) fn parse_within(text: &str, mode: i32) -> Option<RawStmt> {
+    let parsed = {
+        let _alone = IN_PARSER.lock().unwrap_or_else(PoisonError::into_inner);
+        pg_query::parse(text, mode)
+    };
+    let mut trees = parsed.ok()?.protobuf.stmts;
+    trees.pop().filter(|_| trees.is_empty())
+}
+
+/// Parses the one PL/pgSQL function that a text makes.
+pub(crate) fn parse_plpgsql(text: &str) -> Option<serde_json::Value> {
+    let _alone = IN_PARSER.lock().unwrap_or_else(PoisonError::into_inner);
+    pg_query::parse_plpgsql(text).ok()
+}
+
 /// The text of a tree.
 pub(crate) fn deparse(tree: &ParseResult, options: DeparseOptions) -> Option<String> {
     let _alone = IN_PARSER.lock().unwrap_or_else(PoisonError::into_inner);
@@ -75,7 +91,8 @@ pub(crate) fn fingerprint(text: &str, options: FingerprintOptions) -> Option<u64
 /// The tokens of a text.
 pub(crate) fn scan(text: &str) -> Option<Vec<ScanToken>> {
     let _alone = IN_PARSER.lock().unwrap_or_else(PoisonError::into_inner);
-    pg_query::scan_tokens(text).ok()
+    // The variant without protobuf makes a slice of a null pointer when there are no tokens.
+    pg_query::scan(text).ok().map(|result| result.tokens)
 }
 
 /// Splits a query string into the byte ranges of its statements, without looking into them.

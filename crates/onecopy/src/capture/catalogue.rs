@@ -7,6 +7,7 @@
 //!
 //! Must run as superuser with the search path of `pg_catalog` alone.
 
+mod code;
 mod keys;
 mod types;
 
@@ -34,11 +35,11 @@ WITH RECURSIVE captured AS (
     SELECT family.oid, bool_or(c.relrowsecurity) AS row_security,
         bool_or(EXISTS (SELECT FROM pg_constraint k
             WHERE k.contype = 'f' AND (k.conrelid = c.oid OR k.confrelid = c.oid))) AS foreign_keys,
-        bool_or(c.relhasrules
+        bool_or(EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = c.oid)
             OR EXISTS (SELECT FROM pg_trigger g LEFT JOIN pg_constraint k ON k.oid = g.tgconstraint
                 WHERE g.tgrelid = c.oid AND g.tgname NOT IN ('!onecopy', '!onecopy_truncate')
-                AND (NOT g.tgisinternal OR k.contype IS NULL OR k.contype = 't'))
-            OR EXISTS (SELECT FROM pg_depend d
+                AND (NOT g.tgisinternal OR k.contype IS NULL OR k.contype = 't'))) AS user_triggers,
+        bool_or(EXISTS (SELECT FROM pg_depend d
                 WHERE d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass) AND d.refobjid >= 16384 AND (
                     (d.classid = 'pg_class'::regclass AND d.objid = c.oid)
                     OR (d.classid = 'pg_class'::regclass
@@ -47,12 +48,13 @@ WITH RECURSIVE captured AS (
                         AND d.objid IN (SELECT a.oid FROM pg_attrdef a WHERE a.adrelid = c.oid))
                     OR (d.classid = 'pg_constraint'::regclass
                         AND d.objid IN (SELECT k.oid FROM pg_constraint k WHERE k.conrelid = c.oid))))
-        ) AS user_triggers
+        ) AS own_code
     FROM family JOIN pg_class c ON c.oid = family.member GROUP BY family.oid
 )
-SELECT captured.oid, id, nspname, relname, row_security, foreign_keys, user_triggers,
+SELECT captured.oid, id, nspname, relname, row_security, foreign_keys, user_triggers OR own_code,
     EXISTS (SELECT FROM pg_index x
-        WHERE x.indrelid = captured.oid AND (x.indisunique OR x.indisexclusion) AND NOT x.indisprimary)
+        WHERE x.indrelid = captured.oid AND (x.indisunique OR x.indisexclusion) AND NOT x.indisprimary),
+    own_code
 FROM captured JOIN facts USING (oid) ORDER BY id::int4
 ";
 
@@ -90,7 +92,7 @@ WHERE parent.nspname NOT LIKE 'pg\_%' ORDER BY 1, 2
 
 const OTHER_RELATIONS: &str = r"
 SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE c.relkind NOT IN ('p', 'i', 'I', 't') AND c.relpersistence <> 't'
+WHERE c.relkind NOT IN ('p', 'i', 'I', 't', 'v', 'm') AND c.relpersistence <> 't'
 AND n.nspname NOT IN ('pg_catalog', 'information_schema')
 AND NOT (c.relkind = 'r' AND EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = c.oid AND g.tgname = '!onecopy'))
 ";
@@ -115,53 +117,74 @@ const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL 
     SET LOCAL intervalstyle = 'postgres'; SET LOCAL bytea_output = 'hex'; SET LOCAL extra_float_digits = 1; \
     SET LOCAL quote_all_identifiers = off";
 
+/// Everything that [`load`] asks, in the order of [`Answers`].
+const QUERIES: [&str; 20] = [
+    TABLES,
+    COLUMNS,
+    PARENTS,
+    OTHER_RELATIONS,
+    BUILTIN_FUNCTIONS,
+    USER_FUNCTIONS,
+    USER_OPERATORS,
+    types::USER_TYPES,
+    types::CODED_TYPES,
+    FLAGS,
+    keys::KEYS,
+    keys::REFERENCES,
+    keys::PARTITIONS,
+    keys::DEFAULTS,
+    code::VIEWS,
+    code::TRIGGERS,
+    code::RULES,
+    code::POLICIES,
+    code::FUNCTIONS,
+    code::SEQUENCES,
+];
+
 /// Reads what the sessions need. `generation` is the version of the last schema change that the server has applied.
 pub(crate) async fn load(connection: &mut Connection, generation: u64) -> Result<Catalogue, BackendError> {
-    let mut queries = Vec::new();
     connection.simple(BEGIN).await?;
-    for query in [
-        TABLES,
-        COLUMNS,
-        PARENTS,
-        OTHER_RELATIONS,
-        BUILTIN_FUNCTIONS,
-        USER_FUNCTIONS,
-        USER_OPERATORS,
-        types::USER_TYPES,
-        types::CODED_TYPES,
-        FLAGS,
-        keys::KEYS,
-        keys::REFERENCES,
-        keys::PARTITIONS,
-        keys::DEFAULTS,
-    ] {
-        queries.push(connection.simple(query).await?);
+    let mut answers = [const { Rows::new() }; QUERIES.len()];
+    for (query, answer) in QUERIES.iter().zip(&mut answers) {
+        *answer = connection.simple(query).await?;
     }
     connection.simple("COMMIT").await?;
+    Ok(Catalogue::new(contents(generation, &answers)?))
+}
+
+fn contents(generation: u64, answers: &[Rows; QUERIES.len()]) -> Result<Contents, BackendError> {
     let [
         tables,
         columns,
         parents,
         other,
         builtin,
-        functions,
+        user_functions,
         operators,
         type_rows,
         coded,
         flags,
-        key_rows @ ..,
-    ] = queries.as_slice()
-    else {
-        return Err(SHAPE);
-    };
-    let [keys, references, partitions, defaults] = key_rows else { return Err(SHAPE) };
-    let coded = types::coded(coded)?;
-    let read = tables_of(tables, columns, &coded, [keys, references, partitions, defaults])?;
+        keys,
+        references,
+        partitions,
+        defaults,
+        views,
+        triggers,
+        rules,
+        policies,
+        functions,
+        sequences,
+    ] = answers;
     let flag = |at: usize| -> Result<bool, BackendError> { boolean(flags.first().ok_or(SHAPE)?, at) };
-    Ok(Catalogue::new(Contents {
+    let coded = types::coded(coded)?;
+    let (mut tables, by_oid) = tables_of(tables, columns, &coded, [keys, references, partitions, defaults])?;
+    let views = code::add(&mut tables, &by_oid, [views, triggers, rules, policies])?;
+    Ok(Contents {
         generation,
-        tables: read,
+        sequences: code::sequences(sequences, &tables, &by_oid)?,
+        tables,
         parents: parents_of(parents)?,
+        views,
         other_relations: other
             .iter()
             .map(|row| Ok((text(row, 0)?.to_owned(), text(row, 1)?.to_owned())))
@@ -170,13 +193,14 @@ pub(crate) async fn load(connection: &mut Connection, generation: u64) -> Result
             .iter()
             .map(|row| Ok((text(row, 0)?.to_owned(), volatility(text(row, 1)?)?)))
             .collect::<Result<_, BackendError>>()?,
-        user_functions: names(functions)?,
+        user_functions: names(user_functions)?,
+        functions: code::functions(functions, &coded)?,
         user_operators: names(operators)?,
         user_types: names(type_rows)?,
         plain_types: types::plain(type_rows, &coded)?,
         has_user_casts: flag(0)?,
         has_deferrable: flag(1)?,
-    }))
+    })
 }
 
 /// Reads what the applier needs of every table under capture, in whatever transaction is open: nobody but the applier
@@ -220,7 +244,7 @@ fn tables_of(
     columns: &Rows,
     coded: &BTreeSet<u32>,
     keys: [&Rows; 4],
-) -> Result<Vec<Table>, BackendError> {
+) -> Result<(Vec<Table>, keys::ByOid), BackendError> {
     let columns = by_relation(columns)?;
     let table = |row: &Row| {
         let own = columns.get(text(row, 0)?).map_or(&[][..], Vec::as_slice);
@@ -233,6 +257,7 @@ fn tables_of(
             other_unique: boolean(row, 7)?,
             foreign_keys: boolean(row, 5)?,
             user_triggers: boolean(row, 6)?,
+            own_code: boolean(row, 8)?,
             row_security: boolean(row, 4)?,
             coded_types: columns.iter().any(|column| coded.contains(&column.type_oid)),
             user_types: columns.iter().any(|column| column.type_oid >= FIRST_USER_OID),
@@ -249,7 +274,7 @@ fn tables_of(
         attributes.push(own.iter().map(|row| number(row, 11)).collect::<Result<_, _>>()?);
     }
     keys::add(&mut found, &by_oid, &attributes, keys)?;
-    Ok(found)
+    Ok((found, by_oid))
 }
 
 fn column(row: &Row) -> Result<Column, BackendError> {

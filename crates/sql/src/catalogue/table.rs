@@ -2,7 +2,7 @@
 //!
 //! Columns are named by their place in [`Table::columns`], which is the order of the rows that capture reports.
 
-use super::TableId;
+use super::{Policy, Rule, TableId, Trigger};
 use crate::name::Name;
 
 /// A live column of a table.
@@ -173,6 +173,15 @@ pub struct Table {
     pub other_unique: bool,
     /// It has a foreign key, or is the target of one.
     pub foreign_keys: bool,
+    /// Users' triggers, those of everything it inherits from included.
+    pub triggers: Vec<Trigger>,
+    /// Users' rules, those of everything it inherits from included.
+    pub rules: Vec<Rule>,
+    /// Policies of row-level security, those of everything it inherits from included. They count only if it is enabled.
+    pub policies: Vec<Policy>,
+    /// A default, check or index expression calls a function outside `pg_catalog`, or a foreign key could not be
+    /// resolved: part of [`Table::user_triggers`].
+    pub own_code: bool,
     /// Users' triggers or rules, or a default, check or index expression that calls a function outside `pg_catalog`;
     /// or a foreign key from or to a table that is not known here.
     pub user_triggers: bool,

@@ -181,6 +181,7 @@ fn refer(tables: &mut [Table], leaves: &Leaves<'_>, rows: &[Row]) -> Result<(), 
     if !resolved {
         for at in children.union(&parents) {
             tables[*at].user_triggers = true;
+            tables[*at].own_code = true;
         }
         return Ok(());
     }

@@ -1,0 +1,430 @@
+//! Everything that a statement can touch, by tables: what it names, and what stands behind the names.
+//!
+//! A view is read as its query, a function runs its code, row security adds its policies, and a change fires triggers,
+//! checks foreign keys and cascades. The walk follows all of these until nothing new is found; each view and
+//! table is looked at once, so recursion ends by itself. Names mean every object of that name, as everywhere here.
+//!
+//! Invariant: what is not understood makes the whole unbounded. Two questions are answered apart: whether it can run as
+//! a read at any replica ([`Reach::because`]), and whether it may touch data that is not listed ([`Reach::unbounded`]):
+//! `random()` is an obstacle to the first only.
+
+use std::collections::BTreeSet;
+
+use crate::access::{
+    Because, built_in, built_in_touches_data, cast, is_harmful_column, operator, stands_for_relation,
+};
+use crate::body::{Code, Words};
+use crate::builtin::{self, SYSTEM_COLUMNS};
+use crate::catalogue::{Action, Catalogue, HeadTypes, Relation, Table, TableId, Trigger};
+use crate::name::{Name, SYSTEM_SCHEMA};
+use crate::statement::{Statement, Verb};
+
+/// More statements of views, functions and policies, and tables, are not looked at.
+const MAX_SEEN: usize = 20_000;
+
+/// Trigger functions of the server's own that do nothing but alter or drop the row.
+const HARMLESS_TRIGGERS: [&str; 3] =
+    ["suppress_redundant_updates_trigger", "tsvector_update_trigger", "tsvector_update_trigger_column"];
+
+/// Types whose values name objects by numbers that differ between replicas.
+const OID_TYPES: [&str; 12] = [
+    "oid",
+    "regclass",
+    "regcollation",
+    "regconfig",
+    "regdictionary",
+    "regnamespace",
+    "regoper",
+    "regoperator",
+    "regproc",
+    "regprocedure",
+    "regrole",
+    "regtype",
+];
+
+/// What a statement can touch.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Reach {
+    /// Tables that may be read.
+    pub(crate) reads: BTreeSet<TableId>,
+    /// Tables of which rows may be written.
+    pub(crate) writes: BTreeSet<TableId>,
+    /// Tables of which rows may be locked, the parents of references that are written included.
+    pub(crate) locks: BTreeSet<TableId>,
+    /// The worst reason why it is no bounded read, its kind aside.
+    pub(crate) because: Option<Because>,
+    /// It may read, write or lock data that is not listed.
+    pub(crate) unbounded: bool,
+    /// It calls a function with users' types in its head.
+    pub(crate) user_types: bool,
+    /// The targets that it names are tables or views which the catalogue has.
+    pub(crate) targets_known: bool,
+}
+
+/// Follows a statement.
+pub(crate) fn reach(statement: &Statement, catalogue: &Catalogue) -> Reach {
+    let reach = Reach { targets_known: true, ..Reach::default() };
+    let mut walk = Walk {
+        catalogue,
+        reach,
+        truncates: statement.verb == Verb::Truncate,
+        seen: BTreeSet::new(),
+        functions: BTreeSet::new(),
+        todo: Vec::new(),
+    };
+    walk.visit(statement);
+    while let Some(next) = walk.todo.pop() {
+        if walk.is_new(Use::Run, next) {
+            walk.visit(next);
+        }
+    }
+    if catalogue.has_user_casts() {
+        walk.note(Because::Unknown);
+        walk.reach.unbounded |= !walk.reach.writes.is_empty();
+    }
+    walk.reach
+}
+
+struct Walk<'a> {
+    catalogue: &'a Catalogue,
+    reach: Reach,
+    /// TRUNCATE: with CASCADE it empties all that refers to its targets.
+    truncates: bool,
+    /// Statements by their addresses, and tables by their numbers, that were looked at in some way.
+    seen: BTreeSet<(Use, usize)>,
+    /// Names of the users' functions that were followed.
+    functions: BTreeSet<String>,
+    todo: Vec<&'a Statement>,
+}
+
+/// In which way something was looked at.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Use {
+    Run,
+    LockBelow,
+    WriteBelow,
+    Read,
+}
+
+impl<'a> Walk<'a> {
+    /// All reasons are gathered, since only a statement without any other one is proven to be a catalogue read.
+    fn note(&mut self, reason: Because) {
+        if self.reach.because != Some(Because::Unknown) {
+            self.reach.because = Some(reason);
+        }
+    }
+
+    fn note_unknown(&mut self) {
+        self.note(Because::Unknown);
+        self.reach.unbounded = true;
+    }
+
+    /// Whether this is the first look at a statement of the catalogue's in this way. There is a limit to them.
+    fn is_new(&mut self, way: Use, statement: &'a Statement) -> bool {
+        if self.seen.len() >= MAX_SEEN {
+            self.note_unknown();
+            return false;
+        }
+        self.seen.insert((way, std::ptr::from_ref(statement).addr()))
+    }
+
+    fn visit(&mut self, statement: &'a Statement) {
+        if statement.system_columns {
+            self.note(Because::Catalogue);
+        }
+        if statement.opaque.is_some() {
+            self.note_unknown();
+        }
+        for name in &statement.reads {
+            self.read(Some(statement), name);
+        }
+        for name in &statement.row_locks {
+            self.lock(statement, name);
+        }
+        for name in &statement.writes {
+            self.write(name);
+        }
+        for name in &statement.functions {
+            self.call(name);
+        }
+        for name in &statement.types {
+            self.check(cast(self.catalogue, name));
+        }
+        for name in &statement.operators {
+            self.check(operator(self.catalogue, name));
+        }
+        for name in &statement.column_names {
+            self.column(name);
+        }
+    }
+
+    /// Something that is harmless, a look at the catalogue, or may do anything.
+    fn check(&mut self, verdict: Result<(), Because>) {
+        match verdict {
+            Ok(()) => {}
+            Err(Because::Unknown) => self.note_unknown(),
+            Err(because) => self.note(because),
+        }
+    }
+
+    /// The tables behind a name in FROM; views are followed.
+    fn tables(&mut self, statement: Option<&Statement>, name: &Name) -> BTreeSet<TableId> {
+        let mut tables = BTreeSet::new();
+        match stands_for_relation(statement, self.catalogue, name) {
+            Ok(true) => {}
+            Ok(false) => return tables,
+            Err(because) => {
+                self.check(Err(because));
+                return tables;
+            }
+        }
+        let mut known = false;
+        for relation in self.catalogue.named(name.schema.as_deref(), &name.name) {
+            known = true;
+            match relation {
+                Relation::Table(table) => {
+                    tables.insert(table.id);
+                }
+                Relation::Parent(parent) => tables.extend(parent.leaves.iter().copied()),
+                Relation::View(_) => {}
+                Relation::Other => self.note_unknown(),
+            }
+        }
+        if !known {
+            self.note_unknown();
+        }
+        tables
+    }
+
+    fn views(&self, name: &Name) -> Vec<Option<&'a [Statement]>> {
+        self.catalogue.views_named(name).into_iter().map(|(_, query)| query).collect()
+    }
+
+    fn read(&mut self, statement: Option<&Statement>, name: &Name) {
+        for id in self.tables(statement, name) {
+            self.read_table(id);
+        }
+        // Such a name cannot be a view's if it is the system's or a WITH query's alone; then there is none.
+        for query in self.views(name) {
+            self.follow(query);
+        }
+    }
+
+    fn follow(&mut self, statements: Option<&'a [Statement]>) {
+        match statements {
+            Some(statements) => {
+                self.todo.extend(statements);
+            }
+            None => self.note_unknown(),
+        }
+    }
+
+    fn read_table(&mut self, id: TableId) {
+        self.reach.reads.insert(id);
+        if !self.seen.insert((Use::Read, id.0 as usize)) {
+            return;
+        }
+        match self.catalogue.table(id) {
+            Some(table) => {
+                if table.coded_types {
+                    self.note(Because::Unknown);
+                }
+                self.secure(table);
+            }
+            None => self.note_unknown(),
+        }
+    }
+
+    /// The policies of a table run with every access to it.
+    fn secure(&mut self, table: &Table) {
+        if table.row_security {
+            self.follow(self.catalogue.policies(table));
+        }
+    }
+
+    fn lock(&mut self, statement: &Statement, name: &Name) {
+        let tables = self.tables(Some(statement), name);
+        self.reach.locks.extend(tables);
+        if matches!(stands_for_relation(Some(statement), self.catalogue, name), Err(Because::Catalogue)) {
+            self.reach.unbounded = true;
+        }
+        for query in self.views(name) {
+            match query {
+                Some(query) => self.lock_below(query),
+                None => self.note_unknown(),
+            }
+        }
+    }
+
+    /// Locking a view locks what it reads.
+    fn lock_below(&mut self, query: &'a [Statement]) {
+        for statement in query {
+            if self.is_new(Use::LockBelow, statement) {
+                for name in &statement.reads {
+                    self.lock(statement, name);
+                }
+            }
+        }
+    }
+
+    fn write(&mut self, name: &Name) {
+        let mut known = name.schema.as_deref() != Some(SYSTEM_SCHEMA);
+        let mut found = false;
+        for relation in self.catalogue.named(name.schema.as_deref(), &name.name) {
+            found = true;
+            match relation {
+                Relation::Table(table) => self.write_table(table.id),
+                Relation::Parent(parent) => {
+                    for id in &parent.leaves {
+                        self.write_table(*id);
+                    }
+                }
+                Relation::View(_) => {}
+                Relation::Other => known = false,
+            }
+        }
+        for (view, query) in self.catalogue.views_named(name) {
+            if !view.rules.is_empty() {
+                self.note_unknown();
+            }
+            self.fire(&view.triggers);
+            match query {
+                Some(query) => self.write_below(query),
+                None => known = false,
+            }
+        }
+        if !known || !found {
+            self.reach.targets_known = false;
+            self.note_unknown();
+        }
+    }
+
+    /// A change of a view is one of a table that its query reads. Which one is not looked into.
+    fn write_below(&mut self, query: &'a [Statement]) {
+        self.follow(Some(query));
+        for statement in query {
+            if self.is_new(Use::WriteBelow, statement) {
+                for name in &statement.reads {
+                    self.write(name);
+                }
+            }
+        }
+    }
+
+    fn write_table(&mut self, id: TableId) {
+        if !self.reach.writes.insert(id) {
+            return;
+        }
+        let Some(table) = self.catalogue.table(id) else { return self.note_unknown() };
+        let unexplained = table.own_code
+            || !table.rules.is_empty()
+            || (table.user_triggers && table.triggers.is_empty())
+            || !self.catalogue.knows_references(table);
+        if unexplained {
+            self.note_unknown();
+        }
+        self.reach.unbounded |= table.coded_types;
+        self.secure(table);
+        self.fire(&table.triggers);
+        // The server looks references up as the tables' owner, so no policy runs for them.
+        for reference in &table.references {
+            self.reach.reads.insert(reference.parent);
+            self.reach.locks.insert(reference.parent);
+        }
+        for (child, reference) in self.catalogue.referenced_by(id) {
+            self.reach.reads.insert(child.id);
+            let refuses = |action| matches!(action, Action::NoAction | Action::Restrict);
+            if self.truncates || !refuses(reference.on_delete) || !refuses(reference.on_update) {
+                self.write_table(child.id);
+            }
+        }
+    }
+
+    fn fire(&mut self, triggers: &[Trigger]) {
+        for trigger in triggers.iter().filter(|trigger| trigger.enabled) {
+            if trigger.condition_runs_code {
+                self.note_unknown();
+            }
+            let name = &trigger.function;
+            let harmless = HARMLESS_TRIGGERS.contains(&name.name.as_str());
+            if self.catalogue.is_user_function(&name.name) {
+                self.run(&name.name);
+            } else if name.schema.as_deref() != Some(SYSTEM_SCHEMA) || !harmless {
+                self.note_unknown();
+            }
+        }
+    }
+
+    fn call(&mut self, name: &Name) {
+        let is_users = self.catalogue.is_user_function(&name.name);
+        if is_users {
+            self.run(&name.name);
+        }
+        let is_built_in = name.may_be_built_in() && self.catalogue.builtin_volatility(&name.name).is_some();
+        if is_built_in || !is_users {
+            if let Err(because) = built_in(self.catalogue, name) {
+                self.note(because);
+            }
+            self.reach.unbounded |= built_in_touches_data(self.catalogue, name);
+        }
+    }
+
+    /// Follows all users' functions of a name.
+    fn run(&mut self, name: &str) {
+        if !self.functions.insert(name.to_owned()) {
+            return;
+        }
+        let Some(overloads) = self.catalogue.code(name) else { return self.note_unknown() };
+        for (function, Code { statements, words }) in overloads {
+            match function.types {
+                HeadTypes::BuiltIn => {}
+                HeadTypes::Plain => self.reach.user_types = true,
+                HeadTypes::Objects => self.note(Because::Catalogue),
+                HeadTypes::Coded => self.note_unknown(),
+            }
+            self.todo.extend(statements);
+            self.words(words);
+        }
+    }
+
+    /// A column name could be a call in functional notation.
+    fn column(&mut self, name: &str) {
+        if self.catalogue.is_user_function(name) {
+            self.run(name);
+        }
+        if is_harmful_column(self.catalogue, name) {
+            self.note_unknown();
+        }
+    }
+
+    /// Whatever has the name of something is taken for it.
+    fn words(&mut self, words: &Words) {
+        for word in &words.names {
+            let name = Name::bare(word);
+            let called = words.called.contains(word);
+            if self.catalogue.named(None, word).next().is_some() {
+                self.read(None, &name);
+            }
+            if self.catalogue.is_user_function(word) {
+                self.run(word);
+            }
+            if called && self.catalogue.builtin_volatility(word).is_some() {
+                self.call(&name);
+            }
+            if self.catalogue.is_declared_type(word) && !self.catalogue.is_plain_type(word) {
+                self.note_unknown();
+            }
+            let system = builtin::is_system_relation(word) && !called && word != SYSTEM_SCHEMA;
+            let element = word.strip_prefix('_').unwrap_or(word);
+            let oid = OID_TYPES.contains(&element) || word == "tg_relid" || word == "information_schema";
+            if system || oid || SYSTEM_COLUMNS.contains(&word.as_str()) {
+                self.note(Because::Catalogue);
+            }
+        }
+        for symbol in &words.symbols {
+            if self.catalogue.is_user_operator(symbol) {
+                self.note_unknown();
+            }
+        }
+    }
+}
