@@ -16,6 +16,7 @@ use super::claims::{complete, searched};
 use super::fault::{Fault, Refusal};
 use super::relay::{Expected, Relay};
 use super::session::{RETRY_PAUSE, Session, Transaction};
+use super::settings::Severity;
 use super::transaction::broken;
 use crate::mailbox::Note;
 
@@ -217,7 +218,7 @@ impl Session {
                 let text =
                     format!("table \"{name}\" has no primary key, so its updates and deletes are slow");
                 let hint = "Each changed row is searched for at the other replicas. Add a primary key.";
-                encode::notice(&mut self.client.out, "WARNING", sqlstate::WARNING, &text, Some(hint));
+                self.tell_client(Severity::Warning, sqlstate::WARNING, &text, Some(hint));
             }
         }
     }

@@ -9,6 +9,7 @@ use wire::{encode, sqlstate};
 use super::fault::{Fault, Refusal};
 use super::relay::{Ended, Relay};
 use super::session::{Session, Transaction};
+use super::settings::Severity;
 
 impl Session {
     /// Handles transaction control; the command tag, or `None` when the statement is something else.
@@ -165,7 +166,15 @@ impl Session {
     }
 
     pub(crate) fn warn(&mut self, code: &str, text: &str) {
-        encode::notice(&mut self.client.out, "WARNING", code, text, None);
+        self.tell_client(Severity::Warning, code, text, None);
+    }
+
+    /// A message of our own, if the client wants such.
+    pub(crate) fn tell_client(&mut self, severity: Severity, code: &str, text: &str, hint: Option<&str>) {
+        let word = if severity == Severity::Notice { "NOTICE" } else { "WARNING" };
+        if severity >= self.settings.least {
+            encode::notice(&mut self.client.out, word, code, text, hint);
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use super::fault::{Fault, Refusal};
 use super::relay::Ended;
 use super::rewritten::oid_of;
 use super::session::{Placed, Session, Transaction};
+use super::settings::Severity;
 use super::transaction::broken;
 use super::work::Work;
 use crate::capture;
@@ -189,7 +190,7 @@ impl Session {
             return self.run(&Demand::one(statement), work, alone).await;
         }
         let text = "CONCURRENTLY is left out: the statement runs in one transaction, and writes to the table wait for it";
-        encode::notice(&mut self.client.out, "NOTICE", sqlstate::SUCCESS, text, None);
+        self.tell_client(Severity::Notice, sqlstate::SUCCESS, text, None);
         self.ddl(statement, plain.as_bytes(), work, alone).await
     }
 

@@ -42,6 +42,19 @@ pub(crate) struct Settings {
     pub(crate) has_timeouts: bool,
     /// `standard_conforming_strings`.
     pub(crate) conforming: bool,
+    /// The least severe of our own messages that `client_min_messages` lets through.
+    pub(crate) least: Severity,
+}
+
+/// Of messages of our own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Severity {
+    /// NOTICE.
+    Notice,
+    /// WARNING.
+    Warning,
+    /// Nothing but errors, which are always told.
+    Error,
 }
 
 /// Settings that Onecopy keeps to itself.
@@ -78,6 +91,7 @@ impl Settings {
             given: Vec::new(),
             has_timeouts: false,
             conforming: true,
+            least: Severity::Notice,
         };
         for (name, value) in parameters {
             match name.to_ascii_lowercase().as_str() {
@@ -254,6 +268,13 @@ impl Settings {
             | "lock_timeout"
             | "idle_in_transaction_session_timeout"
             | "transaction_timeout" => self.has_timeouts = true,
+            "client_min_messages" => {
+                self.least = match value.unwrap_or_default().to_ascii_lowercase().as_str() {
+                    "error" => Severity::Error,
+                    "warning" => Severity::Warning,
+                    _ => Severity::Notice,
+                };
+            }
             "standard_conforming_strings" => {
                 self.conforming =
                     value.is_some_and(|v| matches!(v.to_ascii_lowercase().as_str(), "on" | "true" | "1"));
