@@ -368,16 +368,21 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = relation
 $$;
 
--- The queries that a materialized view is filled from: its own and those of all views below.
+-- What a materialized view is filled from: its own query and those of all views below, and a function or operator that does
+-- not come with the server among what they use, through casts, too.
 CREATE OR REPLACE FUNCTION onecopy.view_queries(relation oid) RETURNS json
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    WITH RECURSIVE below(oid) AS (
-        SELECT relation
-        UNION SELECT d.refobjid FROM below JOIN pg_rewrite r ON r.ev_class = below.oid
-            JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid AND d.refclassid = 'pg_class'::regclass
+    WITH RECURSIVE below(class, oid) AS (
+        SELECT 'pg_class'::regclass::oid, relation
+        UNION SELECT d.refclassid, d.refobjid FROM below JOIN pg_rewrite r ON r.ev_class = below.oid
+            JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
+        WHERE below.class = 'pg_class'::regclass
     )
-    SELECT COALESCE(json_agg(pg_get_viewdef(c.oid)), '[]')
-    FROM below JOIN pg_class c USING (oid) WHERE c.relkind IN ('v', 'm')
+    SELECT json_build_object(
+        'queries', (SELECT COALESCE(json_agg(pg_get_viewdef(c.oid)), '[]')
+            FROM below JOIN pg_class c USING (oid) WHERE class = 'pg_class'::regclass AND c.relkind IN ('v', 'm')),
+        'stranger', (SELECT min(pg_describe_object(class, oid, 0)) FROM below
+            WHERE class IN ('pg_proc'::regclass, 'pg_operator'::regclass) AND oid >= 16384))
 $$;
 
 -- What of a user's would fire when a replica is refreshed, although what it does has come with the record: or NULL.

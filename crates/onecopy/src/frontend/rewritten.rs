@@ -63,6 +63,13 @@ struct Definition {
     text: String,
 }
 
+/// The answer of `onecopy.view_queries`.
+#[derive(Debug, Deserialize)]
+struct Filling {
+    queries: Vec<String>,
+    stranger: Option<String>,
+}
+
 impl Session {
     /// Looks at what must be known before the statement runs.
     pub(crate) async fn before_rows(&mut self, effect: &RowEffect) -> Result<Before, Fault> {
@@ -198,9 +205,11 @@ impl Session {
     /// Refuses a materialized view that each replica could fill with rows of its own.
     async fn check_view(&mut self, view: &Name) -> Result<(), Fault> {
         let sql = format!("SELECT onecopy.view_queries({})", oid_of(view));
-        let queries: Vec<String> = self.own_json(&sql).await?;
+        let Filling { queries, stranger } = self.own_json(&sql).await?;
         let catalogue = self.hub().catalogue();
-        let doubt = queries.iter().find_map(|query| sql::why_not_the_same(query, &catalogue));
+        let doubt = stranger.map(|stranger| format!("it uses {stranger}"));
+        let doubt =
+            doubt.or_else(|| queries.iter().find_map(|query| sql::why_not_the_same(query, &catalogue)));
         doubt.map_or(Ok(()), |why| {
             let (what, hint) = MATERIALIZED;
             Err(Refusal::unsupported(format!("{what} ({why})"), hint).into())

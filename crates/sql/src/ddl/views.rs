@@ -1,7 +1,8 @@
 //! Whether a query gives the same rows at replicas that hold the same: for materialized views.
 //!
 //! The answer is a set of rows, since nobody may rely on the order in which a materialized view holds them. Doubt means
-//! no. Views that the query reads are looked at by the caller, one by one, as the server shows their definitions.
+//! no. Views that the query reads are looked at by the caller, one by one, as the server shows their definitions; so are
+//! functions of users that are called unseen, by casts.
 
 use pg_query::NodeEnum;
 
@@ -68,6 +69,7 @@ const QUIET_OPERATORS: [&str; 19] = [
 ];
 
 /// Why a query, as the server shows it, may give each replica its own rows; `None` when it gives the same everywhere.
+/// It must be shown under a search path of `pg_catalog` alone: a name without a schema is the server's own.
 pub fn why_not_the_same(text: &str, catalogue: &Catalogue) -> Option<String> {
     with_deep_stack(|| match parser::parse(text, true) {
         Ok(Parsed::Trees(trees)) if trees.len() == 1 => {
@@ -89,11 +91,7 @@ fn doubt(node: &NodeEnum, catalogue: &Catalogue) -> Option<String> {
     if census.system_columns {
         return Some("it reads system columns".to_owned());
     }
-    if catalogue.has_user_casts() {
-        return Some("casts are defined in this database".to_owned());
-    }
-    let users = |name: &&Name| !name.may_be_built_in() || catalogue.is_user_operator(&name.name);
-    if let Some(operator) = census.operators.iter().find(users) {
+    if let Some(operator) = census.operators.iter().find(|name| !name.may_be_built_in()) {
         return Some(format!("it uses the operator {operator}"));
     }
     if census.chooses {
@@ -112,7 +110,6 @@ fn doubt(node: &NodeEnum, catalogue: &Catalogue) -> Option<String> {
 
 fn gives_the_same(name: &Name, floats: bool, catalogue: &Catalogue) -> bool {
     name.may_be_built_in()
-        && !catalogue.is_user_function(&name.name)
         && builtin::function(&name.name) == Builtin::Harmless
         && catalogue.builtin_volatility(&name.name) == Some(Volatility::Immutable)
         && !ORDER_DEPENDENT.contains(&name.name.as_str())

@@ -111,10 +111,13 @@ impl Onecopy {
         }
     }
 
+    /// One is asked for at a time: schema changes can come faster than catalogues are read.
     pub(super) fn ask_catalogue(&mut self, out: &mut Out<'_>) {
         let version = self.needed.last_ddl();
         let anchor = &self.replicas[self.anchor];
-        if anchor.state == State::Up && anchor.applied >= version && self.catalogue_asked < Some(version) {
+        let is_asked = self.catalogue < self.catalogue_asked;
+        let is_there = anchor.state == State::Up && anchor.applied >= version;
+        if is_there && !is_asked && self.catalogue_asked < Some(version) {
             self.catalogue_asked = Some(version);
             out.effects.push(Effect::LoadCatalogue { version });
         }
@@ -125,6 +128,8 @@ impl Onecopy {
         if self.catalogue >= Some(self.needed.last_ddl()) {
             let waiting = std::mem::take(&mut self.unclassified);
             out.effects.extend(waiting.into_iter().map(|session| Effect::Reclassify { session }));
+        } else {
+            self.ask_catalogue(out);
         }
     }
 

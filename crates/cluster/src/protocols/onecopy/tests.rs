@@ -198,6 +198,25 @@ fn reads_are_classified_again_after_a_schema_change() {
 }
 
 #[test]
+fn one_catalogue_is_asked_for_at_a_time() {
+    let mut bench = Bench::new();
+    let change = |bench: &mut Bench, session, version| {
+        bench.begin(session, false);
+        let mut body = RecordBuilder::new();
+        body.push_fence().unwrap();
+        bench.feed(Event::Finish { session, body: Box::new(body.seal()), claims: Claims::everything() });
+        bench.feed(Event::Logged { upto: Version(version) });
+        bench.feed(Event::Committed { session })
+    };
+    assert_eq!(change(&mut bench, S1, 1), ["catalogue 1"]);
+    let none: [&str; 0] = [];
+    assert_eq!(change(&mut bench, S2, 2), none, "the first is still being read");
+    assert_eq!(change(&mut bench, S3, 3), none);
+    assert_eq!(bench.feed(Event::CatalogueLoaded { version: Version(1) }), ["catalogue 3"]);
+    assert_eq!(bench.feed(Event::CatalogueLoaded { version: Version(3) }), none);
+}
+
+#[test]
 fn a_hold_stops_the_versions_until_all_replicas_are_level() {
     let mut bench = Bench::new();
     bench.begin(S1, false);
