@@ -15,20 +15,20 @@
 //! need (`1 / a` evaluated before `id = 5`), since whether they occur is the planner's affair even on one server; the
 //! order of rows that no ORDER BY asks for.
 
-#[expect(dead_code, reason = "row-level outlines will use all of it")]
 mod bind;
 mod conflict;
 mod digest;
-#[expect(dead_code, reason = "row-level outlines will use all of it")]
 mod effect;
 mod outline;
 mod resolve;
-#[expect(dead_code, reason = "row-level outlines will use all of it")]
+mod shape;
+mod show;
 mod value;
 
 use std::sync::Arc;
 
 pub(crate) use resolve::outline;
+pub(crate) use shape::{Shape, attach};
 
 pub use bind::{Arguments, Parameter};
 pub use conflict::{Class, Conflict, Kind, Side, View, conflict};

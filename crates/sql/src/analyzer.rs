@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use pg_query::protobuf::RawStmt;
 
+use crate::accesses::attach;
 use crate::cache::Cache;
 use crate::classify::classify;
 use crate::lexer::{self, Span};
@@ -106,7 +107,7 @@ impl Analyzer {
     ) -> Result<Arc<Script>, SyntaxError> {
         if !standard_conforming_strings || text.len() > MAX_REMEMBERED_TEXT {
             self.misses += 1;
-            let parsed = parser::with_deep_stack(|| parse(text, standard_conforming_strings, &[]));
+            let parsed = parser::with_deep_stack(|| parse(text, standard_conforming_strings, None));
             return parsed.map(|parsed| Arc::new(parsed.script));
         }
         let span = lexer::key(text, &mut self.key, &mut self.constants);
@@ -128,7 +129,7 @@ impl Analyzer {
             return Ok(Arc::clone(script));
         }
         self.misses += 1;
-        let constants = if span.is_ok() { self.constants.as_slice() } else { &[] };
+        let constants = span.is_ok().then_some(self.constants.as_slice());
         let Parse { script, faithful } = parser::with_deep_stack(|| parse(text, true, constants))?;
         let script = Arc::new(script);
         if faithful {
@@ -174,8 +175,12 @@ struct Parse {
     faithful: bool,
 }
 
-/// Parses a text. `constants` are those that its key leaves open.
-fn parse(text: &[u8], standard_conforming_strings: bool, constants: &[Span]) -> Result<Parse, SyntaxError> {
+/// Parses a text. `constants` are those that its key leaves open, if it has one.
+fn parse(
+    text: &[u8],
+    standard_conforming_strings: bool,
+    constants: Option<&[Span]>,
+) -> Result<Parse, SyntaxError> {
     let (readable, faithful) = parser::as_utf8(text);
     let script = if text.len() > MAX_PARSED_TEXT {
         split(&readable)?
@@ -196,16 +201,18 @@ fn or_empty(mut script: Script) -> Script {
     script
 }
 
-fn from_trees(text: &str, trees: &[RawStmt], faithful: bool, constants: &[Span]) -> Script {
+fn from_trees(text: &str, trees: &[RawStmt], faithful: bool, constants: Option<&[Span]>) -> Script {
+    let constants = constants.filter(|_| trees.len() == 1);
     let parts = trees.iter().map(|raw| {
         let Span { start, end } = place(text, raw);
         let mut statement =
             raw.stmt.as_deref().map_or_else(|| Statement::of(refused(refusal::UNKNOWN_KIND)), classify);
         statement.template = template(&text.as_bytes()[start..end]);
-        if !faithful {
-            statement.opaque = Some(Opaque::Encoding);
+        match raw.stmt.as_deref() {
+            Some(node) if faithful => attach(&mut statement, node, text, constants),
+            _ => statement.opaque = Some(Opaque::Encoding),
         }
-        Part { constants: constants.into(), ..Part::new(Span { start, end }, statement) }
+        Part { constants: constants.unwrap_or_default().into(), ..Part::new(Span { start, end }, statement) }
     });
     Script { statements: parts.collect() }
 }

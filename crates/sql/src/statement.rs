@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::access::{Routing, routing};
-use crate::accesses::{Outline, outline};
+use crate::accesses::{Outline, Shape, outline};
 use crate::catalogue::Catalogue;
 use crate::name::Name;
 use crate::profile::TemplateId;
@@ -46,6 +46,7 @@ pub struct Statement {
     pub opaque: Option<Opaque>,
     /// The statement inside EXPLAIN, PREPARE and DECLARE CURSOR.
     pub inner: Option<Arc<Self>>,
+    pub(crate) shape: Option<Arc<Shape>>,
     pub(crate) routing: Cell<Routing>,
     pub(crate) outline: Cell<Outline>,
 }
@@ -324,6 +325,7 @@ impl Statement {
             settings: Vec::new(),
             opaque: None,
             inner: None,
+            shape: None,
             routing: Cell::default(),
             outline: Cell::default(),
         }
@@ -369,8 +371,10 @@ impl Statement {
             + self.operators.len()
             + self.types.len()
             + self.column_names.len();
+        // A shape says most of these names again, and has about as much beside them.
+        let shape = if self.shape.is_some() { names * NAME_BYTES * 2 } else { 0 };
         let inner = self.inner.as_deref().map_or(0, Self::bytes);
-        size_of::<Self>() + names * NAME_BYTES + inner
+        size_of::<Self>() + names * NAME_BYTES + shape + inner
     }
 
     /// Whether a function of this name is called, in whatever schema.

@@ -295,11 +295,11 @@ fn array_text<'a>(text: &str, form: Form) -> Option<Vec<Raw<'a>>> {
     if inner.contains(['"', '\\', '{', '}']) {
         return None;
     }
-    if inner.trim().is_empty() {
+    if trimmed(inner).is_empty() {
         return Some(Vec::new());
     }
     let elements = inner.split(',').map(|element| {
-        let element = element.trim();
+        let element = trimmed(element);
         match element {
             "" => None,
             null if null.eq_ignore_ascii_case("null") => Some(Raw::Null),
@@ -307,6 +307,10 @@ fn array_text<'a>(text: &str, form: Form) -> Option<Vec<Raw<'a>>> {
         }
     });
     elements.take(MAX_LIST + 1).collect()
+}
+
+fn trimmed(text: &str) -> &str {
+    text.trim_matches(|c: char| c.is_ascii_whitespace() || c == '\x0b')
 }
 
 /// The elements of an array in binary form: dimensions, a flag, the element type, then size and lower bound of each

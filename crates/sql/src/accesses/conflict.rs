@@ -253,3 +253,6 @@ fn by_key(key: &[usize], mine: &Rows, theirs: &Rows) -> bool {
     let all = |rows: &Rows| matches!(rows, Rows::AnyOf(matches) if matches.iter().all(known));
     all(mine) && all(theirs)
 }
+
+#[cfg(test)]
+mod tests;

@@ -97,7 +97,11 @@ impl<'a> Effects<'a> {
         }
         let both = self.branches(one).zip(self.branches(other));
         self.rows(both.map(|(mut one, other)| {
-            one.extend(other);
+            // An alternative that says more than another one adds no rows.
+            let adds =
+                |branch: &Vec<_>| !one.iter().any(|known| known.iter().all(|pair| branch.contains(pair)));
+            let added: Vec<_> = other.into_iter().filter(adds).collect();
+            one.extend(added);
             one
         }))
     }

@@ -1,15 +1,25 @@
 //! From a statement and a catalogue to an [`Outline`].
 //!
-//! First the names: what cannot be bounded by its names has no outline.
+//! First the names: what cannot be bounded by its names has no outline. Then the shape, if there is one; a statement
+//! without one touches whole tables.
+
+mod facts;
+mod query;
+mod scope;
+mod write;
 
 use std::collections::BTreeSet;
 
 use super::effect::Effects;
 use super::outline::Outline;
-use super::{Columns, Strength, Why};
+use super::shape::{Root, Shape};
+use super::value::Form;
+use super::{ColumnSet, Columns, Strength, Why};
 use crate::access::{self, Because};
 use crate::catalogue::{Catalogue, TableId};
+use crate::name::Name;
 use crate::statement::{CopyDirection, Statement, Verb};
+use query::Resolver;
 
 /// What a statement touches.
 pub(crate) fn outline(statement: &Statement, catalogue: &Catalogue) -> Outline {
@@ -51,8 +61,54 @@ fn kind(verb: &Verb) -> &'static str {
 fn of_query(statement: &Statement, catalogue: &Catalogue) -> Outline {
     match unknown_name(statement, catalogue) {
         Some(why) => Outline::anything(why),
-        None => by_names(statement, catalogue),
+        None => match statement.shape.as_deref().filter(|_| !shadows_types(statement, catalogue)) {
+            Some(shape) => by_shape(statement, shape, catalogue),
+            None => by_names(statement, catalogue),
+        },
     }
+}
+
+/// Whether a cast may be to a user's type that is named like a built-in one.
+fn shadows_types(statement: &Statement, catalogue: &Catalogue) -> bool {
+    let is_user = |name: &Name| name.schema.is_none() && catalogue.is_user_type(&name.name);
+    statement.types.iter().any(|name| is_user(name) && Form::of_name(&name.name).is_some())
+}
+
+fn by_shape(statement: &Statement, shape: &Shape, catalogue: &Catalogue) -> Outline {
+    let mut resolver = Resolver::new(statement, catalogue);
+    let all = resolver.effects.rows(None);
+    match &shape.root {
+        Root::Query(query) => {
+            resolver.query(query, None);
+        }
+        Root::Truncate { tables, cascade } => {
+            for id in resolver.named(tables) {
+                if let Some(table) = catalogue.table(id) {
+                    resolver.effects.truncate(table, *cascade);
+                }
+            }
+        }
+        Root::Lock { tables, strength } => {
+            for id in resolver.named(tables) {
+                resolver.effects.lock(id, all, *strength);
+            }
+        }
+        Root::CopyTo { table, columns } => {
+            for id in resolver.named(std::slice::from_ref(table)) {
+                check_read(&mut resolver.effects, id);
+                let positions: Option<ColumnSet> =
+                    columns.iter().map(|name| resolver.scope.position(id, name)).collect();
+                let read = positions.filter(|_| !columns.is_empty()).map_or(Columns::All, Columns::Some);
+                resolver.effects.read(id, read, all);
+            }
+        }
+        Root::CopyFrom { table, uses } => {
+            let ids = resolver.named(std::slice::from_ref(table));
+            resolver.uses(uses, None);
+            resolver.copy_from(&ids);
+        }
+    }
+    resolver.finish(shape.parameters.as_deref()).finish()
 }
 
 /// The first name that could mean anything.

@@ -96,3 +96,163 @@ fn conflicts_are_found() {
     assert_eq!(kind("call p()", "select 1"), None);
     assert_eq!(kind("call p()", "select * from t"), Some(Kind::Unbounded));
 }
+
+/// What a statement touches, one line each.
+fn shown(text: &str) -> Vec<String> {
+    accesses(text).describe(&catalogue())
+}
+
+fn shows(text: &str, wanted: &[&str]) {
+    assert_eq!(shown(text), wanted, "{text}");
+}
+
+#[test]
+fn equalities_bound_rows() {
+    shows("select a from t where id = 5", &["read t [id, a] {id = 5}"]);
+    shows("select a from t where id = -5 and c = 'it''s'", &["read t [id, a, c] {id = -5, c = 'it''s'}"]);
+    shows("select count(*) from t where 7 = a or a = 8", &["read t [a] {a = 7} or {a = 8}"]);
+    shows(
+        "select count(*) from t where a in (7, 8) and b = 1",
+        &["read t [a, b] {a = 7, b = 1} or {a = 8, b = 1}"],
+    );
+    shows("select 1 from t where (a, b) = (1, 2)", &["read t [a, b] {a = 1, b = 2}"]);
+    shows(
+        "select 1 from t where (a, b) in ((1, 2), (3, 4))",
+        &["read t [a, b] {a = 1, b = 2} or {a = 3, b = 4}"],
+    );
+    shows("select 1 from t where a = any ('{1,2}')", &["read t [a] {a = 1} or {a = 2}"]);
+    shows("select 1 from t where a = any (array[1, 2]::int[])", &["read t [a] {a = 1} or {a = 2}"]);
+    shows("select 1 from t where a is null", &["read t [a] {a = NULL}"]);
+    shows("select 1 from t where a is not distinct from 4", &["read t [a] {a = 4}"]);
+    shows("select 1 from t where a = null", &["read t [a] none"]);
+    shows("select 1 from t where false and a = 1", &["read t [a] none"]);
+    shows("select * from t where c = 'x'::text", &["read t * {c = 'x'}"]);
+}
+
+#[test]
+fn whatever_is_not_understood_widens() {
+    for text in [
+        "select a from t where id <> 5",
+        "select a from t where not id = 5",
+        "select a from t where id = 5.5",
+        "select a from t where id = 5 or a > 3",
+        "select a from t where id + 0 = 5",
+        "select a from t where id::text = '5'",
+        "select a from t where id between 5 and 5",
+        "select a from t where case when a = 1 then true else id = 5 end",
+        "select a from t where id in (5, a)",
+        "select a from t where id = a",
+        "select a from t where coalesce(id, 5) = 5",
+        "select a from t where (id = 5) is not true",
+        "select a from t where id not in (5)",
+        "select a from t where id = 1 + 1",
+    ] {
+        assert_eq!(accesses(text).reads[0].rows, Rows::All, "{text}");
+    }
+}
+
+#[test]
+fn values_are_carried_over_joins() {
+    shows(
+        "select n from t join child on t.id = t_id where t.id = 5",
+        &["read t [id] {id = 5}", "read child [t_id, n] {t_id = 5}"],
+    );
+    shows(
+        "select n from t, child where t.id = t_id and t_id in (5, 6)",
+        &["read t [id] {id = 5} or {id = 6}", "read child [t_id, n] {t_id = 5} or {t_id = 6}"],
+    );
+}
+
+/// Every statement of `tests/statements.txt` with what its template touches. Run with `UPDATE_GOLDEN=1` to write it
+/// anew, then read the difference.
+#[test]
+fn templates_touch_what_is_written() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/accesses/tests/statements.txt");
+    let golden = std::fs::read_to_string(path).unwrap();
+    let mut fresh = String::new();
+    for paragraph in golden.split_terminator("\n\n") {
+        let text = paragraph.lines().next().unwrap();
+        let script = Analyzer::new(Limits::default()).script(text.as_bytes(), true).unwrap();
+        let outline = script.statements[0].statement.outline(&catalogue());
+        let lines = outline.describe(&catalogue()).into_iter().map(|line| format!("    {line}\n"));
+        fresh += &format!("{text}\n{}\n", lines.collect::<String>());
+    }
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(path, &fresh).unwrap();
+    } else {
+        assert_eq!(golden, fresh);
+    }
+}
+
+fn text(type_oid: u32, value: &str) -> Parameter<'_> {
+    Parameter { type_oid, value: Some(value.as_bytes()), binary: false }
+}
+
+fn rows(text: &str, parameters: &[Parameter<'_>]) -> Vec<String> {
+    bound(text, parameters).describe(&catalogue())
+}
+
+#[test]
+fn parameters_are_values_if_their_types_are_known() {
+    let by_a = "select 1 from t where a = $1";
+    let binary = |type_oid, value| Parameter { type_oid, value: Some(value), binary: true };
+    for five in [text(0, "5"), text(INT, " 5 "), text(20, "5"), binary(0, &[0, 0, 0, 5]), binary(21, &[0, 5])]
+    {
+        assert_eq!(rows(by_a, &[five]), ["read t [a] {a = 5}"], "{five:?}");
+    }
+    let null = Parameter { type_oid: 0, value: None, binary: false };
+    assert_eq!(rows(by_a, &[null]), ["read t [a] none"]);
+    for other in [text(1700, "5"), text(701, "5"), text(TEXT, "5"), text(0, "5.0"), binary(0, &[5])] {
+        assert_eq!(rows(by_a, &[other]), ["read t [a]"], "{other:?}");
+    }
+    assert_eq!(rows(by_a, &[]), ["read t [a]"], "not given");
+    let twice = "select 1 from t where a = $1 and b > $1 / 2.5";
+    assert_eq!(rows(twice, &[text(0, "5")]), ["read t [a, b]"], "the server may take it for a numeric");
+    assert_eq!(rows(twice, &[text(INT, "5")]), ["read t [a, b] {a = 5}"]);
+}
+
+#[test]
+fn arrays_are_lists() {
+    let any = "select 1 from t where a = any ($1)";
+    let two = ["read t [a] {a = 1} or {a = 2}"];
+    assert_eq!(rows(any, &[text(0, "{1,NULL,2}")]), two);
+    assert_eq!(rows(any, &[text(1016, "{ 1 , 2 }")]), two);
+    let words = |numbers: &[i32]| numbers.iter().flat_map(|number| number.to_be_bytes()).collect::<Vec<u8>>();
+    let binary = words(&[1, 1, 23, 3, 1, 4, 1, -1, 4, 2]);
+    assert_eq!(rows(any, &[Parameter { type_oid: 1007, value: Some(&binary), binary: true }]), two);
+    assert_eq!(rows(any, &[text(0, "{}")]), ["read t [a] none"]);
+    assert_eq!(rows(any, &[text(0, "{{1,2},{3,4}}")]), ["read t [a]"]);
+    let many = format!("{{{}}}", (0..=MAX_MATCHES).map(|n| n.to_string()).collect::<Vec<_>>().join(","));
+    assert_eq!(rows(any, &[text(0, &many)]), ["read t [a]"]);
+}
+
+#[test]
+fn conflicts_are_as_fine_as_what_is_known() {
+    let found = |left, right, view| between(left, right, view).map(|found| (found.kind, found.class));
+    let rows = |left, right| found(left, right, View::Rows);
+    let columns = |left, right| found(left, right, View::Columns);
+    let key = Class::Key { table: TableId(1), key: 0 };
+    let (one, other) = ("update t set a = 1 where id = 5", "update t set b = 2 where id = 5");
+    assert_eq!(rows(one, other), Some((Kind::WriteWrite, key)));
+    assert_eq!(columns(one, other), None);
+    assert_eq!(rows(one, "update t set b = 2 where id = 6"), None);
+    assert_eq!(rows(one, "select a from t where id = 6"), None);
+    assert_eq!(rows(one, "select b from t where id = 5"), None, "another column");
+    let a = Class::Columns { table: TableId(1), columns: ColumnSet::EMPTY.with(1) };
+    assert_eq!(rows("select a from t", one), Some((Kind::ReadWrite { reader: Side::Left }, a)));
+    assert_eq!(rows("select b from t where a = 1", one), Some((Kind::ReadWrite { reader: Side::Left }, a)));
+    assert_eq!(rows("select b from t where a = 2", "update t set a = 1 where a = 3"), None);
+    let insert = "insert into t (id) values (5)";
+    assert_eq!(rows(insert, insert), Some((Kind::Integrity, key)));
+    assert_eq!(rows(insert, "insert into t (id) values (6)"), None);
+    assert_eq!(rows(insert, "select count(*) from t where a = 3"), None, "a is NULL in the new row");
+    assert_eq!(rows(insert, "insert into child (t_id) values (5)"), Some((Kind::Integrity, key)));
+    assert_eq!(rows("insert into child (t_id) values (5)", "insert into child (t_id) values (5)"), None);
+    let child = Class::Key { table: TableId(2), key: 0 };
+    let frees = rows("delete from t where id = 5", "insert into child (t_id) values (6)");
+    assert_eq!(frees, Some((Kind::Integrity, child)), "the cascade may free any id");
+    assert_eq!(rows("insert into log values ('x')", "insert into log values ('x')"), None);
+    assert_eq!(rows("select 1 from t where id = 5 for update", other), Some((Kind::WriteWrite, key)));
+    assert!(rows("lock table t", "select 1 from t where id = 3").is_some());
+    assert_eq!(rows("lock table t in share mode", "select 1 from t where id = 3"), None);
+}

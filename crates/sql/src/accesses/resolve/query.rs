@@ -1,0 +1,391 @@
+//! The walk through the queries of a statement.
+//!
+//! It makes a range of every relation, puts its rows into contexts, and looks up every name. What is read is noted at
+//! the end, when everything that is known of the rows is there.
+
+use std::rc::Rc;
+
+use super::facts::{ContextId, Facts, Known};
+use super::scope::{Level, Outputs, Range, RangeKind, Scope, Used, Variable};
+use crate::access::{self, Because};
+use crate::accesses::effect::{Branches, Effects};
+use crate::accesses::outline::RowsId;
+use crate::accesses::shape::{Body, ColumnRef, Join, Locking, Output, Query, Select, Source, Uses};
+use crate::accesses::{ColumnSet, Columns, Strength, Why};
+use crate::catalogue::{Catalogue, Relation, TableId};
+use crate::name::Name;
+use crate::statement::Statement;
+
+/// Everything that is known while a statement is walked through.
+pub(super) struct Resolver<'a> {
+    pub(super) statement: &'a Statement,
+    pub(super) catalogue: &'a Catalogue,
+    pub(super) effects: Effects<'a>,
+    pub(super) scope: Scope<'a>,
+    pub(super) facts: Facts,
+    /// WITH queries in reach, the innermost last.
+    with: Vec<(String, Rc<Outputs>)>,
+    locks: Vec<(usize, Strength)>,
+}
+
+impl<'a> Resolver<'a> {
+    pub(super) fn new(statement: &'a Statement, catalogue: &'a Catalogue) -> Self {
+        Self {
+            statement,
+            catalogue,
+            effects: Effects::new(catalogue),
+            scope: Scope::new(catalogue),
+            facts: Facts::default(),
+            with: Vec::new(),
+            locks: Vec::new(),
+        }
+    }
+
+    /// A query with what stands around it. Gives the columns of its result.
+    pub(super) fn query(&mut self, query: &Query, around: Option<ContextId>) -> Outputs {
+        let known = self.with.len();
+        if query.recursive {
+            for with in &query.with {
+                let columns = with.columns.iter().map(|name| (name.clone(), None)).collect();
+                self.with.push((with.name.clone(), Rc::new(Outputs { columns, open: true })));
+            }
+        }
+        for (at, with) in query.with.iter().enumerate() {
+            let outputs = Rc::new(without_origins(self.query(&with.query, None), &with.columns));
+            if query.recursive {
+                self.with[known + at].1 = outputs;
+            } else {
+                self.with.push((with.name.clone(), outputs));
+            }
+        }
+        let outputs = match &query.body {
+            Body::Select(select) => self.select(select, around),
+            Body::Combined { left, right, uses } => {
+                let outputs = self.query(left, around);
+                self.query(right, around);
+                self.uses(uses, around);
+                without_origins(outputs, &[])
+            }
+            Body::Insert(insert) => self.insert(insert),
+            Body::Update(update) => self.update(update),
+            Body::Delete(delete) => self.delete(delete),
+            Body::Merge(merge) => self.merge(merge),
+        };
+        self.with.truncate(known);
+        outputs
+    }
+
+    fn select(&mut self, select: &Select, around: Option<ContextId>) -> Outputs {
+        let context = self.facts.inside(around);
+        self.scope.levels.push(Level { outputs: output_names(select), ..Level::default() });
+        for source in &select.from {
+            self.source(source, context);
+        }
+        let fact = self.scope.fact(&select.condition);
+        self.facts.add(context, fact);
+        self.uses(&select.uses, Some(context));
+        let outputs = self.outputs(select);
+        for locking in &select.locking {
+            self.lock(locking);
+        }
+        self.scope.levels.pop();
+        outputs
+    }
+
+    fn outputs(&mut self, select: &Select) -> Outputs {
+        let mut outputs = Outputs::default();
+        for output in &select.outputs {
+            match output {
+                Output::Star(star) => {
+                    let level = self.scope.levels.last().cloned().unwrap_or_default();
+                    let alias = star.qualifier.last();
+                    let is_meant =
+                        |range: &usize| alias.is_none_or(|alias| self.scope.ranges[*range].alias == *alias);
+                    let ranges: Vec<usize> = level.ranges.iter().copied().filter(is_meant).collect();
+                    let found = self.scope.star(&ranges);
+                    outputs.columns.extend(found.columns);
+                    // A star of a relation further out, or one that USING or NATURAL changes.
+                    outputs.open |= found.open || ranges.is_empty() || !level.merged.is_empty();
+                }
+                Output::Column { name, column } => {
+                    let origin = column.as_ref().and_then(|column| self.scope.refer(column));
+                    let grouped = select
+                        .grouped
+                        .as_ref()
+                        .is_none_or(|columns| column.as_ref().is_some_and(|column| columns.contains(column)));
+                    outputs.columns.push((name.clone(), origin.filter(|_| grouped)));
+                }
+            }
+        }
+        if select.transparent && !outputs.open { outputs } else { without_origins(outputs, &[]) }
+    }
+
+    /// Looks up the columns that expressions use, and walks through the queries in them.
+    pub(super) fn uses(&mut self, uses: &Uses, context: Option<ContextId>) {
+        for column in &uses.columns {
+            self.scope.refer(column);
+        }
+        if uses.everything {
+            self.scope.use_everything();
+        }
+        for query in &uses.queries {
+            self.query(query, context);
+        }
+    }
+
+    /// Enters an item of FROM into the innermost level.
+    pub(super) fn source(&mut self, source: &Source, context: ContextId) {
+        match source {
+            Source::Relation { name, alias } => self.relation(name, alias.as_deref(), context, true),
+            Source::Query { query, alias, columns, lateral } => {
+                let begin = self.scope.ranges.len();
+                let hidden = if *lateral { None } else { self.scope.levels.pop() };
+                let outputs = self.query(query, Some(context));
+                self.scope.levels.extend(hidden);
+                let inside = begin..self.scope.ranges.len();
+                let outputs = Rc::new(renamed(outputs, columns));
+                self.enter(
+                    alias.clone().unwrap_or_default(),
+                    RangeKind::Derived { outputs, inside },
+                    context,
+                    true,
+                );
+            }
+            Source::Other { uses, alias } => {
+                self.uses(uses, None);
+                let outputs = Rc::new(Outputs { columns: Vec::new(), open: true });
+                let kind = RangeKind::Derived { outputs, inside: 0..0 };
+                self.enter(alias.clone().unwrap_or_default(), kind, context, true);
+            }
+            Source::Join { kind, sides, condition, using, uses } => {
+                let (left, right, on) = self.sides(*kind, context);
+                let first = self.scope.levels.last().map_or(0, |level| level.ranges.len());
+                self.source(&sides[0], left);
+                let middle = self.scope.levels.last().map_or(0, |level| level.ranges.len());
+                self.source(&sides[1], right);
+                // ON sees the two sides, and what is further out.
+                let whole = self.scope.levels.last().cloned().unwrap_or_default();
+                let both = whole.ranges[first..].to_vec();
+                self.within(both, |resolver| {
+                    let fact = resolver.scope.fact(condition);
+                    resolver.uses(uses, None);
+                    if *kind == Join::Natural {
+                        resolver.scope.use_everything();
+                    }
+                    resolver.facts.add(on, fact);
+                });
+                for name in using {
+                    let column = ColumnRef { qualifier: Vec::new(), name: Some(name.clone()) };
+                    let (left, right) =
+                        (whole.ranges[first..middle].to_vec(), whole.ranges[middle..].to_vec());
+                    let left = self.within(left, |resolver| resolver.scope.refer(&column));
+                    let right = self.within(right, |resolver| resolver.scope.refer(&column));
+                    if let (Some(left), Some(right)) = (left, right) {
+                        let fact = self.scope.equal(left, right);
+                        self.facts.add(on, fact);
+                    }
+                }
+                if let Some(level) = self.scope.levels.last_mut().filter(|_| Scope::merges(*kind)) {
+                    level.merged.extend(using.iter().cloned());
+                }
+            }
+        }
+    }
+
+    /// The contexts of the two sides of a join, and the one that its condition belongs to.
+    fn sides(&mut self, kind: Join, context: ContextId) -> (ContextId, ContextId, ContextId) {
+        match kind {
+            Join::Inner => {
+                let both = self.facts.inside(Some(context));
+                (both, both, both)
+            }
+            Join::Left => {
+                let right = self.facts.nullable(context);
+                (context, right, right)
+            }
+            Join::Right => {
+                let left = self.facts.nullable(context);
+                (left, context, left)
+            }
+            // Its condition bounds neither side.
+            Join::Full | Join::Natural => {
+                let both = self.facts.nullable(context);
+                let nowhere = self.facts.inside(None);
+                (both, both, nowhere)
+            }
+        }
+    }
+
+    /// Does something while only some ranges of the innermost level are in reach.
+    fn within<T>(&mut self, ranges: Vec<usize>, run: impl FnOnce(&mut Self) -> T) -> T {
+        let merged = self.scope.levels.last().map_or(Vec::new(), |level| level.merged.clone());
+        let hidden = self.scope.levels.pop();
+        self.scope.levels.push(Level { ranges, outputs: Vec::new(), merged });
+        let result = run(self);
+        self.scope.levels.pop();
+        self.scope.levels.extend(hidden);
+        result
+    }
+
+    fn enter(&mut self, alias: String, kind: RangeKind, context: ContextId, is_source: bool) {
+        let range = self.scope.ranges.len();
+        self.scope.ranges.push(Range { alias, kind, used: Used::default(), context, is_source });
+        if let Some(level) = self.scope.levels.last_mut() {
+            level.ranges.push(range);
+        }
+    }
+
+    /// Enters a relation by its name.
+    pub(super) fn relation(&mut self, name: &Name, alias: Option<&str>, context: ContextId, is_source: bool) {
+        let alias = alias.unwrap_or(&name.name).to_owned();
+        let with = self.with.iter().rev().find(|(known, _)| name.schema.is_none() && *known == name.name);
+        if let Some((_, outputs)) = with.filter(|_| is_source) {
+            let kind = RangeKind::Derived { outputs: Rc::clone(outputs), inside: 0..0 };
+            self.enter(alias, kind, context, true);
+            return;
+        }
+        let ids = match access::relation(self.statement, self.catalogue, name) {
+            Ok(ids) if !ids.is_empty() => ids.into_iter().collect(),
+            Err(Because::Catalogue) => {
+                self.effects.give_up(Why::Catalogue);
+                Vec::new()
+            }
+            _ if self.is_empty_parent(name) => Vec::new(),
+            _ => {
+                self.effects.give_up(Why::Relation(name.clone()));
+                Vec::new()
+            }
+        };
+        self.enter(alias, RangeKind::Tables { ids, is_parent: self.is_parent(name) }, context, is_source);
+    }
+
+    /// The tables that names stand for.
+    pub(super) fn named(&mut self, names: &[Name]) -> Vec<TableId> {
+        let mut found = Vec::new();
+        for name in names {
+            match access::relation(self.statement, self.catalogue, name) {
+                Ok(ids) => found.extend(ids),
+                Err(_) => self.effects.give_up(Why::Relation(name.clone())),
+            }
+        }
+        found
+    }
+
+    pub(super) fn is_parent(&self, name: &Name) -> bool {
+        let mut found = self.catalogue.named(name.schema.as_deref(), &name.name);
+        found.any(|relation| matches!(relation, Relation::Parent(_)))
+    }
+
+    /// Partitioned tables without partitions hold nothing.
+    fn is_empty_parent(&self, name: &Name) -> bool {
+        let mut found = self.catalogue.named(name.schema.as_deref(), &name.name).peekable();
+        found.peek().is_some()
+            && found.all(|relation| matches!(relation, Relation::Parent(parent) if parent.leaves.is_empty()))
+    }
+
+    /// Locks the tables of the innermost level, those of queries in FROM included.
+    fn lock(&mut self, locking: &Locking) {
+        let Some(level) = self.scope.levels.last() else { return };
+        for &range in &level.ranges {
+            let known = &self.scope.ranges[range];
+            if locking.of.is_empty() || locking.of.contains(&known.alias) {
+                self.locks.push((range, locking.strength));
+                if let RangeKind::Derived { inside, .. } = &known.kind {
+                    self.locks.extend(inside.clone().map(|range| (range, locking.strength)));
+                }
+            }
+        }
+    }
+
+    /// What is known of the rows of a range, as (column, slot) of one of its tables.
+    pub(super) fn branches(&mut self, range: usize, id: TableId) -> Branches {
+        let known = self.facts.about(range, self.scope.ranges[range].context)?;
+        let slots = |resolver: &mut Self, known: Vec<Known>| -> Vec<(usize, usize)> {
+            let mut branch = Vec::with_capacity(known.len());
+            for Known { column, form, operand, usage } in known {
+                if let Some(position) = resolver.scope.position(id, &column) {
+                    branch.push((position, resolver.effects.slot(&operand, form, usage)));
+                }
+            }
+            branch
+        };
+        Some(known.into_iter().map(|known| slots(self, known)).collect())
+    }
+
+    pub(super) fn rows(&mut self, range: usize, id: TableId) -> RowsId {
+        let branches = self.branches(range, id);
+        self.effects.rows(branches)
+    }
+
+    /// The columns of a range that are read, in one of its tables.
+    pub(super) fn columns(&self, range: usize, id: TableId) -> Columns {
+        let used = &self.scope.ranges[range].used;
+        if used.whole {
+            return Columns::All;
+        }
+        let positions = used.names.iter().filter_map(|name| self.scope.position(id, name));
+        Columns::Some(positions.collect::<ColumnSet>())
+    }
+
+    pub(super) fn tables(&self, range: usize) -> Vec<TableId> {
+        match &self.scope.ranges[range].kind {
+            RangeKind::Tables { ids, .. } => ids.clone(),
+            RangeKind::Derived { .. } => Vec::new(),
+        }
+    }
+
+    /// Notes what was read and locked.
+    pub(super) fn finish(mut self, parameters: Option<&[u32]>) -> Effects<'a> {
+        for range in 0..self.scope.ranges.len() {
+            if self.scope.ranges[range].is_source {
+                for id in self.tables(range) {
+                    self.read(range, id);
+                }
+            }
+        }
+        for (range, strength) in std::mem::take(&mut self.locks) {
+            for id in self.tables(range) {
+                let rows = self.rows(range, id);
+                self.effects.lock(id, rows, strength);
+            }
+        }
+        let untrusted = self.scope.untrusted(parameters, self.effects.slots());
+        self.effects.distrust(untrusted);
+        self.effects
+    }
+
+    /// Notes that the rows of a range are read.
+    pub(super) fn read(&mut self, range: usize, id: TableId) {
+        super::check_read(&mut self.effects, id);
+        let (columns, rows) = (self.columns(range, id), self.rows(range, id));
+        self.effects.read(id, columns, rows);
+    }
+}
+
+fn output_names(select: &Select) -> Vec<String> {
+    let name = |output: &Output| match output {
+        Output::Column { name, .. } => Some(name.clone()),
+        Output::Star(_) => None,
+    };
+    select.outputs.iter().filter_map(name).collect()
+}
+
+/// The same columns, of which it is not known where they come from, the first ones under new names.
+fn without_origins(mut outputs: Outputs, names: &[String]) -> Outputs {
+    for (_, origin) in &mut outputs.columns {
+        *origin = None;
+    }
+    renamed(outputs, names)
+}
+
+fn renamed(mut outputs: Outputs, names: &[String]) -> Outputs {
+    if outputs.open && !names.is_empty() {
+        // It is not known which column each name is for.
+        let columns = names.iter().map(|name| (name.clone(), None::<Variable>)).collect();
+        return Outputs { columns, open: true };
+    }
+    for (column, name) in outputs.columns.iter_mut().zip(names) {
+        column.0.clone_from(name);
+    }
+    outputs
+}

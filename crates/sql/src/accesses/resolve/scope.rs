@@ -1,0 +1,289 @@
+//! Which column a name means.
+//!
+//! As PostgreSQL has it: the innermost query in which some relation has a column of that name; a name that is no column
+//! anywhere can be a relation's alias and mean its whole row. Since a relation's name may stand for several tables, a
+//! table may have a column or not; then the name may mean that column or one further out, all of them are used, and
+//! nothing else is concluded.
+
+use std::collections::BTreeSet;
+use std::ops::Range as Interval;
+use std::rc::Rc;
+
+use super::facts::ContextId;
+use crate::accesses::bind::{Operand, Slot};
+use crate::accesses::shape::{ColumnRef, Join};
+use crate::accesses::value::Form;
+use crate::catalogue::{Catalogue, TableId};
+
+/// One item of a FROM clause, or the target of a modification.
+#[derive(Debug)]
+pub(super) struct Range {
+    pub(super) alias: String,
+    pub(super) kind: RangeKind,
+    pub(super) used: Used,
+    /// What is known of its rows.
+    pub(super) context: ContextId,
+    /// It is read as part of a FROM clause, rather than a target.
+    pub(super) is_source: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum RangeKind {
+    /// The tables that its name may stand for.
+    Tables { ids: Vec<TableId>, is_parent: bool },
+    /// A query, a function, ... The ranges inside of it, by their numbers.
+    Derived { outputs: Rc<Outputs>, inside: Interval<usize> },
+}
+
+/// Columns of a range that are read.
+#[derive(Debug, Default)]
+pub(super) struct Used {
+    pub(super) names: BTreeSet<String>,
+    pub(super) whole: bool,
+}
+
+/// The columns of a query's result.
+#[derive(Debug, Default)]
+pub(super) struct Outputs {
+    pub(super) columns: Vec<(String, Option<Variable>)>,
+    /// There may be others.
+    pub(super) open: bool,
+}
+
+/// A column of a range that stands for tables.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Variable {
+    pub(super) range: usize,
+    pub(super) column: String,
+}
+
+/// The relations of one query that names can refer to.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Level {
+    pub(super) ranges: Vec<usize>,
+    /// Names of the SELECT list, for ORDER BY.
+    pub(super) outputs: Vec<String>,
+    /// Columns that USING makes one of; the left one is meant.
+    pub(super) merged: Vec<String>,
+}
+
+/// All relations, and those in reach.
+#[derive(Debug)]
+pub(super) struct Scope<'a> {
+    pub(super) catalogue: &'a Catalogue,
+    pub(super) ranges: Vec<Range>,
+    /// The innermost last.
+    pub(super) levels: Vec<Level>,
+    /// Parameters where the column beside them gives them a type: number, form, whether an array.
+    pub(super) placed: Vec<(u32, Form, bool)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Has {
+    No,
+    Maybe,
+    Yes,
+}
+
+impl<'a> Scope<'a> {
+    pub(super) fn new(catalogue: &'a Catalogue) -> Self {
+        Self { catalogue, ranges: Vec::new(), levels: Vec::new(), placed: Vec::new() }
+    }
+
+    fn has(&self, range: usize, column: &str) -> Has {
+        match &self.ranges[range].kind {
+            RangeKind::Tables { ids, .. } => {
+                let has = |id: &&TableId| self.position(**id, column).is_some();
+                match ids.iter().filter(has).count() {
+                    0 if ids.is_empty() => Has::Maybe,
+                    0 => Has::No,
+                    count if count == ids.len() => Has::Yes,
+                    _ => Has::Maybe,
+                }
+            }
+            RangeKind::Derived { outputs, .. } => {
+                match outputs.columns.iter().any(|(name, _)| name == column) {
+                    true => Has::Yes,
+                    false if outputs.open => Has::Maybe,
+                    false => Has::No,
+                }
+            }
+        }
+    }
+
+    /// The position of a column in a table.
+    pub(super) fn position(&self, id: TableId, column: &str) -> Option<usize> {
+        self.catalogue.table(id)?.columns.iter().position(|known| known.name == column)
+    }
+
+    /// Notes that a column, or what may be one, is read. If it is surely one column of tables, says which.
+    pub(super) fn refer(&mut self, column: &ColumnRef) -> Option<Variable> {
+        match (&column.name, column.qualifier.last()) {
+            (Some(name), None) => self.refer_bare(name),
+            (name, Some(alias)) => self.refer_qualified(alias, name.as_deref()),
+            (None, None) => {
+                let ranges = self.levels.last().map_or(Vec::new(), |level| level.ranges.clone());
+                for range in ranges {
+                    self.use_whole(range);
+                }
+                None
+            }
+        }
+    }
+
+    fn refer_bare(&mut self, name: &str) -> Option<Variable> {
+        let mut doubtful = false;
+        for level in (0..self.levels.len()).rev() {
+            let ranges = self.levels[level].ranges.clone();
+            let found: Vec<(usize, Has)> = ranges
+                .into_iter()
+                .map(|range| (range, self.has(range, name)))
+                .filter(|found| found.1 != Has::No)
+                .collect();
+            for &(range, _) in &found {
+                self.use_column(range, name);
+            }
+            doubtful |= found.iter().any(|found| found.1 == Has::Maybe);
+            let sure = found.iter().filter(|found| found.1 == Has::Yes).count();
+            let merged = self.levels[level].merged.iter().any(|merged| merged == name);
+            match found.iter().find(|found| found.1 == Has::Yes) {
+                Some(&(range, _)) if !doubtful && (sure == 1 || merged) => return self.variable(range, name),
+                Some(_) => return None,
+                None => {}
+            }
+        }
+        let is_output = self.levels.iter().any(|level| level.outputs.iter().any(|output| output == name));
+        let whole: Vec<usize> = self.in_reach().filter(|&range| self.ranges[range].alias == name).collect();
+        if whole.is_empty() && !is_output && !doubtful {
+            self.use_everything();
+        }
+        for range in whole {
+            self.use_whole(range);
+        }
+        None
+    }
+
+    fn refer_qualified(&mut self, alias: &str, name: Option<&str>) -> Option<Variable> {
+        let matching = |level: &Level| -> Vec<usize> {
+            level.ranges.iter().copied().filter(|&range| self.ranges[range].alias == alias).collect()
+        };
+        let found = self.levels.iter().rev().map(matching).find(|found| !found.is_empty());
+        let Some(found) = found else {
+            self.use_everything();
+            return None;
+        };
+        for &range in &found {
+            match name {
+                Some(name) if self.has(range, name) != Has::No => self.use_column(range, name),
+                // A star, or a function in the guise of a column.
+                _ => self.use_whole(range),
+            }
+        }
+        match (found.as_slice(), name) {
+            (&[range], Some(name)) if self.has(range, name) == Has::Yes => self.variable(range, name),
+            _ => None,
+        }
+    }
+
+    /// The column of tables that a column of a range is.
+    pub(super) fn variable(&self, range: usize, name: &str) -> Option<Variable> {
+        match &self.ranges[range].kind {
+            RangeKind::Tables { .. } => Some(Variable { range, column: name.to_owned() }),
+            RangeKind::Derived { outputs, .. } => {
+                let mut same = outputs.columns.iter().filter(|(known, _)| known == name);
+                match (same.next(), same.next()) {
+                    (Some((_, origin)), None) => origin.clone(),
+                    _ => None,
+                }
+            }
+        }
+    }
+
+    /// The form of a column, if it is the same in all tables that it may belong to.
+    pub(super) fn form(&self, variable: &Variable) -> Option<Form> {
+        let RangeKind::Tables { ids, .. } = &self.ranges[variable.range].kind else { return None };
+        let mut forms = ids.iter().map(|id| {
+            let position = self.position(*id, &variable.column)?;
+            Form::of_column(&self.catalogue.table(*id)?.columns[position])
+        });
+        let first = forms.next()??;
+        forms.all(|form| form == Some(first)).then_some(first)
+    }
+
+    /// A parameter, or several, that a column gives a type to.
+    pub(super) fn place(&mut self, operand: &Operand, form: Form) {
+        operand.parameters(form, false, &mut self.placed);
+    }
+
+    /// The parameters whose types cannot be told from their places: each that occurs anywhere else, or beside columns
+    /// of different types.
+    pub(super) fn untrusted(&self, occurrences: Option<&[u32]>, slots: &[Slot]) -> Vec<u32> {
+        let mut untrusted = BTreeSet::new();
+        let mut used = Vec::new();
+        for slot in slots {
+            slot.operand.parameters(slot.form, false, &mut used);
+        }
+        for (number, form, array) in used {
+            let places = self.placed.iter().filter(|place| place.0 == number);
+            let same = places.clone().all(|place| (place.1, place.2) == (form, array));
+            let count = |all: &[u32]| all.iter().filter(|one| **one == number).count();
+            let known = occurrences.is_some_and(|all| count(all) == places.count());
+            if !same || !known {
+                untrusted.insert(number);
+            }
+        }
+        untrusted.into_iter().collect()
+    }
+
+    fn in_reach(&self) -> impl Iterator<Item = usize> {
+        self.levels.iter().flat_map(|level| level.ranges.iter().copied())
+    }
+
+    fn use_column(&mut self, range: usize, name: &str) {
+        let used = &mut self.ranges[range].used;
+        if !used.names.contains(name) {
+            used.names.insert(name.to_owned());
+        }
+    }
+
+    fn use_whole(&mut self, range: usize) {
+        self.ranges[range].used.whole = true;
+    }
+
+    /// A name that means nothing known: every relation in reach may be meant.
+    pub(super) fn use_everything(&mut self) {
+        let all: Vec<usize> = self.in_reach().collect();
+        for range in all {
+            self.use_whole(range);
+        }
+    }
+
+    /// The columns that a star stands for.
+    pub(super) fn star(&self, ranges: &[usize]) -> Outputs {
+        let mut outputs = Outputs::default();
+        for &range in ranges {
+            match &self.ranges[range].kind {
+                RangeKind::Derived { outputs: inner, .. } => {
+                    outputs.columns.extend(inner.columns.iter().cloned());
+                    outputs.open |= inner.open;
+                }
+                RangeKind::Tables { ids, .. } => {
+                    let tables: Vec<_> = ids.iter().filter_map(|id| self.catalogue.table(*id)).collect();
+                    // Of several tables it is not known which one is meant, or in which order.
+                    outputs.open |= tables.len() != 1;
+                    for column in tables.first().map_or(&[][..], |table| table.columns.as_slice()) {
+                        let sure = self.has(range, &column.name) == Has::Yes;
+                        let variable = Variable { range, column: column.name.clone() };
+                        outputs.columns.push((column.name.clone(), sure.then_some(variable)));
+                    }
+                }
+            }
+        }
+        outputs
+    }
+
+    /// Whether USING may speak of the left column: the right one equals it wherever both are.
+    pub(super) fn merges(kind: Join) -> bool {
+        matches!(kind, Join::Inner | Join::Left)
+    }
+}
