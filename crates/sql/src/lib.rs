@@ -24,6 +24,7 @@ mod parser;
 pub mod profile;
 mod reach;
 pub mod refusal;
+mod schema;
 mod script;
 mod setting;
 mod statement;
@@ -45,6 +46,7 @@ pub use lexer::Span;
 pub use name::Name;
 pub use profile::TemplateId;
 pub use refusal::REFUSALS;
+pub use schema::{LeftOut, Schema};
 pub use script::{Part, Script, SyntaxError};
 pub use statement::{
     CopyDirection, DdlFacts, Discard, Isolation, Maintenance, Opaque, RowEffect, SetValue, SettingCall,

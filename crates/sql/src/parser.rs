@@ -14,7 +14,10 @@
 use std::borrow::Cow;
 use std::sync::{Mutex, PoisonError};
 
-use pg_query::protobuf::{ParseResult, RawStmt, ScanToken};
+use pg_query::NodeEnum;
+use pg_query::protobuf::{
+    LimitOption, Node, ParseResult, RawStmt, ResTarget, ScanToken, SelectStmt, SetOperation,
+};
 use pg_query::{DeparseOptions, Error, FingerprintOptions, ParserOptions};
 
 use crate::script::SyntaxError;
@@ -80,6 +83,26 @@ pub(crate) fn parse_plpgsql(text: &str) -> Option<serde_json::Value> {
 pub(crate) fn deparse(tree: &ParseResult, options: DeparseOptions) -> Option<String> {
     let _alone = IN_PARSER.lock().unwrap_or_else(PoisonError::into_inner);
     pg_query::deparse(tree, options).ok()
+}
+
+/// The text of a statement.
+pub(crate) fn statement_text(statement: NodeEnum) -> Option<String> {
+    let statement = Some(Box::new(Node { node: Some(statement) }));
+    let tree = ParseResult { version: 0, stmts: vec![RawStmt { stmt: statement, ..RawStmt::default() }] };
+    deparse(&tree, DeparseOptions::default())
+}
+
+/// The text of an expression.
+pub(crate) fn expression_text(expression: &Node) -> Option<String> {
+    let target = ResTarget { val: Some(Box::new(expression.clone())), ..ResTarget::default() };
+    let select = SelectStmt {
+        target_list: vec![Node { node: Some(NodeEnum::ResTarget(Box::new(target))) }],
+        limit_option: LimitOption::Default as i32,
+        op: SetOperation::SetopNone as i32,
+        ..SelectStmt::default()
+    };
+    let text = statement_text(NodeEnum::SelectStmt(Box::new(select)))?;
+    text.strip_prefix("SELECT ").map(str::to_owned)
 }
 
 /// What texts that mean the same have in common, constants apart.
