@@ -17,6 +17,7 @@
 mod build;
 mod image;
 mod read;
+mod spill;
 #[cfg(test)]
 mod tests;
 
@@ -27,13 +28,16 @@ use crate::ids::{ClusterId, DatabaseId, Epoch, Identity, Nonce, ServiceId, Table
 pub use build::{Mark, RecordBuilder, SealedBody, TooLarge};
 pub use image::{Column, Columns, Image, ImageError, Values};
 pub use read::{Change, Item, Items, RowChange, RowChanges, Rows, Sequence, Statement};
+pub use spill::{CHUNK_HEAD_BYTES, Chunk, ChunkCheck, Span, Spilled};
 
 /// Size of the encoded header.
 pub const HEADER_BYTES: usize = 96;
 /// The largest body that a record can have.
 pub const BODY_LIMIT_BYTES: usize = 1 << 30;
-/// The only format so far.
+/// The format of a record that is whole by itself.
 pub const FORMAT: u16 = 1;
+/// The format of a record that begins with a [`Spilled`] item; else the same.
+pub const FORMAT_SPILLED: u16 = 2;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"1cpR");
 /// A header of another format may be longer; anything beyond this is damage.
@@ -63,6 +67,7 @@ pub struct Header {
 pub struct Envelope {
     /// The header proper.
     pub header: Header,
+    format: u16,
     body_bytes: u32,
     body_crc: u32,
     table_count: u32,
@@ -92,7 +97,7 @@ impl Envelope {
             return Err(DecodeError::BadHeaderChecksum);
         }
         let format = u16_at(fixed, 4);
-        if format != FORMAT || header_bytes != HEADER_BYTES {
+        if !matches!(format, FORMAT | FORMAT_SPILLED) || header_bytes != HEADER_BYTES {
             return Err(DecodeError::UnknownFormat { format });
         }
         Self::from_checked(fixed)
@@ -100,6 +105,7 @@ impl Envelope {
 
     fn from_checked(fixed: &[u8; HEADER_BYTES]) -> Result<Self, DecodeError> {
         let envelope = Self {
+            format: u16_at(fixed, 4),
             body_crc: u32_at(fixed, 12),
             body_bytes: u32_at(fixed, 16),
             table_count: u32_at(fixed, 20),
@@ -135,7 +141,7 @@ impl Envelope {
         let header = &self.header;
         let mut out = [0; HEADER_BYTES];
         put(&mut out, 0, &MAGIC.to_le_bytes());
-        put(&mut out, 4, &FORMAT.to_le_bytes());
+        put(&mut out, 4, &self.format.to_le_bytes());
         put(&mut out, 6, &(HEADER_BYTES as u16).to_le_bytes());
         put(&mut out, 12, &self.body_crc.to_le_bytes());
         put(&mut out, 16, &self.body_bytes.to_le_bytes());
@@ -153,6 +159,11 @@ impl Envelope {
         let crc = header_crc(&out);
         put(&mut out, 8, &crc.to_le_bytes());
         out
+    }
+
+    /// Whether some of its items stand in a file of their own.
+    pub fn is_spilled(&self) -> bool {
+        self.format == FORMAT_SPILLED
     }
 
     /// Length of the body, which follows the header.
@@ -231,7 +242,18 @@ impl Record {
         Items::new(self.items_bytes())
     }
 
-    /// All its row changes in order, whatever stands between them.
+    /// What stands in a file, before the other items.
+    pub fn spilled(&self) -> Option<Spilled> {
+        if !self.envelope.is_spilled() {
+            return None;
+        }
+        self.items().find_map(|item| match item {
+            Item::Spilled(spilled) => Some(spilled),
+            _ => None,
+        })
+    }
+
+    /// The row changes in its body in order, whatever stands between them; those in a file come before.
     pub fn row_changes(&self) -> RowChanges<'_> {
         RowChanges::new(self.items())
     }
@@ -301,7 +323,7 @@ impl fmt::Display for DecodeError {
             Self::BadHeaderChecksum => f.write_str("checksum of the record's header does not match"),
             Self::BadBodyChecksum => f.write_str("checksum of the record's body does not match"),
             Self::UnknownFormat { format } => {
-                write!(f, "record of format {format}, this program knows format {FORMAT}")
+                write!(f, "record of format {format}, this program knows formats up to {FORMAT_SPILLED}")
             }
             Self::BodyTooLarge { bytes } => {
                 write!(f, "record body of {bytes} bytes, the limit is {BODY_LIMIT_BYTES}")

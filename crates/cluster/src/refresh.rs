@@ -121,6 +121,8 @@ pub enum RefreshError {
     },
     /// A statement stands among the rows; it has to be run between two plans.
     Statement,
+    /// Items in a file have to be planned chunk by chunk, before the others.
+    Spilled,
     /// The changes of one row contradict each other, as an insert of what is there.
     Inconsistent {
         /// The table's name.
@@ -135,6 +137,7 @@ impl fmt::Display for RefreshError {
             Self::BadImage { table, error } => write!(f, "table {table}: {error}"),
             Self::OtherColumns { table, difference } => write!(f, "table {table}: {difference}"),
             Self::Statement => f.write_str("a statement stands among the rows of one plan"),
+            Self::Spilled => f.write_str("items in a file were to be planned as one"),
             Self::Inconsistent { table } => {
                 write!(f, "table {table}: changes of a row contradict each other")
             }

@@ -3,11 +3,15 @@
 //! Rows are appended as they are captured: one copy of the image into the buffer that will be the record. Consecutive
 //! rows share one item, whose length is filled in when something else follows. A savepoint is a [`Mark`]; going back to
 //! it cuts the buffer.
+//!
+//! When the buffer has grown too large its owner takes it out as a [`Chunk`], writes that to a file, and goes on: see
+//! [`super::spill`]. What was spilled is never cut, only skipped.
 
-use super::read::{self, kind, op};
+use super::read::{self, Element, Elements, Items, kind, op};
+use super::spill::{CHUNK_HEAD_BYTES, Chunk, Span, Spilled, is_in};
 use super::{
-    BODY_LIMIT_BYTES, Envelope, HEADER_BYTES, Header, Record, Sequence, Statement, TableId, Version,
-    WRITES_EVERYTHING, put, u32_at,
+    BODY_LIMIT_BYTES, Change, Envelope, FORMAT, FORMAT_SPILLED, HEADER_BYTES, Header, Item, Record, Sequence,
+    Statement, TableId, Version, WRITES_EVERYTHING, put, u32_at,
 };
 
 /// A kind byte and the length of what follows.
@@ -28,11 +32,15 @@ impl std::error::Error for TooLarge {}
 /// A place in a builder to which [`RecordBuilder::truncate_to`] can go back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mark {
+    elements: u64,
+    /// How many elements were in the file.
+    spilled: u64,
     len: usize,
     open_rows_at: Option<usize>,
     rows: u64,
     statements: u32,
     fences: u32,
+    sequences: u32,
     tables: usize,
 }
 
@@ -46,6 +54,11 @@ pub struct RecordBuilder {
     rows: u64,
     statements: u32,
     fences: u32,
+    sequences: u32,
+    /// Elements so far, those in the file and those to be skipped included.
+    elements: u64,
+    /// What is in the file.
+    spilled: Option<Spilled>,
     /// Sorted. It only grows, except in `truncate_to`.
     tables: Vec<TableId>,
     /// The table of the row before, which is mostly that of the next.
@@ -94,6 +107,7 @@ impl RecordBuilder {
             self.put_sized(text.as_bytes());
         }
         self.statements += 1;
+        self.elements += 1;
         Ok(())
     }
 
@@ -105,6 +119,8 @@ impl RecordBuilder {
         self.put_sized(sequence.name.as_bytes());
         self.bytes.extend_from_slice(&sequence.value.to_le_bytes());
         self.bytes.push(u8::from(sequence.called));
+        self.sequences += 1;
+        self.elements += 1;
         Ok(())
     }
 
@@ -112,37 +128,143 @@ impl RecordBuilder {
     pub fn push_fence(&mut self) -> Result<(), TooLarge> {
         self.start_item(kind::FENCE, ITEM_HEAD_BYTES)?;
         self.fences += 1;
+        self.elements += 1;
         Ok(())
     }
 
     /// Remembers this place, for a savepoint.
     pub fn mark(&self) -> Mark {
         Mark {
+            elements: self.elements,
+            spilled: self.spilled_elements(),
             len: self.bytes.len(),
             open_rows_at: self.open_rows_at,
             rows: self.rows,
             statements: self.statements,
             fences: self.fences,
+            sequences: self.sequences,
             tables: self.tables.len(),
         }
     }
 
     /// Drops what was added since `mark`, which must not lie before a place that was gone back to since.
     pub fn truncate_to(&mut self, mark: Mark) {
-        assert!(mark.len <= self.bytes.len(), "a mark lies in what is still there");
-        self.bytes.truncate(mark.len);
-        self.open_rows_at = mark.open_rows_at;
-        self.rows = mark.rows;
-        self.statements = mark.statements;
-        self.fences = mark.fences;
-        if self.tables.len() != mark.tables {
+        (self.rows, self.statements) = (mark.rows, mark.statements);
+        (self.fences, self.sequences) = (mark.fences, mark.sequences);
+        if mark.spilled == self.spilled_elements() {
+            assert!(mark.len <= self.bytes.len(), "a mark lies in what is still there");
+            self.bytes.truncate(mark.len);
+            self.open_rows_at = mark.open_rows_at;
+            self.elements = mark.elements;
+        } else if let Some(spilled) = &mut self.spilled {
+            self.bytes.clear();
+            self.open_rows_at = None;
+            spilled.skip_from(mark.elements);
+            self.elements = spilled.elements;
+        }
+        // The tables of what is in the file are not known apart; more of them than needed do no harm.
+        if self.tables.len() != mark.tables && self.spilled.is_none() {
             self.rebuild_tables();
         }
     }
 
-    /// Length of what was added, in the encoded form.
+    /// Drops the row changes of these spans of elements, which are in order and hold nothing that was dropped before.
+    pub fn drop_rows(&mut self, spans: &[Span]) {
+        self.close_rows();
+        let in_file = self.spilled_elements();
+        let spilled = spans.iter().filter(|span| span.from < in_file);
+        let spilled = spilled.map(|span| Span { from: span.from, to: span.to.min(in_file) });
+        self.rows -= spilled.clone().map(|span| span.to - span.from).sum::<u64>();
+        if let Some(file) = &mut self.spilled {
+            file.skip(spilled);
+        }
+        if spans.last().is_none_or(|span| span.to <= in_file) {
+            return;
+        }
+        let bytes = std::mem::take(&mut self.bytes);
+        let mut kept = Self::new();
+        let items = Items::new(bytes.get(HEADER_BYTES..).unwrap_or_default());
+        kept.push_all(Elements::new(items.clone(), in_file).filter(|(at, _)| !is_in(spans, *at)));
+        self.rows -= RecordBuilder::rows_of(items) - kept.rows;
+        self.elements = in_file + kept.elements;
+        self.open_rows_at = kept.open_rows_at;
+        self.bytes = kept.bytes;
+        if self.spilled.is_none() {
+            self.rebuild_tables();
+        }
+    }
+
+    /// Takes what is in memory out, to be appended to the transaction's file by the caller, who must do so before it
+    /// hands the record on; `None` when there is nothing.
+    pub fn spill(&mut self) -> Option<Chunk> {
+        if self.len_bytes() == 0 {
+            return None;
+        }
+        let bytes = self.take_closed();
+        let spilled = self.spilled.get_or_insert_default();
+        let elements = (self.elements - spilled.elements) as u32;
+        let chunk = Chunk::seal(spilled.elements, elements, bytes);
+        spilled.note(&chunk);
+        Some(chunk)
+    }
+
+    /// What is in memory as a chunk of its own, which takes the place of others from `first` on.
+    pub(super) fn into_chunk(mut self, first: u64) -> Chunk {
+        Chunk::seal(first, self.elements as u32, self.take_closed())
+    }
+
+    /// The items in memory, with room for the head of a chunk in front.
+    fn take_closed(&mut self) -> Vec<u8> {
+        self.close_rows();
+        self.reserve_header();
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.drain(..HEADER_BYTES - CHUNK_HEAD_BYTES);
+        bytes
+    }
+
+    /// Adds elements that another builder has taken already.
+    pub(super) fn push_all<'a>(&mut self, elements: impl Iterator<Item = (u64, Element<'a>)>) {
+        for (_, element) in elements {
+            let pushed = match element {
+                Element::Row(row) => match row.change {
+                    Change::Insert { new } => self.push_insert(row.table, new),
+                    Change::Update { old, new } => self.push_update(row.table, old, new),
+                    Change::Delete { old } => self.push_delete(row.table, old),
+                    Change::Truncate => self.push_truncate(row.table),
+                },
+                Element::Item(Item::Statement(statement)) => self.push_statement(&statement),
+                Element::Item(Item::Sequence(sequence)) => self.push_sequence(&sequence),
+                Element::Item(Item::Fence) => self.push_fence(),
+                Element::Item(Item::Rows(_) | Item::Spilled(_)) => {
+                    unreachable!("rows are elements one by one, and what is spilled is no element")
+                }
+            };
+            pushed.expect("a part of what was taken before is not larger");
+        }
+    }
+
+    fn rows_of(items: Items<'_>) -> u64 {
+        super::RowChanges::new(items).count() as u64
+    }
+
+    fn spilled_elements(&self) -> u64 {
+        self.spilled.as_ref().map_or(0, |spilled| spilled.elements)
+    }
+
+    /// Length of what is in memory, in the encoded form.
     pub fn len_bytes(&self) -> usize {
         self.bytes.len().saturating_sub(HEADER_BYTES)
+    }
+
+    /// Length of what is in the file.
+    pub fn spilled_bytes(&self) -> u64 {
+        self.spilled.as_ref().map_or(0, |spilled| spilled.bytes)
+    }
+
+    /// How many elements were added, those included that were dropped after they had been spilled. The next one has this
+    /// number.
+    pub fn elements(&self) -> u64 {
+        self.elements
     }
 
     /// How many row changes were added.
@@ -150,9 +272,9 @@ impl RecordBuilder {
         self.rows
     }
 
-    /// Whether nothing was added.
+    /// Whether nothing was added that still counts.
     pub fn is_empty(&self) -> bool {
-        self.len_bytes() == 0
+        self.len_bytes() == 0 && self.rows == 0 && self.statements + self.fences + self.sequences == 0
     }
 
     /// The tables of the rows, sorted.
@@ -170,12 +292,15 @@ impl RecordBuilder {
     pub fn seal(mut self) -> SealedBody {
         self.close_rows();
         self.reserve_header();
+        let format = if self.spilled.is_some() { FORMAT_SPILLED } else { FORMAT };
+        self.put_spilled();
         for at in 0..self.tables.len() {
             self.put_u32(self.tables[at].0);
         }
         let body = &self.bytes[HEADER_BYTES..];
         let everything = self.statements > 0 || self.fences > 0;
         SealedBody {
+            format,
             body_bytes: u32::try_from(body.len()).expect("the limit of a body is below 4 GiB"),
             body_crc: crc32c::crc32c(body),
             table_count: self.tables.len() as u32,
@@ -183,6 +308,21 @@ impl RecordBuilder {
             flags: if everything { WRITES_EVERYTHING } else { 0 },
             bytes: self.bytes,
         }
+    }
+
+    /// Puts the item that stands for the file before all others.
+    fn put_spilled(&mut self) {
+        let Some(mut spilled) = self.spilled.take() else { return };
+        let rest = self.bytes.split_off(HEADER_BYTES);
+        spilled.rows = self.rows - Self::rows_of(Items::new(&rest));
+        self.put_item_head(kind::SPILLED, (32 + 16 * spilled.skips.len()) as u32);
+        self.put_u32(spilled.chunks);
+        self.put_u32(spilled.crc);
+        let spans = spilled.skips.iter().flat_map(|span| [span.from, span.to]);
+        for number in [spilled.bytes, spilled.elements, spilled.rows].into_iter().chain(spans) {
+            self.bytes.extend_from_slice(&number.to_le_bytes());
+        }
+        self.bytes.extend_from_slice(&rest);
     }
 
     /// The finished record, where the version is known already.
@@ -204,6 +344,7 @@ impl RecordBuilder {
             self.put_sized(image);
         }
         self.rows += 1;
+        self.elements += 1;
         if self.last_table != Some(table) {
             self.note_table(table);
         }
@@ -282,6 +423,7 @@ impl RecordBuilder {
 #[derive(Clone, Debug)]
 pub struct SealedBody {
     bytes: Vec<u8>,
+    format: u16,
     body_bytes: u32,
     body_crc: u32,
     table_count: u32,
@@ -299,6 +441,7 @@ impl SealedBody {
         );
         let envelope = Envelope {
             header,
+            format: self.format,
             body_bytes: self.body_bytes,
             body_crc: self.body_crc,
             table_count: self.table_count,
@@ -316,7 +459,7 @@ impl SealedBody {
         list.chunks_exact(4).map(|id| TableId(u32::from_le_bytes([id[0], id[1], id[2], id[3]])))
     }
 
-    /// Its row changes, in order.
+    /// The row changes in it, in order; those in a file come before.
     pub fn row_changes(&self) -> super::RowChanges<'_> {
         read::row_changes_of(&self.bytes[HEADER_BYTES..self.bytes.len() - 4 * self.table_count as usize])
     }

@@ -3,7 +3,7 @@
 //! One cursor serves both sides: [`check_body_shape`] walks a body that came from outside and reports where it is
 //! malformed; the iterators walk a body that was checked, so they need not report anything.
 
-use super::{DecodeError, Record, TableId};
+use super::{DecodeError, Record, Span, Spilled, TableId};
 
 /// The byte that an item begins with.
 pub(super) mod kind {
@@ -11,6 +11,8 @@ pub(super) mod kind {
     pub(in super::super) const STATEMENT: u8 = 2;
     pub(in super::super) const SEQUENCE: u8 = 3;
     pub(in super::super) const FENCE: u8 = 4;
+    /// Only in [`FORMAT_SPILLED`](super::super::FORMAT_SPILLED).
+    pub(in super::super) const SPILLED: u8 = 5;
 }
 
 /// The byte that a row change begins with.
@@ -34,6 +36,8 @@ pub enum Item<'a> {
     Sequence(Sequence),
     /// A new leader's term begins; its epoch is in the record's identity.
     Fence,
+    /// Items in a file; the first item of a record that has it.
+    Spilled(Spilled),
 }
 
 /// A statement, with what its meaning depends on.
@@ -184,16 +188,84 @@ pub(super) fn row_changes_of(bytes: &[u8]) -> RowChanges<'_> {
     RowChanges::new(Items::new(bytes))
 }
 
+/// A row change, or an item that is none.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Element<'a> {
+    Row(RowChange<'a>),
+    Item(Item<'a>),
+}
+
+/// The elements of items in order, each with its number.
+#[derive(Clone, Debug)]
+pub(super) struct Elements<'a> {
+    items: Items<'a>,
+    rows: RowChanges<'a>,
+    next: u64,
+}
+
+impl<'a> Elements<'a> {
+    pub(super) fn new(items: Items<'a>, first: u64) -> Self {
+        Self { items, rows: RowChanges::new(Items::new(&[])), next: first }
+    }
+}
+
+impl<'a> Iterator for Elements<'a> {
+    type Item = (u64, Element<'a>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let element = loop {
+            if let Some(row) = self.rows.next() {
+                break Element::Row(row);
+            }
+            match self.items.next()? {
+                Item::Rows(rows) => self.rows = rows.iter(),
+                other => break Element::Item(other),
+            }
+        };
+        let number = self.next;
+        self.next += 1;
+        Some((number, element))
+    }
+}
+
+/// Walks the items of a chunk to their end.
+pub(super) fn check_chunk_shape(items: &[u8], elements: u32, tables: &[TableId]) -> Result<(), DecodeError> {
+    let mut cursor = Cursor::new(items);
+    let mut found: u64 = 0;
+    while !cursor.at_end() {
+        let bad = DecodeError::BadBody { offset: cursor.offset };
+        let item = cursor.item().ok_or(bad)?;
+        if let Item::Rows(rows) = &item {
+            let mut inner = Cursor::new(rows.bytes);
+            while !inner.at_end() {
+                let change = inner.row_change().ok_or(bad)?;
+                tables.binary_search(&change.table).map_err(|_| bad)?;
+                found += 1;
+            }
+        } else if matches!(item, Item::Spilled(_)) {
+            return Err(bad);
+        } else {
+            found += 1;
+        }
+    }
+    if found == u64::from(elements) { Ok(()) } else { Err(DecodeError::BadHeader) }
+}
+
 /// Walks a body to its end, so that nobody after this has to doubt it.
 pub(super) fn check_body_shape(record: &Record) -> Result<(), DecodeError> {
     let items = record.items_bytes();
     let mut cursor = Cursor::new(items);
-    let mut rows = 0;
+    let mut rows: u64 = 0;
     let mut everything = false;
+    let is_spilled = record.envelope.is_spilled();
     while !cursor.at_end() {
         let item_at = cursor.offset;
         let bad = |offset| DecodeError::BadBody { offset };
-        match cursor.item().ok_or_else(|| bad(item_at))? {
+        let item = cursor.item().ok_or_else(|| bad(item_at))?;
+        if (is_spilled && item_at == 0) != matches!(item, Item::Spilled(_)) {
+            return Err(bad(item_at));
+        }
+        match item {
             Item::Rows(item) => {
                 let mut inner = Cursor::new(item.bytes);
                 while !inner.at_end() {
@@ -208,10 +280,16 @@ pub(super) fn check_body_shape(record: &Record) -> Result<(), DecodeError> {
             }
             Item::Statement(_) | Item::Fence => everything = true,
             Item::Sequence(_) => {}
+            // Whether a statement is among these is seen when they are read.
+            Item::Spilled(spilled) => {
+                rows = rows.saturating_add(spilled.rows);
+                everything |= record.writes_everything();
+            }
         }
     }
     let sorted = record.tables().is_sorted_by(|a, b| a < b);
-    if !sorted || rows != record.envelope.rows || everything != record.writes_everything() {
+    let has_none = is_spilled && items.is_empty();
+    if has_none || !sorted || rows != record.envelope.rows || everything != record.writes_everything() {
         return Err(DecodeError::BadBody { offset: items.len() });
     }
     Ok(())
@@ -258,6 +336,10 @@ impl<'a> Cursor<'a> {
         self.array().map(u32::from_le_bytes)
     }
 
+    fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
     fn sized(&mut self) -> Option<&'a [u8]> {
         let len = self.u32()?;
         self.take(len as usize)
@@ -281,6 +363,7 @@ impl<'a> Cursor<'a> {
             kind::STATEMENT => Item::Statement(inner.statement()?),
             kind::SEQUENCE => Item::Sequence(inner.sequence()?),
             kind::FENCE => Item::Fence,
+            kind::SPILLED => Item::Spilled(inner.spilled()?),
             _ => return None,
         };
         inner.at_end().then_some(item)
@@ -306,6 +389,21 @@ impl<'a> Cursor<'a> {
                 _ => return None,
             },
         })
+    }
+
+    fn spilled(&mut self) -> Option<Spilled> {
+        let mut spilled = Spilled {
+            chunks: self.u32()?,
+            crc: self.u32()?,
+            bytes: self.u64()?,
+            elements: self.u64()?,
+            rows: self.u64()?,
+            skips: Vec::new(),
+        };
+        while !self.at_end() {
+            spilled.skips.push(Span { from: self.u64()?, to: self.u64()? });
+        }
+        spilled.is_sound().then_some(spilled)
     }
 
     fn row_change(&mut self) -> Option<RowChange<'a>> {

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use super::*;
 
 /// A step of a transaction, as a generator makes it.
-#[derive(Clone, Debug)]
-enum Step {
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Step {
     Insert(u32, Vec<u8>),
     Update(u32, Vec<u8>, Vec<u8>),
     Delete(u32, Vec<u8>),
@@ -43,7 +43,7 @@ fn sequence() -> impl Strategy<Value = Sequence> {
     })
 }
 
-fn step() -> impl Strategy<Value = Step> {
+pub(super) fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (table(), image()).prop_map(|(t, new)| Step::Insert(t, new)),
         4 => (table(), image(), image()).prop_map(|(t, old, new)| Step::Update(t, old, new)),
@@ -71,7 +71,7 @@ prop_compose! {
     }
 }
 
-fn push(builder: &mut RecordBuilder, step: &Step) {
+pub(super) fn push(builder: &mut RecordBuilder, step: &Step) {
     match step {
         Step::Insert(t, new) => builder.push_insert(TableId(*t), new),
         Step::Update(t, old, new) => builder.push_update(TableId(*t), old, new),
@@ -84,7 +84,7 @@ fn push(builder: &mut RecordBuilder, step: &Step) {
     .unwrap();
 }
 
-fn build(steps: &[Step]) -> RecordBuilder {
+pub(super) fn build(steps: &[Step]) -> RecordBuilder {
     let mut builder = RecordBuilder::new();
     for step in steps {
         push(&mut builder, step);
@@ -123,12 +123,13 @@ fn steps_of(record: &Record) -> Vec<Step> {
             Item::Statement(statement) => steps.push(Step::Statement(statement)),
             Item::Sequence(sequence) => steps.push(Step::Sequence(sequence)),
             Item::Fence => steps.push(Step::Fence),
+            Item::Spilled(_) => panic!("nothing was spilled"),
         }
     }
     steps
 }
 
-fn sample_header() -> Header {
+pub(super) fn sample_header() -> Header {
     Header {
         cluster: ClusterId(0xfeed),
         identity: Identity { epoch: Epoch(3), n: 77, nonce: Nonce(99) },
@@ -162,6 +163,7 @@ fn sample() -> Record {
 fn forge(body: &[u8], table_count: u32, rows: u64, flags: u32) -> Vec<u8> {
     let envelope = Envelope {
         header: sample_header(),
+        format: FORMAT,
         body_bytes: body.len() as u32,
         body_crc: crc32c::crc32c(body),
         table_count,
@@ -321,10 +323,10 @@ fn errors_name_what_is_wrong() {
     assert_eq!(with(HEADER_BYTES + 3, 0xff), DecodeError::BadBodyChecksum);
 
     let mut newer = good.clone();
-    newer[4] = 2;
+    newer[4] = 3;
     let crc = header_crc(&newer[..HEADER_BYTES]);
     put(&mut newer, 8, &crc.to_le_bytes());
-    assert_eq!(Record::decode(newer).unwrap_err(), DecodeError::UnknownFormat { format: 2 });
+    assert_eq!(Record::decode(newer).unwrap_err(), DecodeError::UnknownFormat { format: 3 });
     assert_eq!(
         Record::decode(forge(&[7, 0, 0, 0, 0], 0, 0, 0)).unwrap_err(),
         DecodeError::BadBody { offset: 0 }

@@ -84,6 +84,7 @@ pub fn plan<'a>(
             Item::Sequence(sequence) => planner.steps.push(Step::Sequence(sequence)),
             Item::Fence => {}
             Item::Statement(_) => return Err(RefreshError::Statement),
+            Item::Spilled(_) => return Err(RefreshError::Spilled),
         }
     }
     planner.flush()?;
