@@ -242,9 +242,14 @@ impl Record {
         Items::new(self.items_bytes())
     }
 
+    /// Whether some of its items stand in a file of their own.
+    pub fn is_spilled(&self) -> bool {
+        self.envelope.is_spilled()
+    }
+
     /// What stands in a file, before the other items.
     pub fn spilled(&self) -> Option<Spilled> {
-        if !self.envelope.is_spilled() {
+        if !self.is_spilled() {
             return None;
         }
         self.items().find_map(|item| match item {

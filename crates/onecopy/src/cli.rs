@@ -12,6 +12,9 @@ pub(crate) const DEFAULT_PORT: u16 = 6432;
 /// The most PostgreSQL servers that one `onecopy up` runs.
 pub(crate) const MAX_REPLICAS: u16 = 16;
 
+/// How much one transaction may change when nothing is said: more than is ever meant, less than fills most disks.
+pub(crate) const DEFAULT_TRANSACTION_MAX_MB: u32 = 16 << 10;
+
 /// Several PostgreSQL servers that behave as one copy of the database.
 #[derive(Debug, Parser)]
 #[command(name = "onecopy", version, about, arg_required_else_help = true)]
@@ -45,6 +48,11 @@ pub(crate) struct Up {
     /// $XDG_DATA_HOME/onecopy].
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
+
+    /// The most megabytes that the changes of one transaction may take; a transaction with more is refused.
+    #[arg(long, value_name = "MB", default_value_t = DEFAULT_TRANSACTION_MAX_MB,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) transaction_max_mb: u32,
 
     /// The folder of the programs `postgres` and `initdb`, of PostgreSQL 14 to 18 [default: looked for, else fetched].
     #[arg(long, value_name = "DIR")]
@@ -83,12 +91,13 @@ mod tests {
     fn up_has_defaults() {
         let up = up(&[]).expect("no argument is needed");
         assert_eq!((up.replicas, up.port, up.data, up.pg_bin), (None, DEFAULT_PORT, None, None));
+        assert_eq!(up.transaction_max_mb, DEFAULT_TRANSACTION_MAX_MB);
     }
 
     #[test]
     fn numbers_out_of_range_are_refused() {
         for refused in
-            ["--replicas=0", "--replicas=17", "--replicas=-1", "--replicas=three", "--port=0", "--port=65536"]
+            ["--replicas=0", "--replicas=17", "--replicas=-1", "--replicas=three", "--port=0", "--port=65536", "--transaction-max-mb=0"]
         {
             assert_eq!(up(&[refused]).map(|_| ()), Err(ErrorKind::ValueValidation), "{refused:?}");
         }

@@ -24,6 +24,7 @@ use crate::keeper::{self, Identities};
 use crate::log::{Log, LogFailure};
 use crate::mailbox::{Mailbox, Note};
 use crate::names::Names;
+use crate::transactions::Transactions;
 
 /// Commands that can wait at an agent. The core has at most one of each kind outstanding there.
 pub(crate) const AGENT_QUEUE: usize = 16;
@@ -121,6 +122,8 @@ pub(crate) struct Birth {
     pub(crate) log_was_empty: bool,
     /// The identities of the records in the log.
     pub(crate) identities: Identities,
+    /// The most bytes that one transaction may capture.
+    pub(crate) transaction_bytes_max: u64,
 }
 
 /// Shared by everything in the node.
@@ -142,6 +145,8 @@ pub(crate) struct Hub {
     pub(crate) log_was_empty: bool,
     /// Which version each identity has.
     pub(crate) identities: Identities,
+    /// The update transactions that are open.
+    pub(crate) transactions: Transactions,
     catalogue: RwLock<Arc<Catalogue>>,
     /// What the anchor calls the objects of each replica, forgotten whenever a server comes up anew.
     names: RwLock<Vec<Arc<Names>>>,
@@ -157,7 +162,7 @@ pub(crate) struct Hub {
 impl Hub {
     /// Nothing runs yet; the log's writer is started by the caller.
     pub(crate) fn new(cluster: Cluster, log: Log, seats: Vec<Seat>, birth: Birth) -> Arc<Self> {
-        let Birth { anchor, cluster_id, epoch, log_was_empty, identities } = birth;
+        let Birth { anchor, cluster_id, epoch, log_was_empty, identities, transaction_bytes_max } = birth;
         let durable = vec![Version::ZERO; seats.len()];
         let names = RwLock::new(unknown_names(&seats, anchor));
         let inside = Inside { cluster, effects: Vec::new(), sessions: FxHashMap::default() };
@@ -171,6 +176,7 @@ impl Hub {
             epoch,
             log_was_empty,
             identities,
+            transactions: Transactions::new(transaction_bytes_max),
             replicas: Mutex::new((durable, BTreeMap::new())),
             names,
             names_forgotten: AtomicU64::new(0),
@@ -257,6 +263,7 @@ impl Hub {
         self.handle(Event::Release { session: id });
         let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
         inside.sessions.remove(&id);
+        self.transactions.remove(id);
         self.stats.sessions.fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -352,4 +359,10 @@ fn unknown_names(seats: &[Seat], anchor: ReplicaId) -> Vec<Arc<Names>> {
     let unknown =
         |seat: &Seat| Arc::new(Names::new(seat.address.clone(), anchor.clone(), database.to_owned()));
     seats.iter().map(unknown).collect()
+}
+
+impl std::fmt::Debug for Hub {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hub").field("cluster", &self.cluster_id).finish_non_exhaustive()
+    }
 }

@@ -17,6 +17,7 @@ mod mailbox;
 mod names;
 mod postgres;
 mod terminal;
+mod transactions;
 mod up;
 mod verify;
 

@@ -50,6 +50,7 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), Reason> {
     let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
     raise_file_limit();
     let rules = rules()?;
+    let transaction_bytes_max = u64::from(up.transaction_max_mb) << 20;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, up.port));
     let listener = TcpListener::bind(address).await.map_err(|error| port_error(up.port, &error))?;
     let options = UpOptions { replicas: up.replicas, data: up.data, pg_bin: up.pg_bin };
@@ -65,7 +66,7 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), Reason> {
     };
     let (stop, stopped) = watch::channel(());
     let mut keepers = JoinSet::new();
-    let hub = match open(&home, rules, &mut keepers).await {
+    let hub = match open(&home, rules, transaction_bytes_max, &mut keepers).await {
         Ok(hub) => hub,
         Err(reason) => {
             home.stop().await;
@@ -128,7 +129,12 @@ async fn serve(hub: &Arc<Hub>, listener: TcpListener, port: u16, progress: &Prog
 }
 
 /// Opens and fences the log, makes the core, and starts an agent for each replica.
-async fn open(home: &Home, rules: Rules, keepers: &mut JoinSet<()>) -> Result<Arc<Hub>, Reason> {
+async fn open(
+    home: &Home,
+    rules: Rules,
+    transaction_bytes_max: u64,
+    keepers: &mut JoinSet<()>,
+) -> Result<Arc<Hub>, Reason> {
     let (log, recovered) =
         Log::open(&home.dir.join("log"), home.cluster).map_err(|error| error.to_string())?;
     if let Some(torn) = &recovered.torn_tail {
@@ -162,8 +168,14 @@ async fn open(home: &Home, rules: Rules, keepers: &mut JoinSet<()>) -> Result<Ar
         last,
         rules,
     });
-    let birth =
-        Birth { anchor: ANCHOR, cluster_id: home.cluster, epoch, log_was_empty: recovered.begun, identities };
+    let birth = Birth {
+        anchor: ANCHOR,
+        cluster_id: home.cluster,
+        epoch,
+        log_was_empty: recovered.begun,
+        identities,
+        transaction_bytes_max,
+    };
     let hub = Hub::new(Cluster::new(Box::new(core)), log, seats, birth);
     if hub_cell.set(Arc::clone(&hub)).is_err() {
         return Err("the log was started twice".into());

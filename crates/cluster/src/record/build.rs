@@ -30,7 +30,8 @@ impl std::fmt::Display for TooLarge {
 impl std::error::Error for TooLarge {}
 
 /// A place in a builder to which [`RecordBuilder::truncate_to`] can go back.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// The default is the beginning.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Mark {
     elements: u64,
     /// How many elements were in the file.
@@ -42,6 +43,13 @@ pub struct Mark {
     fences: u32,
     sequences: u32,
     tables: usize,
+}
+
+impl Mark {
+    /// The number of the element that comes next there.
+    pub fn elements(&self) -> u64 {
+        self.elements
+    }
 }
 
 /// The growing record of one transaction.

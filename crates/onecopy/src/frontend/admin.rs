@@ -1,6 +1,6 @@
 //! The database `onecopy`: the node speaks for itself.
 //!
-//! `SHOW REPLICAS`, `SHOW STATS`, `SHOW VERSION` and `VERIFY`, over the simple and the extended protocol, so that psql
+//! `SHOW REPLICAS`, `SHOW TRANSACTIONS`, `SHOW STATS`, `SHOW VERSION` and `VERIFY`, over the simple and the extended protocol, so that psql
 //! and every driver can ask. There is no transaction here and nothing is parsed as SQL: a statement is a few words.
 
 use std::collections::BTreeMap;
@@ -25,6 +25,7 @@ const CATCHING_UP_VERSIONS: u64 = 1_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Command {
     Replicas,
+    Transactions,
     Stats,
     Version,
     Verify,
@@ -159,6 +160,7 @@ impl Admin {
         let hub = &self.worker.hub;
         let answer = match command(sql)? {
             Command::Replicas => replicas(hub),
+            Command::Transactions => transactions(hub),
             Command::Stats => stats(hub),
             Command::Version => version(hub),
             Command::Verify => Answer { columns: columns(Command::Verify), rows: verify::run(hub).await? },
@@ -195,6 +197,7 @@ fn command(sql: &[u8]) -> Result<Command, Refusal> {
     match words.as_slice() {
         [] => Ok(Command::Empty),
         ["SHOW", "REPLICAS"] => Ok(Command::Replicas),
+        ["SHOW", "TRANSACTIONS"] => Ok(Command::Transactions),
         ["SHOW", "STATS"] => Ok(Command::Stats),
         ["SHOW", "VERSION"] => Ok(Command::Version),
         ["VERIFY"] => Ok(Command::Verify),
@@ -202,7 +205,7 @@ fn command(sql: &[u8]) -> Result<Command, Refusal> {
         _ => Err(Refusal::new(
             sqlstate::SYNTAX_ERROR,
             "the admin database does not know this command",
-            "It knows SHOW REPLICAS, SHOW STATS, SHOW VERSION and VERIFY.",
+            "It knows SHOW REPLICAS, SHOW TRANSACTIONS, SHOW STATS, SHOW VERSION and VERIFY.",
         )),
     }
 }
@@ -211,6 +214,9 @@ fn columns(command: Command) -> &'static [&'static str] {
     match command {
         Command::Replicas => {
             &["name", "host", "port", "state", "applied", "lag_versions", "reads", "writes", "load", "role"]
+        }
+        Command::Transactions => {
+            &["session", "home", "state", "since_s", "rows", "captured_bytes", "spilled_bytes"]
         }
         Command::Stats => &["name", "value"],
         Command::Version => &["version", "cluster", "durable"],
@@ -246,6 +252,27 @@ fn replicas(hub: &Hub) -> Answer {
         })
         .collect();
     Answer { columns: columns(Command::Replicas), rows }
+}
+
+fn transactions(hub: &Hub) -> Answer {
+    let home = &hub.seats[usize::from(hub.anchor.0)].name;
+    let rows = hub
+        .transactions
+        .show()
+        .into_iter()
+        .map(|shown| {
+            vec![
+                shown.session.to_string(),
+                home.clone(),
+                shown.phase.word().to_owned(),
+                format!("{:.1}", shown.age_s),
+                shown.rows.to_string(),
+                shown.bytes.to_string(),
+                shown.spilled_bytes.to_string(),
+            ]
+        })
+        .collect();
+    Answer { columns: columns(Command::Transactions), rows }
 }
 
 fn stats(hub: &Hub) -> Answer {

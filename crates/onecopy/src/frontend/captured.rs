@@ -5,14 +5,13 @@
 //! knows which of these are aborted (pitfalls 1.11). Only rows written inside a function, trigger or cascade can be
 //! concerned, so most transactions never ask.
 
-use cluster::ids::Version;
-use cluster::record::{Change, Header, Item, RecordBuilder};
+use cluster::record::Span;
 use wire::sqlstate;
 
 use super::fault::{Fault, Refusal};
-use super::relay::Capture;
 use super::session::{Session, Transaction};
 use super::transaction::broken;
+use super::writeset::{Capture, Run};
 use crate::capture::Captured;
 
 /// More (sub)transactions than this in one transaction are refused where they would have to be asked for one by one.
@@ -36,7 +35,8 @@ impl Session {
                 "Whether an exception block undid it cannot be told. Run it on its own, or use DELETE.",
             )));
         }
-        let mut xids: Vec<u32> = update.capture.runs.iter().map(|run| run.xid).collect();
+        let nested = update.capture.runs.iter().filter(|run| run.is_nested);
+        let mut xids: Vec<u32> = nested.map(|run| run.xid).collect();
         xids.sort_unstable();
         xids.dedup();
         if xids.len() > SUBTRANSACTIONS_MAX {
@@ -92,9 +92,9 @@ fn take_undone_out(capture: &mut Capture, verdicts: &[(u32, Verdict)]) -> Result
         verdicts.iter().filter(|(_, v)| *v == verdict).map(|(xid, _)| *xid).collect()
     };
     let (alive, undone) = (with(Verdict::Alive), with(Verdict::Undone));
-    let clear =
-        |run: &super::relay::Run| alive.contains(&run.xid) || (undone.contains(&run.xid) && !run.has_deletes);
-    if !capture.runs.iter().all(clear) {
+    let clear = |run: &Run| alive.contains(&run.xid) || (undone.contains(&run.xid) && !run.has_deletes);
+    let nested = capture.runs.iter().filter(|run| run.is_nested);
+    if !nested.clone().all(clear) {
         return Err(Fault::Refused(Refusal::unsupported(
             "deleting a locked row inside a function while a transaction uses exception blocks",
             "It cannot be told whether the deletion was undone. Delete the row outside of the function.",
@@ -103,68 +103,21 @@ fn take_undone_out(capture: &mut Capture, verdicts: &[(u32, Verdict)]) -> Result
     if undone.is_empty() {
         return Ok(());
     }
-    let runs = &capture.runs;
-    let is_undone = |row: u64| {
-        let run = runs.partition_point(|run| run.rows_before <= row);
-        undone.contains(&runs[run - 1].xid)
-    };
-    capture.record = without(std::mem::take(&mut capture.record), is_undone)
-        .map_err(|()| broken("a record was too large"))?;
+    let spans: Vec<Span> = nested
+        .filter(|run| undone.contains(&run.xid))
+        .map(|run| Span { from: run.from, to: run.to })
+        .collect();
+    capture.record.drop_rows(&spans);
     Ok(())
-}
-
-/// The record without the rows for which `skip` says so, by their number.
-fn without(record: RecordBuilder, skip: impl Fn(u64) -> bool) -> Result<RecordBuilder, ()> {
-    let first = Version::ZERO.next();
-    let header = Header {
-        cluster: cluster::ids::ClusterId::default(),
-        identity: cluster::ids::Identity::default(),
-        first,
-        last: first,
-        database: cluster::ids::DatabaseId(0),
-        service: cluster::ids::ServiceId(0),
-    };
-    let record = record.finish(header);
-    let mut kept = RecordBuilder::new();
-    let mut number = 0;
-    for item in record.items() {
-        match item {
-            Item::Rows(rows) => {
-                for change in &rows {
-                    let row = number;
-                    number += 1;
-                    if skip(row) {
-                        continue;
-                    }
-                    match change.change {
-                        Change::Insert { new } => kept.push_insert(change.table, new),
-                        Change::Update { old, new } => kept.push_update(change.table, old, new),
-                        Change::Delete { old } => kept.push_delete(change.table, old),
-                        Change::Truncate => kept.push_truncate(change.table),
-                    }
-                    .map_err(|_| ())?;
-                }
-            }
-            Item::Statement(statement) => kept.push_statement(&statement).map_err(|_| ())?,
-            Item::Sequence(sequence) => kept.push_sequence(&sequence).map_err(|_| ())?,
-            Item::Fence => kept.push_fence().map_err(|_| ())?,
-        }
-    }
-    Ok(kept)
-}
-
-/// The record cannot take what the transaction changes.
-pub(crate) fn too_large() -> Refusal {
-    Refusal::new(
-        sqlstate::PROGRAM_LIMIT_EXCEEDED,
-        format!("the transaction changes more than {} bytes of rows", cluster::record::BODY_LIMIT_BYTES),
-        "Split it into smaller transactions.",
-    )
 }
 
 fn refusal(why: Captured) -> Refusal {
     match why {
-        Captured::TooLarge => too_large(),
+        // It was told where it happened; this is for a client that goes on regardless.
+        Captured::TooLarge => Refusal::plain(
+            sqlstate::CONFIGURATION_LIMIT_EXCEEDED,
+            "the changes of the transaction could not be kept; it is rolled back",
+        ),
         _ => Refusal::plain(
             sqlstate::INTERNAL_ERROR,
             "a captured row could not be understood; the transaction is rolled back",

@@ -4,12 +4,12 @@
 //! claimed, and of tables with foreign keys all such tables together, because a reference and its parent are rows of
 //! different tables. Keys are compared by bytes, so only types whose equality is equality of bytes count as keys.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hasher;
 
 use cluster::claims::{Claims, ROW_CLAIMS_MAX};
 use cluster::ids::TableId;
-use cluster::record::{Change, Image, RowChange, SealedBody};
+use cluster::record::{Change, Image, RowChange, RowChanges, SealedBody};
 use rustc_hash::FxHasher;
 use sql::{Catalogue, Table};
 
@@ -43,47 +43,87 @@ impl ClaimsSoFar {
     }
 }
 
+/// What captured rows claim, gathered as they come: the rows themselves need not be kept for it. Rows that are undone
+/// later stay claimed, which only delays others.
+#[derive(Debug, Default)]
+pub(crate) struct RowClaims {
+    rows: Vec<(TableId, u64)>,
+    tables: BTreeSet<TableId>,
+    everything: bool,
+    /// Tables without a primary key of which rows were changed or deleted: each such row has to be searched for at the
+    /// other replicas.
+    searched: BTreeMap<TableId, String>,
+    /// Tables about whose rows nothing more is to be learnt, but for new rows where that is said.
+    settled: BTreeMap<TableId, Settled>,
+}
+
+/// What more rows of a table cannot add.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Settled {
+    /// Insertions; they claim nothing.
+    Inserts,
+    /// Anything.
+    All,
+}
+
+impl RowClaims {
+    /// Some more rows.
+    pub(crate) fn add(&mut self, changes: RowChanges<'_>, catalogue: &Catalogue) {
+        let mut last = None;
+        for change in changes {
+            let is_insert = matches!(change.change, Change::Insert { .. });
+            let settled = match last {
+                Some((table, settled)) if table == change.table => settled,
+                _ => self.settled.get(&change.table).copied(),
+            };
+            let skips = settled == Some(Settled::All) || (settled == Some(Settled::Inserts) && is_insert);
+            if !skips {
+                self.add_one(change, is_insert, catalogue);
+            }
+            last = Some((change.table, self.settled.get(&change.table).copied().filter(|_| !skips).or(settled)));
+        }
+    }
+
+    fn add_one(&mut self, change: RowChange<'_>, is_insert: bool, catalogue: &Catalogue) {
+        let Some(table) = catalogue.table(change.table) else {
+            self.everything = true;
+            return;
+        };
+        if claims_nothing(table) && is_insert {
+            self.settled.insert(table.id, Settled::Inserts);
+            return;
+        }
+        if table.primary_key.is_empty() && !is_insert && change.change != Change::Truncate {
+            self.searched.entry(table.id).or_insert_with(|| table.name.clone());
+        }
+        if table.foreign_keys {
+            self.tables.insert(FOREIGN_KEYS);
+        }
+        if self.rows.len() >= ROW_CLAIMS_MAX || !is_keyed(table) || !add_rows(table, change, &mut self.rows) {
+            self.tables.insert(change.table);
+        }
+        let searches = !table.primary_key.is_empty() || self.searched.contains_key(&table.id);
+        if self.tables.contains(&table.id) && searches {
+            self.settled.insert(table.id, Settled::All);
+        }
+    }
+
+    /// The tables whose rows have to be searched for, with their names.
+    pub(crate) fn searched(&self) -> impl Iterator<Item = (TableId, &str)> {
+        self.searched.iter().map(|(id, name)| (*id, name.as_str()))
+    }
+}
+
 /// The claims of a finished transaction.
-pub(crate) fn complete(so_far: ClaimsSoFar, body: &SealedBody, catalogue: &Catalogue) -> Claims {
-    if so_far.everything || body.writes_everything() {
+pub(crate) fn complete(so_far: ClaimsSoFar, of_rows: RowClaims, body: &SealedBody) -> Claims {
+    if so_far.everything || of_rows.everything || body.writes_everything() {
         return Claims::everything();
     }
     let mut tables = so_far.tables;
-    let mut rows = Vec::new();
-    for change in body.row_changes() {
-        let Some(table) = catalogue.table(change.table) else { return Claims::everything() };
-        if claims_nothing(table) && matches!(change.change, Change::Insert { .. }) {
-            continue;
-        }
-        if table.foreign_keys {
-            tables.insert(FOREIGN_KEYS);
-        }
-        if rows.len() >= ROW_CLAIMS_MAX || !is_keyed(table) || !add_rows(table, change, &mut rows) {
-            tables.insert(change.table);
-        }
-    }
+    tables.extend(of_rows.tables);
+    let mut rows = of_rows.rows;
     rows.retain(|(table, _)| !tables.contains(table));
     Claims { rows, tables: tables.into_iter().collect(), everything: false }
-}
-
-/// Tables without a primary key of which rows were changed or deleted: each such row has to be searched for at the
-/// other replicas.
-pub(crate) fn searched(body: &SealedBody, catalogue: &Catalogue) -> Vec<(TableId, String)> {
-    let mut found: Vec<(TableId, String)> = Vec::new();
-    let mut last = None;
-    for change in body.row_changes() {
-        if last == Some(change.table) || matches!(change.change, Change::Insert { .. } | Change::Truncate) {
-            continue;
-        }
-        last = Some(change.table);
-        if let Some(table) = catalogue.table(change.table)
-            && table.primary_key.is_empty()
-            && found.iter().all(|(id, _)| *id != change.table)
-        {
-            found.push((change.table, table.name.clone()));
-        }
-    }
-    found
 }
 
 /// New rows of such a table conflict with nothing.

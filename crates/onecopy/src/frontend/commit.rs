@@ -7,18 +7,22 @@
 //! on only the log decides: a lost connection, or a tag other than COMMIT, makes the home be reset and the record be
 //! applied there from the log.
 
+use std::sync::Arc;
+
 use cluster::event::{Effect, Event};
-use cluster::ids::{Identity, Incarnation, ReplicaId, TableId};
+use cluster::ids::{Identity, Incarnation, ReplicaId};
 use wire::frontend::Target;
 use wire::{encode, sqlstate};
 
-use super::claims::{complete, searched};
+use super::claims::{RowClaims, complete};
 use super::fault::{Fault, Refusal};
 use super::relay::{Expected, Relay};
 use super::session::{RETRY_PAUSE, Session, Transaction};
 use super::settings::Severity;
 use super::transaction::broken;
+use super::writeset::forget_file;
 use crate::mailbox::Note;
+use crate::transactions::Phase;
 
 /// The prepared insert of the identity, on every connection to the home. The place in the WAL that it reports tells
 /// later whose locks came first (`cluster::parts::tickets`); a sequence would do as well, but change `lastval()`.
@@ -78,7 +82,7 @@ impl Session {
     /// is rolled back. The COMMIT at home may still have to be sent: see [`Session::settle`].
     pub(crate) async fn commit_home(&mut self) -> Result<(), Fault> {
         match self.prepare_commit().await {
-            Ok(true) => self.commit_logged().await,
+            Ok(true) => self.commit_kept().await,
             Ok(false) => self.commit_unlogged().await,
             Err(fault) => {
                 self.roll_back_home().await;
@@ -92,6 +96,7 @@ impl Session {
 
     /// Does all that can fail; whether it leaves a record.
     async fn prepare_commit(&mut self) -> Result<bool, Fault> {
+        self.progress.set_phase(Phase::Checking);
         if self.may_defer() {
             self.own_query(b"SET CONSTRAINTS ALL IMMEDIATE").await?;
         }
@@ -118,6 +123,10 @@ impl Session {
             self.read_identity().await?;
         }
         self.check_capture().await?;
+        let Transaction::Update(update) = &mut self.transaction else {
+            return Err(broken("the update transaction is gone"));
+        };
+        update.has_file = update.capture.hand_over().await?;
         Ok(true)
     }
 
@@ -148,7 +157,20 @@ impl Session {
         ended?.error.map_or(Ok(()), |body| Err(Fault::Server(body)))
     }
 
-    /// Hands the record over and waits until it is durable.
+    /// As [`Session::commit_logged`]; when the record will not be in the log, nothing is left of it.
+    async fn commit_kept(&mut self) -> Result<(), Fault> {
+        let Transaction::Update(update) = &self.transaction else {
+            return Err(broken("no update transaction is open"));
+        };
+        let (identity, has_file) = (update.identity, update.has_file);
+        let committed = self.commit_logged().await;
+        if committed.is_err() && has_file {
+            forget_file(Arc::clone(&self.worker.hub), identity).await;
+        }
+        committed
+    }
+
+    /// Hands the record over and waits until it is durable. An error says that it is not in the log and will not be.
     async fn commit_logged(&mut self) -> Result<(), Fault> {
         let Transaction::Update(update) = &mut self.transaction else {
             return Err(broken("no update transaction is open"));
@@ -156,10 +178,12 @@ impl Session {
         let (home, ticket) = (update.replica, update.ticket);
         let (record, claims) =
             (std::mem::take(&mut update.capture.record), std::mem::take(&mut update.claims));
+        let mut of_rows = std::mem::take(&mut update.capture.claims);
         let body = Box::new(record.seal());
-        let catalogue = self.hub().catalogue();
-        self.warn_of_searches(searched(&body, &catalogue));
-        let claims = complete(claims, &body, &catalogue);
+        of_rows.add(body.row_changes(), &self.hub().catalogue());
+        self.warn_of_searches(&of_rows);
+        let claims = complete(claims, of_rows, &body);
+        self.progress.set_phase(Phase::Logging);
         while !self.hub().log.has_room() {
             tokio::time::sleep(RETRY_PAUSE).await;
         }
@@ -211,9 +235,9 @@ impl Session {
     }
 
     /// Once for each table and session.
-    fn warn_of_searches(&mut self, tables: Vec<(TableId, String)>) {
+    fn warn_of_searches(&mut self, of_rows: &RowClaims) {
         const WARNINGS_MAX: usize = 100;
-        for (table, name) in tables {
+        for (table, name) in of_rows.searched() {
             if self.warned.len() < WARNINGS_MAX && self.warned.insert(table) {
                 let text =
                     format!("table \"{name}\" has no primary key, so its updates and deletes are slow");
@@ -250,6 +274,7 @@ impl Session {
                 Note::Shutdown => self.is_stopping = true,
             }
         }
+        self.progress.set_phase(Phase::None);
     }
 
     /// The error is the incarnation of the home that did not acknowledge.

@@ -5,7 +5,7 @@
 //! | accept | `accept`, `startup`, `session`, `simple`, `extended` |
 //! | parse, classify | `demand`, `statement` (with the crate `sql`) |
 //! | order, place | `session::place` asks the hub |
-//! | execute | `statement`, `special`, `ddl`, `rewritten`, `control`; `relay`, `work`, `servers` |
+//! | execute | `statement`, `special`, `ddl`, `rewritten`, `control`; `relay`, `writeset`, `work`, `servers` |
 //! | propagate, acknowledge | `transaction`, `commit`, `captured`, `claims` |
 
 mod accept;
@@ -35,6 +35,7 @@ mod statement;
 mod transaction;
 mod verify;
 mod work;
+mod writeset;
 
 pub(crate) use accept::accept;
 pub(crate) use startup::{ADMIN_DATABASE, DATABASE};

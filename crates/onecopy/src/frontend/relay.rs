@@ -8,7 +8,6 @@
 use std::collections::VecDeque;
 
 use cluster::ids::TableId;
-use cluster::record::RecordBuilder;
 use wire::backend::{Fields, Status, tag};
 use wire::oids::Kind;
 use wire::{encode, frame};
@@ -16,73 +15,10 @@ use wire::{encode, frame};
 use super::client::{Client, FLUSH_BYTES};
 use super::fault::{Fault, Refusal};
 use super::servers::Server;
-use crate::capture::{Captured, Decoder, Operation};
+use super::writeset::Capture;
 
 /// Replies of an update that has not committed are held back from the client up to this many bytes.
 const HOLD_BYTES: usize = 1 << 20;
-
-/// Rows that follow each other and were written by the same (sub)transaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Run {
-    /// The lower half of its number.
-    pub(crate) xid: u32,
-    /// How many rows of the transaction come before the run.
-    pub(crate) rows_before: u64,
-    /// A deletion is among them, whose number may be a multixact's.
-    pub(crate) has_deletes: bool,
-}
-
-/// What capture has found in the open update transaction.
-#[derive(Debug, Default)]
-pub(crate) struct Capture {
-    /// The growing record.
-    pub(crate) record: RecordBuilder,
-    /// Runs of rows by the (sub)transaction that wrote them.
-    pub(crate) runs: Vec<Run>,
-    /// Some row was written inside a function or cascade.
-    pub(crate) nested: bool,
-    /// A table was truncated inside a function: whether an exception block undid it cannot be told.
-    pub(crate) has_nested_truncate: bool,
-    /// OIDs of the tables that the schema change at hand wrote anew.
-    pub(crate) rewritten: Vec<u32>,
-    /// Why the transaction cannot be replicated.
-    pub(crate) broken: Option<Captured>,
-    decoder: Decoder,
-}
-
-impl Capture {
-    /// Looks at a notice; whether it was ours.
-    fn take(&mut self, body: &[u8]) -> bool {
-        let before = self.record.rows();
-        match self.decoder.capture(Fields::new(body), &mut self.record) {
-            Captured::NotOurs => return false,
-            Captured::Row { xid, nested, operation, .. } => {
-                self.nested |= nested;
-                self.has_nested_truncate |= nested && operation == Operation::Truncate;
-                let is_delete = operation == Operation::Delete;
-                match self.runs.last_mut() {
-                    Some(run) if run.xid == xid => run.has_deletes |= is_delete,
-                    _ => self.runs.push(Run { xid, rows_before: before, has_deletes: is_delete }),
-                }
-            }
-            Captured::Rewritten(oid) => self.rewritten.push(oid),
-            broken => self.broken = Some(broken),
-        }
-        true
-    }
-
-    /// Takes a row that a query of our own read: one column, the row's image. `xid` is the transaction's number.
-    fn take_row(&mut self, table: TableId, xid: u32, body: &[u8]) {
-        let before = self.record.rows();
-        let row = wire::backend::data_row(body).ok();
-        let image = row.and_then(|row| row.into_iter().next().flatten());
-        match image.map_or(Captured::Malformed, |image| self.decoder.row(table, image, &mut self.record)) {
-            Captured::Row { .. } if self.runs.last().is_some_and(|run| run.xid == xid) => {}
-            Captured::Row { .. } => self.runs.push(Run { xid, rows_before: before, has_deletes: false }),
-            broken => self.broken = Some(broken),
-        }
-    }
-}
 
 /// What is expected of one unit.
 #[derive(Debug, Default)]
@@ -211,6 +147,9 @@ impl<'a> Relay<'a> {
                     continue;
                 }
                 Flow::On => {}
+            }
+            if let Some(capture) = &mut self.capture {
+                capture.make_room().await?;
             }
             let limit = if self.expected.hold { HOLD_BYTES } else { FLUSH_BYTES };
             if self.client.out.len() >= limit {
@@ -380,6 +319,12 @@ impl<'a> Relay<'a> {
                     }
                     if self.walk_copy()? {
                         return Ok(());
+                    }
+                    if let Some(capture) = &mut self.capture {
+                        capture.make_room().await?;
+                    }
+                    if self.client.out.len() >= HOLD_BYTES {
+                        self.client.flush().await?;
                     }
                 }
                 filled = self.client.input.fill(&mut self.client.stream), if idle => {

@@ -31,6 +31,7 @@ use super::special::Savepoint;
 use super::transaction::Update;
 use crate::hub::{Hub, count};
 use crate::mailbox::{Mailbox, Note};
+use crate::transactions::Progress;
 
 /// How long a statement waits for its place before it gives up.
 pub(crate) const WAIT_MAX: Duration = Duration::from_mins(1);
@@ -115,6 +116,8 @@ pub(crate) struct Session {
     pub(crate) warned: BTreeSet<TableId>,
     /// Of the open transaction.
     pub(crate) savepoints: Vec<Savepoint>,
+    /// What SHOW TRANSACTIONS tells of this session.
+    pub(crate) progress: Arc<Progress>,
     /// The transaction was lost while the client was silent: its next statement is told so.
     pub(crate) must_tell_loss: bool,
 }

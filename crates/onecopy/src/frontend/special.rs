@@ -314,10 +314,9 @@ impl Session {
         match savepoint.mark {
             Some(mark) => capture.record.truncate_to(mark),
             // The transaction was not anywhere yet.
-            None => capture.record = cluster::record::RecordBuilder::new(),
+            None => capture.record.truncate_to(cluster::record::Mark::default()),
         }
-        let rows = capture.record.rows();
-        capture.runs.retain(|run| run.rows_before < rows);
+        capture.forget_runs(savepoint.mark.map_or(0, |mark| mark.elements()));
     }
 
     /// Names of the protocol and of PREPARE are one namespace.

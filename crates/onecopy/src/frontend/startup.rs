@@ -184,6 +184,7 @@ async fn serve_session(worker: Rc<Worker>, keys: &CancelKeys, client: Client, se
         warned: std::collections::BTreeSet::new(),
         savepoints: Vec::new(),
         must_tell_loss: false,
+        progress: hub.transactions.register(id),
     };
     match session.greet().await {
         Ok(()) => session.serve().await,

@@ -13,11 +13,13 @@ use wire::sqlstate;
 use super::cancel::Doing;
 use super::claims::ClaimsSoFar;
 use super::fault::{Fault, Refusal};
-use super::relay::{Capture, Ended, Expected, Relay};
+use super::relay::{Ended, Expected, Relay};
 use super::servers::Server;
 use super::session::{Placed, RETRY_PAUSE, Session, Transaction, shutting_down};
 use super::settings;
 use super::work::Work;
+use super::writeset::Capture;
+use crate::transactions::Phase;
 
 /// How often the home is tried before the client is told.
 const HOME_ATTEMPTS: u32 = 500;
@@ -48,6 +50,8 @@ pub(crate) struct Update {
     pub(crate) has_uncounted: bool,
     /// A statement locks rows without writing them.
     pub(crate) has_locks: bool,
+    /// Rows of it are in a file, which was given to the log.
+    pub(crate) has_file: bool,
     /// It has a WITH HOLD cursor, whose query runs inside COMMIT and may fail there.
     pub(crate) has_hold: bool,
 }
@@ -87,18 +91,20 @@ impl Session {
             };
             self.cancel.set(Doing::Waiting);
             let Placed::At(place) = self.place(event).await? else { continue };
-            let Self { worker, servers, settings, .. } = &mut *self;
+            let Self { worker, servers, settings, progress, .. } = &mut *self;
             match servers.ensure(&worker.hub, settings, place.replica, place.incarnation).await {
                 Ok(server) => {
                     server.query(begin(options).as_bytes());
                     server.own_units += 1;
                     let identity = place.identity.ok_or_else(|| broken("no identity was given"))?;
+                    let capture = Capture::new(Arc::clone(&worker.hub), identity, Arc::clone(progress));
+                    worker.hub.transactions.begin(progress);
                     self.transaction = Transaction::Update(Box::new(Update {
                         identity,
                         replica: place.replica,
                         is_implicit,
                         options,
-                        capture: Capture::default(),
+                        capture,
                         claims: ClaimsSoFar::default(),
                         ticket: None,
                         has_ddl: false,
@@ -106,6 +112,7 @@ impl Session {
                         is_uncaptured: false,
                         has_uncounted: false,
                         has_locks: false,
+                        has_file: false,
                         has_hold: false,
                     }));
                     return Ok(());
@@ -260,6 +267,7 @@ impl Session {
 
     pub(crate) fn end_local(&mut self, committed: bool) {
         self.transaction = Transaction::None;
+        self.progress.set_phase(if self.is_settling { Phase::Committing } else { Phase::None });
         self.failed = false;
         self.savepoints.clear();
         self.prepared.drop_portals();

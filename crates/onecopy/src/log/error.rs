@@ -90,6 +90,10 @@ pub(crate) enum Damage {
     SegmentHeader,
     /// The records end although more follow.
     EndsEarly,
+    /// The file with the rows of a record is not there.
+    SpillMissing,
+    /// The beginning of the file with the rows of a record.
+    SpillHeader,
 }
 
 impl fmt::Display for Damage {
@@ -100,6 +104,8 @@ impl fmt::Display for Damage {
             Self::Foreign { found } => write!(f, "a record of cluster {found} stands here"),
             Self::Mark => f.write_str("checksum of the mark does not match"),
             Self::SegmentHeader => f.write_str("checksum of the segment's header does not match"),
+            Self::SpillMissing => f.write_str("the file with the rows of this version is missing"),
+            Self::SpillHeader => f.write_str("this is not the file with the rows of this version"),
             Self::EndsEarly => f.write_str("the records end here, although later ones were durable"),
         }
     }

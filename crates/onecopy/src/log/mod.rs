@@ -14,6 +14,8 @@
 //! write or a synchronisation has failed, nothing is reported durable any more: the kernel may have dropped the pages.
 //! A segment is begun only when all before it is durable.
 //!
+//! A transaction that is too large for memory has its rows in a file beside the segments: see [`spill`].
+//!
 //! Not here: what records mean, who may append (the caller hands out the versions), and several machines.
 
 mod disk;
@@ -23,6 +25,7 @@ mod ring;
 mod scan;
 mod segment;
 mod shared;
+mod spill;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -41,6 +44,7 @@ use writer::{Active, Writer};
 
 pub(crate) use error::{LogError, LogFailure};
 pub(crate) use recover::Recovered;
+pub(crate) use spill::{SpillFile, SpillFolder, SpillReader};
 
 /// How large a segment is, unless a single record needs more.
 const SEGMENT_BYTES: u64 = 64 << 20;
@@ -97,7 +101,7 @@ impl Log {
     ) -> Result<(Self, Recovered), LogError> {
         let lock = recover::lock_folder(dir)?;
         let opened = recover::recover(dir, cluster, sizes.segment_bytes, disk.as_mut())?;
-        let shared = Shared::new(dir, cluster, sizes, opened.segments, opened.recovered.last);
+        let shared = Shared::new(dir, cluster, sizes, opened.segments, opened.spilled, opened.recovered.last);
         let log = Self {
             shared: Arc::new(shared),
             waiting: Mutex::new(Some(Waiting { active: opened.active, disk })),
@@ -146,6 +150,11 @@ impl Log {
     /// Durable records from `version` on, at most `max_bytes` of them but at least one, if there is one.
     pub(crate) fn read_from(&self, version: Version, max_bytes: usize) -> Result<Vec<Arc<Record>>, LogError> {
         self.shared.read_from(version, max_bytes)
+    }
+
+    /// The files beside the segments, for transactions that are too large for memory.
+    pub(crate) fn spills(&self) -> &SpillFolder {
+        &self.shared.spills
     }
 
     /// Deletes the segments that hold nothing above `upto`, except the one that is written; returns what is the lowest

@@ -12,12 +12,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cluster::ids::{ClusterId, Epoch, Identity, Version};
-use cluster::record::DecodeError;
+use cluster::record::{DecodeError, Record};
 
 use super::disk::{self, Disk};
 use super::error::{Damage, LogError};
 use super::scan::{self, Scanner, Step, Tail};
 use super::segment::{self, MARK_BYTES, Place, SEGMENT_HEADER_BYTES, Segment, SegmentHeader};
+use super::spill::SpillFolder;
 use super::writer::Active;
 
 /// The file whose lock keeps a second process out.
@@ -52,6 +53,8 @@ pub(crate) struct TornTail {
 pub(super) struct Opened {
     pub(super) recovered: Recovered,
     pub(super) segments: Vec<Segment>,
+    /// Records that have rows in a file of their own; all these files are whole.
+    pub(super) spilled: Vec<(Version, Identity)>,
     pub(super) active: Active,
 }
 
@@ -106,6 +109,8 @@ pub(super) fn recover(
         cluster,
         segments: Vec::with_capacity(firsts.len()),
         identities: Vec::new(),
+        spills: SpillFolder::new(dir, cluster),
+        spilled: Vec::new(),
         epoch: Epoch::default(),
     };
     let (&last, earlier) = firsts.split_last().expect("there is at least the one just made");
@@ -113,6 +118,8 @@ pub(super) fn recover(
         reading.read_sealed(first, firsts[at + 1])?;
     }
     let (active, torn_tail) = reading.read_last(last, disk)?;
+    // Only now is it known that no record names them.
+    reading.spills.remove_strangers(&reading.spilled)?;
     let last = reading.segments.last().expect("the last one was just read").last;
     Ok(Opened {
         recovered: Recovered {
@@ -123,6 +130,7 @@ pub(super) fn recover(
             torn_tail,
         },
         segments: reading.segments,
+        spilled: reading.spilled,
         active,
     })
 }
@@ -132,6 +140,8 @@ struct Reading<'a> {
     cluster: ClusterId,
     segments: Vec<Segment>,
     identities: Vec<(Identity, Version)>,
+    spills: SpillFolder,
+    spilled: Vec<(Version, Identity)>,
     epoch: Epoch,
 }
 
@@ -201,6 +211,7 @@ impl Reading<'_> {
             epoch: self.epoch,
             end,
             len,
+            has_spilled: self.spilled.last().is_some_and(|(version, _)| *version >= first),
             // A mark, or the beginning of the segment, stands right before the end.
             marked: unproven_at == end,
             file,
@@ -241,7 +252,19 @@ impl Reading<'_> {
         loop {
             let step = scanner.step().map_err(|source| LogError::io("read", &segment.path, source))?;
             match step {
-                Step::Record { offset, envelope, .. } => {
+                Step::Record { offset, envelope, bytes } => {
+                    if envelope.is_spilled() {
+                        // It was made durable before the record was written, so this holds for a torn end as well.
+                        let damaged = |error| LogError::Damaged {
+                            file: segment.path.clone(),
+                            offset,
+                            version: envelope.header.first,
+                            cause: Damage::Record(error),
+                        };
+                        let record = Record::decode(bytes.to_vec()).map_err(damaged)?;
+                        self.spills.verify(&record)?;
+                        self.spilled.push((envelope.header.last, envelope.header.identity));
+                    }
                     let header = envelope.header;
                     segment.note(header.first, header.last, offset);
                     self.epoch = self.epoch.max(header.identity.epoch);

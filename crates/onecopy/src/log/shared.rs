@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use cluster::ids::{ClusterId, Version};
+use cluster::ids::{ClusterId, Identity, Version};
 use cluster::record::Record;
 
 use super::Sizes;
@@ -17,6 +17,7 @@ use super::error::{Damage, LogError};
 use super::ring::Ring;
 use super::scan::{Scanner, Step};
 use super::segment::{Place, Segment};
+use super::spill::SpillFolder;
 
 /// Above this there is no room in the queue.
 const QUEUE_LIMIT_BYTES: usize = 64 << 20;
@@ -40,12 +41,15 @@ struct Durable {
     segments: Vec<Segment>,
     ring: Ring,
     last: Version,
+    /// Records that have rows in a file of their own.
+    spilled: Vec<(Version, Identity)>,
 }
 
 pub(super) struct Shared {
     pub(super) dir: PathBuf,
     pub(super) cluster: ClusterId,
     pub(super) sizes: Sizes,
+    pub(super) spills: SpillFolder,
     queue: Mutex<Queue>,
     wake: Condvar,
     durable: Mutex<Durable>,
@@ -69,12 +73,14 @@ impl Shared {
         cluster: ClusterId,
         sizes: Sizes,
         segments: Vec<Segment>,
+        spilled: Vec<(Version, Identity)>,
         last: Version,
     ) -> Self {
         Self {
             dir: dir.to_owned(),
             cluster,
             sizes,
+            spills: SpillFolder::new(dir, cluster),
             queue: Mutex::new(Queue {
                 records: VecDeque::new(),
                 bytes: 0,
@@ -83,7 +89,7 @@ impl Shared {
                 closed: false,
             }),
             wake: Condvar::new(),
-            durable: Mutex::new(Durable { segments, ring: Ring::new(sizes.ring_bytes), last }),
+            durable: Mutex::new(Durable { segments, ring: Ring::new(sizes.ring_bytes), last, spilled }),
             trimming: Mutex::new(()),
         }
     }
@@ -169,12 +175,15 @@ impl Shared {
     /// These records, each with its offset in the active segment, are durable.
     pub(super) fn publish(&self, records: impl Iterator<Item = (Arc<Record>, u64)>) {
         let mut account = self.account();
-        let Durable { segments, ring, last } = &mut *account;
+        let Durable { segments, ring, last, spilled } = &mut *account;
         let active = segments.last_mut().expect("a log has at least the segment that is written");
         for (record, offset) in records {
             let header = record.header();
             active.note(header.first, header.last, offset);
             *last = header.last;
+            if record.is_spilled() {
+                spilled.push((header.last, header.identity));
+            }
             ring.push(record);
         }
     }
@@ -232,6 +241,7 @@ impl Shared {
         let _alone = self.trimming.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let Some(oldest) = self.account().take_oldest(upto) else {
+                self.remove_spilled();
                 return Ok(self.first_retained());
             };
             // Durably one after the other: a crash must not leave a gap.
@@ -246,6 +256,20 @@ impl Shared {
                     self.account().segments.insert(0, oldest);
                 }
                 return Err(error);
+            }
+        }
+    }
+
+    /// Deletes the files of records that are gone. What a crash leaves of them is deleted at the next opening.
+    fn remove_spilled(&self) {
+        let gone: Vec<(Version, Identity)> = {
+            let mut account = self.account();
+            let first = account.first_retained();
+            account.spilled.extract_if(.., |(version, _)| *version < first).collect()
+        };
+        for (version, identity) in gone {
+            if let Err(error) = self.spills.remove(identity) {
+                tracing::warn!(%version, %error, "the rows of a trimmed version could not be deleted");
             }
         }
     }

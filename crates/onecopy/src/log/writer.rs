@@ -28,6 +28,9 @@ pub(super) struct Active {
     pub(super) end: u64,
     /// Length of the file.
     pub(super) len: u64,
+    /// Whether a record in it has rows in a file of their own. It takes no more: so the file goes soon after it is needed
+    /// no more, however little stands in the segments.
+    pub(super) has_spilled: bool,
     /// Whether a mark, or the segment's header, stands right before `end` and proves all before it.
     pub(super) marked: bool,
 }
@@ -86,12 +89,14 @@ impl Writer {
 
     fn how_many_fit(&self, batch: &VecDeque<Arc<Record>>) -> usize {
         let room = self.active.len.saturating_sub(self.active.record_at());
-        let mut need = 0;
+        let (mut need, mut is_closed) = (0, self.active.has_spilled);
         batch
             .iter()
             .take_while(|record| {
                 need += record.bytes().len() as u64;
-                need <= room
+                let fits = need <= room && !is_closed;
+                is_closed |= record.is_spilled();
+                fits
             })
             .count()
     }
@@ -112,6 +117,7 @@ impl Writer {
         for record in &records {
             end += record.bytes().len() as u64;
             self.active.last = record.header().last;
+            self.active.has_spilled |= record.is_spilled();
             self.active.epoch = self.active.epoch.max(record.header().identity.epoch);
         }
         self.active.end = end;
@@ -160,6 +166,7 @@ impl Writer {
             epoch: active.epoch,
             end: SEGMENT_HEADER_BYTES,
             len,
+            has_spilled: false,
             marked: true,
         };
         self.shared.begin_segment(segment);
