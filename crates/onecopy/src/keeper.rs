@@ -27,8 +27,6 @@ const FORGET_MAX: usize = 20_000;
 /// Records read from the log at a time, in bytes (one record may be larger).
 const READ_BYTES_MAX: usize = 8 << 20;
 
-/// Versions applied at a time while the home is brought up to the log.
-const RECOVER_VERSIONS: u64 = 100;
 /// Of the connection that mends sequences.
 const HOME_OPTIONS: &str = "-c synchronous_commit=on -c session_replication_role=replica";
 
@@ -113,6 +111,9 @@ pub(crate) struct Keeper {
     delay: Duration,
     /// The home is being brought up to this version before it serves.
     recovering: Option<Version>,
+    /// What the hub has ordered and the agent has not been given yet: up to this version. The agent gets it in pieces,
+    /// since all of it need not fit into memory.
+    ordered: Option<Version>,
 }
 
 impl Keeper {
@@ -129,6 +130,7 @@ impl Keeper {
             address: seat.address.clone(),
             database: DATABASE.to_owned(),
             cluster: hub.cluster_id,
+            spills: hub.log.spills().clone(),
         };
         let (agent, commands, mut events) = Agent::new(assignment);
         let agent = tokio::spawn(agent.run());
@@ -143,6 +145,7 @@ impl Keeper {
             strangers: Vec::new(),
             delay,
             recovering: None,
+            ordered: None,
         };
         let mut maintain = tokio::time::interval(MAINTAIN_EVERY);
         loop {
@@ -175,13 +178,8 @@ impl Keeper {
                 if incarnation != self.incarnation {
                     return None;
                 }
-                match self.read(from, upto) {
-                    Ok(records) => Some(Command::Apply { incarnation, records }),
-                    Err(reason) => {
-                        self.quarantine(&reason);
-                        None
-                    }
-                }
+                self.ordered = Some(upto);
+                self.next_piece(from, upto)
             }
             AgentOrder::Reset => Some(Command::Reset { incarnation: self.incarnation }),
             AgentOrder::LoadCatalogue { version } => {
@@ -190,19 +188,20 @@ impl Keeper {
         }
     }
 
-    fn read(&self, from: Version, upto: Version) -> Result<Vec<Arc<cluster::record::Record>>, String> {
-        let mut records = Vec::new();
-        let mut next = from;
-        while next <= upto {
-            let read = self.hub.log.read_from(next, READ_BYTES_MAX).map_err(|error| error.to_string())?;
-            let before = records.len();
-            records.extend(read.into_iter().take_while(|record| record.header().last <= upto));
-            if records.len() == before {
-                return Err(format!("the log does not have version {next}"));
+    /// As many of these versions as fit into memory.
+    fn next_piece(&mut self, from: Version, upto: Version) -> Option<Command> {
+        let reason = match self.hub.log.read_from(from, READ_BYTES_MAX) {
+            Ok(mut records) => {
+                records.retain(|record| record.header().last <= upto);
+                if !records.is_empty() {
+                    return Some(Command::Apply { incarnation: self.incarnation, records });
+                }
+                format!("the log does not have version {from}")
             }
-            next = records.last().map_or(next, |record| record.header().last.next());
-        }
-        Ok(records)
+            Err(error) => error.to_string(),
+        };
+        self.quarantine(&reason);
+        None
     }
 
     fn quarantine(&mut self, reason: &str) {
@@ -223,7 +222,7 @@ impl Keeper {
                 let name = &self.hub.seats[usize::from(replica.0)].name;
                 tracing::warn!(replica = %name, %reason, "the replica is down");
                 self.is_up = false;
-                self.recovering = None;
+                (self.recovering, self.ordered) = (None, None);
                 self.hub.handle(Event::ReplicaLost { replica, incarnation });
             }
             AgentEvent::Applied { incarnation, upto } => {
@@ -231,6 +230,10 @@ impl Keeper {
                 if self.recovering.is_some() {
                     return self.recover().await;
                 }
+                if let Some(ordered) = self.ordered.filter(|ordered| *ordered > upto) {
+                    return self.next_piece(upto.next(), ordered);
+                }
+                self.ordered = None;
                 self.hub.handle(Event::Applied { replica, incarnation, upto });
             }
             AgentEvent::Diverged { version, reason, .. } => {
@@ -278,14 +281,7 @@ impl Keeper {
     async fn recover(&mut self) -> Option<Command> {
         let target = self.recovering?;
         if self.applied < target {
-            let upto = target.min(Version(self.applied.0 + RECOVER_VERSIONS));
-            return match self.read(self.applied.next(), upto) {
-                Ok(records) => Some(Command::Apply { incarnation: self.incarnation, records }),
-                Err(reason) => {
-                    self.quarantine(&reason);
-                    None
-                }
-            };
+            return self.next_piece(self.applied.next(), target);
         }
         self.recovering = None;
         let address = &self.hub.seats[usize::from(self.replica.0)].address;

@@ -5,7 +5,8 @@
 //! records are tried one by one, so that what is reported as diverged is the one record that cannot be applied.
 //!
 //! A record with statements (a schema change) is a transaction of its own: its statements run as the role and with the
-//! settings of their author, and the tables are read again after each.
+//! settings of their author, and the tables are read again after each. So is a record with rows in a file, which are
+//! read and planned a chunk at a time: sound, because at the end of each chunk the replica stands where home stood then.
 
 use std::sync::Arc;
 
@@ -20,6 +21,7 @@ use super::identity;
 use super::serve::until_lost;
 use crate::backend::{BackendError, Connection};
 use crate::capture;
+use crate::log::{LogError, SpillFolder};
 
 const BEGIN: &str = "BEGIN";
 const INSERT_IDENTITIES: &str = "INSERT INTO onecopy.applied (epoch, n, nonce) \
@@ -47,11 +49,12 @@ pub(super) struct Applier {
     connection: Connection,
     tables: RefreshTables,
     prepared: Prepared,
+    spills: SpillFolder,
 }
 
 impl Applier {
-    pub(super) fn new(connection: Connection, tables: RefreshTables) -> Self {
-        Self { connection, tables, prepared: Prepared::default() }
+    pub(super) fn new(connection: Connection, tables: RefreshTables, spills: SpillFolder) -> Self {
+        Self { connection, tables, prepared: Prepared::default(), spills }
     }
 
     /// Its server process.
@@ -66,7 +69,7 @@ impl Applier {
 
     /// Applies all records, in order.
     pub(super) async fn apply(&mut self, records: &[Arc<Record>]) -> Result<(), Failure> {
-        let alone = |record: &Arc<Record>| has_statement(record);
+        let alone = |record: &Arc<Record>| is_alone(record);
         for group in records.chunk_by(|a, b| !alone(a) && !alone(b)) {
             let first_try = self.transaction(group).await;
             let Err(trouble) = first_try else { continue };
@@ -92,7 +95,7 @@ impl Applier {
 
     async fn transaction(&mut self, records: &[Arc<Record>]) -> Result<(), Trouble> {
         match records {
-            [record] if has_statement(record) => self.with_statements(record).await?,
+            [record] if is_alone(record) => self.piece_by_piece(record).await?,
             _ => self.rows_only(records).await?,
         }
         self.connection.simple("COMMIT").await?;
@@ -123,11 +126,30 @@ impl Applier {
         [None, Some(records.len() as u64)]
     }
 
-    async fn with_statements(&mut self, record: &Arc<Record>) -> Result<(), Trouble> {
+    async fn piece_by_piece(&mut self, record: &Arc<Record>) -> Result<(), Trouble> {
         let before = self.begin(std::slice::from_ref(record));
         exchange::run(&mut self.connection, &self.tables, &mut self.prepared, Vec::new(), &before).await?;
+        if record.is_spilled() {
+            self.spilled(record).await?;
+        }
+        self.mixed(record.items().filter(|item| !matches!(item, Item::Spilled(_)))).await
+    }
+
+    /// The chunks of a record's file, one after the other.
+    async fn spilled(&mut self, record: &Arc<Record>) -> Result<(), Trouble> {
+        let (spills, owned) = (self.spills.clone(), Arc::clone(record));
+        let mut reader = blocking(move || spills.open(&owned)).await?;
+        loop {
+            let (back, chunk) = blocking(move || reader.next().map(|chunk| (reader, chunk))).await?;
+            reader = back;
+            let Some(chunk) = chunk else { return Ok(()) };
+            self.mixed(chunk.items()).await?;
+        }
+    }
+
+    async fn mixed<'a>(&mut self, items: impl Iterator<Item = Item<'a>>) -> Result<(), Trouble> {
         let mut rows = Vec::new();
-        for item in record.items() {
+        for item in items {
             if let Item::Statement(statement) = item {
                 self.items(std::mem::take(&mut rows)).await?;
                 self.statement(&statement).await?;
@@ -170,8 +192,21 @@ impl Applier {
     }
 }
 
-fn has_statement(record: &Record) -> bool {
-    record.writes_everything() && record.items().any(|item| matches!(item, Item::Statement(_)))
+/// Whether a record is a transaction of its own.
+fn is_alone(record: &Record) -> bool {
+    let mut items = record.items();
+    record.is_spilled()
+        || (record.writes_everything() && items.any(|item| matches!(item, Item::Statement(_))))
+}
+
+/// Does what waits for the disk.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, LogError> + Send + 'static,
+) -> Result<T, Trouble> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done.map_err(Trouble::Log),
+        Err(error) => Err(Trouble::Lost(std::io::Error::other(error).into())),
+    }
 }
 
 /// What puts the author's role and settings in force. The settings come first: the role may not be allowed to.
@@ -199,7 +234,7 @@ fn literal(text: &str) -> String {
 fn settle(record: &Record, trouble: Trouble) -> Result<(), Failure> {
     let reason = describe(&trouble);
     match trouble {
-        Trouble::Lost(_) => Err(Failure::Lost(reason)),
+        Trouble::Lost(_) | Trouble::Log(LogError::Io { .. }) => Err(Failure::Lost(reason)),
         Trouble::Server(body) => {
             let fields = Fields::new(&body);
             if is_applied_already(fields) {
@@ -211,7 +246,7 @@ fn settle(record: &Record, trouble: Trouble) -> Result<(), Failure> {
             }
             Err(Failure::Diverged { version: record.header().last, reason })
         }
-        Trouble::Rows { .. } | Trouble::Refresh(_) => {
+        Trouble::Rows { .. } | Trouble::Refresh(_) | Trouble::Log(_) => {
             Err(Failure::Diverged { version: record.header().last, reason })
         }
     }
@@ -232,5 +267,6 @@ fn describe(trouble: &Trouble) -> String {
             format!("{what} concerned {found} rows instead of {expected}")
         }
         Trouble::Refresh(error) => error.to_string(),
+        Trouble::Log(error) => error.to_string(),
     }
 }

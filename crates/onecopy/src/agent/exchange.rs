@@ -16,6 +16,7 @@ use wire::encode::{self, Format};
 use wire::frame;
 
 use crate::backend::{BackendError, Connection};
+use crate::log::LogError;
 
 /// Messages are made until this much waits to be written.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -31,6 +32,8 @@ pub(super) enum Trouble {
     Rows { what: String, expected: u64, found: u64 },
     /// A record does not fit the tables.
     Refresh(RefreshError),
+    /// The rows of a record cannot be read from the log.
+    Log(LogError),
 }
 
 impl From<std::io::Error> for Trouble {

@@ -33,6 +33,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::backend::Address;
+use crate::log::SpillFolder;
 
 /// Commands that can wait.
 pub(crate) const COMMANDS_MAX: usize = 16;
@@ -60,6 +61,8 @@ pub(crate) struct Assignment {
     pub(crate) database: String,
     /// The cluster that the server must belong to; a server of none is made part of it.
     pub(crate) cluster: ClusterId,
+    /// Where rows are that stand in no record.
+    pub(crate) spills: SpillFolder,
 }
 
 /// What an agent can be told.

@@ -30,7 +30,7 @@ impl Agent {
     /// Serves until the connections are lost; `None` when the owner has gone.
     pub(super) async fn serve(&mut self, incarnation: Incarnation, ready: Ready) -> Option<()> {
         let Ready { applier, mut control, tables, proof_sql, applied } = ready;
-        let mut applier = Applier::new(applier, tables);
+        let mut applier = Applier::new(applier, tables, self.assignment.spills.clone());
         self.events.send(AgentEvent::Up { incarnation, proof_sql, applied }).await.ok()?;
         loop {
             let outcome = tokio::select! {
