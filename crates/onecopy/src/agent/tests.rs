@@ -3,6 +3,7 @@
 mod guard;
 mod known;
 mod server;
+mod spilled;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +19,7 @@ use super::{Agent, AgentEvent, Assignment, Command};
 use crate::backend::Connection;
 use crate::capture::{self, Captured, Decoder};
 use crate::checksum;
+use crate::log::SpillFolder;
 
 const CLUSTER: ClusterId = ClusterId(0x1234_5678);
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -38,6 +40,7 @@ impl Running {
             address: server.address(),
             database: "postgres".to_owned(),
             cluster: CLUSTER,
+            spills: SpillFolder::new(&server.address().socket_dir, CLUSTER),
         };
         let (agent, commands, events) = Agent::new(assignment);
         tokio::spawn(agent.run());

@@ -14,6 +14,7 @@ use cluster::ids::{Identity, Incarnation, ReplicaId};
 use wire::frontend::Target;
 use wire::{encode, sqlstate};
 
+use super::chains::deferrable;
 use super::claims::{RowClaims, complete};
 use super::fault::{Fault, Refusal};
 use super::relay::{Expected, Relay};
@@ -123,11 +124,27 @@ impl Session {
             self.read_identity().await?;
         }
         self.check_capture().await?;
+        self.check_deferrable().await?;
         let Transaction::Update(update) = &mut self.transaction else {
             return Err(broken("the update transaction is gone"));
         };
         update.has_file = update.capture.hand_over().await?;
         Ok(true)
+    }
+
+    /// Rows that are applied in several pieces are found by keys that must not be held twice in between. What the
+    /// transaction has itself done to the schema only the home knows.
+    async fn check_deferrable(&mut self) -> Result<(), Fault> {
+        let Transaction::Update(update) = &self.transaction else {
+            return Err(broken("the update transaction is gone"));
+        };
+        if update.has_ddl && update.capture.is_spilled() {
+            let sql = b"SELECT 1 FROM pg_catalog.pg_index WHERE indisprimary AND NOT indimmediate LIMIT 1";
+            if self.own_query(sql).await?.row.is_some() {
+                return Err(deferrable().into());
+            }
+        }
+        Ok(())
     }
 
     /// Whether a check or trigger may wait for COMMIT, which must not fail any more: by the catalogue, or of a temporary

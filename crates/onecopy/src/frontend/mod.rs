@@ -6,13 +6,14 @@
 //! | parse, classify | `demand`, `statement` (with the crate `sql`) |
 //! | order, place | `session::place` asks the hub |
 //! | execute | `statement`, `special`, `ddl`, `rewritten`, `control`; `relay`, `writeset`, `work`, `servers` |
-//! | propagate, acknowledge | `transaction`, `commit`, `captured`, `claims` |
+//! | propagate, acknowledge | `transaction`, `commit`, `captured`, `chains`, `claims` |
 
 mod accept;
 mod admin;
 mod cancel;
 mod canonical;
 mod captured;
+mod chains;
 mod claims;
 mod client;
 mod commit;

@@ -14,6 +14,7 @@ use cluster::record::RecordBuilder;
 use wire::backend::Fields;
 use wire::sqlstate;
 
+use super::chains::Chains;
 use super::claims::RowClaims;
 use super::fault::{Fault, Refusal};
 use crate::capture::{Captured, Decoder, Operation};
@@ -60,6 +61,7 @@ pub(crate) struct Capture {
     pub(crate) broken: Option<Captured>,
     /// Of the rows that are not in memory any more.
     pub(crate) claims: RowClaims,
+    chains: Chains,
     file: Option<SpillFile>,
     /// What of the record's memory the hub was told of.
     counted_bytes: usize,
@@ -79,6 +81,7 @@ impl Capture {
             rewritten: Vec::new(),
             broken: None,
             claims: RowClaims::default(),
+            chains: Chains::default(),
             file: None,
             counted_bytes: 0,
             hub,
@@ -93,8 +96,11 @@ impl Capture {
         let element = self.record.elements();
         match self.decoder.capture(Fields::new(body), &mut self.record) {
             Captured::NotOurs => return false,
-            Captured::Row { xid, nested, operation, .. } => {
+            Captured::Row { table, xid, nested, operation } => {
                 self.nested |= nested;
+                if nested && matches!(operation, Operation::Update | Operation::Delete) {
+                    self.chains.note_nested(table);
+                }
                 self.has_nested_truncate |= nested && operation == Operation::Truncate;
                 self.note_run(element, xid, nested, operation == Operation::Delete);
             }
@@ -188,7 +194,12 @@ impl Capture {
 
     async fn spill(&mut self) -> Result<(), Fault> {
         let Some(chunk) = self.record.spill() else { return Ok(()) };
-        self.claims.add(chunk.row_changes(), &self.hub.catalogue());
+        let catalogue = self.hub.catalogue();
+        self.claims.add(chunk.row_changes(), &catalogue);
+        if let Err(refusal) = self.chains.follow(chunk.row_changes(), &catalogue) {
+            self.broken = Some(Captured::TooLarge);
+            return Err(refusal.into());
+        }
         self.hub.transactions.hold(self.counted_bytes, 0);
         self.counted_bytes = 0;
         let (hub, identity, file) = (Arc::clone(&self.hub), self.identity, self.file.take());
@@ -212,9 +223,18 @@ impl Capture {
         }
     }
 
+    /// Whether some of its rows are in a file.
+    pub(crate) fn is_spilled(&self) -> bool {
+        self.file.is_some()
+    }
+
     /// Makes the file durable, if there is one, and gives it to the log; to be called last of all that can fail. Then
     /// its owner must either hand the record over, or call [`forget_file`]. Whether there was one.
     pub(crate) async fn hand_over(&mut self) -> Result<bool, Fault> {
+        // The last chunk, unless it is the only one.
+        if self.file.is_some() {
+            self.spill().await?;
+        }
         let Some(file) = self.file.take() else { return Ok(false) };
         finished(tokio::task::spawn_blocking(move || file.finish()).await).map(|()| true)
     }

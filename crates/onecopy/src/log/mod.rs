@@ -44,7 +44,7 @@ use writer::{Active, Writer};
 
 pub(crate) use error::{LogError, LogFailure};
 pub(crate) use recover::Recovered;
-pub(crate) use spill::{SpillFile, SpillFolder, SpillReader};
+pub(crate) use spill::{SpillFile, SpillFolder};
 
 /// How large a segment is, unless a single record needs more.
 const SEGMENT_BYTES: u64 = 64 << 20;

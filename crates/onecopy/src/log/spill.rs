@@ -45,7 +45,8 @@ pub(crate) struct SpillFolder {
 }
 
 impl SpillFolder {
-    pub(super) fn new(dir: &Path, cluster: ClusterId) -> Self {
+    /// Of a log's folder.
+    pub(crate) fn new(dir: &Path, cluster: ClusterId) -> Self {
         let asked = std::env::var(RESERVE_VARIABLE).ok().and_then(|text| text.parse::<u64>().ok());
         let reserve_bytes = asked.map_or(RESERVE_BYTES, |mb| mb << 20);
         Self { dir: dir.to_owned(), cluster, reserve_bytes }
