@@ -96,9 +96,15 @@ mod tests {
 
     #[test]
     fn numbers_out_of_range_are_refused() {
-        for refused in
-            ["--replicas=0", "--replicas=17", "--replicas=-1", "--replicas=three", "--port=0", "--port=65536", "--transaction-max-mb=0"]
-        {
+        for refused in [
+            "--replicas=0",
+            "--replicas=17",
+            "--replicas=-1",
+            "--replicas=three",
+            "--port=0",
+            "--port=65536",
+            "--transaction-max-mb=0",
+        ] {
             assert_eq!(up(&[refused]).map(|_| ()), Err(ErrorKind::ValueValidation), "{refused:?}");
         }
         assert_eq!(up(&["--replicas", "16"]).map(|up| up.replicas), Ok(Some(MAX_REPLICAS)));

@@ -323,10 +323,11 @@ impl Keeper {
     }
 }
 
-/// The log can go up to what is durable at every replica.
+/// The log can go up to what is durable at every replica, except the last of these versions: by its identity it is known
+/// where a replica stands that has nothing after it.
 pub(crate) fn trim(hub: &Hub, durable: &[Version]) {
     let Some(upto) = durable.iter().min() else { return };
-    match hub.log.trim(*upto) {
+    match hub.log.trim(Version(upto.0.saturating_sub(1))) {
         Ok(_) => hub.identities.trim(hub.log.first_retained()),
         Err(error) => tracing::warn!(%error, "the log could not be trimmed"),
     }

@@ -80,7 +80,8 @@ impl RowClaims {
             if !skips {
                 self.add_one(change, is_insert, catalogue);
             }
-            last = Some((change.table, self.settled.get(&change.table).copied().filter(|_| !skips).or(settled)));
+            last =
+                Some((change.table, self.settled.get(&change.table).copied().filter(|_| !skips).or(settled)));
         }
     }
 

@@ -318,7 +318,9 @@ impl<'a> Relay<'a> {
                         return Err(lost);
                     }
                     if self.walk_copy()? {
-                        return Ok(());
+                        // The server skips what still comes, but a message that was begun has to end.
+                        self.server.connection.output.extend_from_slice(&pending[sent..]);
+                        return self.server.connection.flush().await.map_err(|_| lost);
                     }
                     if let Some(capture) = &mut self.capture {
                         capture.make_room().await?;

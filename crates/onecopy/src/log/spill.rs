@@ -219,12 +219,8 @@ impl SpillReader {
 
     fn read(&mut self, offset: u64) -> Result<Chunk, LogError> {
         let (path, version) = (self.path.clone(), self.version);
-        let damaged = |error| LogError::Damaged {
-            file: path.clone(),
-            offset,
-            version,
-            cause: Damage::Record(error),
-        };
+        let damaged =
+            |error| LogError::Damaged { file: path.clone(), offset, version, cause: Damage::Record(error) };
         let refused = |source: io::Error| LogError::io("read", &path, source);
         let left = self.file.metadata().map_err(refused)?.len().saturating_sub(offset);
         let have_bytes = usize::try_from(left).unwrap_or(usize::MAX);

@@ -46,6 +46,7 @@ pub(crate) struct Cluster {
     pub(crate) folder: Folder,
     replicas: usize,
     environment: Vec<(String, String)>,
+    arguments: Vec<String>,
     child: Child,
     printed: Arc<Mutex<Vec<String>>>,
 }
@@ -58,12 +59,18 @@ impl Cluster {
 
     /// The same, with environment variables for onecopy.
     pub(crate) async fn start_with(replicas: usize, environment: &[(&str, &str)]) -> Self {
+        Self::start_as(replicas, environment, &[]).await
+    }
+
+    /// The same, with more arguments for `onecopy up`.
+    pub(crate) async fn start_as(replicas: usize, environment: &[(&str, &str)], arguments: &[&str]) -> Self {
         let folder = Folder::new("up");
         let port = folder::free_port();
         let environment: Vec<(String, String)> =
             environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let (child, printed) = spawn(&folder.path().join("data"), port, replicas, &environment);
-        let mut cluster = Self { port, folder, replicas, environment, child, printed };
+        let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        let (child, printed) = spawn(&folder.path().join("data"), port, replicas, &environment, &arguments);
+        let mut cluster = Self { port, folder, replicas, environment, arguments, child, printed };
         cluster.wait_ready().await;
         cluster
     }
@@ -71,7 +78,8 @@ impl Cluster {
     /// Runs `onecopy up` again on the same folder and port.
     pub(crate) async fn up_again(&mut self) {
         assert!(self.child.try_wait().unwrap().is_some(), "onecopy still runs");
-        (self.child, self.printed) = spawn(&self.data(), self.port, self.replicas, &self.environment);
+        let Self { port, replicas, environment, arguments, .. } = &*self;
+        (self.child, self.printed) = spawn(&self.data(), *port, *replicas, environment, arguments);
         self.wait_ready().await;
     }
 
@@ -310,6 +318,7 @@ fn spawn(
     port: u16,
     replicas: usize,
     environment: &[(String, String)],
+    arguments: &[String],
 ) -> (Child, Arc<Mutex<Vec<String>>>) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_onecopy"))
         .arg("up")
@@ -318,6 +327,7 @@ fn spawn(
         .arg(data)
         .arg("--pg-bin")
         .arg(programs::pg_bin())
+        .args(arguments)
         .envs(environment.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
