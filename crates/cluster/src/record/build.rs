@@ -193,7 +193,7 @@ impl RecordBuilder {
         let mut kept = Self::new();
         let items = Items::new(bytes.get(HEADER_BYTES..).unwrap_or_default());
         kept.push_all(Elements::new(items.clone(), in_file).filter(|(at, _)| !is_in(spans, *at)));
-        self.rows -= RecordBuilder::rows_of(items) - kept.rows;
+        self.rows -= Self::rows_of(items) - kept.rows;
         self.elements = in_file + kept.elements;
         self.open_rows_at = kept.open_rows_at;
         self.bytes = kept.bytes;

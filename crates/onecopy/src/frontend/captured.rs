@@ -111,13 +111,19 @@ fn take_undone_out(capture: &mut Capture, verdicts: &[(u32, Verdict)]) -> Result
     Ok(())
 }
 
+/// The record cannot take what the transaction changes. Where rows are too many that is told when they come; this is
+/// for a client that goes on regardless, and for a single statement that is longer than any record.
+pub(crate) fn too_large() -> Refusal {
+    Refusal::new(
+        sqlstate::PROGRAM_LIMIT_EXCEEDED,
+        "the changes of the transaction could not be kept; it is rolled back",
+        "Split it into smaller transactions.",
+    )
+}
+
 fn refusal(why: Captured) -> Refusal {
     match why {
-        // It was told where it happened; this is for a client that goes on regardless.
-        Captured::TooLarge => Refusal::plain(
-            sqlstate::CONFIGURATION_LIMIT_EXCEEDED,
-            "the changes of the transaction could not be kept; it is rolled back",
-        ),
+        Captured::TooLarge => too_large(),
         _ => Refusal::plain(
             sqlstate::INTERNAL_ERROR,
             "a captured row could not be understood; the transaction is rolled back",

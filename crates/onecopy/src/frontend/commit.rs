@@ -138,7 +138,7 @@ impl Session {
         let Transaction::Update(update) = &self.transaction else {
             return Err(broken("the update transaction is gone"));
         };
-        if update.has_ddl && update.capture.is_spilled() {
+        if update.has_ddl && update.capture.has_updates && update.capture.is_spilled() {
             let sql = b"SELECT 1 FROM pg_catalog.pg_index WHERE indisprimary AND NOT indimmediate LIMIT 1";
             if self.own_query(sql).await?.row.is_some() {
                 return Err(deferrable().into());

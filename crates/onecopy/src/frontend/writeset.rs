@@ -59,6 +59,8 @@ pub(crate) struct Capture {
     pub(crate) rewritten: Vec<u32>,
     /// Why the transaction cannot be replicated.
     pub(crate) broken: Option<Captured>,
+    /// Rows were changed in place.
+    pub(crate) has_updates: bool,
     /// Of the rows that are not in memory any more.
     pub(crate) claims: RowClaims,
     chains: Chains,
@@ -80,6 +82,7 @@ impl Capture {
             has_nested_truncate: false,
             rewritten: Vec::new(),
             broken: None,
+            has_updates: false,
             claims: RowClaims::default(),
             chains: Chains::default(),
             file: None,
@@ -98,6 +101,7 @@ impl Capture {
             Captured::NotOurs => return false,
             Captured::Row { table, xid, nested, operation } => {
                 self.nested |= nested;
+                self.has_updates |= operation == Operation::Update;
                 if nested && matches!(operation, Operation::Update | Operation::Delete) {
                     self.chains.note_nested(table);
                 }
