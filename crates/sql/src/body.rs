@@ -16,6 +16,7 @@ use std::collections::BTreeSet;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{Node, ScanToken, Token};
 
+use crate::accesses::attach;
 use crate::catalogue::{Body, Function};
 use crate::census::Census;
 use crate::classify::{classify, classify_expression};
@@ -96,11 +97,18 @@ pub(crate) fn queries(text: &str) -> Option<Vec<Statement>> {
     parser::with_deep_stack(|| match parser::parse(text, true).ok()? {
         Parsed::Trees(trees) => trees
             .iter()
-            .map(|raw| raw.stmt.as_deref().map(classify).filter(is_understood))
+            .map(|raw| raw.stmt.as_deref().map(analysed).filter(is_understood))
             .collect::<Option<Vec<_>>>()
             .filter(|statements| !statements.is_empty() && statements.len() <= MAX_STATEMENTS),
         Parsed::TooDeep => None,
     })
+}
+
+/// A statement whose constants stay as they are.
+fn analysed(node: &Node) -> Statement {
+    let mut statement = classify(node);
+    attach(&mut statement, node, "", None);
+    statement
 }
 
 /// The body of an SQL function that is a text.

@@ -166,6 +166,16 @@ impl<'a> Effects<'a> {
         }
     }
 
+    /// Any rows are made, removed and changed; what follows from that is known already.
+    pub(crate) fn change_anything(&mut self, table: &Table) {
+        let all = self.all;
+        self.write(table.id, Columns::All, all, false);
+        self.take_keys(table, None, all);
+        for reference in &table.references {
+            self.rely_on(table, reference, all);
+        }
+    }
+
     /// Rows are removed.
     pub(crate) fn delete(&mut self, table: &Table, before: RowsId) {
         self.remove(table, before, false, 0);

@@ -18,6 +18,7 @@ use super::{ColumnSet, Columns, Strength, Why};
 use crate::access::{self, Because};
 use crate::catalogue::{Catalogue, TableId};
 use crate::name::Name;
+use crate::reach::reach;
 use crate::statement::{CopyDirection, Statement, Verb};
 use query::Resolver;
 
@@ -59,13 +60,34 @@ fn kind(verb: &Verb) -> &'static str {
 }
 
 fn of_query(statement: &Statement, catalogue: &Catalogue) -> Outline {
-    match unknown_name(statement, catalogue) {
+    let outline = match unknown_name(statement, catalogue) {
         Some(why) => Outline::anything(why),
         None => match statement.shape.as_deref().filter(|_| !shadows_types(statement, catalogue)) {
             Some(shape) => by_shape(statement, shape, catalogue),
             None => by_names(statement, catalogue),
         },
+    };
+    if outline.unbounded().is_some() { by_reach(statement, catalogue).unwrap_or(outline) } else { outline }
+}
+
+/// Whole tables: all that stands behind the names in the statement, if that is known.
+fn by_reach(statement: &Statement, catalogue: &Catalogue) -> Option<Outline> {
+    let reach = reach(statement, catalogue);
+    if reach.unbounded || reach.because.is_some() {
+        return None;
     }
+    let mut effects = Effects::new(catalogue);
+    let all = effects.rows(None);
+    for id in reach.reads.union(&reach.writes) {
+        effects.read(*id, Columns::All, all);
+    }
+    for id in &reach.locks {
+        effects.lock(*id, all, Strength::Update);
+    }
+    for id in &reach.writes {
+        effects.change_anything(catalogue.table(*id)?);
+    }
+    Some(effects.finish())
 }
 
 /// Whether a cast may be to a user's type that is named like a built-in one.

@@ -4,7 +4,7 @@ use super::*;
 use crate::catalogue::{
     Action, Catalogue, Column, ColumnDefault, Contents, Key, Reference, Table, Volatility,
 };
-use crate::{Analyzer, Limits};
+use crate::{Analyzer, Body, Function, Limits, ViewDefinition};
 
 const INT: u32 = 23;
 const TEXT: u32 = 25;
@@ -53,9 +53,36 @@ pub(super) fn catalogue() -> Catalogue {
     let log = Table { keys: Vec::new(), primary_key: Vec::new(), ..table(3, "log", &[("note", TEXT)]) };
     Catalogue::new(Contents {
         tables: vec![t, child, log],
-        builtin_functions: vec![("count".to_owned(), Volatility::Immutable)],
+        builtin_functions: vec![
+            ("count".to_owned(), Volatility::Immutable),
+            ("sum".to_owned(), Volatility::Immutable),
+        ],
+        views: vec![
+            view("ones", "SELECT t.id, t.a AS x FROM public.t WHERE t.b = 1"),
+            view("sums", "SELECT child.t_id, sum(child.n) AS total FROM public.child GROUP BY child.t_id"),
+            view(
+                "pairs",
+                "SELECT ones.id, sums.total FROM public.ones LEFT JOIN public.sums ON sums.t_id = ones.id",
+            ),
+        ],
+        user_functions: vec!["worth".to_owned()],
+        functions: vec![Function {
+            schema: "public".to_owned(),
+            name: "worth".to_owned(),
+            body: Body::Sql("select sum(n) from public.child where t_id = $1".to_owned()),
+            ..Function::default()
+        }],
         ..Contents::default()
     })
+}
+
+fn view(name: &str, definition: &str) -> ViewDefinition {
+    ViewDefinition {
+        schema: "public".to_owned(),
+        name: name.to_owned(),
+        definition: definition.to_owned(),
+        ..ViewDefinition::default()
+    }
 }
 
 /// The accesses of one statement with the constants in its text.

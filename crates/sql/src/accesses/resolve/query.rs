@@ -10,7 +10,7 @@ use super::scope::{Level, Outputs, Range, RangeKind, Scope, Used, Variable};
 use crate::access::{self, Because};
 use crate::accesses::effect::{Branches, Effects};
 use crate::accesses::outline::RowsId;
-use crate::accesses::shape::{Body, ColumnRef, Join, Locking, Output, Query, Select, Source, Uses};
+use crate::accesses::shape::{Body, ColumnRef, Join, Locking, Output, Query, Root, Select, Source, Uses};
 use crate::accesses::{ColumnSet, Columns, Strength, Why};
 use crate::catalogue::{Catalogue, Relation, TableId};
 use crate::name::Name;
@@ -26,7 +26,17 @@ pub(super) struct Resolver<'a> {
     /// WITH queries in reach, the innermost last.
     with: Vec<(String, Rc<Outputs>)>,
     locks: Vec<(usize, Strength)>,
+    /// Views within views, at present.
+    views: usize,
+    /// Views looked into so far.
+    expanded: usize,
 }
+
+/// Views deeper inside of each other are not looked into.
+const MAX_VIEW_DEPTH: usize = 8;
+
+/// Nor are more of them in one statement.
+const MAX_VIEWS: usize = 64;
 
 impl<'a> Resolver<'a> {
     pub(super) fn new(statement: &'a Statement, catalogue: &'a Catalogue) -> Self {
@@ -38,6 +48,8 @@ impl<'a> Resolver<'a> {
             facts: Facts::default(),
             with: Vec::new(),
             locks: Vec::new(),
+            views: 0,
+            expanded: 0,
         }
     }
 
@@ -244,6 +256,10 @@ impl<'a> Resolver<'a> {
             self.enter(alias, kind, context, true);
             return;
         }
+        if is_source && let Some(view) = self.only_view(name) {
+            self.view(view, alias, context);
+            return;
+        }
         let ids = match access::relation(self.statement, self.catalogue, name) {
             Ok(ids) if !ids.is_empty() => ids.into_iter().collect(),
             Err(Because::Catalogue) => {
@@ -257,6 +273,42 @@ impl<'a> Resolver<'a> {
             }
         };
         self.enter(alias, RangeKind::Tables { ids, is_parent: self.is_parent(name) }, context, is_source);
+    }
+
+    /// The query of the view that a name stands for, if it can stand for nothing else.
+    fn only_view(&self, name: &Name) -> Option<&'a Statement> {
+        let catalogue: &'a Catalogue = self.catalogue;
+        let only = catalogue.named(name.schema.as_deref(), &name.name).count() == 1;
+        let known = access::stands_for_relation(Some(self.statement), catalogue, name);
+        let within = self.views < MAX_VIEW_DEPTH && self.expanded < MAX_VIEWS;
+        match catalogue.views_named(name).as_slice() {
+            [(_, Some([query]))] if only && within && known == Ok(true) => Some(query),
+            _ => None,
+        }
+    }
+
+    /// A view is its query, which sees nothing of what stands around.
+    fn view(&mut self, view: &'a Statement, alias: String, context: ContextId) {
+        let Some(Root::Query(query)) = view.shape.as_deref().map(|shape| &shape.root) else {
+            self.effects.give_up(Why::Relation(Name::bare(alias)));
+            return;
+        };
+        if let Some(why) = super::unknown_name(view, self.catalogue) {
+            self.effects.give_up(why);
+        }
+        let begin = self.scope.ranges.len();
+        let levels = std::mem::take(&mut self.scope.levels);
+        let with = std::mem::take(&mut self.with);
+        let statement = std::mem::replace(&mut self.statement, view);
+        self.views += 1;
+        self.expanded += 1;
+        let outputs = Rc::new(self.query(query, Some(context)));
+        self.views -= 1;
+        self.statement = statement;
+        self.with = with;
+        self.scope.levels = levels;
+        let inside = begin..self.scope.ranges.len();
+        self.enter(alias, RangeKind::Derived { outputs, inside }, context, true);
     }
 
     /// The tables that names stand for.

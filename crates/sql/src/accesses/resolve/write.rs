@@ -139,6 +139,11 @@ impl<'a> Resolver<'a> {
         let operand = match &table.columns.get(position)?.default {
             ColumnDefault::None => Operand::Null,
             ColumnDefault::Constant(text) => Operand::Text(text.clone()),
+            ColumnDefault::Sequence(name)
+                if self.catalogue.sequences().any(|one| one.cycle && one.name == name.name) =>
+            {
+                return None;
+            }
             ColumnDefault::Sequence(_) => Operand::Fresh,
             ColumnDefault::Expression(_) => return None,
         };
