@@ -256,6 +256,8 @@ pub(crate) struct Update {
     pub(crate) condition: Condition,
     pub(crate) set: Vec<Assignment>,
     pub(crate) uses: Uses,
+    /// Of RETURNING, which sees the rows as they have become: what the condition says is no longer true of them.
+    pub(crate) returning: Uses,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1024,3 +1024,231 @@ ALTER OPERATOR FAMILY integer_ops USING btree ADD FUNCTION 1 (int, int) btint4cm
 CREATE OPERATOR CLASS oc FOR TYPE int USING btree AS OPERATOR 1 <
 
 DROP OWNED BY nobody
+
+## where a fact ends
+
+SELECT x.id FROM (SELECT DISTINCT ON (customer) id, customer FROM orders ORDER BY customer, placed DESC) x WHERE x.id = 3
+
+SELECT x.customer FROM (SELECT DISTINCT ON (customer) id, customer FROM orders ORDER BY customer, placed DESC) x WHERE x.customer = 3
+
+SELECT * FROM (SELECT customer, status, sum(total) AS s FROM orders GROUP BY ROLLUP (customer, status)) x WHERE x.customer IS NULL
+
+SELECT * FROM (SELECT customer, sum(total) AS s FROM orders GROUP BY customer) x WHERE x.s = 3
+
+SELECT * FROM (SELECT count(*) AS n, 3 AS k FROM orders) x WHERE x.k = 3
+
+SELECT * FROM (SELECT max(id) AS id FROM orders) x WHERE x.id = 3
+
+SELECT (SELECT max(total) FROM orders o WHERE o.customer IS NOT DISTINCT FROM c.id) FROM customers c WHERE c.id = 3 GROUP BY ROLLUP (c.id)
+
+SELECT (SELECT count(*) FROM customers r WHERE r.referrer IS NOT DISTINCT FROM o.customer) FROM customers c LEFT JOIN orders o ON o.customer = c.id AND o.customer = 5
+
+SELECT c.id FROM customers c LEFT JOIN orders o ON o.customer = 5 WHERE o.customer IS NULL
+
+SELECT c.id FROM customers c LEFT JOIN (SELECT * FROM orders WHERE customer = 5) o ON o.customer = c.id
+
+SELECT c.id FROM customers c LEFT JOIN (orders o JOIN order_items i ON i.order_id = o.id) ON o.customer = c.id AND i.order_id = 7
+
+SELECT c.id FROM customers c LEFT JOIN orders o ON true LEFT JOIN order_items i ON i.order_id = o.id AND o.id = 7 AND c.id = 3
+
+SELECT c.id FROM customers c FULL JOIN orders o ON o.customer = c.id WHERE c.id = 5 OR o.customer = 6
+
+SELECT c.id FROM customers c JOIN orders o ON o.customer = c.id OR c.id = 5 WHERE o.id = 9
+
+SELECT id FROM customers WHERE (id = 1 OR id = 2) AND (id = 2 OR id = 3)
+
+SELECT id FROM customers WHERE id = 1 AND (active OR NOT active)
+
+SELECT id FROM customers WHERE (id, email) IN (SELECT 1, 'x')
+
+SELECT id FROM customers WHERE id IN (1, NULL)
+
+SELECT id FROM customers WHERE id NOT IN (1, 2)
+
+SELECT id FROM customers WHERE id <> ALL (ARRAY[1])
+
+SELECT id FROM customers WHERE (id = 1) = true
+
+SELECT id FROM customers WHERE (id = 1) IS NOT TRUE
+
+SELECT id FROM customers WHERE (id = 1) IS UNKNOWN
+
+SELECT id FROM customers WHERE NOT (id = 1 OR email = 'x')
+
+SELECT id FROM customers WHERE NOT (NOT (id = 1))
+
+SELECT id FROM customers WHERE NULL = id
+
+SELECT id FROM customers WHERE active
+
+SELECT id FROM customers WHERE NOT active
+
+SELECT id FROM customers WHERE active IS NOT TRUE
+
+SELECT id FROM customers WHERE active IS FALSE
+
+SELECT id FROM customers WHERE name = 'Ann '
+
+SELECT id FROM customers WHERE name = 'Ann'::char(5)
+
+SELECT id FROM customers WHERE name = 'Annette'::varchar(3)
+
+SELECT id FROM customers WHERE name = 'a' || 'b'
+
+SELECT id FROM customers WHERE name = U&'d\0061t'
+
+SELECT id FROM customers WHERE name = E'A\x6e\u006e' AND email = $$it's$$
+
+SELECT id FROM customers WHERE name COLLATE nocase = 'ann'
+
+SELECT id FROM customers WHERE balance = 1.005::numeric(5, 2)
+
+SELECT id FROM customers WHERE balance = 1e400
+
+SELECT id FROM customers WHERE balance = 'NaN'
+
+SELECT id FROM customers WHERE balance = 5
+
+SELECT id FROM customers WHERE id = 5::smallint
+
+SELECT id FROM customers WHERE id = 70000::smallint
+
+SELECT id FROM customers WHERE id = 1.6::int
+
+SELECT id FROM customers WHERE id = '1.6'::numeric::int
+
+SELECT id FROM customers WHERE id = true::int
+
+SELECT id FROM customers WHERE id = ' 5 '
+
+SELECT id FROM customers WHERE since = '2024-01-01 10:00'::timestamp
+
+SELECT id FROM customers WHERE since = 'infinity'
+
+SELECT id FROM customers WHERE since = '01/02/2024'
+
+SELECT id FROM orders WHERE placed = '2024-01-01'
+
+SELECT id FROM orders WHERE placed = '2024-01-01 00:00:00.5+01:30'
+
+SELECT id FROM orders WHERE placed = TIMESTAMP '2024-01-01 00:00:00'
+
+SELECT id FROM accounts WHERE balance = 5::int AND owner = 'x'::text
+
+SELECT sku FROM products WHERE sku = 'A1' || ''
+
+SELECT sku FROM products WHERE sku = 'A1'::varchar
+
+SELECT sku FROM products WHERE sku::text = 'A1'
+
+SELECT sku FROM products WHERE sku LIKE 'A1%'
+
+SELECT p.sku FROM products p JOIN customers c ON p.sku = c.name WHERE c.name = 'A1 '
+
+SELECT p.sku FROM products p JOIN customers c ON p.sku = c.name WHERE p.sku = 'A1'
+
+SELECT i.sku FROM order_items i JOIN products p USING (sku) WHERE p.sku = 'A1'
+
+SELECT o.id FROM orders o JOIN customers c ON c.id = o.id WHERE o.id = 3000000000
+
+SELECT c.id FROM customers c JOIN products p ON c.balance = p.price WHERE p.price = 1.50
+
+SELECT c.id FROM customers c JOIN accounts a ON c.balance = a.balance WHERE a.balance = 5
+
+SELECT c.id FROM customers c JOIN readings r ON r.sensor = c.id AND r.at = c.since WHERE c.since = '2024-01-01' AND c.id = 4
+
+WITH c AS (SELECT id FROM customers WHERE id = 1 FOR UPDATE) UPDATE orders SET status = 'x' FROM c WHERE customer = c.id
+
+WITH c AS (SELECT * FROM customers WHERE id = $1) SELECT * FROM c, orders o WHERE o.customer = c.id
+
+WITH customers AS (SELECT 5 AS id) SELECT * FROM public.customers WHERE id IN (SELECT id FROM customers)
+
+WITH a AS (SELECT 1 AS id), b AS (WITH a AS (SELECT * FROM customers) SELECT * FROM a WHERE id = 4) SELECT * FROM a, b
+
+UPDATE customers SET id = 6 WHERE id = 5 RETURNING (SELECT count(*) FROM orders o WHERE o.customer = customers.id)
+
+UPDATE customers SET referrer = 6 WHERE referrer = 5 RETURNING (SELECT count(*) FROM orders o WHERE o.customer = referrer)
+
+UPDATE orders SET customer = 6 WHERE customer = 5 AND id IN (SELECT order_id FROM order_items WHERE sku = 'A1')
+
+UPDATE products SET sku = 'B1', price = (SELECT max(price) FROM products p WHERE p.sku = products.sku) WHERE sku = 'A1'
+
+UPDATE customers a SET name = b.name FROM customers b WHERE a.id = b.referrer AND b.id = 4
+
+UPDATE customers SET balance = 1.005 WHERE balance = 1
+
+UPDATE accounts SET note = 'x                        ' WHERE note = 'y'
+
+UPDATE products SET sku = 'A1' WHERE sku = 'A1 '
+
+UPDATE orders SET id = DEFAULT WHERE id = 4
+
+INSERT INTO accounts (id, owner, balance) SELECT 1, 'x', 5 ON CONFLICT (id) DO UPDATE SET id = 7, note = (SELECT name FROM customers WHERE id = excluded.balance)
+
+INSERT INTO accounts VALUES (1, 'a', 1, 'x'), (2, 'b', 2, 'y') ON CONFLICT (id) DO UPDATE SET note = excluded.note WHERE accounts.id = 1
+
+INSERT INTO customers (id, email, name, balance) VALUES (5, 'x', 'y', 1.005) RETURNING (SELECT count(*) FROM orders WHERE customer = 5)
+
+INSERT INTO products (sku, name, price) VALUES ('A1  ', 'x', 1), ($1, $2, $3)
+
+INSERT INTO order_items SELECT o.id, 1, 'A1', 1 FROM orders o WHERE o.customer = 3 AND o.status = 'new'
+
+DELETE FROM customers a USING customers b WHERE a.id = b.referrer AND b.id = 3
+
+DELETE FROM orders WHERE id = 4 AND EXISTS (SELECT FROM order_items i WHERE i.order_id = orders.id AND i.quantity = 1)
+
+DELETE FROM orders WHERE customer = (SELECT id FROM customers WHERE email = 'x@y.z')
+
+MERGE INTO customers c USING (SELECT 5 AS id) s ON c.id = 5 WHEN MATCHED THEN UPDATE SET id = 6 WHEN NOT MATCHED THEN INSERT (id, email, name) VALUES (7, 'x', 'y')
+
+SELECT * FROM customers c, LATERAL (SELECT * FROM orders o WHERE o.id = c.id OFFSET 1) x WHERE x.id = 3
+
+SELECT * FROM customers WHERE id = 3 UNION SELECT * FROM customers WHERE id = 4 ORDER BY 1
+
+SELECT * FROM (SELECT * FROM customers WHERE id = 3 UNION ALL SELECT * FROM customers WHERE id = 4) u WHERE u.id = 5
+
+SELECT * FROM (SELECT id, random() AS r FROM customers) x WHERE x.id = 3
+
+SELECT * FROM (SELECT id, generate_series(1, 3) AS g FROM customers) x WHERE x.id = 3 AND x.g = 1
+
+SELECT * FROM (SELECT c.id, o.total FROM customers c LEFT JOIN orders o ON o.customer = c.id) x WHERE x.total = 5 AND x.id = 1
+
+SELECT (SELECT name FROM customers WHERE id = o.customer) FROM orders o WHERE o.customer IN (1, 2)
+
+SELECT id FROM orders o WHERE o.customer = 3 AND o.total = (SELECT max(total) FROM orders WHERE customer = o.customer)
+
+SELECT id FROM orders WHERE customer = (SELECT referrer FROM customers WHERE id = orders.id)
+
+SELECT id, (SELECT id FROM people WHERE people.id = id) FROM customers WHERE id = 3
+
+SELECT customers.id FROM customers, people id WHERE id = 3
+
+SELECT orders FROM orders WHERE orders = orders AND id = 3
+
+SELECT count(orders) FROM orders WHERE id = 3 GROUP BY orders.id
+
+SELECT id FROM ONLY customers AS c (id, email) WHERE email = 'x'
+
+SELECT id FROM customers AS c (email, id) WHERE id = 'x'
+
+SELECT c.a FROM customers AS c (a) WHERE a = 5
+
+SELECT * FROM customers WHERE CASE WHEN id = 1 THEN true END
+
+SELECT * FROM customers WHERE id = 1 LIMIT (SELECT count(*) FROM orders)
+
+SELECT sum(balance) OVER (ORDER BY id) FROM customers WHERE id = 1
+
+SELECT * FROM customers WHERE id = 1 AND EXISTS (SELECT 1 FROM orders WHERE customer = 2)
+
+SELECT * FROM customers WHERE EXISTS (SELECT 1 FROM orders WHERE customer = customers.id AND customers.id = 4)
+
+SELECT * FROM customers WHERE id = (SELECT 4)
+
+SELECT * FROM customers WHERE id = ANY (SELECT 4)
+
+SELECT * FROM customers WHERE id = 1 INTERSECT SELECT * FROM customers WHERE id = 2
+
+SELECT * FROM generate_series(1, 3) AS id JOIN customers USING (id) WHERE id = 2
+
+SELECT * FROM customers JOIN LATERAL (SELECT customers.id AS k) l ON true JOIN orders o ON o.customer = l.k WHERE l.k = 5

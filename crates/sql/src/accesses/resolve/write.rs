@@ -43,6 +43,7 @@ impl<'a> Resolver<'a> {
         let fact = self.scope.fact(&update.condition);
         self.facts.add(context, fact);
         self.uses(&update.uses, Some(context));
+        self.uses(&update.returning, None);
         self.place_assignments(range, &update.set);
         for table in self.targets(range) {
             self.read(range, table.id);

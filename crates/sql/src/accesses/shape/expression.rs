@@ -227,6 +227,9 @@ impl<'a> Builder<'a> {
             let pairs = left.args.iter().zip(&right.args);
             return Condition::And(pairs.map(|(left, right)| self.equal(left, right, true)).collect());
         }
+        // With transform_null_equals on, `column = NULL` means IS NULL.
+        let is_null = |node: &Node| matches!(&node.node, Some(NodeEnum::AConst(constant)) if constant.isnull);
+        let strict = strict && !is_null(left) && !is_null(right);
         let column = |node: &Node| column_ref(node.node.as_ref()?).filter(|column| column.name.is_some());
         match (column(left), column(right)) {
             (Some(left), Some(right)) if strict => Condition::Equal(left, right),

@@ -82,8 +82,9 @@ impl Builder<'_> {
         let from = self.sources(&update.from_clause)?;
         let condition = self.condition(update.where_clause.as_deref(), &mut uses)?;
         let set = self.assignments(&update.target_list, &mut uses)?;
-        self.returning(update.returning_clause.as_ref(), &mut uses)?;
-        Ok(Update { target: target(update.relation.as_ref())?, from, condition, set, uses })
+        let mut returning = Uses::default();
+        self.returning(update.returning_clause.as_ref(), &mut returning)?;
+        Ok(Update { target: target(update.relation.as_ref())?, from, condition, set, uses, returning })
     }
 
     pub(super) fn delete(&mut self, delete: &DeleteStmt) -> Result<Delete, Unforeseen> {
