@@ -151,7 +151,7 @@ fn equalities_bound_rows() {
     shows("select 1 from t where a = any (array[1, 2]::int[])", &["read t [a] {a = 1} or {a = 2}"]);
     shows("select 1 from t where a is null", &["read t [a] {a = NULL}"]);
     shows("select 1 from t where a is not distinct from 4", &["read t [a] {a = 4}"]);
-    shows("select 1 from t where a = null", &["read t [a] none"]);
+    shows("select 1 from t where a = null", &["read t [a] {a = NULL}"]);
     shows("select 1 from t where false and a = 1", &["read t [a] none"]);
     shows("select * from t where c = 'x'::text", &["read t * {c = 'x'}"]);
 }

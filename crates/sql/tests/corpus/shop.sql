@@ -122,3 +122,44 @@ CREATE FUNCTION anything(command text) RETURNS void LANGUAGE plpgsql AS $$ BEGIN
 CREATE PROCEDURE restock(wanted char(8), pieces int) LANGUAGE sql
     AS $$ UPDATE products SET stock = stock + pieces WHERE sku = wanted $$;
 CREATE RULE no_delete AS ON DELETE TO labels DO INSTEAD NOTHING;
+
+CREATE TABLE stamped (id int PRIMARY KEY, version int NOT NULL DEFAULT 1, note text);
+CREATE FUNCTION stamp() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    NEW.version := OLD.version + 1;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER stamp BEFORE UPDATE ON stamped FOR EACH ROW EXECUTE FUNCTION stamp();
+
+CREATE TABLE counted (id int PRIMARY KEY, kind int NOT NULL);
+CREATE TABLE counts (kind int PRIMARY KEY, number int NOT NULL);
+CREATE FUNCTION count_up() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE counts SET number = number + 1 WHERE kind = NEW.kind;
+    IF NOT FOUND THEN
+        INSERT INTO counts VALUES (NEW.kind, 1);
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER count_up AFTER INSERT ON counted FOR EACH ROW EXECUTE FUNCTION count_up();
+
+CREATE TABLE levels (id int PRIMARY KEY, name text);
+CREATE TABLE grades (
+    id int PRIMARY KEY,
+    level int DEFAULT 0 REFERENCES levels ON DELETE SET DEFAULT ON UPDATE SET NULL,
+    other int REFERENCES levels ON DELETE RESTRICT ON UPDATE CASCADE
+);
+
+CREATE VIEW rich (number, who, worth) AS SELECT id, name, balance FROM customers WHERE balance > 1000;
+CREATE VIEW rich_orders AS SELECT o.id, r.who, o.total FROM orders o JOIN rich r ON r.number = o.customer;
+CREATE VIEW newest AS SELECT DISTINCT ON (customer) customer, id, placed FROM orders ORDER BY customer, placed DESC;
+CREATE VIEW everybody WITH (security_barrier) AS SELECT id, name FROM customers UNION ALL SELECT id, name FROM people;
+CREATE FUNCTION stock_of(wanted text) RETURNS int LANGUAGE sql STABLE
+    AS 'SELECT stock FROM products WHERE sku = wanted';
+CREATE FUNCTION take(wanted text, pieces int) RETURNS int LANGUAGE sql
+    AS 'UPDATE products SET stock = stock - pieces WHERE sku = wanted RETURNING stock';
+CREATE FUNCTION chain(levels int) RETURNS int LANGUAGE plpgsql AS $$
+BEGIN
+    IF levels = 0 THEN RETURN (SELECT count(*) FROM audit); END IF;
+    RETURN chain(levels - 1);
+END $$;

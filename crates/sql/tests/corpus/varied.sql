@@ -1252,3 +1252,69 @@ SELECT * FROM customers WHERE id = 1 INTERSECT SELECT * FROM customers WHERE id 
 SELECT * FROM generate_series(1, 3) AS id JOIN customers USING (id) WHERE id = 2
 
 SELECT * FROM customers JOIN LATERAL (SELECT customers.id AS k) l ON true JOIN orders o ON o.customer = l.k WHERE l.k = 5
+
+## behind names: views, functions, triggers, actions
+
+SELECT * FROM rich WHERE number = 5
+
+SELECT who FROM rich_orders WHERE id = 9
+
+SELECT * FROM newest WHERE customer = 5
+
+SELECT * FROM newest WHERE id = 5
+
+SELECT name FROM everybody WHERE id = 5
+
+SELECT r.who FROM rich r JOIN orders o ON o.customer = r.number WHERE r.number = 5 FOR UPDATE
+
+UPDATE rich SET who = 'x' WHERE number = 5
+
+INSERT INTO rich VALUES (5, 'x', 2000)
+
+DELETE FROM rich WHERE worth = 5000
+
+UPDATE rich_orders SET total = 0 WHERE id = 9
+
+SELECT stock_of('A1')
+
+SELECT sku, stock_of(sku) FROM products WHERE sku = 'A1'
+
+SELECT take('A1', 3)
+
+SELECT chain(3)
+
+SELECT o.id, order_total(o.id) FROM orders o WHERE o.id = 9
+
+INSERT INTO order_items SELECT 7, 1, 'A1', take('A1', 1)
+
+UPDATE stamped SET note = 'x' WHERE id = 1
+
+UPDATE stamped SET version = 5 WHERE version = 4
+
+INSERT INTO stamped (id) VALUES (1)
+
+DELETE FROM stamped WHERE id = 1
+
+INSERT INTO counted VALUES (1, 2)
+
+UPDATE counted SET kind = 3 WHERE id = 1
+
+DELETE FROM counted WHERE id = 1
+
+DELETE FROM levels WHERE id = 1
+
+UPDATE levels SET id = 2 WHERE id = 1
+
+UPDATE levels SET name = 'x' WHERE id = 1
+
+UPDATE grades SET level = 3 WHERE id = 1
+
+INSERT INTO grades VALUES (1, DEFAULT, NULL)
+
+TRUNCATE levels, grades
+
+TRUNCATE counted
+
+COPY counted FROM STDIN
+
+MERGE INTO counted c USING (SELECT 1 AS id) s ON c.id = s.id WHEN NOT MATCHED THEN INSERT VALUES (1, 2) WHEN MATCHED THEN DELETE
