@@ -12,7 +12,7 @@ const USAGE: &str = "usage: cargo xtask TASK
 tasks:
   tidy            check the rules of the house (see CONTRIBUTING.md)
   tidy --update   the same, and lower the numbers in xtask/ratchet.toml where code has shrunk
-  bench ..        benchmarks; `bench proxy --help` and `bench classify --help` tell more
+  bench ..        benchmarks; `bench proxy --help`, `bench classify --help`, `bench predict --help` tell more
   check-live ..   real servers under load, judged as the simulator judges; `check-live --help` tells more
   sim ..          the simulator, `sim --seeds N` or `sim --seed S --trace`; `sim --help` tells more";
 

@@ -1,5 +1,6 @@
 //! Benchmarks: `proxy`, what a client pays on real servers for having onecopy in between; `check-live`, whether what
-//! clients saw could have come from one PostgreSQL; and `classify`, what it costs to know a statement.
+//! clients saw could have come from one PostgreSQL; `classify`, what it costs to know a statement;
+//! and `predict`, how much of a transaction is known when it begins.
 //!
 //! Everything a benchmark needs it starts itself, in a temporary folder and on free ports, and takes away again, also
 //! when it is interrupted. Numbers are compared only within one run: on a machine that others use too, nothing else
@@ -14,6 +15,7 @@ mod live;
 mod machine;
 mod pgbench;
 mod postgres;
+mod predict;
 mod program;
 mod proxy;
 mod scratch;
@@ -39,6 +41,8 @@ enum Command {
     Proxy(proxy::Options),
     /// Compare knowing a statement, by the cache and without it, with parsing it.
     Classify(classify::Options),
+    /// Tell how much of TPC-C's and TPC-W's transactions is known at their first statements.
+    Predict(predict::Options),
     /// Put clients on replicated servers and judge what they saw as the simulator does.
     CheckLive(live::Options),
 }
@@ -50,6 +54,7 @@ fn main() -> ExitCode {
     let outcome = Interrupt::listen().and_then(|interrupt| match cli.command {
         Command::Proxy(options) => proxy::run(&options, &interrupt, &news),
         Command::Classify(options) => classify::run(&options, &interrupt, &news),
+        Command::Predict(options) => predict::run(&options, &interrupt, &news),
         Command::CheckLive(options) => live::run(&options, &interrupt, &news),
     });
     match outcome {

@@ -36,7 +36,6 @@ pub(crate) struct Workload {
     /// Its name.
     pub(crate) name: &'static str,
     /// Its tables and indexes as DDL.
-    #[cfg_attr(not(test), expect(dead_code, reason = "only tests make its tables so far"))]
     pub(crate) schema: &'static str,
     /// Every distinct statement, by its name.
     pub(crate) queries: BTreeMap<&'static str, String>,

@@ -88,7 +88,7 @@ fn table(id: u32, name: &str) -> Table {
 fn what_follows_is_predicted_with_the_arguments_that_are_the_same() {
     let (mut client, mut profiles) = (Client::new(), Profiles::new(ProfileLimits::default()));
     assert_eq!(client.predict(&profiles, FIRST), None);
-    for (id, amount) in [("1", "7"), ("2", "7"), ("3", "8"), ("4", "4")] {
+    for (id, amount) in [("1", "1"), ("2", "7"), ("3", "8"), ("4", "4")] {
         client.run(&mut profiles, &[(FIRST, &[id]), (SECOND, &[id, amount]), (SECOND, &[id, "1"])]);
     }
     let prediction = client.predict(&profiles, FIRST).unwrap();
