@@ -169,7 +169,7 @@ async fn a_server_written_behind_our_back() {
     run(
         &direct,
         "alter event trigger onecopy_ddl disable; alter table t disable trigger all; \
-         update t set v = 'behind our back'; alter table t enable always trigger \"!onecopy\"; \
+         update t set v = 'behind our back'; alter table t enable trigger \"!onecopy\"; alter table t enable replica trigger \"!onecopy_replica\"; \
          alter table t enable always trigger \"!onecopy_truncate\"; alter event trigger onecopy_ddl enable always",
     )
     .await;
@@ -193,13 +193,11 @@ async fn what_a_client_asks_for_in_vain() {
     for statement in [
         "prepare transaction 'a'",
         "create unlogged table u (k int)",
-        "create table u as select 1 as k",
-        "create materialized view u as select 1",
-        "create index concurrently on t (k)",
+        "create materialized view u as select random()",
         "create database d",
+        "alter table t add column r regclass",
         "alter system set work_mem = '1MB'",
         "copy t to '/tmp/onecopy-test-t'",
-        "alter table t add column c timestamptz default now()",
         "alter table t disable trigger all",
     ] {
         let error = client.simple_query(statement).await.expect_err(statement);

@@ -80,6 +80,16 @@ BEGIN
     RETURN statuses;
 END $$;
 
+-- Whether a table has all of our triggers, as they should be.
+CREATE OR REPLACE FUNCTION onecopy_capture.is_captured(relation oid) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT 3 = count(*) FROM pg_trigger
+    WHERE tgrelid = relation
+      AND (tgname::text, tgenabled::text) IN (('!onecopy', 'O'), ('!onecopy_replica', 'R'), ('!onecopy_truncate', 'A'))
+      AND tgfoid IN (SELECT oid FROM pg_proc WHERE pronamespace = 'onecopy_capture'::regnamespace
+                     AND proname IN ('cap', 'cap_truncate'))
+$$;
+
 -- What the open transaction wrote that no trigger of ours saw: NULL when it has no id, so that it wrote nothing; '' when
 -- there is nothing of that kind. Its locks tell what it wrote. With schema changes of its own that are ordered, shared
 -- catalogues may be written.
@@ -99,8 +109,7 @@ BEGIN
       AND CASE WHEN c.relisshared THEN NOT has_ddl AND c.relkind = 'r' AND l.mode = 'RowExclusiveLock'
                ELSE c.relkind IN ('r', 'f') AND c.relpersistence <> 't'
                     AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'onecopy', 'onecopy_capture')
-                    AND 2 > (SELECT count(*) FROM pg_trigger WHERE tgrelid = c.oid AND tgenabled = 'A' AND tgfoid IN (
-                        'onecopy_capture.cap()'::regprocedure, 'onecopy_capture.cap_truncate()'::regprocedure))
+                    AND NOT onecopy_capture.is_captured(c.oid)
           END
     ORDER BY 1 LIMIT 1;
     IF written IS NULL AND EXISTS (SELECT FROM pg_largeobject_metadata) THEN
@@ -167,9 +176,11 @@ END $$;
 -- Puts tables that are new under capture, and what a statement did to our triggers right again. The order of names
 -- decides the tables' numbers, so that the same statements give the same numbers on every replica.
 --
--- The triggers are always enabled: else whoever may set session_replication_role, if only through a function, would write
--- unseen. What lets the applier pass is a condition, which costs a tenth of what it costs to call the function. It asks for
--- that setting, too, since anybody can set the other one.
+-- One row trigger fires in ordinary sessions; it has no condition, since a condition is prepared anew by every statement,
+-- which costs as much as half of capturing a row. The other one fires where session_replication_role is 'replica', else whoever
+-- may set that, if only through a function, would write unseen. What lets the applier pass is the condition of that one,
+-- which costs a tenth of what it costs to call the function. It asks for the role, too, since anybody can set the
+-- other setting.
 CREATE OR REPLACE FUNCTION onecopy.install() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -193,13 +204,12 @@ BEGIN
                 USING ERRCODE = '0A000';
         END IF;
         IF EXISTS (SELECT FROM pg_trigger
-                   WHERE tgrelid = found.oid AND (tgname IN ('!onecopy', '!onecopy_truncate')) <> (tgfoid IN (
+                   WHERE tgrelid = found.oid AND (tgname IN ('!onecopy', '!onecopy_replica', '!onecopy_truncate')) <> (tgfoid IN (
                        'onecopy_capture.cap()'::regprocedure, 'onecopy_capture.cap_truncate()'::regprocedure))) THEN
             RAISE EXCEPTION 'the triggers of Onecopy on table %.% keep their names and functions',
                 quote_ident(found.nspname), quote_ident(found.relname) USING ERRCODE = '0A000';
         END IF;
-        CONTINUE WHEN 2 = (SELECT count(*) FROM pg_trigger WHERE tgrelid = found.oid AND tgenabled = 'A'
-                           AND tgname IN ('!onecopy', '!onecopy_truncate'));
+        CONTINUE WHEN onecopy_capture.is_captured(found.oid);
         SELECT split_part(encode(tgargs, 'escape'), '\000', 1)::int4 INTO number
         FROM pg_trigger WHERE tgrelid = found.oid AND tgname = '!onecopy';
         IF number IS NULL THEN
@@ -207,10 +217,13 @@ BEGIN
         END IF;
         name := format('%I.%I', found.nspname, found.relname);
         EXECUTE format('CREATE OR REPLACE TRIGGER "!onecopy" AFTER INSERT OR UPDATE OR DELETE ON %s '
+            'FOR EACH ROW EXECUTE FUNCTION onecopy_capture.cap(%L)', name, number);
+        EXECUTE format('CREATE OR REPLACE TRIGGER "!onecopy_replica" AFTER INSERT OR UPDATE OR DELETE ON %s '
             'FOR EACH ROW WHEN (%s) EXECUTE FUNCTION onecopy_capture.cap(%L)', name, not_applier, number);
         EXECUTE format('CREATE OR REPLACE TRIGGER "!onecopy_truncate" AFTER TRUNCATE ON %s '
             'FOR EACH STATEMENT WHEN (%s) EXECUTE FUNCTION onecopy_capture.cap_truncate(%L)', name, not_applier, number);
-        EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER "!onecopy", ENABLE ALWAYS TRIGGER "!onecopy_truncate"', name);
+        EXECUTE format('ALTER TABLE %s ENABLE TRIGGER "!onecopy", ENABLE REPLICA TRIGGER "!onecopy_replica", '
+            'ENABLE ALWAYS TRIGGER "!onecopy_truncate"', name);
     END LOOP;
     PERFORM onecopy_capture.number_names();
     obstacle := onecopy_capture.fires_at_refresh();
