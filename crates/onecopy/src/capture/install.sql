@@ -201,7 +201,7 @@ BEGIN
         obstacle := onecopy_capture.obstacle(found.oid);
         IF obstacle IS NOT NULL THEN
             RAISE EXCEPTION 'table %.% cannot be replicated: %', quote_ident(found.nspname), quote_ident(found.relname), obstacle
-                USING ERRCODE = '0A000';
+                USING ERRCODE = '0A000', HINT = 'Use a column of another type (text for names of objects), or an ordinary table.';
         END IF;
         IF EXISTS (SELECT FROM pg_trigger
                    WHERE tgrelid = found.oid AND (tgname IN ('!onecopy', '!onecopy_replica', '!onecopy_truncate')) <> (tgfoid IN (
