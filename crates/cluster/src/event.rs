@@ -187,7 +187,7 @@ pub enum Effect {
         /// What is in it.
         body: Box<SealedBody>,
     },
-    /// Something that seems to have come after the transaction is in the log already: draw another number on the
+    /// Something that seems to have come after the transaction has finished before it: draw another number on the
     /// transaction's own connection and say [`Event::Drawn`]. If home still answers there, no lock has fallen.
     Draw {
         /// Who.

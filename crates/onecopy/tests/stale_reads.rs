@@ -113,15 +113,26 @@ async fn read(client: Client, reader: usize, anchor: String, counts: Arc<Counts>
     let end = Instant::now() + ENDS_WITHIN;
     while counts.reads.load(Ordering::Relaxed) < READS_MIN && Instant::now() < end {
         let row = usize::try_from(random.below(ROWS as u64)).unwrap();
-        let floor = counts.acknowledged[row].load(Ordering::SeqCst);
-        let (found, server) = match random.below(4) {
-            0 => {
+        let mut floor = counts.acknowledged[row].load(Ordering::SeqCst);
+        let (found, server) = match random.below(20) {
+            0..5 => {
                 let key = i32::try_from(row).unwrap();
                 let row = client.query_one(&prepared, &[&key]).await.unwrap();
                 (row.get::<_, i64>(0).cast_unsigned(), row.get::<_, String>(1))
             }
-            1 => read_in_transaction(&client, "begin read only", row).await,
-            2 => read_in_transaction(&client, "begin isolation level repeatable read read only", row).await,
+            5..10 => read_in_transaction(&client, "begin read only", row).await,
+            10..15 => {
+                read_in_transaction(&client, "begin isolation level repeatable read read only", row).await
+            }
+            15 => {
+                // A savepoint takes no snapshot, so this one sees what was committed after it.
+                run(&client, "begin isolation level repeatable read read only; savepoint s").await;
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                floor = counts.acknowledged[row].load(Ordering::SeqCst);
+                let found = parse(&table(&client, &query.replace("$1", &row.to_string())).await);
+                run(&client, "commit").await;
+                found
+            }
             _ => parse(&table(&client, &query.replace("$1", &row.to_string())).await),
         };
         counts.reads.fetch_add(1, Ordering::Relaxed);

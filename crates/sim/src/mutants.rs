@@ -18,6 +18,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant { name: "overlapping transactions do not wait", switch: |r| r.core.overlap_waits = false },
     Mutant { name: "wide claims do not wait", switch: |r| r.core.wide_claims_wait = false },
     Mutant { name: "whoever lost its locks is appended", switch: |r| r.core.overtaken_aborts = false },
+    Mutant { name: "only who is in the log overtakes", switch: |r| r.core.waiting_overtake = false },
     Mutant { name: "answered and committed before durable", switch: |r| r.core.durable_first = false },
     Mutant { name: "what is open at a lost home goes on", switch: |r| r.core.lost_home_aborts = false },
     Mutant { name: "updates begin before home has caught up", switch: |r| r.core.home_catches_up = false },

@@ -4,9 +4,12 @@
 //! transaction runs on with the old rows and may be ordered first; the dead one would then be ordered after it, and undo
 //! it. Home itself knows better: in the statement that inserts the identity, when the transaction holds all that it will
 //! ever hold, it draws a number from a sequence. Of two transactions that conflict, the one that had its locks first has
-//! the lower number, always. So a transaction that overlaps one with a *higher* number that is in the log already may
+//! the lower number, always. So a transaction that overlaps one with a *higher* number that has finished before it may
 //! have lost its locks in between. (Or the two only seem to conflict: claims can be whole tables.) It has to draw again:
-//! if its backend can still do that, it held its locks all the time, and the new number is above the other's.
+//! if its backend can still do that, it held its locks all the time. What finishes meanwhile waits for it, if it overlaps.
+//!
+//! "Finished before it", not only "in the log": the other may wait for a third, and would be appended and committed
+//! before this one, which waits for it in turn (found by `spec/`, "one home").
 //!
 //! Only the last [`REMEMBERED_MAX`] numbers are remembered; one that is lower than all of them counts as overtaken.
 
@@ -14,27 +17,27 @@ use std::collections::BTreeMap;
 
 use crate::claims::Claims;
 
-/// How many appended transactions are remembered.
+/// How many finished transactions are remembered.
 pub const REMEMBERED_MAX: usize = 1_024;
 
-/// The numbers and claims of what was appended last.
+/// The numbers and claims of what finished last.
 #[derive(Debug, Default)]
 pub struct Tickets {
-    appended: BTreeMap<u64, Claims>,
+    finished: BTreeMap<u64, Claims>,
     forgotten: u64,
 }
 
 impl Tickets {
-    /// Whether something that overlaps these claims and drew later was appended already.
+    /// Whether something that overlaps these claims and drew later has finished already.
     pub fn is_overtaken(&self, ticket: u64, claims: &Claims) -> bool {
-        ticket < self.forgotten || self.appended.range(ticket + 1..).any(|(_, other)| claims.overlaps(other))
+        ticket < self.forgotten || self.finished.range(ticket + 1..).any(|(_, other)| claims.overlaps(other))
     }
 
-    /// One was appended.
-    pub fn append(&mut self, ticket: u64, claims: Claims) {
-        self.appended.insert(ticket, claims);
-        if self.appended.len() > REMEMBERED_MAX
-            && let Some((ticket, _)) = self.appended.pop_first()
+    /// One has finished: it is appended at once, or when those before it are out of the way.
+    pub fn finish(&mut self, ticket: u64, claims: Claims) {
+        self.finished.insert(ticket, claims);
+        if self.finished.len() > REMEMBERED_MAX
+            && let Some((ticket, _)) = self.finished.pop_first()
         {
             self.forgotten = ticket;
         }
@@ -58,7 +61,7 @@ mod tests {
     #[test]
     fn only_a_later_number_with_the_same_claim_overtakes() {
         let mut tickets = Tickets::default();
-        tickets.append(5, row(1));
+        tickets.finish(5, row(1));
         assert!(tickets.is_overtaken(4, &row(1)));
         assert!(!tickets.is_overtaken(4, &row(2)));
         assert!(!tickets.is_overtaken(6, &row(1)));
@@ -68,7 +71,7 @@ mod tests {
     #[test]
     fn what_is_older_than_memory_counts_as_overtaken() {
         let mut tickets = Tickets::default();
-        (1..=REMEMBERED_MAX as u64 + 10).for_each(|ticket| tickets.append(ticket, row(ticket)));
+        (1..=REMEMBERED_MAX as u64 + 10).for_each(|ticket| tickets.finish(ticket, row(ticket)));
         assert!(tickets.is_overtaken(9, &row(0)));
         assert!(!tickets.is_overtaken(10, &row(0)));
         tickets.clear();

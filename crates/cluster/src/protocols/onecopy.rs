@@ -76,8 +76,8 @@ enum Phase {
     Open,
     /// Done, but not appended yet.
     Finished { place: Place, body: Box<SealedBody>, claims: Claims },
-    /// Done, but something that drew later is in the log: it has to draw again.
-    Suspected { body: Box<SealedBody>, claims: Claims },
+    /// The same, but something that drew later has finished before it: it has to draw again.
+    Suspected { place: Place, body: Box<SealedBody>, claims: Claims },
     /// In the log, or on the way there.
     Appended(Version),
 }
@@ -293,28 +293,34 @@ impl Onecopy {
     fn finish(&mut self, session: SessionId, body: Box<SealedBody>, claims: Claims, out: &mut Out<'_>) {
         let Some(transaction) = self.transactions.get_mut(&session) else { return };
         assert!(matches!(transaction.phase, Phase::Open), "a transaction finishes once");
-        let ticket = transaction.ticket.filter(|_| self.rules.overtaken_aborts);
-        if ticket.is_some_and(|ticket| self.tickets.is_overtaken(ticket, &claims)) {
-            transaction.phase = Phase::Suspected { body, claims };
-            out.effects.push(Effect::Draw { session });
-            return;
+        let ticket = transaction.ticket;
+        let is_overtaken = ticket.is_some_and(|ticket| self.tickets.is_overtaken(ticket, &claims));
+        if let Some(ticket) = ticket.filter(|_| self.rules.waiting_overtake) {
+            self.tickets.finish(ticket, claims.clone());
         }
+        // Its place counts at once, so whoever overlaps it and finishes while it draws waits for it.
         self.places += 1;
         let place = Place(self.places);
         self.in_flight.insert(place, &claims);
-        transaction.phase = Phase::Finished { place, body, claims };
-        self.append(session, out);
+        if is_overtaken && self.rules.overtaken_aborts {
+            transaction.phase = Phase::Suspected { place, body, claims };
+            out.effects.push(Effect::Draw { session });
+        } else {
+            transaction.phase = Phase::Finished { place, body, claims };
+            self.append(session, out);
+        }
     }
 
-    /// A suspected one that could draw again was alive after all that is in the log by then.
+    /// What home drew. A suspected one that could draw again was alive after all that have finished before it.
     fn drawn(&mut self, session: SessionId, ticket: u64, out: &mut Out<'_>) {
         let Some(transaction) = self.transactions.get_mut(&session) else { return };
-        transaction.ticket = Some(ticket);
         if !matches!(transaction.phase, Phase::Suspected { .. }) {
-            return;
-        }
-        if let Phase::Suspected { body, claims } = std::mem::replace(&mut transaction.phase, Phase::Open) {
-            self.finish(session, body, claims, out);
+            transaction.ticket = Some(ticket);
+        } else if let Phase::Suspected { place, body, claims } =
+            std::mem::replace(&mut transaction.phase, Phase::Open)
+        {
+            transaction.phase = Phase::Finished { place, body, claims };
+            self.append(session, out);
         }
     }
 
@@ -337,8 +343,8 @@ impl Onecopy {
         self.last = version;
         let phase = std::mem::replace(&mut transaction.phase, Phase::Appended(version));
         let Phase::Finished { body, claims, .. } = phase else { return };
-        if let Some(ticket) = transaction.ticket {
-            self.tickets.append(ticket, claims.clone());
+        if let Some(ticket) = transaction.ticket.filter(|_| !self.rules.waiting_overtake) {
+            self.tickets.finish(ticket, claims.clone());
         }
         let assigned = Assigned {
             session,
@@ -448,8 +454,10 @@ impl Onecopy {
     }
 
     fn forget(&mut self, session: SessionId, out: &mut Out<'_>) {
-        if let Some(Transaction { phase: Phase::Finished { place, claims, .. }, .. }) =
-            self.transactions.remove(&session)
+        if let Some(Transaction {
+            phase: Phase::Finished { place, claims, .. } | Phase::Suspected { place, claims, .. },
+            ..
+        }) = self.transactions.remove(&session)
         {
             self.delayed.retain(|(_, waiter)| *waiter != session);
             self.held.retain(|(_, waiter)| *waiter != session);

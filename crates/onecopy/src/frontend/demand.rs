@@ -52,6 +52,15 @@ impl Demand {
         self.statements.is_empty() && !self.has_unparsed
     }
 
+    /// Whether it surely takes a snapshot when it runs. SAVEPOINT, SET, SHOW, LOCK TABLE and the like do not.
+    pub(crate) fn takes_snapshot(&self) -> bool {
+        use Verb::{Copy, DeclareCursor, Delete, Insert, Merge, Select, Update};
+        let takes = |verb: &Verb| {
+            matches!(verb, Select | Insert | Update | Delete | Merge | Copy { .. } | DeclareCursor { .. })
+        };
+        self.statements.iter().any(|statement| takes(&statement.verb))
+    }
+
     pub(crate) fn judge(&self, session: &Session) -> Judged {
         let catalogue = session.hub().catalogue();
         let routings: Vec<_> = self.statements.iter().map(|s| s.routing(&catalogue)).collect();

@@ -68,6 +68,8 @@ pub(crate) struct ReadOnly {
     pub(crate) options: TransactionOptions,
     /// Its snapshot outlives its statements.
     pub(crate) is_snapshot: bool,
+    /// The snapshot is taken. SAVEPOINT, SET, SHOW and LOCK take none, so it is not always the first statement's.
+    pub(crate) has_snapshot: bool,
 }
 
 /// Where a statement may run.

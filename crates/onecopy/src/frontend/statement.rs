@@ -85,17 +85,19 @@ impl Session {
         let server = self.servers.get(replica);
         server.query(begin.as_bytes());
         server.own_units += 1;
-        Ok(Transaction::Read(ReadOnly { replica, options, is_snapshot }))
+        Ok(Transaction::Read(ReadOnly { replica, options, is_snapshot, has_snapshot: false }))
     }
 
     /// Work in the open transaction.
     async fn run_inside(&mut self, demand: &Demand, work: Work<'_>, is_first: bool) -> Result<Ended, Fault> {
         let judged = demand.judge(self);
+        let takes_snapshot = demand.takes_snapshot();
         if let Transaction::Read(read) = &self.transaction {
             let replica = read.replica;
             if !is_first {
                 let reads = match judged.access {
-                    _ if read.is_snapshot => Reads::Tables([].into()),
+                    _ if read.has_snapshot => Reads::Tables([].into()),
+                    _ if read.is_snapshot => Reads::All,
                     Ok(tables) => Reads::Tables(tables),
                     Err(_) => Reads::All,
                 };
@@ -105,13 +107,28 @@ impl Session {
             if ended.is_err() {
                 self.abandon_read();
             }
+            self.note_snapshot(takes_snapshot, &ended);
             return ended;
         }
         if !is_first {
             self.gate(judged.home_reads()).await?;
         }
         self.claim(&judged);
-        self.at_home(work, false).await
+        let ended = self.at_home(work, false).await;
+        self.note_snapshot(takes_snapshot, &ended);
+        ended
+    }
+
+    /// After a statement that has taken the transaction's snapshot, if it keeps one.
+    fn note_snapshot(&mut self, takes_snapshot: bool, ended: &Result<Ended, Fault>) {
+        if !takes_snapshot || !matches!(ended, Ok(ended) if ended.error.is_none()) {
+            return;
+        }
+        match &mut self.transaction {
+            Transaction::Read(read) => read.has_snapshot = read.is_snapshot,
+            Transaction::Update(update) => update.has_snapshot = true,
+            _ => {}
+        }
     }
 
     fn claim(&mut self, judged: &Judged) {

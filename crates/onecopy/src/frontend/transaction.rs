@@ -54,6 +54,8 @@ pub(crate) struct Update {
     pub(crate) has_file: bool,
     /// It has a WITH HOLD cursor, whose query runs inside COMMIT and may fail there.
     pub(crate) has_hold: bool,
+    /// A statement has run that takes the snapshot which REPEATABLE READ keeps.
+    pub(crate) has_snapshot: bool,
 }
 
 impl Session {
@@ -114,6 +116,7 @@ impl Session {
                         has_locks: false,
                         has_file: false,
                         has_hold: false,
+                        has_snapshot: false,
                     }));
                     return Ok(());
                 }
@@ -132,8 +135,8 @@ impl Session {
     pub(crate) async fn gate(&mut self, reads: Reads) -> Result<(), Fault> {
         let reads = match &self.transaction {
             Transaction::Update(update) if update.options.isolation >= Some(Isolation::RepeatableRead) => {
-                // Its snapshot is taken; nothing newer is needed.
-                Reads::Tables([].into())
+                // Once its snapshot is taken, nothing newer is needed.
+                if update.has_snapshot { Reads::Tables([].into()) } else { Reads::All }
             }
             _ => reads,
         };

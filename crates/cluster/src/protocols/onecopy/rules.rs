@@ -23,8 +23,10 @@ pub struct Rules {
     pub turn_needs_again: bool,
     /// A transaction that claims whole tables, or everything, waits for the versions in flight that these touch.
     pub wide_claims_wait: bool,
-    /// A transaction whose locks somebody else held after it, and who is in the log already, is not appended.
+    /// A transaction whose locks somebody else held after it, and who has finished before it, is not appended.
     pub overtaken_aborts: bool,
+    /// That counts from when the other has finished, not only from when it is in the log.
+    pub waiting_overtake: bool,
     /// While the replicas are held at one version nothing is appended.
     pub hold_stops_appends: bool,
     /// They are held only when all that are up have everything that was appended.
@@ -45,6 +47,7 @@ impl Default for Rules {
             turn_needs_again: true,
             wide_claims_wait: true,
             overtaken_aborts: true,
+            waiting_overtake: true,
             hold_stops_appends: true,
             hold_waits: true,
         }

@@ -148,6 +148,42 @@ fn who_seems_overtaken_draws_again_and_goes_on_only_if_it_can() {
 }
 
 #[test]
+fn one_that_waits_overtakes_as_well_as_one_that_is_in_the_log() {
+    let mut bench = Bench::new();
+    for session in [S1, S2, S3] {
+        bench.begin(session, false);
+    }
+    bench.feed(Event::Drawn { session: S1, ticket: 10 });
+    bench.feed(Event::Drawn { session: S2, ticket: 11 });
+    bench.feed(Event::Drawn { session: S3, ticket: 12 });
+    assert_eq!(bench.finish(S1, 7, 1), ["append 1"]);
+    assert!(bench.finish(S3, 7, 1).is_empty(), "it waits for the COMMIT of the first");
+    assert_eq!(bench.finish(S2, 7, 1), ["draw 2"], "the third may have its locks");
+    bench.feed(Event::Logged { upto: Version(1) });
+    assert_eq!(bench.feed(Event::Committed { session: S1 }), ["append 2"]);
+    bench.feed(Event::Logged { upto: Version(2) });
+    assert!(bench.feed(Event::Committed { session: S3 }).is_empty(), "the second has not drawn");
+    assert_eq!(bench.feed(Event::Drawn { session: S2, ticket: 13 }), ["append 3"]);
+}
+
+#[test]
+fn who_finishes_while_another_draws_waits_for_it() {
+    let mut bench = Bench::new();
+    for session in [S1, S2, S3] {
+        bench.begin(session, false);
+    }
+    bench.feed(Event::Drawn { session: S1, ticket: 10 });
+    bench.feed(Event::Drawn { session: S2, ticket: 11 });
+    bench.feed(Event::Drawn { session: S3, ticket: 12 });
+    assert_eq!(bench.finish(S2, 7, 1), ["append 1"]);
+    bench.feed(Event::Logged { upto: Version(1) });
+    bench.feed(Event::Committed { session: S2 });
+    assert_eq!(bench.finish(S1, 7, 1), ["draw 1"]);
+    assert!(bench.finish(S3, 7, 1).is_empty());
+    assert_eq!(bench.feed(Event::End { session: S1 }), ["append 2"], "it could not draw, and is gone");
+}
+
+#[test]
 fn a_lost_home_rolls_back_what_is_open_and_applies_what_is_logged_from_the_log() {
     let mut bench = Bench::new();
     bench.begin(S1, false);
