@@ -22,7 +22,8 @@ pub struct Arguments<'a> {
 /// The value bound to a parameter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Parameter<'a> {
-    /// Its type's OID as the client declared it or the server described it; 0 if it is left to the server.
+    /// Its type's OID as the client declared it or the server described it. It may be 0 only if nobody declared one,
+    /// neither Parse nor PREPARE, so that the server takes it from the parameter's place.
     pub type_oid: u32,
     /// The value; `None` is NULL.
     pub value: Option<&'a [u8]>,

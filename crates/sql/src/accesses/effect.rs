@@ -144,8 +144,11 @@ impl<'a> Effects<'a> {
 
     /// Whether writing a table runs nothing that is not known.
     fn is_bounded(&mut self, table: &Table) -> bool {
-        if table.user_triggers {
+        let runs_code = table.user_triggers || table.own_code;
+        if runs_code || !table.triggers.is_empty() || !table.rules.is_empty() {
             self.give_up(Why::Triggers(table.id));
+        } else if !self.catalogue.knows_references(table) {
+            self.give_up(Why::References(table.id));
         } else if table.row_security {
             self.give_up(Why::RowSecurity(table.id));
         } else if table.coded_types {

@@ -6,7 +6,9 @@
 use std::sync::Arc;
 
 use super::bind::{Arguments, Bound, Slot};
-use super::{Access, Accesses, Claim, Columns, Equality, Lock, MAX_MATCHES, Match, Rows, Strength, Why};
+use super::{
+    Access, Accesses, Claim, Columns, Equality, Lock, MAX_MATCHES, Match, Rows, Strength, Value, Why,
+};
 use crate::catalogue::TableId;
 
 /// The accesses of a template, to be bound to constants and parameters.
@@ -121,33 +123,34 @@ impl RowsOutline {
 
 /// Adds the alternatives of one branch; `false` if it says nothing. A list that would make too many is left out.
 fn expand(branch: &[(usize, usize)], values: &[Bound], matches: &mut Vec<Match>) -> bool {
-    let mut found: Vec<Vec<Equality>> = vec![Vec::with_capacity(branch.len())];
+    let mut common = Vec::with_capacity(branch.len());
+    let mut lists = Vec::new();
     for &(column, slot) in branch {
         match &values[slot] {
             Bound::Nothing => return true,
-            Bound::One(value) => {
-                for one in &mut found {
-                    one.push(Equality { column, value: value.clone() });
-                }
-            }
-            Bound::Many(many) if found.len() * many.len() <= MAX_MATCHES => {
-                found = many
-                    .iter()
-                    .flat_map(|value| {
-                        found.iter().map(move |one| {
-                            let mut one = one.clone();
-                            one.push(Equality { column, value: value.clone() });
-                            one
-                        })
-                    })
-                    .collect();
-            }
-            Bound::Many(_) | Bound::Unknown => {}
+            Bound::One(value) => common.push(Equality { column, value: value.clone() }),
+            Bound::Many(many) => lists.push((column, many)),
+            Bound::Unknown => {}
         }
     }
-    if found.iter().any(Vec::is_empty) {
-        return false;
+    if lists.is_empty() {
+        let says_something = !common.is_empty();
+        matches.push(Match::new(common));
+        return says_something;
     }
+    let mut found = vec![common];
+    for (column, many) in lists {
+        if found.len() * many.len() > MAX_MATCHES {
+            continue;
+        }
+        let with = |value: &Value, one: &Vec<Equality>| {
+            let mut one = one.clone();
+            one.push(Equality { column, value: value.clone() });
+            one
+        };
+        found = many.iter().flat_map(|value| found.iter().map(move |one| with(value, one))).collect();
+    }
+    let says_something = !found.iter().any(Vec::is_empty);
     matches.extend(found.into_iter().map(Match::new));
-    true
+    says_something
 }
