@@ -179,6 +179,21 @@ fn whatever_is_not_understood_widens() {
 }
 
 #[test]
+fn large_statements_are_bounded() {
+    let many = |count: usize, separator: &str, part: fn(usize) -> String| {
+        (1..=count).map(part).collect::<Vec<_>>().join(separator)
+    };
+    let conjuncts = many(5_000, " and ", |n| format!("(a = {n} or b = {n})"));
+    assert_eq!(accesses(&format!("select 1 from t where {conjuncts}")).reads.len(), 1);
+    let list = many(60_000, ", ", |n| format!("${n}"));
+    assert_eq!(shown(&format!("select 1 from t where id in ({list})")), ["read t [id]"]);
+    let rows = many(20_000, ", ", |n| format!("({n}, ${n})"));
+    assert_eq!(shown(&format!("insert into t (id, a) values {rows}")), ["insert t *", "claim t(id)"]);
+    let alternatives = many(20_000, " or ", |n| format!("id = {n}"));
+    assert_eq!(shown(&format!("delete from child where {alternatives}"))[0], "read child [id]");
+}
+
+#[test]
 fn values_are_carried_over_joins() {
     shows(
         "select n from t join child on t.id = t_id where t.id = 5",

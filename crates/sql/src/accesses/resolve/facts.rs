@@ -21,6 +21,9 @@ use crate::accesses::value::Form;
 /// More alternatives than this are not multiplied out.
 const MAX_ALTERNATIVES: usize = MAX_MATCHES;
 
+/// More conditions under one AND are not looked at.
+const MAX_CONJUNCTS: usize = 128;
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct ContextId(usize);
 
@@ -92,6 +95,7 @@ impl Facts {
             strict_only |= nullable;
             next = *parent;
         }
+        facts.truncate(MAX_CONJUNCTS);
         let alternatives = multiply(&facts);
         let known: Vec<Vec<Known>> = alternatives.iter().map(|facts| carried_over(range, facts)).collect();
         (!known.iter().any(Vec::is_empty)).then_some(known)
@@ -137,7 +141,7 @@ fn expand(fact: &Fact) -> Vec<Vec<&Fact>> {
         Fact::Nothing => vec![Vec::new()],
         Fact::Never => Vec::new(),
         Fact::Equal(..) | Fact::Is { .. } => vec![vec![fact]],
-        Fact::And(all) => multiply(&all.iter().collect::<Vec<_>>()),
+        Fact::And(all) => multiply(&all.iter().take(MAX_CONJUNCTS).collect::<Vec<_>>()),
         Fact::Or(all) => {
             let alternatives: Vec<_> = all.iter().flat_map(expand).collect();
             if alternatives.len() > MAX_ALTERNATIVES { vec![Vec::new()] } else { alternatives }

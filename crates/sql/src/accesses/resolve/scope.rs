@@ -5,7 +5,7 @@
 //! table may have a column or not; then the name may mean that column or one further out, all of them are used, and
 //! nothing else is concluded.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range as Interval;
 use std::rc::Rc;
 
@@ -218,20 +218,28 @@ impl<'a> Scope<'a> {
     /// The parameters whose types cannot be told from their places: each that occurs anywhere else, or beside columns
     /// of different types.
     pub(super) fn untrusted(&self, occurrences: Option<&[u32]>, slots: &[Slot]) -> Vec<u32> {
-        let mut untrusted = BTreeSet::new();
         let mut used = Vec::new();
         for slot in slots {
             slot.operand.parameters(slot.form, false, &mut used);
         }
-        for (number, form, array) in used {
-            let places = self.placed.iter().filter(|place| place.0 == number);
-            let same = places.clone().all(|place| (place.1, place.2) == (form, array));
-            let count = |all: &[u32]| all.iter().filter(|one| **one == number).count();
-            let known = occurrences.is_some_and(|all| count(all) == places.count());
-            if !same || !known {
-                untrusted.insert(number);
-            }
+        let mut total: BTreeMap<u32, usize> = BTreeMap::new();
+        for number in occurrences.unwrap_or_default() {
+            *total.entry(*number).or_default() += 1;
         }
+        let mut placed: BTreeMap<u32, (usize, BTreeSet<(Form, bool)>)> = BTreeMap::new();
+        for (number, form, array) in &self.placed {
+            let (count, forms) = placed.entry(*number).or_default();
+            *count += 1;
+            forms.insert((*form, *array));
+        }
+        let is_trusted = |&(number, form, array): &(u32, Form, bool)| {
+            let place = placed.get(&number);
+            place.is_some_and(|(count, forms)| {
+                total.get(&number) == Some(count) && forms.len() == 1 && forms.contains(&(form, array))
+            })
+        };
+        let untrusted: BTreeSet<u32> =
+            used.iter().filter(|place| !is_trusted(place)).map(|place| place.0).collect();
         untrusted.into_iter().collect()
     }
 

@@ -8,7 +8,7 @@ use pg_query::protobuf::{
 
 use super::query::strings;
 use super::{ColumnRef, Condition, Unforeseen, Uses};
-use crate::accesses::bind::Operand;
+use crate::accesses::bind::{MAX_LIST, Operand};
 use crate::accesses::value::Form;
 use crate::census::Census;
 use crate::lexer::Span;
@@ -254,10 +254,10 @@ impl<'a> Builder<'a> {
     fn one_of(&self, left: &Node, right: &Node) -> Condition {
         let Some(NodeEnum::List(list)) = &right.node else { return Condition::True };
         match &left.node {
-            Some(NodeEnum::RowExpr(_)) => {
+            Some(NodeEnum::RowExpr(_)) if list.items.len() <= MAX_LIST => {
                 Condition::Or(list.items.iter().map(|item| self.equal(left, item, true)).collect())
             }
-            Some(node @ NodeEnum::ColumnRef(_)) => {
+            Some(node @ NodeEnum::ColumnRef(_)) if list.items.len() <= MAX_LIST => {
                 let operands = list.items.iter().map(|item| self.operand(item)).collect::<Option<_>>();
                 let Some(column) = column_ref(node) else { return Condition::True };
                 self.is(column, operands.map(Operand::List), true)
@@ -269,7 +269,7 @@ impl<'a> Builder<'a> {
     /// An array as a value: constructed, or given as one constant or parameter.
     fn array(&self, node: &Node) -> Option<Operand> {
         match node.node.as_ref()? {
-            NodeEnum::AArrayExpr(array) => {
+            NodeEnum::AArrayExpr(array) if array.elements.len() <= MAX_LIST => {
                 let elements = array.elements.iter().map(|element| self.operand(element));
                 Some(Operand::List(elements.collect::<Option<_>>()?))
             }
