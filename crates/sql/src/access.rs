@@ -39,7 +39,7 @@ pub enum Because {
 /// What an update statement may have locked or may depend on beyond its captured rows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Claims {
-    /// Nothing beyond the rows that capture reports.
+    /// Nothing beyond the rows that capture reports, and the parents of the references in them.
     Rows,
     /// Locked rows, unique values or the whole of these tables, in order of their numbers.
     Tables(Vec<TableId>),
@@ -281,11 +281,11 @@ pub(crate) fn targets(names: &[Name], catalogue: &Catalogue) -> Option<BTreeSet<
 
 /// What an update statement may have locked or may depend on beyond its captured rows.
 ///
-/// A write of a reference locks its parent, so the parents are claimed as a whole. A further unique key makes two rows
-/// of different primary keys depend on each other, so its table is claimed as a whole. What triggers, cascades, views
-/// and functions write or lock counts the same; where that is not known, the claim is [`Claims::Everything`]. What the
-/// statement merely reads is no claim; it is in [`Routing::reads`]. Nor is `nextval`: a sequence belongs to no
-/// transaction.
+/// A further unique key makes two rows of different primary keys depend on each other, so its table is claimed as a
+/// whole; whatever triggers, cascades, views and functions write or lock counts as well. Where that is not known, the
+/// claim is [`Claims::Everything`]. A write of a reference depends on its parent: that is left to whoever sees the
+/// captured rows, who knows [`crate::Table::references`], too. What the statement merely reads is no claim; it is in
+/// [`Routing::reads`]. Nor is `nextval`: a sequence belongs to no transaction.
 pub fn claims(statement: &Statement, catalogue: &Catalogue) -> Claims {
     claims_within(statement, catalogue, &reach(statement, catalogue))
 }

@@ -49,7 +49,8 @@ pub(crate) struct Reach {
     pub(crate) reads: BTreeSet<TableId>,
     /// Tables of which rows may be written.
     pub(crate) writes: BTreeSet<TableId>,
-    /// Tables of which rows may be locked, the parents of references that are written included.
+    /// Tables of which rows may be locked without being written. (Writing a reference locks its parent; which rows those
+    /// are, the rows that are written tell.)
     pub(crate) locks: BTreeSet<TableId>,
     /// The worst reason why it is no bounded read, its kind aside.
     pub(crate) because: Option<Because>,
@@ -63,26 +64,17 @@ pub(crate) struct Reach {
 
 /// Follows a statement.
 pub(crate) fn reach(statement: &Statement, catalogue: &Catalogue) -> Reach {
-    let reach = Reach { targets_known: true, ..Reach::default() };
-    let mut walk = Walk {
-        catalogue,
-        reach,
-        truncates: statement.verb == Verb::Truncate,
-        seen: BTreeSet::new(),
-        functions: BTreeSet::new(),
-        todo: Vec::new(),
-    };
+    let mut walk = Walk::new(catalogue);
+    walk.truncates = statement.verb == Verb::Truncate;
     walk.visit(statement);
-    while let Some(next) = walk.todo.pop() {
-        if walk.is_new(Use::Run, next) {
-            walk.visit(next);
-        }
-    }
-    if catalogue.has_user_casts() {
-        walk.note(Because::Unknown);
-        walk.reach.unbounded |= !walk.reach.writes.is_empty();
-    }
-    walk.reach
+    walk.finish()
+}
+
+/// Follows all users' functions of a name.
+pub(crate) fn reach_of_function(name: &str, catalogue: &Catalogue) -> Reach {
+    let mut walk = Walk::new(catalogue);
+    walk.run(name);
+    walk.finish()
 }
 
 struct Walk<'a> {
@@ -107,6 +99,31 @@ enum Use {
 }
 
 impl<'a> Walk<'a> {
+    fn new(catalogue: &'a Catalogue) -> Self {
+        Self {
+            catalogue,
+            reach: Reach { targets_known: true, ..Reach::default() },
+            truncates: false,
+            seen: BTreeSet::new(),
+            functions: BTreeSet::new(),
+            todo: Vec::new(),
+        }
+    }
+
+    /// Follows what is left to follow.
+    fn finish(mut self) -> Reach {
+        while let Some(next) = self.todo.pop() {
+            if self.is_new(Use::Run, next) {
+                self.visit(next);
+            }
+        }
+        if self.catalogue.has_user_casts() {
+            self.note(Because::Unknown);
+            self.reach.unbounded |= !self.reach.writes.is_empty();
+        }
+        self.reach
+    }
+
     /// All reasons are gathered, since only a statement without any other one is proven to be a catalogue read.
     fn note(&mut self, reason: Because) {
         if self.reach.because != Some(Because::Unknown) {
@@ -327,10 +344,7 @@ impl<'a> Walk<'a> {
         self.secure(table);
         self.fire(&table.triggers);
         // The server looks references up as the tables' owner, so no policy runs for them.
-        for reference in &table.references {
-            self.reach.reads.insert(reference.parent);
-            self.reach.locks.insert(reference.parent);
-        }
+        self.reach.reads.extend(table.references.iter().map(|reference| reference.parent));
         for (child, reference) in self.catalogue.referenced_by(id) {
             self.reach.reads.insert(child.id);
             let refuses = |action| matches!(action, Action::NoAction | Action::Restrict);

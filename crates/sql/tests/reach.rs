@@ -380,7 +380,7 @@ fn triggers_are_followed() {
 }
 
 #[test]
-fn references_claim_their_parents_and_cascade() {
+fn references_are_looked_up_and_cascade() {
     let mut contents = fixture::contents();
     refer(&mut contents, 5, 25, Action::NoAction);
     refer(&mut contents, 3, 5, Action::Cascade);
@@ -389,7 +389,7 @@ fn references_claim_their_parents_and_cascade() {
         let routed = routing(text, &contents);
         (routed.reads.clone(), routed.writes.clone(), routed.claims.clone())
     };
-    let cascade = (Some(ids(&[2, 3, 5, 25])), Some(ids(&[2, 3, 5])), Claims::Tables(ids(&[3, 5, 25])));
+    let cascade = (Some(ids(&[2, 3, 5, 25])), Some(ids(&[2, 3, 5])), Claims::Rows);
     assert_eq!(of("delete from t where id = 1"), cascade);
     let parent = (Some(ids(&[5])), Some(ids(&[25])), Claims::Rows);
     assert_eq!(of("insert into t2 values (1)"), parent);

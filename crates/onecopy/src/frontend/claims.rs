@@ -1,8 +1,9 @@
 //! From a transaction's statements and captured rows to the claims by which the core finds overlaps.
 //!
-//! A row of a table that has nothing but its primary key is claimed by that key; of any other table the whole table is
-//! claimed, and of tables with foreign keys all such tables together, because a reference and its parent are rows of
-//! different tables. Keys are compared by bytes, so only types whose equality is equality of bytes count as keys.
+//! A row of a table that has no unique key but its primary key is claimed by that key; of any other table the whole table
+//! is claimed. A row that refers to others claims their tables as a whole, too, unless its references stay as they are: so
+//! it meets whoever deletes or re-keys a parent, who claims that row. Keys are compared by bytes, so only types whose
+//! equality is equality of bytes count as keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hasher;
@@ -13,7 +14,7 @@ use cluster::record::{Change, Image, RowChange, RowChanges, SealedBody};
 use rustc_hash::FxHasher;
 use sql::{Catalogue, Table};
 
-/// All tables with foreign keys are claimed under this number.
+/// All tables with foreign keys of which the catalogue does not know all are claimed under this number.
 const FOREIGN_KEYS: TableId = TableId(u32::MAX);
 
 /// Types whose values are equal exactly when their binary forms are: bool, bytea, int8, int2, int4, oid, date, time,
@@ -97,14 +98,17 @@ impl RowClaims {
         if table.primary_key.is_empty() && !is_insert && change.change != Change::Truncate {
             self.searched.entry(table.id).or_insert_with(|| table.name.clone());
         }
-        if table.foreign_keys {
-            self.tables.insert(FOREIGN_KEYS);
+        if catalogue.knows_references(table) {
+            self.tables.extend(parents(table, change));
+        } else {
+            self.tables.extend([FOREIGN_KEYS, change.table]);
         }
         if self.rows.len() >= ROW_CLAIMS_MAX || !is_keyed(table) || !add_rows(table, change, &mut self.rows) {
             self.tables.insert(change.table);
         }
         let searches = !table.primary_key.is_empty() || self.searched.contains_key(&table.id);
-        if self.tables.contains(&table.id) && searches {
+        let refers = table.references.iter().all(|reference| self.tables.contains(&reference.parent));
+        if self.tables.contains(&table.id) && searches && refers {
             self.settled.insert(table.id, Settled::All);
         }
     }
@@ -134,10 +138,31 @@ fn claims_nothing(table: &Table) -> bool {
 
 fn is_keyed(table: &Table) -> bool {
     let bytewise = |at: &usize| table.columns.get(*at).is_some_and(|c| BYTEWISE_OIDS.contains(&c.type_oid));
-    !table.primary_key.is_empty()
-        && !table.other_unique
-        && !table.foreign_keys
-        && table.primary_key.iter().all(bytewise)
+    !table.primary_key.is_empty() && !table.other_unique && table.primary_key.iter().all(bytewise)
+}
+
+/// The tables whose rows the changed row refers to, or did, where that has changed or cannot be told.
+fn parents(table: &Table, change: RowChange<'_>) -> impl Iterator<Item = TableId> {
+    let same = match change.change {
+        Change::Update { old, new } => unchanged(table, old, new).unwrap_or_default(),
+        Change::Insert { .. } | Change::Delete { .. } | Change::Truncate => BTreeSet::new(),
+    };
+    let changed = table
+        .references
+        .iter()
+        .filter(move |reference| !reference.columns.iter().all(|at| same.contains(at)));
+    changed.map(|reference| reference.parent)
+}
+
+/// The columns that have the same bytes in both images; `None` when an image cannot be read.
+fn unchanged(table: &Table, old: &[u8], new: &[u8]) -> Option<BTreeSet<usize>> {
+    if table.references.is_empty() {
+        return None;
+    }
+    let (old, new) = (Image::parse(old).ok()?, Image::parse(new).ok()?);
+    let fits = old.width() == table.columns.len() && new.width() == table.columns.len();
+    let both = old.columns().zip(new.columns()).enumerate();
+    fits.then(|| both.filter(|(_, (old, new))| old.value == new.value).map(|(at, _)| at).collect())
 }
 
 /// Claims the row's keys, old and new; `false` when an image cannot be read.
@@ -173,4 +198,87 @@ fn key_hash(table: &Table, image: &[u8]) -> Option<u64> {
         }
     }
     Some(hasher.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use cluster::record::RecordBuilder;
+    use sql::{Action, Column, Contents, Reference};
+
+    use super::*;
+
+    const PARENT: TableId = TableId(1);
+    const CHILD: TableId = TableId(2);
+
+    /// A parent and a child of two columns, `id` and `p`.
+    fn catalogue(known: bool) -> Catalogue {
+        let table = |id| Table {
+            id,
+            columns: vec![Column { type_oid: 23, ..Column::default() }; 2],
+            primary_key: vec![0],
+            foreign_keys: true,
+            ..Table::default()
+        };
+        let reference = Reference {
+            columns: vec![1],
+            parent: PARENT,
+            parent_columns: vec![0],
+            on_delete: Action::Cascade,
+            on_update: Action::NoAction,
+            deferrable: false,
+            matches_full: false,
+            period: false,
+        };
+        let references = if known { vec![reference] } else { Vec::new() };
+        Catalogue::new(Contents {
+            tables: vec![table(PARENT), Table { references, ..table(CHILD) }],
+            ..Contents::default()
+        })
+    }
+
+    fn image(values: [i32; 2]) -> Vec<u8> {
+        let mut image = 2_i32.to_be_bytes().to_vec();
+        for value in values {
+            image.extend([23, 4, value].map(i32::to_be_bytes).concat());
+        }
+        image
+    }
+
+    fn claims(known: bool, push: impl FnOnce(&mut RecordBuilder)) -> Claims {
+        let mut builder = RecordBuilder::new();
+        push(&mut builder);
+        let body = builder.seal();
+        let mut of_rows = RowClaims::default();
+        of_rows.add(body.row_changes(), &catalogue(known));
+        complete(ClaimsSoFar::default(), of_rows, &body)
+    }
+
+    #[test]
+    fn references_meet_their_parents() {
+        let (one, other, moved) = (image([1, 7]), image([2, 7]), image([1, 8]));
+        let insert = |known| claims(known, |b| b.push_insert(CHILD, &one).unwrap());
+        let unmoved = claims(true, |b| b.push_update(CHILD, &one, &one).unwrap());
+        let moving = claims(true, |b| b.push_update(CHILD, &one, &moved).unwrap());
+        let rekeying = claims(true, |b| b.push_update(CHILD, &one, &other).unwrap());
+        let deleting = claims(true, |b| b.push_delete(CHILD, &one).unwrap());
+        let parent = claims(true, |b| b.push_delete(PARENT, &image([7, 0])).unwrap());
+        for claims in [&insert(true), &moving, &deleting] {
+            assert!(claims.overlaps(&parent) && parent.overlaps(claims), "{claims:?}");
+            assert!(claims.overlaps(&unmoved), "they are of one row");
+            assert!(!claims.everything && !claims.tables.contains(&CHILD), "{claims:?}");
+        }
+        for claims in [&unmoved, &rekeying] {
+            assert!(!claims.overlaps(&parent), "{claims:?}");
+        }
+        let both = claims(true, |b| {
+            b.push_truncate(CHILD).unwrap();
+            b.push_update(CHILD, &one, &one).unwrap();
+            b.push_insert(CHILD, &other).unwrap();
+        });
+        assert!(both.overlaps(&parent) && both.overlaps(&unmoved), "more rows of a table claimed as a whole");
+        let elsewhere = claims(true, |b| b.push_update(CHILD, &other, &other).unwrap());
+        assert!(!elsewhere.overlaps(&unmoved), "rows of different keys");
+        let unknown = [insert(false), claims(false, |b| b.push_delete(PARENT, &one).unwrap())];
+        assert!(unknown[0].overlaps(&unknown[1]), "all tables with unknown references are one");
+    }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cluster::event::Reads;
 use cluster::ids::{TableId, Version};
-use sql::{Access, Because, Catalogue, Routing, Statement, Verb};
+use sql::{Access, Because, Routing, Statement, Verb};
 
 use super::session::Session;
 
@@ -38,7 +38,6 @@ pub(crate) struct Judged {
     /// A WITH HOLD cursor is declared.
     pub(crate) has_hold: bool,
     pub(crate) generation: Version,
-    catalogue: Arc<Catalogue>,
 }
 
 impl Demand {
@@ -95,7 +94,6 @@ impl Demand {
             routings,
             has_unparsed: self.has_unparsed,
             generation: Version(catalogue.generation()),
-            catalogue,
         }
     }
 }
@@ -105,7 +103,7 @@ impl Judged {
     pub(crate) fn home_reads(&self) -> Reads {
         let mut all = Vec::new();
         for routing in &self.routings {
-            match home_tables(routing, &self.catalogue) {
+            match home_tables(routing) {
                 Some(tables) => all.extend(tables),
                 None => return Reads::All,
             }
@@ -115,7 +113,7 @@ impl Judged {
 
     /// Something may run that leaves a temporary table or a changed setting behind.
     pub(crate) fn is_suspect(&self) -> bool {
-        self.has_unparsed || self.routings.iter().any(|routing| !is_harmless(routing, &self.catalogue))
+        self.has_unparsed || self.routings.iter().any(|routing| !is_harmless(routing))
     }
 }
 
@@ -129,16 +127,14 @@ fn writes_uncounted(statement: &Statement) -> bool {
     statement.modifies_inside || (statement.inner.is_some() && !statement.writes.is_empty())
 }
 
-/// Whether nothing but built-in functions and no user's trigger can run.
-fn is_harmless(routing: &Routing, catalogue: &Catalogue) -> bool {
-    let quiet = |id: &TableId| catalogue.table(*id).is_some_and(|table| !table.user_triggers);
-    routing.reads.is_some() && routing.writes.as_ref().is_some_and(|writes| writes.iter().all(quiet))
+/// Whether nothing can run but queries and modifications that are known, in functions and triggers too.
+fn is_harmless(routing: &Routing) -> bool {
+    routing.reads.is_some() && routing.writes.is_some()
 }
 
-/// What a statement may read at the home, its targets included; `None` when that is not bounded. What references and
-/// triggers read is not: then everything is needed.
-fn home_tables(routing: &Routing, catalogue: &Catalogue) -> Option<Vec<TableId>> {
+/// What a statement may read at the home, what it writes and what its triggers and references read included; `None` when
+/// that is not bounded: then everything is needed.
+fn home_tables(routing: &Routing) -> Option<Vec<TableId>> {
     let (reads, writes) = (routing.reads.as_ref()?, routing.writes.as_ref()?);
-    let bounded = |id: &TableId| catalogue.table(*id).is_some_and(|t| !t.foreign_keys && !t.user_triggers);
-    writes.iter().all(bounded).then(|| reads.iter().chain(writes).copied().collect())
+    Some(reads.iter().chain(writes).copied().collect())
 }
