@@ -281,6 +281,11 @@ impl Catalogue {
         self.user_functions.contains(name)
     }
 
+    /// The names of all users' functions.
+    pub fn user_function_names(&self) -> impl Iterator<Item = &str> {
+        self.user_functions.iter().map(String::as_str)
+    }
+
     /// What is known of the users' functions of a name.
     pub fn functions_named(&self, name: &str) -> impl Iterator<Item = &Function> {
         self.functions.get(name).map_or(&[][..], Vec::as_slice).iter().map(|read| &read.given)

@@ -10,7 +10,7 @@
 
 use std::fmt;
 
-use crate::catalogue::{Action, Catalogue, Relation, Table, TableId};
+use crate::catalogue::{Action, Catalogue, Function, Relation, Table, TableId};
 use crate::classify::OWN_SCHEMAS;
 use crate::name::Name;
 use crate::reach::{Reach, reach_of_function};
@@ -40,10 +40,10 @@ pub enum WhyNot {
     Cascade(TableId),
     /// A change of this view is one of the table.
     View(Name),
-    /// This function writes it.
-    WrittenBy(Name),
-    /// This function may write anything.
-    UnknownFunction(Name),
+    /// A function of this name writes it.
+    WrittenBy(String),
+    /// A function of this name may write anything.
+    UnknownFunction(String),
     /// Casts run code that no statement names.
     UnseenCode,
 }
@@ -122,14 +122,18 @@ fn from_outside(table: &Table, catalogue: &Catalogue) -> Result<(), WhyNot> {
             return Err(WhyNot::View(name));
         }
     }
-    for function in catalogue.functions().filter(|f| !OWN_SCHEMAS.contains(&f.schema.as_str())) {
-        let Reach { writes, unbounded, .. } = reach_of_function(&function.name, catalogue);
-        let name = || Name::qualified(&function.schema, &function.name);
+    for name in catalogue.user_function_names() {
+        let known: Vec<_> = catalogue.functions_named(name).collect();
+        let ours = |function: &&Function| OWN_SCHEMAS.contains(&function.schema.as_str());
+        if !known.is_empty() && known.iter().all(ours) {
+            continue;
+        }
+        let Reach { writes, unbounded, .. } = reach_of_function(name, catalogue);
         if unbounded {
-            return Err(WhyNot::UnknownFunction(name()));
+            return Err(WhyNot::UnknownFunction(name.to_owned()));
         }
         if writes.contains(&table.id) {
-            return Err(WhyNot::WrittenBy(name()));
+            return Err(WhyNot::WrittenBy(name.to_owned()));
         }
     }
     Ok(())
