@@ -9,6 +9,8 @@ use clap::{Args, Parser, Subcommand};
 
 /// The port that `onecopy up` serves on when none is named.
 pub(crate) const DEFAULT_PORT: u16 = 6432;
+/// How long a read may hold up a schema change when nothing is said.
+pub(crate) const DEFAULT_READER_PATIENCE_S: u16 = 30;
 /// The most PostgreSQL servers that one `onecopy up` runs.
 pub(crate) const MAX_REPLICAS: u16 = 16;
 
@@ -53,6 +55,10 @@ pub(crate) struct Up {
     #[arg(long, value_name = "MB", default_value_t = DEFAULT_TRANSACTION_MAX_MB,
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) transaction_max_mb: u32,
+
+    /// How long a read may hold up a schema change at its replica before it is cancelled, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_READER_PATIENCE_S)]
+    pub(crate) reader_patience: u16,
 
     /// The folder of the programs `postgres` and `initdb`, of PostgreSQL 14 to 18 [default: looked for, else fetched].
     #[arg(long, value_name = "DIR")]

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cluster::Cluster;
 use cluster::event::{Effect, Event};
@@ -19,6 +19,7 @@ use rustc_hash::FxHashMap;
 use sql::Catalogue;
 use tokio::sync::{mpsc, watch};
 
+use crate::agent::Evictions;
 use crate::backend::Address;
 use crate::keeper::{self, Identities};
 use crate::log::{Log, LogFailure};
@@ -53,6 +54,8 @@ pub(crate) struct Seat {
     pub(crate) address: Address,
     /// Incarnation, and the query that proves at log-in that the server has not restarted since.
     pub(crate) proof: Mutex<(Incarnation, String)>,
+    /// Sessions' backends that were sent away for a refresh.
+    pub(crate) evictions: Arc<Evictions>,
     orders: mpsc::Sender<AgentOrder>,
 }
 
@@ -66,7 +69,7 @@ impl Seat {
     ) -> (Self, mpsc::Receiver<AgentOrder>) {
         let (orders, queue) = mpsc::channel(AGENT_QUEUE);
         let proof = Mutex::new((Incarnation::default(), String::new()));
-        (Self { name, host, port, address, proof, orders }, queue)
+        (Self { name, host, port, address, proof, evictions: Arc::default(), orders }, queue)
     }
 
     /// The query that must return a row on a connection of this incarnation; `None` when it is not the present one.
@@ -124,6 +127,8 @@ pub(crate) struct Birth {
     pub(crate) identities: Identities,
     /// The most bytes that one transaction may capture.
     pub(crate) transaction_bytes_max: u64,
+    /// How long a read may hold up a refresh.
+    pub(crate) reader_patience: Duration,
 }
 
 /// Shared by everything in the node.
@@ -135,6 +140,8 @@ pub(crate) struct Hub {
     pub(crate) seats: Vec<Seat>,
     /// The home of updates.
     pub(crate) anchor: ReplicaId,
+    /// How long a read may hold up a refresh.
+    pub(crate) reader_patience: Duration,
     /// Which cluster this is.
     pub(crate) cluster_id: ClusterId,
     /// Counters for SHOW STATS.
@@ -162,7 +169,15 @@ pub(crate) struct Hub {
 impl Hub {
     /// Nothing runs yet; the log's writer is started by the caller.
     pub(crate) fn new(cluster: Cluster, log: Log, seats: Vec<Seat>, birth: Birth) -> Arc<Self> {
-        let Birth { anchor, cluster_id, epoch, log_was_empty, identities, transaction_bytes_max } = birth;
+        let Birth {
+            anchor,
+            cluster_id,
+            epoch,
+            log_was_empty,
+            identities,
+            transaction_bytes_max,
+            reader_patience,
+        } = birth;
         let durable = vec![Version::ZERO; seats.len()];
         let names = RwLock::new(unknown_names(&seats, anchor));
         let inside = Inside { cluster, effects: Vec::new(), sessions: FxHashMap::default() };
@@ -171,6 +186,7 @@ impl Hub {
             log,
             seats,
             anchor,
+            reader_patience,
             cluster_id,
             stats: Stats::default(),
             epoch,

@@ -131,6 +131,9 @@ impl Keeper {
             database: DATABASE.to_owned(),
             cluster: hub.cluster_id,
             spills: hub.log.spills().clone(),
+            // At the home a blocker is no read: its transaction is lost already.
+            reader_patience: if replica == hub.anchor { Duration::ZERO } else { hub.reader_patience },
+            evictions: Arc::clone(&seat.evictions),
         };
         let (agent, commands, mut events) = Agent::new(assignment);
         let agent = tokio::spawn(agent.run());

@@ -51,6 +51,7 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), Reason> {
     raise_file_limit();
     let rules = rules()?;
     let transaction_bytes_max = u64::from(up.transaction_max_mb) << 20;
+    let reader_patience = Duration::from_secs(up.reader_patience.into());
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, up.port));
     let listener = TcpListener::bind(address).await.map_err(|error| port_error(up.port, &error))?;
     let options = UpOptions { replicas: up.replicas, data: up.data, pg_bin: up.pg_bin };
@@ -66,7 +67,7 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), Reason> {
     };
     let (stop, stopped) = watch::channel(());
     let mut keepers = JoinSet::new();
-    let hub = match open(&home, rules, transaction_bytes_max, &mut keepers).await {
+    let hub = match open(&home, rules, transaction_bytes_max, reader_patience, &mut keepers).await {
         Ok(hub) => hub,
         Err(reason) => {
             home.stop().await;
@@ -133,6 +134,7 @@ async fn open(
     home: &Home,
     rules: Rules,
     transaction_bytes_max: u64,
+    reader_patience: Duration,
     keepers: &mut JoinSet<()>,
 ) -> Result<Arc<Hub>, Reason> {
     let (log, recovered) =
@@ -175,6 +177,7 @@ async fn open(
         log_was_empty: recovered.begun,
         identities,
         transaction_bytes_max,
+        reader_patience,
     };
     let hub = Hub::new(Cluster::new(Box::new(core)), log, seats, birth);
     if hub_cell.set(Arc::clone(&hub)).is_err() {

@@ -23,6 +23,8 @@ mod serve;
 mod tests;
 mod watchdog;
 
+pub(crate) use watchdog::Evictions;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,6 +65,10 @@ pub(crate) struct Assignment {
     pub(crate) cluster: ClusterId,
     /// Where rows are that stand in no record.
     pub(crate) spills: SpillFolder,
+    /// How long a client may hold the applier up.
+    pub(crate) reader_patience: Duration,
+    /// Who was sent away for holding it up longer.
+    pub(crate) evictions: Arc<Evictions>,
 }
 
 /// What an agent can be told.

@@ -7,7 +7,7 @@ use wire::frame;
 
 use super::apply::{Applier, Failure};
 use super::connect::Ready;
-use super::watchdog::watched;
+use super::watchdog::{Way, watched};
 use super::{Agent, AgentEvent, Command, identity};
 use crate::backend::{BackendError, Connection};
 use crate::capture;
@@ -66,9 +66,14 @@ impl Agent {
             Command::Apply { incarnation, records } => {
                 let Some(last) = records.last() else { return Ok(()) };
                 let upto = last.header().last;
-                let pid = applier.pid();
                 let name = self.assignment.name.as_str();
-                match watched(control, pid, name, applier.apply(&records)).await? {
+                let way = Way {
+                    applier: applier.pid(),
+                    replica: name,
+                    reader_patience: self.assignment.reader_patience,
+                    evictions: &self.assignment.evictions,
+                };
+                match watched(control, way, applier.apply(&records)).await? {
                     Ok(()) => AgentEvent::Applied { incarnation, upto },
                     Err(Failure::Lost(reason)) => return Err(Ended::Connections(reason)),
                     Err(Failure::Diverged { version, reason }) => {

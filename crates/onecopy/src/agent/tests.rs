@@ -36,6 +36,8 @@ struct Running {
 impl Running {
     async fn start(server: &Server) -> Self {
         let assignment = Assignment {
+            reader_patience: Duration::ZERO,
+            evictions: Arc::default(),
             name: "replica".to_owned(),
             address: server.address(),
             database: "postgres".to_owned(),

@@ -54,6 +54,8 @@ pub(crate) enum Fault {
     Server(Vec<u8>),
     /// The connection to a replica is lost while it ran something; what was not shown to the client can be run again.
     Lost(ReplicaId),
+    /// The replica was refreshed over the statement, which held that up for too long; the connection may be used again.
+    Evicted,
     /// Nothing was sent yet: the place was lost, or the catalogue is newer by now. To be placed again.
     Unplaced(ReplicaId),
     /// The session ends with this error.
@@ -83,6 +85,11 @@ impl Fault {
                 "the connection to replica {} was lost while it ran the statement",
                 replica.0 + 1
             ))),
+            Self::Evicted => Some(Refusal::new(
+                sqlstate::SERIALIZATION_FAILURE,
+                "the statement was cancelled because it held up a schema change at its replica for too long",
+                "Run the transaction again. `onecopy up --reader-patience` says how long a read may take then.",
+            )),
             Self::Client | Self::Server(_) => None,
         }
     }

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use cluster::ids::TableId;
 use wire::backend::{Fields, Status, tag};
 use wire::oids::Kind;
-use wire::{encode, frame};
+use wire::{encode, frame, sqlstate};
 
 use super::client::{Client, FLUSH_BYTES};
 use super::fault::{Fault, Refusal};
@@ -52,6 +52,8 @@ pub(crate) struct Ended {
     pub(crate) parses_left: usize,
     /// The server has ended the connection.
     is_fatal: bool,
+    /// The statement was ended because it was in the way of a refresh.
+    is_evicted: bool,
     /// The connection does not speak UTF-8 any more.
     lost_encoding: bool,
     /// The last row, for our own queries.
@@ -104,6 +106,9 @@ impl<'a> Relay<'a> {
             self.expected = Expected { silent: true, ..Expected::default() };
             self.unit().await?;
             self.server.own_units -= 1;
+            if self.ended.is_evicted {
+                return Err(Fault::Evicted);
+            }
             if let Some(body) = self.ended.error.take() {
                 // What was sent ahead failed, so nothing after it ran as it should.
                 return Err(Fault::Server(body));
@@ -114,6 +119,9 @@ impl<'a> Relay<'a> {
         self.expected = expected;
         self.unit().await?;
         self.ended.parses_left = self.expected.own_parses.iter().filter(|is_own| !**is_own).count();
+        if self.ended.is_evicted {
+            return Err(Fault::Evicted);
+        }
         if self.ended.lost_encoding {
             // Rows would be captured in another encoding than that of the log.
             return Err(Fault::Refused(Refusal::unsupported(
@@ -134,7 +142,7 @@ impl<'a> Relay<'a> {
         loop {
             let flow = self.walk()?;
             if self.ended.is_fatal {
-                return Err(lost);
+                return Err(if self.ended.is_evicted { Fault::Evicted } else { lost });
             }
             match flow {
                 Flow::Done => return Ok(()),
@@ -250,6 +258,15 @@ impl<'a> Relay<'a> {
             // The connection ends after this; what the client is told is for the session to say.
             tag::ERROR_RESPONSE if matches!(Fields::new(body).get(b'V'), Some(b"FATAL" | b"PANIC")) => {
                 self.ended.is_fatal = true;
+                self.ended.is_evicted |= self.server.evictions.take(self.server.running.pid);
+                false
+            }
+            tag::ERROR_RESPONSE
+                if Fields::new(body).sqlstate() == sqlstate::QUERY_CANCELED.as_bytes()
+                    && self.server.evictions.take(self.server.running.pid) =>
+            {
+                self.ended.is_evicted = true;
+                self.ended.error = Some(body.to_vec());
                 false
             }
             tag::ERROR_RESPONSE => {

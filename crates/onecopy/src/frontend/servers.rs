@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 use super::cancel::Running;
 use super::fault::{Fault, Refusal};
 use super::settings::Settings;
+use crate::agent::Evictions;
 use crate::backend::{BackendError, Connection};
 use crate::capture;
 use crate::hub::Hub;
@@ -29,6 +30,8 @@ pub(crate) struct Server {
     pub(crate) connection: Connection,
     /// What a cancel request needs.
     pub(crate) running: Arc<Running>,
+    /// Where it is said that this backend was sent away.
+    pub(crate) evictions: Arc<Evictions>,
     /// Statements prepared here: name and the generation of what was prepared.
     pub(crate) prepared: FxHashMap<Vec<u8>, u64>,
     /// How many of the session's settings were brought here.
@@ -163,6 +166,7 @@ async fn open(
                 };
                 return Ok(Server {
                     running: Arc::new(running),
+                    evictions: Arc::clone(&seat.evictions),
                     replica,
                     incarnation,
                     connection,

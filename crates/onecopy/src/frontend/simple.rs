@@ -142,7 +142,7 @@ impl Session {
                 encode::message(&mut self.client.out, tag::ERROR_RESPONSE, |b| b.extend_from_slice(&body));
             }
             other => {
-                if matches!(other, Fault::Lost(_) | Fault::Unplaced(_)) {
+                if matches!(other, Fault::Lost(_) | Fault::Unplaced(_) | Fault::Evicted) {
                     crate::hub::count(&self.hub().stats.aborted);
                 }
                 if let Some(refusal) = other.into_refusal() {

@@ -157,7 +157,7 @@ impl Session {
             let judged = demand.judge(self);
             let result = self.run_once(&judged, work, ends).await;
             let error = match &result {
-                Err(Fault::Lost(_)) if !self.client.shown && retries < RETRIES_MAX => {
+                Err(Fault::Lost(_) | Fault::Evicted) if !self.client.shown && retries < RETRIES_MAX => {
                     retries += 1;
                     None
                 }
