@@ -13,6 +13,7 @@ async fn every_replica_has_the_values_of_the_home() {
     let client = cluster.client().await;
     added_columns(&cluster, &client).await;
     changed_types(&cluster, &client).await;
+    more_than_memory_takes(&cluster, &client).await;
     trees(&cluster, &client).await;
     tables_from_queries(&cluster, &client).await;
     materialized_views(&cluster, &client).await;
@@ -106,6 +107,16 @@ async fn changed_types(cluster: &Cluster, client: &Client) {
     ] {
         same(cluster, client, &format!("alter table b {change}"), "select * from b order by id").await;
     }
+}
+
+async fn more_than_memory_takes(cluster: &Cluster, client: &Client) {
+    run(client, "create table big (id int primary key, pad text)").await;
+    run(client, "insert into big select g, repeat(md5(g::text), 40) from generate_series(1, 15000) g").await;
+    let query = "select count(*), count(distinct r) from big";
+    let rows = same(cluster, client, "alter table big add r float8 default random()", query).await;
+    assert_eq!(rows, [["15000", "15000"]]);
+    same(cluster, client, "create table bigger as select b.*, random() as q from big b", query).await;
+    run(client, "drop table big, bigger").await;
 }
 
 async fn trees(cluster: &Cluster, client: &Client) {

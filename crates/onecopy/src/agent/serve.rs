@@ -1,5 +1,7 @@
 //! Serving the owner's commands while the connections live.
 
+use std::time::Duration;
+
 use cluster::ids::{Identity, Incarnation};
 
 use wire::backend::tag;
@@ -11,6 +13,10 @@ use super::watchdog::{Way, watched};
 use super::{Agent, AgentEvent, Command, identity};
 use crate::backend::{BackendError, Connection};
 use crate::capture;
+
+/// How often the catalogue is read before the server is taken to be out of order, and the pause between.
+const CATALOGUE_ATTEMPTS: u32 = 100;
+const CATALOGUE_PAUSE: Duration = Duration::from_millis(20);
 
 /// Why serving ended.
 enum Ended {
@@ -87,11 +93,28 @@ impl Agent {
                 AgentEvent::Durable { upto: applied }
             }
             Command::LoadCatalogue { generation, .. } => {
-                let catalogue = capture::catalogue::load(control, generation).await?;
+                let catalogue = load_catalogue(control, generation).await?;
                 AgentEvent::Catalogue { catalogue: Box::new(catalogue) }
             }
         };
         self.events.send(event).await.map_err(|_| Ended::Owner)
+    }
+}
+
+/// Reads the catalogue. The server's functions that show definitions look past the transaction's snapshot, so they stumble
+/// over what is dropped meanwhile; then it is read again.
+async fn load_catalogue(control: &mut Connection, generation: u64) -> Result<sql::Catalogue, BackendError> {
+    let mut attempts = 1;
+    loop {
+        match capture::catalogue::load(control, generation).await {
+            Err(BackendError::Server(body)) if attempts < CATALOGUE_ATTEMPTS => {
+                tracing::debug!(reason = %BackendError::Server(body), "the catalogue is read again");
+                control.simple("ROLLBACK").await?;
+                tokio::time::sleep(CATALOGUE_PAUSE).await;
+                attempts += 1;
+            }
+            outcome => return outcome,
+        }
     }
 }
 
