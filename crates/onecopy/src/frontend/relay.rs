@@ -212,6 +212,9 @@ impl<'a> Relay<'a> {
 
     /// Whether the message after the run belongs to the client.
     fn look(&mut self, tag: u8, total: usize) -> bool {
+        if tag == tag::ERROR_RESPONSE && self.is_ours_to_tell(total) {
+            return false;
+        }
         let data = &self.server.connection.input.data()[self.run..self.run + total];
         let body = &data[frame::HEADER_BYTES..];
         match tag {
@@ -255,20 +258,6 @@ impl<'a> Relay<'a> {
                     .map(|row| row.into_iter().map(|value| value.map(<[u8]>::to_vec)).collect());
                 false
             }
-            // The connection ends after this; what the client is told is for the session to say.
-            tag::ERROR_RESPONSE if matches!(Fields::new(body).get(b'V'), Some(b"FATAL" | b"PANIC")) => {
-                self.ended.is_fatal = true;
-                self.ended.is_evicted |= self.server.evictions.take(self.server.running.pid);
-                false
-            }
-            tag::ERROR_RESPONSE
-                if Fields::new(body).sqlstate() == sqlstate::QUERY_CANCELED.as_bytes()
-                    && self.server.evictions.take(self.server.running.pid) =>
-            {
-                self.ended.is_evicted = true;
-                self.ended.error = Some(body.to_vec());
-                false
-            }
             tag::ERROR_RESPONSE => {
                 if self.ended.error.is_none() {
                     self.ended.error = Some(body.to_vec());
@@ -284,6 +273,22 @@ impl<'a> Relay<'a> {
             }
             _ => true,
         }
+    }
+
+    /// Whether the client is not to see an error as it is: the connection ends after it, or it comes of our own making.
+    fn is_ours_to_tell(&mut self, total: usize) -> bool {
+        let data = &self.server.connection.input.data()[self.run..self.run + total];
+        let body = &data[frame::HEADER_BYTES..];
+        let fields = Fields::new(body);
+        let is_fatal = matches!(fields.get(b'V'), Some(b"FATAL" | b"PANIC"));
+        let is_cancelled = fields.sqlstate() == sqlstate::QUERY_CANCELED.as_bytes();
+        let is_evicted = (is_fatal || is_cancelled) && self.server.evictions.take(self.server.running.pid);
+        if is_evicted {
+            self.ended.error = Some(body.to_vec());
+        }
+        self.ended.is_fatal |= is_fatal;
+        self.ended.is_evicted |= is_evicted;
+        is_fatal || is_evicted
     }
 
     /// Whether the unit ends with this message.
