@@ -81,8 +81,10 @@ fn by_reach(statement: &Statement, catalogue: &Catalogue) -> Option<Outline> {
     for id in reach.reads.union(&reach.writes) {
         effects.read(*id, Columns::All, all);
     }
+    // The mode of LOCK TABLE is not known here.
+    let strength = if statement.verb == Verb::Lock { Strength::Exclusive } else { Strength::Update };
     for id in &reach.locks {
-        effects.lock(*id, all, Strength::Update);
+        effects.lock(*id, all, strength);
     }
     for id in &reach.writes {
         effects.change_anything(catalogue.table(*id)?);

@@ -296,5 +296,6 @@ fn conflicts_are_as_fine_as_what_is_known() {
     assert_eq!(rows("insert into log values ('x')", "insert into log values ('x')"), None);
     assert_eq!(rows("select 1 from t where id = 5 for update", other), Some((Kind::WriteWrite, key)));
     assert!(rows("lock table t", "select 1 from t where id = 3").is_some());
+    assert!(rows("lock table ones", "select 1 from t where id = 3").is_some(), "below the view");
     assert_eq!(rows("lock table t in share mode", "select 1 from t where id = 3"), None);
 }
