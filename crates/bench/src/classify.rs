@@ -1,7 +1,8 @@
 //! `bench classify`: what it costs to know a statement, beside a bare parse of the same text.
 //!
 //! For each corpus the same texts go through three ways, in turns: PostgreSQL's parser alone, as the crate `pg_query`
-//! offers it; an analyzer that remembers nothing, so that every text is a miss; and one that has seen every template.
+//! offers it; an analyzer that remembers nothing, so that every text is a miss; and one that has seen every template:
+//! by itself, with a look at the tables that the statement touches, and with the rows that it touches.
 //! A text comes in two forms: as drivers prepare it, with `$1`, and with constants written into it, other ones in each
 //! pass, as simple clients send it. Time is the thread's own processor time, so a busy machine disturbs it little; the
 //! median of the rounds is shown, with the best and the worst round of the hits.
@@ -14,6 +15,7 @@ mod report;
 use std::hint::black_box;
 
 use rustix::time::{ClockId, clock_gettime};
+use sql::accesses::{Arguments, Parameter};
 use sql::{Analyzer, Limits, Statistics};
 
 use crate::fault::Fault;
@@ -37,12 +39,19 @@ pub(crate) struct Options {
 /// The parser is this many times slower than a hit, about: it gets so many statements fewer.
 const FEWER_PARSES: u32 = 50;
 
+/// What is bound to parameters, as drivers send it that leave types to the server.
+const PARAMETERS: [Parameter<'_>; 16] = [Parameter { type_oid: 0, value: Some(b"4711"), binary: false }; 16];
+
 /// Nanoseconds per statement, one number for each round.
 #[derive(Debug, Default)]
 struct Samples {
     parse: Vec<f64>,
     miss: Vec<f64>,
     hit: Vec<f64>,
+    /// A hit, and where the statement may run.
+    tables: Vec<f64>,
+    /// A hit, and the rows that the statement touches.
+    rows: Vec<f64>,
 }
 
 /// Runs the comparison; `news` hears what goes on.
@@ -82,6 +91,18 @@ fn measure(corpus: &Corpus, statements: u32, samples: &mut Samples) {
     let misses = analyzer.statistics().misses;
     samples.hit.push(per_statement(corpus, statements, |text| {
         let _ = black_box(analyzer.script(text.as_bytes(), true));
+    }));
+    samples.tables.push(per_statement(corpus, statements, |text| {
+        for part in analyzer.script(text.as_bytes(), true).iter().flat_map(|script| &script.statements) {
+            black_box(part.statement.routing(&corpus.catalogue));
+        }
+    }));
+    samples.rows.push(per_statement(corpus, statements, |text| {
+        for part in analyzer.script(text.as_bytes(), true).iter().flat_map(|script| &script.statements) {
+            let arguments =
+                Arguments { text: text.as_bytes(), constants: &part.constants, parameters: &PARAMETERS };
+            black_box(part.statement.outline(&corpus.catalogue).bind(&arguments));
+        }
     }));
     assert_eq!(analyzer.statistics().misses, misses, "every template of a corpus fits into the cache");
 }

@@ -294,7 +294,7 @@ fn after_bracket(text: &str) -> &str {
 }
 
 proptest! {
-    #![proptest_config(config(6000))]
+    #![proptest_config(config(4000))]
 
     /// Texts that share a template differ in nothing but the values of constants, and these are where the parser sees them.
     #[test]

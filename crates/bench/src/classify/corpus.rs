@@ -1,6 +1,9 @@
 //! The texts that are measured.
 
 use std::fmt::Write as _;
+use std::rc::Rc;
+
+use sql::{Catalogue, Schema};
 
 use crate::workload::{self, Step};
 
@@ -17,6 +20,14 @@ const PGBENCH: [&str; 7] = [
     "INSERT INTO pgbench_history (tid, bid, aid, delta, mtime) VALUES ($1, $2, $3, $4, CURRENT_TIMESTAMP)",
     "END",
 ];
+
+/// The tables of pgbench.
+const PGBENCH_SCHEMA: &str = "
+CREATE TABLE pgbench_branches (bid int PRIMARY KEY, bbalance int, filler char(88));
+CREATE TABLE pgbench_tellers (tid int PRIMARY KEY, bid int, tbalance int, filler char(84));
+CREATE TABLE pgbench_accounts (aid int PRIMARY KEY, bid int, abalance int, filler char(84));
+CREATE TABLE pgbench_history (tid int, bid int, aid int, delta int, mtime timestamp, filler char(22));
+";
 
 /// How the texts carry their values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +47,8 @@ pub(super) struct Corpus {
     pub(super) form: Form,
     /// The same statements, with other constants in each pass where there are any.
     pub(super) passes: Vec<Vec<String>>,
+    /// What their names stand for.
+    pub(super) catalogue: Rc<Catalogue>,
 }
 
 impl Corpus {
@@ -53,7 +66,7 @@ impl Corpus {
 
 /// All corpora, each in both forms.
 pub(super) fn all() -> Vec<Corpus> {
-    let mut corpora = both("pgbench", &PGBENCH);
+    let mut corpora = both("pgbench", &PGBENCH, PGBENCH_SCHEMA);
     for workload in workload::all() {
         let steps = workload.interactions.iter().flat_map(|interaction| &interaction.steps);
         let texts = steps.map(|step| match step {
@@ -61,17 +74,19 @@ pub(super) fn all() -> Vec<Corpus> {
             Step::Commit => "COMMIT",
             Step::Query(name) => workload.queries[name].as_str(),
         });
-        corpora.extend(both(workload.name, &texts.collect::<Vec<_>>()));
+        corpora.extend(both(workload.name, &texts.collect::<Vec<_>>(), workload.schema));
     }
     corpora
 }
 
-fn both(name: &'static str, texts: &[&str]) -> Vec<Corpus> {
+fn both(name: &'static str, texts: &[&str], schema: &str) -> Vec<Corpus> {
+    let schema = Schema::from_ddl(schema).expect("a test takes the schemas to a server");
+    let catalogue = Rc::new(schema.catalogue());
     let parameters = texts.iter().map(|text| (*text).to_owned()).collect();
     let constants = (0..PASSES).map(|pass| texts.iter().map(|text| with_constants(text, pass)).collect());
     vec![
-        Corpus { name, form: Form::Parameters, passes: vec![parameters] },
-        Corpus { name, form: Form::Constants, passes: constants.collect() },
+        Corpus { name, form: Form::Parameters, passes: vec![parameters], catalogue: Rc::clone(&catalogue) },
+        Corpus { name, form: Form::Constants, passes: constants.collect(), catalogue },
     ]
 }
 

@@ -18,7 +18,8 @@ impl Report {
         let mut report = Self(format!(
             "{circumstances}\nnanoseconds of processor time per statement, median of {rounds} rounds\n\n"
         ));
-        let columns = ["corpus", "values", "statements", "bytes", "parse", "miss", "hit", "hit, best-worst"];
+        let columns =
+            ["corpus", "values", "sent", "bytes", "parse", "miss", "hit", "best-worst", "+tables", "+rows"];
         report.row(&columns.map(str::to_owned));
         report
     }
@@ -30,16 +31,18 @@ impl Report {
             Form::Constants => "constants",
         };
         let [best, hit, worst] = spread(&samples.hit);
-        let [[_, parse, _], [_, miss, _]] = [spread(&samples.parse), spread(&samples.miss)];
+        let median = |samples: &[f64]| format!("{:.0}", spread(samples)[1]);
         self.row(&[
             corpus.name.to_owned(),
             form.to_owned(),
             corpus.statements().to_string(),
             corpus.mean_bytes().to_string(),
-            format!("{parse:.0}"),
-            format!("{miss:.0}"),
+            median(&samples.parse),
+            median(&samples.miss),
             format!("{hit:.0}"),
             format!("{best:.0}-{worst:.0}"),
+            median(&samples.tables),
+            median(&samples.rows),
         ]);
     }
 
@@ -52,10 +55,10 @@ impl Report {
         );
     }
 
-    fn row(&mut self, cells: &[String; 8]) {
+    fn row(&mut self, cells: &[String; 10]) {
         let [name, form, numbers @ ..] = cells;
         self.0 += &format!("{name:<10}{form:<12}");
-        for (number, width) in numbers.iter().zip([10, 7, 9, 9, 7, 17]) {
+        for (number, width) in numbers.iter().zip([6, 7, 8, 8, 7, 12, 9, 7]) {
             self.0 += &format!("{number:>width$}");
         }
         self.0.push('\n');
