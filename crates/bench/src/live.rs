@@ -10,7 +10,7 @@
 
 mod bank;
 mod client;
-mod node;
+pub(crate) mod node;
 mod plan;
 mod session;
 mod tally;

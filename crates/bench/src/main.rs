@@ -1,12 +1,13 @@
 //! Benchmarks: `proxy`, what a client pays on real servers for having onecopy in between; `check-live`, whether what
-//! clients saw could have come from one PostgreSQL; `classify`, what it costs to know a statement;
-//! and `predict`, how much of a transaction is known when it begins.
+//! clients saw could have come from one PostgreSQL; `classify`, what it costs to know a statement; `predict`, how much of a
+//! transaction is known when it begins; and `bulk`, what large transactions cost, and in how much memory.
 //!
 //! Everything a benchmark needs it starts itself, in a temporary folder and on free ports, and takes away again, also
 //! when it is interrupted. Numbers are compared only within one run: on a machine that others use too, nothing else
 //! means anything.
 
 mod account;
+mod bulk;
 mod classify;
 mod cpu;
 mod fault;
@@ -43,6 +44,8 @@ enum Command {
     Classify(classify::Options),
     /// Tell how much of TPC-C's and TPC-W's transactions is known at their first statements.
     Predict(predict::Options),
+    /// Compare large transactions with one PostgreSQL, and tell the middleware's memory.
+    Bulk(bulk::Options),
     /// Put clients on replicated servers and judge what they saw as the simulator does.
     CheckLive(live::Options),
 }
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         Command::Proxy(options) => proxy::run(&options, &interrupt, &news),
         Command::Classify(options) => classify::run(&options, &interrupt, &news),
         Command::Predict(options) => predict::run(&options, &interrupt, &news),
+        Command::Bulk(options) => bulk::run(&options, &interrupt, &news),
         Command::CheckLive(options) => live::run(&options, &interrupt, &news),
     });
     match outcome {

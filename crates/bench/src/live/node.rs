@@ -20,16 +20,16 @@ const STOP: Duration = Duration::from_mins(1);
 
 /// A running node.
 #[derive(Debug)]
-pub(super) struct Node {
+pub(crate) struct Node {
     program: Option<Program>,
     /// Where clients connect.
-    pub(super) port: u16,
+    pub(crate) port: u16,
     data: PathBuf,
 }
 
 impl Node {
     /// Makes and starts it.
-    pub(super) fn start(
+    pub(crate) fn start(
         onecopy: &Path,
         binaries: &Binaries,
         scratch: &Scratch,
@@ -50,9 +50,35 @@ impl Node {
     }
 
     /// The folder of its data.
-    pub(super) fn data(&self) -> &Path {
+    pub(crate) fn data(&self) -> &Path {
         &self.data
     }
+}
+
+impl Node {
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.program.as_ref().map_or(0, Program::pid)
+    }
+}
+
+/// A replica's server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Server {
+    /// Its first process.
+    pub(crate) pid: u32,
+    /// Where it listens.
+    pub(crate) port: u16,
+}
+
+/// The server of a replica, if it runs.
+pub(crate) fn server(data: &Path, replica: u64) -> Option<Server> {
+    let text = fs::read_to_string(data.join(format!("replica-{replica}")).join("postmaster.pid")).ok()?;
+    let mut lines = text.lines();
+    let pid = lines.next()?.trim().parse().ok()?;
+    // After it: the folder, when it was started, the port.
+    let port = lines.nth(2)?.trim().parse().ok()?;
+    Some(Server { pid, port })
 }
 
 impl Drop for Node {

@@ -3,6 +3,7 @@
 mod crash;
 mod faults;
 mod kill;
+mod spilled;
 
 use std::fs::{self, File};
 use std::io::{self, IoSlice};

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
+use super::spilled::{files, rows_of, spill, spilled_rows};
 use super::*;
 
 const FOLDER_VARIABLE: &str = "ONECOPY_LOG_TEST_FOLDER";
@@ -13,6 +14,11 @@ const SIZES: Sizes = Sizes { segment_bytes: 64 << 10, ring_bytes: 10_000 };
 fn payload_bytes(version: u64) -> usize {
     (version.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 55) as usize
         * if version.is_multiple_of(97) { 50 } else { 1 }
+}
+
+/// How many rows of a version are in a file of their own, mostly none.
+fn rows_in_file(version: u64) -> u64 {
+    if version % 50 == 7 { 1 + version % 3 } else { 0 }
 }
 
 #[test]
@@ -35,7 +41,10 @@ fn write_until_killed() {
         while !log.has_room() || version > log.durable().0 + 64 {
             std::thread::yield_now();
         }
-        log.append(record(version, payload_bytes(version)));
+        log.append(match rows_in_file(version) {
+            0 => record(version, payload_bytes(version)),
+            rows => spill(&log, version, rows),
+        });
         if version.is_multiple_of(1000) {
             log.trim(Version(version - 500)).unwrap();
         }
@@ -92,7 +101,12 @@ fn check(folder: &Folder, acked: u64) -> u64 {
     let records = running.read_all(first, 100_000);
     assert_eq!(records.len() as u64, last + 1 - first);
     for (version, read) in (first..).zip(records) {
-        assert_eq!(*read, *record(version, payload_bytes(version)));
+        match rows_in_file(version) {
+            0 => assert_eq!(*read, *record(version, payload_bytes(version))),
+            rows => assert_eq!(rows_of(&running.log, &read), spilled_rows(rows)),
+        }
     }
+    let with_files = (first..=last).filter(|version| rows_in_file(*version) > 0).count();
+    assert_eq!(files(folder).len(), with_files, "a file for each record that needs one, and no other");
     last
 }
