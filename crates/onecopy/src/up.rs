@@ -241,6 +241,9 @@ fn fence(
     Ok(version)
 }
 
+/// Between two attempts to start a server.
+const START_PAUSE: Duration = Duration::from_secs(1);
+
 /// Starts a server again whenever it ends, until the other half of `stopped` is dropped.
 async fn keep_up(mut server: Server, mut stopped: watch::Receiver<()>, progress: Progress) {
     loop {
@@ -248,8 +251,13 @@ async fn keep_up(mut server: Server, mut stopped: watch::Receiver<()>, progress:
             ending = server.exited() => progress.say(format_args!("{} ended: {ending}", server.name)),
             _ = stopped.changed() => return server.stop().await,
         }
-        if let Err(error) = server.start().await {
-            return progress.say(error);
+        // It can be struck down again while it starts; that must not leave it down for ever.
+        while let Err(error) = server.start().await {
+            progress.say(error);
+            tokio::select! {
+                () = tokio::time::sleep(START_PAUSE) => {}
+                _ = stopped.changed() => return server.stop().await,
+            }
         }
         progress.say(format_args!("{} was started again", server.name));
     }
