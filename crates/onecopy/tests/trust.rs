@@ -111,6 +111,7 @@ async fn attempts_by_an_ordinary_role_fail(joe: &Client) {
 async fn attempts_by_a_superuser_fail(eve: &Client) {
     for (statement, code) in [
         ("do $$ begin create role mallory; end $$", "0A000"),
+        ("begin; create table beside (v int); do $$ begin create role mallory; end $$; commit", "0A000"),
         ("do $$ begin alter role joe superuser; end $$", "0A000"),
         ("do $$ begin alter role joe set work_mem = '1MB'; end $$", "0A000"),
         ("do $$ begin comment on role joe is 'x'; end $$", "0A000"),

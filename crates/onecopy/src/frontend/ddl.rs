@@ -40,6 +40,23 @@ const RECORDED_SETTINGS: [&str; 15] = [
     "createrole_self_grant",
 ];
 
+/// Statements that may change roles, or other things that all databases share.
+const CHANGES_SHARED: [&str; 13] = [
+    "AlterDatabaseSetStmt",
+    "AlterOwnerStmt",
+    "AlterRoleSetStmt",
+    "AlterRoleStmt",
+    "CommentStmt",
+    "CreateExtensionStmt",
+    "CreateRoleStmt",
+    "DropOwnedStmt",
+    "DropRoleStmt",
+    "GrantRoleStmt",
+    "GrantStmt",
+    "RenameStmt",
+    "SecLabelStmt",
+];
+
 impl Session {
     /// Runs one schema change in the open transaction, or in one of its own.
     pub(crate) async fn ddl(
@@ -109,7 +126,7 @@ impl Session {
         if ended.error.is_some() {
             return Ok(ended);
         }
-        let recorded = self.after_ddl(&effect, rows, text, before).await;
+        let recorded = self.after_ddl(facts, &effect, rows, text, before).await;
         if recorded.is_err() && !self.client.shown {
             // It is refused after all: the client is not to be told that it went well.
             self.client.out.truncate(mark);
@@ -120,6 +137,7 @@ impl Session {
     /// After a schema change has run at the home: captures new tables and puts all it did into the record.
     async fn after_ddl(
         &mut self,
+        facts: &DdlFacts,
         effect: &RowEffect,
         rows: u64,
         text: &[u8],
@@ -144,6 +162,7 @@ impl Session {
             return Err(broken("no update transaction is open"));
         };
         update.has_ddl = true;
+        update.has_shared_ddl |= CHANGES_SHARED.contains(&facts.tag);
         update.is_suspect |= !matches!(effect, RowEffect::Same);
         update.claims.add_everything();
         self.record_rows(effect, before, is_new, record).await

@@ -14,7 +14,7 @@ use super::transaction::broken;
 
 /// NULL when the transaction has no id, so that it wrote and locked no row; else what it wrote that cannot travel, or ''.
 const RESIDUE_SQL: &[u8] = b"SELECT onecopy.residue(false)";
-/// As above, where schema or role changes of its own are in the record.
+/// As above, where changes of roles are in the record.
 const RESIDUE_WITH_DDL_SQL: &[u8] = b"SELECT onecopy.residue(true)";
 
 /// How many rows a command tag says were written.
@@ -53,7 +53,7 @@ impl Session {
             return Ok(has_rows);
         }
         let (has_locks, is_suspect) = (update.has_locks, update.is_suspect);
-        let sql = if update.has_ddl { RESIDUE_WITH_DDL_SQL } else { RESIDUE_SQL };
+        let sql = if update.has_shared_ddl { RESIDUE_WITH_DDL_SQL } else { RESIDUE_SQL };
         let ended = self.own_query(sql).await?;
         let answer = ended.row.and_then(|row| row.into_iter().next().flatten());
         match answer.as_deref() {

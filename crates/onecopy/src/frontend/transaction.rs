@@ -42,6 +42,8 @@ pub(crate) struct Update {
     pub(crate) ticket: Option<u64>,
     /// It has changed the schema.
     pub(crate) has_ddl: bool,
+    /// Statements of its own have changed roles or other things that all databases share.
+    pub(crate) has_shared_ddl: bool,
     /// Something ran that nobody can bound: it may have touched what capture does not see.
     pub(crate) is_suspect: bool,
     /// A statement wrote rows, by its tag, of which none was captured.
@@ -110,6 +112,7 @@ impl Session {
                         claims: ClaimsSoFar::default(),
                         ticket: None,
                         has_ddl: false,
+                        has_shared_ddl: false,
                         is_suspect: false,
                         is_uncaptured: false,
                         has_uncounted: false,
