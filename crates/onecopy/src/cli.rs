@@ -33,6 +33,8 @@ pub(crate) enum Command {
     Up(Up),
     /// Compare every table on every replica of a running cluster, at one version.
     Verify(Verify),
+    /// Tell what Onecopy makes of a statement: what it touches, where it would run, and why. Nothing is executed.
+    Explain(Explain),
 }
 
 /// `onecopy up`.
@@ -73,6 +75,23 @@ pub(crate) struct Verify {
     pub(crate) port: u16,
 }
 
+/// `onecopy explain`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Explain {
+    /// A file of CREATE statements, such as `pg_dump --schema-only` writes; without it a running cluster is asked.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) schema: Option<PathBuf>,
+
+    /// The port on which the cluster is served.
+    #[arg(long, value_name = "PORT", default_value_t = DEFAULT_PORT, value_parser = clap::value_parser!(u16).range(1..),
+          conflicts_with = "schema")]
+    pub(crate) port: u16,
+
+    /// The statement; its parameters, $1 and so on, need no values.
+    #[arg(value_name = "SQL")]
+    pub(crate) sql: String,
+}
+
 #[cfg(test)]
 mod tests {
     use clap::error::ErrorKind;
@@ -83,7 +102,7 @@ mod tests {
         let parsed = Cli::try_parse_from([&["onecopy", "up"], arguments].concat()).map_err(|e| e.kind())?;
         match parsed.command {
             Command::Up(up) => Ok(up),
-            Command::Verify(verify) => panic!("asked for up, got {verify:?}"),
+            other => panic!("asked for up, got {other:?}"),
         }
     }
 

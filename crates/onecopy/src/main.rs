@@ -9,6 +9,7 @@ mod backend;
 mod capture;
 mod checksum;
 mod cli;
+mod explain;
 mod frontend;
 mod hub;
 mod keeper;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
     let ended = runtime.block_on(async {
         match cli.command {
             Command::Up(up) => up::run(up, &progress).await,
+            Command::Explain(explain) => explain::command(&explain, &progress).await,
             Command::Verify(verify) => verify::command(verify.port, &progress).await,
         }
     });

@@ -23,12 +23,14 @@ mod outline;
 mod resolve;
 mod shape;
 mod show;
+mod told;
 mod value;
 
 use std::sync::Arc;
 
 pub(crate) use resolve::outline;
 pub(crate) use shape::{Shape, attach};
+pub(crate) use told::{Grade, Teller};
 
 pub use bind::{Arguments, Parameter};
 pub use conflict::{Class, Conflict, Kind, Side, View, conflict};

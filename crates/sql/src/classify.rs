@@ -199,6 +199,9 @@ fn inner_of(query: Option<&Node>) -> Statement {
 }
 
 fn explain(statement: &ExplainStmt) -> Statement {
+    if setting::switched_on(&statement.options, "routing") {
+        return Statement::of(Verb::ExplainRouting);
+    }
     let analyze = setting::switched_on(&statement.options, "analyze");
     let inner = inner_of(statement.query.as_deref());
     if analyze && matches!(inner.verb, Verb::Refused { .. }) {

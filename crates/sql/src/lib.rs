@@ -18,6 +18,7 @@ mod census;
 mod classify;
 mod ddl;
 mod determinism;
+mod explain;
 mod lexer;
 mod name;
 mod parser;
@@ -43,6 +44,7 @@ pub use determinism::{
     Bind, Clock, Determinism, Evaluate, Rewrite, RewriteError, SHIPPED_SETTINGS, Subject, Why, determinism,
     expression_determinism, may_read_clock,
 };
+pub use explain::{explain, explained};
 pub use lexer::Span;
 pub use name::Name;
 pub use profile::TemplateId;

@@ -59,11 +59,12 @@ impl Schema {
     /// # Errors
     /// If PostgreSQL's parser does not accept it.
     pub fn from_ddl(text: &str) -> Result<Self, SyntaxError> {
-        parser::with_deep_stack(|| {
+        let mut reader = Reader::default();
+        let text = &reader.without_commands(text);
+        parser::with_deep_stack(move || {
             let Parsed::Trees(trees) = parser::parse(text, true)? else {
                 return Err(SyntaxError::new("the schema is nested too deeply"));
             };
-            let mut reader = Reader::default();
             for tree in &trees {
                 reader.place(text, tree);
                 if let Some(node) = tree.stmt.as_deref().and_then(|statement| statement.node.as_ref()) {
@@ -94,6 +95,22 @@ struct Reader {
 }
 
 impl Reader {
+    /// The text without lines that are commands of psql, of which dumps have some. Every other byte keeps its place.
+    fn without_commands(&mut self, text: &str) -> String {
+        let lines = text.split_inclusive('\n').enumerate().map(|(index, line)| {
+            if !line.starts_with('\\') {
+                return line.to_owned();
+            }
+            if !line.starts_with("\\restrict") && !line.starts_with("\\unrestrict") {
+                self.line = index + 1;
+                line.trim_end().clone_into(&mut self.statement);
+                self.leave_out("a command of psql");
+            }
+            line.chars().map(|c| if c == '\n' { "\n".to_owned() } else { " ".repeat(c.len_utf8()) }).collect()
+        });
+        lines.collect()
+    }
+
     fn place(&mut self, text: &str, tree: &RawStmt) {
         let start = usize::try_from(tree.stmt_location).unwrap_or(0).min(text.len());
         let length = usize::try_from(tree.stmt_len).unwrap_or(0);

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::lexer::Span;
+use crate::parser;
 use crate::statement::Statement;
 
 /// The statements of one query string, in order. A string of white space and comments is one part of kind
@@ -45,6 +46,27 @@ pub struct SyntaxError {
 impl SyntaxError {
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self { message: message.into() }
+    }
+}
+
+impl SyntaxError {
+    /// Where in the text the parser stopped, in bytes; `None` if that cannot be found out. The parser tells the word
+    /// only, so it is asked again for each place of that word: the first text that ends there and fails in the same
+    /// way ends at the place.
+    pub fn position(&self, text: &str, standard_conforming_strings: bool) -> Option<usize> {
+        const MAX_TRIES: usize = 64;
+        if self.message.ends_with("at end of input") {
+            return Some(text.trim_end().len());
+        }
+        let (_, near) = self.message.split_once(" at or near \"")?;
+        let near = near.strip_suffix('"')?;
+        let Some(tokens) = parser::tokens(text) else { return text.rfind(near) };
+        let same = tokens.iter().filter(|token| &text[token.start..token.end] == near).take(MAX_TRIES);
+        let fails_there = |end: usize| {
+            let parsed = parser::with_deep_stack(|| parser::parse(&text[..end], standard_conforming_strings));
+            parsed.is_err_and(|error| error == *self)
+        };
+        same.into_iter().find(|token| fails_there(token.end)).map(|token| token.start)
     }
 }
 

@@ -175,6 +175,8 @@ pub enum Verb {
         /// ANALYZE: the statement is really run.
         analyze: bool,
     },
+    /// EXPLAIN (ROUTING): what Onecopy makes of the statement inside; no server sees it.
+    ExplainRouting,
     /// Work that each replica does for itself, without a version.
     Maintenance(Maintenance),
     /// DO.

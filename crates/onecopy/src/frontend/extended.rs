@@ -18,6 +18,7 @@ use super::fault::{Fault, Refusal};
 use super::prepared::Known;
 use super::session::{Session, Transaction};
 use super::settings::Settings;
+use super::special::ROUTING_COLUMN;
 use super::work::{Message, Work, doubt};
 
 /// A batch of more bytes than this is run in parts.
@@ -259,7 +260,7 @@ impl Session {
         let mark = self.client.out.len();
         let ended = self.run_statement(statement, sql, work, false).await?;
         self.note_status(&ended);
-        if matches!(statement.verb, Verb::Show(_)) {
+        if matches!(statement.verb, Verb::Show(_) | Verb::ExplainRouting) {
             // Its columns were told by Describe.
             if let Ok(Some(first)) = wire::next_frame(&self.client.out[mark..])
                 && first.tag == server_tag::ROW_DESCRIPTION
@@ -397,14 +398,16 @@ impl Session {
 
 /// The answer to Describe of a statement of the session's own.
 fn describe_own(out: &mut Vec<u8>, verb: &Verb, of_statement: bool) {
-    if let Verb::Show(name) = verb {
-        if of_statement {
-            encode::parameter_description_empty(out);
-        }
-        encode::row_description(out, &[name]);
-    } else {
-        describe_nothing(out, of_statement);
+    let column = match verb {
+        Verb::Show(name) => name.as_str(),
+        // Its parameters need no values: rows are told by their places.
+        Verb::ExplainRouting => ROUTING_COLUMN,
+        _ => return describe_nothing(out, of_statement),
+    };
+    if of_statement {
+        encode::parameter_description_empty(out);
     }
+    encode::row_description(out, &[column]);
 }
 
 /// The statement, if it is one that the session answers itself.
@@ -429,6 +432,7 @@ fn own_statement(known: &Arc<Known>) -> Option<Arc<Statement>> {
         | Verb::Notify
         | Verb::Maintenance(_)
         | Verb::Ddl(_)
+        | Verb::ExplainRouting
         | Verb::Empty => true,
         Verb::Show(name) => Settings::is_own(name),
         _ => false,

@@ -15,6 +15,9 @@ use super::session::{Session, Transaction};
 use super::settings::{FORBIDDEN, RESET_ALL, Settings};
 use super::work::Work;
 
+/// The column of EXPLAIN (ROUTING).
+pub(crate) const ROUTING_COLUMN: &str = "ROUTING";
+
 impl Session {
     /// Handles a statement of these kinds; `None` when it is an ordinary one.
     pub(crate) async fn special(
@@ -44,6 +47,7 @@ impl Session {
                 self.show_own(name);
                 Ok(Some(Ended::default()))
             }
+            Verb::ExplainRouting => self.explain_routing(text).map(Some),
             Verb::Show(_) | Verb::Discard(_) => self.run_beside(statement, work, alone).await.map(Some),
             Verb::Savepoint(_) | Verb::Release(_) | Verb::RollbackTo(_) => {
                 self.savepoint(statement, work).await.map(Some)
@@ -247,6 +251,23 @@ impl Session {
         encode::row_description(&mut self.client.out, &[name]);
         encode::data_row(&mut self.client.out, &[Some(value.as_bytes())]);
         encode::command_complete(&mut self.client.out, "SHOW");
+    }
+
+    /// EXPLAIN (ROUTING): what is concluded about a statement under the present catalogue. No server sees it.
+    fn explain_routing(&mut self, text: &[u8]) -> Result<Ended, Fault> {
+        let invalid = |message: String| Fault::Refused(Refusal::plain(sqlstate::SYNTAX_ERROR, message));
+        let text = std::str::from_utf8(text).map_err(|_| invalid("the statement is not UTF-8".to_owned()))?;
+        let inner =
+            sql::explained(text).ok_or_else(|| invalid("EXPLAIN (ROUTING) needs a statement".to_owned()))?;
+        let catalogue = self.hub().catalogue();
+        let lines = sql::explain(inner, self.settings.conforming, &catalogue)
+            .map_err(|error| invalid(error.to_string()))?;
+        encode::row_description(&mut self.client.out, &[ROUTING_COLUMN]);
+        for line in &lines {
+            encode::data_row(&mut self.client.out, &[Some(line.as_bytes())]);
+        }
+        encode::command_complete(&mut self.client.out, "EXPLAIN");
+        Ok(Ended::default())
     }
 
     /// Runs a statement that touches no data: in the open transaction, or at the home outside of any.

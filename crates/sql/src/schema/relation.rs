@@ -234,8 +234,16 @@ impl Reader {
     /// ALTER TABLE and its like, as far as dumps and migrations use it.
     pub(super) fn alter(&mut self, alter: &AlterTableStmt) {
         let Some(relation) = &alter.relation else { return };
-        if ObjectType::try_from(alter.objtype) != Ok(ObjectType::ObjectTable) {
-            // Owners of sequences and views; nothing else is altered in dumps.
+        let commands: Vec<&AlterTableCmd> = alter
+            .cmds
+            .iter()
+            .filter_map(|command| match &command.node {
+                Some(NodeEnum::AlterTableCmd(command)) if !has_no_part(command) => Some(&**command),
+                _ => None,
+            })
+            .collect();
+        // An index of a partition is attached to one that the partition has already by its parent's key.
+        if commands.is_empty() || ObjectType::try_from(alter.objtype) == Ok(ObjectType::ObjectIndex) {
             return;
         }
         let Some(at) = self.relations.find(&relation_name(relation)) else {
@@ -243,10 +251,8 @@ impl Reader {
             return;
         };
         let mut building = std::mem::take(&mut self.relations.building[at]);
-        for command in &alter.cmds {
-            if let Some(NodeEnum::AlterTableCmd(command)) = &command.node {
-                self.command(&mut building, command, at);
-            }
+        for command in commands {
+            self.command(&mut building, command, at);
         }
         self.relations.building[at] = building;
     }
@@ -286,15 +292,6 @@ impl Reader {
             Ok(AlterTableType::AtEnableRowSecurity | AlterTableType::AtForceRowSecurity) => {
                 building.table.row_security = true;
             }
-            Ok(
-                AlterTableType::AtChangeOwner
-                | AlterTableType::AtValidateConstraint
-                | AlterTableType::AtSetStatistics
-                | AlterTableType::AtSetStorage
-                | AlterTableType::AtSetRelOptions
-                | AlterTableType::AtReplicaIdentity
-                | AlterTableType::AtClusterOn,
-            ) => {}
             _ => self.leave_out("this kind of ALTER TABLE"),
         }
     }
@@ -325,6 +322,20 @@ impl Reader {
         let schema = name.schema.clone().unwrap_or_else(|| DEFAULT_SCHEMA.to_owned());
         self.contents.other_relations.push((schema, name.name.clone()));
     }
+}
+
+/// Commands that change nothing which a catalogue holds, on whatever kind of relation.
+fn has_no_part(command: &AlterTableCmd) -> bool {
+    matches!(
+        AlterTableType::try_from(command.subtype),
+        Ok(AlterTableType::AtChangeOwner
+            | AlterTableType::AtValidateConstraint
+            | AlterTableType::AtSetStatistics
+            | AlterTableType::AtSetStorage
+            | AlterTableType::AtSetRelOptions
+            | AlterTableType::AtReplicaIdentity
+            | AlterTableType::AtClusterOn)
+    )
 }
 
 /// The name of something new, with a schema.

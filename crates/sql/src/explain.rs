@@ -1,0 +1,216 @@
+//! What is concluded about one statement, in lines for people.
+//!
+//! The answer to `EXPLAIN (ROUTING) statement` and to `onecopy explain`. Each line is a word and what it says, so that
+//! a person can read it and a script can cut it. Nothing is executed, and no parameter needs a value: rows are told as
+//! the statement names them. Where a statement of an open transaction runs was decided by its first one; what is said
+//! here is where it would run by itself.
+
+use crate::access::{Access, Because};
+use crate::accesses::{Grade, Teller};
+use crate::analyzer::{Analyzer, Limits};
+use crate::catalogue::{Catalogue, TableId};
+use crate::determinism::{Determinism, Subject, determinism};
+use crate::script::{Part, SyntaxError};
+use crate::statement::{Statement, Verb};
+use crate::{lexer::Span, parser};
+
+/// The width of the first words.
+const WORD_WIDTH: usize = 12;
+
+/// Longer templates are cut.
+const SHOWN_BYTES: usize = 400;
+
+/// The statement inside `EXPLAIN (ROUTING) statement`, as it stands in the text.
+pub fn explained(text: &str) -> Option<&str> {
+    let tokens = parser::tokens(text)?;
+    let word = |index: usize| tokens.get(index).map_or("", |token| &text[token.start..token.end]);
+    if !word(0).eq_ignore_ascii_case("explain") || word(1) != "(" {
+        return None;
+    }
+    let close = (2..tokens.len()).find(|&index| word(index) == ")")?;
+    let first = tokens.get(close + 1)?;
+    let last = tokens.iter().rfind(|token| &text[token.start..token.end] != ";")?;
+    text.get(first.start..last.end)
+}
+
+/// Explains each statement of a text under a catalogue.
+///
+/// # Errors
+/// If PostgreSQL's parser does not accept the text.
+pub fn explain(
+    text: &str,
+    standard_conforming_strings: bool,
+    catalogue: &Catalogue,
+) -> Result<Vec<String>, SyntaxError> {
+    let mut analyzer = Analyzer::new(Limits { entries: 0, bytes: 0 });
+    let script = analyzer.script(text.as_bytes(), standard_conforming_strings)?;
+    let mut lines = Vec::new();
+    for part in &script.statements {
+        if !lines.is_empty() {
+            lines.push(String::new());
+        }
+        let subject = Subject {
+            text: text.get(part.start..part.end).unwrap_or_default(),
+            standard_conforming_strings,
+            parameter_types: &[],
+        };
+        let told = Told { part, text, catalogue, subject, lines: Vec::new() }.all();
+        lines.extend(
+            told.iter().map(|(word, what)| format!("{word:<WORD_WIDTH$}{what}").trim_end().to_owned()),
+        );
+    }
+    Ok(lines)
+}
+
+struct Told<'a> {
+    part: &'a Part,
+    text: &'a str,
+    catalogue: &'a Catalogue,
+    subject: Subject<'a>,
+    lines: Vec<(&'static str, String)>,
+}
+
+impl Told<'_> {
+    fn all(mut self) -> Vec<(&'static str, String)> {
+        let statement = std::sync::Arc::clone(&self.part.statement);
+        self.say("template", template(self.text, self.part));
+        self.say("number", format!("{:016x}", statement.template.0));
+        match &statement.verb {
+            Verb::Refused { what, hint } => {
+                self.say("refused", format!("{what} is not supported through Onecopy"));
+                self.say("hint", (*hint).to_owned());
+            }
+            Verb::Ddl(facts) if facts.temporary => {
+                self.say("runs", "at the anchor, where all of the session stays from then on".to_owned());
+            }
+            Verb::Ddl(_) => {
+                self.say("runs", "at the anchor, then on every replica, in the order of versions".to_owned());
+                self.say("record", "the statement itself".to_owned());
+            }
+            verb if is_of_session(verb) => {
+                self.say("runs", "in the session: it concerns settings, names or the transaction".to_owned());
+            }
+            Verb::Maintenance(_) => {
+                self.say("runs", "on every replica for itself, without a version".to_owned());
+            }
+            _ => self.rows(&statement),
+        }
+        self.lines
+    }
+
+    fn say(&mut self, word: &'static str, what: String) {
+        self.lines.push((word, what));
+    }
+
+    /// A statement about rows, or one that may be.
+    fn rows(&mut self, statement: &Statement) {
+        let outline = statement.outline(self.catalogue);
+        let teller =
+            Teller { text: self.text.as_bytes(), constants: &self.part.constants, catalogue: self.catalogue };
+        self.lines.extend(teller.lines(&outline));
+        if let Some(why) = outline.unbounded() {
+            self.say("unknown", why.told(self.catalogue));
+        }
+        let class = match Grade::of(&outline) {
+            Grade::Nothing => "none: it touches no rows",
+            Grade::Rows => "key: it conflicts with what touches the same rows",
+            Grade::Columns => "columns: it conflicts with what touches these columns of any row",
+            Grade::Tables => "table: it conflicts with what touches the same tables",
+            Grade::Anything => "anything: it conflicts with every update",
+        };
+        self.say("class", class.to_owned());
+        self.place(statement);
+    }
+
+    fn place(&mut self, statement: &Statement) {
+        let routing = statement.routing(self.catalogue);
+        let runs = match &routing.access {
+            Access::Read(tables) if tables.is_empty() => "at any replica: it reads no table".to_owned(),
+            Access::Read(tables) => {
+                format!("at any replica that has applied what was written to {}", self.names(tables))
+            }
+            Access::Anchor(Because::Update) => "at the anchor: it changes data, or locks it".to_owned(),
+            Access::Anchor(Because::Unknown) => "at the anchor: it may do anything".to_owned(),
+            Access::Anchor(Because::Catalogue) => {
+                "at the anchor: it reads what differs between replicas (catalogues, object numbers)"
+                    .to_owned()
+            }
+        };
+        self.say("runs", runs);
+        if matches!(routing.access, Access::Read(_)) {
+            return;
+        }
+        match &routing.writes {
+            Some(tables) if tables.is_empty() => {}
+            Some(tables) => {
+                self.say("capture", format!("rows, reported by the triggers of {}", self.names(tables)));
+            }
+            None => self.say("capture", "rows, reported by the triggers of whatever it writes".to_owned()),
+        }
+        self.determinism();
+    }
+
+    /// Whether it could travel as a statement.
+    fn determinism(&mut self) {
+        match determinism(&self.subject, self.catalogue) {
+            Ok(Determinism::Deterministic) => self.say("as text", "the same on every replica".to_owned()),
+            Ok(Determinism::AfterRewrite(rewrite)) => {
+                let calls: Vec<&str> = rewrite.replaced().filter(|call| !call.is_empty()).collect();
+                let of = if calls.is_empty() { "defaults".to_owned() } else { calls.join(", ") };
+                self.say("as text", format!("the same on every replica once constants replace {of}"));
+            }
+            Ok(Determinism::No(reasons)) => {
+                for why in reasons {
+                    self.say("not as text", format!("{why}"));
+                }
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn names(&self, tables: &[TableId]) -> String {
+        let name = |id: &TableId| self.catalogue.table(*id).map_or("?", |table| table.name.as_str());
+        tables.iter().map(name).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// The text with its constants taken out, on one line.
+fn template(text: &str, part: &Part) -> String {
+    let mut template = String::new();
+    let mut done = part.start;
+    for &Span { start, end } in &part.constants {
+        template.push_str(text.get(done..start).unwrap_or_default());
+        template.push('?');
+        done = end;
+    }
+    template.push_str(text.get(done..part.end).unwrap_or_default());
+    let words: Vec<&str> = template.split_whitespace().collect();
+    let mut line = words.join(" ");
+    if line.len() > SHOWN_BYTES {
+        let cut = (0..=SHOWN_BYTES).rev().find(|&at| line.is_char_boundary(at)).unwrap_or(0);
+        line.truncate(cut);
+        line.push_str(" ..");
+    }
+    line
+}
+
+fn is_of_session(verb: &Verb) -> bool {
+    matches!(
+        verb,
+        Verb::Begin(_)
+            | Verb::Commit { .. }
+            | Verb::Rollback { .. }
+            | Verb::Savepoint(_)
+            | Verb::Release(_)
+            | Verb::RollbackTo(_)
+            | Verb::Set { .. }
+            | Verb::Reset(_)
+            | Verb::SetTransaction(_)
+            | Verb::SetSessionCharacteristics(_)
+            | Verb::Show(_)
+            | Verb::Discard(_)
+            | Verb::Deallocate(_)
+            | Verb::ExplainRouting
+            | Verb::Empty
+    )
+}
