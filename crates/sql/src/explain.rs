@@ -11,6 +11,7 @@ use crate::analyzer::{Analyzer, Limits};
 use crate::catalogue::{Catalogue, TableId};
 use crate::determinism::{Determinism, Subject, determinism};
 use crate::script::{Part, SyntaxError};
+use crate::simple::{WhyNot, simple};
 use crate::statement::{Statement, Verb};
 use crate::{lexer::Span, parser};
 
@@ -141,13 +142,30 @@ impl Told<'_> {
             return;
         }
         match &routing.writes {
-            Some(tables) if tables.is_empty() => {}
             Some(tables) => {
-                self.say("capture", format!("rows, reported by the triggers of {}", self.names(tables)));
+                for &table in tables {
+                    let capture = self.capture(table);
+                    self.say("capture", capture);
+                }
             }
-            None => self.say("capture", "rows, reported by the triggers of whatever it writes".to_owned()),
+            None => self.say("capture", "rows, by the triggers of whatever it writes".to_owned()),
         }
         self.determinism();
+    }
+
+    /// How changes of a table are captured, and whether the table is simple enough for less.
+    fn capture(&self, table: TableId) -> String {
+        let name = self.names(&[table]);
+        match simple(table, self.catalogue) {
+            Ok(()) => format!("rows of {name}, by its trigger (simple: it could do without)"),
+            Err(WhyNot::Cascade(parent)) => {
+                format!(
+                    "rows of {name}, by its trigger (changes of {} change it, too)",
+                    self.names(&[parent])
+                )
+            }
+            Err(why) => format!("rows of {name}, by its trigger ({why})"),
+        }
     }
 
     /// Whether it could travel as a statement.
