@@ -11,7 +11,7 @@
 
 use std::fmt;
 
-pub use sql::TableId;
+pub use sql::{SequenceId, TableId};
 
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {

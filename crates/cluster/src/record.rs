@@ -23,7 +23,9 @@ mod tests;
 
 use std::fmt;
 
-use crate::ids::{ClusterId, DatabaseId, Epoch, Identity, Nonce, ServiceId, TableId, Version};
+use crate::ids::{
+    ClusterId, DatabaseId, Epoch, Identity, Nonce, ReplicaId, SequenceId, ServiceId, TableId, Version,
+};
 
 pub use build::{Mark, RecordBuilder, SealedBody, TooLarge};
 pub use image::{Column, Columns, Image, ImageError, Values};
@@ -261,6 +263,14 @@ impl Record {
     /// The row changes in its body in order, whatever stands between them; those in a file come before.
     pub fn row_changes(&self) -> RowChanges<'_> {
         RowChanges::new(self.items())
+    }
+
+    /// How far sequences may have come with it.
+    pub fn sequences(&self) -> impl Iterator<Item = Sequence> + '_ {
+        self.items().filter_map(|item| match item {
+            Item::Sequence(sequence) => Some(sequence),
+            _ => None,
+        })
     }
 
     fn items_bytes(&self) -> &[u8] {

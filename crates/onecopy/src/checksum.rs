@@ -1,10 +1,10 @@
-//! Checksums: whether replicas hold the same; and sequences that are behind their columns.
+//! Checksums: whether replicas hold the same.
 //!
 //! A checksum of a table is its number of rows and a sum of hashes of the rows' text, which does not depend on the
 //! order in which they lie. Of the schema, each kind of object is hashed as the text by which the server would make it
 //! again, so that no object identifier gets in.
 //!
-//! Both are only comparable between snapshots of the same version: to hold the replicas there is the caller's part.
+//! They are only comparable between snapshots of the same version: to hold the replicas there is the caller's part.
 
 use std::collections::BTreeMap;
 
@@ -123,46 +123,4 @@ const SHAPE: BackendError = BackendError::Protocol("an answer about checksums of
 async fn one(connection: &mut Connection, sql: &str) -> Result<String, BackendError> {
     let rows = connection.simple(sql).await?;
     rows.into_iter().next().and_then(|mut row| row.pop()).flatten().ok_or(SHAPE)
-}
-
-/// Sequences with the columns that they number, whether they count down, and their limits.
-const NUMBERED: &str = "SELECT DISTINCT s.seqrelid::regclass, a.attrelid::regclass, quote_ident(a.attname), \
-        s.seqincrement < 0, s.seqmin, s.seqmax \
-    FROM pg_sequence s JOIN pg_class c ON c.oid = s.seqrelid \
-    JOIN (SELECT d.objid AS sequence, d.refobjid AS relation, d.refobjsubid AS number FROM pg_depend d \
-            WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_class'::regclass \
-            AND d.deptype IN ('a', 'i') AND d.refobjsubid > 0 \
-        UNION SELECT d.refobjid, f.adrelid, f.adnum FROM pg_depend d JOIN pg_attrdef f ON f.oid = d.objid \
-            WHERE d.classid = 'pg_attrdef'::regclass AND d.refclassid = 'pg_class'::regclass) owner \
-        ON owner.sequence = s.seqrelid \
-    JOIN pg_attribute a ON a.attrelid = owner.relation AND a.attnum = owner.number \
-    JOIN pg_class t ON t.oid = a.attrelid \
-    WHERE c.relpersistence <> 't' AND t.relkind IN ('r', 'p') \
-    AND a.atttypid IN ('int2'::regtype, 'int4'::regtype, 'int8'::regtype)";
-
-/// Moves every sequence past the values that stand in the columns it numbers; returns how many had to move. A server's
-/// crash can lose the last moves of a sequence while the rows come back from the log: without this, values would be
-/// handed out twice.
-pub(crate) async fn advance_sequences(connection: &mut Connection) -> Result<u64, BackendError> {
-    connection.simple("BEGIN").await?;
-    connection.simple(PIN_TEXT).await?;
-    let mut advanced = 0;
-    for row in connection.simple(NUMBERED).await? {
-        let [Some(sequence), Some(table), Some(column), Some(down), Some(min), Some(max)] = row.as_slice()
-        else {
-            return Err(SHAPE);
-        };
-        let (furthest, beyond) = if down == "t" { ("min", "<") } else { ("max", ">") };
-        let literal = sequence.replace('\'', "''");
-        let moved = connection
-            .simple(&format!(
-                "SELECT setval('{literal}'::regclass, v) FROM {sequence} s, \
-                 (SELECT {furthest}({column})::int8 AS v FROM {table} WHERE {column} BETWEEN {min} AND {max}) x \
-                 WHERE v {beyond} s.last_value OR (v = s.last_value AND NOT s.is_called)"
-            ))
-            .await?;
-        advanced += moved.len() as u64;
-    }
-    connection.simple("COMMIT").await?;
-    Ok(advanced)
 }

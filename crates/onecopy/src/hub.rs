@@ -5,13 +5,14 @@
 //! session's mailbox, a command put into an agent's queue. None of these waits, so the lock is held for microseconds.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use cluster::Cluster;
 use cluster::event::{Effect, Event};
 use cluster::ids::{ClusterId, DatabaseId, Epoch, Incarnation, ReplicaId, ServiceId, SessionId, Version};
+use cluster::parts::sequences::Sequences;
 use cluster::protocols::ReplicaStatus;
 use cluster::record::Header;
 use cluster::time::Time;
@@ -154,6 +155,10 @@ pub(crate) struct Hub {
     pub(crate) identities: Identities,
     /// The update transactions that are open.
     pub(crate) transactions: Transactions,
+    /// How far sequences may have come.
+    sequences: Mutex<Sequences>,
+    /// What is known of them includes what was logged before this node started.
+    has_learned: AtomicBool,
     catalogue: RwLock<Arc<Catalogue>>,
     /// What the anchor calls the objects of each replica, forgotten whenever a server comes up anew.
     names: RwLock<Vec<Arc<Names>>>,
@@ -193,6 +198,8 @@ impl Hub {
             log_was_empty,
             identities,
             transactions: Transactions::new(transaction_bytes_max),
+            sequences: Mutex::default(),
+            has_learned: AtomicBool::new(false),
             replicas: Mutex::new((durable, BTreeMap::new())),
             names,
             names_forgotten: AtomicU64::new(0),
@@ -230,6 +237,9 @@ impl Hub {
             Effect::Append { version, identity, body } => {
                 count(&self.stats.records);
                 self.identities.insert(identity, version);
+                if body.moves_sequences() {
+                    body.sequences().for_each(|mark| self.sequences().note(version, mark));
+                }
                 let header = Header {
                     cluster: self.cluster_id,
                     identity,
@@ -302,6 +312,21 @@ impl Hub {
     /// The catalogue that statements are classified with.
     pub(crate) fn catalogue(&self) -> Arc<Catalogue> {
         Arc::clone(&self.catalogue.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What is known of sequences.
+    pub(crate) fn sequences(&self) -> MutexGuard<'_, Sequences> {
+        self.sequences.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether what is known of sequences includes the log of before.
+    pub(crate) fn knows_sequences(&self) -> bool {
+        self.has_learned.load(Ordering::Acquire)
+    }
+
+    /// The log of before was read for them.
+    pub(crate) fn sequences_known(&self) {
+        self.has_learned.store(true, Ordering::Release);
     }
 
     /// A newer catalogue, which reflects all DDL up to its generation.

@@ -4,6 +4,8 @@
 //! agent, turns a replica's set of identities into the version that it has applied, and now and then lets the agent
 //! make durable what is applied, which is what the log is trimmed behind.
 
+mod home;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,8 +15,6 @@ use cluster::ids::{Identity, Incarnation, ReplicaId, Version};
 use tokio::sync::mpsc;
 
 use crate::agent::{Agent, AgentEvent, Assignment, Command};
-use crate::backend::Connection;
-use crate::checksum::advance_sequences;
 use crate::frontend::DATABASE;
 use crate::hub::{AgentOrder, Hub};
 
@@ -26,9 +26,6 @@ const IDENTITIES_KEPT: u64 = 4_096;
 const FORGET_MAX: usize = 20_000;
 /// Records read from the log at a time, in bytes (one record may be larger).
 const READ_BYTES_MAX: usize = 8 << 20;
-
-/// Of the connection that mends sequences.
-const HOME_OPTIONS: &str = "-c synchronous_commit=on -c session_replication_role=replica";
 
 /// Which version each identity in the log has; shared by all keepers.
 #[derive(Debug, Default)]
@@ -114,6 +111,8 @@ pub(crate) struct Keeper {
     /// What the hub has ordered and the agent has not been given yet: up to this version. The agent gets it in pieces,
     /// since all of it need not fit into memory.
     ordered: Option<Version>,
+    /// The home's server has the marks of sequences up to this version.
+    marked: Option<Version>,
 }
 
 impl Keeper {
@@ -149,6 +148,7 @@ impl Keeper {
             delay,
             recovering: None,
             ordered: None,
+            marked: None,
         };
         let mut maintain = tokio::time::interval(MAINTAIN_EVERY);
         loop {
@@ -268,7 +268,8 @@ impl Keeper {
                 self.applied = version;
                 self.strangers = strangers.into_iter().filter(|i| i.epoch < self.hub.epoch).collect();
                 let durable = self.hub.log.durable();
-                if self.replica == self.hub.anchor && version < durable {
+                self.marked = None;
+                if self.replica == self.hub.anchor {
                     self.recovering = Some(durable);
                     return self.recover().await;
                 }
@@ -279,22 +280,16 @@ impl Keeper {
         None
     }
 
-    /// The home is brought up to the log before it serves: its crash may have lost the last moves of its sequences,
-    /// and they can be mended only when the rows that they numbered are back.
+    /// The home is brought up to the log before it serves: its crash may have lost the last moves of its sequences, and
+    /// the marks by which they are mended are about what all records have made of them.
     async fn recover(&mut self) -> Option<Command> {
         let target = self.recovering?;
         if self.applied < target {
             return self.next_piece(self.applied.next(), target);
         }
         self.recovering = None;
-        let address = &self.hub.seats[usize::from(self.replica.0)].address;
-        let parameters = [("user", "postgres"), ("database", DATABASE), ("options", HOME_OPTIONS)];
-        let advanced = match Connection::open(address, &parameters).await {
-            Ok(mut connection) => advance_sequences(&mut connection).await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = advanced {
-            tracing::warn!(%error, "the sequences of the home could not be looked at");
+        if let Err(reason) = home::mend_sequences(&self.hub, self.replica, target).await {
+            tracing::warn!(%reason, "the sequences of the home could not be mended");
             return Some(Command::Reset { incarnation: self.incarnation });
         }
         self.serve();
@@ -322,7 +317,14 @@ impl Keeper {
                 if forget.len() < FORGET_MAX { limit } else { Version(self.forgotten.0 + FORGET_MAX as u64) };
         }
         forget.append(&mut self.strangers);
-        Some(Command::Maintain { incarnation: self.incarnation, applied: self.applied, forget })
+        let mut marks = Vec::new();
+        if self.replica == self.hub.anchor {
+            // The others keep the marks of the records that they apply.
+            let durable = self.hub.log.durable();
+            marks = self.hub.sequences().marks(self.marked, self.applied, durable);
+            self.marked = Some(self.applied);
+        }
+        Some(Command::Maintain { incarnation: self.incarnation, applied: self.applied, forget, marks })
     }
 }
 

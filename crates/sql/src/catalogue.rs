@@ -27,6 +27,25 @@ pub use table::{Action, Column, ColumnDefault, Key, Reference, Table};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct TableId(pub u32);
 
+/// Our own stable number of a sequence.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct SequenceId(pub u32);
+
+impl std::fmt::Display for SequenceId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Which sequences a row that is written to a table may draw a value from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Draws {
+    /// These, in order of their numbers.
+    From(Vec<SequenceId>),
+    /// Some, but it is not known which.
+    FromSome,
+}
+
 /// A partitioned table or an inheritance parent: reading it reads all its leaves. An inheritance parent that holds
 /// rows of its own is also a [`Table`]. One with a foreign table below it belongs to the other relations instead.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -87,6 +106,8 @@ pub struct Contents {
     pub has_user_casts: bool,
     /// A deferrable constraint exists.
     pub has_deferrable: bool,
+    /// The tables with columns or checks that draw from sequences; parents' defaults count for what is below them.
+    pub drawing: Vec<(TableId, Draws)>,
 }
 
 /// What a relation name stands for.
@@ -148,6 +169,7 @@ pub struct Catalogue {
     plain_types: BTreeSet<String>,
     has_user_casts: bool,
     has_deferrable: bool,
+    drawing: BTreeMap<TableId, Draws>,
 }
 
 impl Catalogue {
@@ -210,6 +232,7 @@ impl Catalogue {
             plain_types: contents.plain_types.into_iter().collect(),
             has_user_casts: contents.has_user_casts,
             has_deferrable: contents.has_deferrable,
+            drawing: contents.drawing.into_iter().collect(),
         }
     }
 
@@ -370,6 +393,11 @@ impl Catalogue {
     /// Whether casts exist that could run unseen between built-in types.
     pub fn has_user_casts(&self) -> bool {
         self.has_user_casts
+    }
+
+    /// Which sequences a row that is written to this table may draw from; `None` when from none.
+    pub fn draws(&self, table: TableId) -> Option<&Draws> {
+        self.drawing.get(&table)
     }
 
     /// Whether a deferrable constraint exists, so that a commit must be preceded by SET CONSTRAINTS ALL IMMEDIATE.

@@ -35,9 +35,9 @@ mod system_catalogue;
 pub use access::{Access, Because, Claims, Routing, access, claims};
 pub use analyzer::{Analyzer, Limits, Statistics};
 pub use catalogue::{
-    Action, Argument, ArgumentMode, Body, Catalogue, Column, ColumnDefault, Contents, Function, HeadTypes,
-    Key, Parent, Policy, Reference, Relation, Returns, Rule, Sequence, Table, TableId, Timing, Trigger,
-    ViewDefinition, Volatility,
+    Action, Argument, ArgumentMode, Body, Catalogue, Column, ColumnDefault, Contents, Draws, Function,
+    HeadTypes, Key, Parent, Policy, Reference, Relation, Returns, Rule, Sequence, SequenceId, Table, TableId,
+    Timing, Trigger, ViewDefinition, Volatility,
 };
 pub use ddl::{Frozen, freeze_defaults, why_not_the_same, without_concurrently};
 pub use determinism::{

@@ -101,6 +101,8 @@ struct Assigned {
     place: Place,
     tables: Arc<[TableId]>,
     everything: bool,
+    /// Every replica has to move sequences for it.
+    is_everywhere: bool,
     claims: Claims,
 }
 
@@ -352,6 +354,7 @@ impl Onecopy {
             place,
             tables: body.tables().collect(),
             everything: body.writes_everything(),
+            is_everywhere: body.writes_everything() || body.moves_sequences(),
             claims,
         };
         self.versions.insert(version, assigned);
@@ -397,7 +400,8 @@ impl Onecopy {
             let replica = &self.replicas[index];
             let next = replica.applied.next();
             let assigned = self.versions.get(&next);
-            if assigned.is_some_and(|a| !a.everything && !self.placement.holds_any(replica.id, &a.tables)) {
+            if assigned.is_some_and(|a| !a.is_everywhere && !self.placement.holds_any(replica.id, &a.tables))
+            {
                 self.replicas[index].applied = next;
                 continue;
             }

@@ -119,14 +119,16 @@ impl RecordBuilder {
         Ok(())
     }
 
-    /// Adds the state that a sequence has from here on.
+    /// Adds how far a sequence may have come.
     pub fn push_sequence(&mut self, sequence: &Sequence) -> Result<(), TooLarge> {
-        let need = ITEM_HEAD_BYTES + 4 + sequence.schema.len() + 4 + sequence.name.len() + 9;
-        self.start_item(kind::SEQUENCE, need)?;
-        self.put_sized(sequence.schema.as_bytes());
-        self.put_sized(sequence.name.as_bytes());
+        const SEQUENCE_BYTES: usize = 4 + 2 + 8 + 8 + 1 + 1;
+        self.start_item(kind::SEQUENCE, ITEM_HEAD_BYTES + SEQUENCE_BYTES)?;
+        self.put_u32(sequence.id.0);
+        self.bytes.extend_from_slice(&sequence.holder.0.to_le_bytes());
+        self.bytes.extend_from_slice(&sequence.generation.to_le_bytes());
         self.bytes.extend_from_slice(&sequence.value.to_le_bytes());
         self.bytes.push(u8::from(sequence.called));
+        self.bytes.push(u8::from(sequence.descends));
         self.sequences += 1;
         self.elements += 1;
         Ok(())
@@ -314,6 +316,7 @@ impl RecordBuilder {
             table_count: self.tables.len() as u32,
             rows: self.rows,
             flags: if everything { WRITES_EVERYTHING } else { 0 },
+            sequences: self.sequences,
             bytes: self.bytes,
         }
     }
@@ -437,6 +440,7 @@ pub struct SealedBody {
     table_count: u32,
     rows: u64,
     flags: u32,
+    sequences: u32,
 }
 
 impl SealedBody {
@@ -475,6 +479,21 @@ impl SealedBody {
     /// Whether it may write more than the rows of its tables say: it has a statement or a fence.
     pub fn writes_everything(&self) -> bool {
         self.flags & WRITES_EVERYTHING != 0
+    }
+
+    /// The sequences that it moves: every replica needs these, whatever tables it holds.
+    pub fn sequences(&self) -> impl Iterator<Item = Sequence> + '_ {
+        let items = &self.bytes[HEADER_BYTES..self.bytes.len() - 4 * self.table_count as usize];
+        let all = if self.sequences > 0 { items } else { &[] };
+        Items::new(all).filter_map(|item| match item {
+            Item::Sequence(sequence) => Some(sequence),
+            _ => None,
+        })
+    }
+
+    /// Whether there are such.
+    pub fn moves_sequences(&self) -> bool {
+        self.sequences > 0
     }
 
     /// Length that the record will have, header included.

@@ -3,7 +3,7 @@
 //! One cursor serves both sides: [`check_body_shape`] walks a body that came from outside and reports where it is
 //! malformed; the iterators walk a body that was checked, so they need not report anything.
 
-use super::{DecodeError, Record, Span, Spilled, TableId};
+use super::{DecodeError, Record, ReplicaId, SequenceId, Span, Spilled, TableId};
 
 /// The byte that an item begins with.
 pub(super) mod kind {
@@ -32,7 +32,7 @@ pub enum Item<'a> {
     Rows(Rows<'a>),
     /// A statement that every replica runs as it stands.
     Statement(Statement),
-    /// The state of a sequence.
+    /// How far a sequence may have come.
     Sequence(Sequence),
     /// A new leader's term begins; its epoch is in the record's identity.
     Fence,
@@ -53,17 +53,39 @@ pub struct Statement {
     pub settings: Vec<(String, String)>,
 }
 
-/// The state of a sequence from this place of the log on.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+/// How far the holder of a sequence may hand out its values before the log must say more.
+///
+/// Of two marks of one sequence and holder the one of the later generation counts, and within one generation the one
+/// that is further ahead: so it does not matter in which order they come. A generation ends when the sequence is set
+/// back, by `setval`, RESTART, or at the end of a cycle.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sequence {
-    /// The schema it is in.
-    pub schema: String,
-    /// Its name.
-    pub name: String,
-    /// Its last value.
+    /// Which sequence.
+    pub id: SequenceId,
+    /// The replica that hands these values out.
+    pub holder: ReplicaId,
+    /// How often it was set back.
+    pub generation: u64,
+    /// The last value that may be handed out.
     pub value: i64,
-    /// Whether that value was handed out, as in `setval`.
+    /// Whether that value itself may have been handed out, as in `setval`.
     pub called: bool,
+    /// It counts down.
+    pub descends: bool,
+}
+
+impl Sequence {
+    /// Whether this mark allows more than the other one of the same sequence and holder.
+    pub fn exceeds(&self, other: &Self) -> bool {
+        if self.generation != other.generation {
+            return self.generation > other.generation;
+        }
+        let place = |mark: &Self| {
+            let value = i128::from(mark.value);
+            (if self.descends { -value } else { value }, mark.called)
+        };
+        place(self) > place(other)
+    }
 }
 
 /// What happened to one row, or to all rows of a table.
@@ -380,14 +402,12 @@ impl<'a> Cursor<'a> {
 
     fn sequence(&mut self) -> Option<Sequence> {
         Some(Sequence {
-            schema: self.text()?,
-            name: self.text()?,
+            id: SequenceId(self.u32()?),
+            holder: ReplicaId(self.array().map(u16::from_le_bytes)?),
+            generation: self.array().map(u64::from_le_bytes)?,
             value: self.array().map(i64::from_le_bytes)?,
-            called: match self.byte()? {
-                0 => false,
-                1 => true,
-                _ => return None,
-            },
+            called: self.flag()?,
+            descends: self.flag()?,
         })
     }
 
@@ -404,6 +424,14 @@ impl<'a> Cursor<'a> {
             spilled.skips.push(Span { from: self.u64()?, to: self.u64()? });
         }
         spilled.is_sound().then_some(spilled)
+    }
+
+    fn flag(&mut self) -> Option<bool> {
+        match self.byte()? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
     }
 
     fn row_change(&mut self) -> Option<RowChange<'a>> {

@@ -35,12 +35,16 @@ fn statement() -> impl Strategy<Value = Statement> {
 }
 
 fn sequence() -> impl Strategy<Value = Sequence> {
-    (text(), text(), any::<i64>(), any::<bool>()).prop_map(|(schema, name, value, called)| Sequence {
-        schema,
-        name,
-        value,
-        called,
-    })
+    (any::<(u32, u16, u64)>(), any::<(i64, bool, bool)>()).prop_map(
+        |((id, holder, generation), (value, called, descends))| Sequence {
+            id: SequenceId(id),
+            holder: ReplicaId(holder),
+            generation,
+            value,
+            called,
+            descends,
+        },
+    )
 }
 
 pub(super) fn step() -> impl Strategy<Value = Step> {
@@ -153,7 +157,7 @@ fn sample() -> Record {
         }),
         Step::Delete(5, b"gone".to_vec()),
         Step::Truncate(9),
-        Step::Sequence(Sequence { schema: "public".into(), name: "s".into(), value: -4, called: true }),
+        Step::Sequence(Sequence { id: SequenceId(3), value: -4, called: true, ..Sequence::default() }),
         Step::Fence,
     ])
     .finish(sample_header())

@@ -131,7 +131,7 @@ fn planned(script: &str) -> Vec<String> {
             Step::Truncate { tables } => {
                 format!("truncate {:?}", tables.iter().map(|table| table.0).collect::<Vec<_>>())
             }
-            Step::Sequence(sequence) => format!("sequence {}", sequence.name),
+            Step::Sequence(sequence) => format!("sequence {}", sequence.id),
         })
         .collect()
 }
@@ -282,7 +282,7 @@ fn user_types_have_other_numbers_elsewhere() {
 #[test]
 fn sequences_pass_through() {
     let mut builder = RecordBuilder::new();
-    let sequence = Sequence { schema: "s".into(), name: "q".into(), value: 7, called: true };
+    let sequence = Sequence { value: 7, called: true, ..Sequence::default() };
     builder.push_sequence(&sequence).unwrap();
     let record = builder.finish(*records("")[0].header());
     assert_eq!(plan(&tables(), record.items()), Ok(vec![Step::Sequence(sequence)]));

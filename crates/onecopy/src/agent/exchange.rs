@@ -156,12 +156,7 @@ impl<'a> Feed<'a> {
                 Ok(())
             }
             Some(Step::Sequence(sequence)) => {
-                let name = format!("{}.{}", quoted(&sequence.schema), quoted(&sequence.name));
-                let literal = name.replace('\'', "''");
-                self.plain(
-                    out,
-                    &format!("SELECT setval('{literal}'::regclass, {}, {})", sequence.value, sequence.called),
-                );
+                self.plain(out, &format!("SELECT {}", crate::capture::sequences::move_call(&sequence)));
                 Ok(())
             }
         }
@@ -284,8 +279,4 @@ impl<'a> Feed<'a> {
 /// The name of a prepared statement on the applier.
 fn name(statement: StatementKey) -> String {
     format!("{:?} {}", statement.kind, statement.table.0)
-}
-
-fn quoted(name: &str) -> String {
-    crate::capture::catalogue::quoted(name)
 }

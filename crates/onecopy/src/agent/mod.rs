@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::ids::{ClusterId, Identity, Incarnation, Version};
-use cluster::record::Record;
+use cluster::record::{Record, Sequence};
 use sql::Catalogue;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -89,6 +89,8 @@ pub(crate) enum Command {
         applied: Version,
         /// Identities of records that are far behind that, or that belong to no record.
         forget: Vec<Identity>,
+        /// Marks of sequences, of records up to that, to be remembered with it.
+        marks: Vec<Sequence>,
     },
     /// Read the catalogue.
     LoadCatalogue {

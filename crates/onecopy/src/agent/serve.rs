@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use cluster::ids::{Identity, Incarnation};
+use cluster::record::Sequence;
 
 use wire::backend::tag;
 use wire::frame;
@@ -13,6 +14,7 @@ use super::watchdog::{Way, watched};
 use super::{Agent, AgentEvent, Command, identity};
 use crate::backend::{BackendError, Connection};
 use crate::capture;
+use crate::capture::sequences::keep_call;
 
 /// How often the catalogue is read before the server is taken to be out of order, and the pause between.
 const CATALOGUE_ATTEMPTS: u32 = 100;
@@ -88,8 +90,8 @@ impl Agent {
                     }
                 }
             }
-            Command::Maintain { applied, forget, .. } => {
-                maintain(control, &forget).await?;
+            Command::Maintain { applied, forget, marks, .. } => {
+                maintain(control, &forget, &marks).await?;
                 AgentEvent::Durable { upto: applied }
             }
             Command::LoadCatalogue { generation, .. } => {
@@ -137,11 +139,17 @@ pub(super) async fn until_lost(connection: &mut Connection) -> BackendError {
 
 /// Deletes identities, and flushes everything that was committed so far: a transaction that has an id of its own and
 /// commits synchronously waits until the server's log is on disk up to there.
-async fn maintain(control: &mut Connection, forget: &[Identity]) -> Result<(), BackendError> {
+async fn maintain(
+    control: &mut Connection,
+    forget: &[Identity],
+    marks: &[Sequence],
+) -> Result<(), BackendError> {
     let [epochs, numbers, nonces] = identity::array_literals(forget.iter().copied());
+    let keep: Vec<String> = marks.iter().map(|mark| format!("SELECT {}; ", keep_call(mark))).collect();
+    let keep = keep.concat();
     control
         .simple(&format!(
-            "BEGIN; SET LOCAL synchronous_commit = on; SELECT pg_current_xact_id(); \
+            "BEGIN; SET LOCAL synchronous_commit = on; SELECT pg_current_xact_id(); {keep}\
              DELETE FROM onecopy.applied a \
              USING unnest('{epochs}'::int4[], '{numbers}'::int8[], '{nonces}'::int8[]) AS f(epoch, n, nonce) \
              WHERE (a.epoch, a.n, a.nonce) = (f.epoch, f.n, f.nonce); COMMIT"

@@ -148,8 +148,9 @@ pub(crate) async fn load(connection: &mut Connection, generation: u64) -> Result
     for (query, answer) in QUERIES.iter().zip(&mut answers) {
         *answer = connection.simple(query).await?;
     }
+    let drawing = super::sequences::load_draws(connection).await?;
     connection.simple("COMMIT").await?;
-    Ok(Catalogue::new(contents(generation, &answers)?))
+    Ok(Catalogue::new(Contents { drawing, ..contents(generation, &answers)? }))
 }
 
 fn contents(generation: u64, answers: &[Rows; QUERIES.len()]) -> Result<Contents, BackendError> {
@@ -200,6 +201,7 @@ fn contents(generation: u64, answers: &[Rows; QUERIES.len()]) -> Result<Contents
         plain_types: types::plain(type_rows, &coded)?,
         has_user_casts: flag(0)?,
         has_deferrable: flag(1)?,
+        drawing: Vec::new(),
     })
 }
 

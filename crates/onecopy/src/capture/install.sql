@@ -29,6 +29,18 @@ CREATE TABLE IF NOT EXISTS onecopy_capture.names (id int4 PRIMARY KEY, is_type b
 CREATE TABLE IF NOT EXISTS onecopy_capture.next_name (id int4 NOT NULL);
 INSERT INTO onecopy_capture.next_name SELECT 1 WHERE NOT EXISTS (SELECT FROM onecopy_capture.next_name);
 
+-- The sequences that last, each with a number of ours; `caches` says that sessions keep values of it in advance.
+CREATE TABLE IF NOT EXISTS onecopy_capture.sequences (
+    id int4 PRIMARY KEY, relation oid NOT NULL UNIQUE, caches boolean NOT NULL);
+CREATE TABLE IF NOT EXISTS onecopy_capture.next_sequence (id int4 NOT NULL);
+INSERT INTO onecopy_capture.next_sequence SELECT 1 WHERE NOT EXISTS (SELECT FROM onecopy_capture.next_sequence);
+-- How far their holders may have come, by the records that were applied here.
+CREATE TABLE IF NOT EXISTS onecopy_capture.marks (
+    sequence int4, holder int4, generation int8 NOT NULL, value int8 NOT NULL, called boolean NOT NULL,
+    descends boolean NOT NULL, PRIMARY KEY (sequence, holder));
+-- A server that recovers from a crash empties it: as long as it has a row, the sequences have lost nothing.
+CREATE UNLOGGED TABLE IF NOT EXISTS onecopy_capture.unbroken (since timestamptz NOT NULL);
+
 -- Every name is qualified: it runs with the search path of whoever writes, who must not be able to slip in a function
 -- that makes up rows. INFO reaches the client's connection whatever client_min_messages says.
 CREATE OR REPLACE FUNCTION onecopy_capture.cap() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -116,6 +128,85 @@ BEGIN
         written := 'making a large object';
     END IF;
     RETURN COALESCE(written, '');
+END $$;
+
+-- The state of those among some of our sequences (of all, without an argument) that this session has touched in its
+-- transaction, undone subtransactions included: what it has read of them is counted whatever becomes of it. A value from
+-- a session's cache is not read; but then its lock is there. One text for each, joined by semicolons:
+-- number, value, called, increment, min, max, cycle, start.
+CREATE OR REPLACE FUNCTION onecopy.sequences(ids int4[]) RETURNS text
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER AS $$
+DECLARE
+    one int4;
+    known record;
+    value int8;
+    called boolean;
+    states text := '';
+BEGIN
+    IF ids IS NULL THEN
+        ids := ARRAY(SELECT s.id FROM onecopy_capture.sequences s
+            WHERE s.caches OR pg_catalog.pg_stat_get_xact_blocks_fetched(s.relation) OPERATOR(pg_catalog.<>) 0
+                OR pg_catalog.current_setting('track_counts') OPERATOR(pg_catalog.<>) 'on');
+    END IF;
+    FOREACH one IN ARRAY ids LOOP
+        SELECT s.relation, s.caches, q.* INTO known FROM onecopy_capture.sequences s
+            JOIN pg_catalog.pg_sequence q ON q.seqrelid OPERATOR(pg_catalog.=) s.relation
+            WHERE s.id OPERATOR(pg_catalog.=) one;
+        CONTINUE WHEN NOT FOUND OR (
+            pg_catalog.pg_stat_get_xact_blocks_fetched(known.relation) OPERATOR(pg_catalog.=) 0
+            AND pg_catalog.current_setting('track_counts') OPERATOR(pg_catalog.=) 'on'
+            AND NOT (known.caches AND EXISTS (SELECT FROM pg_catalog.pg_locks l
+                WHERE l.relation OPERATOR(pg_catalog.=) known.relation
+                    AND l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid())));
+        value := pg_catalog.pg_sequence_last_value(known.relation);
+        called := true;
+        IF value IS NULL THEN
+            EXECUTE pg_catalog.format('SELECT last_value, is_called FROM %s', known.relation::pg_catalog.regclass)
+                INTO value, called;
+        END IF;
+        states := pg_catalog.concat(states, ';', one, ' ', value, ' ', called, ' ', known.seqincrement, ' ',
+            known.seqmin, ' ', known.seqmax, ' ', known.seqcycle, ' ', known.seqstart);
+    END LOOP;
+    RETURN states;
+END $$;
+
+-- Remembers a mark of the log; whether it allows more than what was known.
+CREATE OR REPLACE FUNCTION onecopy_capture.keep_mark(
+    sequence int4, holder int4, generation int8, value int8, called boolean, descends boolean) RETURNS boolean
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    WITH kept AS (
+        INSERT INTO onecopy_capture.marks AS m VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (sequence, holder) DO UPDATE
+        SET generation = EXCLUDED.generation, value = EXCLUDED.value, called = EXCLUDED.called, descends = EXCLUDED.descends
+        WHERE EXCLUDED.generation > m.generation OR (EXCLUDED.generation = m.generation AND (
+            CASE WHEN $6 THEN EXCLUDED.value < m.value ELSE EXCLUDED.value > m.value END
+            OR (EXCLUDED.value = m.value AND EXCLUDED.called AND NOT m.called)))
+        RETURNING 1)
+    SELECT EXISTS (SELECT FROM kept)
+$$;
+
+-- Moves a sequence to a mark of the log: exactly there, where it begins a generation, else only onwards.
+CREATE OR REPLACE FUNCTION onecopy_capture.move_sequence(
+    sequence int4, holder int4, generation int8, value int8, called boolean, descends boolean) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    target regclass := (SELECT s.relation FROM onecopy_capture.sequences s WHERE s.id = $1);
+    known int8 := (SELECT max(m.generation) FROM onecopy_capture.marks m WHERE m.sequence = $1);
+    bounds record;
+    present int8;
+    present_called boolean;
+BEGIN
+    IF target IS NULL THEN
+        RAISE EXCEPTION 'there is no sequence of number %', $1;
+    END IF;
+    PERFORM onecopy_capture.keep_mark($1, $2, $3, $4, $5, $6);
+    SELECT seqmin, seqmax INTO bounds FROM pg_sequence WHERE seqrelid = target;
+    value := least(greatest(value, bounds.seqmin), bounds.seqmax);
+    EXECUTE format('SELECT last_value, is_called FROM %s', target) INTO present, present_called;
+    IF known IS NULL OR generation > known OR (generation = known AND (
+            CASE WHEN descends THEN value < present ELSE value > present END
+            OR (value = present AND called AND NOT present_called))) THEN
+        PERFORM setval(target, value, called);
+    END IF;
 END $$;
 
 -- Why a table cannot be replicated, or NULL. Types are followed into arrays, domains, ranges and composites.
@@ -226,6 +317,20 @@ BEGIN
             'ENABLE ALWAYS TRIGGER "!onecopy_truncate"', name);
     END LOOP;
     PERFORM onecopy_capture.number_names();
+    -- Sequences get their numbers in the same manner.
+    DELETE FROM onecopy_capture.sequences s WHERE NOT EXISTS (SELECT FROM pg_sequence q WHERE q.seqrelid = s.relation);
+    FOR found IN
+        SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE c.relkind = 'S' AND c.relpersistence <> 't'
+          AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'onecopy', 'onecopy_capture')
+          AND NOT EXISTS (SELECT FROM onecopy_capture.sequences s WHERE s.relation = c.oid)
+        ORDER BY n.nspname, c.relname
+    LOOP
+        UPDATE onecopy_capture.next_sequence SET id = id + 1 RETURNING id - 1 INTO number;
+        INSERT INTO onecopy_capture.sequences VALUES (number, found.oid, false);
+    END LOOP;
+    UPDATE onecopy_capture.sequences s SET caches = q.seqcache > 1 FROM pg_sequence q
+    WHERE q.seqrelid = s.relation AND s.caches <> (q.seqcache > 1);
     obstacle := onecopy_capture.fires_at_refresh();
     IF obstacle IS NOT NULL THEN
         RAISE EXCEPTION '% would fire again at every replica', obstacle USING ERRCODE = '0A000',
@@ -313,7 +418,7 @@ $$;
 
 -- What a schema change has computed for the rows of a table and of those below it: `frozen` names the columns that have
 -- one value in all rows (and is null where that does not say it all), `leaves` are the tables whose rows have other values
--- than before, `sequences` what their columns draw from. `known` comes from known_columns, `rewritten` from note_rewrite.
+-- than before. `known` comes from known_columns, `rewritten` from note_rewrite.
 CREATE OR REPLACE FUNCTION onecopy.computed(relation oid, names text[], known text[], rewritten oid[]) RETURNS json
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET DateStyle = 'ISO, YMD' SET TimeZone = 'UTC'
 SET IntervalStyle = postgres SET extra_float_digits = 3 SET bytea_output = hex AS $$
@@ -333,12 +438,6 @@ SET IntervalStyle = postgres SET extra_float_digits = 3 SET bytea_output = hex A
         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
         JOIN pg_trigger g ON g.tgrelid = c.oid AND g.tgname = '!onecopy'
         WHERE c.oid = ANY (rewritten) OR c.oid IN (SELECT attrelid FROM fresh)
-    ), drawn AS (
-        SELECT DISTINCT n.nspname AS schema, s.relname AS name,
-            CASE WHEN s.relkind = 'S' THEN pg_sequence_last_value(s.oid) END AS value
-        FROM pg_depend d JOIN pg_class s ON s.oid = d.objid JOIN pg_namespace n ON n.oid = s.relnamespace
-        WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_class'::regclass AND d.deptype IN ('a', 'i')
-          AND d.refobjid IN (SELECT oid FROM leaves UNION SELECT oid FROM tree)
     )
     SELECT json_build_object(
         'frozen', CASE WHEN cardinality(rewritten) = 0
@@ -346,9 +445,7 @@ SET IntervalStyle = postgres SET extra_float_digits = 3 SET bytea_output = hex A
             THEN (SELECT COALESCE(json_object_agg(attname, value), '{}')
                   FROM (SELECT DISTINCT attname, value FROM fresh) AS one) END,
         'leaves', (SELECT COALESCE(json_agg(json_build_object('id', id, 'name', format('%I.%I', nspname, relname))
-                                            ORDER BY id), '[]') FROM leaves),
-        'sequences', (SELECT COALESCE(json_agg(json_build_object('schema', schema, 'name', name, 'value', value)
-                                               ORDER BY schema, name), '[]') FROM drawn WHERE value IS NOT NULL))
+                                            ORDER BY id), '[]') FROM leaves))
 $$;
 
 -- Whether a table is not under capture yet: it was made just now.

@@ -10,10 +10,13 @@
 //! that our function raised it. Nobody else can make a function of that name: its schema admits nobody, so its name is
 //! always shown with the schema, and a quoted name of the same letters shows its quotes.
 //!
-//! Not here: what becomes of the rows (`cluster::record`), and statements that no trigger sees (DDL, sequences).
+//! What no trigger sees is how far sequences have come ([`sequences`]): that is asked for at the end of a transaction.
+//!
+//! Not here: what becomes of the rows (`cluster::record`), and schema changes.
 
 pub(crate) mod catalogue;
 mod message;
+pub(crate) mod sequences;
 #[cfg(test)]
 mod tests;
 

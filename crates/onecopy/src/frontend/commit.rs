@@ -30,7 +30,12 @@ use crate::transactions::Phase;
 const APPLIED_STATEMENT: &[u8] = b"onecopy applied";
 const APPLIED_SQL: &[u8] = b"INSERT INTO onecopy.applied (epoch, n, nonce) VALUES ($1, $2, $3) \
                              RETURNING pg_catalog.pg_current_wal_insert_lsn()";
+/// The same, and the state of sequences.
+const DRAWN_STATEMENT: &[u8] = b"onecopy applied, drawn";
+const DRAWN_SQL: &[u8] = b"INSERT INTO onecopy.applied (epoch, n, nonce) VALUES ($1, $2, $3) \
+                           RETURNING pg_catalog.pg_current_wal_insert_lsn(), onecopy.sequences($4)";
 const INT4_OID: u32 = 23;
+const INT4_ARRAY_OID: u32 = 1007;
 const INT8_OID: u32 = 20;
 
 /// Draws again; the same number as text.
@@ -48,16 +53,26 @@ impl Session {
             return Err(broken("no update transaction is open"));
         };
         let server = self.servers.get(update.replica);
+        let hub = &self.worker.hub;
+        let asks = update.drawn.ask(|| hub.sequences().reading());
+        let (name, sql, is_ready) = if asks {
+            (DRAWN_STATEMENT, DRAWN_SQL, server.drawn_ready)
+        } else {
+            (APPLIED_STATEMENT, APPLIED_SQL, server.applied_ready)
+        };
+        let parameters = 3 + usize::from(asks);
         let output = &mut server.connection.output;
-        if !server.applied_ready {
+        if !is_ready {
             // An earlier attempt may or may not have prepared it: its transaction may have failed before.
-            encode::close(output, Target::Statement(APPLIED_STATEMENT));
-            encode::parse(output, APPLIED_STATEMENT, APPLIED_SQL, &[INT4_OID, INT8_OID, INT8_OID]);
+            encode::close(output, Target::Statement(name));
+            let types = [INT4_OID, INT8_OID, INT8_OID, INT4_ARRAY_OID];
+            encode::parse(output, name, sql, &types[..parameters]);
         }
         let Identity { epoch, n, nonce } = update.identity;
         let (epoch, n, nonce) = (epoch.0.to_be_bytes(), n.to_be_bytes(), nonce.0.to_be_bytes());
-        let values = [Some(&epoch[..]), Some(&n[..]), Some(&nonce[..])];
-        encode::bind(output, b"", APPLIED_STATEMENT, &values, encode::Format::Binary);
+        let which = update.drawn.parameter();
+        let values = [Some(&epoch[..]), Some(&n[..]), Some(&nonce[..]), which.as_deref()];
+        encode::bind(output, b"", name, &values[..parameters], encode::Format::Binary);
         encode::execute(output, b"", 0);
         encode::sync(output);
         Ok(())
@@ -69,11 +84,14 @@ impl Session {
         if let Some(body) = ended.error {
             return Err(Fault::Server(body));
         }
-        let drawn = ended.row.and_then(|row| row.into_iter().next().flatten());
-        let drawn = drawn.and_then(|value| value.try_into().ok()).map(u64::from_be_bytes);
-        if let (Some(ticket), Transaction::Update(update)) = (drawn, &mut self.transaction) {
+        let mut row = ended.row.unwrap_or_default().into_iter();
+        let ticket = row.next().flatten().and_then(|value| value.try_into().ok()).map(u64::from_be_bytes);
+        let states = row.next().flatten();
+        if let (Some(ticket), Transaction::Update(update)) = (ticket, &mut self.transaction) {
             update.ticket = Some(ticket);
-            self.servers.get(update.replica).applied_ready = true;
+            update.drawn.answered(states.as_deref())?;
+            let server = self.servers.get(update.replica);
+            *(if states.is_some() { &mut server.drawn_ready } else { &mut server.applied_ready }) = true;
             return Ok(());
         }
         Err(broken("the home drew no number"))
@@ -102,11 +120,15 @@ impl Session {
             self.own_query(b"SET CONSTRAINTS ALL IMMEDIATE").await?;
         }
         let leaves_record = self.check_residue().await?;
+        let draws = self.note_drawing()?;
+        if !leaves_record && draws {
+            self.mark_sequences(false).await?;
+        }
         let Transaction::Update(update) = &self.transaction else {
             return Err(broken("the update transaction is gone"));
         };
         // Also where the one row that was written is the one that could not be understood.
-        if !leaves_record && update.capture.broken.is_none() {
+        if !leaves_record && !update.drawn.has_marks() && update.capture.broken.is_none() {
             return Ok(false);
         }
         if update.has_hold {
@@ -124,11 +146,22 @@ impl Session {
             self.read_identity().await?;
         }
         self.check_capture().await?;
+        if draws {
+            self.mark_sequences(true).await?;
+        }
         self.check_deferrable().await?;
         let Transaction::Update(update) = &mut self.transaction else {
             return Err(broken("the update transaction is gone"));
         };
         update.has_file = update.capture.hand_over().await?;
+        // Not into the file: whoever orders the record has to see them.
+        for mark in update.drawn.take_marks() {
+            update
+                .capture
+                .record
+                .push_sequence(&mark)
+                .map_err(|_| broken("a mark is too long for a record"))?;
+        }
         Ok(true)
     }
 

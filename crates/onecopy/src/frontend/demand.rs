@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use cluster::event::Reads;
 use cluster::ids::{TableId, Version};
-use sql::{Access, Because, Routing, Statement, Verb};
+use sql::{Access, Because, Catalogue, Routing, Statement, Verb};
 
+use super::sequences::Drawn;
 use super::session::Session;
 
 /// What a group of statements that run together needs.
@@ -37,6 +38,8 @@ pub(crate) struct Judged {
     pub(crate) has_uncounted: bool,
     /// A WITH HOLD cursor is declared.
     pub(crate) has_hold: bool,
+    /// It says that it sets sequences.
+    sets_sequences: bool,
     pub(crate) generation: Version,
 }
 
@@ -87,6 +90,7 @@ impl Demand {
                 .statements
                 .iter()
                 .any(|s| matches!(s.verb, Verb::DeclareCursor { hold: true, .. })),
+            sets_sequences: self.statements.iter().any(|s| s.verb == Verb::Truncate || s.calls("setval")),
             is_plain: self
                 .statements
                 .iter()
@@ -109,6 +113,19 @@ impl Judged {
             }
         }
         if self.has_unparsed { Reads::All } else { Reads::Tables(all.into()) }
+    }
+
+    /// Which sequences may be drawn from or set.
+    pub(crate) fn note_draws(&self, drawn: &mut Drawn, catalogue: &Catalogue) {
+        if self.sets_sequences {
+            drawn.are_set();
+        }
+        if self.is_suspect() {
+            drawn.may_be_any();
+        }
+        for table in self.routings.iter().flat_map(|routing| routing.writes.iter().flatten()) {
+            drawn.written(*table, catalogue);
+        }
     }
 
     /// Something may run that leaves a temporary table or a changed setting behind.

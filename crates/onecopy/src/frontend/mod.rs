@@ -26,6 +26,7 @@ mod prepared;
 mod relay;
 mod residue;
 mod rewritten;
+mod sequences;
 mod servers;
 mod session;
 mod settings;

@@ -13,9 +13,10 @@ use super::session::{Session, Transaction};
 use super::transaction::broken;
 
 /// NULL when the transaction has no id, so that it wrote and locked no row; else what it wrote that cannot travel, or ''.
-const RESIDUE_SQL: &[u8] = b"SELECT onecopy.residue(false)";
+/// And the sequences that it has touched.
+const RESIDUE_SQL: &[u8] = b"SELECT onecopy.residue(false), onecopy.sequences(NULL)";
 /// As above, where changes of roles are in the record.
-const RESIDUE_WITH_DDL_SQL: &[u8] = b"SELECT onecopy.residue(true)";
+const RESIDUE_WITH_DDL_SQL: &[u8] = b"SELECT onecopy.residue(true), onecopy.sequences(NULL)";
 
 /// How many rows a command tag says were written.
 fn rows_written(tag: &[u8]) -> u64 {
@@ -54,8 +55,13 @@ impl Session {
         }
         let (has_locks, is_suspect) = (update.has_locks, update.is_suspect);
         let sql = if update.has_shared_ddl { RESIDUE_WITH_DDL_SQL } else { RESIDUE_SQL };
-        let ended = self.own_query(sql).await?;
-        let answer = ended.row.and_then(|row| row.into_iter().next().flatten());
+        let reading = self.hub().sequences().reading();
+        let mut row = self.own_query(sql).await?.row.unwrap_or_default().into_iter();
+        let answer = row.next().flatten();
+        let states = row.next().flatten().unwrap_or_default();
+        if let Transaction::Update(update) = &mut self.transaction {
+            update.drawn.tell(reading, &states)?;
+        }
         match answer.as_deref() {
             None => Ok(has_rows),
             Some(b"") => Ok(has_rows || has_locks || is_suspect),

@@ -15,7 +15,7 @@
 //! query's snapshot is newer than it; at REPEATABLE READ it would not be, so that is refused.
 
 use cluster::ids::TableId;
-use cluster::record::{Sequence, Statement as Recorded};
+use cluster::record::Statement as Recorded;
 use serde::Deserialize;
 use sql::refusal::{COMPUTED_ISOLATION, MATERIALIZED};
 use sql::{Frozen, Isolation, Name, RowEffect};
@@ -37,7 +37,6 @@ pub(crate) struct Before {
 struct Computed {
     frozen: Option<serde_json::Map<String, serde_json::Value>>,
     leaves: Vec<Leaf>,
-    sequences: Vec<Drawn>,
 }
 
 /// A table whose rows have other values than before.
@@ -46,13 +45,6 @@ struct Leaf {
     id: u32,
     /// As SQL.
     name: String,
-}
-
-#[derive(Debug, Deserialize)]
-struct Drawn {
-    schema: String,
-    name: String,
-    value: i64,
 }
 
 /// The answer of `onecopy.definition`.
@@ -164,15 +156,8 @@ impl Session {
             self.push_statement(&recorded_text(emptied.join("; ")))?;
         }
         self.push_statement(&recorded)?;
-        self.ship(&computed.leaves).await?;
-        for Drawn { schema, name, value } in computed.sequences {
-            let sequence = Sequence { schema, name, value, called: true };
-            let Transaction::Update(update) = &mut self.transaction else {
-                return Err(broken("no update transaction is open"));
-            };
-            update.capture.record.push_sequence(&sequence).map_err(|_| too_large())?;
-        }
-        Ok(())
+        // How far the sequences of new columns are goes into the record at the end, as always.
+        self.ship(&computed.leaves).await
     }
 
     /// Puts all rows of tables into the record.

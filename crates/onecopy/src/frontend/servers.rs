@@ -38,6 +38,8 @@ pub(crate) struct Server {
     pub(crate) settings: u64,
     /// The insert into `onecopy.applied` is prepared.
     pub(crate) applied_ready: bool,
+    /// The insert that tells the state of sequences, too, is prepared.
+    pub(crate) drawn_ready: bool,
     /// Replies up to so many ReadyForQuery belong to messages of our own and are swallowed.
     pub(crate) own_units: usize,
     /// What the anchor calls the objects of this server; none at the anchor itself.
@@ -74,6 +76,7 @@ impl Server {
     pub(crate) fn deallocated(&mut self) {
         self.prepared.clear();
         self.applied_ready = false;
+        self.drawn_ready = false;
     }
 }
 
@@ -173,6 +176,7 @@ async fn open(
                     prepared: FxHashMap::default(),
                     settings: 0,
                     applied_ready: false,
+                    drawn_ready: false,
                     own_units: 0,
                     names: ServerNames::of(hub, replica),
                 });

@@ -132,10 +132,12 @@ impl Session {
     }
 
     fn claim(&mut self, judged: &Judged) {
+        let catalogue = self.hub().catalogue();
         if let Transaction::Update(update) = &mut self.transaction {
             update.has_hold |= judged.has_hold;
             update.has_locks |= judged.has_locks;
             update.has_uncounted = judged.has_uncounted;
+            judged.note_draws(&mut update.drawn, &catalogue);
             for routing in &judged.routings {
                 update.claims.add(&routing.claims);
             }

@@ -14,6 +14,7 @@ use super::cancel::Doing;
 use super::claims::ClaimsSoFar;
 use super::fault::{Fault, Refusal};
 use super::relay::{Ended, Expected, Relay};
+use super::sequences::Drawn;
 use super::servers::Server;
 use super::session::{Placed, RETRY_PAUSE, Session, Transaction, shutting_down};
 use super::settings;
@@ -38,6 +39,8 @@ pub(crate) struct Update {
     pub(crate) options: TransactionOptions,
     pub(crate) capture: Capture,
     pub(crate) claims: ClaimsSoFar,
+    /// What it may have drawn from sequences.
+    pub(crate) drawn: Drawn,
     /// What home drew when the identity was inserted.
     pub(crate) ticket: Option<u64>,
     /// It has changed the schema.
@@ -110,6 +113,7 @@ impl Session {
                         options,
                         capture,
                         claims: ClaimsSoFar::default(),
+                        drawn: Drawn::default(),
                         ticket: None,
                         has_ddl: false,
                         has_shared_ddl: false,

@@ -1,0 +1,243 @@
+//! How far sequences may have come: the marks in the log, and when a transaction has to leave a new one.
+//!
+//! A sequence belongs to no transaction, and what a server's crash takes from its end takes moves of sequences along.
+//! So before a transaction that drew a value is acknowledged, a *mark* at or beyond that value must be durable in the
+//! log: after a crash the sequence goes on behind its mark. A mark is set well ahead of what was drawn, as PostgreSQL's
+//! own log does, so that most transactions find one that is good for them. Holders of several replicas have marks of
+//! their own.
+//!
+//! `setval`, RESTART and the end of a cycle set a sequence back. Then a new *generation* begins, in which no mark of the
+//! former ones counts. Who notices first announces it here and reads the sequence once more: whoever relied on a mark of
+//! the former generation has drawn before that, so the second reading covers its values. And whoever read the sequence
+//! before the announcement has to read it again, too. So all marks of a generation lie at or beyond everything that was
+//! acknowledged before it or in it, and the order in which they reach the log does not matter.
+//!
+//! Invariant: when [`Sequences::judge`] finds that nothing needs to be added, what was drawn is covered by a durable
+//! mark of the present generation, or by one that stands in the log before the transaction's own record.
+//!
+//! Not here: reading and moving sequences.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use crate::ids::{ReplicaId, SequenceId, Version};
+use crate::record::Sequence;
+
+/// So many values may be drawn before the next mark is due.
+pub const AHEAD_VALUES: u32 = 1_000;
+/// Of a cycle at most this part is marked ahead, since a crash makes the holder skip it.
+const CYCLE_PARTS: i128 = 32;
+
+/// What a server says of a sequence.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct State {
+    /// Which.
+    pub id: SequenceId,
+    /// The last value, those that a session has in its cache included.
+    pub value: i64,
+    /// Whether that value was drawn, as in `setval`.
+    pub called: bool,
+    /// From one value to the next; never zero.
+    pub increment: i64,
+    /// The least value.
+    pub min: i64,
+    /// The greatest value.
+    pub max: i64,
+    /// It begins anew after the last value.
+    pub cycles: bool,
+    /// Where it began.
+    pub start: i64,
+}
+
+impl State {
+    fn mark(&self, holder: ReplicaId, generation: u64, ahead: u32) -> Sequence {
+        let (value, increment) = (i128::from(self.value), i128::from(self.increment));
+        let bound = i128::from(if increment > 0 { self.max } else { self.min });
+        let mut steps = i128::from(ahead).min((bound - value) / increment).max(0);
+        if self.cycles {
+            let range = i128::from(self.max) - i128::from(self.min);
+            steps = steps.min(range / increment.abs() / CYCLE_PARTS);
+        }
+        // Between a value of the sequence and its bound there are only values of its type.
+        let value = i64::try_from(value + steps * increment).unwrap_or(self.value);
+        let (id, descends) = (self.id, increment < 0);
+        Sequence { id, holder, generation, value, called: self.called || steps > 0, descends }
+    }
+
+    fn is_new(&self) -> bool {
+        !self.called && self.value == self.start
+    }
+}
+
+/// When sequences were read: what had happened here before that.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Reading {
+    /// So many generations had begun.
+    begun: u64,
+    /// So many readings had been judged.
+    judged: u64,
+}
+
+/// What a transaction has to do before it may be acknowledged.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Its record needs these marks; mostly none.
+    Add(Vec<Sequence>),
+    /// Read the sequences again: one was set back meanwhile.
+    ReadAgain,
+}
+
+/// What is asked about a transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Question<'a> {
+    /// Where it ran.
+    pub holder: ReplicaId,
+    /// Taken before the sequences were read.
+    pub reading: Reading,
+    /// What was read.
+    pub states: &'a [State],
+    /// A statement of it says that it sets them: then not a value more than needed is marked.
+    pub is_exact: bool,
+    /// It leaves a record in any case.
+    pub has_record: bool,
+    /// The last durable version.
+    pub durable: Version,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    generation: u64,
+    /// Which of all the generations that have begun it is.
+    begun: u64,
+    /// It began by a setting, which no mark shows yet.
+    is_set: bool,
+    /// By holder, the furthest that was read in this generation, with the number of the judgement.
+    seen: BTreeMap<ReplicaId, (u64, Sequence)>,
+    /// By holder, with the version of the record that has it.
+    durable: BTreeMap<ReplicaId, (Version, Sequence)>,
+    /// In the log, or on the way there.
+    appended: Vec<(Version, Sequence)>,
+}
+
+impl Known {
+    fn promote(&mut self, upto: Version) {
+        let (durable, appended) =
+            std::mem::take(&mut self.appended).into_iter().partition(|(v, _)| *v <= upto);
+        self.appended = appended;
+        for (version, mark) in durable {
+            self.keep(version, mark);
+        }
+    }
+
+    fn keep(&mut self, version: Version, mark: Sequence) {
+        let entry = self.durable.entry(mark.holder).or_insert((version, mark));
+        if mark.exceeds(&entry.1) {
+            *entry = (version, mark);
+        }
+    }
+
+    fn is_marked(&self) -> bool {
+        !self.seen.is_empty() || !self.durable.is_empty() || !self.appended.is_empty()
+    }
+
+    fn covers(&self, drawn: &Sequence, has_record: bool) -> bool {
+        let good = |mark: &Sequence| mark.holder == drawn.holder && !drawn.exceeds(mark);
+        self.durable.values().any(|(_, mark)| good(mark))
+            || (has_record && self.appended.iter().any(|(_, mark)| good(mark)))
+    }
+}
+
+/// What the leader knows of all sequences.
+#[derive(Debug, Default)]
+pub struct Sequences {
+    known: BTreeMap<SequenceId, Known>,
+    now: Reading,
+}
+
+impl Sequences {
+    /// To be taken before sequences are read.
+    pub fn reading(&self) -> Reading {
+        self.now
+    }
+
+    /// A mark in the log, or of a replica's own memory of the log (version zero then).
+    pub fn note(&mut self, version: Version, mark: Sequence) {
+        let known = self.known.entry(mark.id).or_default();
+        known.generation = known.generation.max(mark.generation);
+        known.appended.push((version, mark));
+    }
+
+    /// A transaction says that it has set sequences: marks that are there already do not count any more. Whether there
+    /// are any; if so, the sequences have to be read again.
+    pub fn set(&mut self, states: &[State]) -> bool {
+        let is_marked = |state: &&State| self.known.get(&state.id).is_some_and(Known::is_marked);
+        let marked: Vec<SequenceId> = states.iter().filter(is_marked).map(|state| state.id).collect();
+        for id in &marked {
+            self.begin(*id);
+        }
+        !marked.is_empty()
+    }
+
+    fn begin(&mut self, id: SequenceId) {
+        self.now.begun += 1;
+        let known = self.known.entry(id).or_default();
+        known.generation += 1;
+        known.begun = self.now.begun;
+        known.is_set = true;
+        known.seen.clear();
+    }
+
+    /// What a transaction that may have drawn has to add to its record.
+    pub fn judge(&mut self, question: Question<'_>) -> Verdict {
+        let Question { holder, reading, .. } = question;
+        self.now.judged += 1;
+        let mut is_late = false;
+        for state in question.states {
+            let known = self.known.entry(state.id).or_default();
+            is_late |= reading.begun < known.begun;
+            let drawn = state.mark(holder, known.generation, 0);
+            // A sequence that was read later is not behind unless it was set.
+            let is_behind =
+                |(judged, seen): &(u64, Sequence)| reading.judged >= *judged && seen.exceeds(&drawn);
+            if known.seen.get(&holder).is_some_and(is_behind) {
+                self.begin(state.id);
+                is_late = true;
+            }
+        }
+        if is_late {
+            return Verdict::ReadAgain;
+        }
+        Verdict::Add(question.states.iter().filter_map(|state| self.mark(state, &question)).collect())
+    }
+
+    /// The mark that has to be added for one sequence.
+    fn mark(&mut self, state: &State, question: &Question<'_>) -> Option<Sequence> {
+        let judged = self.now.judged;
+        let known = self.known.entry(state.id).or_default();
+        known.promote(question.durable);
+        let drawn = state.mark(question.holder, known.generation, 0);
+        let seen = known.seen.entry(question.holder).or_insert((judged, drawn));
+        if drawn.exceeds(&seen.1) {
+            *seen = (judged, drawn);
+        }
+        let is_untouched = known.generation == 0 && state.is_new();
+        if is_untouched || known.covers(&drawn, question.has_record) {
+            return None;
+        }
+        let is_exact = std::mem::take(&mut known.is_set) || question.is_exact;
+        Some(state.mark(question.holder, known.generation, if is_exact { 0 } else { AHEAD_VALUES }))
+    }
+
+    /// The durable marks of records after one version and up to another.
+    pub fn marks(&mut self, after: Option<Version>, upto: Version, durable: Version) -> Vec<Sequence> {
+        let mut found = Vec::new();
+        for known in self.known.values_mut() {
+            known.promote(durable);
+            let fits = |version: Version| after.is_none_or(|after| version > after) && version <= upto;
+            found.extend(known.durable.values().filter(|(version, _)| fits(*version)).map(|(_, mark)| *mark));
+        }
+        found
+    }
+}
