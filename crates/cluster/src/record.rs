@@ -17,6 +17,7 @@
 mod build;
 mod image;
 mod read;
+mod sealed;
 mod spill;
 #[cfg(test)]
 mod tests;
@@ -27,9 +28,10 @@ use crate::ids::{
     ClusterId, DatabaseId, Epoch, Identity, Nonce, ReplicaId, SequenceId, ServiceId, TableId, Version,
 };
 
-pub use build::{Mark, RecordBuilder, SealedBody, TooLarge};
+pub use build::{Mark, RecordBuilder, TooLarge};
 pub use image::{Column, Columns, Image, ImageError, Values};
 pub use read::{Change, Item, Items, RowChange, RowChanges, Rows, Sequence, Statement};
+pub use sealed::SealedBody;
 pub use spill::{CHUNK_HEAD_BYTES, Chunk, ChunkCheck, Span, Spilled};
 
 /// Size of the encoded header.

@@ -10,8 +10,8 @@
 use super::read::{self, Element, Elements, Items, kind, op};
 use super::spill::{CHUNK_HEAD_BYTES, Chunk, Span, Spilled, is_in};
 use super::{
-    BODY_LIMIT_BYTES, Change, Envelope, FORMAT, FORMAT_SPILLED, HEADER_BYTES, Header, Item, Record, Sequence,
-    Statement, TableId, Version, WRITES_EVERYTHING, put, u32_at,
+    BODY_LIMIT_BYTES, Change, FORMAT, FORMAT_SPILLED, HEADER_BYTES, Header, Item, Record, SealedBody,
+    Sequence, Statement, TableId, WRITES_EVERYTHING, put,
 };
 
 /// A kind byte and the length of what follows.
@@ -427,77 +427,5 @@ impl RecordBuilder {
 
     fn put_u32(&mut self, value: u32) {
         self.bytes.extend_from_slice(&value.to_le_bytes());
-    }
-}
-
-/// A body that is complete and waits for its version.
-#[derive(Clone, Debug)]
-pub struct SealedBody {
-    bytes: Vec<u8>,
-    format: u16,
-    body_bytes: u32,
-    body_crc: u32,
-    table_count: u32,
-    rows: u64,
-    flags: u32,
-    sequences: u32,
-}
-
-impl SealedBody {
-    /// Writes the header; this is quick enough to be done under the lock that hands out versions.
-    #[must_use]
-    pub fn finish(mut self, header: Header) -> Record {
-        assert!(
-            header.first > Version::ZERO && header.first <= header.last,
-            "a record covers at least one version, and they are counted from 1"
-        );
-        let envelope = Envelope {
-            header,
-            format: self.format,
-            body_bytes: self.body_bytes,
-            body_crc: self.body_crc,
-            table_count: self.table_count,
-            rows: self.rows,
-            flags: self.flags,
-        };
-        put(&mut self.bytes, 0, &envelope.encode());
-        debug_assert_eq!(u32_at(&self.bytes, 16), self.body_bytes);
-        Record { envelope, bytes: self.bytes }
-    }
-
-    /// The tables that it writes rows of, sorted.
-    pub fn tables(&self) -> impl ExactSizeIterator<Item = TableId> + '_ {
-        let list = &self.bytes[self.bytes.len() - 4 * self.table_count as usize..];
-        list.chunks_exact(4).map(|id| TableId(u32::from_le_bytes([id[0], id[1], id[2], id[3]])))
-    }
-
-    /// The row changes in it, in order; those in a file come before.
-    pub fn row_changes(&self) -> super::RowChanges<'_> {
-        read::row_changes_of(&self.bytes[HEADER_BYTES..self.bytes.len() - 4 * self.table_count as usize])
-    }
-
-    /// Whether it may write more than the rows of its tables say: it has a statement or a fence.
-    pub fn writes_everything(&self) -> bool {
-        self.flags & WRITES_EVERYTHING != 0
-    }
-
-    /// The sequences that it moves: every replica needs these, whatever tables it holds.
-    pub fn sequences(&self) -> impl Iterator<Item = Sequence> + '_ {
-        let items = &self.bytes[HEADER_BYTES..self.bytes.len() - 4 * self.table_count as usize];
-        let all = if self.sequences > 0 { items } else { &[] };
-        Items::new(all).filter_map(|item| match item {
-            Item::Sequence(sequence) => Some(sequence),
-            _ => None,
-        })
-    }
-
-    /// Whether there are such.
-    pub fn moves_sequences(&self) -> bool {
-        self.sequences > 0
-    }
-
-    /// Length that the record will have, header included.
-    pub fn record_bytes(&self) -> usize {
-        self.bytes.len()
     }
 }
