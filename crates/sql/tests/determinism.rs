@@ -3,11 +3,13 @@
 //! The form of the file is that of `golden.rs`; run with `UPDATE_GOLDEN=1` to write the outcomes anew, then read the
 //! difference. A paragraph that begins with `expression:` or `once:` is one expression over the columns of `t`.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use sql::{
     Action, Catalogue, Clock, Column, ColumnDefault, Contents, Determinism, Key, Name, Parent, Reference,
-    RewriteError, Subject, SyntaxError, Table, TableId, Volatility, Why, determinism, expression_determinism,
+    RewriteError, Schema, Subject, SyntaxError, Table, TableId, Volatility, Why, determinism,
+    expression_determinism,
 };
 
 /// A column of a type: built-in OIDs by name.
@@ -217,6 +219,69 @@ fn every_statement_of_the_other_corpus_has_an_answer() {
         judged += 1;
     }
     assert!(unexplained * 20 < judged, "{unexplained} of {judged}");
+}
+
+/// The statements of a golden file of the corpora: what stands before each outcome.
+fn corpus(golden: &str) -> Vec<String> {
+    let statement = |paragraph: &str| {
+        let lines = paragraph.lines().take_while(|line| !line.starts_with("=>"));
+        let lines: Vec<&str> =
+            lines.filter(|line| !line.starts_with("##") && !line.starts_with("-- ")).collect();
+        lines.join("\n")
+    };
+    golden.split("\n\n").map(statement).filter(|text| !text.trim().is_empty()).collect()
+}
+
+/// One word for an answer, and what it is about.
+fn short(answer: Result<Determinism, SyntaxError>) -> (&'static str, String) {
+    match answer {
+        Err(error) => ("error", error.to_string()),
+        Ok(Determinism::Deterministic) => ("same", String::new()),
+        Ok(Determinism::AfterRewrite(rewrite)) => {
+            let calls: Vec<&str> = rewrite.replaced().filter(|call| !call.is_empty()).collect();
+            ("rewrite", format!("{} evaluated {}", calls.join(" "), rewrite.evaluate().len()))
+        }
+        Ok(Determinism::No(reasons)) => {
+            ("no", reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+        }
+    }
+}
+
+/// Every statement of the workloads and of the varied ones: `golden/determinism_corpora.txt` has the answers, and how
+/// many there are of each kind.
+#[test]
+fn corpora_are_judged_as_written() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut fresh = String::new();
+    for name in ["tpcw", "tpcc", "rubis", "rubbos", "varied"] {
+        let schema = match name {
+            "varied" => root.join("tests/corpus/shop.sql"),
+            _ => root.join("../bench/workloads").join(name).join("schema.sql"),
+        };
+        let read = |path: &Path| std::fs::read_to_string(path).expect("it is part of the repository");
+        let catalogue = Schema::from_ddl(&read(&schema)).expect("it is SQL").catalogue();
+        let golden = read(&root.join("tests/golden").join(format!("{name}.txt")));
+        let mut tally: BTreeMap<&str, usize> = BTreeMap::new();
+        fresh.push_str(&format!("## {name}\n\n"));
+        for text in corpus(&golden) {
+            let (word, about) = short(determinism(&Subject::new(text.trim_end_matches(';')), &catalogue));
+            *tally.entry(word).or_default() += 1;
+            fresh.push_str(format!("{text}\n=> {word} {about}").trim_end());
+            fresh.push_str("\n\n");
+        }
+        fresh.push_str(&format!("## {name}: {tally:?}\n\n"));
+    }
+    let fresh = format!("{}\n", fresh.trim_end());
+    let path = root.join("tests/golden/determinism_corpora.txt");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, &fresh).expect("the repository can be written");
+        return;
+    }
+    let golden = std::fs::read_to_string(&path).expect("it is part of the repository");
+    for (line, (old, new)) in golden.lines().zip(fresh.lines()).enumerate() {
+        assert_eq!(old, new, "line {}", line + 1);
+    }
+    assert_eq!(golden.lines().count(), fresh.lines().count());
 }
 
 #[test]

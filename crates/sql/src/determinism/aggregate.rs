@@ -79,7 +79,7 @@ const BY_PEERS: [&str; 4] = ["cume_dist", "dense_rank", "percent_rank", "rank"];
 const BY_ROW: [&str; 7] = ["first_value", "lag", "last_value", "lead", "nth_value", "ntile", "row_number"];
 
 /// The option bit of a window that has a frame of its own.
-const FRAME_GIVEN: i32 = 1;
+pub(super) const FRAME_GIVEN: i32 = 1;
 
 /// Whether a function of the server is an aggregate or a window function.
 pub(super) fn is_any(name: &str) -> bool {
@@ -102,9 +102,10 @@ impl Walk<'_> {
             return;
         };
         let total = self.is_total(window);
-        let peers_alike = BY_PEERS.contains(&bare) || by_values && window.frame_options & FRAME_GIVEN == 0;
+        let framed = self.is_framed(window);
+        let peers_alike = BY_PEERS.contains(&bare) || by_values && !framed;
         // A sum of floats runs through the rows of a total order one after another.
-        let inexact = SUMS.contains(&bare) && !by_values && window.frame_options & FRAME_GIVEN != 0;
+        let inexact = SUMS.contains(&bare) && !by_values && framed;
         if !(peers_alike || total && !inexact) {
             self.note(Why::WindowOrder(name.clone()));
         }
@@ -168,6 +169,14 @@ impl Walk<'_> {
             window.partition_clause.iter().chain(window.order_clause.iter().filter_map(sort_expression));
         let known = self.columns_of(parts);
         named(&window.refname) || self.scopes.last().is_some_and(|scope| scope.is_one_row(&known))
+    }
+
+    /// Whether a window has a frame other than the usual one; OVER w takes that of w.
+    fn is_framed(&self, window: &WindowDef) -> bool {
+        let windows = self.scopes.last().map_or(&[][..], |scope| scope.windows.as_slice());
+        let named = [&window.name, &window.refname];
+        let base = |other: &&Window| named.iter().any(|name| !name.is_empty() && **name == other.name);
+        window.frame_options & FRAME_GIVEN != 0 || windows.iter().filter(base).any(|other| other.framed)
     }
 
     /// Visits the parts of a window's definition.

@@ -8,7 +8,7 @@ use pg_query::protobuf::{
 };
 
 use super::Why;
-use super::aggregate::sort_expression;
+use super::aggregate::{FRAME_GIVEN, sort_expression};
 use super::function::is_replaced;
 use super::scope::{Item, Scope, Window};
 use super::walk::{Walk, is_plain_constant};
@@ -277,7 +277,8 @@ impl Walk<'_> {
             if let Some(scope) = self.scopes.last_mut() {
                 let base = scope.windows.iter().any(|base| base.name == window.refname && base.total);
                 let total = base || scope.is_one_row(&known);
-                scope.windows.push(Window { name: window.name.clone(), total });
+                let framed = window.frame_options & FRAME_GIVEN != 0;
+                scope.windows.push(Window { name: window.name.clone(), total, framed });
             }
         }
     }

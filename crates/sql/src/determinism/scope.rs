@@ -30,6 +30,8 @@ pub(super) struct Equality {
 pub(super) struct Window {
     pub(super) name: String,
     pub(super) total: bool,
+    /// It has a frame of its own.
+    pub(super) framed: bool,
 }
 
 /// One level of a query.
