@@ -2,13 +2,14 @@
 # make test    everything that must hold before a change is committed
 # make check   the part of it that runs no test
 # make bench   the proxy's cost, beside a direct connection and PgBouncer
+# make soundness  100,000 pairs of statements on a real server, whether what is concluded about them holds
 # make fuzz    the lexer and the cache of statements against PostgreSQL's parser, for about half an hour
 
 CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(PATH)
 ARGS ?=
 
-.PHONY: up test check bench fuzz setup setup-test
+.PHONY: up test check bench fuzz soundness setup setup-test
 
 up: setup
 	@cargo run --release --package onecopy -- up $(ARGS)
@@ -27,6 +28,9 @@ bench: setup-test
 
 fuzz: setup
 	ONECOPY_FUZZ=100 cargo test --package sql --test fuzz
+
+soundness: setup-test
+	cargo xtask soundness --pairs 100000 $(ARGS)
 
 setup:
 	@scripts/setup build

@@ -52,7 +52,7 @@ impl fmt::Display for Fault {
             Self::System { doing, error } => write!(f, "cannot {doing}: {error}"),
             Self::Program { name, what, said } => write!(f, "{name} {what}; its last words:\n{said}"),
             Self::Unreadable { what, said } => write!(f, "cannot read {what} in:\n{said}"),
-            Self::Wrong(report) => write!(f, "what clients saw is wrong\n{report}"),
+            Self::Wrong(report) => write!(f, "what was seen is wrong\n{report}"),
             Self::Interrupted => write!(f, "interrupted"),
         }
     }

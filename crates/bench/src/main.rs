@@ -1,6 +1,7 @@
 //! Benchmarks: `proxy`, what a client pays on real servers for having onecopy in between; `check-live`, whether what
 //! clients saw could have come from one PostgreSQL; `classify`, what it costs to know a statement; `predict`, how much of a
-//! transaction is known when it begins; and `bulk`, what large transactions cost, and in how much memory.
+//! transaction is known when it begins; `bulk`, what large transactions cost, and in how much memory; and `soundness`,
+//! whether what is concluded about statements holds on a real server.
 //!
 //! Everything a benchmark needs it starts itself, in a temporary folder and on free ports, and takes away again, also
 //! when it is interrupted. Numbers are compared only within one run: on a machine that others use too, nothing else
@@ -20,6 +21,7 @@ mod predict;
 mod program;
 mod proxy;
 mod scratch;
+mod soundness;
 mod workload;
 
 use std::process::ExitCode;
@@ -48,6 +50,8 @@ enum Command {
     Bulk(bulk::Options),
     /// Put clients on replicated servers and judge what they saw as the simulator does.
     CheckLive(live::Options),
+    /// Run random pairs of statements in both orders and judge what was concluded about them.
+    Soundness(soundness::Options),
 }
 
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "this is where a benchmark tells its result")]
@@ -60,6 +64,7 @@ fn main() -> ExitCode {
         Command::Predict(options) => predict::run(&options, &interrupt, &news),
         Command::Bulk(options) => bulk::run(&options, &interrupt, &news),
         Command::CheckLive(options) => live::run(&options, &interrupt, &news),
+        Command::Soundness(options) => soundness::run(&options, &interrupt, &news),
     });
     match outcome {
         Ok(report) => {

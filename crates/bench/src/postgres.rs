@@ -152,7 +152,6 @@ impl Likeness {
     }
 
     /// A server that only looks at statements.
-    #[cfg(test)]
     pub(crate) fn bare() -> Self {
         let settings = vec![("fsync".to_owned(), "off".to_owned())];
         Self { version: String::new(), locale: "C".to_owned(), checksums: false, settings }
