@@ -67,7 +67,7 @@ async fn a_transaction_that_reads_is_told_to_run_again(cluster: &Cluster, writer
         answered += 1;
     }
     assert!(answered > 5, "only {answered} rounds in {PATIENCE:?}");
-    assert_eq!(lagging(cluster).await, 1, "the reader is waited for");
+    assert!(lagging(cluster).await >= 1, "the reader is waited for");
     cluster.caught_up().await;
     let error = reader.simple_query("select count(*) from t").await.expect_err("it was sent away");
     assert!(is_retry(&error), "{error:?}");
