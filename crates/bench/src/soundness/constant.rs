@@ -10,14 +10,15 @@ pub(super) enum Kind {
     Int,
     Bigint,
     Text,
+    Varchar,
     Char,
     Numeric,
     Bool,
     Date,
 }
 
-const KINDS: [Kind; 7] =
-    [Kind::Int, Kind::Bigint, Kind::Text, Kind::Char, Kind::Numeric, Kind::Bool, Kind::Date];
+const KINDS: [Kind; 8] =
+    [Kind::Int, Kind::Bigint, Kind::Text, Kind::Varchar, Kind::Char, Kind::Numeric, Kind::Bool, Kind::Date];
 const TEXTS: [&str; 5] = ["a", "b", "a ", "A", ""];
 /// The first day that is drawn, from PostgreSQL's own beginning of time, 2000-01-01.
 const FIRST_DAY: i32 = 8766;
@@ -33,6 +34,7 @@ impl Kind {
             Self::Int => "int",
             Self::Bigint => "bigint",
             Self::Text => "text",
+            Self::Varchar => "varchar(3)",
             Self::Char => "char(3)",
             Self::Numeric => "numeric",
             Self::Bool => "bool",
@@ -44,7 +46,7 @@ impl Kind {
     pub(super) fn compares_with(self, other: Self) -> bool {
         let group = |kind| match kind {
             Self::Int | Self::Bigint | Self::Numeric => 0,
-            Self::Text | Self::Char => 1,
+            Self::Text | Self::Varchar | Self::Char => 1,
             Self::Bool => 2,
             Self::Date => 3,
         };
@@ -56,6 +58,7 @@ impl Kind {
             Self::Int => Type::INT4,
             Self::Bigint => Type::INT8,
             Self::Text => Type::TEXT,
+            Self::Varchar => Type::VARCHAR,
             Self::Char => Type::BPCHAR,
             Self::Numeric => Type::NUMERIC,
             Self::Bool => Type::BOOL,
@@ -67,7 +70,7 @@ impl Kind {
     pub(super) fn bare(self, dice: &mut Dice) -> String {
         match self {
             Self::Int | Self::Bigint => dice.below(5).to_string(),
-            Self::Text | Self::Char => (*dice.pick(&TEXTS)).to_owned(),
+            Self::Text | Self::Varchar | Self::Char => (*dice.pick(&TEXTS)).to_owned(),
             Self::Numeric => (*dice.pick(&["0", "1", "1.0", "2", "2.50", "2.5"])).to_owned(),
             Self::Bool => (*dice.pick(&["true", "false"])).to_owned(),
             Self::Date => format!("2024-01-0{}", dice.between(1, 4)),
@@ -79,7 +82,7 @@ impl Kind {
         let bare = self.bare(dice);
         match self {
             Self::Int | Self::Bigint | Self::Numeric | Self::Bool => bare,
-            Self::Text | Self::Char => format!("'{bare}'"),
+            Self::Text | Self::Varchar | Self::Char => format!("'{bare}'"),
             Self::Date => format!("DATE '{bare}'"),
         }
     }
@@ -94,10 +97,10 @@ impl Kind {
             (Self::Int | Self::Bigint, 3) => format!("{bare}.0"),
             (Self::Int | Self::Bigint | Self::Numeric, 4) => format!("{bare}::bigint"),
             (Self::Int | Self::Bigint | Self::Numeric, 5) => format!("{bare}::numeric"),
-            (Self::Text | Self::Char, 3) => format!("'{bare}'::char(2)"),
-            (Self::Text | Self::Char, 4) => format!("'{bare}'::text"),
-            (Self::Text | Self::Char, 5) => format!("'{bare} '"),
-            (Self::Text | Self::Char, 6) => format!("'{bare}'::varchar"),
+            (Self::Text | Self::Varchar | Self::Char, 3) => format!("'{bare}'::char(2)"),
+            (Self::Text | Self::Varchar | Self::Char, 4) => format!("'{bare}'::text"),
+            (Self::Text | Self::Varchar | Self::Char, 5) => format!("'{bare} '"),
+            (Self::Text | Self::Varchar | Self::Char, 6) => format!("'{bare}'::varchar"),
             _ => self.plain(dice),
         }
     }
@@ -120,8 +123,9 @@ impl Bound {
         let sent = match kind {
             Kind::Int | Kind::Numeric if is_foreign => Kind::Bigint,
             Kind::Bigint if is_foreign => Kind::Int,
-            Kind::Char if is_foreign => Kind::Text,
+            Kind::Char if is_foreign => *dice.pick(&[Kind::Text, Kind::Varchar]),
             Kind::Text if is_foreign => Kind::Char,
+            Kind::Varchar if is_foreign => *dice.pick(&[Kind::Text, Kind::Char]),
             same => same,
         };
         let declared = if sent == kind && dice.percent(50) { Type::UNKNOWN } else { sent.oid() };
@@ -135,12 +139,30 @@ impl Bound {
         }
     }
 
+    /// Two values in an array, for comparison with a place of a kind.
+    pub(super) fn array(dice: &mut Dice, kind: Kind) -> Self {
+        let (one, other) = (kind.bare(dice), kind.bare(dice));
+        if kind == Kind::Int && dice.percent(50) {
+            let (one, other) = (Self::binary(kind, &one), Self::binary(kind, &other));
+            // One dimension without NULLs of integers; two of them, counted from 1.
+            let mut bytes: Vec<u8> =
+                [1, 0, 23, 2, 1].iter().flat_map(|word: &i32| word.to_be_bytes()).collect();
+            for element in [one, other].into_iter().flatten() {
+                bytes.extend(4_i32.to_be_bytes());
+                bytes.extend(element);
+            }
+            return Self { declared: Type::INT4_ARRAY, bytes: Some(bytes), is_binary: true };
+        }
+        let text = format!("{{{},{}}}", element(&one), element(&other));
+        Self { declared: Type::UNKNOWN, bytes: Some(text.into_bytes()), is_binary: false }
+    }
+
     fn binary(kind: Kind, text: &str) -> Option<Vec<u8>> {
         let number: i64 = text.parse().unwrap_or(0);
         match kind {
             Kind::Int => Some((number as i32).to_be_bytes().to_vec()),
             Kind::Bigint => Some(number.to_be_bytes().to_vec()),
-            Kind::Text | Kind::Char => Some(text.as_bytes().to_vec()),
+            Kind::Text | Kind::Varchar | Kind::Char => Some(text.as_bytes().to_vec()),
             Kind::Bool => Some(vec![u8::from(text == "true")]),
             Kind::Date => {
                 let day: i32 = text[text.len() - 1..].parse().ok()?;
@@ -149,6 +171,11 @@ impl Bound {
             Kind::Numeric => None,
         }
     }
+}
+
+/// As an element of an array in text form.
+pub(super) fn element(bare: &str) -> String {
+    if bare.is_empty() || bare.ends_with(' ') { format!("\"{bare}\"") } else { bare.to_owned() }
 }
 
 impl ToSql for Bound {

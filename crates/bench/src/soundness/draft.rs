@@ -5,7 +5,7 @@
 
 use sim::dice::Dice;
 
-use super::constant::{Bound, Kind};
+use super::constant::{Bound, Kind, element};
 use super::schema::{Column, Relation, World};
 
 /// A statement with its parameters.
@@ -116,14 +116,18 @@ impl<'a> Writer<'a> {
             5 => format!("{} = {name}", self.constant(kind)),
             6 => format!("{name} IN ({}, {})", self.constant(kind), self.constant(kind)),
             7 => {
-                let (one, other) = (kind.bare(self.dice), kind.bare(self.dice));
+                let (one, other) = (element(&kind.bare(self.dice)), element(&kind.bare(self.dice)));
                 match self.dice.below(3) {
-                    0 => format!("{name} = ANY ('{{\"{one}\",\"{other}\"}}')"),
+                    0 => format!("{name} = ANY ('{{{one},{other}}}')"),
                     1 => {
                         format!("{name} = ANY (ARRAY[{}, {}])", kind.plain(self.dice), kind.plain(self.dice))
                     }
-                    _ => format!("{name} <> ALL ('{{\"{one}\"}}')"),
+                    _ => format!("{name} <> ALL ('{{{one}}}')"),
                 }
+            }
+            8 if self.binds => {
+                self.parameters.push(Bound::array(self.dice, kind));
+                format!("{name} = ANY (${})", self.parameters.len())
             }
             8 => format!("{name} BETWEEN {} AND {}", self.constant(kind), self.constant(kind)),
             9 => format!("{name} IS NULL"),

@@ -44,8 +44,17 @@ pub(super) struct World {
 
 const ACTIONS: [&str; 5] = ["NO ACTION", "RESTRICT", "CASCADE", "SET NULL", "SET DEFAULT"];
 /// What primary keys are made of; integers are usual.
-const KEYS: [Kind; 8] =
-    [Kind::Int, Kind::Int, Kind::Int, Kind::Bigint, Kind::Text, Kind::Char, Kind::Numeric, Kind::Date];
+const KEYS: [Kind; 9] = [
+    Kind::Int,
+    Kind::Int,
+    Kind::Int,
+    Kind::Bigint,
+    Kind::Text,
+    Kind::Varchar,
+    Kind::Char,
+    Kind::Numeric,
+    Kind::Date,
+];
 
 impl World {
     /// Draws one.

@@ -299,3 +299,21 @@ fn conflicts_are_as_fine_as_what_is_known() {
     assert!(rows("lock table ones", "select 1 from t where id = 3").is_some(), "below the view");
     assert_eq!(rows("lock table t in share mode", "select 1 from t where id = 3"), None);
 }
+
+/// PostgreSQL compares char(n) with varchar without the blanks of either, with text without its own only.
+#[test]
+fn trailing_blanks_beside_another_type_are_not_taken_for_known() {
+    let schema = crate::Schema::from_ddl("create table s (c char(3), v varchar(3))").unwrap();
+    let catalogue = schema.catalogue();
+    let shown = |text: &str| {
+        let mut analyzer = Analyzer::new(Limits::default());
+        let script = analyzer.script(text.as_bytes(), true).unwrap();
+        let part = &script.statements[0];
+        let arguments = Arguments { text: text.as_bytes(), constants: &part.constants, parameters: &[] };
+        part.statement.outline(&catalogue).bind(&arguments).describe(&catalogue).join("; ")
+    };
+    assert_eq!(shown("select c from s where c = 'a '::varchar"), "read s [c]");
+    assert_eq!(shown("select v from s where v = 'a'::char(3)"), "read s [v]");
+    assert_eq!(shown("select c from s where c = 'a'::varchar"), "read s [c] {c = 'a'}");
+    assert_eq!(shown("select c from s where c = 'a '"), "read s [c] {c = 'a'}");
+}

@@ -139,8 +139,11 @@ impl Form {
         match (from, self, value) {
             (from, to, value) if from == to => Some(value),
             (Self::Int, Self::Decimal, Value::Int(number)) => Some(Value::Decimal(Decimal::new(number, 0))),
-            // The column is compared as text, which takes its own blanks away, but not those of the other side.
-            (Self::Text, Self::Padded, value) | (Self::Padded, Self::Text, value) => Some(value),
+            // Beside text a char(n) is compared as text, which takes its own blanks away, but not those of the other side;
+            // beside varchar both are compared without blanks. Here text and varchar are one form.
+            (Self::Text, Self::Padded, Value::Text(text)) => {
+                (!text.ends_with(' ')).then_some(Value::Text(text))
+            }
             _ => None,
         }
     }
