@@ -192,7 +192,7 @@ impl Case {
         Ok(Runs { start, alone, after })
     }
 
-    /// All contradictions, if all statements were run.
+    /// All contradictions of statements that were all run; the counts hear of each.
     fn failures(&self, runs: &Runs, mut counts: Option<&mut Counts>) -> Vec<Failure> {
         let mut failures = Vec::new();
         if let Some(counts) = counts.as_deref_mut() {

@@ -17,7 +17,7 @@ fn what_is_concluded_holds() {
     assert!(output.status.success(), "{}", said(&output));
 }
 
-/// Each rule that is forgotten is missed within so many pairs: twenty times as many as it took, at least.
+/// Each rule that is forgotten is missed within so many pairs: ten times as many as it took.
 #[test]
 fn what_is_forgotten_is_found() {
     for rule in ["claims", "after", "reads", "columns", "values"] {
