@@ -29,9 +29,10 @@ CREATE TABLE IF NOT EXISTS onecopy_capture.names (id int4 PRIMARY KEY, is_type b
 CREATE TABLE IF NOT EXISTS onecopy_capture.next_name (id int4 NOT NULL);
 INSERT INTO onecopy_capture.next_name SELECT 1 WHERE NOT EXISTS (SELECT FROM onecopy_capture.next_name);
 
--- The sequences that last, each with a number of ours; `caches` says that sessions keep values of it in advance.
+-- The sequences that last, each with a number of ours; `caches` says that sessions keep values of it in advance, `rules`
+-- are its increment, least and greatest value, whether it cycles, and its start.
 CREATE TABLE IF NOT EXISTS onecopy_capture.sequences (
-    id int4 PRIMARY KEY, relation oid NOT NULL UNIQUE, caches boolean NOT NULL);
+    id int4 PRIMARY KEY, relation oid NOT NULL UNIQUE, caches boolean NOT NULL, rules text NOT NULL);
 CREATE TABLE IF NOT EXISTS onecopy_capture.next_sequence (id int4 NOT NULL);
 INSERT INTO onecopy_capture.next_sequence SELECT 1 WHERE NOT EXISTS (SELECT FROM onecopy_capture.next_sequence);
 -- How far their holders may have come, by the records that were applied here.
@@ -138,7 +139,9 @@ CREATE OR REPLACE FUNCTION onecopy.sequences(ids int4[]) RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER AS $$
 DECLARE
     one int4;
-    known record;
+    target oid;
+    caches boolean;
+    rules text;
     value int8;
     called boolean;
     states text := '';
@@ -149,23 +152,22 @@ BEGIN
                 OR pg_catalog.current_setting('track_counts') OPERATOR(pg_catalog.<>) 'on');
     END IF;
     FOREACH one IN ARRAY ids LOOP
-        SELECT s.relation, s.caches, q.* INTO known FROM onecopy_capture.sequences s
-            JOIN pg_catalog.pg_sequence q ON q.seqrelid OPERATOR(pg_catalog.=) s.relation
+        SELECT s.relation, s.caches, s.rules INTO target, caches, rules FROM onecopy_capture.sequences s
             WHERE s.id OPERATOR(pg_catalog.=) one;
-        CONTINUE WHEN NOT FOUND OR (
-            pg_catalog.pg_stat_get_xact_blocks_fetched(known.relation) OPERATOR(pg_catalog.=) 0
-            AND pg_catalog.current_setting('track_counts') OPERATOR(pg_catalog.=) 'on'
-            AND NOT (known.caches AND EXISTS (SELECT FROM pg_catalog.pg_locks l
-                WHERE l.relation OPERATOR(pg_catalog.=) known.relation
-                    AND l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid())));
-        value := pg_catalog.pg_sequence_last_value(known.relation);
+        CONTINUE WHEN NOT FOUND;
+        IF pg_catalog.pg_stat_get_xact_blocks_fetched(target) OPERATOR(pg_catalog.=) 0
+            AND pg_catalog.current_setting('track_counts') OPERATOR(pg_catalog.=) 'on' THEN
+            CONTINUE WHEN NOT caches OR NOT EXISTS (SELECT FROM pg_catalog.pg_locks l
+                WHERE l.relation OPERATOR(pg_catalog.=) target
+                    AND l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid());
+        END IF;
+        value := pg_catalog.pg_sequence_last_value(target);
         called := true;
         IF value IS NULL THEN
-            EXECUTE pg_catalog.format('SELECT last_value, is_called FROM %s', known.relation::pg_catalog.regclass)
+            EXECUTE pg_catalog.format('SELECT last_value, is_called FROM %s', target::pg_catalog.regclass)
                 INTO value, called;
         END IF;
-        states := pg_catalog.concat(states, ';', one, ' ', value, ' ', called, ' ', known.seqincrement, ' ',
-            known.seqmin, ' ', known.seqmax, ' ', known.seqcycle, ' ', known.seqstart);
+        states := pg_catalog.concat(states, ';', one, ' ', value, ' ', called, ' ', rules);
     END LOOP;
     RETURN states;
 END $$;
@@ -327,10 +329,12 @@ BEGIN
         ORDER BY n.nspname, c.relname
     LOOP
         UPDATE onecopy_capture.next_sequence SET id = id + 1 RETURNING id - 1 INTO number;
-        INSERT INTO onecopy_capture.sequences VALUES (number, found.oid, false);
+        INSERT INTO onecopy_capture.sequences VALUES (number, found.oid, false, '');
     END LOOP;
-    UPDATE onecopy_capture.sequences s SET caches = q.seqcache > 1 FROM pg_sequence q
-    WHERE q.seqrelid = s.relation AND s.caches <> (q.seqcache > 1);
+    UPDATE onecopy_capture.sequences s SET caches = q.caches, rules = q.rules
+    FROM (SELECT seqrelid, seqcache > 1, concat_ws(' ', seqincrement, seqmin, seqmax, seqcycle, seqstart) FROM pg_sequence)
+        AS q(relation, caches, rules)
+    WHERE q.relation = s.relation AND (s.caches, s.rules) <> (q.caches, q.rules);
     obstacle := onecopy_capture.fires_at_refresh();
     IF obstacle IS NOT NULL THEN
         RAISE EXCEPTION '% would fire again at every replica', obstacle USING ERRCODE = '0A000',
