@@ -75,6 +75,13 @@ async fn object_ids_are_the_same_whichever_replica_answers() {
     assert!(!ports.contains(anchor.as_bytes()), "users' types were read at the busy anchor: {ports:?}");
 
     busy.abort();
+    // Two schema changes at once get different numbers.
+    let (one, other) = (cluster.client().await, cluster.client().await);
+    run(&one, "begin; create type first_of_two as enum ('a')").await;
+    let waiting = tokio::spawn(async move { run(&other, "create type second_of_two as enum ('b')").await });
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    run(&one, "commit").await;
+    waiting.await.unwrap();
     run(&client, "alter type mood rename to feeling; create type mood as enum ('other')").await;
     let renamed = cluster.client().await.prepare("select mood from person").await.unwrap();
     assert_eq!(

@@ -246,24 +246,27 @@ $$;
 CREATE OR REPLACE FUNCTION onecopy_capture.number_names() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    count int4;
+    found record;
+    number int4;
 BEGIN
     DELETE FROM onecopy_capture.names WHERE NOT CASE WHEN is_type
         THEN EXISTS (SELECT FROM pg_type WHERE oid = object) ELSE EXISTS (SELECT FROM pg_class WHERE oid = object) END;
-    WITH new AS (
-        SELECT true AS is_type, t.oid AS object, n.nspname, t.typname AS name
-        FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace WHERE t.oid >= 16384
-        UNION ALL
-        SELECT false, c.oid, n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-        WHERE c.oid >= 16384 AND c.relkind NOT IN ('i', 'I', 't')
-    )
-    INSERT INTO onecopy_capture.names
-    SELECT next.id + row_number() OVER (ORDER BY new.is_type, new.nspname, new.name), new.is_type, new.object
-    FROM onecopy_capture.next_name next, new
-    WHERE new.nspname NOT IN ('onecopy', 'onecopy_capture', 'pg_toast') AND new.nspname !~ '^pg_(toast_)?temp'
-      AND NOT EXISTS (SELECT FROM onecopy_capture.names o WHERE (o.is_type, o.object) = (new.is_type, new.object));
-    GET DIAGNOSTICS count = ROW_COUNT;
-    UPDATE onecopy_capture.next_name SET id = id + count WHERE count > 0;
+    FOR found IN
+        SELECT new.is_type, new.object FROM (
+            SELECT true AS is_type, t.oid AS object, n.nspname, t.typname AS name
+            FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace WHERE t.oid >= 16384
+            UNION ALL
+            SELECT false, c.oid, n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+            WHERE c.oid >= 16384 AND c.relkind NOT IN ('i', 'I', 't')
+        ) AS new
+        WHERE new.nspname NOT IN ('onecopy', 'onecopy_capture', 'pg_toast') AND new.nspname !~ '^pg_(toast_)?temp'
+          AND NOT EXISTS (SELECT FROM onecopy_capture.names o WHERE (o.is_type, o.object) = (new.is_type, new.object))
+        ORDER BY new.is_type, new.nspname, new.name
+    LOOP
+        -- Schema changes of two transactions at once wait for each other here.
+        UPDATE onecopy_capture.next_name SET id = id + 1 RETURNING id - 1 INTO number;
+        INSERT INTO onecopy_capture.names VALUES (number, found.is_type, found.object);
+    END LOOP;
 END $$;
 
 -- Puts tables that are new under capture, and what a statement did to our triggers right again. The order of names
