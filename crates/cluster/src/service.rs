@@ -41,6 +41,11 @@ impl Cluster {
         self.services[&WHOLE].durable()
     }
 
+    /// The last durable version after which a catalogue may be out of date.
+    pub fn last_ddl(&self) -> Version {
+        self.services[&WHOLE].last_ddl()
+    }
+
     fn whole_mut(&mut self) -> &mut Box<dyn Protocol> {
         self.services.get_mut(&WHOLE).expect("the whole service is there from the start")
     }

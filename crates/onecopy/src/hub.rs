@@ -309,6 +309,27 @@ impl Hub {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner).cluster.durable()
     }
 
+    /// Whether a conclusion from a catalogue of this generation may be out of date. Rows that were written after a schema
+    /// change are captured after it is durable, so for them the answer is exact.
+    pub(crate) fn is_outdated(&self, generation: Version) -> bool {
+        let inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        generation < inside.cluster.last_ddl()
+    }
+
+    /// The catalogue, once it reflects every schema change that is durable now; none if that takes too long.
+    pub(crate) async fn fresh_catalogue(&self) -> Option<Arc<Catalogue>> {
+        const PAUSE: Duration = Duration::from_millis(2);
+        const PAUSES_MAX: u32 = 15_000;
+        for _ in 0..PAUSES_MAX {
+            let catalogue = self.catalogue();
+            if !self.is_outdated(Version(catalogue.generation())) {
+                return Some(catalogue);
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        None
+    }
+
     /// The catalogue that statements are classified with.
     pub(crate) fn catalogue(&self) -> Arc<Catalogue> {
         Arc::clone(&self.catalogue.read().unwrap_or_else(PoisonError::into_inner))

@@ -44,4 +44,7 @@ pub trait Protocol: std::fmt::Debug + Send {
 
     /// The last durable version.
     fn durable(&self) -> Version;
+
+    /// The last durable version after which a catalogue may be out of date. Whoever can see what it did finds it here.
+    fn last_ddl(&self) -> Version;
 }

@@ -558,4 +558,8 @@ impl Protocol for Onecopy {
     fn durable(&self) -> Version {
         self.needed.last()
     }
+
+    fn last_ddl(&self) -> Version {
+        self.needed.last_ddl()
+    }
 }

@@ -9,8 +9,9 @@
 
 use std::sync::Arc;
 
+use cluster::claims::Claims;
 use cluster::event::{Effect, Event};
-use cluster::ids::{Identity, Incarnation, ReplicaId};
+use cluster::ids::{Identity, Incarnation, ReplicaId, Version};
 use wire::frontend::Target;
 use wire::{encode, sqlstate};
 
@@ -230,9 +231,13 @@ impl Session {
             (std::mem::take(&mut update.capture.record), std::mem::take(&mut update.claims));
         let mut of_rows = std::mem::take(&mut update.capture.claims);
         let body = Box::new(record.seal());
-        of_rows.add(body.row_changes(), &self.hub().catalogue());
+        let generation = update.capture.generation.min(update.generation);
+        let catalogue = self.hub().catalogue();
+        of_rows.add(body.row_changes(), &catalogue);
         self.warn_of_searches(&of_rows);
-        let claims = complete(claims, of_rows, &body);
+        let is_outdated = self.hub().is_outdated(generation.min(Version(catalogue.generation())));
+        // What was concluded before a schema change may claim too little after it.
+        let claims = if is_outdated { Claims::everything() } else { complete(claims, of_rows, &body) };
         self.progress.set_phase(Phase::Logging);
         while !self.hub().log.has_room() {
             tokio::time::sleep(RETRY_PAUSE).await;

@@ -137,6 +137,7 @@ impl Session {
             update.has_hold |= judged.has_hold;
             update.has_locks |= judged.has_locks;
             update.has_uncounted = judged.has_uncounted;
+            update.generation = update.generation.min(judged.generation);
             judged.note_draws(&mut update.drawn, &catalogue);
             for routing in &judged.routings {
                 update.claims.add(&routing.claims);

@@ -53,6 +53,8 @@ pub(crate) struct Update {
     pub(crate) is_uncaptured: bool,
     /// The present statement writes what its tag does not count.
     pub(crate) has_uncounted: bool,
+    /// The oldest catalogue by which one of its statements was judged.
+    pub(crate) generation: Version,
     /// A statement locks rows without writing them.
     pub(crate) has_locks: bool,
     /// Rows of it are in a file, which was given to the log.
@@ -120,6 +122,7 @@ impl Session {
                         is_suspect: false,
                         is_uncaptured: false,
                         has_uncounted: false,
+                        generation: Version(u64::MAX),
                         has_locks: false,
                         has_file: false,
                         has_hold: false,

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use cluster::ids::{Identity, TableId};
+use cluster::ids::{Identity, TableId, Version};
 use cluster::record::RecordBuilder;
 use wire::backend::Fields;
 use wire::sqlstate;
@@ -61,6 +61,8 @@ pub(crate) struct Capture {
     pub(crate) broken: Option<Captured>,
     /// Rows were changed in place.
     pub(crate) has_updates: bool,
+    /// The oldest catalogue that anything was concluded from.
+    pub(crate) generation: Version,
     /// Of the rows that are not in memory any more.
     pub(crate) claims: RowClaims,
     chains: Chains,
@@ -83,6 +85,7 @@ impl Capture {
             rewritten: Vec::new(),
             broken: None,
             has_updates: false,
+            generation: Version(u64::MAX),
             claims: RowClaims::default(),
             chains: Chains::default(),
             file: None,
@@ -198,7 +201,12 @@ impl Capture {
 
     async fn spill(&mut self) -> Result<(), Fault> {
         let Some(chunk) = self.record.spill() else { return Ok(()) };
-        let catalogue = self.hub.catalogue();
+        // What the order of its rows depends on must not be missed.
+        let Some(catalogue) = self.hub.fresh_catalogue().await else {
+            self.broken = Some(Captured::TooLarge);
+            return Err(Fault::Lost(self.hub.anchor));
+        };
+        self.generation = self.generation.min(Version(catalogue.generation()));
         self.claims.add(chunk.row_changes(), &catalogue);
         if let Err(refusal) = self.chains.follow(chunk.row_changes(), &catalogue) {
             self.broken = Some(Captured::TooLarge);
