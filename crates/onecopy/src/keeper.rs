@@ -104,7 +104,7 @@ pub(crate) struct Keeper {
     applied: Version,
     forgotten: Version,
     strangers: Vec<Identity>,
-    /// Before each refresh; only tests take others than zero.
+    /// Before each refresh and each reading of a catalogue; only tests take others than zero.
     delay: Duration,
     /// The home is being brought up to this version before it serves.
     recovering: Option<Version>,
@@ -163,7 +163,9 @@ impl Keeper {
                 },
                 _ = maintain.tick() => keeper.maintain(),
             };
-            if matches!(command, Some(Command::Apply { .. })) && !keeper.delay.is_zero() {
+            if matches!(command, Some(Command::Apply { .. } | Command::LoadCatalogue { .. }))
+                && !keeper.delay.is_zero()
+            {
                 tokio::time::sleep(keeper.delay).await;
             }
             if let Some(command) = command

@@ -117,6 +117,12 @@ impl Session {
     /// Does all that can fail; whether it leaves a record.
     async fn prepare_commit(&mut self) -> Result<bool, Fault> {
         self.progress.set_phase(Phase::Checking);
+        // A statement was judged by what a schema change has made untrue since: then anything may have happened.
+        if let Transaction::Update(update) = &mut self.transaction
+            && self.worker.hub.is_outdated(update.generation)
+        {
+            update.is_suspect = true;
+        }
         if self.may_defer() {
             self.own_query(b"SET CONSTRAINTS ALL IMMEDIATE").await?;
         }
@@ -181,10 +187,16 @@ impl Session {
         Ok(())
     }
 
-    /// Whether a check or trigger may wait for COMMIT, which must not fail any more: by the catalogue, or of a temporary
-    /// table, which no catalogue has.
+    /// Whether a check or trigger may wait for COMMIT, which must not fail any more: by the catalogue, unless
+    /// that is out of date, or of a temporary table, which no catalogue has.
     pub(crate) fn may_defer(&self) -> bool {
-        self.pinned || self.may_have_temporary || self.has_ddl() || self.hub().catalogue().has_deferrable()
+        let (hub, catalogue) = (self.hub(), self.hub().catalogue());
+        let may_be_unknown = hub.is_outdated(Version(catalogue.generation()));
+        self.pinned
+            || self.may_have_temporary
+            || self.has_ddl()
+            || catalogue.has_deferrable()
+            || may_be_unknown
     }
 
     fn has_ddl(&self) -> bool {

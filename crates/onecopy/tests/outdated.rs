@@ -1,0 +1,39 @@
+//! Promise: what a statement does right after a schema change travels whole, though the catalogue by which it was judged
+//! does not know of the change yet.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod cluster;
+
+use cluster::{Cluster, run, value};
+
+#[tokio::test]
+async fn nothing_is_missed_while_the_catalogue_is_read() {
+    let mut cluster = Cluster::start_with(2, &[("ONECOPY_TEST_SLOW_REFRESH_MS", "700")]).await;
+    let client = cluster.client().await;
+    run(
+        &client,
+        "create table t (k int primary key); create table l (k int);
+         create function f() returns trigger language plpgsql as $$ begin insert into public.l values (new.k); return null; end $$",
+    )
+    .await;
+    // Reads wait for the catalogue, so here it is known.
+    assert_eq!(value(&client, "select count(*) from l").await, "0");
+    // Sessions of which nothing is suspected.
+    let (one, other) = (cluster.client().await, cluster.client().await);
+    run(&one, "insert into t values (-1)").await;
+    run(&other, "insert into t values (-2)").await;
+    // Its trigger writes inside COMMIT, unless it is told to do so before.
+    run(
+        &client,
+        "create constraint trigger f after insert on t deferrable initially deferred for each row execute function f()",
+    )
+    .await;
+    run(&one, "insert into t values (1)").await;
+    for statement in ["begin", "insert into t values (2)", "commit"] {
+        run(&other, statement).await;
+    }
+    assert_eq!(cluster.everywhere("select k from l order by k").await, [["1"], ["2"]]);
+    cluster.verify().await;
+    cluster.stop().await;
+}
