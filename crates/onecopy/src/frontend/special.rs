@@ -47,7 +47,7 @@ impl Session {
                 self.show_own(name);
                 Ok(Some(Ended::default()))
             }
-            Verb::ExplainRouting => self.explain_routing(text).map(Some),
+            Verb::ExplainRouting => self.explain_routing(text).await.map(Some),
             Verb::Show(_) | Verb::Discard(_) => self.run_beside(statement, work, alone).await.map(Some),
             Verb::Savepoint(_) | Verb::Release(_) | Verb::RollbackTo(_) => {
                 self.savepoint(statement, work).await.map(Some)
@@ -254,12 +254,13 @@ impl Session {
     }
 
     /// EXPLAIN (ROUTING): what is concluded about a statement under the present catalogue. No server sees it.
-    fn explain_routing(&mut self, text: &[u8]) -> Result<Ended, Fault> {
+    async fn explain_routing(&mut self, text: &[u8]) -> Result<Ended, Fault> {
         let invalid = |message: String| Fault::Refused(Refusal::plain(sqlstate::SYNTAX_ERROR, message));
         let text = std::str::from_utf8(text).map_err(|_| invalid("the statement is not UTF-8".to_owned()))?;
         let inner =
             sql::explained(text).ok_or_else(|| invalid("EXPLAIN (ROUTING) needs a statement".to_owned()))?;
-        let catalogue = self.hub().catalogue();
+        let present = self.hub().fresh_catalogue().await;
+        let catalogue = present.ok_or_else(|| Fault::Lost(self.anchor()))?;
         let lines = sql::explain(inner, self.settings.conforming, &catalogue)
             .map_err(|error| invalid(error.to_string()))?;
         encode::row_description(&mut self.client.out, &[ROUTING_COLUMN]);
