@@ -35,6 +35,9 @@ pub(crate) enum Command {
     Verify(Verify),
     /// Tell what Onecopy makes of a statement: what it touches, where it would run, and why. Nothing is executed.
     Explain(Explain),
+    /// Show what is in the log of a cluster, or check that it is whole. Nothing is changed.
+    #[command(subcommand)]
+    Log(LogCommand),
 }
 
 /// `onecopy up`.
@@ -90,6 +93,43 @@ pub(crate) struct Explain {
     /// The statement; its parameters, $1 and so on, need no values.
     #[arg(value_name = "SQL")]
     pub(crate) sql: String,
+}
+
+/// `onecopy log`.
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum LogCommand {
+    /// Show every record: its version, the rows it changed, its statements.
+    Dump(LogDump),
+    /// Read every byte and name the file and the place of any damage.
+    Verify(LogVerify),
+}
+
+/// `onecopy log dump`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct LogDump {
+    /// The folder that holds the cluster [default: as for `onecopy up`].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+
+    /// The first version to show.
+    #[arg(long, value_name = "VERSION", default_value_t = 0)]
+    pub(crate) from: u64,
+
+    /// The last version to show.
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) upto: Option<u64>,
+
+    /// Ask the cluster that is served on this port for the names of tables.
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) port: Option<u16>,
+}
+
+/// `onecopy log verify`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct LogVerify {
+    /// The folder that holds the cluster [default: as for `onecopy up`].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
 }
 
 #[cfg(test)]

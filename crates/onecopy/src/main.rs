@@ -14,6 +14,7 @@ mod frontend;
 mod hub;
 mod keeper;
 mod log;
+mod logbook;
 mod mailbox;
 mod names;
 mod postgres;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         match cli.command {
             Command::Up(up) => up::run(up, &progress).await,
             Command::Explain(explain) => explain::command(&explain, &progress).await,
+            Command::Log(log) => logbook::command(log, &progress).await,
             Command::Verify(verify) => verify::command(verify.port, &progress).await,
         }
     });

@@ -31,6 +31,7 @@ mod sockets;
 
 use account::{Account, AccountError};
 use fetch::FetchError;
+pub(crate) use folder::default_path as default_data_folder;
 use folder::{Cluster, Folder, FolderError};
 use initdb::InitError;
 use locate::{Binaries, LocateError, Release, Search};

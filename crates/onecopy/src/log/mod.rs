@@ -20,6 +20,7 @@
 
 mod disk;
 mod error;
+mod inspect;
 mod recover;
 mod ring;
 mod scan;
@@ -43,6 +44,7 @@ use shared::Shared;
 use writer::{Active, Writer};
 
 pub(crate) use error::{LogError, LogFailure};
+pub(crate) use inspect::{Contents, Found, Inspected, RowCounts, inspect};
 pub(crate) use recover::Recovered;
 pub(crate) use spill::{SpillFile, SpillFolder};
 

@@ -22,7 +22,7 @@ use super::spill::SpillFolder;
 use super::writer::Active;
 
 /// The file whose lock keeps a second process out.
-const LOCK_FILE: &str = "lock";
+pub(super) const LOCK_FILE: &str = "lock";
 
 /// What an opened log holds.
 #[derive(Debug)]

@@ -55,6 +55,19 @@ impl SegmentHeader {
         first: Version,
         cluster: ClusterId,
     ) -> Result<Self, LogError> {
+        let header = Self::read_any(file, path, first)?;
+        if header.cluster != cluster {
+            return Err(LogError::ForeignCluster {
+                file: path.to_owned(),
+                found: header.cluster,
+                expected: cluster,
+            });
+        }
+        Ok(header)
+    }
+
+    /// The same, of whatever cluster it is.
+    pub(super) fn read_any(file: &File, path: &Path, first: Version) -> Result<Self, LogError> {
         let damaged = || LogError::Damaged {
             file: path.to_owned(),
             offset: 0,
@@ -83,13 +96,6 @@ impl SegmentHeader {
             first: Version(number(32..40) as u64),
             epoch: Epoch(number(40..44) as u32),
         };
-        if header.cluster != cluster {
-            return Err(LogError::ForeignCluster {
-                file: path.to_owned(),
-                found: header.cluster,
-                expected: cluster,
-            });
-        }
         if header.first != first {
             return Err(damaged());
         }
@@ -183,24 +189,32 @@ pub(super) fn path_of(dir: &Path, first: Version) -> PathBuf {
 
 /// The segments in a folder, by their names, in order; what a crash left half made is deleted.
 pub(super) fn list(dir: &Path) -> Result<Vec<Version>, LogError> {
-    let refused = |source| LogError::io("list the folder", dir, source);
-    let mut found = Vec::new();
-    for entry in fs::read_dir(dir).map_err(refused)? {
-        let entry = entry.map_err(refused)?;
-        let name = entry.file_name();
-        let Some(name) = name.to_str() else { continue };
-        if let Some(number) = name.strip_suffix(".log") {
-            let well_formed = number.len() == 20 && number.bytes().all(|b| b.is_ascii_digit());
-            if let Some(first) = number.parse().ok().filter(|&first| well_formed && first > 0) {
-                found.push(Version(first));
-            }
-        } else if name.ends_with(".log.new") {
-            let path = entry.path();
+    for path in entries(dir)? {
+        if path.to_str().is_some_and(|name| name.ends_with(".log.new")) {
             fs::remove_file(&path).map_err(|source| LogError::io("delete", &path, source))?;
+        }
+    }
+    firsts(dir)
+}
+
+/// The segments in a folder, by their names, in order; nothing is changed.
+pub(super) fn firsts(dir: &Path) -> Result<Vec<Version>, LogError> {
+    let mut found = Vec::new();
+    for path in entries(dir)? {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let Some(number) = name.strip_suffix(".log") else { continue };
+        let well_formed = number.len() == 20 && number.bytes().all(|b| b.is_ascii_digit());
+        if let Some(first) = number.parse().ok().filter(|&first| well_formed && first > 0) {
+            found.push(Version(first));
         }
     }
     found.sort_unstable();
     Ok(found)
+}
+
+fn entries(dir: &Path) -> Result<Vec<PathBuf>, LogError> {
+    let listed = fs::read_dir(dir).and_then(|listed| listed.map(|entry| Ok(entry?.path())).collect());
+    listed.map_err(|source| LogError::io("list the folder", dir, source))
 }
 
 /// Makes a new, empty segment durable under its name.

@@ -2,6 +2,7 @@
 
 mod crash;
 mod faults;
+mod inspect;
 mod kill;
 mod spilled;
 
