@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::claims::Claims;
+use crate::claims::{Claimed, Claims, Footprint};
 use crate::ids::{Identity, Incarnation, Nonce, ReplicaId, SessionId, TableId, Version};
 use crate::record::SealedBody;
 
@@ -15,10 +15,45 @@ use crate::record::SealedBody;
 pub enum Reads {
     /// Exactly these tables.
     Tables(Arc<[TableId]>),
+    /// These tables and rows.
+    Rows(Arc<Footprint>),
     /// Only the catalogues.
     Catalogue,
     /// Cannot be bounded, or its snapshot outlives the statement: needs every needed version.
     All,
+}
+
+/// The isolation level of an update transaction.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Level {
+    /// Each statement sees what is committed when it begins.
+    ReadCommitted,
+    /// One snapshot; writes of rows that were written since fail.
+    RepeatableRead,
+    /// As if it ran alone, in the order of the log.
+    Serializable,
+}
+
+/// Where an update transaction may have its home.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Home {
+    /// Only at the anchor: it may do what nobody can bound, or what only the anchor can.
+    Anchor,
+    /// Anywhere: all that it does is known to be bounded, or was so before.
+    Any,
+}
+
+/// What a statement of an update transaction needs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Needs {
+    /// What it reads, what it writes included.
+    pub reads: Reads,
+    /// What it may write, lock or rely on: it waits for the transactions of other homes that do the same.
+    pub writes: Claims,
+    /// Expected time at the replica.
+    pub cost_us: u32,
+    /// Version of the DDL that the session's catalogue reflects.
+    pub catalogue: Version,
 }
 
 /// Something that happened.
@@ -41,27 +76,21 @@ pub enum Event {
     Begin {
         /// Who.
         session: SessionId,
-        /// At level SERIALIZABLE.
-        serializable: bool,
+        /// Its isolation.
+        level: Level,
         /// Random, unknown to clients: the part of the identity that nobody can forge.
         nonce: Nonce,
-        /// What the first statement reads.
-        reads: Reads,
-        /// Expected time at the replica.
-        cost_us: u32,
-        /// Version of the DDL that the session's catalogue reflects.
-        catalogue: Version,
+        /// Where it may run.
+        home: Home,
+        /// Of its first statement.
+        needs: Needs,
     },
     /// A session wants to run another statement of its update transaction.
     Statement {
         /// Who.
         session: SessionId,
-        /// What it reads.
-        reads: Reads,
-        /// Expected time at the replica.
-        cost_us: u32,
-        /// Version of the DDL that the session's catalogue reflects.
-        catalogue: Version,
+        /// Of the statement.
+        needs: Needs,
     },
     /// The statement that an [`Effect::Execute`] let run has ended, well or not.
     Executed {
@@ -82,8 +111,24 @@ pub enum Event {
         session: SessionId,
         /// The captured changes.
         body: Box<SealedBody>,
-        /// What the transaction wrote, claimed or may have locked.
-        claims: Claims,
+        /// What its statements wrote, claimed or may have locked, in their order.
+        claims: Vec<Claimed>,
+        /// At SERIALIZABLE, what it has read.
+        reads: Reads,
+    },
+    /// A refresh cannot go on because of the session's transaction: unless its record is appended, it is rolled back.
+    InTheWay {
+        /// Who.
+        session: SessionId,
+        /// Where, and on which set of connections.
+        replica: ReplicaId,
+        /// The set of connections.
+        incarnation: Incarnation,
+    },
+    /// Who waits for whom inside of the servers, as they say at this moment: deadlocks are looked for.
+    ServerWaits {
+        /// Pairs of one that waits and one it waits for.
+        edges: Vec<(SessionId, SessionId)>,
     },
     /// The update transaction is over at its home without a record: rolled back, or it wrote nothing.
     End {
@@ -157,6 +202,21 @@ pub enum Event {
 pub enum AbortCause {
     /// The replica where it was open is lost; nothing of it was logged.
     HomeLost,
+    /// What it has written or read was written by another transaction meanwhile.
+    Conflict(Rival),
+    /// It waits for a transaction that waits for it.
+    Deadlock(Rival),
+}
+
+/// The other side of a conflict, as far as it is known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Rival {
+    /// Where they met.
+    pub table: Option<TableId>,
+    /// The record of the other.
+    pub version: Option<Version>,
+    /// The session of the other.
+    pub session: Option<SessionId>,
 }
 
 /// Something to be done.

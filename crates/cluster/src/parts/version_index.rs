@@ -60,6 +60,7 @@ impl VersionIndex {
         match reads {
             Reads::All => self.last,
             Reads::Catalogue => self.everything,
+            Reads::Rows(rows) => self.need(&Reads::Tables(rows.all_tables().into())),
             Reads::Tables(tables) => tables
                 .iter()
                 .filter_map(|table| self.tables.get(table).copied())

@@ -34,7 +34,7 @@ use std::sync::Arc;
 
 use super::{Protocol, ReplicaStatus};
 use crate::claims::Claims;
-use crate::event::{AbortCause, Effect, Event, Reads};
+use crate::event::{AbortCause, Effect, Event, Level, Reads};
 use crate::ids::{Epoch, Identity, Incarnation, Nonce, ReplicaId, SessionId, TableId, Version};
 use crate::parts::balancer::Balancer;
 use crate::parts::in_flight::{InFlight, Place};
@@ -222,6 +222,7 @@ impl Onecopy {
             (Some(replica), _) => ReplicaSet::EMPTY.with(replica),
             (None, Reads::Catalogue) => ReplicaSet::EMPTY.with(self.replicas[self.anchor].id),
             (None, Reads::Tables(tables)) => self.placement.holders_of_all(tables),
+            (None, Reads::Rows(rows)) => self.placement.holders_of_all(&rows.all_tables()),
             (None, Reads::All) => self.placement.holders_of_everything(),
         }
     }
@@ -500,19 +501,26 @@ impl Protocol for Onecopy {
                     self.place_read(session, need, turn, out);
                 }
             }
-            Event::Begin { session, serializable, nonce, reads, cost_us, catalogue } => {
-                let need = self.need(&reads, catalogue);
-                self.begin(session, serializable, nonce, (need, cost_us), out);
+            Event::Begin { session, level, nonce, needs, .. } => {
+                let need = self.need(&needs.reads, needs.catalogue);
+                self.begin(session, level == Level::Serializable, nonce, (need, needs.cost_us), out);
             }
-            Event::Statement { session, reads, cost_us, catalogue } => {
+            Event::Statement { session, needs } => {
                 if self.transactions.contains_key(&session) {
-                    let need = self.need(&reads, catalogue);
-                    self.wait_at(self.anchor, session, need, self.home_turn(cost_us), out);
+                    let need = self.need(&needs.reads, needs.catalogue);
+                    self.wait_at(self.anchor, session, need, self.home_turn(needs.cost_us), out);
                 }
             }
             Event::Executed { session } => self.executed(session),
             Event::Drawn { session, ticket } => self.drawn(session, ticket, out),
-            Event::Finish { session, body, claims } => self.finish(session, body, claims, out),
+            Event::Finish { session, body, claims, .. } => {
+                let mut merged = Claims::default();
+                for claimed in &claims {
+                    merged.add(&claimed.claims);
+                }
+                self.finish(session, body, merged, out);
+            }
+            Event::InTheWay { .. } | Event::ServerWaits { .. } => {}
             Event::End { session } => self.end(session, out),
             Event::Committed { session } => self.committed(session, out),
             Event::GiveUp { session } => self.give_up(session, out),

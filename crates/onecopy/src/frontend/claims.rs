@@ -128,7 +128,7 @@ pub(crate) fn complete(so_far: ClaimsSoFar, of_rows: RowClaims, body: &SealedBod
     tables.extend(of_rows.tables);
     let mut rows = of_rows.rows;
     rows.retain(|(table, _)| !tables.contains(table));
-    Claims { rows, tables: tables.into_iter().collect(), everything: false }
+    Claims { rows, tables: tables.into_iter().collect(), ..Claims::default() }
 }
 
 /// New rows of such a table conflict with nothing.

@@ -9,8 +9,8 @@
 
 use std::sync::Arc;
 
-use cluster::claims::Claims;
-use cluster::event::{Effect, Event};
+use cluster::claims::{Claimed, Claims};
+use cluster::event::{Effect, Event, Reads};
 use cluster::ids::{Identity, Incarnation, ReplicaId, Version};
 use wire::frontend::Target;
 use wire::{encode, sqlstate};
@@ -257,7 +257,8 @@ impl Session {
         if let Some(ticket) = ticket {
             self.worker.hub.handle(Event::Drawn { session: self.id, ticket });
         }
-        self.worker.hub.handle(Event::Finish { session: self.id, body, claims });
+        let claims = vec![Claimed { turn: 0, claims }];
+        self.worker.hub.handle(Event::Finish { session: self.id, body, claims, reads: Reads::All });
         self.is_settling = true;
         loop {
             match self.mailbox.next().await {

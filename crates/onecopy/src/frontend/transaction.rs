@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use cluster::event::{Event, Reads};
+use cluster::claims::Claims;
+use cluster::event::{Event, Home, Level, Needs, Reads};
 use cluster::ids::{Identity, Nonce, ReplicaId, Version};
 use sql::{Isolation, TransactionOptions};
 use wire::sqlstate;
@@ -92,11 +93,14 @@ impl Session {
             attempts += 1;
             let event = Event::Begin {
                 session: self.id,
-                serializable: isolation == Isolation::Serializable,
+                level: match isolation {
+                    Isolation::Serializable => Level::Serializable,
+                    Isolation::RepeatableRead => Level::RepeatableRead,
+                    Isolation::ReadUncommitted | Isolation::ReadCommitted => Level::ReadCommitted,
+                },
                 nonce: nonce()?,
-                reads: reads.clone(),
-                cost_us: UPDATE_COST_US,
-                catalogue: Version(self.hub().catalogue().generation()),
+                home: Home::Anchor,
+                needs: self.needs(reads.clone()),
             };
             self.cancel.set(Doing::Waiting);
             let Placed::At(place) = self.place(event).await? else { continue };
@@ -141,6 +145,15 @@ impl Session {
         }
     }
 
+    fn needs(&self, reads: Reads) -> Needs {
+        Needs {
+            reads,
+            writes: Claims::default(),
+            cost_us: UPDATE_COST_US,
+            catalogue: Version(self.hub().catalogue().generation()),
+        }
+    }
+
     /// Waits until a further statement of the open update transaction may run.
     pub(crate) async fn gate(&mut self, reads: Reads) -> Result<(), Fault> {
         let reads = match &self.transaction {
@@ -150,12 +163,7 @@ impl Session {
             }
             _ => reads,
         };
-        let event = Event::Statement {
-            session: self.id,
-            reads,
-            cost_us: UPDATE_COST_US,
-            catalogue: Version(self.hub().catalogue().generation()),
-        };
+        let event = Event::Statement { session: self.id, needs: self.needs(reads) };
         self.cancel.set(Doing::Waiting);
         match self.place(event).await {
             Ok(Placed::At(_)) => Ok(()),

@@ -1,6 +1,7 @@
 //! How a transaction ends: with a record, without one, by an error, or with its home.
 
-use cluster::event::Event;
+use cluster::claims::Claimed;
+use cluster::event::{Event, Reads};
 use cluster::ids::{ReplicaId, SessionId};
 
 use super::session::Phase;
@@ -34,7 +35,12 @@ impl World {
         let body = Box::new(record::body(&run.changes, run.has_ddl));
         let claims = record::claims(&run.changes, &run.locked, run.is_unbounded, &self.rules);
         self.tell(Event::Drawn { session: SessionId(session as u64), ticket });
-        self.tell(Event::Finish { session: SessionId(session as u64), body, claims });
+        self.tell(Event::Finish {
+            session: SessionId(session as u64),
+            body,
+            claims: vec![Claimed { turn: 0, claims }],
+            reads: Reads::All,
+        });
     }
 
     /// Over once the client has its answer and nothing more comes from home.

@@ -7,7 +7,8 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use cluster::event::{AbortCause, Effect, Event};
+use cluster::claims::Claims;
+use cluster::event::{Effect, Event, Home, Level, Needs};
 use cluster::ids::{Identity, Incarnation, ReplicaId, SessionId, Version};
 
 use super::{Happening, Message, Owner, Reply, World};
@@ -157,13 +158,17 @@ impl World {
         let at = run.line.map(|(_, replica, _)| ReplicaId(replica as u16));
         let id = SessionId(session as u64);
         let cost_us = 50;
+        let needs = |reads| Needs { reads, writes: Claims::default(), cost_us, catalogue };
         let event = match (program.is_update(), is_first) {
             (false, _) => Event::Read { session: id, reads, at, cost_us, catalogue },
-            (true, false) => Event::Statement { session: id, reads, cost_us, catalogue },
+            (true, false) => Event::Statement { session: id, needs: needs(reads) },
             (true, true) => {
-                use history::Level::Serializable;
-                let serializable = program.level == Serializable && self.rules.serializable_is_told;
-                Event::Begin { session: id, serializable, nonce, reads, cost_us, catalogue }
+                let level = match program.level {
+                    history::Level::Serializable if self.rules.serializable_is_told => Level::Serializable,
+                    history::Level::Serializable | history::Level::RepeatableRead => Level::RepeatableRead,
+                    history::Level::ReadCommitted => Level::ReadCommitted,
+                };
+                Event::Begin { session: id, level, nonce, home: Home::Anchor, needs: needs(reads) }
             }
         };
         self.tell(event);
@@ -218,7 +223,7 @@ impl World {
                         self.rerun_or_fail(session);
                     }
                 }
-                Effect::Abort { cause: AbortCause::HomeLost, .. } => {
+                Effect::Abort { .. } => {
                     if let Some(run) = self.sessions[session].run.as_mut() {
                         run.is_begun = false;
                         self.rerun_or_fail(session);

@@ -1,7 +1,13 @@
 //! The protocol driven by hand: one test for each rule of its head.
 
 use super::*;
+use crate::claims::Claimed;
+use crate::event::{Home, Needs};
 use crate::record::RecordBuilder;
+
+fn claimed(claims: Claims) -> Vec<Claimed> {
+    vec![Claimed { turn: 0, claims }]
+}
 
 struct Bench {
     protocol: Onecopy,
@@ -44,14 +50,21 @@ impl Bench {
 
     fn begin(&mut self, session: SessionId, serializable: bool) -> Vec<String> {
         let (nonce, reads) = (Nonce(session.0), Reads::All);
-        self.feed(Event::Begin { session, serializable, nonce, reads, cost_us: 1, catalogue: Version::ZERO })
+        let level = if serializable { Level::Serializable } else { Level::ReadCommitted };
+        let needs = Needs { reads, writes: Claims::default(), cost_us: 1, catalogue: Version::ZERO };
+        self.feed(Event::Begin { session, level, nonce, home: Home::Any, needs })
     }
 
     fn finish(&mut self, session: SessionId, table: u32, key: u64) -> Vec<String> {
         let mut body = RecordBuilder::new();
         body.push_delete(TableId(table), &[0, 0, 0, 0]).unwrap();
         let claims = Claims { rows: vec![(TableId(table), key)], ..Claims::default() };
-        self.feed(Event::Finish { session, body: Box::new(body.seal()), claims })
+        self.feed(Event::Finish {
+            session,
+            body: Box::new(body.seal()),
+            claims: claimed(claims),
+            reads: Reads::All,
+        })
     }
 
     fn read(&mut self, session: SessionId, table: u32) -> Vec<String> {
@@ -226,7 +239,12 @@ fn reads_are_classified_again_after_a_schema_change() {
     bench.begin(S1, false);
     let mut body = RecordBuilder::new();
     body.push_fence().unwrap();
-    bench.feed(Event::Finish { session: S1, body: Box::new(body.seal()), claims: Claims::everything() });
+    bench.feed(Event::Finish {
+        session: S1,
+        body: Box::new(body.seal()),
+        claims: claimed(Claims::everything()),
+        reads: Reads::All,
+    });
     bench.feed(Event::Logged { upto: Version(1) });
     assert!(bench.read(S2, 7).is_empty(), "the catalogue is out of date");
     assert_eq!(bench.feed(Event::Committed { session: S1 }), ["catalogue 1"]);
@@ -240,7 +258,12 @@ fn one_catalogue_is_asked_for_at_a_time() {
         bench.begin(session, false);
         let mut body = RecordBuilder::new();
         body.push_fence().unwrap();
-        bench.feed(Event::Finish { session, body: Box::new(body.seal()), claims: Claims::everything() });
+        bench.feed(Event::Finish {
+            session,
+            body: Box::new(body.seal()),
+            claims: claimed(Claims::everything()),
+            reads: Reads::All,
+        });
         bench.feed(Event::Logged { upto: Version(version) });
         bench.feed(Event::Committed { session })
     };
