@@ -11,6 +11,8 @@ use clap::{Args, Parser, Subcommand};
 pub(crate) const DEFAULT_PORT: u16 = 6432;
 /// How long a read may hold up a schema change when nothing is said.
 pub(crate) const DEFAULT_READER_PATIENCE_S: u16 = 30;
+/// How long transactions get to end when nothing is said.
+pub(crate) const DEFAULT_STOP_PATIENCE_S: u16 = 5;
 /// The most PostgreSQL servers that one `onecopy up` runs.
 pub(crate) const MAX_REPLICAS: u16 = 16;
 
@@ -64,6 +66,10 @@ pub(crate) struct Up {
     /// How long a read may hold up a schema change at its replica before it is cancelled, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_READER_PATIENCE_S)]
     pub(crate) reader_patience: u16,
+
+    /// How long transactions get to end after a signal to stop, in seconds; a second signal ends them at once.
+    #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_STOP_PATIENCE_S)]
+    pub(crate) stop_patience: u16,
 
     /// The folder of the programs `postgres` and `initdb`, of PostgreSQL 14 to 18 [default: looked for, else fetched].
     #[arg(long, value_name = "DIR")]

@@ -21,10 +21,10 @@ use sql::Catalogue;
 use tokio::sync::{mpsc, watch};
 
 use crate::agent::Evictions;
-use crate::backend::Address;
+use crate::backend::{Address, Served};
 use crate::keeper::{self, Identities};
 use crate::log::{Log, LogFailure};
-use crate::mailbox::{Mailbox, Note};
+use crate::mailbox::{End, Mailbox, Note};
 use crate::names::Names;
 use crate::transactions::Transactions;
 
@@ -120,6 +120,8 @@ pub(crate) struct Birth {
     pub(crate) anchor: ReplicaId,
     /// Which cluster this is.
     pub(crate) cluster_id: ClusterId,
+    /// What is served of it.
+    pub(crate) served: Served,
     /// This leader's term.
     pub(crate) epoch: Epoch,
     /// The log had no record when it was opened.
@@ -145,6 +147,8 @@ pub(crate) struct Hub {
     pub(crate) reader_patience: Duration,
     /// Which cluster this is.
     pub(crate) cluster_id: ClusterId,
+    /// What is served of it.
+    pub(crate) served: Served,
     /// Counters for SHOW STATS.
     pub(crate) stats: Stats,
     /// This leader's term.
@@ -177,6 +181,7 @@ impl Hub {
         let Birth {
             anchor,
             cluster_id,
+            served,
             epoch,
             log_was_empty,
             identities,
@@ -184,7 +189,7 @@ impl Hub {
             reader_patience,
         } = birth;
         let durable = vec![Version::ZERO; seats.len()];
-        let names = RwLock::new(unknown_names(&seats, anchor));
+        let names = RwLock::new(unknown_names(&seats, anchor, &served));
         let inside = Inside { cluster, effects: Vec::new(), sessions: FxHashMap::default() };
         Arc::new(Self {
             inside: Mutex::new(inside),
@@ -193,6 +198,7 @@ impl Hub {
             anchor,
             reader_patience,
             cluster_id,
+            served,
             stats: Stats::default(),
             epoch,
             log_was_empty,
@@ -293,10 +299,10 @@ impl Hub {
         self.stats.sessions.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Tells every session that the node is stopping.
-    pub(crate) fn shut_down_sessions(&self) {
+    /// Tells every session to end.
+    pub(crate) fn end_sessions(&self, end: End) {
         let inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
-        inside.sessions.values().for_each(|mailbox| mailbox.push(Note::Shutdown));
+        inside.sessions.values().for_each(|mailbox| mailbox.push(Note::End(end)));
     }
 
     /// The replicas as the core sees them.
@@ -378,7 +384,7 @@ impl Hub {
     /// A server came up anew: what its objects were called may not hold any more.
     pub(crate) fn forget_names(&self) {
         let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
-        *names = unknown_names(&self.seats, self.anchor);
+        *names = unknown_names(&self.seats, self.anchor, &self.served);
         self.names_forgotten.fetch_add(1, Ordering::Release);
     }
 
@@ -415,11 +421,9 @@ impl Hub {
     }
 }
 
-fn unknown_names(seats: &[Seat], anchor: ReplicaId) -> Vec<Arc<Names>> {
+fn unknown_names(seats: &[Seat], anchor: ReplicaId, served: &Served) -> Vec<Arc<Names>> {
     let anchor = &seats[usize::from(anchor.0)].address;
-    let database = crate::frontend::DATABASE;
-    let unknown =
-        |seat: &Seat| Arc::new(Names::new(seat.address.clone(), anchor.clone(), database.to_owned()));
+    let unknown = |seat: &Seat| Arc::new(Names::new(seat.address.clone(), anchor.clone(), served.clone()));
     seats.iter().map(unknown).collect()
 }
 

@@ -15,7 +15,6 @@ use cluster::ids::{Identity, Incarnation, ReplicaId, Version};
 use tokio::sync::mpsc;
 
 use crate::agent::{Agent, AgentEvent, Assignment, Command};
-use crate::frontend::DATABASE;
 use crate::hub::{AgentOrder, Hub};
 
 /// How often what is applied is made durable.
@@ -127,7 +126,7 @@ impl Keeper {
         let assignment = Assignment {
             name: seat.name.clone(),
             address: seat.address.clone(),
-            database: DATABASE.to_owned(),
+            served: hub.served.clone(),
             cluster: hub.cluster_id,
             spills: hub.log.spills().clone(),
             // At the home a blocker is no read: its transaction is lost already.

@@ -19,8 +19,20 @@ pub(crate) enum Note {
     Effect(Effect),
     /// A client asked to cancel what the session is doing.
     Cancel,
-    /// The node is stopping.
-    Shutdown,
+    /// The session is to end.
+    End(End),
+}
+
+/// When and why a session is to end; a later one overrules an earlier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum End {
+    /// The node is stopping: as soon as no transaction is open.
+    AfterTransaction,
+    /// The node is stopping: as soon as nothing is half done.
+    Now,
+    #[expect(dead_code, reason = "KILL of the admin database is on its way")]
+    /// Somebody ends this session: as soon as nothing is half done.
+    Killed,
 }
 
 /// A session's queue.
@@ -75,9 +87,6 @@ impl Mailbox {
 
     /// Drops what is there: after the session told the cluster that its transaction or wait is over.
     pub(crate) fn clear(&self) {
-        self.notes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .retain(|note| matches!(note, Note::Shutdown));
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner).retain(|note| matches!(note, Note::End(_)));
     }
 }

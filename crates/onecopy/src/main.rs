@@ -1,6 +1,6 @@
 //! Onecopy: unmodified PostgreSQL servers behind one address, as one copy of the database.
 //!
-//! The binary is everything that the pure crates are not: sockets, clocks, processes, files. `up` puts it together;
+//! The binary is everything that the pure crates are not: sockets, clocks, processes, files. `node` puts it together, over servers that `up` runs;
 //! `hub` is where everybody meets; `frontend` serves clients, `agent` and `keeper` serve replicas, `log` makes records
 //! durable, `postgres` runs servers, `capture` is what lies inside them.
 
@@ -17,6 +17,7 @@ mod log;
 mod logbook;
 mod mailbox;
 mod names;
+mod node;
 mod postgres;
 mod terminal;
 mod transactions;

@@ -17,7 +17,7 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 use wire::oids::Kind;
 
-use crate::backend::{Address, BackendError, Connection};
+use crate::backend::{Address, BackendError, Connection, Served};
 
 /// The numbers and ids that a server has; see `onecopy.install()`.
 const NAMES_SQL: &str = "SELECT id, is_type, object FROM onecopy_capture.names";
@@ -31,7 +31,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub(crate) struct Names {
     replica: Address,
     anchor: Address,
-    database: String,
+    served: Served,
     known: RwLock<Arc<Pairs>>,
 }
 
@@ -55,8 +55,8 @@ impl Pairs {
 
 impl Names {
     /// Nothing is known yet.
-    pub(crate) fn new(replica: Address, anchor: Address, database: String) -> Self {
-        Self { replica, anchor, database, known: RwLock::default() }
+    pub(crate) fn new(replica: Address, anchor: Address, served: Served) -> Self {
+        Self { replica, anchor, served, known: RwLock::default() }
     }
 
     /// What is known at present.
@@ -97,7 +97,8 @@ impl Names {
 
     async fn read(&self, address: &Address) -> Result<Vec<(u32, Kind, u32)>, BackendError> {
         const SHAPE: BackendError = BackendError::Protocol("an answer about names of an unexpected shape");
-        let parameters = [("user", "postgres"), ("database", self.database.as_str())];
+        let Served { database, superuser } = &self.served;
+        let parameters = [("user", superuser.as_str()), ("database", database.as_str())];
         let mut connection = Connection::open(address, &parameters).await?;
         let mut found = Vec::new();
         for row in connection.simple(NAMES_SQL).await? {

@@ -11,7 +11,7 @@ use cluster::ids::{ClusterId, Identity};
 use cluster::refresh::RefreshTables;
 use tokio::time::Instant;
 
-use super::{Assignment, SUPERUSER, identity};
+use super::{Assignment, identity};
 use crate::backend::{BackendError, Connection};
 use crate::capture;
 
@@ -110,8 +110,8 @@ async fn open(assignment: &Assignment, synchronous_commit: &str) -> Result<Conne
         options.push_str(&format!(" -c {name}={value}"));
     }
     let parameters = [
-        ("user", SUPERUSER),
-        ("database", &assignment.database),
+        ("user", assignment.served.superuser.as_str()),
+        ("database", &assignment.served.database),
         ("application_name", APPLICATION_NAME),
         ("client_encoding", "UTF8"),
         ("options", &options),
@@ -142,7 +142,8 @@ async fn fence(control: &mut Connection) -> Result<(), ConnectError> {
 async fn fence_but(control: &mut Connection, applier: Option<i32>) -> Result<(), ConnectError> {
     let sql = format!(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
-         WHERE backend_type = 'client backend' AND pid NOT IN (pg_backend_pid(), {})",
+         WHERE backend_type = 'client backend' AND datname = current_database() \
+         AND pid NOT IN (pg_backend_pid(), {})",
         applier.unwrap_or_default()
     );
     let deadline = Instant::now() + FENCE_DEADLINE;

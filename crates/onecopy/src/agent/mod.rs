@@ -34,7 +34,7 @@ use sql::Catalogue;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::backend::Address;
+use crate::backend::{Address, Served};
 use crate::log::SpillFolder;
 
 /// Commands that can wait.
@@ -49,9 +49,6 @@ const RELAPSE_PAUSE: Duration = Duration::from_millis(200);
 /// The longest pause between attempts.
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// The role and the database of an agent's connections.
-const SUPERUSER: &str = "postgres";
-
 /// Which replica an agent is for.
 #[derive(Clone, Debug)]
 pub(crate) struct Assignment {
@@ -59,8 +56,8 @@ pub(crate) struct Assignment {
     pub(crate) name: String,
     /// Where the server listens.
     pub(crate) address: Address,
-    /// The database.
-    pub(crate) database: String,
+    /// The database, and the role of the agent's connections.
+    pub(crate) served: Served,
     /// The cluster that the server must belong to; a server of none is made part of it.
     pub(crate) cluster: ClusterId,
     /// Where rows are that stand in no record.

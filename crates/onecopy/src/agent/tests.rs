@@ -18,6 +18,7 @@ use wire::{encode, frame};
 use self::server::Server;
 use super::{Agent, AgentEvent, Assignment, Command};
 use crate::backend::Connection;
+use crate::backend::Served;
 use crate::capture::{self, Captured, Decoder};
 use crate::checksum;
 use crate::log::SpillFolder;
@@ -41,9 +42,9 @@ impl Running {
             evictions: Arc::default(),
             name: "replica".to_owned(),
             address: server.address(),
-            database: "postgres".to_owned(),
+            served: Served::of_new_servers(),
             cluster: CLUSTER,
-            spills: SpillFolder::new(&server.address().socket_dir, CLUSTER),
+            spills: SpillFolder::new(server.folder(), CLUSTER),
         };
         let (agent, commands, events) = Agent::new(assignment);
         tokio::spawn(agent.run());

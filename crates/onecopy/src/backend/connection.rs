@@ -1,31 +1,14 @@
-//! One connection to one PostgreSQL server, over its Unix socket.
+//! One connection to one PostgreSQL server, over its Unix socket or TCP.
 //!
 //! Sessions and agents use the same type. It frames messages and writes in batches; what the messages mean is its
 //! owner's affair. [`Connection::simple`] is for the few queries that Onecopy asks on its own account.
 
-use std::path::PathBuf;
-
-use tokio::io::AsyncWriteExt;
-use tokio::net::UnixStream;
+use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 use wire::backend::{Authentication, Fields, tag};
 use wire::{encode, frame};
 
+use super::address::{Address, Stream};
 use super::buffer::Buffer;
-
-/// Where a server listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Address {
-    /// Directory of its Unix socket.
-    pub(crate) socket_dir: PathBuf,
-    /// Its port, which also names the socket.
-    pub(crate) port: u16,
-}
-
-impl Address {
-    fn socket(&self) -> PathBuf {
-        self.socket_dir.join(format!(".s.PGSQL.{}", self.port))
-    }
-}
 
 /// Notifications that nobody takes off are dropped beyond so many bytes.
 const NOTIFICATIONS_BYTES_MAX: usize = 1 << 20;
@@ -91,7 +74,7 @@ pub(crate) type Rows = Vec<Vec<Option<String>>>;
 /// A connection that is logged in.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    stream: UnixStream,
+    stream: Stream,
     /// Bytes received and not looked at yet.
     pub(crate) input: Buffer,
     /// Messages to be sent with the next [`Connection::flush`].
@@ -109,7 +92,7 @@ pub(crate) struct Connection {
 impl Connection {
     /// Connects and logs in with these start-up parameters (`user`, `database`, `options`, ...).
     pub(crate) async fn open(address: &Address, parameters: &[(&str, &str)]) -> Result<Self, BackendError> {
-        let stream = UnixStream::connect(address.socket()).await?;
+        let stream = Stream::connect(address).await?;
         let mut connection = Self {
             stream,
             input: Buffer::default(),
@@ -126,7 +109,9 @@ impl Connection {
             let body = &connection.input.data()[frame::HEADER_BYTES..total];
             match tag {
                 tag::AUTHENTICATION if Authentication::parse(body)? != Authentication::Ok => {
-                    return Err(BackendError::Protocol("the server asks for a password"));
+                    return Err(BackendError::Protocol(
+                        "the server asks for a password; it has to let Onecopy in by trust or peer (pg_hba.conf)",
+                    ));
                 }
                 tag::BACKEND_KEY_DATA => {
                     let (pid, secret) = wire::backend::backend_key_data(body)?;
@@ -159,10 +144,8 @@ impl Connection {
     }
 
     /// Both halves at once, for COPY: the write half beside the input buffer and read half.
-    pub(crate) fn split(
-        &mut self,
-    ) -> (tokio::net::unix::ReadHalf<'_>, tokio::net::unix::WriteHalf<'_>, &mut Buffer) {
-        let (read, write) = self.stream.split();
+    pub(crate) fn split(&mut self) -> (ReadHalf<&mut Stream>, WriteHalf<&mut Stream>, &mut Buffer) {
+        let (read, write) = tokio::io::split(&mut self.stream);
         (read, write, &mut self.input)
     }
 
@@ -216,7 +199,7 @@ impl Connection {
 
 /// Asks the server to cancel what the process `pid` is running. That it was sent is all that can be known.
 pub(crate) async fn cancel(address: &Address, pid: i32, secret: &[u8]) -> std::io::Result<()> {
-    let mut stream = UnixStream::connect(address.socket()).await?;
+    let mut stream = Stream::connect(address).await?;
     let mut request = Vec::new();
     encode::cancel_request(&mut request, pid, secret);
     stream.write_all(&request).await?;

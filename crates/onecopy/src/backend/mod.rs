@@ -1,7 +1,25 @@
 //! Connections to the PostgreSQL servers.
 
+mod address;
 mod buffer;
 mod connection;
 
+pub(crate) use address::Address;
 pub(crate) use buffer::Buffer;
-pub(crate) use connection::{Address, BackendError, Connection, Rows, cancel};
+pub(crate) use connection::{BackendError, Connection, Rows, cancel};
+
+/// What Onecopy serves of its servers: the same on each of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Served {
+    /// The database.
+    pub(crate) database: String,
+    /// The role of Onecopy's own connections, a superuser.
+    pub(crate) superuser: String,
+}
+
+impl Served {
+    /// What a new cluster of PostgreSQL has.
+    pub(crate) fn of_new_servers() -> Self {
+        Self { database: "postgres".to_owned(), superuser: "postgres".to_owned() }
+    }
+}

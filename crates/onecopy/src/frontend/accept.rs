@@ -7,6 +7,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use sql::{Analyzer, Limits};
 use tokio::net::{TcpListener, TcpStream};
@@ -23,33 +24,46 @@ const HANDED_MAX: usize = 256;
 /// Most threads.
 const THREADS_MAX: usize = 64;
 
-/// Accepts until the listener is dropped with the task.
-pub(crate) async fn accept(hub: Arc<Hub>, listener: TcpListener) -> std::io::Result<()> {
-    let keys = Arc::new(CancelKeys::default());
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
-    let mut workers = Vec::new();
-    for index in 0..threads {
-        let (sender, receiver) = mpsc::channel(HANDED_MAX);
-        let (hub, keys) = (Arc::clone(&hub), Arc::clone(&keys));
-        std::thread::Builder::new()
-            .name(format!("sessions-{index}"))
-            .spawn(move || work(hub, &keys, receiver))?;
-        workers.push(sender);
+/// The threads on which sessions live. Sessions end with them, listeners do not.
+#[derive(Debug)]
+pub(crate) struct Workers {
+    senders: Vec<mpsc::Sender<std::net::TcpStream>>,
+    turn: AtomicUsize,
+}
+
+impl Workers {
+    /// Starts the threads.
+    pub(crate) fn start(hub: &Arc<Hub>) -> std::io::Result<Self> {
+        let keys = Arc::new(CancelKeys::default());
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+        let mut senders = Vec::new();
+        for index in 0..threads {
+            let (sender, receiver) = mpsc::channel(HANDED_MAX);
+            let (hub, keys) = (Arc::clone(hub), Arc::clone(&keys));
+            std::thread::Builder::new()
+                .name(format!("sessions-{index}"))
+                .spawn(move || work(hub, &keys, receiver))?;
+            senders.push(sender);
+        }
+        Ok(Self { senders, turn: AtomicUsize::new(0) })
     }
-    let mut turn = 0;
-    loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream.into_std()?,
-            Err(error) => {
-                // Out of descriptors, mostly: it passes when a client leaves.
-                tracing::warn!(%error, "a client could not be accepted");
-                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-                continue;
+
+    /// Accepts clients until the task is dropped.
+    pub(crate) async fn accept(&self, listener: &TcpListener) -> std::io::Result<()> {
+        loop {
+            let stream = match listener.accept().await {
+                Ok((stream, _)) => stream.into_std()?,
+                Err(error) => {
+                    // Out of descriptors, mostly: it passes when a client leaves.
+                    tracing::warn!(%error, "a client could not be accepted");
+                    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                    continue;
+                }
+            };
+            let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.senders.len();
+            if self.senders[turn].send(stream).await.is_err() {
+                return Err(std::io::Error::other("a session thread has ended"));
             }
-        };
-        turn = (turn + 1) % workers.len();
-        if workers[turn].send(stream).await.is_err() {
-            return Err(std::io::Error::other("a session thread has ended"));
         }
     }
 }

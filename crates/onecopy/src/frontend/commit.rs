@@ -279,7 +279,7 @@ impl Session {
                 }
                 Note::Effect(other) => tracing::error!(?other, "a session that waits for its record"),
                 Note::Cancel => {}
-                Note::Shutdown => self.is_stopping = true,
+                Note::End(end) => self.note_end(end),
             }
         }
     }
@@ -339,7 +339,7 @@ impl Session {
                 }
                 Note::Effect(other) => tracing::error!(?other, "a session that waits for its turn"),
                 Note::Cancel => {}
-                Note::Shutdown => self.is_stopping = true,
+                Note::End(end) => self.note_end(end),
             }
         }
         self.progress.set_phase(Phase::None);

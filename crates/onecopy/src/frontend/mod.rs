@@ -39,5 +39,5 @@ mod verify;
 mod work;
 mod writeset;
 
-pub(crate) use accept::accept;
-pub(crate) use startup::{ADMIN_DATABASE, DATABASE};
+pub(crate) use accept::Workers;
+pub(crate) use startup::ADMIN_DATABASE;

@@ -30,7 +30,7 @@ use super::settings::Settings;
 use super::special::Savepoint;
 use super::transaction::Update;
 use crate::hub::{Hub, count};
-use crate::mailbox::{Mailbox, Note};
+use crate::mailbox::{End, Mailbox, Note};
 use crate::transactions::Progress;
 
 /// How long a statement waits for its place before it gives up.
@@ -112,8 +112,8 @@ pub(crate) struct Session {
     /// LISTEN was used: notifications are looked for while idle.
     pub(crate) is_listening: bool,
     pub(crate) cancel: Arc<CancelTarget>,
-    /// The node is stopping; the session ends when nothing is half done.
-    pub(crate) is_stopping: bool,
+    /// The session was told to end.
+    pub(crate) ending: Option<End>,
     /// Tables that the client was warned of.
     pub(crate) warned: BTreeSet<TableId>,
     /// Of the open transaction.
@@ -153,7 +153,7 @@ impl Session {
                 self.settle().await;
             }
             self.take_notifications();
-            self.check_stopping()?;
+            self.check_ending()?;
             let (tag, total) = self.next_message().await?;
             match tag {
                 tag::QUERY => {
@@ -199,7 +199,10 @@ impl Session {
                     Err(_) => self.servers.close(anchor),
                 },
                 note = mailbox.next() => match note {
-                    Note::Shutdown => return Err(Fault::Fatal(shutting_down())),
+                    Note::End(end) => {
+                        self.note_end(end);
+                        self.check_ending()?;
+                    }
                     Note::Effect(Effect::Abort { .. }) => {
                         self.abandon_home();
                         self.must_tell_loss = matches!(self.transaction, Transaction::Lost(_));
@@ -286,9 +289,11 @@ impl Session {
                     tracing::error!(?other, "a session that waits for a place does not expect this");
                 }
                 Note::Cancel => return Err(self.give_up(cancelled())),
-                Note::Shutdown => {
-                    self.give_up(shutting_down());
-                    return Err(Fault::Fatal(shutting_down()));
+                // What was begun is finished first.
+                Note::End(End::AfterTransaction) => self.note_end(End::AfterTransaction),
+                Note::End(end) => {
+                    self.give_up(ended(end));
+                    return Err(Fault::Fatal(ended(end)));
                 }
             }
         }
@@ -298,6 +303,20 @@ impl Session {
         self.worker.hub.handle(Event::GiveUp { session: self.id });
         self.mailbox.clear();
         Fault::Refused(refusal)
+    }
+
+    /// The session was told to end.
+    pub(crate) fn note_end(&mut self, end: End) {
+        self.ending = self.ending.max(Some(end));
+    }
+
+    /// Ends the session if it was told to and the time has come: nothing is half done here.
+    fn check_ending(&self) -> Result<(), Fault> {
+        match self.ending {
+            None => Ok(()),
+            Some(End::AfterTransaction) if !matches!(self.transaction, Transaction::None) => Ok(()),
+            Some(end) => Err(Fault::Fatal(ended(end))),
+        }
     }
 
     /// The statement at the replica has ended.
@@ -311,9 +330,13 @@ impl Session {
     }
 }
 
-/// The node stops.
-pub(crate) fn shutting_down() -> Refusal {
-    Refusal::plain(sqlstate::ADMIN_SHUTDOWN, "terminating connection: Onecopy is stopping")
+/// The last words to a client.
+fn ended(end: End) -> Refusal {
+    let why = match end {
+        End::AfterTransaction | End::Now => "terminating connection: Onecopy is stopping",
+        End::Killed => "terminating connection due to administrator command",
+    };
+    Refusal::plain(sqlstate::ADMIN_SHUTDOWN, why)
 }
 
 fn cancelled() -> Refusal {

@@ -22,8 +22,6 @@ use super::servers::Servers;
 use super::session::{Session, Transaction, Worker};
 use super::settings::Settings;
 
-/// The database that is served.
-pub(crate) const DATABASE: &str = "postgres";
 /// The database in which Onecopy itself answers.
 pub(crate) const ADMIN_DATABASE: &str = "onecopy";
 /// Most sessions at a time: each may own a connection to every replica, and these have 300.
@@ -138,7 +136,7 @@ fn request(worker: &Worker, parameters: &[(String, String)]) -> Result<Request, 
     if database == ADMIN_DATABASE {
         return Ok(Request::Admin);
     }
-    check_database(database, parameters)?;
+    check_database(&worker.hub.served.database, database, parameters)?;
     let sessions = worker.hub.stats.sessions.load(std::sync::atomic::Ordering::Relaxed);
     if sessions >= SESSIONS_MAX {
         return Err(Fault::Fatal(Refusal::new(
@@ -180,7 +178,7 @@ async fn serve_session(worker: Rc<Worker>, keys: &CancelKeys, client: Client, se
         may_have_temporary: false,
         is_listening: false,
         cancel,
-        is_stopping: false,
+        ending: None,
         warned: std::collections::BTreeSet::new(),
         savepoints: Vec::new(),
         must_tell_loss: false,
@@ -196,20 +194,18 @@ async fn serve_session(worker: Rc<Worker>, keys: &CancelKeys, client: Client, se
     keys.remove(pid);
 }
 
-fn check_database(database: &str, parameters: &[(String, String)]) -> Result<(), Fault> {
+fn check_database(served: &str, database: &str, parameters: &[(String, String)]) -> Result<(), Fault> {
     if parameter(parameters, "replication").is_some_and(|v| !matches!(v, "" | "false" | "off" | "no" | "0")) {
         return Err(Fault::Fatal(Refusal::unsupported(
             "a replication connection",
             "Connect to one of the servers that SHOW REPLICAS names.",
         )));
     }
-    if database != DATABASE {
+    if database != served {
         return Err(Fault::Fatal(Refusal::new(
             sqlstate::INVALID_CATALOG_NAME,
             format!("database \"{database}\" is not served"),
-            format!(
-                "Onecopy serves the database \"{DATABASE}\", and answers itself in \"{ADMIN_DATABASE}\"."
-            ),
+            format!("Onecopy serves the database \"{served}\", and answers itself in \"{ADMIN_DATABASE}\"."),
         )));
     }
     // Some drivers put the name into quotes.

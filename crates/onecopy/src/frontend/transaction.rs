@@ -17,7 +17,7 @@ use super::fault::{Fault, Refusal};
 use super::relay::{Ended, Expected, Relay};
 use super::sequences::Drawn;
 use super::servers::Server;
-use super::session::{Placed, RETRY_PAUSE, Session, Transaction, shutting_down};
+use super::session::{Placed, RETRY_PAUSE, Session, Transaction};
 use super::settings;
 use super::work::Work;
 use super::writeset::Capture;
@@ -302,11 +302,6 @@ impl Session {
     fn forget_update(&mut self) {
         self.worker.hub.handle(Event::End { session: self.id });
         self.mailbox.clear();
-    }
-
-    /// The client is told that the node stops as soon as nothing is half done.
-    pub(crate) fn check_stopping(&self) -> Result<(), Fault> {
-        if self.is_stopping { Err(Fault::Fatal(shutting_down())) } else { Ok(()) }
     }
 }
 

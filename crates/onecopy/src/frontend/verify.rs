@@ -13,8 +13,7 @@ use cluster::parts::replica::State;
 use wire::sqlstate;
 
 use super::fault::Refusal;
-use super::startup::DATABASE;
-use crate::backend::{BackendError, Connection};
+use crate::backend::{BackendError, Connection, Served};
 use crate::checksum::checksums;
 use crate::hub::Hub;
 use crate::mailbox::Note;
@@ -70,8 +69,12 @@ fn failed(error: &BackendError) -> Refusal {
 async fn open_snapshots(hub: &Hub) -> Result<Vec<Connection>, BackendError> {
     let mut open = Vec::new();
     for seat in &hub.seats {
-        let parameters =
-            [("user", "postgres"), ("database", DATABASE), ("application_name", "onecopy verify")];
+        let Served { database, superuser } = &hub.served;
+        let parameters = [
+            ("user", superuser.as_str()),
+            ("database", database.as_str()),
+            ("application_name", "onecopy verify"),
+        ];
         let mut connection = Connection::open(&seat.address, &parameters).await?;
         connection.simple("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT 1").await?;
         open.push(connection);

@@ -10,9 +10,8 @@
 use cluster::ids::{ReplicaId, Version};
 
 use super::READ_BYTES_MAX;
-use crate::backend::Connection;
+use crate::backend::{Connection, Served};
 use crate::capture::sequences::{load_marks, move_call};
-use crate::frontend::DATABASE;
 use crate::hub::Hub;
 
 const OPTIONS: &str =
@@ -26,7 +25,8 @@ const UNBROKEN: &str = "INSERT INTO onecopy_capture.unbroken VALUES (now())";
 /// `upto`.
 pub(super) async fn mend_sequences(hub: &Hub, replica: ReplicaId, upto: Version) -> Result<(), String> {
     let address = &hub.seats[usize::from(replica.0)].address;
-    let parameters = [("user", "postgres"), ("database", DATABASE), ("options", OPTIONS)];
+    let Served { database, superuser } = &hub.served;
+    let parameters = [("user", superuser.as_str()), ("database", database.as_str()), ("options", OPTIONS)];
     let text = |error: crate::backend::BackendError| error.to_string();
     let mut connection = Connection::open(address, &parameters).await.map_err(text)?;
     learn(hub, &mut connection).await?;

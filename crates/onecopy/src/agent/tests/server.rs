@@ -43,7 +43,11 @@ impl Server {
     }
 
     pub(super) fn address(&self) -> Address {
-        Address { socket_dir: self.folder.clone(), port: 5432 }
+        Address::Unix { socket_dir: self.folder.clone(), port: 5432 }
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     pub(super) async fn connect(&self, options: &str) -> Connection {

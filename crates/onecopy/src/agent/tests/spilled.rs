@@ -48,7 +48,7 @@ fn in_chunks(record: &Record, spills: &SpillFolder, elements: u64) -> Arc<Record
 #[tokio::test]
 async fn chunks_arrive_as_whole_records_do() {
     let mut pair = Pair::start().await;
-    let spills = SpillFolder::new(&pair.servers[1].address().socket_dir, CLUSTER);
+    let spills = SpillFolder::new(pair.servers[1].folder(), CLUSTER);
     for sql in SCHEMA {
         let record = pair.home.ddl(sql).await;
         pair.second.must_apply(vec![in_chunks(&record, &spills, 1)]).await;
@@ -79,7 +79,7 @@ async fn chunks_arrive_as_whole_records_do() {
 #[tokio::test]
 async fn a_file_that_is_damaged_or_gone_quarantines() {
     let mut pair = Pair::start().await;
-    let spills = SpillFolder::new(&pair.servers[1].address().socket_dir, CLUSTER);
+    let spills = SpillFolder::new(pair.servers[1].folder(), CLUSTER);
     pair.ddl("CREATE TABLE t (id int PRIMARY KEY)").await;
     let record = pair.home.write("INSERT INTO t SELECT generate_series(1, 20)").await;
     let chunked = in_chunks(&record, &spills, 6);

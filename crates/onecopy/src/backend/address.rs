@@ -1,0 +1,101 @@
+//! Where a server listens, and the byte stream to it.
+//!
+//! Servers on the same machine are reached over their Unix sockets, others over TCP. Everything above sees one stream.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+
+/// How long a connection over TCP may take to be made.
+const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Address {
+    /// On a Unix socket.
+    Unix {
+        /// Directory of the socket.
+        socket_dir: PathBuf,
+        /// The port, which names the socket.
+        port: u16,
+    },
+    #[expect(dead_code, reason = "only servers of other machines need it, and nobody can name one yet")]
+    /// On a TCP port.
+    Tcp {
+        /// A name or an address.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix { socket_dir, port } => write!(f, "{}/.s.PGSQL.{port}", socket_dir.display()),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+        }
+    }
+}
+
+/// The bytes to and from a server.
+#[derive(Debug)]
+pub(crate) enum Stream {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Stream {
+    /// Connects.
+    pub(super) async fn connect(address: &Address) -> io::Result<Self> {
+        match address {
+            Address::Unix { socket_dir, port } => {
+                UnixStream::connect(socket_dir.join(format!(".s.PGSQL.{port}"))).await.map(Self::Unix)
+            }
+            Address::Tcp { host, port } => {
+                let connecting = TcpStream::connect((host.as_str(), *port));
+                let stream = tokio::time::timeout(CONNECT_DEADLINE, connecting).await??;
+                stream.set_nodelay(true)?;
+                Ok(Self::Tcp(stream))
+            }
+        }
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Unix(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Tcp(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! One node over servers that run: log, core, agents and front end, put together and taken apart again.
+//!
+//! The order matters. The log is fenced with a record of the new epoch before the core exists. Clients are served when
+//! every replica is connected, which is after the backends of an earlier incarnation are gone and its applied set was
+//! read. A node that is told to stop takes no new clients, lets each session finish its transaction for as long as the
+//! operator allows, and closes the log last; a second signal ends the waiting.
+//!
+//! Not here: where the servers come from ([`crate::up`] runs its own).
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use cluster::Cluster;
+use cluster::event::Event;
+use cluster::ids::{ClusterId, DatabaseId, Epoch, Identity, Nonce, ReplicaId, ServiceId, Version};
+use cluster::parts::replica::State;
+use cluster::placement::Placement;
+use cluster::protocols::onecopy::{Onecopy, Options, Rules};
+use cluster::record::{Header, RecordBuilder};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::backend::{Address, Served};
+use crate::frontend::Workers;
+use crate::hub::{AgentOrder, Birth, Hub, Seat};
+use crate::keeper::{Identities, Keeper};
+use crate::log::{Log, LogFailure, Notices, Recovered};
+use crate::mailbox::End;
+use crate::terminal::Progress;
+
+/// The home of updates is the first replica.
+const ANCHOR: ReplicaId = ReplicaId(0);
+/// How long sessions get to end when they were told to end at once.
+const STOP_SESSIONS: Duration = Duration::from_secs(5);
+/// How often it is looked whether the replicas serve, or the sessions have ended.
+const LOOK: Duration = Duration::from_millis(20);
+/// Names a consistency rule that is switched off, for tests that show that a checker notices.
+const RULE_OFF: &str = "ONECOPY_TEST_RULE_OFF";
+/// Slows the refresh at the last replica down by so many milliseconds a batch, for the same tests.
+const SLOW_REFRESH: &str = "ONECOPY_TEST_SLOW_REFRESH_MS";
+
+/// Why a node cannot run, in words for the person who started it.
+pub(crate) type Reason = String;
+
+/// A server of the plan.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    /// The name that people use.
+    pub(crate) name: String,
+    /// What people connect to, when they want this server itself.
+    pub(crate) host: String,
+    /// The port there.
+    pub(crate) port: u16,
+    /// How we connect to it.
+    pub(crate) address: Address,
+}
+
+/// What a node is to be.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// Which cluster it is.
+    pub(crate) cluster: ClusterId,
+    /// What is served.
+    pub(crate) served: Served,
+    /// The folder of the log.
+    pub(crate) log: PathBuf,
+    /// The servers; the first is the home of updates.
+    pub(crate) places: Vec<Place>,
+    /// The most bytes that one transaction may capture.
+    pub(crate) transaction_bytes_max: u64,
+    /// How long a read may hold up a refresh.
+    pub(crate) reader_patience: Duration,
+}
+
+/// The signals that end a node.
+pub(crate) struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    /// From now on they do not end the process by themselves.
+    pub(crate) fn take() -> Result<Self, Reason> {
+        let take = |kind| signal(kind).map_err(|error| format!("signals cannot be caught: {error}"));
+        Ok(Self { interrupt: take(SignalKind::interrupt())?, terminate: take(SignalKind::terminate())? })
+    }
+
+    /// Waits for one.
+    pub(crate) async fn stop(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// A node that is put together.
+pub(crate) struct Node {
+    /// Where everybody meets.
+    pub(crate) hub: Arc<Hub>,
+    keepers: JoinSet<()>,
+}
+
+impl Node {
+    /// Opens and fences the log, makes the core, and starts an agent for each replica.
+    pub(crate) async fn open(plan: Plan) -> Result<Self, Reason> {
+        raise_file_limit();
+        let rules = rules()?;
+        let (log, recovered) = Log::open(&plan.log, plan.cluster).map_err(|error| error.to_string())?;
+        if let Some(torn) = &recovered.torn_tail {
+            tracing::warn!(?torn, "the end of the log was cut");
+        }
+        let hub_cell: Arc<OnceLock<Arc<Hub>>> = Arc::default();
+        let (fenced, mut fence_durable) = mpsc::channel(1);
+        start_log(&log, &hub_cell, fenced)?;
+        let epoch = recovered.last_epoch.next();
+        let identities = Identities::default();
+        for (identity, version) in &recovered.identities {
+            identities.insert(*identity, *version);
+        }
+        let last = fence(&log, plan.cluster, epoch, &recovered, &identities)?;
+        match fence_durable.recv().await {
+            Some(Ok(())) => {}
+            Some(Err(reason)) => return Err(reason),
+            None => return Err("the log's writer has ended".into()),
+        }
+        let (seats, queues): (Vec<Seat>, Vec<mpsc::Receiver<AgentOrder>>) = plan
+            .places
+            .into_iter()
+            .map(|place| Seat::new(place.name, place.host, place.port, place.address))
+            .unzip();
+        let replicas = u16::try_from(seats.len()).map_err(|_| "too many replicas".to_owned())?;
+        let core = Onecopy::new(Options {
+            replicas,
+            anchor: ANCHOR,
+            placement: Placement::full(replicas),
+            epoch,
+            last,
+            rules,
+        });
+        let birth = Birth {
+            anchor: ANCHOR,
+            cluster_id: plan.cluster,
+            served: plan.served,
+            epoch,
+            log_was_empty: recovered.begun,
+            identities,
+            transaction_bytes_max: plan.transaction_bytes_max,
+            reader_patience: plan.reader_patience,
+        };
+        let hub = Hub::new(Cluster::new(Box::new(core)), log, seats, birth);
+        if hub_cell.set(Arc::clone(&hub)).is_err() {
+            return Err("the log was started twice".into());
+        }
+        let mut keepers = JoinSet::new();
+        for (index, orders) in queues.into_iter().enumerate() {
+            let replica = ReplicaId(u16::try_from(index).map_err(|_| "too many replicas".to_owned())?);
+            let delay = if index + 1 == hub.seats.len() { slow_refresh()? } else { Duration::ZERO };
+            keepers.spawn(Keeper::run(Arc::clone(&hub), replica, orders, delay));
+        }
+        Ok(Self { hub, keepers })
+    }
+
+    /// Waits until every replica stands where the log ends.
+    pub(crate) async fn catch_up(&self, progress: &Progress) -> Result<(), Reason> {
+        let hub = &self.hub;
+        let step = progress.step("replicas are brought up to date");
+        loop {
+            let replicas = hub.replicas();
+            let durable = hub.durable();
+            let quarantined = hub.quarantined();
+            if let Some(reason) = quarantined.get(&hub.anchor) {
+                return Err(format!("{} cannot serve: {reason}", hub.seats[0].name));
+            }
+            let ready = |r: &cluster::protocols::ReplicaStatus| {
+                r.state == State::Quarantined || (r.state == State::Up && r.applied == durable)
+            };
+            if replicas.iter().all(ready) && hub.catalogue().generation() == durable.0 {
+                break;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        step.done(format_args!("{} replicas stand at version {}", hub.seats.len(), hub.durable()));
+        for (replica, reason) in hub.quarantined() {
+            progress.say(format_args!("{} is quarantined: {reason}", hub.seats[usize::from(replica.0)].name));
+        }
+        for seat in &hub.seats {
+            progress.say(format_args!("{} listens on {}:{}", seat.name, seat.host, seat.port));
+        }
+        Ok(())
+    }
+
+    /// Serves clients until a signal comes or the node cannot go on, and stops. `begin` is called when clients are
+    /// accepted.
+    pub(crate) async fn run(
+        mut self,
+        listener: TcpListener,
+        stop_patience: Duration,
+        signals: &mut Signals,
+        progress: &Progress,
+        begin: impl FnOnce(),
+    ) -> Result<(), Reason> {
+        let hub = Arc::clone(&self.hub);
+        let workers = Workers::start(&hub).map_err(|error| format!("no threads for sessions: {error}"))?;
+        let serve = async {
+            self.catch_up(progress).await?;
+            begin();
+            let accepted = workers.accept(&listener).await;
+            accepted.map_err(|error| format!("clients cannot be accepted: {error}"))
+        };
+        let ended = tokio::select! {
+            ended = serve => ended,
+            reason = hub.failed() => Err(format!("the log cannot be written any more: {reason}")),
+            () = signals.stop() => Ok(()),
+        };
+        drop(listener);
+        progress.say("stopping");
+        // Without its log no session could finish anything.
+        let patience = if ended.is_ok() { stop_patience } else { Duration::ZERO };
+        end_sessions(&hub, patience, signals, progress).await;
+        hub.log.close();
+        self.keepers.shutdown().await;
+        ended
+    }
+}
+
+/// Lets sessions finish what they do, and then ends those that do not.
+async fn end_sessions(hub: &Hub, patience: Duration, signals: &mut Signals, progress: &Progress) {
+    let rounds = [(End::AfterTransaction, patience), (End::Now, STOP_SESSIONS)];
+    for (end, patience) in rounds {
+        hub.end_sessions(end);
+        let deadline = Instant::now() + patience;
+        let left = || hub.stats.sessions.load(Ordering::Relaxed);
+        let gone = async {
+            while left() > 0 && Instant::now() < deadline {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        tokio::select! {
+            () = gone => {}
+            () = signals.stop() => {}
+        }
+        match left() {
+            0 => return,
+            left if end == End::AfterTransaction => {
+                progress.say(format_args!("{left} sessions are in a transaction; they are ended now"));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Starts the log's writer: what it reports before there is a hub is about the fence.
+fn start_log(
+    log: &Log,
+    hub: &Arc<OnceLock<Arc<Hub>>>,
+    fenced: mpsc::Sender<Result<(), Reason>>,
+) -> Result<(), Reason> {
+    let (durable_hub, failed_hub, failed_fence) = (Arc::clone(hub), Arc::clone(hub), fenced.clone());
+    let notices = Notices {
+        durable: Box::new(move |upto: Version| match durable_hub.get() {
+            Some(hub) => hub.handle(Event::Logged { upto }),
+            None => drop(fenced.try_send(Ok(()))),
+        }),
+        failed: Box::new(move |failure: LogFailure| match failed_hub.get() {
+            Some(hub) => hub.log_failed(&failure),
+            None => drop(failed_fence.try_send(Err(failure.to_string()))),
+        }),
+    };
+    log.start(notices).map_err(|error| error.to_string())
+}
+
+/// Appends the record that opens the new epoch; its version.
+fn fence(
+    log: &Log,
+    cluster: ClusterId,
+    epoch: Epoch,
+    recovered: &Recovered,
+    identities: &Identities,
+) -> Result<Version, Reason> {
+    let nonce = getrandom::u64().map_err(|error| format!("no random number: {error}"))?;
+    let identity = Identity { epoch, n: 0, nonce: Nonce(nonce) };
+    let version = recovered.last.next();
+    let mut body = RecordBuilder::new();
+    body.push_fence().map_err(|error| error.to_string())?;
+    let header = Header {
+        cluster,
+        identity,
+        first: version,
+        last: version,
+        database: DatabaseId(0),
+        service: ServiceId(0),
+    };
+    identities.insert(identity, version);
+    log.append(Arc::new(body.finish(header)));
+    Ok(version)
+}
+
+/// All rules are on, unless a test says otherwise.
+fn rules() -> Result<Rules, Reason> {
+    let mut rules = Rules::default();
+    match std::env::var(RULE_OFF).ok().as_deref() {
+        None | Some("") => {}
+        Some("reads_wait") => rules.reads_wait = false,
+        Some(other) => return Err(format!("{RULE_OFF}={other}: there is no such rule")),
+    }
+    Ok(rules)
+}
+
+fn slow_refresh() -> Result<Duration, Reason> {
+    match std::env::var(SLOW_REFRESH) {
+        Ok(text) => text
+            .parse()
+            .map(Duration::from_millis)
+            .map_err(|_| format!("{SLOW_REFRESH}={text}: a number of milliseconds is wanted")),
+        Err(_) => Ok(Duration::ZERO),
+    }
+}
+
+/// Each session needs a descriptor for its client and one for each replica it uses.
+fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current < limit.maximum {
+        let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+        if let Err(error) = setrlimit(Resource::Nofile, raised) {
+            tracing::warn!(%error, "the limit of open files stays as it is");
+        }
+    }
+}
