@@ -2,9 +2,13 @@
 
 pub mod balancer;
 pub mod in_flight;
+pub mod loads;
+pub mod lock_queues;
 pub mod replica;
+pub mod sequence_gate;
 pub mod sequences;
 pub mod serial_queue;
 pub mod tickets;
+pub mod unfinished_writers;
 pub mod version_index;
 pub mod waiting;

@@ -1,10 +1,23 @@
 //! The protocols: one file each, composed of [`crate::parts`].
 //!
+//! `onecopy` implements [`Protocol`]; the five of the first paper share [`shipping`], which has a vocabulary of its own.
+//!
 //! | file | paper | orders by | places by | propagates | acknowledges |
 //! |---|---|---|---|---|---|
+//! | `eager` | conflict-aware scheduling, section 6.1 | sequence numbers, lock queues | load, each read | statements | all |
+//! | `fr-l` | section 6.2 | the same | load, at the beginning | statements | chosen |
+//! | `fr-c` | section 6.3 | the same | first reply to the lock request | statements | chosen |
+//! | `vr-l` | section 6.4 | the same | load, each read | statements | first |
+//! | `conflict-aware` | section 3 | the same | conflict, then load, each read | statements | first |
 //! | `onecopy` | DESIGN sections 3 and 5 | the log; PostgreSQL's locks at the anchor | updates: anchor; reads: conflict, then load | row images | logged |
 
+pub mod conflict_aware;
+pub mod eager;
+pub mod fr_c;
+pub mod fr_l;
 pub mod onecopy;
+pub mod shipping;
+pub mod vr_l;
 
 use crate::event::{Effect, Event};
 use crate::ids::{Incarnation, ReplicaId, Version};

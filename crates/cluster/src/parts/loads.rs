@@ -1,0 +1,82 @@
+//! SELF: the load of a replica is the sum of the times of what is outstanding there.
+//!
+//! Conflict-aware scheduling, section 4.10: "shortest execution length first". The times are measured beforehand, one a
+//! template, and come in with the operation; each reply takes its own away again. Equals take turns.
+
+/// The loads of all replicas, and whose turn it is.
+#[derive(Debug)]
+pub struct Loads {
+    outstanding_us: Vec<u64>,
+    last: usize,
+}
+
+impl Loads {
+    /// Replicas without load.
+    pub fn new(replicas: usize) -> Self {
+        Self { outstanding_us: vec![0; replicas], last: 0 }
+    }
+
+    /// Something that takes this long was sent there.
+    pub fn add(&mut self, replica: usize, cost_us: u32) {
+        self.outstanding_us[replica] += u64::from(cost_us);
+    }
+
+    /// It was answered.
+    pub fn take(&mut self, replica: usize, cost_us: u32) {
+        let load = &mut self.outstanding_us[replica];
+        *load = load.saturating_sub(u64::from(cost_us));
+    }
+
+    /// What is outstanding there.
+    pub fn of(&self, replica: usize) -> u64 {
+        self.outstanding_us[replica]
+    }
+
+    /// Forgets what was outstanding at a replica that is lost.
+    pub fn clear(&mut self, replica: usize) {
+        self.outstanding_us[replica] = 0;
+    }
+
+    /// The least loaded of the replicas for which `may` says so.
+    pub fn least(&mut self, may: impl Fn(usize) -> bool) -> Option<usize> {
+        let count = self.outstanding_us.len();
+        let turns = (self.last + 1..count).chain(0..=self.last.min(count - 1));
+        let mut best: Option<(usize, u64)> = None;
+        for replica in turns {
+            let load = self.outstanding_us[replica];
+            if best.is_none_or(|(_, least)| load < least) && may(replica) {
+                best = Some((replica, load));
+            }
+        }
+        let (replica, _) = best?;
+        self.last = replica;
+        Some(replica)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Section 4.10: "the sum of the (apriori measured) execution times of all queries outstanding on that back-end".
+    #[test]
+    fn the_shortest_length_wins_not_the_shortest_queue() {
+        let mut loads = Loads::new(3);
+        loads.add(0, 700);
+        for replica in [1, 1, 2] {
+            loads.add(replica, 10);
+        }
+        assert_eq!(loads.least(|_| true), Some(2));
+        assert_eq!(loads.least(|replica| replica != 2), Some(1), "two short ones are less than one long one");
+        loads.take(0, 700);
+        assert_eq!(loads.least(|_| true), Some(0));
+        assert_eq!(loads.least(|_| false), None);
+    }
+
+    #[test]
+    fn equals_take_turns() {
+        let mut loads = Loads::new(3);
+        let turns: Vec<_> = (0..4).filter_map(|_| loads.least(|_| true)).collect();
+        assert_eq!(turns, [1, 2, 0, 1]);
+    }
+}

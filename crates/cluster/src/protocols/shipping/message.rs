@@ -1,0 +1,147 @@
+//! What clients, scheduler and proxies say to each other.
+
+use crate::ids::SessionId;
+use crate::parts::lock_queues::LockSet;
+
+/// The place of a transaction in the one order: counted from 1 without gaps (section 3.4).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct SequenceNumber(pub u64);
+
+/// The name of a statement's text and parameters, which the driver keeps.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct StatementId(pub u64);
+
+/// What an operation does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Goes to one replica.
+    Read,
+    /// Goes to all replicas.
+    Write,
+}
+
+/// One query of a transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Operation {
+    /// What it does.
+    pub kind: Kind,
+    /// What is to be run.
+    pub statement: StatementId,
+    /// The time that it takes on an idle replica, measured beforehand (section 4.10).
+    pub cost_us: u32,
+}
+
+/// How a transaction ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ending {
+    /// Keep what it wrote.
+    Commit,
+    /// Undo it.
+    Abort,
+}
+
+/// What a client wants. A session has one request at a time.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Request {
+    /// Begin a transaction of several operations with all its locks (section 3.1).
+    Begin(LockSet),
+    /// The next operation of the open transaction.
+    Execute(Operation),
+    /// The end of the open transaction.
+    End(Ending),
+    /// A transaction that is one read (section 4.8).
+    SingleRead(LockSet, Operation),
+    /// A transaction that is one write; the locks are derived, not declared (section 4.9).
+    SingleUpdate(LockSet, Operation),
+    /// The client web interaction is over: later reads of this session owe nothing to its updates.
+    InteractionOver,
+}
+
+/// The reply to a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// Done.
+    Done,
+    /// It does not fit the state of the session, or too much is outstanding; nothing was done.
+    Refused,
+    /// No replica is left that could go on with the transaction, which is aborted.
+    Lost,
+}
+
+/// A transaction at a proxy.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Transaction {
+    /// One that is at all replicas.
+    Numbered(SequenceNumber),
+    /// A single read.
+    Single(SessionId),
+}
+
+/// From the scheduler to a proxy.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ToProxy {
+    /// Take these locks when it is this number's turn.
+    Lock {
+        /// Whose turn.
+        number: SequenceNumber,
+        /// Which.
+        locks: LockSet,
+    },
+    /// Run this after everything before it in its transaction.
+    Execute {
+        /// The transaction.
+        number: SequenceNumber,
+        /// What.
+        operation: Operation,
+    },
+    /// End the transaction after everything before it.
+    End {
+        /// The transaction.
+        number: SequenceNumber,
+        /// How.
+        ending: Ending,
+    },
+    /// Lock, run, commit.
+    SingleUpdate {
+        /// The transaction.
+        number: SequenceNumber,
+        /// Its locks.
+        locks: LockSet,
+        /// Its only operation.
+        operation: Operation,
+    },
+    /// Fail-over: the transaction is decided, but not committed here. Undo what was done of it, keep its place in the
+    /// lock queues, do all its writes and commit.
+    Redo {
+        /// The transaction.
+        number: SequenceNumber,
+        /// Its locks, for a proxy that never got its lock request.
+        locks: LockSet,
+        /// All its writes, in order.
+        writes: Vec<Operation>,
+    },
+    /// Lock here only, run, release.
+    SingleRead {
+        /// Who.
+        session: SessionId,
+        /// Goes after this number.
+        after: SequenceNumber,
+        /// Its locks.
+        locks: LockSet,
+        /// Its only operation.
+        operation: Operation,
+    },
+}
+
+/// From a proxy to the scheduler.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FromProxy {
+    /// All locks of the transaction are held here.
+    Granted(SequenceNumber),
+    /// An operation of a numbered transaction is done here.
+    Done(SequenceNumber, Operation),
+    /// The transaction has ended here; of a single update with the operation that it was.
+    Ended(SequenceNumber, Option<Operation>),
+    /// A single read is done.
+    Read(SessionId, Operation),
+}

@@ -1,0 +1,272 @@
+//! The proxy of one replica: lets an operation go to the database when it is its turn (sections 4.1 and 4.3).
+//!
+//! State as in the paper: lock queues per table in order of sequence numbers, a queue per transaction with the number of
+//! its locks that are still missing, and the out-of-order queue. The database does one thing at a time for each
+//! transaction; the driver tells when it is done.
+//!
+//! A decided transaction that is done again keeps its locks meanwhile, so that nothing with a higher number gets in
+//! between. An abort of a transaction whose lock request never came takes the number's place (section 5.3.1: "fill the gap in
+//! lock sequence numbers"). Per table the last committed write is known, for fail-over.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::ids::FragmentId;
+use crate::parts::lock_queues::{LockQueues, LockSet, Mode};
+use crate::parts::sequence_gate::SequenceGate;
+
+use super::message::{Ending, FromProxy, Kind, Operation, SequenceNumber, ToProxy, Transaction};
+
+/// What the database is to do for a transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Work {
+    /// Run a query inside the transaction.
+    Run(Operation),
+    /// Run a query that is a transaction of its own.
+    RunAlone(Operation),
+    /// Roll back, and begin again under the same locks.
+    Restart,
+    /// Commit or roll back.
+    End(Ending),
+}
+
+/// What a proxy wants done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ProxyOutput {
+    /// To the database; [`Proxy::finished`] tells that it is done.
+    Database(Transaction, Work),
+    /// To the scheduler.
+    Report(FromProxy),
+}
+
+#[derive(Debug)]
+enum Arrival {
+    Locks(Transaction, LockSet),
+    Gap(SequenceNumber),
+}
+
+/// The queue of one transaction.
+#[derive(Debug, Default)]
+struct Queue {
+    /// `None` before its lock request has passed the gate.
+    locks: Option<LockSet>,
+    missing: usize,
+    /// Nobody waits for reports but that of its end.
+    is_quiet: bool,
+    pending: VecDeque<Work>,
+    running: Option<Work>,
+}
+
+/// The proxy of one replica.
+#[derive(Debug)]
+pub struct Proxy {
+    gate: SequenceGate<Arrival>,
+    locks: LockQueues<Transaction>,
+    transactions: BTreeMap<Transaction, Queue>,
+    committed: BTreeMap<FragmentId, SequenceNumber>,
+    granted: Vec<Transaction>,
+}
+
+impl Default for Proxy {
+    fn default() -> Self {
+        Self::new(SequenceNumber::default())
+    }
+}
+
+impl Proxy {
+    /// A proxy whose database has everything up to this number.
+    pub fn new(upto: SequenceNumber) -> Self {
+        Self {
+            gate: SequenceGate::new(upto.0),
+            locks: LockQueues::default(),
+            transactions: BTreeMap::new(),
+            committed: BTreeMap::new(),
+            granted: Vec::new(),
+        }
+    }
+
+    /// A message of the scheduler has arrived.
+    pub fn handle(&mut self, message: ToProxy, out: &mut Vec<ProxyOutput>) {
+        match message {
+            ToProxy::Lock { number, locks } => {
+                let name = Transaction::Numbered(number);
+                self.gate.arrive(number.0, Arrival::Locks(name, locks));
+                self.pass(out);
+            }
+            ToProxy::SingleUpdate { number, locks, operation } => {
+                let name = Transaction::Numbered(number);
+                if !self.gate.knows(number.0) {
+                    self.open_single(name, operation);
+                    self.gate.arrive(number.0, Arrival::Locks(name, locks));
+                    self.pass(out);
+                }
+            }
+            ToProxy::SingleRead { session, after, locks, operation } => {
+                let name = Transaction::Single(session);
+                self.open_single(name, operation);
+                self.gate.arrive_after(after.0, Arrival::Locks(name, locks));
+                self.pass(out);
+            }
+            ToProxy::Redo { number, locks, writes } => self.redo(number, locks, &writes, out),
+            ToProxy::Execute { number, operation } => self.push(number, Work::Run(operation), out),
+            ToProxy::End { number, ending } => {
+                if ending == Ending::Abort && !self.gate.knows(number.0) {
+                    self.gate.arrive(number.0, Arrival::Gap(number));
+                    self.transactions.remove(&Transaction::Numbered(number));
+                    self.pass(out);
+                } else {
+                    self.push(number, Work::End(ending), out);
+                }
+            }
+        }
+    }
+
+    /// The database has done what it was given for this transaction.
+    pub fn finished(&mut self, name: Transaction, out: &mut Vec<ProxyOutput>) {
+        let Some(queue) = self.transactions.get_mut(&name) else { return };
+        let Some(work) = queue.running.take() else { return };
+        match (work, name) {
+            (Work::Run(operation), Transaction::Numbered(number)) => {
+                if !queue.is_quiet {
+                    out.push(ProxyOutput::Report(FromProxy::Done(number, operation)));
+                }
+                self.advance(name, out);
+            }
+            (Work::Restart, _) => self.advance(name, out),
+            (Work::RunAlone(operation) | Work::Run(operation), Transaction::Single(session)) => {
+                self.end(name, false, out);
+                out.push(ProxyOutput::Report(FromProxy::Read(session, operation)));
+            }
+            (Work::RunAlone(operation), Transaction::Numbered(number)) => {
+                self.end(name, true, out);
+                out.push(ProxyOutput::Report(FromProxy::Ended(number, Some(operation))));
+            }
+            (Work::End(ending), Transaction::Numbered(number)) => {
+                self.end(name, ending == Ending::Commit, out);
+                out.push(ProxyOutput::Report(FromProxy::Ended(number, None)));
+            }
+            (Work::End(_), Transaction::Single(_)) => {}
+        }
+    }
+
+    /// The highest sequence number of any lock request that has arrived (section 5.3.1).
+    pub fn highest(&self) -> SequenceNumber {
+        SequenceNumber(self.gate.highest())
+    }
+
+    /// The last write that was committed here on each table (section 5.3).
+    pub fn committed(&self) -> &BTreeMap<FragmentId, SequenceNumber> {
+        &self.committed
+    }
+
+    /// Whether the transaction is under way here.
+    pub fn has(&self, number: SequenceNumber) -> bool {
+        self.transactions.contains_key(&Transaction::Numbered(number))
+    }
+
+    fn open_single(&mut self, name: Transaction, operation: Operation) {
+        let queue = Queue { is_quiet: true, pending: [Work::RunAlone(operation)].into(), ..Queue::default() };
+        self.transactions.insert(name, queue);
+    }
+
+    fn redo(
+        &mut self,
+        number: SequenceNumber,
+        locks: LockSet,
+        writes: &[Operation],
+        out: &mut Vec<ProxyOutput>,
+    ) {
+        let name = Transaction::Numbered(number);
+        let is_new = !self.gate.knows(number.0);
+        if !is_new && !self.transactions.contains_key(&name) {
+            out.push(ProxyOutput::Report(FromProxy::Ended(number, None)));
+            return;
+        }
+        let queue = self.transactions.entry(name).or_default();
+        let all = writes.iter().map(|write| Work::Run(*write)).chain([Work::End(Ending::Commit)]);
+        queue.is_quiet = true;
+        queue.pending = [Work::Restart].into_iter().filter(|_| !is_new).chain(all).collect();
+        if is_new {
+            self.gate.arrive(number.0, Arrival::Locks(name, locks));
+            self.pass(out);
+        } else {
+            self.advance(name, out);
+        }
+    }
+
+    fn push(&mut self, number: SequenceNumber, work: Work, out: &mut Vec<ProxyOutput>) {
+        let name = Transaction::Numbered(number);
+        if number.0 <= self.gate.passed() && !self.transactions.contains_key(&name) {
+            // It is over here; a word that comes twice is not answered twice.
+            return;
+        }
+        self.transactions.entry(name).or_default().pending.push_back(work);
+        self.advance(name, out);
+    }
+
+    fn pass(&mut self, out: &mut Vec<ProxyOutput>) {
+        while let Some(arrival) = self.gate.pass() {
+            match arrival {
+                Arrival::Gap(number) => out.push(ProxyOutput::Report(FromProxy::Ended(number, None))),
+                Arrival::Locks(name, locks) => {
+                    let missing = self.locks.acquire(name, &locks);
+                    let queue = self.transactions.entry(name).or_default();
+                    (queue.locks, queue.missing) = (Some(locks), missing);
+                    if missing == 0 {
+                        self.all_granted(name, out);
+                    }
+                }
+            }
+        }
+    }
+
+    fn all_granted(&mut self, name: Transaction, out: &mut Vec<ProxyOutput>) {
+        match name {
+            Transaction::Numbered(number) if !self.transactions[&name].is_quiet => {
+                out.push(ProxyOutput::Report(FromProxy::Granted(number)));
+            }
+            _ => {}
+        }
+        self.advance(name, out);
+    }
+
+    /// Gives the database the next thing to do for this transaction, if it is its turn.
+    fn advance(&mut self, name: Transaction, out: &mut Vec<ProxyOutput>) {
+        let Some(queue) = self.transactions.get_mut(&name) else { return };
+        if queue.locks.is_none() || queue.missing > 0 || queue.running.is_some() {
+            return;
+        }
+        if let Some(work) = queue.pending.pop_front() {
+            queue.running = Some(work);
+            out.push(ProxyOutput::Database(name, work));
+        }
+    }
+
+    fn end(&mut self, name: Transaction, is_committed: bool, out: &mut Vec<ProxyOutput>) {
+        let Some(locks) = self.transactions.remove(&name).and_then(|queue| queue.locks) else { return };
+        if let (Transaction::Numbered(number), true) = (name, is_committed) {
+            for (fragment, _) in locks.iter().filter(|(_, mode)| *mode == Mode::Write) {
+                self.committed.insert(*fragment, number);
+            }
+        }
+        let mut granted = std::mem::take(&mut self.granted);
+        self.locks.release(&locks, &mut granted);
+        for name in granted.drain(..) {
+            let queue = self.transactions.get_mut(&name).expect("who waits for a lock has a queue");
+            queue.missing -= 1;
+            if queue.missing == 0 {
+                self.all_granted(name, out);
+            }
+        }
+        self.granted = granted;
+    }
+}
+
+impl Work {
+    /// The time that it takes on an idle replica, and whether it changes data.
+    pub fn cost(self) -> (u32, Kind) {
+        match self {
+            Self::Run(operation) | Self::RunAlone(operation) => (operation.cost_us, operation.kind),
+            Self::Restart | Self::End(_) => (0, Kind::Write),
+        }
+    }
+}

@@ -1,0 +1,472 @@
+//! The scheduler: numbers, forwards, chooses, answers (sections 4.2 and 4.4 to 4.10).
+//!
+//! Per active transaction it keeps the number, the locks, and how many of its replicated operations each replica has
+//! done; a record goes when all replicas have ended it. Loads and unfinished writers are kept per replica.
+//!
+//! When a replica is lost, what waited for its reply waits for the others' only, and reads that ran there are sent to
+//! another one: all the others have, or will have, the locks and the writes of the transaction as well.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::ids::{ReplicaId, SessionId};
+use crate::parts::loads::Loads;
+use crate::parts::lock_queues::{LockSet, Mode};
+use crate::parts::unfinished_writers::UnfinishedWriters;
+
+use super::message::{
+    Answer, Ending, FromProxy, Kind, Operation, Request, SequenceNumber, StatementId, ToProxy,
+};
+use super::{Acknowledge, Choices, Place};
+
+/// Most transactions that are not over at all replicas; a request beyond is refused.
+const TRANSACTIONS_MAX: usize = 1 << 20;
+
+/// What the scheduler wants done, in this order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Output {
+    /// Send it. Messages to one replica keep their order.
+    ToProxy(ReplicaId, ToProxy),
+    /// Reply to the client.
+    Answer(SessionId, Answer),
+    /// Make the writes of a transaction that commits durable in the log under its number, and call
+    /// [`Scheduler::logged`]: before that no replica is told to commit (section 5.3).
+    Log(SequenceNumber, Vec<StatementId>),
+}
+
+/// A transaction that is not over at all replicas.
+#[derive(Debug)]
+struct Active {
+    session: SessionId,
+    locks: LockSet,
+    /// The replicated operations that were sent, the lock request the first.
+    sent: u32,
+    /// How many of them each replica has done.
+    done: Vec<u32>,
+    /// How many replicas have done all of them.
+    complete: usize,
+    is_answered: bool,
+    /// Where it is fixed, when it is.
+    chosen: Option<usize>,
+    writes: Vec<StatementId>,
+    ended: usize,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    Open,
+    /// Its writes are on their way to the log; the operation of a single update is still to be sent.
+    Logging(Option<Operation>),
+    Ending,
+}
+
+#[derive(Debug, Default)]
+struct Session {
+    open: Option<SequenceNumber>,
+    /// The read that is outstanding, and where.
+    read: Option<(usize, ToProxy)>,
+    /// Updates of the present interaction that are not over at all replicas.
+    updates: Vec<SequenceNumber>,
+}
+
+/// The transactions by their numbers. They end nearly in order, so a queue finds them without a search.
+#[derive(Debug, Default)]
+struct Actives {
+    first: u64,
+    slots: VecDeque<Option<Active>>,
+    count: usize,
+}
+
+impl Actives {
+    fn push(&mut self, active: Active) -> SequenceNumber {
+        self.slots.push_back(Some(active));
+        self.count += 1;
+        SequenceNumber(self.first + self.slots.len() as u64)
+    }
+
+    fn last(&self) -> SequenceNumber {
+        SequenceNumber(self.first + self.slots.len() as u64)
+    }
+
+    fn numbers(&self) -> impl Iterator<Item = SequenceNumber> + '_ {
+        let first = self.first;
+        (1..)
+            .zip(&self.slots)
+            .filter(|(_, slot)| slot.is_some())
+            .map(move |(at, _)| SequenceNumber(first + at))
+    }
+
+    fn slot(&self, number: SequenceNumber) -> Option<usize> {
+        number.0.checked_sub(self.first + 1).map(|at| at as usize)
+    }
+
+    fn get(&self, number: SequenceNumber) -> Option<&Active> {
+        self.slots.get(self.slot(number)?)?.as_ref()
+    }
+
+    fn get_mut(&mut self, number: SequenceNumber) -> Option<&mut Active> {
+        let at = self.slot(number)?;
+        self.slots.get_mut(at)?.as_mut()
+    }
+
+    fn remove(&mut self, number: SequenceNumber) -> Option<Active> {
+        let at = self.slot(number)?;
+        let active = self.slots.get_mut(at)?.take();
+        self.count -= usize::from(active.is_some());
+        while let Some(None) = self.slots.front() {
+            self.slots.pop_front();
+            self.first += 1;
+        }
+        active
+    }
+}
+
+/// The scheduler of a cluster.
+#[derive(Debug)]
+pub struct Scheduler {
+    choices: Choices,
+    up: Vec<bool>,
+    up_count: usize,
+    loads: Loads,
+    actives: Actives,
+    sessions: BTreeMap<SessionId, Session>,
+    writers: UnfinishedWriters,
+}
+
+impl Scheduler {
+    /// A scheduler of replicas that are all up and equal.
+    pub fn new(choices: Choices, replicas: usize) -> Self {
+        Self {
+            choices,
+            up: vec![true; replicas],
+            up_count: replicas,
+            loads: Loads::new(replicas),
+            actives: Actives::default(),
+            sessions: BTreeMap::new(),
+            writers: UnfinishedWriters::new(replicas),
+        }
+    }
+
+    /// A client asks.
+    pub fn request(&mut self, session: SessionId, request: Request, out: &mut Vec<Output>) {
+        let begins = matches!(request, Request::Begin(_) | Request::SingleUpdate(..));
+        if !self.fits(session, &request) || begins && self.actives.count >= TRANSACTIONS_MAX {
+            out.push(Output::Answer(session, Answer::Refused));
+            return;
+        }
+        match request {
+            Request::Begin(locks) => {
+                let number = self.begin(session, locks.clone(), Stage::Open);
+                self.replicate(number, |_| ToProxy::Lock { number, locks: locks.clone() }, out);
+            }
+            Request::SingleUpdate(locks, operation) => {
+                let number = self.begin(session, locks, Stage::Logging(Some(operation)));
+                out.push(Output::Log(number, vec![operation.statement]));
+            }
+            Request::SingleRead(locks, operation) => self.single_read(session, locks, operation, out),
+            Request::Execute(operation) => self.execute(session, operation, out),
+            Request::End(ending) => self.end(session, ending, out),
+            Request::InteractionOver => {
+                self.sessions.remove(&session);
+            }
+        }
+    }
+
+    /// A proxy reports.
+    pub fn report(&mut self, replica: ReplicaId, report: FromProxy, out: &mut Vec<Output>) {
+        let index = usize::from(replica.0);
+        if !self.up[index] {
+            return;
+        }
+        match report {
+            FromProxy::Granted(number) => self.progress(index, number, out),
+            FromProxy::Done(number, operation) => {
+                self.loads.take(index, operation.cost_us);
+                match operation.kind {
+                    Kind::Write => self.progress(index, number, out),
+                    Kind::Read => {
+                        if let Some(session) = self.actives.get(number).map(|active| active.session) {
+                            self.read_done(index, session, out);
+                        }
+                    }
+                }
+            }
+            FromProxy::Ended(number, operation) => {
+                self.loads.take(index, operation.map_or(0, |operation| operation.cost_us));
+                self.progress(index, number, out);
+                self.ended(index, number);
+            }
+            FromProxy::Read(session, operation) => {
+                self.loads.take(index, operation.cost_us);
+                self.read_done(index, session, out);
+            }
+        }
+    }
+
+    /// The writes of a transaction are durable in the log: from now on it is decided.
+    pub fn logged(&mut self, number: SequenceNumber, out: &mut Vec<Output>) {
+        let Some(active) = self.actives.get_mut(number) else { return };
+        let Stage::Logging(operation) = active.stage else { return };
+        active.stage = Stage::Ending;
+        let locks = active.locks.clone();
+        match operation {
+            Some(operation) => {
+                self.add_everywhere(operation.cost_us);
+                self.replicate(
+                    number,
+                    |_| ToProxy::SingleUpdate { number, locks: locks.clone(), operation },
+                    out,
+                );
+            }
+            None => self.replicate(number, |_| ToProxy::End { number, ending: Ending::Commit }, out),
+        }
+    }
+
+    /// How many transactions are not over at all replicas.
+    pub fn active(&self) -> usize {
+        self.actives.count
+    }
+
+    /// A replica is gone for good, as far as what is outstanding there goes (fail-stop, section 5.1).
+    pub fn replica_lost(&mut self, replica: ReplicaId, out: &mut Vec<Output>) {
+        let index = usize::from(replica.0);
+        if !std::mem::replace(&mut self.up[index], false) {
+            return;
+        }
+        self.up_count -= 1;
+        self.loads.clear(index);
+        let numbers: Vec<SequenceNumber> = self.actives.numbers().collect();
+        for number in numbers {
+            self.without(index, number, out);
+        }
+        let there = |(session, state): (&SessionId, &Session)| {
+            state.read.as_ref().filter(|(at, _)| *at == index).map(|(_, message)| (*session, message.clone()))
+        };
+        let reads: Vec<(SessionId, ToProxy)> = self.sessions.iter().filter_map(there).collect();
+        for (session, message) in reads {
+            self.send_read(session, message, out);
+        }
+    }
+
+    /// Whether a session that stands where it does may ask this.
+    fn fits(&self, session: SessionId, request: &Request) -> bool {
+        let needs_open = matches!(request, Request::Execute(_) | Request::End(_));
+        let Some(state) = self.sessions.get(&session) else { return !needs_open };
+        let is_idle = |number| {
+            self.actives.get(number).is_some_and(|active| active.is_answered && active.stage == Stage::Open)
+        };
+        state.read.is_none()
+            && match state.open {
+                Some(number) => needs_open && is_idle(number),
+                None => !needs_open,
+            }
+    }
+
+    fn read_done(&mut self, index: usize, session: SessionId, out: &mut Vec<Output>) {
+        let Some(state) = self.sessions.get_mut(&session) else { return };
+        if state.read.take_if(|(at, _)| *at == index).is_some() {
+            out.push(Output::Answer(session, Answer::Done));
+        }
+    }
+
+    /// What becomes of a transaction when this replica is gone.
+    fn without(&mut self, index: usize, number: SequenceNumber, out: &mut Vec<Output>) {
+        let Some(active) = self.actives.get_mut(number) else { return };
+        let was_complete = active.sent > 0 && active.done[index] == active.sent;
+        active.complete -= usize::from(was_complete);
+        active.ended -= usize::from(was_complete && active.stage == Stage::Ending);
+        if active.chosen == Some(index) {
+            // Another one that has all of it, if there is one; else the first that will.
+            let has_all = |other: &usize| self.up[*other] && active.done[*other] == active.sent;
+            active.chosen = (0..self.up.len()).find(has_all);
+        }
+        let counts = match self.choices.acknowledge {
+            Acknowledge::First => false,
+            Acknowledge::Chosen => active.chosen.is_some_and(|chosen| active.done[chosen] == active.sent),
+            Acknowledge::All => active.complete >= self.up_count,
+        };
+        if counts && !active.is_answered && self.up_count > 0 {
+            Self::answer(active, &mut self.sessions, out);
+        }
+        self.forget_if_over(number);
+    }
+
+    fn begin(&mut self, session: SessionId, locks: LockSet, stage: Stage) -> SequenceNumber {
+        let chosen = match self.choices.place {
+            Place::FixedByLoad => self.loads.least(|index| self.up[index]),
+            _ => None,
+        };
+        self.writers.begin(&locks);
+        let is_update = locks.iter().any(|(_, mode)| *mode == Mode::Write);
+        let active = Active {
+            session,
+            locks,
+            sent: 0,
+            done: vec![0; self.up.len()],
+            complete: 0,
+            is_answered: true,
+            chosen,
+            writes: Vec::new(),
+            ended: 0,
+            stage,
+        };
+        let number = self.actives.push(active);
+        let state = self.sessions.entry(session).or_default();
+        state.open = Some(number);
+        if is_update {
+            state.updates.push(number);
+        }
+        number
+    }
+
+    /// Sends an operation to all replicas, another one first each time.
+    fn replicate(&mut self, number: SequenceNumber, what: impl Fn(usize) -> ToProxy, out: &mut Vec<Output>) {
+        let active = self.actives.get_mut(number).expect("only an active transaction replicates");
+        active.sent += 1;
+        active.complete = 0;
+        active.is_answered = false;
+        let count = self.up.len();
+        let first = (number.0 + u64::from(active.sent)) as usize % count;
+        for index in (first..count).chain(0..first).filter(|index| self.up[*index]) {
+            out.push(Output::ToProxy(ReplicaId(index as u16), what(index)));
+        }
+    }
+
+    fn add_everywhere(&mut self, cost_us: u32) {
+        (0..self.up.len()).filter(|index| self.up[*index]).for_each(|index| self.loads.add(index, cost_us));
+    }
+
+    /// A replica has done the next of its replicated operations.
+    fn progress(&mut self, index: usize, number: SequenceNumber, out: &mut Vec<Output>) {
+        let Some(active) = self.actives.get_mut(number) else { return };
+        active.done[index] += 1;
+        if active.done[index] < active.sent {
+            return;
+        }
+        active.complete += 1;
+        if active.is_answered {
+            return;
+        }
+        let counts = match self.choices.acknowledge {
+            Acknowledge::First => true,
+            Acknowledge::Chosen => *active.chosen.get_or_insert(index) == index,
+            Acknowledge::All => active.complete >= self.up_count,
+        };
+        if counts {
+            Self::answer(active, &mut self.sessions, out);
+        }
+    }
+
+    fn answer(active: &mut Active, sessions: &mut BTreeMap<SessionId, Session>, out: &mut Vec<Output>) {
+        active.is_answered = true;
+        if active.stage == Stage::Ending
+            && let Some(state) = sessions.get_mut(&active.session)
+        {
+            state.open = None;
+        }
+        out.push(Output::Answer(active.session, Answer::Done));
+    }
+
+    fn ended(&mut self, index: usize, number: SequenceNumber) {
+        let Some(active) = self.actives.get_mut(number) else { return };
+        active.ended += 1;
+        self.writers.end(index, &active.locks);
+        self.forget_if_over(number);
+    }
+
+    /// "The record is deleted only when all databases have returned a response" (section 4.2).
+    fn forget_if_over(&mut self, number: SequenceNumber) {
+        let Some(active) = self.actives.get(number) else { return };
+        if active.stage != Stage::Ending || active.ended < self.up_count {
+            return;
+        }
+        let session = active.session;
+        self.actives.remove(number);
+        if let Some(state) = self.sessions.get_mut(&session) {
+            state.updates.retain(|update| *update != number);
+        }
+    }
+
+    fn execute(&mut self, session: SessionId, operation: Operation, out: &mut Vec<Output>) {
+        let Some(number) = self.sessions.get(&session).and_then(|state| state.open) else { return };
+        if operation.kind == Kind::Write {
+            self.add_everywhere(operation.cost_us);
+            let active = self.actives.get_mut(number).expect("it was found above");
+            active.writes.push(operation.statement);
+            self.replicate(number, |_| ToProxy::Execute { number, operation }, out);
+            return;
+        }
+        self.send_read(session, ToProxy::Execute { number, operation }, out);
+    }
+
+    /// Sends a read to the replica that the choices say.
+    fn send_read(&mut self, session: SessionId, message: ToProxy, out: &mut Vec<Output>) {
+        let (index, cost_us) = match &message {
+            ToProxy::Execute { number, operation } => (self.place_read(*number), operation.cost_us),
+            ToProxy::SingleRead { locks, operation, .. } => {
+                (self.place_single(session, locks), operation.cost_us)
+            }
+            _ => unreachable!("only reads are sent to one replica"),
+        };
+        let Some(index) = index else {
+            self.sessions.entry(session).or_default().read = None;
+            out.push(Output::Answer(session, Answer::Lost));
+            return;
+        };
+        self.loads.add(index, cost_us);
+        self.sessions.entry(session).or_default().read = Some((index, message.clone()));
+        out.push(Output::ToProxy(ReplicaId(index as u16), message));
+    }
+
+    /// The replica for a read inside a transaction of several operations (sections 3.5 and 6).
+    fn place_read(&mut self, number: SequenceNumber) -> Option<usize> {
+        let active = self.actives.get(number)?;
+        match self.choices.place {
+            Place::FixedByLoad | Place::FixedByConflict => {
+                active.chosen.or_else(|| self.loads.least(|index| self.up[index]))
+            }
+            Place::VariableByLoad => self.loads.least(|index| self.up[index]),
+            Place::VariableByConflict => {
+                self.loads.least(|index| self.up[index] && active.done[index] == active.sent)
+            }
+        }
+    }
+
+    fn end(&mut self, session: SessionId, ending: Ending, out: &mut Vec<Output>) {
+        let Some(number) = self.sessions.get(&session).and_then(|state| state.open) else { return };
+        let Some(active) = self.actives.get_mut(number) else { return };
+        if ending == Ending::Commit && !active.writes.is_empty() {
+            active.stage = Stage::Logging(None);
+            out.push(Output::Log(number, active.writes.clone()));
+        } else {
+            active.stage = Stage::Ending;
+            self.replicate(number, |_| ToProxy::End { number, ending }, out);
+        }
+    }
+
+    fn single_read(
+        &mut self,
+        session: SessionId,
+        locks: LockSet,
+        operation: Operation,
+        out: &mut Vec<Output>,
+    ) {
+        let message = ToProxy::SingleRead { session, after: self.actives.last(), locks, operation };
+        self.send_read(session, message, out);
+    }
+
+    /// Sections 4.8 and 6: by conflict first, or by load alone.
+    fn place_single(&mut self, session: SessionId, locks: &LockSet) -> Option<usize> {
+        if !self.choices.place.avoids_conflicts() {
+            return self.loads.least(|index| self.up[index]);
+        }
+        let updates = self.sessions.get(&session).map_or(&[][..], |state| &state.updates);
+        // A transaction that has ended at a replica has done the operations that were sent, its end the last.
+        let has_ended = |number: &SequenceNumber, index: usize| {
+            self.actives.get(*number).is_none_or(|a| a.stage == Stage::Ending && a.done[index] == a.sent)
+        };
+        let has_own = |index: usize| self.up[index] && updates.iter().all(|n| has_ended(n, index));
+        let best = self.loads.least(|index| has_own(index) && self.writers.is_free(index, locks));
+        best.or_else(|| self.loads.least(has_own)).or_else(|| self.loads.least(|index| self.up[index]))
+    }
+}
