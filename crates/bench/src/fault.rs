@@ -31,6 +31,8 @@ pub(crate) enum Fault {
         /// What it said.
         said: String,
     },
+    /// A server refused what it must not refuse, or gave no sign of life.
+    Database(String),
     /// Everything ran, and what came out is wrong; the report.
     Wrong(String),
     /// The person who started us wants it to end.
@@ -48,7 +50,7 @@ impl Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Missing(what) => write!(f, "{what}"),
+            Self::Missing(what) | Self::Database(what) => write!(f, "{what}"),
             Self::System { doing, error } => write!(f, "cannot {doing}: {error}"),
             Self::Program { name, what, said } => write!(f, "{name} {what}; its last words:\n{said}"),
             Self::Unreadable { what, said } => write!(f, "cannot read {what} in:\n{said}"),

@@ -33,10 +33,11 @@ use crate::fault::Fault;
 use crate::interrupt::Interrupt;
 use crate::postgres::Binaries;
 use crate::proxy;
+use crate::refusal::Refusal;
 use crate::scratch::Scratch;
 use client::Shelf;
 use node::Node;
-use session::{Refusal, Session};
+use session::Session;
 use tally::Tally;
 
 /// The table of lists.

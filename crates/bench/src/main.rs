@@ -1,7 +1,8 @@
 //! Benchmarks: `proxy`, what a client pays on real servers for having onecopy in between; `check-live`, whether what
 //! clients saw could have come from one PostgreSQL; `classify`, what it costs to know a statement; `predict`, how much of a
-//! transaction is known when it begins; `bulk`, what large transactions cost, and in how much memory; and `soundness`,
-//! whether what is concluded about statements holds on a real server.
+//! transaction is known when it begins; `bulk`, what large transactions cost, and in how much memory; `drive`,
+//! a workload against what runs already; and `soundness`, whether what is concluded about statements holds on a real
+//! server.
 //!
 //! Everything a benchmark needs it starts itself, in a temporary folder and on free ports, and takes away again, also
 //! when it is interrupted. Numbers are compared only within one run: on a machine that others use too, nothing else
@@ -11,17 +12,23 @@ mod account;
 mod bulk;
 mod classify;
 mod cpu;
+mod drive;
 mod fault;
 mod interrupt;
+mod judge;
 mod live;
+mod load;
 mod machine;
+mod micro;
 mod pgbench;
 mod postgres;
 mod predict;
 mod program;
 mod proxy;
+mod refusal;
 mod scratch;
 mod soundness;
+mod tpcc;
 mod workload;
 
 use std::process::ExitCode;
@@ -50,6 +57,8 @@ enum Command {
     Bulk(bulk::Options),
     /// Put clients on replicated servers and judge what they saw as the simulator does.
     CheckLive(live::Options),
+    /// Put one workload on a PostgreSQL or onecopy that runs already.
+    Drive(Box<load::Options>),
     /// Run random pairs of statements in both orders and judge what was concluded about them.
     Soundness(soundness::Options),
 }
@@ -64,6 +73,7 @@ fn main() -> ExitCode {
         Command::Predict(options) => predict::run(&options, &interrupt, &news),
         Command::Bulk(options) => bulk::run(&options, &interrupt, &news),
         Command::CheckLive(options) => live::run(&options, &interrupt, &news),
+        Command::Drive(options) => load::run(&options, &interrupt, &news),
         Command::Soundness(options) => soundness::run(&options, &interrupt, &news),
     });
     match outcome {

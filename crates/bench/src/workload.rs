@@ -79,11 +79,21 @@ impl fmt::Display for Malformed {
 
 /// All workloads.
 pub(crate) fn all() -> Vec<Workload> {
-    let read = |(name, schema, transactions): (&'static str, &'static str, &'static str)| {
-        let read = transactions_of(transactions).expect("a test reads the files that are built in");
-        Workload { name, schema, queries: read.queries, interactions: read.interactions }
-    };
-    TEXTS.into_iter().map(read).collect()
+    TEXTS.into_iter().map(|(name, schema, transactions)| read(name, schema, transactions)).collect()
+}
+
+/// A workload whose texts these are; they are built in, and a test reads them.
+pub(crate) fn read(name: &'static str, schema: &'static str, transactions: &'static str) -> Workload {
+    let read = transactions_of(transactions).expect("a test reads the files that are built in");
+    Workload { name, schema, queries: read.queries, interactions: read.interactions }
+}
+
+/// The workload of that name among those of the literature.
+pub(crate) fn named(name: &str) -> Option<Workload> {
+    TEXTS
+        .into_iter()
+        .find(|(known, ..)| *known == name)
+        .map(|(name, schema, transactions)| read(name, schema, transactions))
 }
 
 /// What was read of a file so far.

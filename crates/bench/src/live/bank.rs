@@ -4,9 +4,10 @@ use sim::dice::Dice;
 use sim::history::Level;
 
 use super::plan::level_name;
-use super::session::{Refusal, Session};
+use super::session::Session;
 use super::tally::Tally;
 use super::{BANK, Course};
+use crate::refusal::Refusal;
 
 /// How many accounts there are.
 pub(super) const ACCOUNTS: u64 = 8;

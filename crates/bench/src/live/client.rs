@@ -7,9 +7,10 @@ use sim::dice::Dice;
 use sim::history::{Element, Outcome, Seen, Statement, Transaction, Write};
 
 use super::plan::{Action, Plan};
-use super::session::{Refusal, Session, Value};
+use super::session::{Session, Value};
 use super::tally::Tally;
 use super::{Course, LENGTH, LISTS};
+use crate::refusal::Refusal;
 
 /// How often a plan is tried.
 const TRIES: u32 = 3;

@@ -1,12 +1,12 @@
-//! A client's connection: statements in either protocol, a limit for each, and errors by what they mean for a history.
+//! A client's connection: statements in either protocol, and a limit for each.
 
-use std::fmt;
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
-use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
+
+use crate::refusal::Refusal;
 
 /// How long a statement may take; longer is for ever.
 const STATEMENT_MAX: Duration = Duration::from_secs(30);
@@ -14,44 +14,6 @@ const STATEMENT_MAX: Duration = Duration::from_secs(30);
 const CONNECT_TRIES: u32 = 600;
 /// Between two of these.
 const CONNECT_PAUSE: Duration = Duration::from_millis(50);
-
-/// Why there is no result.
-#[derive(Debug)]
-pub(super) enum Refusal {
-    /// The transaction is rolled back, and to be tried again.
-    Again(String),
-    /// The client was told that it failed.
-    Told(String),
-    /// The client was told nothing that it can rely on, and has no connection any more.
-    Lost(String),
-    /// No reply at all.
-    Stuck(String),
-}
-
-impl Refusal {
-    fn of(error: &tokio_postgres::Error) -> Self {
-        let Some(told) = error.as_db_error() else { return Self::Lost(error.to_string()) };
-        let text = format!("{} {}", told.code().code(), told.message());
-        let code = told.code();
-        if *code == SqlState::T_R_SERIALIZATION_FAILURE || *code == SqlState::T_R_DEADLOCK_DETECTED {
-            return Self::Again(text);
-        }
-        let is_over = *code == SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN
-            || ["08", "57P"].iter().any(|class| code.code().starts_with(class));
-        if is_over { Self::Lost(text) } else { Self::Told(text) }
-    }
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Again(text) => write!(f, "to be tried again: {text}"),
-            Self::Told(text) => write!(f, "{text}"),
-            Self::Lost(text) => write!(f, "connection lost: {text}"),
-            Self::Stuck(text) => write!(f, "stuck: {text}"),
-        }
-    }
-}
 
 /// A value in a statement.
 #[derive(Clone, Debug)]

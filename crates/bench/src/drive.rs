@@ -1,0 +1,282 @@
+//! The frame of all drivers: clients that do what a workload says, at a pace, for a time, and what was measured of it.
+//!
+//! In a *closed* loop a client sends its next interaction when it has the reply to the one before and has thought for
+//! a while; the offered load follows the system. In an *open* loop interactions are due at a constant rate whatever
+//! the system does, and a response time begins when its interaction was due (Schroeder, Wierman, Harchol-Balter: "Open
+//! versus closed", NSDI 2006).
+//!
+//! All clients of a course live on one thread, as tasks of one runtime. What that thread used is reported: a driver that
+//! has no processor time left measures itself. A client that loses its connection makes a new one and goes on.
+//! A seed is what the clients draw, not a history: which of them comes first is up to the servers.
+
+mod fill;
+mod ledger;
+mod session;
+mod tally;
+#[cfg(test)]
+pub(crate) mod tests;
+mod value;
+
+use std::cell::RefCell;
+use std::time::{Duration, Instant};
+
+use futures_util::future::{LocalBoxFuture, join_all};
+use sim::dice::Dice;
+use tokio::time::{sleep, sleep_until};
+
+pub(crate) use fill::Fill;
+pub(crate) use ledger::{Account, Ledger};
+pub(crate) use session::{Doors, Isolation, Session, Texts, Transaction, connect};
+pub(crate) use tally::Tally;
+pub(crate) use value::{Cents, Rate, cents, rate};
+
+use crate::cpu;
+use crate::fault::Fault;
+use crate::interrupt::Interrupt;
+use crate::refusal::Refusal;
+use tally::Ended;
+
+/// How often somebody looks after the clients.
+const LOOK: Duration = Duration::from_millis(100);
+/// Seeds of clients lie apart by this.
+const APART: u64 = 0x5851_f42d_4c95_7f2d;
+
+/// What a client does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Next {
+    /// The kind of interaction.
+    pub(crate) kind: &'static str,
+    /// How long it thinks first, in a closed loop with think times.
+    pub(crate) think: Duration,
+}
+
+/// One emulated client.
+pub(crate) trait Actor {
+    /// Draws what comes next.
+    fn draw(&mut self) -> Next;
+
+    /// Does what was drawn last, to the end.
+    fn act<'a>(&'a mut self, session: &'a mut Session) -> LocalBoxFuture<'a, Result<(), Refusal>>;
+}
+
+/// A rule that must hold of the database whenever no transaction runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Rule {
+    /// In words.
+    pub(crate) name: String,
+    /// Has a row for each case in which it does not hold.
+    pub(crate) sql: String,
+}
+
+/// What clients do, on which tables.
+pub(crate) trait Workload {
+    /// Its name, with what tells it apart from its kin.
+    fn name(&self) -> String;
+
+    /// What its statements say.
+    fn texts(&self) -> Texts;
+
+    /// Makes its tables and fills them.
+    fn populate<'a>(&'a self, fill: &'a Fill<'a>) -> LocalBoxFuture<'a, Result<(), Fault>>;
+
+    /// A client.
+    fn actor(&self, number: usize, dice: Dice) -> Box<dyn Actor>;
+
+    /// What can be counted.
+    fn accounts(&self) -> Vec<Account>;
+
+    /// What must hold.
+    fn rules(&self) -> Vec<Rule>;
+
+    /// How long nine in ten interactions of a kind may take, if that is laid down.
+    fn limit(&self, _kind: &str) -> Option<Duration> {
+        None
+    }
+}
+
+/// A time that is exponentially distributed, cut off at `most`.
+pub(crate) fn exponential(dice: &mut Dice, mean: Duration, most: Duration) -> Duration {
+    // From above 0 to 1, with the 53 bits that a float has.
+    let u = (dice.number() >> 11) as f64 + 1.0;
+    let times = -(u / (1_u64 << 53) as f64).ln();
+    mean.mul_f64(times).min(most)
+}
+
+/// When interactions are due.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Pace {
+    /// At once when the one before is done.
+    Busy,
+    /// After thinking, multiplied by this.
+    Thinking(f64),
+    /// So many in a second, of all clients together.
+    Rate(f64),
+}
+
+/// How a workload is run.
+#[derive(Clone, Debug)]
+pub(crate) struct Course {
+    /// How many clients there are.
+    pub(crate) clients: usize,
+    /// When their interactions are due.
+    pub(crate) pace: Pace,
+    /// What is not counted at the beginning.
+    pub(crate) warm_up: Duration,
+    /// What is.
+    pub(crate) length: Duration,
+    /// What is drawn.
+    pub(crate) seed: u64,
+    /// How transactions are isolated.
+    pub(crate) isolation: Isolation,
+}
+
+/// What came out.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// What was measured.
+    pub(crate) tally: Tally,
+    /// What clients were told, warm-up included.
+    pub(crate) ledger: Ledger,
+    /// How much of one processor the clients used, from the beginning to the end.
+    pub(crate) driver: f64,
+}
+
+/// What all clients of a course share.
+struct Shared<'a> {
+    course: &'a Course,
+    begin: Instant,
+    end: Instant,
+    tally: RefCell<Tally>,
+    ledger: RefCell<Ledger>,
+}
+
+/// Runs a course; `watch` hears now and then how far it is.
+pub(crate) async fn drive(
+    workload: &dyn Workload,
+    doors: &Doors,
+    course: &Course,
+    interrupt: &Interrupt,
+    watch: &dyn Fn(Duration, u64),
+) -> Result<Outcome, Fault> {
+    let texts = workload.texts();
+    let mut sessions = Vec::new();
+    for number in 0..course.clients {
+        let session = Session::open(doors, number, course.isolation, &texts).await;
+        sessions.push(session.map_err(|why| Fault::Database(format!("client {number}: {why}")))?);
+    }
+    let begin = Instant::now();
+    let used = cpu::of_process(std::process::id())?;
+    let window = course.warm_up..course.warm_up + course.length;
+    let shared = Shared {
+        course,
+        begin,
+        end: begin + window.end,
+        tally: RefCell::new(Tally::new(begin, window)),
+        ledger: RefCell::new(Ledger::default()),
+    };
+    let clients = sessions.into_iter().enumerate().map(|(number, session)| {
+        let dice = Dice::new(course.seed.wrapping_add(APART.wrapping_mul(number as u64 + 1)));
+        work(&shared, number, session, workload.actor(number, dice))
+    });
+    tokio::select! {
+        ended = join_all(clients) => ended.into_iter().collect::<Result<Vec<()>, Fault>>().map(drop)?,
+        fault = look_after(&shared, interrupt, watch) => return Err(fault),
+    }
+    let used = cpu::of_process(std::process::id())? - used;
+    let driver = used.micros() / 1e6 / begin.elapsed().as_secs_f64();
+    Ok(Outcome { tally: shared.tally.into_inner(), ledger: shared.ledger.into_inner(), driver })
+}
+
+/// Ends only with a fault.
+async fn look_after(shared: &Shared<'_>, interrupt: &Interrupt, watch: &dyn Fn(Duration, u64)) -> Fault {
+    loop {
+        sleep(LOOK).await;
+        if let Err(fault) = interrupt.check() {
+            return fault;
+        }
+        watch(shared.begin.elapsed(), shared.tally.borrow().done());
+    }
+}
+
+/// One client, until the course is over.
+async fn work(
+    shared: &Shared<'_>,
+    number: usize,
+    mut session: Session,
+    mut actor: Box<dyn Actor>,
+) -> Result<(), Fault> {
+    let mut turns = Turns::new(shared, number);
+    loop {
+        let next = actor.draw();
+        let Some(due) = turns.next(next.think) else { break };
+        sleep_until(due.into()).await;
+        let sent = Instant::now();
+        if sent >= shared.end {
+            shared.tally.borrow_mut().unsent += turns.left(due);
+            break;
+        }
+        session.retries = 0;
+        let outcome = actor.act(&mut session).await;
+        let is_lost = matches!(outcome, Err(Refusal::Lost(_)));
+        let stuck =
+            outcome.as_ref().err().filter(|why| matches!(why, Refusal::Stuck(_))).map(ToString::to_string);
+        let trouble = outcome.err().map(|why| why.to_string());
+        let ended = Ended { kind: next.kind, due, sent, retries: session.retries, trouble };
+        shared.tally.borrow_mut().add(&ended, Instant::now());
+        if let Some(why) = stuck {
+            return Err(Fault::Database(format!("client {number}: {why}")));
+        }
+        if is_lost {
+            session.mend().await.map_err(|why| Fault::Database(format!("client {number}: {why}")))?;
+        }
+    }
+    *shared.ledger.borrow_mut() += &session.ledger;
+    Ok(())
+}
+
+/// When a client's interactions are due.
+struct Turns {
+    end: Instant,
+    pace: Pace,
+    /// In an open loop: the next one, and how far apart they are.
+    due: Instant,
+    apart: Duration,
+}
+
+impl Turns {
+    fn new(shared: &Shared<'_>, number: usize) -> Self {
+        let (apart, first) = match shared.course.pace {
+            Pace::Rate(rate) => {
+                let between = 1.0 / rate;
+                let apart = Duration::from_secs_f64(between * shared.course.clients as f64);
+                (apart, Duration::from_secs_f64(between * number as f64))
+            }
+            Pace::Busy | Pace::Thinking(_) => (Duration::ZERO, Duration::ZERO),
+        };
+        Self { end: shared.end, pace: shared.course.pace, due: shared.begin + first, apart }
+    }
+
+    /// When the next one is due, if that is before the end.
+    fn next(&mut self, think: Duration) -> Option<Instant> {
+        let now = Instant::now();
+        let due = match self.pace {
+            Pace::Busy => now,
+            Pace::Thinking(factor) => now + think.mul_f64(factor),
+            Pace::Rate(_) => {
+                let due = self.due;
+                self.due += self.apart;
+                due
+            }
+        };
+        (due < self.end).then_some(due)
+    }
+
+    /// In an open loop, how many from this one on will not be sent.
+    fn left(&self, due: Instant) -> u64 {
+        if self.apart.is_zero() {
+            return 0;
+        }
+        let left = self.end.saturating_duration_since(due).as_nanos() / self.apart.as_nanos();
+        u64::try_from(left).map_or(u64::MAX, |left| left + 1)
+    }
+}

@@ -1,0 +1,97 @@
+//! TPC-C on a real server at a small scale: the population, every transaction, and that each condition can fail.
+
+use super::{DISTRICTS, Kind, Scale, Tpcc};
+use crate::drive::tests::{Server, course, run_well};
+use crate::drive::{Course, Isolation, Workload};
+use crate::judge;
+use crate::load::{open, populate, runtime};
+
+const SMALL: Tpcc = Tpcc { scale: Scale { warehouses: 2, items: 200, customers: 30 } };
+
+#[test]
+fn every_transaction_runs_and_the_conditions_hold() {
+    let server = Server::start();
+    runtime().unwrap().block_on(async {
+        let doors = server.doors();
+        let outcome = run_well(&SMALL, &doors, &course(8, 2_500), true).await;
+        let done: Vec<&str> = outcome.tally.kinds.keys().copied().collect();
+        assert_eq!(done, ["Delivery", "NewOrder", "OrderStatus", "Payment", "StockLevel"]);
+        for isolation in [Isolation::RepeatableRead, Isolation::Serializable] {
+            let course = Course { isolation, seed: 8, ..course(8, 1_000) };
+            run_well(&SMALL, &doors, &course, false).await;
+        }
+    });
+}
+
+#[test]
+fn the_population_has_the_cardinalities_of_the_specification() {
+    let server = Server::start();
+    runtime().unwrap().block_on(async {
+        let doors = server.doors();
+        let scale = Scale { warehouses: 1, items: 1_000, customers: 100 };
+        let small = Tpcc { scale };
+        populate(&small, &doors.main, 3, &crate::interrupt::Interrupt::default(), &|_| {}).await.unwrap();
+        let client = open(&doors.main).await.unwrap();
+        let count = async |sql: &str| -> i64 { client.query_one(sql, &[]).await.unwrap().get(0) };
+        let of = async |table: &str| count(&format!("SELECT count(*) FROM {table}")).await;
+        assert_eq!(of("district").await, i64::from(DISTRICTS));
+        assert_eq!((of("item").await, of("stock").await), (1_000, 1_000));
+        assert_eq!((of("customer").await, of("history").await, of("orders").await), (1_000, 1_000, 1_000));
+        // Three in ten orders are new, which is condition 11 as the specification has it.
+        assert_eq!(of("new_order").await, 300);
+        assert_eq!(count("SELECT count(DISTINCT (o_d_id, o_c_id)) FROM orders").await, 1_000);
+        let lines = of("order_line").await;
+        assert!((9_300..=10_700).contains(&lines), "{lines}");
+        let bad = of("customer WHERE c_credit = 'BC'").await;
+        assert!((60..=140).contains(&bad), "{bad}");
+        let original = of("stock WHERE s_data LIKE '%ORIGINAL%'").await;
+        assert!((60..=140).contains(&original), "{original}");
+        assert_eq!(count("SELECT sum(w_ytd)::bigint FROM warehouse").await, 10_000);
+        assert_eq!(of("order_line WHERE (ol_delivery_d IS NULL) = (ol_amount = 0)").await, 0);
+    });
+}
+
+#[test]
+fn each_condition_finds_what_breaks_it() {
+    let breaks = [
+        "UPDATE warehouse SET w_ytd = w_ytd + 1 WHERE w_id = 1",
+        "UPDATE district SET d_next_o_id = d_next_o_id + 1 WHERE (d_w_id, d_id) = (1, 2)",
+        "DELETE FROM new_order WHERE (no_w_id, no_d_id, no_o_id) = (1, 1, 25)",
+        "DELETE FROM order_line WHERE (ol_w_id, ol_d_id, ol_o_id, ol_number) = (2, 3, 4, 1)",
+        "UPDATE orders SET o_carrier_id = 1 WHERE (o_w_id, o_d_id, o_id) = (1, 1, 30)",
+        "UPDATE orders SET o_ol_cnt = o_ol_cnt + 1 WHERE (o_w_id, o_d_id, o_id) = (1, 1, 1)",
+        "UPDATE order_line SET ol_delivery_d = NULL WHERE (ol_w_id, ol_d_id, ol_o_id, ol_number) = (1, 1, 1, 1)",
+        "DELETE FROM history WHERE (h_w_id, h_d_id, h_c_id) = (1, 1, 1)",
+        "UPDATE district SET d_ytd = d_ytd + 1 WHERE (d_w_id, d_id) = (1, 2)",
+        "UPDATE customer SET c_balance = c_balance + 1 WHERE (c_w_id, c_d_id, c_id) = (1, 2, 3)",
+        "UPDATE orders SET o_carrier_id = NULL WHERE (o_w_id, o_d_id, o_id) = (1, 1, 1)",
+        "UPDATE customer SET c_ytd_payment = 0 WHERE (c_w_id, c_d_id, c_id) = (1, 2, 3)",
+    ];
+    let server = Server::start();
+    runtime().unwrap().block_on(async {
+        let doors = server.doors();
+        populate(&SMALL, &doors.main, 1, &crate::interrupt::Interrupt::default(), &|_| {}).await.unwrap();
+        let client = open(&doors.main).await.unwrap();
+        for (number, sql) in (1..).zip(breaks) {
+            client.batch_execute("BEGIN").await.unwrap();
+            assert_eq!(client.execute(sql, &[]).await.unwrap(), 1, "{sql}");
+            let broken = judge::broken(&client, &SMALL).await.unwrap();
+            let start = format!("{number}: ");
+            assert!(broken.iter().any(|rule| rule.starts_with(&start)), "{sql}: {broken:?}");
+            client.batch_execute("ROLLBACK").await.unwrap();
+        }
+        assert!(judge::broken(&client, &SMALL).await.unwrap().is_empty());
+    });
+}
+
+#[test]
+fn the_mix_is_that_of_the_specification() {
+    let mut dice = sim::dice::Dice::new(5);
+    let mut counts = std::collections::BTreeMap::new();
+    (0..100_000).for_each(|_| *counts.entry(Kind::draw(&mut dice).name()).or_insert(0_i32) += 1);
+    let shares = [("NewOrder", 45), ("Payment", 43), ("OrderStatus", 4), ("Delivery", 4), ("StockLevel", 4)];
+    for (name, percent) in shares {
+        assert!((counts[name] - percent * 1_000).abs() < 700, "{counts:?}");
+    }
+    assert!(SMALL.limit("StockLevel") > SMALL.limit("Payment"));
+}
