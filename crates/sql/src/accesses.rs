@@ -19,6 +19,7 @@ mod bind;
 mod conflict;
 mod digest;
 mod effect;
+mod image;
 mod outline;
 mod resolve;
 mod shape;
@@ -35,6 +36,7 @@ pub(crate) use told::{Grade, Teller};
 pub use bind::{Arguments, Parameter};
 pub use conflict::{Class, Conflict, Kind, Side, View, conflict};
 pub use digest::{KeyDigest, digests};
+pub use image::{Told, is_keyed, key_digest, parent_digest, referenced_keys, row_digests};
 pub use outline::Outline;
 pub use value::{Decimal, Value};
 

@@ -1,61 +1,61 @@
 //! From a transaction's statements and captured rows to the claims by which the core finds overlaps.
 //!
-//! A row of a table that has no unique key but its primary key is claimed by that key; of any other table the whole table
-//! is claimed. A row that refers to others claims their tables as a whole, too, unless its references stay as they are: so
-//! it meets whoever deletes or re-keys a parent, who claims that row. Keys are compared by bytes, so only types whose
-//! equality is equality of bytes count as keys.
+//! A changed row claims its values of every plain unique key, before and after; the parents that it refers to, or did,
+//! are claimed as shared, unless the reference stays as it is, and whoever makes, removes or re-keys a parent claims it
+//! there exclusively. Both use the digests that statements' texts give, too ([`sql::accesses`]). What cannot be known by
+//! keys claims its whole table: one without a primary key, one with an exclusion constraint or a unique index over
+//! expressions or a part of the rows, one with key values that have no normal form.
+//!
+//! Claims are kept apart by *turns*: the statements that the core let run together, since what they claim is certified
+//! against all that they may not have seen.
+//!
+//! Invariant: a claim may be wider than what happened, and belong to an earlier turn, never the other way round. A claim
+//! that is too small is a lost update.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::Hasher;
+use std::hash::{Hash, Hasher};
 
-use cluster::claims::{Claims, ROW_CLAIMS_MAX};
-use cluster::ids::TableId;
+use cluster::claims::{Claimed, Claims, ROW_CLAIMS_MAX};
+use cluster::ids::{Nonce, TableId};
 use cluster::record::{Change, Image, RowChange, RowChanges, SealedBody};
 use rustc_hash::FxHasher;
+use sql::accesses::{self, Accesses, KeyDigest, Strength, Told};
 use sql::{Catalogue, Table};
 
 /// All tables with foreign keys of which the catalogue does not know all are claimed under this number.
 const FOREIGN_KEYS: TableId = TableId(u32::MAX);
 
-/// Types whose values are equal exactly when their binary forms are: bool, bytea, int8, int2, int4, oid, date, time,
-/// timestamp, timestamptz, uuid. (Not text: a collation may be non-deterministic. Not numeric: 1.0 = 1.00.)
-const BYTEWISE_OIDS: [u32; 11] = [16, 17, 20, 21, 23, 26, 1082, 1083, 1114, 1184, 2950];
+/// More turns than this are not kept apart: what comes later joins the last.
+const TURNS_MAX: usize = 64;
 
-/// What the statements of a transaction have claimed so far, beyond their rows.
+/// What a transaction has claimed so far. Rows that are undone later stay claimed, which only delays others.
 #[derive(Debug, Default)]
 pub(crate) struct ClaimsSoFar {
-    tables: BTreeSet<TableId>,
+    turns: Vec<Turn>,
+    /// Statements that were let run, less one.
+    turn: Option<u32>,
+    /// The element of the record with which the rows begin that were not looked at.
+    next: u64,
+    rows: usize,
     everything: bool,
-}
-
-impl ClaimsSoFar {
-    /// One more statement.
-    pub(crate) fn add(&mut self, claims: &sql::Claims) {
-        match claims {
-            sql::Claims::Rows => {}
-            sql::Claims::Tables(tables) => self.tables.extend(tables.iter().copied()),
-            sql::Claims::Everything => self.everything = true,
-        }
-    }
-
-    /// A statement that nobody can bound.
-    pub(crate) fn add_everything(&mut self) {
-        self.everything = true;
-    }
-}
-
-/// What captured rows claim, gathered as they come: the rows themselves need not be kept for it. Rows that are undone
-/// later stay claimed, which only delays others.
-#[derive(Debug, Default)]
-pub(crate) struct RowClaims {
-    rows: Vec<(TableId, u64)>,
-    tables: BTreeSet<TableId>,
-    everything: bool,
+    /// Something that no other transaction has.
+    own: u64,
     /// Tables without a primary key of which rows were changed or deleted: each such row has to be searched for at the
     /// other replicas.
     searched: BTreeMap<TableId, String>,
     /// Tables about whose rows nothing more is to be learnt, but for new rows where that is said.
     settled: BTreeMap<TableId, Settled>,
+}
+
+/// What statements that ran together have claimed.
+#[derive(Debug, Default)]
+struct Turn {
+    number: u32,
+    /// The element of the record with which it begins.
+    from: u64,
+    rows: Vec<(TableId, u64)>,
+    shared: Vec<(TableId, u64)>,
+    tables: BTreeSet<TableId>,
 }
 
 /// What more rows of a table cannot add.
@@ -67,11 +67,59 @@ enum Settled {
     All,
 }
 
-impl RowClaims {
-    /// Some more rows.
-    pub(crate) fn add(&mut self, changes: RowChanges<'_>, catalogue: &Catalogue) {
+impl ClaimsSoFar {
+    /// Of the transaction with this nonce.
+    pub(crate) fn new(nonce: Nonce) -> Self {
+        Self { own: nonce.0, ..Self::default() }
+    }
+
+    /// More statements are let run; `elements` are in the record so far.
+    pub(crate) fn begin_turn(&mut self, elements: u64) {
+        let turn = self.turn.map_or(0, |turn| turn.saturating_add(1));
+        self.turn = Some(turn);
+        if self.turns.len() < TURNS_MAX {
+            self.turns.push(Turn { number: turn, from: elements, ..Turn::default() });
+        }
+    }
+
+    /// The record was cut back to so many elements.
+    pub(crate) fn cut(&mut self, elements: u64) {
+        for turn in &mut self.turns {
+            turn.from = turn.from.min(elements);
+        }
+    }
+
+    /// One more statement of the present turn claims something beyond its rows; its accesses, if they are known.
+    pub(crate) fn add(&mut self, claims: &sql::Claims, touched: Option<&Accesses>, catalogue: &Catalogue) {
+        match (claims, touched) {
+            (sql::Claims::Rows, _) => {}
+            (sql::Claims::Everything, _) => self.everything = true,
+            // What it writes is captured, so only what it locks is missing.
+            (sql::Claims::Tables(_), Some(touched)) if touched.unbounded.is_none() => {
+                let mut claims = Claims::default();
+                locked(touched, catalogue, &mut claims);
+                self.everything |= claims.everything;
+                let present = self.present();
+                present.rows.extend(claims.rows);
+                present.shared.extend(claims.shared);
+                present.tables.extend(claims.tables);
+            }
+            (sql::Claims::Tables(tables), _) => self.present().tables.extend(tables.iter().copied()),
+        }
+    }
+
+    /// A statement that nobody can bound.
+    pub(crate) fn add_everything(&mut self) {
+        self.everything = true;
+    }
+
+    /// Rows that come next in the record; `elements` are in it when they are taken out.
+    pub(crate) fn add_rows(&mut self, rows: RowChanges<'_>, elements: u64, catalogue: &Catalogue) {
+        let first = self.next;
+        self.next = elements;
         let mut last = None;
-        for change in changes {
+        // Rows are counted and not all elements are rows, so none is taken for later than it is.
+        for (element, change) in (first..).zip(rows) {
             let is_insert = matches!(change.change, Change::Insert { .. });
             let settled = match last {
                 Some((table, settled)) if table == change.table => settled,
@@ -79,210 +127,213 @@ impl RowClaims {
             };
             let skips = settled == Some(Settled::All) || (settled == Some(Settled::Inserts) && is_insert);
             if !skips {
-                self.add_one(change, is_insert, catalogue);
+                self.add_row(element, change, is_insert, catalogue);
             }
             last =
                 Some((change.table, self.settled.get(&change.table).copied().filter(|_| !skips).or(settled)));
         }
     }
 
-    fn add_one(&mut self, change: RowChange<'_>, is_insert: bool, catalogue: &Catalogue) {
+    fn add_row(&mut self, element: u64, change: RowChange<'_>, is_insert: bool, catalogue: &Catalogue) {
         let Some(table) = catalogue.table(change.table) else {
             self.everything = true;
             return;
         };
-        if claims_nothing(table) && is_insert {
+        let own = self.own;
+        if meets_nothing(table) && is_insert {
+            // It is there for whoever claims the whole table, and meets nobody else.
             self.settled.insert(table.id, Settled::Inserts);
+            self.turn_of(element).rows.push((table.id, own_hash(own, table.id)));
             return;
         }
         if table.primary_key.is_empty() && !is_insert && change.change != Change::Truncate {
             self.searched.entry(table.id).or_insert_with(|| table.name.clone());
         }
-        if catalogue.knows_references(table) {
-            self.tables.extend(parents(table, change));
+        let is_full = self.rows >= ROW_CLAIMS_MAX;
+        let turn = self.turn_of(element);
+        let before = turn.rows.len() + turn.shared.len();
+        let row = Row::read(table, change);
+        if let Some(row) = row.as_ref().filter(|_| catalogue.knows_references(table)) {
+            turn.add_references(table, row, is_full, catalogue);
+        } else if catalogue.knows_references(table) {
+            turn.tables.extend(table.references.iter().map(|reference| reference.parent));
         } else {
-            self.tables.extend([FOREIGN_KEYS, change.table]);
+            turn.tables.insert(FOREIGN_KEYS);
+            turn.tables.insert(table.id);
         }
-        if self.rows.len() >= ROW_CLAIMS_MAX || !is_keyed(table) || !add_rows(table, change, &mut self.rows) {
-            self.tables.insert(change.table);
+        let keyed = row.filter(|_| !is_full && accesses::is_keyed(table));
+        if !keyed.is_some_and(|row| turn.add_keys(table, &row)) {
+            turn.tables.insert(table.id);
         }
+        let after = turn.rows.len() + turn.shared.len();
+        let refers = table.references.iter().all(|reference| turn.tables.contains(&reference.parent));
         let searches = !table.primary_key.is_empty() || self.searched.contains_key(&table.id);
-        let refers = table.references.iter().all(|reference| self.tables.contains(&reference.parent));
-        if self.tables.contains(&table.id) && searches && refers {
+        let is_whole = self.turn_of(element).tables.contains(&table.id);
+        self.rows += after - before;
+        if is_whole && searches && refers {
             self.settled.insert(table.id, Settled::All);
         }
+    }
+
+    fn present(&mut self) -> &mut Turn {
+        self.turn_of(u64::MAX)
+    }
+
+    /// The last turn that begins before an element or with it.
+    fn turn_of(&mut self, element: u64) -> &mut Turn {
+        if self.turns.is_empty() {
+            self.begin_turn(0);
+        }
+        let at = self.turns.partition_point(|turn| turn.from <= element).saturating_sub(1);
+        &mut self.turns[at]
     }
 
     /// The tables whose rows have to be searched for, with their names.
     pub(crate) fn searched(&self) -> impl Iterator<Item = (TableId, &str)> {
         self.searched.iter().map(|(id, name)| (*id, name.as_str()))
     }
+
+    /// The claims of the finished transaction, whose last rows are in the body.
+    pub(crate) fn complete(&mut self, body: &SealedBody, catalogue: &Catalogue) -> Vec<Claimed> {
+        self.add_rows(body.row_changes(), u64::MAX, catalogue);
+        if self.everything || body.writes_everything() {
+            return vec![Claimed { turn: 0, claims: Claims::everything() }];
+        }
+        let mut whole = BTreeSet::new();
+        let mut claimed = Vec::with_capacity(self.turns.len());
+        for turn in std::mem::take(&mut self.turns) {
+            // What an earlier turn has claimed as a whole covers what later ones add.
+            let tables: Vec<TableId> = turn.tables.iter().copied().filter(|id| whole.insert(*id)).collect();
+            let kept = |mut rows: Vec<(TableId, u64)>| {
+                rows.retain(|(table, _)| !whole.contains(table));
+                rows.sort_unstable();
+                rows.dedup();
+                rows
+            };
+            let (rows, shared) = (kept(turn.rows), kept(turn.shared));
+            let claims = Claims { rows, shared, tables, everything: false };
+            if !claims.is_empty() {
+                claimed.push(Claimed { turn: turn.number, claims });
+            }
+        }
+        claimed
+    }
 }
 
-/// The claims of a finished transaction.
-pub(crate) fn complete(so_far: ClaimsSoFar, of_rows: RowClaims, body: &SealedBody) -> Claims {
-    if so_far.everything || of_rows.everything || body.writes_everything() {
-        return Claims::everything();
+impl Turn {
+    /// Claims the row by its keys, old and new; `false` when one is not known.
+    fn add_keys(&mut self, table: &Table, row: &Row<'_>) -> bool {
+        let mut last = None;
+        for image in row.images() {
+            let Some(digests) = accesses::row_digests(table, image) else { return false };
+            if last.as_ref() != Some(&digests) {
+                self.rows.extend(digests.iter().map(|digest| (table.id, digest.row())));
+            }
+            last = Some(digests);
+        }
+        true
     }
-    let mut tables = so_far.tables;
-    tables.extend(of_rows.tables);
-    let mut rows = of_rows.rows;
-    rows.retain(|(table, _)| !tables.contains(table));
-    Claims { rows, tables: tables.into_iter().collect(), ..Claims::default() }
+
+    /// Claims what it refers to and what refers to it, where that changes.
+    fn add_references(&mut self, table: &Table, row: &Row<'_>, is_full: bool, catalogue: &Catalogue) {
+        for reference in &table.references {
+            if row.keeps(&reference.columns) {
+                continue;
+            }
+            let parent = catalogue.table(reference.parent).filter(|_| !is_full);
+            for image in row.images() {
+                let told = parent
+                    .map_or(Told::Unknown, |parent| accesses::parent_digest(table, reference, parent, image));
+                match told {
+                    Told::Key(digest) => self.shared.push((digest.table, digest.reference())),
+                    Told::Nothing => {}
+                    Told::Unknown => _ = self.tables.insert(reference.parent),
+                }
+            }
+        }
+        let Some(referenced) = accesses::referenced_keys(table, catalogue) else {
+            self.tables.insert(table.id);
+            return;
+        };
+        for key in referenced.into_iter().filter(|key| !row.keeps(&table.keys[*key].columns)) {
+            for image in row.images() {
+                match accesses::key_digest(table, key, image) {
+                    Told::Key(digest) => self.rows.push((digest.table, digest.reference())),
+                    Told::Nothing => {}
+                    Told::Unknown => _ = self.tables.insert(table.id),
+                }
+            }
+        }
+    }
+}
+
+/// The values of a changed row, before and after.
+struct Row<'a>(Option<Vec<Option<&'a [u8]>>>, Option<Vec<Option<&'a [u8]>>>);
+
+impl<'a> Row<'a> {
+    /// `None` when an image does not fit the table, or there is none.
+    fn read(table: &Table, change: RowChange<'a>) -> Option<Self> {
+        let values = |image: &'a [u8]| {
+            let image = Image::parse(image).ok()?;
+            (image.width() == table.columns.len()).then(|| image.values().collect::<Vec<_>>())
+        };
+        match change.change {
+            Change::Insert { new } => Some(Self(None, Some(values(new)?))),
+            Change::Update { old, new } => Some(Self(Some(values(old)?), Some(values(new)?))),
+            Change::Delete { old } => Some(Self(Some(values(old)?), None)),
+            Change::Truncate => None,
+        }
+    }
+
+    fn images(&self) -> impl Iterator<Item = &[Option<&'a [u8]>]> {
+        [&self.0, &self.1].into_iter().flatten().map(Vec::as_slice)
+    }
+
+    /// Whether the row is there before and after, with the same bytes in these columns.
+    fn keeps(&self, columns: &[usize]) -> bool {
+        match self {
+            Self(Some(old), Some(new)) => columns.iter().all(|at| old.get(*at) == new.get(*at)),
+            _ => false,
+        }
+    }
+}
+
+/// What a statement locks without writing it.
+pub(crate) fn locked(touched: &Accesses, catalogue: &Catalogue, claims: &mut Claims) {
+    for lock in touched.locks.iter().filter(|lock| !lock.rows.is_none()) {
+        let Some(table) = catalogue.table(lock.table) else {
+            claims.everything = true;
+            return;
+        };
+        let (columns, rows) = (accesses::Columns::All, lock.rows.clone());
+        let access = accesses::Access { table: lock.table, columns, rows, new: false };
+        let digests = accesses::digests(&access, table);
+        // A new reference to a row that is locked for changes waits, too.
+        let refers = lock.strength > Strength::Share;
+        let is_told = |key: &usize| digests.iter().any(|digest| digest.key == *key);
+        let referenced = accesses::referenced_keys(table, catalogue).filter(|keys| keys.iter().all(is_told));
+        if digests.is_empty() || !accesses::is_keyed(table) || (refers && referenced.is_none()) {
+            claims.tables.push(lock.table);
+        } else if refers {
+            let both = |digest: &KeyDigest| [digest.row(), digest.reference()];
+            let rows = digests.iter().flat_map(|digest| both(digest).map(|hash| (digest.table, hash)));
+            claims.rows.extend(rows);
+        } else {
+            claims.shared.extend(digests.iter().map(|digest| (digest.table, digest.row())));
+        }
+    }
 }
 
 /// New rows of such a table conflict with nothing.
-fn claims_nothing(table: &Table) -> bool {
+fn meets_nothing(table: &Table) -> bool {
     table.primary_key.is_empty() && !table.other_unique && !table.foreign_keys && !table.user_triggers
 }
 
-fn is_keyed(table: &Table) -> bool {
-    let bytewise = |at: &usize| table.columns.get(*at).is_some_and(|c| BYTEWISE_OIDS.contains(&c.type_oid));
-    !table.primary_key.is_empty() && !table.other_unique && table.primary_key.iter().all(bytewise)
-}
-
-/// The tables whose rows the changed row refers to, or did, where that has changed or cannot be told.
-fn parents(table: &Table, change: RowChange<'_>) -> impl Iterator<Item = TableId> {
-    let same = match change.change {
-        Change::Update { old, new } => unchanged(table, old, new).unwrap_or_default(),
-        Change::Insert { .. } | Change::Delete { .. } | Change::Truncate => BTreeSet::new(),
-    };
-    let changed = table
-        .references
-        .iter()
-        .filter(move |reference| !reference.columns.iter().all(|at| same.contains(at)));
-    changed.map(|reference| reference.parent)
-}
-
-/// The columns that have the same bytes in both images; `None` when an image cannot be read.
-fn unchanged(table: &Table, old: &[u8], new: &[u8]) -> Option<BTreeSet<usize>> {
-    if table.references.is_empty() {
-        return None;
-    }
-    let (old, new) = (Image::parse(old).ok()?, Image::parse(new).ok()?);
-    let fits = old.width() == table.columns.len() && new.width() == table.columns.len();
-    let both = old.columns().zip(new.columns()).enumerate();
-    fits.then(|| both.filter(|(_, (old, new))| old.value == new.value).map(|(at, _)| at).collect())
-}
-
-/// Claims the row's keys, old and new; `false` when an image cannot be read.
-fn add_rows(table: &Table, change: RowChange<'_>, rows: &mut Vec<(TableId, u64)>) -> bool {
-    let images: [Option<&[u8]>; 2] = match change.change {
-        Change::Insert { new } => [None, Some(new)],
-        Change::Update { old, new } => [Some(old), Some(new)],
-        Change::Delete { old } => [Some(old), None],
-        Change::Truncate => return false,
-    };
-    let mut last = None;
-    for image in images.into_iter().flatten() {
-        let Some(key) = key_hash(table, image) else { return false };
-        if last != Some(key) {
-            rows.push((change.table, key));
-            last = Some(key);
-        }
-    }
-    true
-}
-
-fn key_hash(table: &Table, image: &[u8]) -> Option<u64> {
-    let image = Image::parse(image).ok()?;
-    if image.width() != table.columns.len() {
-        return None;
-    }
+fn own_hash(own: u64, table: TableId) -> u64 {
     let mut hasher = FxHasher::default();
-    for (at, column) in image.columns().enumerate() {
-        if table.primary_key.contains(&at) {
-            let value = column.value?;
-            hasher.write_usize(value.len());
-            hasher.write(value);
-        }
-    }
-    Some(hasher.finish())
+    (own, table).hash(&mut hasher);
+    hasher.finish()
 }
 
 #[cfg(test)]
-mod tests {
-    use cluster::record::RecordBuilder;
-    use sql::{Action, Column, Contents, Reference};
-
-    use super::*;
-
-    const PARENT: TableId = TableId(1);
-    const CHILD: TableId = TableId(2);
-
-    /// A parent and a child of two columns, `id` and `p`.
-    fn catalogue(known: bool, type_oid: u32) -> Catalogue {
-        let table = |id| Table {
-            id,
-            columns: vec![Column { type_oid, ..Column::default() }; 2],
-            primary_key: vec![0],
-            foreign_keys: true,
-            ..Table::default()
-        };
-        let reference = Reference {
-            columns: vec![1],
-            parent: PARENT,
-            parent_columns: vec![0],
-            on_delete: Action::Cascade,
-            on_update: Action::NoAction,
-            deferrable: false,
-            matches_full: false,
-            period: false,
-        };
-        let references = if known { vec![reference] } else { Vec::new() };
-        Catalogue::new(Contents {
-            tables: vec![table(PARENT), Table { references, ..table(CHILD) }],
-            ..Contents::default()
-        })
-    }
-
-    fn image(values: [i32; 2]) -> Vec<u8> {
-        let mut image = 2_i32.to_be_bytes().to_vec();
-        for value in values {
-            image.extend([23, 4, value].map(i32::to_be_bytes).concat());
-        }
-        image
-    }
-
-    fn claims(known: bool, push: impl FnOnce(&mut RecordBuilder)) -> Claims {
-        let mut builder = RecordBuilder::new();
-        push(&mut builder);
-        let body = builder.seal();
-        let mut of_rows = RowClaims::default();
-        of_rows.add(body.row_changes(), &catalogue(known, 23));
-        complete(ClaimsSoFar::default(), of_rows, &body)
-    }
-
-    #[test]
-    fn references_meet_their_parents() {
-        let (one, other, moved) = (image([1, 7]), image([2, 7]), image([1, 8]));
-        let insert = |known| claims(known, |b| b.push_insert(CHILD, &one).unwrap());
-        let unmoved = claims(true, |b| b.push_update(CHILD, &one, &one).unwrap());
-        let moving = claims(true, |b| b.push_update(CHILD, &one, &moved).unwrap());
-        let rekeying = claims(true, |b| b.push_update(CHILD, &one, &other).unwrap());
-        let deleting = claims(true, |b| b.push_delete(CHILD, &one).unwrap());
-        let parent = claims(true, |b| b.push_delete(PARENT, &image([7, 0])).unwrap());
-        for claims in [&insert(true), &moving, &deleting] {
-            assert!(claims.overlaps(&parent) && parent.overlaps(claims), "{claims:?}");
-            assert!(claims.overlaps(&unmoved), "they are of one row");
-            assert!(!claims.everything && !claims.tables.contains(&CHILD), "{claims:?}");
-        }
-        for claims in [&unmoved, &rekeying] {
-            assert!(!claims.overlaps(&parent), "{claims:?}");
-        }
-        // A key of the child's that is not compared by bytes: the table is claimed as a whole from the first row on.
-        let catalogue = catalogue(true, 25);
-        let mut of_rows = RowClaims::default();
-        let mut builder = RecordBuilder::new();
-        builder.push_update(CHILD, &one, &one).unwrap();
-        builder.push_insert(CHILD, &other).unwrap();
-        let body = builder.seal();
-        of_rows.add(body.row_changes(), &catalogue);
-        let whole = complete(ClaimsSoFar::default(), of_rows, &body);
-        assert_eq!(whole.tables, [PARENT, CHILD], "a later row still adds its parent");
-        let elsewhere = claims(true, |b| b.push_update(CHILD, &other, &other).unwrap());
-        assert!(!elsewhere.overlaps(&unmoved), "rows of different keys");
-        let unknown = [insert(false), claims(false, |b| b.push_delete(PARENT, &one).unwrap())];
-        assert!(unknown[0].overlaps(&unknown[1]), "all tables with unknown references are one");
-    }
-}
+mod tests;

@@ -16,7 +16,7 @@ use wire::frontend::Target;
 use wire::{encode, sqlstate};
 
 use super::chains::deferrable;
-use super::claims::{RowClaims, complete};
+use super::claims::ClaimsSoFar;
 use super::fault::{Fault, Refusal};
 use super::relay::{Expected, Relay};
 use super::session::{RETRY_PAUSE, Session, Transaction};
@@ -239,17 +239,20 @@ impl Session {
             return Err(broken("no update transaction is open"));
         };
         let (home, ticket) = (update.replica, update.ticket);
-        let (record, claims) =
-            (std::mem::take(&mut update.capture.record), std::mem::take(&mut update.claims));
-        let mut of_rows = std::mem::take(&mut update.capture.claims);
-        let body = Box::new(record.seal());
+        let mut claims = std::mem::take(&mut update.capture.claims);
+        let body = Box::new(std::mem::take(&mut update.capture.record).seal());
         let generation = update.capture.generation.min(update.generation);
         let catalogue = self.hub().catalogue();
-        of_rows.add(body.row_changes(), &catalogue);
-        self.warn_of_searches(&of_rows);
+        let claimed = claims.complete(&body, &catalogue);
+        self.warn_of_searches(&claims);
         let is_outdated = self.hub().is_outdated(generation.min(Version(catalogue.generation())));
         // What was concluded before a schema change may claim too little after it.
-        let claims = if is_outdated { Claims::everything() } else { complete(claims, of_rows, &body) };
+        let mut claims =
+            if is_outdated { vec![Claimed { turn: 0, claims: Claims::everything() }] } else { claimed };
+        // The core takes no notice of what is shared, yet.
+        for Claimed { claims, .. } in &mut claims {
+            claims.rows.append(&mut claims.shared);
+        }
         self.progress.set_phase(Phase::Logging);
         while !self.hub().log.has_room() {
             tokio::time::sleep(RETRY_PAUSE).await;
@@ -257,7 +260,6 @@ impl Session {
         if let Some(ticket) = ticket {
             self.worker.hub.handle(Event::Drawn { session: self.id, ticket });
         }
-        let claims = vec![Claimed { turn: 0, claims }];
         self.worker.hub.handle(Event::Finish { session: self.id, body, claims, reads: Reads::All });
         self.is_settling = true;
         loop {
@@ -303,9 +305,9 @@ impl Session {
     }
 
     /// Once for each table and session.
-    fn warn_of_searches(&mut self, of_rows: &RowClaims) {
+    fn warn_of_searches(&mut self, claims: &ClaimsSoFar) {
         const WARNINGS_MAX: usize = 100;
-        for (table, name) in of_rows.searched() {
+        for (table, name) in claims.searched() {
             if self.warned.len() < WARNINGS_MAX && self.warned.insert(table) {
                 let text =
                     format!("table \"{name}\" has no primary key, so its updates and deletes are slow");

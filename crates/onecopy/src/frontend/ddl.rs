@@ -165,7 +165,7 @@ impl Session {
         update.has_shared_ddl |= CHANGES_SHARED.contains(&facts.tag);
         update.is_suspect |= !matches!(effect, RowEffect::Same);
         update.drawn.schema_changed();
-        update.claims.add_everything();
+        update.capture.claims.add_everything();
         self.record_rows(effect, before, is_new, record).await
     }
 

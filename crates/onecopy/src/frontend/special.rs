@@ -338,6 +338,7 @@ impl Session {
             // The transaction was not anywhere yet.
             None => capture.record.truncate_to(cluster::record::Mark::default()),
         }
+        capture.claims.cut(capture.record.elements());
         capture.forget_runs(savepoint.mark.map_or(0, |mark| mark.elements()));
     }
 

@@ -140,10 +140,10 @@ impl Session {
             update.generation = update.generation.min(judged.generation);
             judged.note_draws(&mut update.drawn, &catalogue);
             for routing in &judged.routings {
-                update.claims.add(&routing.claims);
+                update.capture.claims.add(&routing.claims, None, &catalogue);
             }
             if judged.has_unparsed {
-                update.claims.add_everything();
+                update.capture.claims.add_everything();
             }
             update.is_suspect |= judged.is_suspect();
             self.may_have_temporary |= update.is_suspect;

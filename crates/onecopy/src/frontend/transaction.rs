@@ -12,7 +12,6 @@ use sql::{Isolation, TransactionOptions};
 use wire::sqlstate;
 
 use super::cancel::Doing;
-use super::claims::ClaimsSoFar;
 use super::fault::{Fault, Refusal};
 use super::relay::{Ended, Expected, Relay};
 use super::sequences::Drawn;
@@ -39,7 +38,6 @@ pub(crate) struct Update {
     /// As the client asked for it, with the session's defaults put in.
     pub(crate) options: TransactionOptions,
     pub(crate) capture: Capture,
-    pub(crate) claims: ClaimsSoFar,
     /// What it may have drawn from sequences.
     pub(crate) drawn: Drawn,
     /// What home drew when the identity was inserted.
@@ -110,7 +108,8 @@ impl Session {
                     server.query(begin(options).as_bytes());
                     server.own_units += 1;
                     let identity = place.identity.ok_or_else(|| broken("no identity was given"))?;
-                    let capture = Capture::new(Arc::clone(&worker.hub), identity, Arc::clone(progress));
+                    let mut capture = Capture::new(Arc::clone(&worker.hub), identity, Arc::clone(progress));
+                    capture.claims.begin_turn(0);
                     worker.hub.transactions.begin(progress);
                     self.transaction = Transaction::Update(Box::new(Update {
                         identity,
@@ -118,7 +117,6 @@ impl Session {
                         is_implicit,
                         options,
                         capture,
-                        claims: ClaimsSoFar::default(),
                         drawn: Drawn::default(),
                         ticket: None,
                         has_ddl: false,
@@ -166,7 +164,13 @@ impl Session {
         let event = Event::Statement { session: self.id, needs: self.needs(reads) };
         self.cancel.set(Doing::Waiting);
         match self.place(event).await {
-            Ok(Placed::At(_)) => Ok(()),
+            Ok(Placed::At(_)) => {
+                if let Transaction::Update(update) = &mut self.transaction {
+                    let elements = update.capture.record.elements();
+                    update.capture.claims.begin_turn(elements);
+                }
+                Ok(())
+            }
             Ok(Placed::Again | Placed::Aborted) => Err(self.home_lost()),
             // The core has forgotten the transaction; the server must, too.
             Err(fault) => {

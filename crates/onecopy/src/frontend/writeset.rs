@@ -15,7 +15,7 @@ use wire::backend::Fields;
 use wire::sqlstate;
 
 use super::chains::Chains;
-use super::claims::RowClaims;
+use super::claims::ClaimsSoFar;
 use super::fault::{Fault, Refusal};
 use crate::capture::{Captured, Decoder, Operation};
 use crate::hub::Hub;
@@ -63,8 +63,8 @@ pub(crate) struct Capture {
     pub(crate) has_updates: bool,
     /// The oldest catalogue that anything was concluded from.
     pub(crate) generation: Version,
-    /// Of the rows that are not in memory any more.
-    pub(crate) claims: RowClaims,
+    /// What was claimed, rows that are still in memory aside.
+    pub(crate) claims: ClaimsSoFar,
     chains: Chains,
     file: Option<SpillFile>,
     /// What of the record's memory the hub was told of.
@@ -86,7 +86,7 @@ impl Capture {
             broken: None,
             has_updates: false,
             generation: Version(u64::MAX),
-            claims: RowClaims::default(),
+            claims: ClaimsSoFar::new(identity.nonce),
             chains: Chains::default(),
             file: None,
             counted_bytes: 0,
@@ -207,7 +207,7 @@ impl Capture {
             return Err(Fault::Lost(self.hub.anchor));
         };
         self.generation = self.generation.min(Version(catalogue.generation()));
-        self.claims.add(chunk.row_changes(), &catalogue);
+        self.claims.add_rows(chunk.row_changes(), self.record.elements(), &catalogue);
         if let Err(refusal) = self.chains.follow(chunk.row_changes(), &catalogue) {
             self.broken = Some(Captured::TooLarge);
             return Err(refusal.into());

@@ -22,6 +22,25 @@ pub struct KeyDigest {
     pub hash: u64,
 }
 
+impl KeyDigest {
+    /// Key and value in one number: whoever claims or reads the row itself.
+    pub fn row(&self) -> u64 {
+        self.folded(0)
+    }
+
+    /// The same for whoever relies on the key being there, and for whoever makes, removes or changes it: a change of
+    /// the row that keeps the key does not touch these.
+    pub fn reference(&self) -> u64 {
+        self.folded(1)
+    }
+
+    fn folded(&self, space: u8) -> u64 {
+        let mut hasher = FxHasher::default();
+        (space, self.key, self.hash).hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
 /// The keys of a table whose values, none of them NULL, belong to one row at most, by their positions in
 /// [`Table::keys`].
 pub(super) fn unique_keys(table: &Table) -> impl Iterator<Item = (usize, &[usize])> {
@@ -61,12 +80,14 @@ impl Claim {
 
 /// The hash of a key's values; `None` if one is not known, or does not tell rows apart.
 fn hash(one: &Match, columns: &[usize]) -> Option<u64> {
+    let value = |&column: &usize| one.value(column).filter(|v| !matches!(v, Value::Null | Value::Fresh));
+    let values: Vec<&Value> = columns.iter().map(value).collect::<Option<_>>()?;
+    Some(hash_of(values))
+}
+
+/// The hash of values in the order of a key's columns.
+pub(super) fn hash_of<'a>(values: impl IntoIterator<Item = &'a Value>) -> u64 {
     let mut hasher = FxHasher::default();
-    for &column in columns {
-        match one.value(column)? {
-            Value::Null | Value::Fresh => return None,
-            value => value.hash(&mut hasher),
-        }
-    }
-    Some(hasher.finish())
+    values.into_iter().for_each(|value| value.hash(&mut hasher));
+    hasher.finish()
 }
