@@ -22,6 +22,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::agent::Evictions;
 use crate::backend::{Address, Served};
+use crate::clients::Clients;
 use crate::keeper::{self, Identities};
 use crate::log::{Log, LogFailure};
 use crate::mailbox::{End, Mailbox, Note};
@@ -159,6 +160,8 @@ pub(crate) struct Hub {
     pub(crate) identities: Identities,
     /// The update transactions that are open.
     pub(crate) transactions: Transactions,
+    /// The sessions, as others see them.
+    pub(crate) clients: Clients,
     /// How far sequences may have come.
     sequences: Mutex<Sequences>,
     /// What is known of them includes what was logged before this node started.
@@ -204,6 +207,7 @@ impl Hub {
             log_was_empty,
             identities,
             transactions: Transactions::new(transaction_bytes_max),
+            clients: Clients::default(),
             sequences: Mutex::default(),
             has_learned: AtomicBool::new(false),
             replicas: Mutex::new((durable, BTreeMap::new())),
@@ -296,13 +300,14 @@ impl Hub {
         let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
         inside.sessions.remove(&id);
         self.transactions.remove(id);
+        self.clients.remove(id);
         self.stats.sessions.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Tells every session to end.
     pub(crate) fn end_sessions(&self, end: End) {
         let inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
-        inside.sessions.values().for_each(|mailbox| mailbox.push(Note::End(end)));
+        inside.sessions.values().for_each(|mailbox| mailbox.end(end));
     }
 
     /// The replicas as the core sees them.

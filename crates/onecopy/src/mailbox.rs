@@ -30,7 +30,6 @@ pub(crate) enum End {
     AfterTransaction,
     /// The node is stopping: as soon as nothing is half done.
     Now,
-    #[expect(dead_code, reason = "KILL of the admin database is on its way")]
     /// Somebody ends this session: as soon as nothing is half done.
     Killed,
 }
@@ -59,6 +58,16 @@ impl Mailbox {
         drop(notes);
         if !is_there {
             self.push(Note::Cancel);
+        }
+    }
+
+    /// Says that the session is to end; once is enough.
+    pub(crate) fn end(&self, end: End) {
+        let notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_there = notes.iter().any(|note| matches!(note, Note::End(there) if *there == end));
+        drop(notes);
+        if !is_there {
+            self.push(Note::End(end));
         }
     }
 

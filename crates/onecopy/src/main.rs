@@ -1,14 +1,15 @@
 //! Onecopy: unmodified PostgreSQL servers behind one address, as one copy of the database.
 //!
-//! The binary is everything that the pure crates are not: sockets, clocks, processes, files. `node` puts it together, over servers that `up` runs;
-//! `hub` is where everybody meets; `frontend` serves clients, `agent` and `keeper` serve replicas, `log` makes records
-//! durable, `postgres` runs servers, `capture` is what lies inside them.
+//! The binary is everything that the pure crates are not: sockets, clocks, processes, files. `node` puts it together,
+//! over servers that `up` runs; `hub` is where everybody meets; `frontend` serves clients, `agent` and `keeper` serve
+//! replicas, `log` makes records durable, `postgres` runs servers, `capture` is what lies inside them.
 
 mod agent;
 mod backend;
 mod capture;
 mod checksum;
 mod cli;
+mod clients;
 mod explain;
 mod frontend;
 mod hub;

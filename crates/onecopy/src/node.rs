@@ -26,6 +26,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::backend::{Address, Served};
+use crate::clients::STATS_PERIOD;
 use crate::frontend::Workers;
 use crate::hub::{AgentOrder, Birth, Hub, Seat};
 use crate::keeper::{Identities, Keeper};
@@ -163,6 +164,13 @@ impl Node {
             let delay = if index + 1 == hub.seats.len() { slow_refresh()? } else { Duration::ZERO };
             keepers.spawn(Keeper::run(Arc::clone(&hub), replica, orders, delay));
         }
+        let clients = Arc::clone(&hub);
+        keepers.spawn(async move {
+            loop {
+                tokio::time::sleep(STATS_PERIOD).await;
+                clients.clients.end_period();
+            }
+        });
         Ok(Self { hub, keepers })
     }
 

@@ -42,7 +42,7 @@ impl Workers {
             let (hub, keys) = (Arc::clone(hub), Arc::clone(&keys));
             std::thread::Builder::new()
                 .name(format!("sessions-{index}"))
-                .spawn(move || work(hub, &keys, receiver))?;
+                .spawn(move || work(hub, keys, receiver))?;
             senders.push(sender);
         }
         Ok(Self { senders, turn: AtomicUsize::new(0) })
@@ -68,18 +68,19 @@ impl Workers {
     }
 }
 
-fn work(hub: Arc<Hub>, keys: &Arc<CancelKeys>, mut sockets: mpsc::Receiver<std::net::TcpStream>) {
+fn work(hub: Arc<Hub>, keys: Arc<CancelKeys>, mut sockets: mpsc::Receiver<std::net::TcpStream>) {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return tracing::error!(%error, "a session thread has no runtime"),
     };
-    let worker = Rc::new(Worker { hub, analyzer: RefCell::new(Analyzer::new(Limits::default())) });
+    let analyzer = RefCell::new(Analyzer::new(Limits::default()));
+    let worker = Rc::new(Worker { hub, analyzer, keys });
     let local = LocalSet::new();
     local.block_on(&runtime, async {
         while let Some(socket) = sockets.recv().await {
             match TcpStream::from_std(socket) {
                 Ok(stream) => {
-                    tokio::task::spawn_local(startup::serve(Rc::clone(&worker), Arc::clone(keys), stream));
+                    tokio::task::spawn_local(startup::serve(Rc::clone(&worker), stream));
                 }
                 Err(error) => tracing::warn!(%error, "a client's socket is of no use"),
             }

@@ -1,13 +1,18 @@
-//! The database `onecopy`: the node speaks for itself.
+//! The database `onecopy`: the node speaks for itself, and takes commands.
 //!
-//! `SHOW REPLICAS`, `SHOW TRANSACTIONS`, `SHOW STATS`, `SHOW VERSION` and `VERIFY`, over the simple and the extended protocol, so that psql
-//! and every driver can ask. There is no transaction here and nothing is parsed as SQL: a statement is a few words.
+//! It answers over the simple and the extended protocol, so that psql and every driver can ask. There is no transaction
+//! here and nothing is parsed as SQL: a statement is a few words ([`command`]). Under the name `pgbouncer` the same
+//! database is found by programs that were made for PgBouncer: its commands and columns are there under both names where
+//! they make sense; `SHOW STATS` and `SHOW VERSION`, which are not the same in both worlds, follow the name.
+
+mod bouncer;
+mod command;
+mod show;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-use cluster::parts::replica::State;
 use wire::backend::{Status, tag as server_tag};
 use wire::frontend::{Frontend, Target, tag};
 use wire::{Frame, encode, sqlstate};
@@ -16,22 +21,20 @@ use super::client::Client;
 use super::fault::{Fault, Refusal};
 use super::session::Worker;
 use super::verify;
-use crate::hub::Hub;
+use command::{Command, command};
 
-/// A replica that lacks more versions than this is called catching up.
-const CATCHING_UP_VERSIONS: u64 = 1_000;
+/// How long PAUSE waits for sessions to end their transactions.
+const PAUSE_MAX: Duration = Duration::from_mins(1);
+/// How often it looks.
+const PAUSE_LOOK: Duration = Duration::from_millis(5);
 
-/// What can be asked.
+/// Whose words are spoken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Command {
-    Replicas,
-    Transactions,
-    Stats,
-    Version,
-    Verify,
-    /// Statements that drivers send by themselves and that mean nothing here.
-    Set,
-    Empty,
+pub(crate) enum Dialect {
+    /// Onecopy's own.
+    Own,
+    /// PgBouncer's, where they differ.
+    PgBouncer,
 }
 
 /// A table of text.
@@ -44,6 +47,7 @@ struct Answer {
 pub(crate) struct Admin {
     worker: Rc<Worker>,
     client: Client,
+    dialect: Dialect,
     statements: BTreeMap<Vec<u8>, Vec<u8>>,
     portals: BTreeMap<Vec<u8>, Vec<u8>>,
     skipping: bool,
@@ -53,8 +57,15 @@ pub(crate) struct Admin {
 const NAMES_MAX: usize = 1_000;
 
 impl Admin {
-    pub(crate) fn new(worker: Rc<Worker>, client: Client) -> Self {
-        Self { worker, client, statements: BTreeMap::new(), portals: BTreeMap::new(), skipping: false }
+    pub(crate) fn new(worker: Rc<Worker>, client: Client, dialect: Dialect) -> Self {
+        Self {
+            worker,
+            client,
+            dialect,
+            statements: BTreeMap::new(),
+            portals: BTreeMap::new(),
+            skipping: false,
+        }
     }
 
     /// Serves until the client leaves.
@@ -136,7 +147,7 @@ impl Admin {
                     }
                     Target::Portal(name) => (self.portals.get(name).ok_or_else(|| unknown(name))?, false),
                 };
-                let columns = columns(command(sql)?);
+                let columns = command(sql)?.columns(self.dialect);
                 if is_statement {
                     encode::parameter_description_empty(&mut self.client.out);
                 }
@@ -158,161 +169,83 @@ impl Admin {
 
     async fn answer(&mut self, sql: &[u8], describe: bool) -> Result<(), Refusal> {
         let hub = &self.worker.hub;
-        let answer = match command(sql)? {
-            Command::Replicas => replicas(hub),
-            Command::Transactions => transactions(hub),
-            Command::Stats => stats(hub),
-            Command::Version => version(hub),
-            Command::Verify => Answer { columns: columns(Command::Verify), rows: verify::run(hub).await? },
-            Command::Set => {
-                encode::command_complete(&mut self.client.out, "SET");
-                return Ok(());
-            }
+        let command = command(sql)?;
+        let rows = match command {
+            Command::Show(view) => show::rows(hub, view, self.dialect),
+            Command::Verify => verify::run(hub).await?,
+            Command::Pause => self.pause().await?,
+            Command::Resume => self.resume()?,
+            Command::Kill(id) => self.kill(id).await?,
+            Command::Set => Vec::new(),
             Command::Empty => {
                 encode::bare(&mut self.client.out, server_tag::EMPTY_QUERY_RESPONSE);
                 return Ok(());
             }
         };
+        let answer = Answer { columns: command.columns(self.dialect), rows };
         let out = &mut self.client.out;
-        if describe {
+        if describe && !answer.columns.is_empty() {
             encode::row_description(out, answer.columns);
         }
         for row in &answer.rows {
             let values: Vec<_> = row.iter().map(|value| Some(value.as_bytes())).collect();
             encode::data_row(out, &values);
         }
-        encode::command_complete(out, "SHOW");
+        encode::command_complete(out, command.tag());
         Ok(())
+    }
+
+    /// Returns when no session is in the middle of anything, and none begins anything before RESUME.
+    async fn pause(&self) -> Result<Vec<Vec<String>>, Refusal> {
+        let clients = &self.worker.hub.clients;
+        if clients.is_paused() {
+            return Err(Refusal::new(
+                sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
+                "everything is paused already",
+                "RESUME ends that.",
+            ));
+        }
+        clients.pause(true);
+        let deadline = Instant::now() + PAUSE_MAX;
+        while clients.busy() > 0 {
+            if Instant::now() > deadline {
+                let busy = clients.busy();
+                clients.pause(false);
+                return Err(Refusal::new(
+                    sqlstate::LOCK_NOT_AVAILABLE,
+                    format!(
+                        "{busy} sessions did not end their transactions within {} seconds; everything goes on",
+                        PAUSE_MAX.as_secs()
+                    ),
+                    "SHOW CLIENTS names them, and KILL ends one.",
+                ));
+            }
+            tokio::time::sleep(PAUSE_LOOK).await;
+        }
+        Ok(Vec::new())
+    }
+
+    fn resume(&self) -> Result<Vec<Vec<String>>, Refusal> {
+        if !self.worker.hub.clients.is_paused() {
+            return Err(Refusal::plain(sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE, "nothing is paused"));
+        }
+        self.worker.hub.clients.pause(false);
+        Ok(Vec::new())
+    }
+
+    async fn kill(&self, id: i32) -> Result<Vec<Vec<String>>, Refusal> {
+        if self.worker.keys.kill(id).await {
+            return Ok(Vec::new());
+        }
+        Err(Refusal::new(
+            sqlstate::UNDEFINED_OBJECT,
+            format!("there is no session {id}"),
+            "SHOW CLIENTS has their numbers in its column id.",
+        ))
     }
 }
 
 fn unknown(name: &[u8]) -> Refusal {
     let name = String::from_utf8_lossy(name).into_owned();
     Refusal::plain(sqlstate::INVALID_SQL_STATEMENT_NAME, format!("\"{name}\" does not exist"))
-}
-
-fn command(sql: &[u8]) -> Result<Command, Refusal> {
-    let text = String::from_utf8_lossy(sql).to_ascii_uppercase();
-    let words: Vec<&str> = text.trim_end_matches([';', ' ', '\n', '\t']).split_whitespace().collect();
-    match words.as_slice() {
-        [] => Ok(Command::Empty),
-        ["SHOW", "REPLICAS"] => Ok(Command::Replicas),
-        ["SHOW", "TRANSACTIONS"] => Ok(Command::Transactions),
-        ["SHOW", "STATS"] => Ok(Command::Stats),
-        ["SHOW", "VERSION"] => Ok(Command::Version),
-        ["VERIFY"] => Ok(Command::Verify),
-        ["SET", ..] => Ok(Command::Set),
-        _ => Err(Refusal::new(
-            sqlstate::SYNTAX_ERROR,
-            "the admin database does not know this command",
-            "It knows SHOW REPLICAS, SHOW TRANSACTIONS, SHOW STATS, SHOW VERSION and VERIFY.",
-        )),
-    }
-}
-
-fn columns(command: Command) -> &'static [&'static str] {
-    match command {
-        Command::Replicas => {
-            &["name", "host", "port", "state", "applied", "lag_versions", "reads", "writes", "load", "role"]
-        }
-        Command::Transactions => {
-            &["session", "home", "state", "since_s", "rows", "captured_bytes", "spilled_bytes"]
-        }
-        Command::Stats => &["name", "value"],
-        Command::Version => &["version", "cluster", "durable"],
-        Command::Verify => &["table", "version", "result"],
-        Command::Set | Command::Empty => &[],
-    }
-}
-
-fn replicas(hub: &Hub) -> Answer {
-    let rows = hub
-        .replicas()
-        .iter()
-        .zip(&hub.seats)
-        .map(|(status, seat)| {
-            let state = match status.state {
-                State::Up if status.lag > CATCHING_UP_VERSIONS => "catching_up",
-                State::Up => "up",
-                State::Down => "down",
-                State::Quarantined => "quarantined",
-            };
-            vec![
-                seat.name.clone(),
-                seat.host.clone(),
-                seat.port.to_string(),
-                state.to_owned(),
-                status.applied.to_string(),
-                status.lag.to_string(),
-                status.reads.to_string(),
-                status.writes.to_string(),
-                format!("{:.3}", std::time::Duration::from_micros(status.outstanding_us).as_secs_f64() * 1e3),
-                if status.replica == hub.anchor { "anchor" } else { "replica" }.to_owned(),
-            ]
-        })
-        .collect();
-    Answer { columns: columns(Command::Replicas), rows }
-}
-
-fn transactions(hub: &Hub) -> Answer {
-    let home = &hub.seats[usize::from(hub.anchor.0)].name;
-    let rows = hub
-        .transactions
-        .show()
-        .into_iter()
-        .map(|shown| {
-            vec![
-                shown.session.to_string(),
-                home.clone(),
-                shown.phase.word().to_owned(),
-                format!("{:.1}", shown.age_s),
-                shown.rows.to_string(),
-                shown.bytes.to_string(),
-                shown.spilled_bytes.to_string(),
-            ]
-        })
-        .collect();
-    Answer { columns: columns(Command::Transactions), rows }
-}
-
-fn stats(hub: &Hub) -> Answer {
-    let stats = &hub.stats;
-    let counters: [(&str, &AtomicU64); 9] = [
-        ("reads_spread", &stats.reads),
-        ("anchor_because.update", &stats.anchor_update),
-        ("anchor_because.unknown", &stats.anchor_unknown),
-        ("anchor_because.interactive", &stats.anchor_interactive),
-        ("anchor_because.catalogue", &stats.anchor_catalogue),
-        ("records", &stats.records),
-        ("retried_unseen", &stats.retried),
-        ("aborted_40001", &stats.aborted),
-        ("sessions", &stats.sessions),
-    ];
-    let rows = counters
-        .into_iter()
-        .map(|(name, counter)| vec![name.to_owned(), counter.load(Ordering::Relaxed).to_string()])
-        .collect();
-    Answer { columns: columns(Command::Stats), rows }
-}
-
-fn version(hub: &Hub) -> Answer {
-    let row = vec![
-        format!("onecopy {}", env!("CARGO_PKG_VERSION")),
-        hub.cluster_id.to_string(),
-        hub.durable().to_string(),
-    ];
-    Answer { columns: columns(Command::Version), rows: vec![row] }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn commands_are_words_in_any_case() {
-        assert_eq!(command(b" show  replicas ;\n"), Ok(Command::Replicas));
-        assert_eq!(command(b""), Ok(Command::Empty));
-        assert_eq!(command(b"SET extra_float_digits = 3"), Ok(Command::Set));
-        assert!(command(b"DROP TABLE x").is_err());
-    }
 }

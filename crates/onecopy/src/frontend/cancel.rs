@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustc_hash::FxHashMap;
 
 use crate::backend::{self, Address};
-use crate::mailbox::Mailbox;
+use crate::mailbox::{End, Mailbox};
 
 /// Length of the secrets that we give out, in bytes (all that protocol 3.0 allows).
 const SECRET_BYTES: usize = 4;
@@ -50,7 +50,7 @@ impl CancelTarget {
         *self.doing.lock().unwrap_or_else(PoisonError::into_inner) = doing;
     }
 
-    async fn cancel(&self) {
+    pub(crate) async fn cancel(&self) {
         let doing = self.doing.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match doing {
             Doing::Nothing => {}
@@ -87,6 +87,15 @@ impl CancelKeys {
     /// The session is gone.
     pub(crate) fn remove(&self, pid: i32) {
         self.targets.lock().unwrap_or_else(PoisonError::into_inner).remove(&pid);
+    }
+
+    /// Ends a session, and what it is doing; whether there was one of that number.
+    pub(crate) async fn kill(&self, pid: i32) -> bool {
+        let target = self.targets.lock().unwrap_or_else(PoisonError::into_inner).get(&pid).cloned();
+        let Some(target) = target else { return false };
+        target.mailbox.end(End::Killed);
+        target.cancel().await;
+        true
     }
 
     /// A cancel request came in. A wrong key is ignored without a word, as PostgreSQL does.

@@ -20,11 +20,15 @@ pub(crate) struct Client {
     pub(crate) out: Vec<u8>,
     /// Whether anything of the present statement has been sent, so that it cannot be run again unseen.
     pub(crate) shown: bool,
+    /// Bytes that have come in all.
+    pub(crate) received: u64,
+    /// Bytes that have gone in all.
+    pub(crate) sent: u64,
 }
 
 impl Client {
     pub(crate) fn new(stream: TcpStream) -> Self {
-        Self { stream, input: Buffer::default(), out: Vec::new(), shown: false }
+        Self { stream, input: Buffer::default(), out: Vec::new(), shown: false, received: 0, sent: 0 }
     }
 
     /// Sends what is there.
@@ -32,6 +36,7 @@ impl Client {
         if !self.out.is_empty() {
             self.shown = true;
             self.stream.write_all(&self.out).await.map_err(|_| Fault::Client)?;
+            self.sent += self.out.len() as u64;
             self.out.clear();
         }
         Ok(())
@@ -39,7 +44,10 @@ impl Client {
 
     /// Receives more.
     pub(crate) async fn fill(&mut self) -> Result<(), Fault> {
-        self.input.fill(&mut self.stream).await.map_err(|_| Fault::Client)
+        let before = self.input.data().len();
+        self.input.fill(&mut self.stream).await.map_err(|_| Fault::Client)?;
+        self.received += (self.input.data().len() - before) as u64;
+        Ok(())
     }
 
     /// Waits for a whole message at the head of the input: its tag and length. It is left there.

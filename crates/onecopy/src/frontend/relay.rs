@@ -351,9 +351,7 @@ impl<'a> Relay<'a> {
                         self.client.flush().await?;
                     }
                 }
-                filled = self.client.input.fill(&mut self.client.stream), if idle => {
-                    filled.map_err(|_| Fault::Client)?;
-                }
+                filled = self.client.fill(), if idle => filled?,
                 written = tokio::io::AsyncWriteExt::write(&mut write, &pending[sent..]), if !idle => {
                     match written {
                         Ok(count) if count > 0 => sent += count,

@@ -16,6 +16,7 @@ use super::settings::Settings;
 use crate::agent::Evictions;
 use crate::backend::{BackendError, Connection};
 use crate::capture;
+use crate::clients::{Card, Connected};
 use crate::hub::Hub;
 use crate::names::{Names, Pairs};
 
@@ -44,6 +45,8 @@ pub(crate) struct Server {
     pub(crate) own_units: usize,
     /// What the anchor calls the objects of this server; none at the anchor itself.
     pub(crate) names: Option<ServerNames>,
+    /// It is shown while this lives.
+    _shown: Connected,
 }
 
 /// What the anchor calls the objects of a server.
@@ -84,11 +87,12 @@ impl Server {
 #[derive(Debug)]
 pub(crate) struct Servers {
     all: Vec<Option<Server>>,
+    card: Arc<Card>,
 }
 
 impl Servers {
-    pub(crate) fn new(replicas: usize) -> Self {
-        Self { all: (0..replicas).map(|_| None).collect() }
+    pub(crate) fn new(replicas: usize, card: Arc<Card>) -> Self {
+        Self { all: (0..replicas).map(|_| None).collect(), card }
     }
 
     /// The connection to a replica, which must be there.
@@ -131,7 +135,7 @@ impl Servers {
         let slot = &mut self.all[usize::from(replica.0)];
         if slot.as_ref().is_none_or(|server| server.incarnation != incarnation) {
             *slot = None;
-            *slot = Some(open(hub, settings, replica, incarnation).await?);
+            *slot = Some(open(hub, settings, &self.card, replica, incarnation).await?);
         }
         let server = slot.as_mut().expect("it was put there just now");
         if server.names.as_ref().is_some_and(|names| names.edition != hub.names_edition()) {
@@ -147,6 +151,7 @@ impl Servers {
 async fn open(
     hub: &Hub,
     settings: &Settings,
+    card: &Arc<Card>,
     replica: ReplicaId,
     incarnation: Incarnation,
 ) -> Result<Server, Fault> {
@@ -168,6 +173,7 @@ async fn open(
                     secret: connection.secret.clone(),
                 };
                 return Ok(Server {
+                    _shown: card.connect(replica, connection.pid),
                     running: Arc::new(running),
                     evictions: Arc::clone(&seat.evictions),
                     replica,

@@ -20,7 +20,7 @@ use wire::backend::Status;
 use wire::frontend::tag;
 use wire::{encode, sqlstate};
 
-use super::cancel::CancelTarget;
+use super::cancel::{CancelKeys, CancelTarget};
 use super::client::Client;
 use super::fault::{Fault, Refusal};
 use super::prepared::Prepared;
@@ -29,6 +29,7 @@ use super::servers::Servers;
 use super::settings::Settings;
 use super::special::Savepoint;
 use super::transaction::Update;
+use crate::clients::{Card, Doing};
 use crate::hub::{Hub, count};
 use crate::mailbox::{End, Mailbox, Note};
 use crate::transactions::Progress;
@@ -44,6 +45,7 @@ pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(20);
 pub(crate) struct Worker {
     pub(crate) hub: Arc<Hub>,
     pub(crate) analyzer: RefCell<Analyzer>,
+    pub(crate) keys: Arc<CancelKeys>,
 }
 
 /// The transaction as the client sees it.
@@ -118,6 +120,8 @@ pub(crate) struct Session {
     pub(crate) warned: BTreeSet<TableId>,
     /// Of the open transaction.
     pub(crate) savepoints: Vec<Savepoint>,
+    /// What SHOW CLIENTS tells of this session.
+    pub(crate) card: Arc<Card>,
     /// What SHOW TRANSACTIONS tells of this session.
     pub(crate) progress: Arc<Progress>,
     /// The transaction was lost while the client was silent: its next statement is told so.
@@ -152,9 +156,12 @@ impl Session {
             if self.is_settling {
                 self.settle().await;
             }
+            let is_open = !matches!(self.transaction, Transaction::None);
+            self.card.rest(is_open, self.client.received, self.client.sent);
             self.take_notifications();
             self.check_ending()?;
             let (tag, total) = self.next_message().await?;
+            self.begin_work(tag).await?;
             match tag {
                 tag::QUERY => {
                     let sql = self.client.input.data()[5..total].to_vec();
@@ -211,6 +218,27 @@ impl Session {
                 },
             }
         }
+    }
+
+    /// The client wants something: it may have to wait for RESUME.
+    async fn begin_work(&mut self, tag: u8) -> Result<(), Fault> {
+        if tag == tag::TERMINATE {
+            return Ok(());
+        }
+        self.card.work();
+        while self.worker.hub.clients.is_paused() && matches!(self.transaction, Transaction::None) {
+            let _shown = self.card.wait(Doing::Paused);
+            tokio::select! {
+                () = self.worker.hub.clients.resumed() => {}
+                note = self.mailbox.next() => {
+                    if let Note::End(end) = note {
+                        self.note_end(end);
+                        self.check_ending()?;
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Notifications that came beside queries of our own.
@@ -270,6 +298,7 @@ impl Session {
         {
             return Ok(Placed::At(Place { replica, incarnation, identity }));
         }
+        let _shown = self.card.wait(Doing::Waiting);
         let deadline = tokio::time::Instant::now() + WAIT_MAX;
         loop {
             let note = match self.mailbox.try_next() {

@@ -13,7 +13,7 @@ use wire::backend::Status;
 use wire::startup::{Opening, OpeningError, opening};
 use wire::{encode, sqlstate};
 
-use super::admin::Admin;
+use super::admin::{Admin, Dialect};
 use super::cancel::CancelKeys;
 use super::client::Client;
 use super::fault::{Fault, Refusal};
@@ -21,9 +21,12 @@ use super::prepared::Prepared;
 use super::servers::Servers;
 use super::session::{Session, Transaction, Worker};
 use super::settings::Settings;
+use crate::clients::Who;
 
 /// The database in which Onecopy itself answers.
 pub(crate) const ADMIN_DATABASE: &str = "onecopy";
+/// Another name of it, under which programs made for PgBouncer find what they know.
+pub(crate) const ADMIN_ALIAS: &str = "pgbouncer";
 /// Most sessions at a time: each may own a connection to every replica, and these have 300.
 pub(crate) const SESSIONS_MAX: u64 = 280;
 
@@ -34,20 +37,23 @@ const DEFAULTS_SQL: &str = "SELECT pg_catalog.unnest(setconfig) FROM pg_catalog.
      ORDER BY setrole <> 0, setdatabase <> 0";
 
 /// Serves one accepted connection to its end.
-pub(crate) async fn serve(worker: Rc<Worker>, keys: Arc<CancelKeys>, stream: TcpStream) {
+pub(crate) async fn serve(worker: Rc<Worker>, stream: TcpStream) {
     let _ = stream.set_nodelay(true);
     let mut client = Client::new(stream);
-    let Ok(Some(parameters)) = open(&mut client, &keys).await else { return };
+    let Ok(Some(parameters)) = open(&mut client, &worker.keys).await else { return };
     match request(&worker, &parameters) {
-        Ok(Request::Admin) => Admin::new(worker, client).serve().await,
-        Ok(Request::Session(settings)) => serve_session(worker, &keys, client, *settings).await,
+        Ok(Request::Admin(dialect)) => Admin::new(worker, client, dialect).serve().await,
+        Ok(Request::Session(settings)) => {
+            let who = who(&client, &parameters);
+            serve_session(worker, client, *settings, who).await;
+        }
         Err(fault) => refuse(client, fault).await,
     }
 }
 
 /// Whom a client wants to talk to.
 enum Request {
-    Admin,
+    Admin(Dialect),
     Session(Box<Settings>),
 }
 
@@ -133,8 +139,10 @@ fn request(worker: &Worker, parameters: &[(String, String)]) -> Result<Request, 
         ))
     })?;
     let database = parameter(parameters, "database").filter(|name| !name.is_empty()).unwrap_or(user);
-    if database == ADMIN_DATABASE {
-        return Ok(Request::Admin);
+    match database {
+        ADMIN_DATABASE => return Ok(Request::Admin(Dialect::Own)),
+        ADMIN_ALIAS => return Ok(Request::Admin(Dialect::PgBouncer)),
+        _ => {}
     }
     check_database(&worker.hub.served.database, database, parameters)?;
     let sessions = worker.hub.stats.sessions.load(std::sync::atomic::Ordering::Relaxed);
@@ -150,7 +158,17 @@ fn request(worker: &Worker, parameters: &[(String, String)]) -> Result<Request, 
     Ok(Request::Session(Box::new(settings)))
 }
 
-async fn serve_session(worker: Rc<Worker>, keys: &CancelKeys, client: Client, settings: Settings) {
+fn who(client: &Client, parameters: &[(String, String)]) -> Who {
+    Who {
+        user: parameter(parameters, "user").unwrap_or_default().to_owned(),
+        application_name: parameter(parameters, "application_name").unwrap_or_default().to_owned(),
+        peer: client.stream.peer_addr().ok(),
+        local: client.stream.local_addr().ok(),
+    }
+}
+
+async fn serve_session(worker: Rc<Worker>, client: Client, settings: Settings, who: Who) {
+    let keys = Arc::clone(&worker.keys);
     let hub = Arc::clone(&worker.hub);
     let (id, mailbox) = hub.open_session();
     let pid = i32::try_from(id.0 & 0x7fff_ffff).unwrap_or(i32::MAX);
@@ -162,12 +180,14 @@ async fn serve_session(worker: Rc<Worker>, keys: &CancelKeys, client: Client, se
             return refuse(client, Fault::Fatal(refusal)).await;
         }
     };
+    let card = hub.clients.register(id, who);
     let mut session = Session {
         worker,
         id,
         mailbox,
         client,
-        servers: Servers::new(hub.seats.len()),
+        servers: Servers::new(hub.seats.len(), Arc::clone(&card)),
+        card,
         settings,
         transaction: Transaction::None,
         failed: false,

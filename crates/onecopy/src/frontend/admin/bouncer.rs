@@ -1,0 +1,286 @@
+//! The tables that people know from PgBouncer.
+//!
+//! The columns have PgBouncer's names and meaning, so that its exporter and dashboards work; what has no counterpart
+//! here is 0 or empty. A session keeps its server connections, so the pool mode is `session`, and a server connection is
+//! active while its session is.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::clients::{Card, Counted, Doing, STATS_PERIOD};
+use crate::frontend::startup::SESSIONS_MAX;
+use crate::hub::Hub;
+
+const POOL_MODE: &str = "session";
+
+/// SHOW CLIENTS.
+pub(super) fn clients(hub: &Hub) -> Vec<Vec<String>> {
+    let row = |card: &Card| {
+        let doing = card.doing();
+        let wait =
+            if matches!(doing, Doing::Waiting | Doing::Paused) { card.since() } else { Default::default() };
+        let [addr, port] = of_address(card.who.peer);
+        let [local_addr, local_port] = of_address(card.who.local);
+        let link = card.servers().values().next().map(i32::to_string).unwrap_or_default();
+        vec![
+            "C".to_owned(),
+            card.who.user.clone(),
+            hub.served.database.clone(),
+            doing.word().to_owned(),
+            addr,
+            port,
+            local_addr,
+            local_port,
+            timestamp(card.connected),
+            timestamp(card.last_query()),
+            wait.as_secs().to_string(),
+            wait.subsec_micros().to_string(),
+            "0".to_owned(),
+            format!("{:#x}", card.id.0),
+            link,
+            "0".to_owned(),
+            String::new(),
+            card.who.application_name.clone(),
+            card.id.0.to_string(),
+        ]
+    };
+    hub.clients.cards().iter().map(|card| row(card)).collect()
+}
+
+/// SHOW SERVERS.
+pub(super) fn servers(hub: &Hub) -> Vec<Vec<String>> {
+    let mut rows = Vec::new();
+    for card in hub.clients.cards() {
+        let state = if is_active(card.doing()) { "active" } else { "idle" };
+        for (replica, pid) in card.servers() {
+            let seat = &hub.seats[usize::from(replica.0)];
+            rows.push(vec![
+                "S".to_owned(),
+                card.who.user.clone(),
+                hub.served.database.clone(),
+                state.to_owned(),
+                seat.name.clone(),
+                seat.host.clone(),
+                seat.port.to_string(),
+                timestamp(card.connected),
+                timestamp(card.last_query()),
+                card.id.0.to_string(),
+                pid.to_string(),
+                String::new(),
+                card.who.application_name.clone(),
+            ]);
+        }
+    }
+    rows
+}
+
+#[derive(Default)]
+struct Pool {
+    active: usize,
+    waiting: usize,
+    servers_active: usize,
+    servers_idle: usize,
+    longest_us: u128,
+}
+
+/// SHOW POOLS: one for each role that is connected.
+pub(super) fn pools(hub: &Hub) -> Vec<Vec<String>> {
+    let mut pools: BTreeMap<String, Pool> = BTreeMap::new();
+    for card in hub.clients.cards() {
+        let pool = pools.entry(card.who.user.clone()).or_default();
+        let (doing, servers) = (card.doing(), card.servers().len());
+        if matches!(doing, Doing::Waiting | Doing::Paused) {
+            pool.waiting += 1;
+            pool.longest_us = pool.longest_us.max(card.since().as_micros());
+        } else {
+            pool.active += 1;
+        }
+        if is_active(doing) {
+            pool.servers_active += servers;
+        } else {
+            pool.servers_idle += servers;
+        }
+    }
+    let row = |(user, pool): (String, Pool)| {
+        let mut row = vec![hub.served.database.clone(), user];
+        let numbers =
+            [pool.active, pool.waiting, 0, 0, pool.servers_active, 0, 0, pool.servers_idle, 0, 0, 0];
+        row.extend(numbers.iter().map(usize::to_string));
+        row.extend([(pool.longest_us / 1_000_000).to_string(), (pool.longest_us % 1_000_000).to_string()]);
+        row.push(POOL_MODE.to_owned());
+        row
+    };
+    pools.into_iter().map(row).collect()
+}
+
+/// SHOW DATABASES: one row for each replica.
+pub(super) fn databases(hub: &Hub) -> Vec<Vec<String>> {
+    let cards = hub.clients.cards();
+    let paused = if hub.clients.is_paused() { "1" } else { "0" };
+    let rows = hub.replicas();
+    let rows = rows.iter().zip(&hub.seats).map(|(status, seat)| {
+        let current = cards.iter().filter(|card| card.servers().contains_key(&status.replica)).count();
+        let disabled = status.state != cluster::parts::replica::State::Up;
+        vec![
+            hub.served.database.clone(),
+            seat.host.clone(),
+            seat.port.to_string(),
+            hub.served.database.clone(),
+            String::new(),
+            SESSIONS_MAX.to_string(),
+            "0".to_owned(),
+            "0".to_owned(),
+            POOL_MODE.to_owned(),
+            SESSIONS_MAX.to_string(),
+            current.to_string(),
+            paused.to_owned(),
+            u8::from(disabled).to_string(),
+        ]
+    });
+    rows.collect()
+}
+
+/// SHOW LISTS.
+pub(super) fn lists(hub: &Hub) -> Vec<Vec<String>> {
+    let cards = hub.clients.cards();
+    let users = users(hub).len();
+    let of = |active: bool| -> usize {
+        let cards = cards.iter().filter(|card| is_active(card.doing()) == active);
+        cards.map(|card| card.servers().len()).sum()
+    };
+    let items = [
+        ("databases", 1),
+        ("users", users),
+        ("pools", users),
+        ("replicas", hub.seats.len()),
+        ("free_clients", 0),
+        ("used_clients", cards.len()),
+        ("login_clients", 0),
+        ("free_servers", of(false)),
+        ("used_servers", of(true)),
+        ("dns_names", 0),
+        ("dns_zones", 0),
+        ("dns_queries", 0),
+        ("dns_pending", 0),
+    ];
+    items.iter().map(|(name, count)| vec![(*name).to_owned(), count.to_string()]).collect()
+}
+
+/// SHOW USERS.
+pub(super) fn users(hub: &Hub) -> Vec<Vec<String>> {
+    let mut users: BTreeMap<String, usize> = BTreeMap::new();
+    for card in hub.clients.cards() {
+        *users.entry(card.who.user.clone()).or_default() += card.servers().len();
+    }
+    let row = |(user, connections): (String, usize)| {
+        vec![user, String::new(), POOL_MODE.to_owned(), connections.to_string()]
+    };
+    users.into_iter().map(row).collect()
+}
+
+/// SHOW STATS as PgBouncer has it.
+pub(super) fn stats(hub: &Hub) -> Vec<Vec<String>> {
+    let mut row = vec![hub.served.database.clone()];
+    row.extend(sums(hub.clients.totals()));
+    row.extend(means(hub.clients.last_period()));
+    vec![row]
+}
+
+/// SHOW STATS_TOTALS.
+pub(super) fn totals(hub: &Hub) -> Vec<Vec<String>> {
+    let mut row = vec![hub.served.database.clone()];
+    row.extend(sums(hub.clients.totals()));
+    vec![row]
+}
+
+/// SHOW STATS_AVERAGES.
+pub(super) fn averages(hub: &Hub) -> Vec<Vec<String>> {
+    let mut row = vec![hub.served.database.clone()];
+    row.extend(means(hub.clients.last_period()));
+    vec![row]
+}
+
+fn sums(counted: Counted) -> [String; 8] {
+    [
+        counted.connections,
+        counted.transactions,
+        counted.queries,
+        counted.received_bytes,
+        counted.sent_bytes,
+        counted.transaction_us,
+        counted.query_us,
+        counted.wait_us,
+    ]
+    .map(|number| number.to_string())
+}
+
+/// Counts a second, and times for each transaction, query and wait.
+fn means(counted: Counted) -> [String; 8] {
+    let a_second = |number: u64| number / STATS_PERIOD.as_secs();
+    let each = |sum_us: u64, count: u64| sum_us.checked_div(count).unwrap_or_default();
+    [
+        a_second(counted.connections),
+        a_second(counted.transactions),
+        a_second(counted.queries),
+        a_second(counted.received_bytes),
+        a_second(counted.sent_bytes),
+        each(counted.transaction_us, counted.transactions),
+        each(counted.query_us, counted.queries),
+        each(counted.wait_us, counted.queries),
+    ]
+    .map(|number| number.to_string())
+}
+
+fn is_active(doing: Doing) -> bool {
+    matches!(doing, Doing::Active | Doing::InTransaction)
+}
+
+fn of_address(address: Option<SocketAddr>) -> [String; 2] {
+    address.map(|address| [address.ip().to_string(), address.port().to_string()]).unwrap_or_default()
+}
+
+/// As PgBouncer writes it, in UTC.
+fn timestamp(time: SystemTime) -> String {
+    let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    let [year, month, day] = date(days);
+    let (hour, minute, second) = (rest / 3_600, rest / 60 % 60, rest % 60);
+    format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+}
+
+/// Year, month and day of so many days after the beginning of 1970. Years are counted from March on, so that the leap
+/// day is the last one, and in blocks of 400, in which the calendar repeats.
+fn date(days: u64) -> [u64; 3] {
+    const BLOCK_DAYS: u64 = 146_097;
+    const UNTIL_1970_DAYS: u64 = 719_468;
+    let days = days + UNTIL_1970_DAYS;
+    let (block, day) = (days / BLOCK_DAYS, days % BLOCK_DAYS);
+    let year = (day - day / 1_460 + day / 36_524 - day / (BLOCK_DAYS - 1)) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, next_year) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    [block * 400 + year + next_year, month, day]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        for (seconds, text) in [
+            (0, "1970-01-01 00:00:00 UTC"),
+            (951_782_399, "2000-02-28 23:59:59 UTC"),
+            (951_782_400, "2000-02-29 00:00:00 UTC"),
+            (951_868_800, "2000-03-01 00:00:00 UTC"),
+            (1_798_761_599, "2026-12-31 23:59:59 UTC"),
+            (4_107_542_400, "2100-03-01 00:00:00 UTC"),
+        ] {
+            assert_eq!(timestamp(UNIX_EPOCH + Duration::from_secs(seconds)), text);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The tables of the admin database that are Onecopy's own.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cluster::parts::replica::State;
+
+use super::command::{View, help};
+use super::{Dialect, bouncer};
+use crate::hub::Hub;
+
+/// A replica that lacks more versions than this is called catching up.
+const CATCHING_UP_VERSIONS: u64 = 1_000;
+
+/// The rows of a table, in the order of its columns.
+pub(super) fn rows(hub: &Hub, view: View, dialect: Dialect) -> Vec<Vec<String>> {
+    match view {
+        View::Clients => bouncer::clients(hub),
+        View::Databases => bouncer::databases(hub),
+        View::Help => help(),
+        View::Lists => bouncer::lists(hub),
+        View::Log => log(hub),
+        View::Pools => bouncer::pools(hub),
+        View::Replicas => replicas(hub),
+        View::Servers => bouncer::servers(hub),
+        View::Stats if dialect == Dialect::Own => stats(hub),
+        View::Stats => bouncer::stats(hub),
+        View::StatsAverages => bouncer::averages(hub),
+        View::StatsTotals => bouncer::totals(hub),
+        View::Transactions => transactions(hub),
+        View::Users => bouncer::users(hub),
+        View::Version if dialect == Dialect::Own => version(hub),
+        View::Version => vec![vec![format!("onecopy {}", env!("CARGO_PKG_VERSION"))]],
+    }
+}
+
+fn log(hub: &Hub) -> Vec<Vec<String>> {
+    // The one whose applied set holds trimming up.
+    let slowest = hub.replicas().into_iter().min_by_key(|status| (status.applied, status.replica));
+    let slowest = slowest.map(|status| hub.seats[usize::from(status.replica.0)].name.clone());
+    vec![vec![
+        hub.cluster_id.to_string(),
+        hub.epoch.to_string(),
+        hub.log.first_retained().to_string(),
+        hub.log.durable().to_string(),
+        slowest.unwrap_or_default(),
+    ]]
+}
+
+fn replicas(hub: &Hub) -> Vec<Vec<String>> {
+    hub.replicas()
+        .iter()
+        .zip(&hub.seats)
+        .map(|(status, seat)| {
+            let state = match status.state {
+                State::Up if status.lag > CATCHING_UP_VERSIONS => "catching_up",
+                State::Up => "up",
+                State::Down => "down",
+                State::Quarantined => "quarantined",
+            };
+            vec![
+                seat.name.clone(),
+                seat.host.clone(),
+                seat.port.to_string(),
+                state.to_owned(),
+                status.applied.to_string(),
+                status.lag.to_string(),
+                status.reads.to_string(),
+                status.writes.to_string(),
+                format!("{:.3}", std::time::Duration::from_micros(status.outstanding_us).as_secs_f64() * 1e3),
+                if status.replica == hub.anchor { "anchor" } else { "replica" }.to_owned(),
+            ]
+        })
+        .collect()
+}
+
+fn transactions(hub: &Hub) -> Vec<Vec<String>> {
+    let home = &hub.seats[usize::from(hub.anchor.0)].name;
+    hub.transactions
+        .show()
+        .into_iter()
+        .map(|shown| {
+            vec![
+                shown.session.to_string(),
+                home.clone(),
+                shown.phase.word().to_owned(),
+                format!("{:.1}", shown.age_s),
+                shown.rows.to_string(),
+                shown.bytes.to_string(),
+                shown.spilled_bytes.to_string(),
+            ]
+        })
+        .collect()
+}
+
+fn stats(hub: &Hub) -> Vec<Vec<String>> {
+    let stats = &hub.stats;
+    let counters: [(&str, &AtomicU64); 9] = [
+        ("reads_spread", &stats.reads),
+        ("anchor_because.update", &stats.anchor_update),
+        ("anchor_because.unknown", &stats.anchor_unknown),
+        ("anchor_because.interactive", &stats.anchor_interactive),
+        ("anchor_because.catalogue", &stats.anchor_catalogue),
+        ("records", &stats.records),
+        ("retried_unseen", &stats.retried),
+        ("aborted_40001", &stats.aborted),
+        ("sessions", &stats.sessions),
+    ];
+    counters
+        .into_iter()
+        .map(|(name, counter)| vec![name.to_owned(), counter.load(Ordering::Relaxed).to_string()])
+        .collect()
+}
+
+fn version(hub: &Hub) -> Vec<Vec<String>> {
+    vec![vec![
+        format!("onecopy {}", env!("CARGO_PKG_VERSION")),
+        hub.cluster_id.to_string(),
+        hub.durable().to_string(),
+    ]]
+}
