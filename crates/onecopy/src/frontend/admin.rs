@@ -39,7 +39,7 @@ pub(crate) enum Dialect {
 
 /// A table of text.
 struct Answer {
-    columns: &'static [&'static str],
+    columns: Vec<&'static str>,
     rows: Vec<Vec<String>>,
 }
 
@@ -154,7 +154,7 @@ impl Admin {
                 if columns.is_empty() {
                     encode::bare(&mut self.client.out, server_tag::NO_DATA);
                 } else {
-                    encode::row_description(&mut self.client.out, columns);
+                    encode::row_description(&mut self.client.out, &columns);
                 }
             }
             Frontend::Execute { portal, .. } => {
@@ -185,7 +185,7 @@ impl Admin {
         let answer = Answer { columns: command.columns(self.dialect), rows };
         let out = &mut self.client.out;
         if describe && !answer.columns.is_empty() {
-            encode::row_description(out, answer.columns);
+            encode::row_description(out, &answer.columns);
         }
         for row in &answer.rows {
             let values: Vec<_> = row.iter().map(|value| Some(value.as_bytes())).collect();

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::clients::{Card, Counted, Doing, STATS_PERIOD};
 use crate::frontend::startup::SESSIONS_MAX;
@@ -19,7 +19,7 @@ pub(super) fn clients(hub: &Hub) -> Vec<Vec<String>> {
     let row = |card: &Card| {
         let doing = card.doing();
         let wait =
-            if matches!(doing, Doing::Waiting | Doing::Paused) { card.since() } else { Default::default() };
+            if matches!(doing, Doing::Waiting | Doing::Paused) { card.since() } else { Duration::ZERO };
         let [addr, port] = of_address(card.who.peer);
         let [local_addr, local_port] = of_address(card.who.local);
         let link = card.servers().values().next().map(i32::to_string).unwrap_or_default();
@@ -266,8 +266,6 @@ fn date(days: u64) -> [u64; 3] {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]

@@ -118,150 +118,54 @@ impl Command {
     }
 
     /// The columns of its answer.
-    pub(super) fn columns(self, dialect: Dialect) -> &'static [&'static str] {
-        match self {
+    pub(super) fn columns(self, dialect: Dialect) -> Vec<&'static str> {
+        let columns = match self {
             Self::Show(view) => view.columns(dialect),
-            Self::Verify => &["table", "version", "result"],
-            Self::Pause | Self::Resume | Self::Kill(_) | Self::Set | Self::Empty => &[],
-        }
+            Self::Verify => "table version result",
+            Self::Pause | Self::Resume | Self::Kill(_) | Self::Set | Self::Empty => "",
+        };
+        columns.split_whitespace().collect()
     }
 }
 
+/// What SHOW STATS has in PgBouncer's dialect.
+const BOUNCER_STATS: &str = "database total_server_assignment_count total_xact_count total_query_count \
+     total_received total_sent total_xact_time total_query_time total_wait_time avg_server_assignment_count \
+     avg_xact_count avg_query_count avg_recv avg_sent avg_xact_time avg_query_time avg_wait_time";
+
 impl View {
-    fn columns(self, dialect: Dialect) -> &'static [&'static str] {
+    fn columns(self, dialect: Dialect) -> &'static str {
         match self {
-            Self::Clients => &[
-                "type",
-                "user",
-                "database",
-                "state",
-                "addr",
-                "port",
-                "local_addr",
-                "local_port",
-                "connect_time",
-                "request_time",
-                "wait",
-                "wait_us",
-                "close_needed",
-                "ptr",
-                "link",
-                "remote_pid",
-                "tls",
-                "application_name",
-                "id",
-            ],
-            Self::Databases => &[
-                "name",
-                "host",
-                "port",
-                "database",
-                "force_user",
-                "pool_size",
-                "min_pool_size",
-                "reserve_pool",
-                "pool_mode",
-                "max_connections",
-                "current_connections",
-                "paused",
-                "disabled",
-            ],
-            Self::Help => &["command", "about"],
-            Self::Lists => &["list", "items"],
-            Self::Log => &["cluster", "epoch", "first_version", "durable", "slowest"],
-            Self::Pools => &[
-                "database",
-                "user",
-                "cl_active",
-                "cl_waiting",
-                "cl_active_cancel_req",
-                "cl_waiting_cancel_req",
-                "sv_active",
-                "sv_active_cancel",
-                "sv_being_canceled",
-                "sv_idle",
-                "sv_used",
-                "sv_tested",
-                "sv_login",
-                "maxwait",
-                "maxwait_us",
-                "pool_mode",
-            ],
-            Self::Replicas => &[
-                "name",
-                "host",
-                "port",
-                "state",
-                "applied",
-                "lag_versions",
-                "reads",
-                "writes",
-                "load",
-                "role",
-            ],
-            Self::Servers => &[
-                "type",
-                "user",
-                "database",
-                "state",
-                "replica",
-                "addr",
-                "port",
-                "connect_time",
-                "request_time",
-                "link",
-                "remote_pid",
-                "tls",
-                "application_name",
-            ],
-            Self::Stats if dialect == Dialect::Own => &["name", "value"],
-            Self::Stats => &[
-                "database",
-                "total_server_assignment_count",
-                "total_xact_count",
-                "total_query_count",
-                "total_received",
-                "total_sent",
-                "total_xact_time",
-                "total_query_time",
-                "total_wait_time",
-                "avg_server_assignment_count",
-                "avg_xact_count",
-                "avg_query_count",
-                "avg_recv",
-                "avg_sent",
-                "avg_xact_time",
-                "avg_query_time",
-                "avg_wait_time",
-            ],
-            Self::StatsAverages => &[
-                "database",
-                "server_assignment_count",
-                "xact_count",
-                "query_count",
-                "bytes_received",
-                "bytes_sent",
-                "xact_time",
-                "query_time",
-                "wait_time",
-            ],
-            Self::StatsTotals => &[
-                "database",
-                "server_assignment_count",
-                "xact_count",
-                "query_count",
-                "bytes_received",
-                "bytes_sent",
-                "xact_time",
-                "query_time",
-                "wait_time",
-            ],
-            Self::Transactions => {
-                &["session", "home", "state", "since_s", "rows", "captured_bytes", "spilled_bytes"]
+            Self::Clients => {
+                "type user database state addr port local_addr local_port connect_time request_time wait wait_us \
+                 close_needed ptr link remote_pid tls application_name id"
             }
-            Self::Users => &["name", "pool_size", "pool_mode", "current_connections"],
-            Self::Version if dialect == Dialect::Own => &["version", "cluster", "durable"],
-            Self::Version => &["version"],
+            Self::Databases => {
+                "name host port database force_user pool_size min_pool_size reserve_pool pool_mode \
+                 max_connections current_connections paused disabled"
+            }
+            Self::Help => "command about",
+            Self::Lists => "list items",
+            Self::Log => "cluster epoch first_version durable slowest",
+            Self::Pools => {
+                "database user cl_active cl_waiting cl_active_cancel_req cl_waiting_cancel_req sv_active \
+                 sv_active_cancel sv_being_canceled sv_idle sv_used sv_tested sv_login maxwait maxwait_us pool_mode"
+            }
+            Self::Replicas => "name host port state applied lag_versions reads writes load role",
+            Self::Servers => {
+                "type user database state replica addr port connect_time request_time link remote_pid tls \
+                 application_name"
+            }
+            Self::Stats if dialect == Dialect::Own => "name value",
+            Self::Stats => BOUNCER_STATS,
+            Self::StatsAverages | Self::StatsTotals => {
+                "database server_assignment_count xact_count query_count bytes_received bytes_sent xact_time \
+                 query_time wait_time"
+            }
+            Self::Transactions => "session home state since_s rows captured_bytes spilled_bytes",
+            Self::Users => "name pool_size pool_mode current_connections",
+            Self::Version if dialect == Dialect::Own => "version cluster durable",
+            Self::Version => "version",
         }
     }
 }
