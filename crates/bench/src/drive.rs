@@ -28,7 +28,7 @@ pub(crate) use fill::Fill;
 pub(crate) use ledger::{Account, Ledger};
 pub(crate) use session::{Doors, Isolation, Session, Texts, Transaction, connect};
 pub(crate) use tally::Tally;
-pub(crate) use value::{Cents, Rate, cents, rate};
+pub(crate) use value::{Cents, Rate, Text, cents, rate};
 
 use crate::cpu;
 use crate::fault::Fault;

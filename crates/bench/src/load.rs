@@ -17,6 +17,7 @@ use crate::interrupt::Interrupt;
 use crate::judge;
 use crate::micro::{Micro, Shape};
 use crate::tpcc::{self, Tpcc};
+use crate::tpcw::{self, Mix, Tpcw};
 
 /// Between two lines about how far it is.
 const NEWS: Duration = Duration::from_secs(5);
@@ -38,16 +39,22 @@ pub(crate) enum Load {
     Bulk,
     /// Order entry.
     Tpcc,
+    /// A book shop, 95 % browsing.
+    TpcwBrowsing,
+    /// A book shop, 80 % browsing.
+    TpcwShopping,
+    /// A book shop, 50 % browsing.
+    TpcwOrdering,
 }
 
 /// How large databases are.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Size {
-    /// The scale of micro loads, and the warehouses of TPC-C.
+    /// The scale of micro loads, the warehouses of TPC-C, the emulated browsers for which TPC-W is filled.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..=10_000))]
     pub(crate) scale: i32,
 
-    /// The items of TPC-C [default: 100,000, as specified].
+    /// The items of TPC-C [default: 100,000, as specified] and TPC-W [default: 1,000, the least specified].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(100..=10_000_000))]
     pub(crate) items: Option<i32>,
 
@@ -60,6 +67,10 @@ impl Load {
     /// The workload, of that size.
     pub(crate) fn workload(self, size: &Size) -> Box<dyn Workload> {
         let micro = |shape| Box::new(Micro { shape, scale: size.scale });
+        let tpcw = |mix| {
+            let scale = tpcw::Scale { items: size.items.unwrap_or(1_000), browsers: size.scale };
+            Box::new(Tpcw { scale, mix })
+        };
         match self {
             Self::PointRead => micro(Shape::PointRead),
             Self::HotCounter => micro(Shape::HotCounter),
@@ -73,6 +84,9 @@ impl Load {
                 let customers = size.customers.unwrap_or(full.customers);
                 Box::new(Tpcc { scale: tpcc::Scale { items, customers, ..full } })
             }
+            Self::TpcwBrowsing => tpcw(Mix::Browsing),
+            Self::TpcwShopping => tpcw(Mix::Shopping),
+            Self::TpcwOrdering => tpcw(Mix::Ordering),
         }
     }
 }

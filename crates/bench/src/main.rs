@@ -29,6 +29,7 @@ mod refusal;
 mod scratch;
 mod soundness;
 mod tpcc;
+mod tpcw;
 mod workload;
 
 use std::process::ExitCode;

@@ -1,13 +1,34 @@
 //! Values on their way to a server and back, where the client library has no type for them.
 //!
 //! Amounts of money are counted in their smallest unit, so that a workload's sums are exact and its invariants can be
-//! checked to the last cent.
+//! checked to the last cent. What is sent as text is read by the server as whatever type the statement wants.
 
 use std::error::Error;
 use std::fmt;
 
 use bytes::{BufMut, BytesMut};
 use tokio_postgres::types::{Format, FromSql, IsNull, ToSql, Type, to_sql_checked};
+
+/// A parameter of any type, in the words that an SQL literal of it would have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Text(pub(crate) String);
+
+impl ToSql for Text {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        out.put_slice(self.0.as_bytes());
+        Ok(IsNull::No)
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+
+    fn encode_format(&self, _: &Type) -> Format {
+        Format::Text
+    }
+
+    to_sql_checked!();
+}
 
 /// A `numeric` with at most `SCALE` digits behind the point, as a count of its last digit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
