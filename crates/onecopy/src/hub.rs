@@ -24,6 +24,7 @@ use crate::agent::Evictions;
 use crate::backend::{Address, Served};
 use crate::clients::Clients;
 use crate::keeper::{self, Identities};
+use crate::learned::Learned;
 use crate::log::{Log, LogFailure};
 use crate::mailbox::{End, Mailbox, Note};
 use crate::names::Names;
@@ -94,6 +95,10 @@ pub(crate) struct Stats {
     pub(crate) anchor_interactive: AtomicU64,
     /// They read the catalogues.
     pub(crate) anchor_catalogue: AtomicU64,
+    /// Transactions that began away from home because nothing but reads was foreseen.
+    pub(crate) roamed: AtomicU64,
+    /// Those of them that came home.
+    pub(crate) came_home: AtomicU64,
     /// Records appended.
     pub(crate) records: AtomicU64,
     /// Transactions run again, unseen by their clients.
@@ -158,6 +163,8 @@ pub(crate) struct Hub {
     pub(crate) log_was_empty: bool,
     /// Which version each identity has.
     pub(crate) identities: Identities,
+    /// What is known of clients' statements and transactions.
+    pub(crate) learned: Learned,
     /// The update transactions that are open.
     pub(crate) transactions: Transactions,
     /// The sessions, as others see them.
@@ -208,6 +215,7 @@ impl Hub {
             identities,
             transactions: Transactions::new(transaction_bytes_max),
             clients: Clients::default(),
+            learned: Learned::default(),
             sequences: Mutex::default(),
             has_learned: AtomicBool::new(false),
             replicas: Mutex::new((durable, BTreeMap::new())),

@@ -14,6 +14,7 @@ mod explain;
 mod frontend;
 mod hub;
 mod keeper;
+mod learned;
 mod log;
 mod logbook;
 mod mailbox;

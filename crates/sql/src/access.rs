@@ -64,6 +64,8 @@ pub struct Routing {
     /// Values of users' types may be among its parameters and results: their binary forms can carry numbers of types,
     /// which differ between servers.
     pub user_types: bool,
+    /// Something in it, or in a view, policy or function that it reaches, tells when the transaction began.
+    pub transaction_time: bool,
 }
 
 /// Draws all conclusions. Use [`Statement::routing`], which keeps them.
@@ -77,6 +79,7 @@ pub(crate) fn routing(statement: &Statement, catalogue: &Catalogue) -> Routing {
         reads: (named && reach.because.is_none()).then(|| ordered(&reach.reads)),
         writes: (named && reach.targets_known).then(|| ordered(&reach.writes)),
         user_types: speaks_user_types(statement, catalogue, &reach),
+        transaction_time: reach.transaction_time,
     }
 }
 

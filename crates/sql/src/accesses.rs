@@ -65,6 +65,22 @@ impl Accesses {
         Self { unbounded: Some(why), ..Self::default() }
     }
 
+    /// What another execution touches, too.
+    pub fn add(&mut self, more: Self) {
+        fn join<T: PartialEq>(all: &mut Vec<T>, more: Vec<T>) {
+            for one in more {
+                if !all.contains(&one) {
+                    all.push(one);
+                }
+            }
+        }
+        self.unbounded = self.unbounded.take().or(more.unbounded);
+        join(&mut self.reads, more.reads);
+        join(&mut self.writes, more.writes);
+        join(&mut self.claims, more.claims);
+        join(&mut self.locks, more.locks);
+    }
+
     /// Whether the statement touches no rows at all.
     pub fn is_empty(&self) -> bool {
         self.unbounded.is_none()

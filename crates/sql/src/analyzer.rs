@@ -186,7 +186,11 @@ fn parse(
         split(&readable)?
     } else {
         match parser::parse(&readable, standard_conforming_strings)? {
-            Parsed::Trees(trees) => from_trees(&readable, &trees, faithful, constants),
+            Parsed::Trees(trees) => {
+                let conforming = standard_conforming_strings && text.len() <= MAX_REMEMBERED_TEXT;
+                let form = Form { is_faithful: faithful, has_keys: faithful && conforming };
+                from_trees(&readable, &trees, form, constants)
+            }
             Parsed::TooDeep => split(&readable)?,
         }
     };
@@ -201,20 +205,41 @@ fn or_empty(mut script: Script) -> Script {
     script
 }
 
-fn from_trees(text: &str, trees: &[RawStmt], faithful: bool, constants: Option<&[Span]>) -> Script {
-    let constants = constants.filter(|_| trees.len() == 1);
+/// How a text was sent.
+#[derive(Clone, Copy)]
+struct Form {
+    /// The parser saw it as it was sent.
+    is_faithful: bool,
+    /// The lexer may look at its statements.
+    has_keys: bool,
+}
+
+fn from_trees(text: &str, trees: &[RawStmt], form: Form, keyed: Option<&[Span]>) -> Script {
     let parts = trees.iter().map(|raw| {
         let Span { start, end } = place(text, raw);
+        // One of several is kept by the text of all, but its constants are left open as if it stood alone.
+        let own = if trees.len() > 1 && form.has_keys { constants_of(text, start, end) } else { None };
+        let constants = if trees.len() > 1 { own.as_deref() } else { keyed };
         let mut statement =
             raw.stmt.as_deref().map_or_else(|| Statement::of(refused(refusal::UNKNOWN_KIND)), classify);
         statement.template = template(&text.as_bytes()[start..end]);
         match raw.stmt.as_deref() {
-            Some(node) if faithful => attach(&mut statement, node, text, constants),
+            Some(node) if form.is_faithful => attach(&mut statement, node, text, constants),
             _ => statement.opaque = Some(Opaque::Encoding),
         }
         Part { constants: constants.unwrap_or_default().into(), ..Part::new(Span { start, end }, statement) }
     });
     Script { statements: parts.collect() }
+}
+
+/// The constants of one statement of a text, if it has a key.
+fn constants_of(text: &str, start: usize, end: usize) -> Option<Vec<Span>> {
+    let mut constants = Vec::new();
+    lexer::key(&text.as_bytes()[start..end], &mut Vec::new(), &mut constants).ok()?;
+    for span in &mut constants {
+        *span = Span { start: start + span.start, end: start + span.end };
+    }
+    Some(constants)
 }
 
 /// The number of a statement's template: by its key, or by all of its text if it has none. Texts are keyed here as if

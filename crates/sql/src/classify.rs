@@ -108,6 +108,7 @@ fn filled(verb: Verb, census: Census, inside: Inside) -> Statement {
     Statement {
         reads,
         with_names: census.with_names.into_iter().collect(),
+        transaction_time: census.sql_values || census.functions.iter().any(tells_transaction_time),
         writes,
         row_locks,
         functions: census.functions.into_iter().collect(),
@@ -119,6 +120,11 @@ fn filled(verb: Verb, census: Census, inside: Inside) -> Statement {
         opaque: census.stranger.map(Opaque::Node),
         ..Statement::of(verb)
     }
+}
+
+/// Whether a function of the server's own tells when the transaction began; `age` does if it has one argument.
+fn tells_transaction_time(name: &Name) -> bool {
+    matches!(name.name.as_str(), "now" | "transaction_timestamp" | "age")
 }
 
 /// What a query calls or writes that is not offered.

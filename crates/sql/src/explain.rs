@@ -10,16 +10,13 @@ use crate::accesses::{Grade, Teller};
 use crate::analyzer::{Analyzer, Limits};
 use crate::catalogue::{Catalogue, TableId};
 use crate::determinism::{Determinism, Subject, determinism};
+use crate::parser;
 use crate::script::{Part, SyntaxError};
 use crate::simple::{WhyNot, simple};
 use crate::statement::{Statement, Verb};
-use crate::{lexer::Span, parser};
 
 /// The width of the first words.
 const WORD_WIDTH: usize = 12;
-
-/// Longer templates are cut.
-const SHOWN_BYTES: usize = 400;
 
 /// The statement inside `EXPLAIN (ROUTING) statement`, as it stands in the text.
 pub fn explained(text: &str) -> Option<&str> {
@@ -74,7 +71,7 @@ struct Told<'a> {
 impl Told<'_> {
     fn all(mut self) -> Vec<(&'static str, String)> {
         let statement = std::sync::Arc::clone(&self.part.statement);
-        self.say("template", template(self.text, self.part));
+        self.say("template", self.part.template(self.text));
         self.say("number", format!("{:016x}", statement.template.0));
         match &statement.verb {
             Verb::Refused { what, hint } => {
@@ -190,26 +187,6 @@ impl Told<'_> {
         let name = |id: &TableId| self.catalogue.table(*id).map_or("?", |table| table.name.as_str());
         tables.iter().map(name).collect::<Vec<_>>().join(", ")
     }
-}
-
-/// The text with its constants taken out, on one line.
-fn template(text: &str, part: &Part) -> String {
-    let mut template = String::new();
-    let mut done = part.start;
-    for &Span { start, end } in &part.constants {
-        template.push_str(text.get(done..start).unwrap_or_default());
-        template.push('?');
-        done = end;
-    }
-    template.push_str(text.get(done..part.end).unwrap_or_default());
-    let words: Vec<&str> = template.split_whitespace().collect();
-    let mut line = words.join(" ");
-    if line.len() > SHOWN_BYTES {
-        let cut = (0..=SHOWN_BYTES).rev().find(|&at| line.is_char_boundary(at)).unwrap_or(0);
-        line.truncate(cut);
-        line.push_str(" ..");
-    }
-    line
 }
 
 fn is_of_session(verb: &Verb) -> bool {

@@ -58,6 +58,8 @@ pub(crate) struct Reach {
     pub(crate) unbounded: bool,
     /// It calls a function with users' types in its head.
     pub(crate) user_types: bool,
+    /// Something in it tells when the transaction began.
+    pub(crate) transaction_time: bool,
     /// The targets that it names are tables or views which the catalogue has.
     pub(crate) targets_known: bool,
 }
@@ -152,6 +154,7 @@ impl<'a> Walk<'a> {
         if statement.opaque.is_some() {
             self.note_unknown();
         }
+        self.reach.transaction_time |= statement.transaction_time;
         for name in &statement.reads {
             self.read(Some(statement), name);
         }

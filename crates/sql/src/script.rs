@@ -28,7 +28,30 @@ pub struct Part {
     pub constants: Box<[Span]>,
 }
 
+/// Longer templates are cut.
+const MAX_TEMPLATE_BYTES: usize = 400;
+
 impl Part {
+    /// The text with its constants taken out, on one line, for people. `text` is the whole query string.
+    pub fn template(&self, text: &str) -> String {
+        let mut template = String::new();
+        let mut done = self.start;
+        for &Span { start, end } in &self.constants {
+            template.push_str(text.get(done..start).unwrap_or_default());
+            template.push('?');
+            done = end;
+        }
+        template.push_str(text.get(done..self.end).unwrap_or_default());
+        let words: Vec<&str> = template.split_whitespace().collect();
+        let mut line = words.join(" ");
+        if line.len() > MAX_TEMPLATE_BYTES {
+            let cut = (0..=MAX_TEMPLATE_BYTES).rev().find(|&at| line.is_char_boundary(at)).unwrap_or(0);
+            line.truncate(cut);
+            line.push_str(" ..");
+        }
+        line
+    }
+
     /// A statement that leaves no constant open.
     pub(crate) fn new(span: Span, statement: Statement) -> Self {
         Self { start: span.start, end: span.end, statement: Arc::new(statement), constants: Box::default() }

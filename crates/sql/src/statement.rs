@@ -40,6 +40,8 @@ pub struct Statement {
     pub modifies_inside: bool,
     /// A column is read whose value is the server's own affair (ctid, xmin, tableoid, ...).
     pub system_columns: bool,
+    /// Something is called whose value is that of the transaction's beginning: `now()` and its kin. It may be too much.
+    pub transaction_time: bool,
     /// What set_config calls at the top of a SELECT list would set; such a statement is keyed by its exact text.
     pub settings: Vec<SettingCall>,
     /// Why this statement cannot be analysed, if so: nothing may be concluded from the lists then.
@@ -324,6 +326,7 @@ impl Statement {
             column_names: Vec::new(),
             modifies_inside: false,
             system_columns: false,
+            transaction_time: false,
             settings: Vec::new(),
             opaque: None,
             inner: None,

@@ -125,6 +125,31 @@ impl<'a> Frontend<'a> {
     }
 }
 
+/// A value of a Bind: whether it is in binary form, and its bytes, none for NULL.
+pub type BoundValue<'a> = (bool, Option<&'a [u8]>);
+
+/// The values of a Bind, less its names.
+pub fn bound_values(rest: &[u8]) -> Result<Vec<BoundValue<'_>>, Malformed> {
+    let mut rest = Reader(rest);
+    let mut formats = Vec::new();
+    for _ in 0..rest.i16()? {
+        formats.push(rest.i16()? != 0);
+    }
+    let mut values = Vec::new();
+    for index in 0..usize::try_from(rest.i16()?).map_err(|_| Malformed)? {
+        let length = rest.i32()?;
+        let value = if length < 0 {
+            None
+        } else {
+            Some(rest.bytes(usize::try_from(length).map_err(|_| Malformed)?)?)
+        };
+        // One format stands for all.
+        let format = if formats.len() == 1 { formats.first() } else { formats.get(index) };
+        values.push((format.copied().unwrap_or(false), value));
+    }
+    Ok(values)
+}
+
 fn target<'a>(body: &mut Reader<'a>) -> Result<Target<'a>, Malformed> {
     match body.u8()? {
         b'S' => Ok(Target::Statement(body.string()?)),
@@ -166,6 +191,21 @@ mod tests {
             Frontend::parse(next_frame(&execute).unwrap().unwrap()),
             Ok(Frontend::Execute { portal: b"", rows_max: 5 })
         );
+    }
+
+    #[test]
+    fn values_are_bound_in_one_form_or_each_in_its_own() {
+        let bind = one(|b| encode::bind(b, b"", b"", &[Some(b"7"), None], encode::Format::Binary));
+        let Frontend::Bind { rest, .. } = Frontend::parse(next_frame(&bind).unwrap().unwrap()).unwrap()
+        else {
+            panic!("a Bind was written");
+        };
+        assert_eq!(bound_values(rest), Ok(vec![(true, Some(&b"7"[..])), (true, None)]));
+        let each = b"\0\x02\0\0\0\x01\0\x02\0\0\0\x01a\0\0\0\0\0\0";
+        assert_eq!(bound_values(each), Ok(vec![(false, Some(&b"a"[..])), (true, Some(&b""[..]))]));
+        let none = b"\0\0\0\x01\0\0\0\x01a\0\0";
+        assert_eq!(bound_values(none), Ok(vec![(false, Some(&b"a"[..]))]));
+        assert_eq!(bound_values(b"\0\0\0\x01\0\0\0\x09a"), Err(Malformed));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use cluster::event::Reads;
 use cluster::ids::{TableId, Version};
 use sql::{Access, Because, Catalogue, Routing, Statement, Verb};
 
+use super::sent::Sent;
 use super::sequences::Drawn;
 use super::session::Session;
 
@@ -14,8 +15,12 @@ use super::session::Session;
 pub(crate) struct Demand {
     /// The statements; none when nothing is executed.
     pub(crate) statements: Vec<Arc<Statement>>,
+    /// The same as they were sent, where that was kept.
+    pub(crate) sent: Vec<Sent>,
     /// Some text could not be parsed.
     pub(crate) has_unparsed: bool,
+    /// Something may be read later from what was bound here.
+    pub(crate) keeps_portal: bool,
     /// Parameters or results may be in binary form.
     pub(crate) is_binary: bool,
     /// Parameters are declared to be of users' types, by the anchor's ids.
@@ -47,6 +52,11 @@ impl Demand {
     /// One statement.
     pub(crate) fn one(statement: &Arc<Statement>) -> Self {
         Self { statements: vec![Arc::clone(statement)], ..Self::default() }
+    }
+
+    /// The same, as it was sent.
+    pub(crate) fn sent(statement: &Arc<Statement>, sent: Option<Sent>) -> Self {
+        Self { sent: sent.into_iter().collect(), ..Self::one(statement) }
     }
 
     /// Nothing is executed.

@@ -12,6 +12,7 @@ use wire::backend::tag as server_tag;
 use wire::frontend::{Frontend, Target};
 use wire::{Frame, encode, oids, sqlstate};
 
+use super::course::ACCESS_SETTING;
 use super::ddl::describe_nothing;
 use super::demand::Demand;
 use super::fault::{Fault, Refusal};
@@ -108,10 +109,14 @@ impl Session {
             Frontend::Parse { name, sql, types } => self.take_parse(name, sql, types, bytes, group).await?,
             Frontend::Bind { portal, statement, rest } => {
                 group.demand.is_binary |= oids::has_binary(rest);
-                self.take_bind(portal, statement, bytes, group).await?;
+                group.demand.keeps_portal |= !portal.is_empty();
+                self.take_bind(portal, statement, rest, bytes, group).await?;
             }
             Frontend::Describe(target) => self.take_describe(target, bytes, group).await?,
-            Frontend::Execute { portal, .. } => self.take_execute(portal, bytes, group).await?,
+            Frontend::Execute { portal, rows_max } => {
+                group.demand.keeps_portal |= rows_max > 0;
+                self.take_execute(portal, bytes, group).await?;
+            }
             Frontend::Close(target) => self.take_close(target, bytes, group).await?,
             Frontend::Flush => {
                 self.run_group(group, false).await?;
@@ -186,6 +191,7 @@ impl Session {
         &mut self,
         portal: &[u8],
         statement: &[u8],
+        values: &[u8],
         bytes: &[u8],
         group: &mut Group,
     ) -> Result<(), Fault> {
@@ -193,11 +199,11 @@ impl Session {
         if known.as_ref().and_then(own_statement).is_some() {
             if self.run_group(group, false).await? {
                 // Not before: what was gathered may end a transaction, and all portals with it.
-                self.prepared.bind(portal, statement);
+                self.prepared.bind(portal, statement, values);
                 encode::bare(&mut self.client.out, server_tag::BIND_COMPLETE);
             }
         } else {
-            self.prepared.bind(portal, statement);
+            self.prepared.bind(portal, statement, values);
             group.demand.declares_users |=
                 known.as_ref().is_some_and(|known| oids::declares_users(&known.types));
             group.bound.extend(known.as_deref().and_then(single));
@@ -234,7 +240,7 @@ impl Session {
             if !self.run_group(group, false).await? {
                 return Ok(());
             }
-            return self.execute_own(&statement, &known.sql).await;
+            return self.execute_own(portal, &statement, &known.sql).await;
         }
         match known.as_ref().and_then(|known| single(known)) {
             Some(statement) => {
@@ -243,6 +249,7 @@ impl Session {
                 }
                 group.copies_in |= copies_in(&statement.verb);
                 group.demand.statements.push(statement);
+                group.demand.sent.extend(self.prepared.sent(portal));
             }
             // A portal that is not known (a cursor of DECLARE, say), or a text that our parser does not accept.
             None => group.demand.has_unparsed = true,
@@ -255,10 +262,16 @@ impl Session {
     }
 
     /// Executes a statement of the session's own by its text.
-    async fn execute_own(&mut self, statement: &Arc<Statement>, sql: &[u8]) -> Result<(), Fault> {
+    async fn execute_own(
+        &mut self,
+        portal: &[u8],
+        statement: &Arc<Statement>,
+        sql: &[u8],
+    ) -> Result<(), Fault> {
+        let sent = self.prepared.sent(portal);
         let work = Work::Query { sql, position_offset: 0 };
         let mark = self.client.out.len();
-        let ended = self.run_statement(statement, sql, work, false).await?;
+        let ended = self.run_statement(statement, sql, sent, work, false).await?;
         self.note_status(&ended);
         if matches!(statement.verb, Verb::Show(_) | Verb::ExplainRouting) {
             // Its columns were told by Describe.
@@ -323,6 +336,8 @@ impl Session {
             )
             .into());
         }
+        // A portal that was bound and not executed yet is to be executed later.
+        group.demand.keeps_portal |= group.bound.len() > group.demand.statements.len();
         let is_free = matches!(self.transaction, Transaction::None | Transaction::Begun(_));
         // A portal lives as long as its transaction, so one that is to be executed later needs one that is open.
         let is_begun = matches!(self.transaction, Transaction::Begun(_));
@@ -434,7 +449,7 @@ fn own_statement(known: &Arc<Known>) -> Option<Arc<Statement>> {
         | Verb::Ddl(_)
         | Verb::ExplainRouting
         | Verb::Empty => true,
-        Verb::Show(name) => Settings::is_own(name),
+        Verb::Show(name) => Settings::is_own(name) || name == ACCESS_SETTING,
         _ => false,
     };
     is_own.then_some(statement)

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | accept | `accept`, `startup`, `session`, `simple`, `extended` |
 //! | parse, classify | `demand`, `statement` (with the crate `sql`) |
-//! | order, place | `session::place` asks the hub |
+//! | order, place | `session::place` asks the hub; `course` foresees, `roaming` reads away from home |
 //! | execute | `statement`, `special`, `ddl`, `rewritten`, `control`; `relay`, `writeset`, `work`, `servers` |
 //! | propagate, acknowledge | `transaction`, `commit`, `captured`, `chains`, `claims` |
 
@@ -18,6 +18,7 @@ mod claims;
 mod client;
 mod commit;
 mod control;
+mod course;
 mod ddl;
 mod demand;
 mod extended;
@@ -26,6 +27,8 @@ mod prepared;
 mod relay;
 mod residue;
 mod rewritten;
+mod roaming;
+mod sent;
 mod sequences;
 mod servers;
 mod session;

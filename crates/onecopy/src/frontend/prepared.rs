@@ -9,6 +9,8 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use sql::Script;
 
+use super::sent::{KEPT_BYTES_MAX, Sent};
+
 /// Most named statements of one session.
 pub(crate) const STATEMENTS_MAX: usize = 10_000;
 
@@ -25,11 +27,19 @@ pub(crate) struct Known {
     pub(crate) generation: u64,
 }
 
+/// What a Bind made.
+#[derive(Debug)]
+struct Portal {
+    known: Arc<Known>,
+    /// Formats and values as sent; `None` when they are too many to be kept.
+    values: Option<Arc<[u8]>>,
+}
+
 /// All of them.
 #[derive(Debug, Default)]
 pub(crate) struct Prepared {
     statements: FxHashMap<Vec<u8>, Arc<Known>>,
-    portals: FxHashMap<Vec<u8>, Arc<Known>>,
+    portals: FxHashMap<Vec<u8>, Portal>,
     generations: u64,
 }
 
@@ -57,11 +67,14 @@ impl Prepared {
         self.statements.get(name)
     }
 
-    /// A Bind made this portal.
-    pub(crate) fn bind(&mut self, portal: &[u8], statement: &[u8]) {
+    /// A Bind made this portal, with these formats and values.
+    pub(crate) fn bind(&mut self, portal: &[u8], statement: &[u8], values: &[u8]) {
         match self.statements.get(statement) {
             Some(known) => {
-                self.portals.insert(portal.to_vec(), Arc::clone(known));
+                let is_kept = values.len() <= KEPT_BYTES_MAX && known.sql.len() <= KEPT_BYTES_MAX;
+                let values = is_kept.then(|| values.into());
+                let known = Arc::clone(known);
+                self.portals.insert(portal.to_vec(), Portal { known, values });
             }
             None => {
                 self.portals.remove(portal);
@@ -71,7 +84,15 @@ impl Prepared {
 
     /// What the portal of this name runs.
     pub(crate) fn portal(&self, name: &[u8]) -> Option<&Arc<Known>> {
-        self.portals.get(name)
+        self.portals.get(name).map(|portal| &portal.known)
+    }
+
+    /// The same as it was sent, if it is one statement.
+    pub(crate) fn sent(&self, name: &[u8]) -> Option<Sent> {
+        let Portal { known, values } = self.portals.get(name)?;
+        let is_one = known.script.as_ref().is_some_and(|script| script.statements.len() == 1);
+        let values = values.clone().filter(|_| is_one)?;
+        Some(Sent::Bound { known: Arc::clone(known), values })
     }
 
     /// Close of a statement.

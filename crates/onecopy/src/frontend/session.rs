@@ -22,6 +22,7 @@ use wire::{encode, sqlstate};
 
 use super::cancel::{CancelKeys, CancelTarget};
 use super::client::Client;
+use super::course::Course;
 use super::fault::{Fault, Refusal};
 use super::prepared::Prepared;
 use super::relay::Relay;
@@ -68,6 +69,8 @@ pub(crate) enum Transaction {
 pub(crate) struct ReadOnly {
     pub(crate) replica: ReplicaId,
     pub(crate) options: TransactionOptions,
+    /// The client may go on to write: it comes home then.
+    pub(crate) is_roaming: bool,
     /// Its snapshot outlives its statements.
     pub(crate) is_snapshot: bool,
     /// The snapshot is taken. SAVEPOINT, SET, SHOW and LOCK take none, so it is not always the first statement's.
@@ -122,6 +125,8 @@ pub(crate) struct Session {
     pub(crate) savepoints: Vec<Savepoint>,
     /// What SHOW CLIENTS tells of this session.
     pub(crate) card: Arc<Card>,
+    /// Of the open transaction: what was declared, done, and is to be expected.
+    pub(crate) course: Course,
     /// What SHOW TRANSACTIONS tells of this session.
     pub(crate) progress: Arc<Progress>,
     /// The transaction was lost while the client was silent: its next statement is told so.

@@ -12,6 +12,7 @@ use wire::{encode, sqlstate};
 use super::demand::Demand;
 use super::fault::{Fault, Refusal};
 use super::relay::{Ended, Expected};
+use super::sent::{KEPT_BYTES_MAX, Sent};
 use super::session::{Session, Transaction};
 use super::work::Work;
 
@@ -33,6 +34,8 @@ impl Session {
 
     async fn run_script(&mut self, script: &Arc<Script>, sql: &[u8]) -> Result<(), Fault> {
         let several = script.statements.len() > 1;
+        let kept: Option<Arc<[u8]>> = (sql.len() <= KEPT_BYTES_MAX).then(|| sql.into());
+        let mut from = 0;
         for (index, part) in script.statements.iter().enumerate() {
             let is_last = index + 1 == script.statements.len();
             let work = Work::Query {
@@ -40,7 +43,9 @@ impl Session {
                 position_offset: if several { characters(&sql[..part.start]) } else { 0 },
             };
             let text = &sql[part.start..part.end];
-            let ended = self.run_statement(&part.statement, text, work, is_last && !several).await?;
+            let sent = kept.clone().map(|text| Sent::Text { text, from, part: part.clone() });
+            from = part.end;
+            let ended = self.run_statement(&part.statement, text, sent, work, is_last && !several).await?;
             self.note_status(&ended);
             if ended.error.is_some() {
                 return self.end_implicit(false).await;
@@ -85,6 +90,7 @@ impl Session {
         &mut self,
         statement: &Arc<Statement>,
         text: &[u8],
+        sent: Option<Sent>,
         work: Work<'_>,
         alone: bool,
     ) -> Result<Ended, Fault> {
@@ -110,13 +116,18 @@ impl Session {
             return Ok(Ended::default());
         }
         if let Some(command) = self.control(&statement.verb).await? {
+            if matches!((&statement.verb, &self.transaction), (Verb::Begin(_), Transaction::Begun(_)))
+                && let Some(text) = sent.as_ref().and_then(Sent::with_comments)
+            {
+                self.take_declaration(text);
+            }
             encode::command_complete(&mut self.client.out, command);
             return Ok(Ended::default());
         }
         if let Some(ended) = self.special(statement, text, work, alone).await? {
             return Ok(ended);
         }
-        let ended = self.run(&Demand::one(statement), work, alone).await?;
+        let ended = self.run(&Demand::sent(statement, sent), work, alone).await?;
         self.remember(statement, text, &ended);
         Ok(ended)
     }

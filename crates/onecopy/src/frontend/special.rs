@@ -8,9 +8,11 @@ use std::sync::Arc;
 use sql::{Discard, SetValue, Statement, Verb};
 use wire::{encode, sqlstate};
 
+use super::course::ACCESS_SETTING;
 use super::demand::Demand;
 use super::fault::{Fault, Refusal};
 use super::relay::Ended;
+use super::sent::Sent;
 use super::session::{Session, Transaction};
 use super::settings::{FORBIDDEN, RESET_ALL, Settings};
 use super::work::Work;
@@ -28,6 +30,12 @@ impl Session {
         alone: bool,
     ) -> Result<Option<Ended>, Fault> {
         Self::check_settings(statement)?;
+        if self.is_roaming() && leaves_something(&statement.verb) {
+            self.come_home(true).await?;
+        }
+        if let Some(ended) = self.access_setting(&statement.verb)? {
+            return Ok(Some(ended));
+        }
         match &statement.verb {
             Verb::Set { name, value, local } => {
                 self.set(statement, name, value, *local, work, alone).await.map(Some)
@@ -121,6 +129,7 @@ impl Session {
             let forbidden = FORBIDDEN.iter().find(|(forbidden, _)| *forbidden == name);
             let hint = match forbidden {
                 Some((_, hint)) => hint,
+                None if set.is_some() && name == ACCESS_SETTING => continue,
                 None if name.starts_with("onecopy.") => "It is Onecopy's own.",
                 None if set.is_none() && (Settings::is_own(&name) || name == "client_encoding") => "Use SET.",
                 None => continue,
@@ -248,6 +257,10 @@ impl Session {
 
     fn show_own(&mut self, name: &str) {
         let value = self.settings.own_value(name, self.open_options());
+        self.show_value(name, &value);
+    }
+
+    pub(crate) fn show_value(&mut self, name: &str, value: &str) {
         encode::row_description(&mut self.client.out, &[name]);
         encode::data_row(&mut self.client.out, &[Some(value.as_bytes())]);
         encode::command_complete(&mut self.client.out, "SHOW");
@@ -261,14 +274,22 @@ impl Session {
             sql::explained(text).ok_or_else(|| invalid("EXPLAIN (ROUTING) needs a statement".to_owned()))?;
         let present = self.hub().fresh_catalogue().await;
         let catalogue = present.ok_or_else(|| Fault::Lost(self.anchor()))?;
-        let lines = sql::explain(inner, self.settings.conforming, &catalogue)
+        let mut lines = sql::explain(inner, self.settings.conforming, &catalogue)
             .map_err(|error| invalid(error.to_string()))?;
+        lines.extend(self.tell_profile(&catalogue, self.as_sent(inner).as_ref()));
         encode::row_description(&mut self.client.out, &[ROUTING_COLUMN]);
         for line in &lines {
             encode::data_row(&mut self.client.out, &[Some(line.as_bytes())]);
         }
         encode::command_complete(&mut self.client.out, "EXPLAIN");
         Ok(Ended::default())
+    }
+
+    /// One statement as if it were sent by itself.
+    fn as_sent(&self, text: &str) -> Option<Sent> {
+        let script = self.script(text.as_bytes())?;
+        let [part] = script.statements.as_slice() else { return None };
+        Some(Sent::Text { text: text.as_bytes().into(), from: 0, part: part.clone() })
     }
 
     /// Runs a statement that touches no data: in the open transaction, or at the home outside of any.
@@ -375,6 +396,26 @@ impl Session {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// Whether a statement leaves something on its connection, or asks where that is.
+fn leaves_something(verb: &Verb) -> bool {
+    match verb {
+        Verb::Set { name, .. } | Verb::Reset(Some(name)) => name != ACCESS_SETTING,
+        Verb::Reset(None)
+        | Verb::Discard(_)
+        | Verb::Savepoint(_)
+        | Verb::Release(_)
+        | Verb::RollbackTo(_)
+        | Verb::Listen
+        | Verb::Unlisten
+        | Verb::Notify
+        | Verb::Prepare { .. }
+        | Verb::DeclareCursor { .. }
+        | Verb::Lock
+        | Verb::Ddl(_) => true,
+        _ => false,
     }
 }
 

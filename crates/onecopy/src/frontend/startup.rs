@@ -16,6 +16,7 @@ use wire::{encode, sqlstate};
 use super::admin::{Admin, Dialect};
 use super::cancel::CancelKeys;
 use super::client::Client;
+use super::course::Course;
 use super::fault::{Fault, Refusal};
 use super::prepared::Prepared;
 use super::servers::Servers;
@@ -201,6 +202,7 @@ async fn serve_session(worker: Rc<Worker>, client: Client, settings: Settings, w
         ending: None,
         warned: std::collections::BTreeSet::new(),
         savepoints: Vec::new(),
+        course: Course::default(),
         must_tell_loss: false,
         progress: hub.transactions.register(id),
     };

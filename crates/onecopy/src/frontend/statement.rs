@@ -33,7 +33,9 @@ impl Session {
     /// Runs work in the open transaction, or in one of its own. The reply, less ReadyForQuery, is in the client's
     /// output; the error of the server, if there was one, is in what is returned and in the output, too.
     pub(crate) async fn run(&mut self, demand: &Demand, work: Work<'_>, ends: bool) -> Result<Ended, Fault> {
-        match &self.transaction {
+        let started = tokio::time::Instant::now();
+        self.note_steps(demand);
+        let ended = match &self.transaction {
             Transaction::None => self.run_alone(demand, work, ends).await,
             // Nothing is executed, so the transaction need not be anywhere yet.
             Transaction::Begun(_) if demand.is_empty() => self.run_alone(demand, work, ends).await,
@@ -43,6 +45,18 @@ impl Session {
             }
             Transaction::Read(_) | Transaction::Update(_) => self.run_inside(demand, work, false).await,
             Transaction::Lost(_) => Err(Fault::Lost(self.anchor())),
+        };
+        if matches!(&ended, Ok(ended) if ended.error.is_none()) {
+            self.note_time(demand, started.elapsed());
+        }
+        ended
+    }
+
+    /// For the book of templates. Of several statements each has its share of the time.
+    fn note_time(&self, demand: &Demand, took: std::time::Duration) {
+        let share = took / u32::try_from(demand.sent.len()).unwrap_or(u32::MAX).max(1);
+        for sent in &demand.sent {
+            self.hub().learned.note(sent.statement().template, share, || sent.template());
         }
     }
 
@@ -56,7 +70,14 @@ impl Session {
             && judged.access.is_ok()
             && !self.must_stay_home().await?;
         if is_spread {
-            self.transaction = self.open_read(options, judged).await?;
+            self.transaction = self.open_read(options, judged, false).await?;
+            return Ok(());
+        }
+        if self.may_begin_away(options, demand, &judged).await?
+            && let Ok(transaction) = self.open_read(options, judged.clone(), true).await
+        {
+            count(&self.hub().stats.roamed);
+            self.transaction = transaction;
             return Ok(());
         }
         self.count(|stats| match judged.access {
@@ -71,7 +92,15 @@ impl Session {
         opened
     }
 
-    async fn open_read(&mut self, options: TransactionOptions, judged: Judged) -> Result<Transaction, Fault> {
+    async fn open_read(
+        &mut self,
+        options: TransactionOptions,
+        judged: Judged,
+        is_roaming: bool,
+    ) -> Result<Transaction, Fault> {
+        if self.is_settling {
+            self.settle().await;
+        }
         let is_snapshot = options.isolation >= Some(sql::Isolation::RepeatableRead);
         let begin = format!(
             "BEGIN ISOLATION LEVEL {} READ ONLY",
@@ -85,11 +114,19 @@ impl Session {
         let server = self.servers.get(replica);
         server.query(begin.as_bytes());
         server.own_units += 1;
-        Ok(Transaction::Read(ReadOnly { replica, options, is_snapshot, has_snapshot: false }))
+        Ok(Transaction::Read(ReadOnly { replica, options, is_roaming, is_snapshot, has_snapshot: false }))
     }
 
     /// Work in the open transaction.
-    async fn run_inside(&mut self, demand: &Demand, work: Work<'_>, is_first: bool) -> Result<Ended, Fault> {
+    pub(crate) async fn run_inside(
+        &mut self,
+        demand: &Demand,
+        work: Work<'_>,
+        is_first: bool,
+    ) -> Result<Ended, Fault> {
+        if self.is_roaming() {
+            return Box::pin(self.roam(demand, work, is_first)).await;
+        }
         let judged = demand.judge(self);
         let takes_snapshot = demand.takes_snapshot();
         if let Transaction::Read(read) = &self.transaction {
@@ -269,7 +306,7 @@ impl Session {
 
     /// Places a read and brings a connection to the replica up to date. A catalogue that is out of date, or a replica
     /// that is lost, is reported as a loss: the caller judges and asks again.
-    async fn place_read(
+    pub(crate) async fn place_read(
         &mut self,
         reads: &Reads,
         at: Option<ReplicaId>,
@@ -305,7 +342,7 @@ impl Session {
     }
 
     /// Runs work on the connection to a replica.
-    async fn at_replica(&mut self, replica: ReplicaId, work: Work<'_>) -> Result<Ended, Fault> {
+    pub(crate) async fn at_replica(&mut self, replica: ReplicaId, work: Work<'_>) -> Result<Ended, Fault> {
         let server = self.servers.get(replica);
         let expected = work.write(server);
         self.cancel.set(Doing::Running(Arc::clone(&server.running)));
@@ -395,6 +432,10 @@ impl Session {
     /// Whether reads may not leave the home: it has things of this session that other servers have not.
     pub(crate) async fn must_stay_home(&mut self) -> Result<bool, Fault> {
         if self.may_have_temporary && !self.pinned {
+            if matches!(self.transaction, Transaction::Update(_)) {
+                // What the transaction itself has set would count as the session's.
+                return Ok(true);
+            }
             let anchor = self.anchor();
             if let Some(server) = self.servers.find(anchor) {
                 let known = self.settings.kept_names();

@@ -295,6 +295,7 @@ impl Session {
         self.progress.set_phase(if self.is_settling { Phase::Committing } else { Phase::None });
         self.failed = false;
         self.savepoints.clear();
+        self.end_course(committed);
         self.prepared.drop_portals();
         if committed {
             self.settings.keep_staged();

@@ -195,3 +195,21 @@ proptest! {
         let _ = analyzer().script(&bytes, true);
     }
 }
+
+#[test]
+fn one_of_several_statements_leaves_its_constants_open_as_if_it_stood_alone() {
+    let mut analyzer = Analyzer::new(Limits::default());
+    let text = "BEGIN; SELECT 'a', b FROM t WHERE k = 12; DELETE FROM t WHERE k = 7";
+    let script = analyzer.script(text.as_bytes(), true).unwrap();
+    let constants = |part: &Part| -> Vec<&str> {
+        part.constants.iter().map(|span| &text[span.start..span.end]).collect()
+    };
+    let found: Vec<Vec<&str>> = script.statements.iter().map(constants).collect();
+    assert_eq!(found, [vec![], vec!["'a'", "12"], vec!["7"]]);
+    assert_eq!(script.statements[1].template(text), "SELECT ?, b FROM t WHERE k = ?");
+    let alone = analyzer.script(b"DELETE FROM t WHERE k = 8", true).unwrap();
+    assert_eq!(script.statements[2].statement, alone.statements[0].statement);
+    // Where a backslash may mean something else, the lexer is not asked.
+    let script = analyzer.script(text.as_bytes(), false).unwrap();
+    assert!(script.statements.iter().all(|part| part.constants.is_empty()));
+}

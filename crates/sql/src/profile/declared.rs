@@ -86,6 +86,20 @@ pub fn declaration_of(text: &str) -> Option<Result<Declaration, DeclarationError
     }
 }
 
+impl fmt::Display for Declaration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        for (word, names) in [("read", &self.reads), ("write", &self.writes)] {
+            if !names.is_empty() {
+                let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+                write!(f, "{separator}{word} {}", names.join(", "))?;
+                separator = "; ";
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Declaration {
     /// Reads `read a, b; write c`. Either part may be missing, and each may come again.
     ///
@@ -233,6 +247,14 @@ mod tests {
         assert_eq!(read("WRITE shop . \"Order\"\"s\";"), pair("", "shop.Order\"s"));
         assert_eq!(read("read a; read b"), pair("a b", ""));
         assert_eq!(read(""), pair("", ""));
+    }
+
+    #[test]
+    fn a_declaration_is_shown_as_it_can_be_read() {
+        let shown = |text: &str| Declaration::parse(text).unwrap().to_string();
+        assert_eq!(shown("write c; reads a,s.b"), "read a, s.b; write c");
+        assert_eq!(shown(""), "");
+        assert_eq!(shown(&shown("write c")), "write c");
     }
 
     #[test]

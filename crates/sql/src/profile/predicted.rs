@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::TemplateId;
+use crate::access::Access as Routed;
 use crate::accesses::{Access, Accesses, Arguments, Claim, Columns, Lock, Parameter, Rows};
 use crate::catalogue::{Catalogue, TableId};
 use crate::lexer::Span;
@@ -59,17 +60,18 @@ pub struct Prediction {
 }
 
 impl Prediction {
+    /// Whether nothing is expected but reads that are bounded.
+    pub fn only_reads(&self, catalogue: &Catalogue) -> bool {
+        let reads = |statement: &Statement| matches!(statement.routing(catalogue).access, Routed::Read(_));
+        self.expected.iter().all(|expected| reads(&expected.statement))
+    }
+
     /// What the rest of the transaction is likely to touch: rows where their keys are known from the beginning, else
     /// whole tables. `beginning` are the arguments of its statements so far.
     pub fn accesses(&self, catalogue: &Catalogue, beginning: &[Arguments<'_>]) -> Accesses {
         let mut all = Accesses::default();
         for expected in &self.expected {
-            let accesses = expected.accesses(catalogue, beginning);
-            all.unbounded = all.unbounded.or(accesses.unbounded);
-            add(&mut all.reads, accesses.reads);
-            add(&mut all.writes, accesses.writes);
-            add(&mut all.claims, accesses.claims);
-            add(&mut all.locks, accesses.locks);
+            all.add(expected.accesses(catalogue, beginning));
         }
         bounded(all)
     }
@@ -122,14 +124,6 @@ fn constant<'a>(beginning: &[Arguments<'a>], source: Source) -> Option<&'a [u8]>
     let arguments = beginning.get(usize::from(source.step))?;
     let span = arguments.constants.get(usize::from(index))?;
     arguments.text.get(span.start..span.end)
-}
-
-fn add<T: PartialEq>(all: &mut Vec<T>, more: Vec<T>) {
-    for one in more {
-        if !all.contains(&one) {
-            all.push(one);
-        }
-    }
 }
 
 /// Puts together what has become too much, by table.

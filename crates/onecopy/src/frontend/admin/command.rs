@@ -41,13 +41,14 @@ pub(super) enum View {
     Stats,
     StatsAverages,
     StatsTotals,
+    Templates,
     Transactions,
     Users,
     Version,
 }
 
 /// A table's name, and what it is about.
-const VIEWS: [(&str, View, &str); 14] = [
+const VIEWS: [(&str, View, &str); 15] = [
     ("CLIENTS", View::Clients, "the sessions, and what each does"),
     ("DATABASES", View::Databases, "what is served at which replica"),
     ("HELP", View::Help, "this list"),
@@ -59,6 +60,7 @@ const VIEWS: [(&str, View, &str); 14] = [
     ("STATS", View::Stats, "why transactions ran where they did"),
     ("STATS_AVERAGES", View::StatsAverages, "counters of the last minute, a second"),
     ("STATS_TOTALS", View::StatsTotals, "counters since the start"),
+    ("TEMPLATES", View::Templates, "the statements: how often, how long, what is likely to follow"),
     ("TRANSACTIONS", View::Transactions, "the open update transactions"),
     ("USERS", View::Users, "the roles that are connected"),
     ("VERSION", View::Version, "the version of Onecopy, of the cluster and of its data"),
@@ -145,6 +147,7 @@ impl View {
                  max_connections current_connections paused disabled"
             }
             Self::Help => "command about",
+            Self::Templates => "template number count mean_ms begins foreseen expected",
             Self::Lists => "list items",
             Self::Log => "cluster epoch first_version durable slowest",
             Self::Pools => {

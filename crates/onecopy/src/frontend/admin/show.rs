@@ -7,9 +7,13 @@ use cluster::parts::replica::State;
 use super::command::{View, help};
 use super::{Dialect, bouncer};
 use crate::hub::Hub;
+use crate::learned::Shown;
 
 /// A replica that lacks more versions than this is called catching up.
 const CATCHING_UP_VERSIONS: u64 = 1_000;
+
+/// Most templates that are shown.
+const TEMPLATES_MAX: usize = 1_000;
 
 /// The rows of a table, in the order of its columns.
 pub(super) fn rows(hub: &Hub, view: View, dialect: Dialect) -> Vec<Vec<String>> {
@@ -26,6 +30,7 @@ pub(super) fn rows(hub: &Hub, view: View, dialect: Dialect) -> Vec<Vec<String>> 
         View::Stats => bouncer::stats(hub),
         View::StatsAverages => bouncer::averages(hub),
         View::StatsTotals => bouncer::totals(hub),
+        View::Templates => templates(hub),
         View::Transactions => transactions(hub),
         View::Users => bouncer::users(hub),
         View::Version if dialect == Dialect::Own => version(hub),
@@ -94,12 +99,14 @@ fn transactions(hub: &Hub) -> Vec<Vec<String>> {
 
 fn stats(hub: &Hub) -> Vec<Vec<String>> {
     let stats = &hub.stats;
-    let counters: [(&str, &AtomicU64); 9] = [
+    let counters: [(&str, &AtomicU64); 11] = [
         ("reads_spread", &stats.reads),
         ("anchor_because.update", &stats.anchor_update),
         ("anchor_because.unknown", &stats.anchor_unknown),
         ("anchor_because.interactive", &stats.anchor_interactive),
         ("anchor_because.catalogue", &stats.anchor_catalogue),
+        ("transactions_roamed", &stats.roamed),
+        ("transactions_came_home", &stats.came_home),
         ("records", &stats.records),
         ("retried_unseen", &stats.retried),
         ("aborted_40001", &stats.aborted),
@@ -109,6 +116,24 @@ fn stats(hub: &Hub) -> Vec<Vec<String>> {
         .into_iter()
         .map(|(name, counter)| vec![name.to_owned(), counter.load(Ordering::Relaxed).to_string()])
         .collect()
+}
+
+/// `expected` is what is likely to follow when a transaction begins with the template.
+fn templates(hub: &Hub) -> Vec<Vec<String>> {
+    let catalogue = hub.catalogue();
+    let row = |shown: Shown| {
+        let mean_us = shown.total_us / shown.count.max(1);
+        let prediction = hub.learned.predict(&[shown.template]);
+        let (begins, foreseen, expected) = prediction.map_or_else(Default::default, |prediction| {
+            let expected = prediction.accesses(&catalogue, &[]).describe(&catalogue);
+            let share = format!("{}.{} %", prediction.confidence / 10, prediction.confidence % 10);
+            (prediction.seen.to_string(), share, expected.join("; "))
+        });
+        let mean = format!("{:.3}", std::time::Duration::from_micros(mean_us).as_secs_f64() * 1e3);
+        let number = format!("{:016x}", shown.template.0);
+        vec![shown.text, number, shown.count.to_string(), mean, begins, foreseen, expected]
+    };
+    hub.learned.show().into_iter().take(TEMPLATES_MAX).map(row).collect()
 }
 
 fn version(hub: &Hub) -> Vec<Vec<String>> {

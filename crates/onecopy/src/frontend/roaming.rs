@@ -1,0 +1,133 @@
+//! A transaction that is expected to read only, away from home.
+//!
+//! Clients say BEGIN and then often only read. Where that is declared or learned ([`super::course`]) the transaction
+//! begins on any replica that is fresh enough, read-only there, and comes home with the first statement that is more
+//! than a bounded read. Until then nothing depends on where it is: at READ COMMITTED each statement has a snapshot of
+//! its own, and what one has seen every later one needs (DESIGN section 3, visibility). What would show the move stays
+//! at home from the start: the time at which the transaction began, portals that are read in parts, settings,
+//! savepoints, cursors.
+//!
+//! Invariant: the client cannot tell, but by time. A loss of the replica, a hidden write and a refresh that cannot wait
+//! bring the transaction home, too, and the statement is run again if nothing of it was shown.
+
+use cluster::event::Reads;
+use sql::{CopyDirection, Isolation, TransactionOptions, Verb};
+use wire::sqlstate;
+
+use super::demand::{Demand, Judged};
+use super::fault::{Fault, Refusal};
+use super::relay::{Ended, Relay};
+use super::session::{Session, Transaction};
+use super::work::Work;
+use crate::hub::count;
+
+impl Session {
+    /// Whether the transaction that begins with this may begin away from home.
+    pub(crate) async fn may_begin_away(
+        &mut self,
+        options: TransactionOptions,
+        demand: &Demand,
+        judged: &Judged,
+    ) -> Result<bool, Fault> {
+        let may = options.read_only != Some(true)
+            && options.isolation <= Some(Isolation::ReadCommitted)
+            && may_roam(demand, judged)
+            && self.expects_only_reads();
+        Ok(may && !self.must_stay_home().await?)
+    }
+
+    /// Whether the open transaction is away from home and may come back.
+    pub(crate) fn is_roaming(&self) -> bool {
+        matches!(&self.transaction, Transaction::Read(read) if read.is_roaming)
+    }
+
+    /// Work in a transaction that is away from home.
+    pub(crate) async fn roam(
+        &mut self,
+        demand: &Demand,
+        work: Work<'_>,
+        is_first: bool,
+    ) -> Result<Ended, Fault> {
+        let judged = demand.judge(self);
+        if !may_roam(demand, &judged) {
+            self.come_home(true).await?;
+            return self.run_inside(demand, work, false).await;
+        }
+        let mark = self.client.out.len();
+        self.client.shown = false;
+        let result = self.read_away(judged, work, is_first).await;
+        let hides_write =
+            |ended: &Ended| ended.sqlstate() == Some(sqlstate::READ_ONLY_SQL_TRANSACTION.as_bytes());
+        let may_write = match &result {
+            Ok(ended) if !hides_write(ended) => return result,
+            Ok(_) => true,
+            Err(Fault::Lost(_) | Fault::Evicted | Fault::Unplaced(_)) => false,
+            Err(_) => {
+                self.abandon_read();
+                return result;
+            }
+        };
+        if self.client.shown {
+            self.abandon_read();
+            let late = "a statement that seemed to read only writes, which was found out too late";
+            return if may_write { Err(Refusal::retry(late).into()) } else { result };
+        }
+        self.client.out.truncate(mark);
+        self.come_home(false).await?;
+        let demand = Demand { has_unparsed: demand.has_unparsed || may_write, ..demand.clone() };
+        self.run_inside(&demand, work, false).await
+    }
+
+    async fn read_away(&mut self, judged: Judged, work: Work<'_>, is_first: bool) -> Result<Ended, Fault> {
+        let Transaction::Read(read) = &self.transaction else {
+            return Err(super::transaction::broken("no read-only transaction is open"));
+        };
+        let replica = read.replica;
+        if !is_first {
+            let reads = judged.access.map_or(Reads::All, Reads::Tables);
+            self.place_read(&reads, Some(replica), judged.generation).await?;
+        }
+        self.at_replica(replica, work).await
+    }
+
+    /// Goes on at the home. What was done so far were complete reads, so nothing has to be brought along.
+    pub(crate) async fn come_home(&mut self, is_intact: bool) -> Result<(), Fault> {
+        let Transaction::Read(read) = &self.transaction else { return Ok(()) };
+        let (replica, options) = (read.replica, read.options);
+        count(&self.hub().stats.came_home);
+        let ended = is_intact && self.end_away(replica).await;
+        if !ended {
+            self.servers.close(replica);
+        }
+        self.transaction = Transaction::None;
+        let opened = self.open_update(options, Reads::Tables([].into()), false).await;
+        if opened.is_err() {
+            self.transaction = Transaction::Begun(options);
+        }
+        opened
+    }
+
+    /// Ends what is open at the replica; whether the connection is of use.
+    async fn end_away(&mut self, replica: cluster::ids::ReplicaId) -> bool {
+        let server = self.servers.get(replica);
+        server.query(b"COMMIT");
+        if server.connection.flush().await.is_err() {
+            return false;
+        }
+        let ended = Relay::new(&mut self.client, server, None).run(Self::silent()).await;
+        matches!(ended, Ok(Ended { error: None, .. }))
+    }
+}
+
+/// Whether work leaves nothing behind, and shows nothing of when and where the transaction began.
+fn may_roam(demand: &Demand, judged: &Judged) -> bool {
+    let only_reads =
+        |verb: &Verb| matches!(verb, Verb::Select | Verb::Copy { direction: CopyDirection::To, .. });
+    judged.access.is_ok()
+        && !judged.has_locks
+        && !demand.keeps_portal
+        && demand.sent.len() == demand.statements.len()
+        && demand.statements.iter().all(|s| only_reads(&s.verb) && s.settings.is_empty())
+        && judged.routings.iter().all(|routing| !routing.transaction_time)
+        && !demand.sent.iter().any(super::sent::Sent::may_read_clock)
+}

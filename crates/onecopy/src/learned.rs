@@ -1,0 +1,139 @@
+//! What the node has learned of its clients' statements and transactions; shared by all sessions.
+//!
+//! Two books. *Profiles*: which templates follow which beginning of a transaction (`sql::profile`), one trie behind a
+//! mutex; a session that finds it taken goes on without having learned, since nothing depends on it. *Templates*: how
+//! often each one ran and how long it took, in shards by its number so that sessions rarely meet. Both are bounded;
+//! what has not been met for the longest time goes first.
+//!
+//! Invariant: nothing here is believed (`sql::profile` says why). Non-goal: keeping it over a restart.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use sql::TemplateId;
+use sql::profile::{Prediction, ProfileLimits, Profiles, Step};
+
+/// Parts that the book of templates is divided in.
+const SHARDS: usize = 16;
+/// Templates that a shard remembers.
+const SHARD_TEMPLATES_MAX: usize = 256;
+
+/// A template as it is shown to people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Shown {
+    pub(crate) template: TemplateId,
+    /// Its text with the constants taken out.
+    pub(crate) text: String,
+    /// How often it ran.
+    pub(crate) count: u64,
+    /// How long all of that took.
+    pub(crate) total_us: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    text: Box<str>,
+    count: u64,
+    total_us: u64,
+    /// When it last ran, by the shard's own count.
+    last: u64,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    templates: BTreeMap<TemplateId, Entry>,
+    runs: u64,
+}
+
+/// Both books.
+#[derive(Debug)]
+pub(crate) struct Learned {
+    profiles: Mutex<Profiles>,
+    shards: [Mutex<Shard>; SHARDS],
+}
+
+impl Default for Learned {
+    fn default() -> Self {
+        Self { profiles: Mutex::new(Profiles::new(ProfileLimits::default())), shards: Default::default() }
+    }
+}
+
+impl Learned {
+    /// Learns from a transaction that committed.
+    pub(crate) fn observe(&self, transaction: &[Step<'_>]) {
+        if let Ok(mut profiles) = self.profiles.try_lock() {
+            profiles.observe(transaction);
+        }
+    }
+
+    /// What is likely to come after a beginning.
+    pub(crate) fn predict(&self, beginning: &[TemplateId]) -> Option<Prediction> {
+        self.profiles.lock().unwrap_or_else(PoisonError::into_inner).predict(beginning)
+    }
+
+    /// A template ran; its text is asked for when it is new here.
+    pub(crate) fn note(&self, template: TemplateId, took: Duration, text: impl FnOnce() -> String) {
+        let mut shard = self.shard(template);
+        shard.runs += 1;
+        let (last, took_us) = (shard.runs, u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+        if let Some(entry) = shard.templates.get_mut(&template) {
+            entry.count += 1;
+            entry.total_us = entry.total_us.saturating_add(took_us);
+            entry.last = last;
+            return;
+        }
+        if shard.templates.len() >= SHARD_TEMPLATES_MAX {
+            let oldest = shard.templates.iter().min_by_key(|(_, entry)| entry.last).map(|(id, _)| *id);
+            oldest.and_then(|oldest| shard.templates.remove(&oldest));
+        }
+        let entry = Entry { text: text().into(), count: 1, total_us: took_us, last };
+        shard.templates.insert(template, entry);
+    }
+
+    /// All templates, those that took the most time first.
+    pub(crate) fn show(&self) -> Vec<Shown> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            all.extend(shard.templates.iter().map(|(template, entry)| Shown {
+                template: *template,
+                text: entry.text.to_string(),
+                count: entry.count,
+                total_us: entry.total_us,
+            }));
+        }
+        all.sort_by_key(|shown| (std::cmp::Reverse(shown.total_us), shown.template));
+        all
+    }
+
+    fn shard(&self, template: TemplateId) -> MutexGuard<'_, Shard> {
+        let shards = u64::try_from(SHARDS).expect("a small number");
+        let index = usize::try_from(template.0 % shards).expect("less than a small number");
+        self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ran_longest_ago_is_forgotten_first() {
+        let learned = Learned::default();
+        let step = u64::try_from(SHARDS).unwrap();
+        let count = u64::try_from(SHARD_TEMPLATES_MAX).unwrap();
+        let note = |n: u64| {
+            learned.note(TemplateId(n * step), Duration::from_micros(2), || format!("t{n}"));
+        };
+        (0..count).for_each(note);
+        note(0);
+        note(count);
+        let shown = learned.show();
+        assert_eq!(shown.len(), SHARD_TEMPLATES_MAX);
+        let most = &shown[0];
+        assert_eq!((most.text.as_str(), most.count, most.total_us), ("t0", 2, 4));
+        assert!(shown.iter().all(|shown| shown.text != "t1"));
+        assert!(shown.iter().any(|shown| shown.text == format!("t{count}")));
+    }
+}

@@ -1,0 +1,281 @@
+//! Promise: what is declared or learned of a transaction decides where it runs, and never what it does.
+//!
+//! A transaction that is expected to read only begins at any replica, and comes home when it turns out to do more. Each
+//! script prints what it prints on one PostgreSQL; the counters of SHOW STATS say that it was away.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod cluster;
+
+use cluster::plain::Plain;
+use cluster::programs::assert_same;
+use cluster::{Cluster, rows, run, table, value};
+use tokio_postgres::{Client, SimpleQueryMessage};
+
+const SCHEMA: &str = "
+create table t (k int primary key, v text); insert into t select i, 'v' || i from generate_series(1, 40) i;
+create table u (k int primary key, n int not null default 0, at timestamptz); insert into u values (1), (2);
+create function hidden() returns int language plpgsql stable as $$ begin return touch(); end $$;
+create function touch() returns int language plpgsql as $$ begin update u set n = n + 1 where k = 1; return 1; end $$;
+create view clock as select k, now() as at from u;
+";
+
+/// Each script runs this many times, so that it has been at every replica.
+const TIMES: usize = 6;
+
+/// What a transaction may do after it was said to read only.
+const SCRIPTS: [(&str, &str); 14] = [
+    ("it reads", "begin /* onecopy: read t */; select v from t where k = 1; select count(*) from t; commit;"),
+    (
+        "it writes",
+        "begin /* onecopy: read t */; select v from t where k = 1; update t set v = v || '+' where k = 1; select v from t where k = 1; commit; select v from t where k = 1;",
+    ),
+    (
+        "it is rolled back",
+        "begin /* onecopy: read t */; select v from t where k = 2; delete from t where k = 2; select count(*) from t; rollback; select v from t where k = 2;",
+    ),
+    ("it fails", "begin /* onecopy: read t */; select k / 0 from t; select 1; commit; select 1;"),
+    (
+        "it fails at home",
+        "begin /* onecopy: read t */; select v from t where k = 3; insert into t values (3); select 1; commit; select v from t where k = 3;",
+    ),
+    (
+        "settings",
+        "begin /* onecopy: read t */; select 1 from t where k = 1; set local search_path = pg_temp, public; show search_path; select v from t where k = 4; set datestyle = 'German'; commit; show search_path; show datestyle; reset all;",
+    ),
+    (
+        "savepoints",
+        "begin /* onecopy: read t */; select 1 from t where k = 1; savepoint s; update t set v = 'x' where k = 5; rollback to s; select v from t where k = 5; release s; commit;",
+    ),
+    (
+        "cursors",
+        "begin /* onecopy: read t */; select 1 from t where k = 1; declare c cursor for select k from t order by k; fetch 2 from c; fetch 2 from c; close c; commit;",
+    ),
+    (
+        "locks",
+        "begin /* onecopy: read t */; select 1 from t where k = 1; select v from t where k = 6 for update; lock table t; commit;",
+    ),
+    (
+        "prepared",
+        "prepare p(int) as select v from t where k = $1; begin /* onecopy: read t */; select 1 from t where k = 1; execute p(7); commit; deallocate p;",
+    ),
+    (
+        "the time at which it began",
+        "begin /* onecopy: read t, u */; select 1 from t where k = 1; select now()::text as began from t where k = 1 \\gset
+         update u set at = now() where k = 2; select at = :'began' from u where k = 2; commit;
+         begin /* onecopy: read t, u */; select 1 from t where k = 1; select at::text as began from clock where k = 2 \\gset
+         update u set at = now() where k = 2; select at = :'began' from u where k = 2; commit;
+         begin /* onecopy: read t, u */; select 1 from t where k = 1; select timestamptz 'now'::text as began from u where k = 2 \\gset
+         update u set at = now() where k = 2; select at = :'began' from u where k = 2; commit;\n",
+    ),
+    (
+        "notifications",
+        "begin /* onecopy: read t */; select 1 from t where k = 1; notify n, 'x'; commit; begin /* onecopy: read t */; select 1 from t where k = 1; listen n; unlisten n; commit;",
+    ),
+    (
+        "a schema change",
+        "begin /* onecopy: read t */; select 1 from t where k = 1; create table w (k int); insert into w values (1); select * from w; drop table w; commit;",
+    ),
+    (
+        "a hidden write",
+        "begin /* onecopy: read u */; select n > -1 from u where k = 1; select hidden(); select n > 0 from u where k = 1; commit;",
+    ),
+];
+
+#[tokio::test]
+async fn the_client_cannot_tell() {
+    let (mut cluster, plain) = (Cluster::start(3).await, Plain::start().await);
+    run(&cluster.client().await, SCHEMA).await;
+    run(&plain.client().await, SCHEMA).await;
+    let scripts: Vec<(&str, String)> =
+        SCRIPTS.iter().map(|(name, script)| (*name, script.repeat(TIMES))).collect();
+    for (name, script) in &scripts {
+        let client = cluster.client().await;
+        // Until the catalogue knows of the last schema change, everything is at home.
+        explained(&client, "SELECT 1").await;
+        let before = roamed(&cluster).await;
+        assert_same(cluster.port, plain.port, &[(name, script)]).await;
+        assert!(roamed(&cluster).await.0 > before.0, "{name}: it was never away");
+    }
+    it_says_so_itself(&cluster).await;
+    portals_stay_where_they_are(&cluster).await;
+    a_replica_may_be_lost(&cluster).await;
+    cluster.caught_up().await;
+    cluster.verify().await;
+    cluster.stop().await;
+}
+
+/// How many transactions began away from home, and how many came back.
+async fn roamed(cluster: &Cluster) -> (u64, u64) {
+    let admin = cluster.try_client("onecopy").await.unwrap();
+    let stats = rows(&admin, "SHOW STATS").await;
+    let counter = |name: &str| {
+        let row = stats.iter().find(|row| row["name"] == name).unwrap_or_else(|| panic!("no {name}"));
+        row["value"].parse().unwrap()
+    };
+    (counter("transactions_roamed"), counter("transactions_came_home"))
+}
+
+/// The warnings that came with a statement.
+async fn refused(client: &Client, statement: &str) -> String {
+    let error = client.simple_query(statement).await.expect_err(statement);
+    let error = error.as_db_error().unwrap();
+    format!("{} {}", error.code().code(), error.message())
+}
+
+/// Declarations in all their places, and mistakes in them.
+async fn it_says_so_itself(cluster: &Cluster) {
+    let client = cluster.client().await;
+    for beginning in [
+        "BEGIN /* onecopy: read t */; SELECT v FROM t WHERE k = 1; COMMIT",
+        "BEGIN; /* onecopy: read t */ SELECT v FROM t WHERE k = 1; COMMIT",
+        "/* onecopy: read t */ BEGIN; SELECT v FROM t WHERE k = 1; COMMIT",
+        "BEGIN; SET LOCAL onecopy.access = 'read t'; SELECT v FROM t WHERE k = 1; COMMIT",
+    ] {
+        let before = roamed(cluster).await;
+        run(&client, beginning).await;
+        let after = roamed(cluster).await;
+        assert_eq!((after.0, after.1), (before.0 + 1, before.1), "{beginning}");
+    }
+    // Repeatable reads cannot move, and what says that it writes stays at home.
+    for beginning in [
+        "BEGIN ISOLATION LEVEL REPEATABLE READ /* onecopy: read t */; SELECT v FROM t WHERE k = 1; COMMIT",
+        "BEGIN /* onecopy: write t */; SELECT v FROM t WHERE k = 1; COMMIT",
+        "BEGIN; SET LOCAL onecopy.access = 'read t'; RESET onecopy.access; SELECT v, 'not learned' FROM t; COMMIT",
+    ] {
+        let before = roamed(cluster).await;
+        run(&client, beginning).await;
+        assert_eq!(roamed(cluster).await, before, "{beginning}");
+    }
+    run(&client, "BEGIN; SET LOCAL onecopy.access = 'reads u, \"T\"; write t'").await;
+    assert_eq!(value(&client, "SHOW onecopy.access").await, "read u, T; write t");
+    run(&client, "COMMIT").await;
+    assert_eq!(value(&client, "SHOW onecopy.access").await, "");
+    assert_eq!(
+        refused(&client, "BEGIN; SET LOCAL onecopy.access = 'read t u'").await,
+        "22023 invalid value for parameter \"onecopy.access\": a comma, a semicolon or the end expected at character 8"
+    );
+    run(&client, "ROLLBACK").await;
+    assert!(refused(&client, "SET onecopy.access = 'read t'").await.starts_with("0A000 "));
+    assert!(
+        refused(&client, "SELECT set_config('onecopy.access', 'read t', true)").await.starts_with("0A000 ")
+    );
+    for (statement, warning) in [
+        ("BEGIN /* onecopy: read nowhere, t */; ROLLBACK", "table \"nowhere\" is not known"),
+        ("BEGIN /* onecopy: change t */; ROLLBACK", "read or write expected at character 2"),
+        ("SET LOCAL onecopy.access = 'read t'", "can only be used in transaction blocks"),
+    ] {
+        let printed = cluster::programs::text(&cluster::programs::psql(cluster.port, statement).await);
+        assert!(printed.contains("WARNING") && printed.contains(warning), "{statement}: {printed}");
+    }
+}
+
+/// What is bound can be read on later, so such a transaction is not away.
+async fn portals_stay_where_they_are(cluster: &Cluster) {
+    let mut client = cluster.client().await;
+    for _ in 0..TIMES {
+        let transaction = client.build_transaction().start().await.unwrap();
+        transaction.batch_execute("SET LOCAL onecopy.access = 'read t'").await.unwrap();
+        let first = transaction.query("SELECT count(*) FROM t", &[]).await.unwrap();
+        assert_eq!(first[0].get::<_, i64>(0), 40);
+        let portal = transaction.bind("SELECT k FROM t WHERE k > $1 ORDER BY k", &[&10]).await.unwrap();
+        let some = transaction.query_portal(&portal, 3).await.unwrap();
+        assert_eq!(some.iter().map(|row| row.get(0)).collect::<Vec<i32>>(), [11, 12, 13]);
+        transaction.execute("UPDATE u SET n = n + 1 WHERE k = $1", &[&1]).await.unwrap();
+        let rest = transaction.query_portal(&portal, 2).await.unwrap();
+        assert_eq!(rest.iter().map(|row| row.get(0)).collect::<Vec<i32>>(), [14, 15]);
+        transaction.commit().await.unwrap();
+    }
+}
+
+/// The replica under a transaction is killed: it goes on at home.
+async fn a_replica_may_be_lost(cluster: &Cluster) {
+    let away: Vec<_> = cluster.caught_up().await.into_iter().skip(1).collect();
+    let ports: Vec<String> = away.iter().map(|replica| replica.port.to_string()).collect();
+    let client = cluster.client().await;
+    for _ in 0..50 {
+        run(&client, "BEGIN /* onecopy: read t */").await;
+        let port = value(&client, "SELECT current_setting('port') FROM t WHERE k = 1").await;
+        if let Some(replica) = away.iter().find(|replica| replica.port.to_string() == port) {
+            cluster.kill_server(replica, true);
+            assert_eq!(value(&client, "SELECT count(*) FROM t").await, "40");
+            run(&client, "UPDATE t SET v = 'after the loss' WHERE k = 9; COMMIT").await;
+            assert_eq!(value(&client, "SELECT v FROM t WHERE k = 9").await, "after the loss");
+            return;
+        }
+        run(&client, "COMMIT").await;
+    }
+    panic!("no transaction was at {ports:?}");
+}
+
+/// What clients do again and again is learned.
+#[tokio::test]
+async fn transactions_are_learned() {
+    let mut cluster = Cluster::start(2).await;
+    let client = cluster.client().await;
+    run(&client, SCHEMA).await;
+    let reads =
+        |key: i32| format!("BEGIN; SELECT v FROM t WHERE k = {key}; SELECT n FROM u WHERE k = {key}; COMMIT");
+    let writes = |key: i32| {
+        format!("BEGIN; SELECT v, k FROM t WHERE k = {key}; UPDATE u SET n = n + 1 WHERE k = {key}; COMMIT")
+    };
+    for key in 1..30 {
+        run(&client, &reads(key)).await;
+        run(&client, &writes(key)).await;
+    }
+    explained(&client, "SELECT 1").await;
+    let before = roamed(&cluster).await;
+    for key in 1..11 {
+        run(&client, &reads(key)).await;
+        run(&client, &writes(key)).await;
+    }
+    assert_eq!(
+        roamed(&cluster).await,
+        (before.0 + 10, before.1),
+        "the ten that read only, and none came home"
+    );
+    // The same first statement, and then something else: at worst it comes home.
+    let odd = "BEGIN; SELECT v FROM t WHERE k = 1; INSERT INTO u VALUES (7); COMMIT";
+    run(&client, odd).await;
+    assert_eq!(roamed(&cluster).await, (before.0 + 11, before.1 + 1));
+    assert_eq!(value(&client, "SELECT count(*) FROM u WHERE k = 7").await, "1");
+
+    it_is_told(&cluster, &client).await;
+    cluster.verify().await;
+    cluster.stop().await;
+}
+
+async fn explained(client: &Client, statement: &str) -> Vec<String> {
+    let rows = table(client, &format!("EXPLAIN (ROUTING) {statement}")).await;
+    rows.into_iter().map(|mut row| row.remove(0)).collect()
+}
+
+async fn it_is_told(cluster: &Cluster, client: &Client) {
+    let has =
+        |told: &[String], line: &str| assert!(told.iter().any(|l| l.contains(line)), "{line}: {told:#?}");
+    let told = explained(client, "SELECT v, k FROM t WHERE k = 12").await;
+    has(&told, "profile     learned of a transaction that begins so: ");
+    has(&told, "expected    write u [n] {k = 12}");
+    let told = explained(client, "SELECT 'never seen before' FROM t").await;
+    has(&told, "profile     none");
+    run(client, "BEGIN /* onecopy: read t; write u */; SELECT v FROM t WHERE k = 3").await;
+    let told = explained(client, "SELECT 1").await;
+    has(&told, "profile     declared: read t; write u");
+    has(&told, "expected    write u");
+    run(client, "COMMIT").await;
+
+    let admin = cluster.try_client("onecopy").await.unwrap();
+    let shown = rows(&admin, "SHOW TEMPLATES").await;
+    let row = |text: &str| {
+        shown.iter().find(|row| row["template"] == text).unwrap_or_else(|| panic!("no {text}: {shown:#?}"))
+    };
+    let writes = row("SELECT v, k FROM t WHERE k = ?");
+    assert_eq!((writes["count"].as_str(), writes["begins"].as_str()), ("39", "39"));
+    assert!(writes["expected"].contains("write u [n]"), "{writes:?}");
+    assert!(writes["mean_ms"].parse::<f64>().unwrap() > 0.0);
+    assert_eq!(row("UPDATE u SET n = n + ? WHERE k = ?")["begins"], "");
+    let extended = admin.query("SHOW TEMPLATES", &[]).await.unwrap();
+    assert_eq!(extended.len(), shown.len());
+    let first = admin.simple_query("SHOW TEMPLATES").await.unwrap();
+    assert!(first.iter().any(|message| matches!(message, SimpleQueryMessage::Row(_))));
+}
