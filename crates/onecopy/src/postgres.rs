@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use crate::terminal::Progress;
 
 mod account;
+mod base_backup;
 mod fetch;
 mod folder;
 mod initdb;
@@ -28,6 +29,7 @@ mod scratch;
 mod server;
 mod settings;
 mod sockets;
+mod swap;
 
 use account::{Account, AccountError};
 use fetch::FetchError;

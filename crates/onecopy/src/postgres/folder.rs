@@ -8,6 +8,7 @@
 //! DIR/server-1.log     what a server says
 //! DIR/run              the sockets of the servers, unless the path is too long for sockets
 //! DIR/log              the log of records (made by the log engine)
+//! DIR/replica-1.new    a copy of another server that is to take the place of replica-1 (see [`swap`])
 //! ```
 //!
 //! A cluster is made in `DIR/creating`. What is in there is complete once it has an `onecopy.json`; then its parts
@@ -30,7 +31,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
 use super::account::Account;
-use super::leftover;
+use super::{leftover, swap};
 
 mod error;
 
@@ -189,6 +190,9 @@ impl Folder {
             fs::remove_dir_all(&creating).map_err(FolderError::io("remove", &creating))?;
         }
         if let Some(cluster) = &self.cluster {
+            for number in 1..=cluster.replicas {
+                swap::settle(&self.data(number))?;
+            }
             return self.check_servers(cluster);
         }
         self.check_bare()?;
@@ -394,15 +398,15 @@ fn name_of(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-fn rename(from: &Path, to: &Path) -> Result<(), FolderError> {
+pub(super) fn rename(from: &Path, to: &Path) -> Result<(), FolderError> {
     fs::rename(from, to).map_err(FolderError::io("move into place", from))
 }
 
-fn sync(folder: &Path) -> Result<(), FolderError> {
+pub(super) fn sync(folder: &Path) -> Result<(), FolderError> {
     File::open(folder).and_then(|file| file.sync_all()).map_err(FolderError::io("write out", folder))
 }
 
-fn sync_disk_of(folder: &Path) -> Result<(), FolderError> {
+pub(super) fn sync_disk_of(folder: &Path) -> Result<(), FolderError> {
     File::open(folder)
         .and_then(|file| Ok(rustix::fs::syncfs(&file)?))
         .map_err(FolderError::io("write out", folder))

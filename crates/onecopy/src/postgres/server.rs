@@ -20,9 +20,12 @@ use tokio::time::{Instant, interval, sleep, timeout};
 use tokio_postgres::NoTls;
 
 use super::account::Account;
+use super::base_backup::{self, BackupError, Transfer};
+use super::folder::FolderError;
 use super::locate::Binaries;
 use super::output::Output;
-use super::{folder, leftover, settings, sockets};
+use super::{folder, leftover, settings, sockets, swap};
+use crate::backend::Address;
 use crate::terminal::Progress;
 
 /// How long a server may take until it lets sessions in; crash recovery of a large database takes minutes.
@@ -116,6 +119,15 @@ pub(crate) enum ServerError {
     },
     /// No port is free for it.
     NoPort(String),
+    /// Another server could not be copied for it.
+    Copy {
+        /// The server.
+        name: String,
+        /// Why.
+        error: BackupError,
+    },
+    /// The copy could not take the place of its data folder.
+    Swap(FolderError),
     /// It ended before it let a session in.
     Ended {
         /// The server.
@@ -140,6 +152,8 @@ impl fmt::Display for ServerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io { name, doing, error } => write!(f, "{name}: cannot {doing}: {error}"),
+            Self::Copy { name, error } => write!(f, "{name} cannot be rebuilt: {error}"),
+            Self::Swap(error) => error.fmt(f),
             Self::NoPort(name) => write!(f, "{name}: none of the ports that were tried on 127.0.0.1 is free"),
             Self::Ended { name, ending, log } => {
                 write!(f, "{name} did not start: {ending}\nAll it says is in {}", log.display())
@@ -234,6 +248,36 @@ impl Server {
         };
         self.process = None;
         Ending { status, last_words: self.output.last_words() }
+    }
+
+    /// Copies the server at `donor`, beside the own data folder; nothing else changes yet.
+    pub(crate) async fn copy(
+        &self,
+        donor: &Address,
+        superuser: &str,
+        transfer: &Transfer,
+    ) -> Result<(), ServerError> {
+        let data = self.data();
+        let into = swap::begin(&data).map_err(ServerError::Swap)?;
+        let account = &self.site.account;
+        account.give(&into).map_err(|error| self.io(format!("give {} away", into.display()), error))?;
+        base_backup::receive(donor, superuser, &into, account, transfer)
+            .await
+            .map_err(|error| ServerError::Copy { name: self.name.clone(), error })?;
+        tokio::task::spawn_blocking(move || swap::complete(&data))
+            .await
+            .map_err(|error| self.io("complete the copy".to_owned(), io::Error::other(error)))?
+            .map_err(ServerError::Swap)
+    }
+
+    /// Puts the copy in the place of the data folder. The server is stopped, and not started again.
+    pub(crate) async fn take_copy(&mut self) -> Result<(), ServerError> {
+        self.stop().await;
+        let data = self.data();
+        tokio::task::spawn_blocking(move || swap::replace(&data))
+            .await
+            .map_err(|error| self.io("take the copy".to_owned(), io::Error::other(error)))?
+            .map_err(ServerError::Swap)
     }
 
     /// The number in its name.

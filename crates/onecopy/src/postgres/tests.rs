@@ -9,6 +9,7 @@ use tokio_postgres::{Client, NoTls};
 
 use super::scratch::{Scratch, names};
 use super::*;
+use crate::backend::Address;
 
 fn options(data: &Path, replicas: u16) -> UpOptions {
     UpOptions { replicas: Some(replicas), data: Some(data.to_owned()), pg_bin: None }
@@ -247,4 +248,53 @@ async fn sockets_have_a_place_however_long_the_path() {
     assert!(sockets.exists());
     home.stop().await;
     assert!(!sockets.exists());
+}
+
+#[tokio::test]
+async fn a_running_server_is_copied() {
+    let scratch = Scratch::new();
+    let mut home = home(&scratch.path().join("data"), 2).await;
+    home.start().await.unwrap();
+    let donor = session(&home.servers[0]).await;
+    donor
+        .batch_execute(
+            "CREATE TABLE kept AS SELECT i, repeat('x', 500) AS filler FROM generate_series(1, 20000) i;
+             CREATE ROLE clerk; CREATE SEQUENCE counter; SELECT nextval('counter')",
+        )
+        .await
+        .unwrap();
+    // It is written to while it is copied; what was committed before the end is in the copy.
+    let (stop, mut stopped) = tokio::sync::oneshot::channel::<()>();
+    let writing = tokio::spawn(async move {
+        let mut written = 0;
+        while stopped.try_recv().is_err() {
+            donor.execute("INSERT INTO kept VALUES (0, 'meanwhile')", &[]).await.unwrap();
+            written += 1;
+        }
+        written
+    });
+    let server = &home.servers[0];
+    let address = Address { socket_dir: server.socket_dir.clone(), port: server.port };
+    let transfer = base_backup::Transfer::default();
+    home.servers[1].copy(&address, "postgres", &transfer).await.unwrap();
+    stop.send(()).unwrap();
+    home.servers[1].take_copy().await.unwrap();
+    home.servers[1].start().await.unwrap();
+    let written: i64 = writing.await.unwrap();
+    assert!(written > 0, "nothing was written meanwhile");
+    let copy = session(&home.servers[1]).await;
+    let row = copy
+        .query_one("SELECT count(*) FILTER (WHERE i > 0), count(*) FILTER (WHERE i = 0) FROM kept", &[])
+        .await
+        .unwrap();
+    assert_eq!(row.get::<_, i64>(0), 20_000);
+    assert!((0..=written).contains(&row.get::<_, i64>(1)));
+    assert_eq!(
+        told(&home.servers[1], "SELECT rolname::text FROM pg_roles WHERE rolname = 'clerk'").await,
+        "clerk"
+    );
+    let (received, total) = transfer.bytes();
+    assert!(received > 10 << 20 && total > 10 << 20, "{received} of {total}");
+    drop(copy);
+    home.stop().await;
 }

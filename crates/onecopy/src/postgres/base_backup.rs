@@ -1,0 +1,332 @@
+//! A copy of a running server's data folder, taken while it serves.
+//!
+//! PostgreSQL makes such copies for its own standbys: the command `BASE_BACKUP` sends every file and, behind them, the
+//! part of the write-ahead log that makes them consistent. A server that is started on the copy recovers to the moment
+//! at which the copying ended. Commits at one replica are serial, so what it has then is a prefix of the versions, and its
+//! `onecopy.applied` says which. Nothing is locked at the donor, whatever its clients or schema changes do meanwhile;
+//! the copy has everything that the donor has: roles, object ids, indexes, sequences, our own objects.
+//!
+//! We speak the protocol ourselves, since the program for it (pg_basebackup) does not come with the binaries that we
+//! fetch. The archive is unpacked as it arrives, by a thread, through a bounded queue.
+//!
+//! Invariant: after an error what lies in the folder is not a data folder, and the caller removes it.
+
+use std::fmt;
+use std::fs::{self, File, Permissions};
+use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::mpsc;
+use wire::backend::tag;
+use wire::{encode, frame};
+
+use super::account::Account;
+use crate::backend::{Address, BackendError, Connection};
+
+/// Pieces of the archive that wait to be unpacked; a server sends them in some tens of kilobytes.
+const QUEUE_PIECES: usize = 64;
+/// The release from which the pieces of an archive are told apart by their first byte.
+const MARKED_SINCE: u32 = 15;
+/// The modes that PostgreSQL wants in its data folder.
+const FOLDER_MODE: u32 = 0o700;
+const FILE_MODE: u32 = 0o600;
+
+/// How far a copy is, for those who watch.
+#[derive(Debug, Default)]
+pub(crate) struct Transfer {
+    received_bytes: AtomicU64,
+    total_bytes: AtomicU64,
+}
+
+impl Transfer {
+    /// What has come, and about how much it will be; that is zero until the server has said it.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        (self.received_bytes.load(Ordering::Relaxed), self.total_bytes.load(Ordering::Relaxed))
+    }
+}
+
+/// What stays free on the disk, which may be that of the log, too.
+const RESERVE_BYTES: u64 = 512 << 20;
+
+/// A server could not be copied.
+#[derive(Debug)]
+pub(crate) enum BackupError {
+    /// The donor refused, or was lost.
+    Donor(BackendError),
+    /// The donor keeps tables elsewhere than in its data folder.
+    Tablespaces,
+    /// The copy would fill the disk.
+    NoSpace {
+        /// The folder.
+        path: PathBuf,
+        /// How much the copy takes, and what has to stay free.
+        needed_bytes: u64,
+        /// How much is free.
+        free_bytes: u64,
+    },
+    /// The copy could not be written.
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The donor sent something that does not belong into a data folder.
+    Archive(String),
+}
+
+impl fmt::Display for BackupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Donor(error) => write!(f, "the donor cannot be copied: {error}"),
+            Self::Tablespaces => f.write_str(
+                "the donor has tablespaces, whose folders two servers of one machine cannot share",
+            ),
+            Self::NoSpace { path, needed_bytes, free_bytes } => write!(
+                f,
+                "a copy in {} needs {} MB on its disk, {} MB are free; the old data is kept until the copy is complete",
+                path.display(),
+                needed_bytes >> 20,
+                free_bytes >> 20
+            ),
+            Self::Io { path, source } => write!(f, "cannot write {}: {source}", path.display()),
+            Self::Archive(what) => write!(f, "the donor's copy is not as it should be: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for BackupError {}
+
+impl From<BackendError> for BackupError {
+    fn from(error: BackendError) -> Self {
+        Self::Donor(error)
+    }
+}
+
+/// Copies the server at `donor` into the folder `into`, which is there and empty; what it wrote is not synced yet.
+pub(crate) async fn receive(
+    donor: &Address,
+    superuser: &str,
+    into: &Path,
+    account: &Account,
+    transfer: &Transfer,
+) -> Result<(), BackupError> {
+    let parameters = [("user", superuser), ("replication", "true"), ("application_name", "onecopy rebuild")];
+    let mut connection = Connection::open(donor, &parameters).await?;
+    let is_marked = major(&connection) >= MARKED_SINCE;
+    // The server keeps its log from here on until the connection ends.
+    let slot = getrandom::u64().map_err(|error| BackupError::Archive(error.to_string()))?;
+    connection
+        .simple(&format!("CREATE_REPLICATION_SLOT onecopy_{slot:016x} TEMPORARY PHYSICAL RESERVE_WAL"))
+        .await?;
+    let command = if is_marked {
+        "BASE_BACKUP (LABEL 'onecopy', CHECKPOINT 'fast', PROGRESS true, WAL true)"
+    } else {
+        "BASE_BACKUP LABEL 'onecopy' PROGRESS FAST WAL"
+    };
+    encode::query(&mut connection.output, command.as_bytes());
+    connection.flush().await.map_err(BackendError::from)?;
+    let (pieces, queue) = mpsc::channel(QUEUE_PIECES);
+    let (folder, account) = (into.to_owned(), account.clone());
+    let unpacking = tokio::task::spawn_blocking(move || unpack(&folder, &account, Pieces::new(queue)));
+    let received = Receiving { is_marked, results: 0, pieces, into, transfer }.run(&mut connection).await;
+    let unpacked = unpacking.await.unwrap_or_else(|error| Err(BackupError::Archive(error.to_string())));
+    // Where the unpacking failed, receiving has only heard that nobody takes the pieces.
+    match (received, unpacked) {
+        (Err(Stopped::Failed(error)), _) | (_, Err(error)) => Err(error),
+        (Ok(()) | Err(Stopped::NotTaken), Ok(())) => Ok(()),
+    }
+}
+
+fn major(connection: &Connection) -> u32 {
+    let version = connection.parameters.iter().find(|(name, _)| name == b"server_version");
+    let text = version.map(|(_, value)| String::from_utf8_lossy(value).into_owned()).unwrap_or_default();
+    let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().unwrap_or_default()
+}
+
+/// Why nothing more is received.
+enum Stopped {
+    Failed(BackupError),
+    /// The thread that unpacks has ended.
+    NotTaken,
+}
+
+impl<E: Into<BackupError>> From<E> for Stopped {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// The donor's answer to the command: a table of places in its log, one of its tablespaces, the archives, once more a place.
+struct Receiving<'a> {
+    is_marked: bool,
+    results: u32,
+    pieces: mpsc::Sender<Vec<u8>>,
+    into: &'a Path,
+    transfer: &'a Transfer,
+}
+
+impl Receiving<'_> {
+    async fn run(mut self, connection: &mut Connection) -> Result<(), Stopped> {
+        let mut archives = 0;
+        loop {
+            let (kind, total) = connection.message().await?;
+            let body = &connection.input.data()[frame::HEADER_BYTES..total];
+            match kind {
+                tag::ROW_DESCRIPTION => self.results += 1,
+                tag::DATA_ROW if self.results == 2 => self.tablespace(body)?,
+                tag::COPY_OUT_RESPONSE if !self.is_marked => archives += 1,
+                tag::COPY_DATA => match (self.is_marked, body.split_first()) {
+                    (true, Some((b'n', _))) => archives += 1,
+                    (true, Some((b'd', bytes))) => self.piece(bytes).await?,
+                    (true, _) => {}
+                    (false, _) => self.piece(body).await?,
+                },
+                tag::ERROR_RESPONSE => return Err(BackendError::Server(body.to_vec()).into()),
+                tag::READY_FOR_QUERY => return Ok(()),
+                _ => {}
+            }
+            if archives > 1 {
+                return Err(BackupError::Tablespaces.into());
+            }
+            connection.input.consume(total);
+        }
+    }
+
+    /// A row for each tablespace: its id, where it is, its size in kilobytes. The data folder itself has no id.
+    fn tablespace(&self, body: &[u8]) -> Result<(), BackupError> {
+        let row = wire::backend::data_row(body).map_err(BackendError::from)?;
+        let [None, _, Some(kilobytes)] = row.as_slice() else { return Err(BackupError::Tablespaces) };
+        let kilobytes: u64 = String::from_utf8_lossy(kilobytes).parse().unwrap_or_default();
+        let total_bytes = kilobytes << 10;
+        self.transfer.total_bytes.store(total_bytes, Ordering::Relaxed);
+        let disk = rustix::fs::statvfs(self.into)
+            .map_err(|error| BackupError::Io { path: self.into.to_owned(), source: error.into() })?;
+        let (path, free_bytes) = (self.into.to_owned(), disk.f_bavail.saturating_mul(disk.f_frsize));
+        let needed_bytes = total_bytes.saturating_add(RESERVE_BYTES);
+        if free_bytes < needed_bytes {
+            return Err(BackupError::NoSpace { path, needed_bytes, free_bytes });
+        }
+        Ok(())
+    }
+
+    async fn piece(&self, bytes: &[u8]) -> Result<(), Stopped> {
+        self.transfer.received_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        self.pieces.send(bytes.to_vec()).await.map_err(|_| Stopped::NotTaken)
+    }
+}
+
+/// The archive as a stream of bytes, for the thread that unpacks it.
+struct Pieces {
+    queue: mpsc::Receiver<Vec<u8>>,
+    piece: Vec<u8>,
+    at: usize,
+}
+
+impl Pieces {
+    fn new(queue: mpsc::Receiver<Vec<u8>>) -> Self {
+        Self { queue, piece: Vec::new(), at: 0 }
+    }
+}
+
+impl Read for Pieces {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        while self.at == self.piece.len() {
+            match self.queue.blocking_recv() {
+                Some(piece) => (self.piece, self.at) = (piece, 0),
+                None => return Ok(0),
+            }
+        }
+        let n = into.len().min(self.piece.len() - self.at);
+        into[..n].copy_from_slice(&self.piece[self.at..self.at + n]);
+        self.at += n;
+        Ok(n)
+    }
+}
+
+fn unpack(into: &Path, account: &Account, pieces: Pieces) -> Result<(), BackupError> {
+    let unreadable = |error: io::Error| BackupError::Archive(error.to_string());
+    let mut archive = tar::Archive::new(pieces);
+    for entry in archive.entries().map_err(unreadable)? {
+        let mut entry = entry.map_err(unreadable)?;
+        let inside = entry.path().map_err(unreadable)?.into_owned();
+        let is_inside = inside.components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir));
+        if !is_inside {
+            return Err(BackupError::Archive(format!("the file {}", inside.display())));
+        }
+        let path = into.join(&inside);
+        let refused = |source| BackupError::Io { path: path.clone(), source };
+        let kind = entry.header().entry_type();
+        let mode = if kind.is_dir() {
+            fs::create_dir_all(&path).map_err(refused)?;
+            FOLDER_MODE
+        } else if kind.is_file() {
+            let mut file = File::create(&path).map_err(refused)?;
+            io::copy(&mut entry, &mut file).map_err(refused)?;
+            FILE_MODE
+        } else {
+            return Err(BackupError::Archive(format!("{} is neither file nor folder", inside.display())));
+        };
+        fs::set_permissions(&path, Permissions::from_mode(mode))
+            .and_then(|()| account.give(&path))
+            .map_err(refused)?;
+    }
+    // What stands behind the end of the archive is taken too, so that the sender is never left waiting.
+    io::copy(&mut archive.into_inner(), &mut io::sink()).map_err(unreadable)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::postgres::scratch::Scratch;
+
+    fn unpacked(entries: &[(&str, &[u8])], cut: usize) -> (Scratch, Result<(), BackupError>) {
+        let mut builder = tar::Builder::new(Vec::new());
+        for (name, bytes) in entries {
+            let mut header = tar::Header::new_ustar();
+            // Put in by hand: the builder itself refuses names that lead out.
+            header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
+            header.set_size(bytes.len() as u64);
+            header.set_cksum();
+            builder.append(&header, *bytes).unwrap();
+        }
+        let mut bytes = builder.into_inner().unwrap();
+        bytes.truncate(bytes.len() - cut);
+        let scratch = Scratch::new();
+        let (pieces, queue) = mpsc::channel(QUEUE_PIECES);
+        for piece in bytes.chunks(700) {
+            pieces.try_send(piece.to_vec()).unwrap();
+        }
+        drop(pieces);
+        let ended = unpack(scratch.path(), &Account::Own, Pieces::new(queue));
+        (scratch, ended)
+    }
+
+    #[test]
+    fn an_archive_in_pieces_becomes_files_that_only_their_owner_reads() {
+        let (scratch, ended) = unpacked(&[("PG_VERSION", b"15\n"), ("global", &[7; 3000])], 0);
+        ended.unwrap();
+        assert_eq!(fs::read(scratch.path().join("global")).unwrap(), [7; 3000]);
+        let mode = fs::metadata(scratch.path().join("PG_VERSION")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, FILE_MODE);
+        // Servers before release 15 do not send the two blocks of zeros at the end.
+        let (scratch, ended) = unpacked(&[("PG_VERSION", b"15\n")], 1024);
+        ended.unwrap();
+        assert_eq!(scratch.names(), ["PG_VERSION"]);
+    }
+
+    #[test]
+    fn a_file_that_leads_out_or_is_cut_short_is_refused() {
+        for name in ["../outside", "/outside", "a/../../outside"] {
+            let (scratch, ended) = unpacked(&[(name, b"x")], 0);
+            assert!(matches!(ended, Err(BackupError::Archive(_))), "{name}: {ended:?}");
+            assert!(scratch.names().is_empty());
+        }
+        let (_scratch, ended) = unpacked(&[("PG_VERSION", &[1; 2000])], 2100);
+        assert!(ended.is_err());
+    }
+}
