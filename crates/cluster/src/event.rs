@@ -171,6 +171,11 @@ pub enum Event {
         /// Which.
         replica: ReplicaId,
     },
+    /// A replica that was in quarantine has the data of another one now: it may come up again.
+    Rebuilt {
+        /// Which.
+        replica: ReplicaId,
+    },
     /// A refresh was committed.
     Applied {
         /// Where.

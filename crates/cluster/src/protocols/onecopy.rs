@@ -534,6 +534,7 @@ impl Protocol for Onecopy {
                 }
             }
             Event::Diverged { replica } => self.replica_lost(replica, State::Quarantined, out),
+            Event::Rebuilt { replica } => self.rebuilt(replica),
             Event::Applied { replica, incarnation, upto } => {
                 if self.replicas[usize::from(replica.0)].is_up(incarnation) {
                     self.has_applied(usize::from(replica.0), upto, out);

@@ -165,6 +165,21 @@ impl Log {
         self.shared.trim(upto)
     }
 
+    /// As [`Log::trim`], but only until the log takes no more than `max_bytes`.
+    pub(crate) fn shrink(&self, upto: Version, max_bytes: u64) -> Result<Version, LogError> {
+        self.shared.shrink(upto, max_bytes)
+    }
+
+    /// How much of the disk its files take.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.shared.bytes()
+    }
+
+    /// The folder of its files.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.shared.dir
+    }
+
     /// Writes what is queued, and ends the writer thread. Not to be called from a notice.
     pub(crate) fn close(&self) {
         self.shared.close();

@@ -238,9 +238,14 @@ impl Shared {
     }
 
     pub(super) fn trim(&self, upto: Version) -> Result<Version, LogError> {
+        self.shrink(upto, 0)
+    }
+
+    pub(super) fn shrink(&self, upto: Version, max_bytes: u64) -> Result<Version, LogError> {
         let _alone = self.trimming.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            let Some(oldest) = self.account().take_oldest(upto) else {
+            let is_large = max_bytes == 0 || self.bytes() > max_bytes;
+            let Some(oldest) = is_large.then(|| self.account().take_oldest(upto)).flatten() else {
                 self.remove_spilled();
                 return Ok(self.first_retained());
             };
@@ -258,6 +263,16 @@ impl Shared {
                 return Err(error);
             }
         }
+    }
+
+    /// What cannot be looked at counts as nothing: it is gone, or will be missed elsewhere.
+    pub(super) fn bytes(&self) -> u64 {
+        let paths: Vec<PathBuf> = {
+            let account = self.account();
+            let spilled = account.spilled.iter().map(|(_, identity)| self.spills.path(*identity));
+            account.segments.iter().map(|segment| segment.path.clone()).chain(spilled).collect()
+        };
+        paths.iter().filter_map(|path| fs::metadata(path).ok()).map(|file| file.len()).sum()
     }
 
     /// Deletes the files of records that are gone. What a crash leaves of them is deleted at the next opening.

@@ -56,6 +56,14 @@ impl Onecopy {
         self.check_hold(out);
     }
 
+    /// It is as any other that is not connected: what it has is what it will say when it comes up.
+    pub(super) fn rebuilt(&mut self, id: ReplicaId) {
+        let replica = &mut self.replicas[usize::from(id.0)];
+        if replica.state == State::Quarantined {
+            replica.down(State::Down);
+        }
+    }
+
     /// Everything open at a lost home is rolled back before anything more is appended from it; what is logged is
     /// applied there from the log.
     pub(super) fn abandon_home(&mut self, index: usize, out: &mut Out<'_>) {

@@ -1,0 +1,196 @@
+//! What the node remembers of each replica beside the core: what it would still have after a crash of its server, whether
+//! it is in quarantine and why, and from where on somebody needs the log for it.
+//!
+//! From this follows up to where the log can go. A replica needs every record that its server might lose in a crash
+//! (replicas commit without waiting for their disks; what the agent's flush has proven counts). One in quarantine needs
+//! none: it gets the data of another one. One that is being rebuilt needs all from the version on at which its donor stood
+//! when the copy began. When the log grows past its limit only those count that are there to be brought up to date; the
+//! others must be rebuilt then, and are told so when they come back, by what is missing.
+//!
+//! A quarantine that the log cannot explain (a record that did not fit, data that was changed behind our back) would be
+//! forgotten with the process, and the replica would serve again; so it is written into a file beside the log.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use cluster::ids::{ReplicaId, Version};
+
+/// The names of the files begin with this; the rest is the replica's.
+const FILE_PREFIX: &str = "quarantine-";
+/// More of a file is not read.
+const REASON_BYTES_MAX: usize = 4_096;
+
+#[derive(Debug, Default)]
+struct One {
+    durable: Version,
+    quarantine: Option<String>,
+    needs_from: Option<Version>,
+}
+
+/// What is remembered of all replicas.
+#[derive(Debug, Default)]
+pub(crate) struct Standing {
+    replicas: Vec<One>,
+}
+
+impl Standing {
+    /// Of so many replicas of which nothing is known.
+    pub(crate) fn new(replicas: usize) -> Self {
+        Self { replicas: (0..replicas).map(|_| One::default()).collect() }
+    }
+
+    fn one(&mut self, replica: ReplicaId) -> &mut One {
+        &mut self.replicas[usize::from(replica.0)]
+    }
+
+    /// The replica would have everything up to this version after a crash.
+    pub(crate) fn note_durable(&mut self, replica: ReplicaId, upto: Version) {
+        self.one(replica).durable = upto;
+    }
+
+    /// The replica serves nothing.
+    pub(crate) fn quarantine(&mut self, replica: ReplicaId, reason: &str) {
+        self.one(replica).quarantine = Some(reason.to_owned());
+    }
+
+    /// Why a replica serves nothing.
+    pub(crate) fn reason(&self, replica: ReplicaId) -> Option<&str> {
+        self.replicas[usize::from(replica.0)].quarantine.as_deref()
+    }
+
+    /// Everything after this version is kept for the replica, until [`Standing::forgo`].
+    pub(crate) fn keep_from(&mut self, replica: ReplicaId, version: Version) {
+        self.one(replica).needs_from = Some(version);
+    }
+
+    /// The end of what [`Standing::keep_from`] began.
+    pub(crate) fn forgo(&mut self, replica: ReplicaId) {
+        self.one(replica).needs_from = None;
+    }
+
+    /// The replica has the data of another one, which had at least what is kept for it.
+    pub(crate) fn rebuilt(&mut self, replica: ReplicaId) {
+        let one = self.one(replica);
+        one.durable = one.needs_from.unwrap_or_default();
+        one.quarantine = None;
+    }
+
+    /// Up to here nobody needs the log; `None` when no replica is good for anything.
+    pub(crate) fn unneeded(&self) -> Option<Version> {
+        self.unneeded_but_by(|_| true)
+    }
+
+    /// The same, if only these replicas count.
+    pub(crate) fn unneeded_but_by(&self, counts: impl Fn(ReplicaId) -> bool) -> Option<Version> {
+        let needs = self.replicas.iter().enumerate().filter_map(|(index, one)| {
+            let replica = ReplicaId(u16::try_from(index).ok()?);
+            let own = (one.quarantine.is_none() && counts(replica)).then_some(one.durable);
+            own.into_iter().chain(one.needs_from).min()
+        });
+        needs.min()
+    }
+}
+
+/// The file that keeps a replica in quarantine over a restart.
+fn path(folder: &Path, name: &str) -> PathBuf {
+    folder.join(format!("{FILE_PREFIX}{name}"))
+}
+
+/// Keeps a replica in quarantine over a restart.
+pub(crate) fn write_quarantine(folder: &Path, name: &str, reason: &str) -> io::Result<()> {
+    let path = path(folder, name);
+    let unfinished = folder.join(format!("{FILE_PREFIX}{name}.new"));
+    let mut file = File::create(&unfinished)?;
+    writeln!(file, "{reason}")?;
+    file.sync_all()?;
+    fs::rename(&unfinished, &path)?;
+    File::open(folder)?.sync_all()
+}
+
+/// Why a replica was in quarantine when the node ended; `None` when it was not.
+pub(crate) fn read_quarantine(folder: &Path, name: &str) -> io::Result<Option<String>> {
+    match fs::read(path(folder, name)) {
+        Ok(mut reason) => {
+            reason.truncate(REASON_BYTES_MAX);
+            Ok(Some(String::from_utf8_lossy(&reason).trim().to_owned()))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The replica may serve after a restart.
+pub(crate) fn lift_quarantine(folder: &Path, name: &str) -> io::Result<()> {
+    match fs::remove_file(path(folder, name)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => File::open(folder)?.sync_all(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: ReplicaId = ReplicaId(0);
+    const B: ReplicaId = ReplicaId(1);
+    const C: ReplicaId = ReplicaId(2);
+
+    fn standing() -> Standing {
+        let mut standing = Standing::new(3);
+        for (replica, version) in [(A, 90), (B, 70), (C, 20)] {
+            standing.note_durable(replica, Version(version));
+        }
+        standing
+    }
+
+    #[test]
+    fn the_slowest_that_may_come_back_keeps_the_log() {
+        let mut standing = standing();
+        assert_eq!(standing.unneeded(), Some(Version(20)));
+        assert_eq!(standing.unneeded_but_by(|replica| replica != C), Some(Version(70)));
+        standing.quarantine(C, "changed behind our back");
+        assert_eq!(standing.unneeded(), Some(Version(70)));
+        assert_eq!(standing.unneeded_but_by(|_| false), None);
+        [A, B].map(|replica| standing.quarantine(replica, "too"));
+        assert_eq!(standing.unneeded(), None);
+        // One that has not said anything yet may need everything.
+        assert_eq!(Standing::new(2).unneeded(), Some(Version::ZERO));
+    }
+
+    #[test]
+    fn a_rebuild_keeps_what_it_will_need() {
+        let mut standing = standing();
+        standing.quarantine(C, "is being rebuilt");
+        standing.keep_from(C, Version(60));
+        standing.note_durable(B, Version(95));
+        assert_eq!(standing.unneeded(), Some(Version(60)));
+        // Also when the log is past its limit: else the rebuild would have been for nothing.
+        assert_eq!(standing.unneeded_but_by(|_| false), Some(Version(60)));
+        standing.rebuilt(C);
+        standing.forgo(C);
+        assert_eq!((standing.reason(C), standing.unneeded()), (None, Some(Version(60))));
+        // What its former data had survived says nothing about the new.
+        let mut standing = self::standing();
+        standing.quarantine(A, "is being rebuilt");
+        standing.keep_from(A, Version(65));
+        standing.rebuilt(A);
+        standing.forgo(A);
+        standing.note_durable(C, Version(99));
+        assert_eq!(standing.unneeded(), Some(Version(65)));
+    }
+
+    #[test]
+    fn a_quarantine_outlives_the_process() {
+        let folder = std::env::temp_dir().join(format!("onecopy-standing-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        assert_eq!(read_quarantine(&folder, "replica-2").unwrap(), None);
+        write_quarantine(&folder, "replica-2", "it differs").unwrap();
+        assert_eq!(read_quarantine(&folder, "replica-2").unwrap().as_deref(), Some("it differs"));
+        assert_eq!(read_quarantine(&folder, "replica-3").unwrap(), None);
+        lift_quarantine(&folder, "replica-2").unwrap();
+        lift_quarantine(&folder, "replica-2").unwrap();
+        assert_eq!(read_quarantine(&folder, "replica-2").unwrap(), None);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}
