@@ -19,6 +19,9 @@ pub(crate) const MAX_REPLICAS: u16 = 16;
 /// How much one transaction may change when nothing is said: more than is ever meant, less than fills most disks.
 pub(crate) const DEFAULT_TRANSACTION_MAX_MB: u32 = 16 << 10;
 
+/// How large the log may become for replicas that are away, when nothing is said.
+pub(crate) const DEFAULT_LOG_MAX_MB: u32 = 16 << 10;
+
 /// Several PostgreSQL servers that behave as one copy of the database.
 #[derive(Debug, Parser)]
 #[command(name = "onecopy", version, about, arg_required_else_help = true)]
@@ -66,6 +69,11 @@ pub(crate) struct Up {
     /// How long a read may hold up a schema change at its replica before it is cancelled, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_READER_PATIENCE_S)]
     pub(crate) reader_patience: u16,
+
+    /// How many megabytes of log are kept for a replica that is away; past that it must be rebuilt.
+    #[arg(long, value_name = "MB", default_value_t = DEFAULT_LOG_MAX_MB,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) log_max_mb: u32,
 
     /// How long transactions get to end after a signal to stop, in seconds; a second signal ends them at once.
     #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_STOP_PATIENCE_S)]

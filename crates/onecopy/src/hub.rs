@@ -4,9 +4,10 @@
 //! are carried out under the same lock, in the order given: a record is queued for the log, a note put into a
 //! session's mailbox, a command put into an agent's queue. None of these waits, so the lock is held for microseconds.
 
-use std::collections::BTreeMap;
+mod replicas;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use cluster::Cluster;
@@ -23,12 +24,17 @@ use tokio::sync::{mpsc, watch};
 use crate::agent::Evictions;
 use crate::backend::{Address, Served};
 use crate::clients::Clients;
-use crate::keeper::{self, Identities};
+use crate::keeper::Identities;
 use crate::learned::Learned;
 use crate::log::{Log, LogFailure};
 use crate::mailbox::{End, Mailbox, Note};
 use crate::names::Names;
+use crate::rebuild::Stage;
+use crate::standing::Standing;
+use crate::steward::Errand;
 use crate::transactions::Transactions;
+
+pub(crate) use replicas::Lasting;
 
 /// Commands that can wait at an agent. The core has at most one of each kind outstanding there.
 pub(crate) const AGENT_QUEUE: usize = 16;
@@ -59,6 +65,10 @@ pub(crate) struct Seat {
     pub(crate) proof: Mutex<(Incarnation, String)>,
     /// Sessions' backends that were sent away for a refresh.
     pub(crate) evictions: Arc<Evictions>,
+    /// The way to whoever looks after the server, if it is one of ours.
+    pub(crate) errands: OnceLock<mpsc::Sender<Errand>>,
+    /// What its rebuild is at.
+    stage: Mutex<Option<Stage>>,
     orders: mpsc::Sender<AgentOrder>,
 }
 
@@ -72,7 +82,8 @@ impl Seat {
     ) -> (Self, mpsc::Receiver<AgentOrder>) {
         let (orders, queue) = mpsc::channel(AGENT_QUEUE);
         let proof = Mutex::new((Incarnation::default(), String::new()));
-        (Self { name, host, port, address, proof, evictions: Arc::default(), orders }, queue)
+        let (evictions, errands, stage) = (Arc::default(), OnceLock::new(), Mutex::default());
+        (Self { name, host, port, address, proof, evictions, errands, stage, orders }, queue)
     }
 
     /// The query that must return a row on a connection of this incarnation; `None` when it is not the present one.
@@ -138,6 +149,8 @@ pub(crate) struct Birth {
     pub(crate) transaction_bytes_max: u64,
     /// How long a read may hold up a refresh.
     pub(crate) reader_patience: Duration,
+    /// Past so many bytes the log is not kept for replicas that are away.
+    pub(crate) log_bytes_max: u64,
 }
 
 /// Shared by everything in the node.
@@ -179,7 +192,8 @@ pub(crate) struct Hub {
     /// How often the names were forgotten.
     names_forgotten: AtomicU64,
     /// What is durable at each replica, and why one is quarantined.
-    replicas: Mutex<(Vec<Version>, BTreeMap<ReplicaId, String>)>,
+    standing: Mutex<Standing>,
+    log_bytes_max: u64,
     next_session: AtomicU64,
     start: Instant,
     failure: watch::Sender<Option<String>>,
@@ -197,11 +211,12 @@ impl Hub {
             identities,
             transaction_bytes_max,
             reader_patience,
+            log_bytes_max,
         } = birth;
-        let durable = vec![Version::ZERO; seats.len()];
+        let standing = Mutex::new(Standing::new(seats.len()));
         let names = RwLock::new(unknown_names(&seats, anchor, &served));
         let inside = Inside { cluster, effects: Vec::new(), sessions: FxHashMap::default() };
-        Arc::new(Self {
+        let hub = Arc::new(Self {
             inside: Mutex::new(inside),
             log,
             seats,
@@ -218,14 +233,17 @@ impl Hub {
             learned: Learned::default(),
             sequences: Mutex::default(),
             has_learned: AtomicBool::new(false),
-            replicas: Mutex::new((durable, BTreeMap::new())),
+            standing,
+            log_bytes_max,
             names,
             names_forgotten: AtomicU64::new(0),
             catalogue: RwLock::new(Arc::new(Catalogue::new(sql::Contents::default()))),
             next_session: AtomicU64::new(1),
             start: Instant::now(),
             failure: watch::channel(None).0,
-        })
+        });
+        hub.remember_quarantines();
+        hub
     }
 
     /// Hands one event to the core and carries out its effects.
@@ -399,24 +417,6 @@ impl Hub {
         let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
         *names = unknown_names(&self.seats, self.anchor, &self.served);
         self.names_forgotten.fetch_add(1, Ordering::Release);
-    }
-
-    /// A replica says what would survive a crash of its server; the log is trimmed behind the slowest.
-    pub(crate) fn note_durable(&self, replica: ReplicaId, upto: Version) {
-        let mut replicas = self.replicas.lock().unwrap_or_else(PoisonError::into_inner);
-        replicas.0[usize::from(replica.0)] = upto;
-        keeper::trim(self, &replicas.0);
-    }
-
-    /// Why a replica serves nothing.
-    pub(crate) fn note_quarantine(&self, replica: ReplicaId, reason: &str) {
-        let mut replicas = self.replicas.lock().unwrap_or_else(PoisonError::into_inner);
-        replicas.1.insert(replica, reason.to_owned());
-    }
-
-    /// The replicas that serve nothing, and why.
-    pub(crate) fn quarantined(&self) -> BTreeMap<ReplicaId, String> {
-        self.replicas.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
     }
 
     /// The log cannot go on, so nothing can be acknowledged any more: the node has to stop.

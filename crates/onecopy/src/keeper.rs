@@ -15,7 +15,7 @@ use cluster::ids::{Identity, Incarnation, ReplicaId, Version};
 use tokio::sync::mpsc;
 
 use crate::agent::{Agent, AgentEvent, Assignment, Command};
-use crate::hub::{AgentOrder, Hub};
+use crate::hub::{AgentOrder, Hub, Lasting};
 
 /// How often what is applied is made durable.
 const MAINTAIN_EVERY: Duration = Duration::from_secs(10);
@@ -45,7 +45,7 @@ impl Identities {
     }
 
     /// The log no longer has the records before this version.
-    fn trim(&self, first: Version) {
+    pub(crate) fn trim(&self, first: Version) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = known.by_version.split_off(&first);
         for identity in std::mem::replace(&mut known.by_version, kept).into_values() {
@@ -204,16 +204,13 @@ impl Keeper {
             }
             Err(error) => error.to_string(),
         };
-        self.quarantine(&reason);
+        self.quarantine(&reason, Lasting::UntilRestart);
         None
     }
 
-    fn quarantine(&mut self, reason: &str) {
-        let name = &self.hub.seats[usize::from(self.replica.0)].name;
-        tracing::error!(replica = %name, reason, "the replica is quarantined");
-        self.hub.note_quarantine(self.replica, reason);
+    fn quarantine(&mut self, reason: &str, lasting: Lasting) {
         self.is_up = false;
-        self.hub.handle(Event::Diverged { replica: self.replica });
+        self.hub.quarantine(self.replica, reason, lasting);
     }
 
     async fn event(&mut self, event: AgentEvent) -> Option<Command> {
@@ -241,7 +238,8 @@ impl Keeper {
                 self.hub.handle(Event::Applied { replica, incarnation, upto });
             }
             AgentEvent::Diverged { version, reason, .. } => {
-                self.quarantine(&format!("version {version} cannot be applied: {reason}"));
+                let reason = format!("version {version} cannot be applied: {reason}");
+                self.quarantine(&reason, Lasting::UntilRebuilt);
             }
             AgentEvent::Durable { upto, .. } => self.hub.note_durable(replica, upto),
             AgentEvent::Catalogue { catalogue, .. } => self.hub.set_catalogue(*catalogue),
@@ -260,7 +258,8 @@ impl Keeper {
         self.incarnation = incarnation;
         self.hub.forget_names();
         if self.hub.log_was_empty && applied.iter().any(|identity| identity.epoch < self.hub.epoch) {
-            self.quarantine("it has transactions that the log has not: the log was lost or removed");
+            let reason = "it has transactions that the log has not: the log was lost or removed";
+            self.quarantine(reason, Lasting::UntilRestart);
             return None;
         }
         match self.hub.identities.judge(applied, self.hub.log.first_retained()) {
@@ -276,7 +275,7 @@ impl Keeper {
                 }
                 self.serve();
             }
-            Err(reason) => self.quarantine(&reason),
+            Err(reason) => self.quarantine(&reason, Lasting::UntilRestart),
         }
         None
     }
@@ -326,15 +325,5 @@ impl Keeper {
             self.marked = Some(self.applied);
         }
         Some(Command::Maintain { incarnation: self.incarnation, applied: self.applied, forget, marks })
-    }
-}
-
-/// The log can go up to what is durable at every replica, except the last of these versions: by its identity it is known
-/// where a replica stands that has nothing after it.
-pub(crate) fn trim(hub: &Hub, durable: &[Version]) {
-    let Some(upto) = durable.iter().min() else { return };
-    match hub.log.trim(Version(upto.0.saturating_sub(1))) {
-        Ok(_) => hub.identities.trim(hub.log.first_retained()),
-        Err(error) => tracing::warn!(%error, "the log could not be trimmed"),
     }
 }

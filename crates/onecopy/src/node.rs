@@ -76,6 +76,8 @@ pub(crate) struct Plan {
     pub(crate) transaction_bytes_max: u64,
     /// How long a read may hold up a refresh.
     pub(crate) reader_patience: Duration,
+    /// Past so many bytes the log is not kept for replicas that are away.
+    pub(crate) log_bytes_max: u64,
 }
 
 /// The signals that end a node.
@@ -153,6 +155,7 @@ impl Node {
             identities,
             transaction_bytes_max: plan.transaction_bytes_max,
             reader_patience: plan.reader_patience,
+            log_bytes_max: plan.log_bytes_max,
         };
         let hub = Hub::new(Cluster::new(Box::new(core)), log, seats, birth);
         if hub_cell.set(Arc::clone(&hub)).is_err() {

@@ -32,6 +32,7 @@ mod sockets;
 mod swap;
 
 use account::{Account, AccountError};
+pub(crate) use base_backup::Transfer;
 use fetch::FetchError;
 pub(crate) use folder::default_path as default_data_folder;
 use folder::{Cluster, Folder, FolderError};

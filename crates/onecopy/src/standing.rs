@@ -152,7 +152,9 @@ mod tests {
         standing.quarantine(C, "changed behind our back");
         assert_eq!(standing.unneeded(), Some(Version(70)));
         assert_eq!(standing.unneeded_but_by(|_| false), None);
-        [A, B].map(|replica| standing.quarantine(replica, "too"));
+        for replica in [A, B] {
+            standing.quarantine(replica, "too");
+        }
         assert_eq!(standing.unneeded(), None);
         // One that has not said anything yet may need everything.
         assert_eq!(Standing::new(2).unneeded(), Some(Version::ZERO));

@@ -97,12 +97,7 @@ impl Steward {
         }
     }
 
-    async fn replace(
-        &mut self,
-        donor: &Address,
-        superuser: &str,
-        transfer: &Transfer,
-    ) -> Result<(), String> {
+    async fn replace(&mut self, donor: &Address, superuser: &str, transfer: &Transfer) -> Result<(), String> {
         let text = |error: crate::postgres::ServerError| error.to_string();
         if !self.is_running {
             // It may have been on its way up.

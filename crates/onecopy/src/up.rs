@@ -14,6 +14,7 @@ use crate::backend::{Address, Served};
 use crate::cli::Up;
 use crate::node::{Node, Place, Plan, Reason, Signals};
 use crate::postgres::{self, Home, Server, UpError, UpOptions};
+use crate::steward;
 use crate::terminal::Progress;
 
 /// Runs a node and its servers until it is told to stop.
@@ -38,6 +39,7 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), Reason> {
         places: home.servers.iter().map(place).collect(),
         transaction_bytes_max: u64::from(up.transaction_max_mb) << 20,
         reader_patience: Duration::from_secs(up.reader_patience.into()),
+        log_bytes_max: u64::from(up.log_max_mb) << 20,
     };
     let node = match Node::open(plan).await {
         Ok(node) => node,
@@ -48,8 +50,10 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), Reason> {
     };
     let (stop, stopped) = watch::channel(());
     let mut watched = JoinSet::new();
-    for server in home.servers.drain(..) {
-        watched.spawn(keep_up(server, stopped.clone(), progress.clone()));
+    for (server, seat) in home.servers.drain(..).zip(&node.hub.seats) {
+        let (errands, queue) = steward::errands();
+        seat.errands.set(errands).map_err(|_| "a server has two stewards".to_owned())?;
+        watched.spawn(steward::run(server, queue, stopped.clone(), progress.clone()));
     }
     let begin = || progress.result(format_args!("psql -h 127.0.0.1 -p {} -U postgres", up.port));
     let patience = Duration::from_secs(up.stop_patience.into());
@@ -66,28 +70,6 @@ fn place(server: &Server) -> Place {
         host: server.host.clone(),
         port: server.port,
         address: Address::Unix { socket_dir: server.socket_dir.clone(), port: server.port },
-    }
-}
-
-/// Between two attempts to start a server.
-const START_PAUSE: Duration = Duration::from_secs(1);
-
-/// Starts a server again whenever it ends, until the other half of `stopped` is dropped.
-async fn keep_up(mut server: Server, mut stopped: watch::Receiver<()>, progress: Progress) {
-    loop {
-        tokio::select! {
-            ending = server.exited() => progress.say(format_args!("{} ended: {ending}", server.name)),
-            _ = stopped.changed() => return server.stop().await,
-        }
-        // It can be struck down again while it starts; that must not leave it down for ever.
-        while let Err(error) = server.start().await {
-            progress.say(error);
-            tokio::select! {
-                () = tokio::time::sleep(START_PAUSE) => {}
-                _ = stopped.changed() => return server.stop().await,
-            }
-        }
-        progress.say(format_args!("{} was started again", server.name));
     }
 }
 

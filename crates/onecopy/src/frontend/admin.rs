@@ -20,7 +20,7 @@ use wire::{Frame, encode, sqlstate};
 use super::client::Client;
 use super::fault::{Fault, Refusal};
 use super::session::Worker;
-use super::verify;
+use super::{membership, verify};
 use command::{Command, command};
 
 /// How long PAUSE waits for sessions to end their transactions.
@@ -170,12 +170,13 @@ impl Admin {
     async fn answer(&mut self, sql: &[u8], describe: bool) -> Result<(), Refusal> {
         let hub = &self.worker.hub;
         let command = command(sql)?;
-        let rows = match command {
-            Command::Show(view) => show::rows(hub, view, self.dialect),
+        let rows = match &command {
+            Command::Show(view) => show::rows(hub, *view, self.dialect),
             Command::Verify => verify::run(hub).await?,
+            Command::Replica(order) => membership::run(hub, order, &mut self.client).await?,
             Command::Pause => self.pause().await?,
             Command::Resume => self.resume()?,
-            Command::Kill(id) => self.kill(id).await?,
+            Command::Kill(id) => self.kill(*id).await?,
             Command::Set => Vec::new(),
             Command::Empty => {
                 encode::bare(&mut self.client.out, server_tag::EMPTY_QUERY_RESPONSE);

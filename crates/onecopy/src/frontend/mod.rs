@@ -23,6 +23,7 @@ mod ddl;
 mod demand;
 mod extended;
 mod fault;
+mod membership;
 mod prepared;
 mod relay;
 mod residue;

@@ -274,8 +274,8 @@ async fn a_running_server_is_copied() {
         written
     });
     let server = &home.servers[0];
-    let address = Address { socket_dir: server.socket_dir.clone(), port: server.port };
-    let transfer = base_backup::Transfer::default();
+    let address = Address::Unix { socket_dir: server.socket_dir.clone(), port: server.port };
+    let transfer = Transfer::default();
     home.servers[1].copy(&address, "postgres", &transfer).await.unwrap();
     stop.send(()).unwrap();
     home.servers[1].take_copy().await.unwrap();

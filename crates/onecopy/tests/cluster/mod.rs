@@ -247,7 +247,10 @@ impl Replica {
             |column: &str| text(column).parse().unwrap_or_else(|_| panic!("{column} is no number: {row:?}"));
         assert!(row.contains_key("load"), "SHOW REPLICAS has no load: {row:?}");
         let state = text("state");
-        assert!(["up", "catching_up", "down", "quarantined"].contains(&state.as_str()), "state {state}");
+        assert!(
+            ["up", "catching_up", "down", "quarantined", "rebuilding"].contains(&state.as_str()),
+            "state {state}"
+        );
         Self {
             name: text("name"),
             host: text("host"),

@@ -7,14 +7,17 @@ use wire::sqlstate;
 
 use super::Dialect;
 use crate::frontend::fault::Refusal;
+use crate::frontend::membership::{self, Order};
 
 /// What can be asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Command {
     /// A table.
     Show(View),
     /// Compare the replicas.
     Verify,
+    /// Something about a replica.
+    Replica(Order),
     /// Let transactions end, and none begin.
     Pause,
     /// Let them begin again.
@@ -67,8 +70,9 @@ const VIEWS: [(&str, View, &str); 15] = [
 ];
 
 /// What can be done.
-const ACTIONS: [(&str, &str); 4] = [
+const ACTIONS: [(&str, &str); 5] = [
     ("VERIFY", "compares every table of every replica at one version"),
+    ("REBUILD REPLICA name", "gives a replica the data of another one, while clients go on"),
     ("PAUSE", "waits until no transaction is open, and lets none begin"),
     ("RESUME", "ends PAUSE"),
     ("KILL id", "ends a session"),
@@ -83,6 +87,9 @@ pub(super) fn help() -> Vec<Vec<String>> {
 
 /// Reads a statement.
 pub(super) fn command(sql: &[u8]) -> Result<Command, Refusal> {
+    if let Some(order) = membership::parse(sql) {
+        return Ok(Command::Replica(order));
+    }
     let text = String::from_utf8_lossy(sql).to_ascii_uppercase();
     let words: Vec<&str> = text.trim_end_matches([';', ' ', '\n', '\t']).split_whitespace().collect();
     let found = match words.as_slice() {
@@ -109,9 +116,10 @@ pub(super) fn command(sql: &[u8]) -> Result<Command, Refusal> {
 
 impl Command {
     /// The command tag.
-    pub(super) fn tag(self) -> &'static str {
+    pub(super) fn tag(&self) -> &'static str {
         match self {
             Self::Show(_) | Self::Verify => "SHOW",
+            Self::Replica(order) => order.tag(),
             Self::Pause => "PAUSE",
             Self::Resume => "RESUME",
             Self::Kill(_) => "KILL",
@@ -120,10 +128,11 @@ impl Command {
     }
 
     /// The columns of its answer.
-    pub(super) fn columns(self, dialect: Dialect) -> Vec<&'static str> {
+    pub(super) fn columns(&self, dialect: Dialect) -> Vec<&'static str> {
         let columns = match self {
             Self::Show(view) => view.columns(dialect),
             Self::Verify => "table version result",
+            Self::Replica(order) => order.columns(),
             Self::Pause | Self::Resume | Self::Kill(_) | Self::Set | Self::Empty => "",
         };
         columns.split_whitespace().collect()
@@ -154,7 +163,7 @@ impl View {
                 "database user cl_active cl_waiting cl_active_cancel_req cl_waiting_cancel_req sv_active \
                  sv_active_cancel sv_being_canceled sv_idle sv_used sv_tested sv_login maxwait maxwait_us pool_mode"
             }
-            Self::Replicas => "name host port state applied lag_versions reads writes load role",
+            Self::Replicas => "name host port state applied lag_versions reads writes load role detail",
             Self::Servers => {
                 "type user database state replica addr port connect_time request_time link remote_pid tls \
                  application_name"

@@ -52,11 +52,19 @@ fn log(hub: &Hub) -> Vec<Vec<String>> {
 }
 
 fn replicas(hub: &Hub) -> Vec<Vec<String>> {
+    let quarantined = hub.quarantined();
     hub.replicas()
         .iter()
         .zip(&hub.seats)
         .map(|(status, seat)| {
+            let stage = hub.stage(status.replica);
+            let detail = match (&stage, quarantined.get(&status.replica)) {
+                (Some(stage), _) => stage.to_string(),
+                (None, Some(reason)) => format!("{reason}; REBUILD REPLICA {} mends it", seat.name),
+                (None, None) => String::new(),
+            };
             let state = match status.state {
+                _ if stage.is_some() => "rebuilding",
                 State::Up if status.lag > CATCHING_UP_VERSIONS => "catching_up",
                 State::Up => "up",
                 State::Down => "down",
@@ -73,6 +81,7 @@ fn replicas(hub: &Hub) -> Vec<Vec<String>> {
                 status.writes.to_string(),
                 format!("{:.3}", std::time::Duration::from_micros(status.outstanding_us).as_secs_f64() * 1e3),
                 if status.replica == hub.anchor { "anchor" } else { "replica" }.to_owned(),
+                detail,
             ]
         })
         .collect()

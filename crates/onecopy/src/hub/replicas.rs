@@ -1,0 +1,122 @@
+//! The hub's account of replicas beside the core: quarantine, what is durable, and how far the log can be trimmed.
+
+use std::collections::BTreeMap;
+use std::sync::{MutexGuard, PoisonError};
+
+use cluster::event::Event;
+use cluster::ids::{ReplicaId, Version};
+use cluster::parts::replica::State;
+
+use super::{AgentOrder, Hub};
+use crate::rebuild::Stage;
+use crate::standing::{self, Standing};
+
+/// Whether a quarantine outlives the process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Lasting {
+    /// The next start would not notice by itself what is wrong.
+    UntilRebuilt,
+    /// The next start finds out again.
+    UntilRestart,
+}
+
+impl Hub {
+    fn standing(&self) -> MutexGuard<'_, Standing> {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A replica says what would survive a crash of its server; the log is trimmed behind the slowest.
+    pub(crate) fn note_durable(&self, replica: ReplicaId, upto: Version) {
+        self.standing().note_durable(replica, upto);
+        self.trim();
+    }
+
+    /// The log can go up to what is durable at every replica, except the last of these versions: by its identity it is
+    /// known where a replica stands that has nothing after it. Past the limit only those replicas count that are up.
+    fn trim(&self) {
+        let before = |upto: Version| Version(upto.0.saturating_sub(1));
+        let Some(unneeded) = self.standing().unneeded() else { return };
+        let mut trimmed = self.log.trim(before(unneeded));
+        if self.log.bytes() > self.log_bytes_max {
+            let up: Vec<ReplicaId> =
+                self.replicas().iter().filter(|r| r.state == State::Up).map(|r| r.replica).collect();
+            let unneeded = self.standing().unneeded_but_by(|replica| up.contains(&replica));
+            if let Some(unneeded) = unneeded {
+                trimmed = self.log.shrink(before(unneeded), self.log_bytes_max);
+            }
+        }
+        match trimmed {
+            Ok(first) => self.identities.trim(first),
+            Err(error) => tracing::warn!(%error, "the log could not be trimmed"),
+        }
+    }
+
+    /// From now on the replica serves nothing.
+    pub(crate) fn quarantine(&self, replica: ReplicaId, reason: &str, lasting: Lasting) {
+        let name = &self.seats[usize::from(replica.0)].name;
+        tracing::error!(replica = %name, reason, "the replica is quarantined");
+        if lasting == Lasting::UntilRebuilt
+            && let Err(error) = standing::write_quarantine(self.log.folder(), name, reason)
+        {
+            tracing::error!(replica = %name, %error, "after a restart the replica will not be in quarantine any more");
+        }
+        self.standing().quarantine(replica, reason);
+        self.handle(Event::Diverged { replica });
+    }
+
+    /// Puts those replicas into quarantine that were in one when the node ended.
+    pub(super) fn remember_quarantines(&self) {
+        for status in self.replicas() {
+            let name = &self.seats[usize::from(status.replica.0)].name;
+            match standing::read_quarantine(self.log.folder(), name) {
+                Ok(None) => {}
+                Ok(Some(reason)) => self.quarantine(status.replica, &reason, Lasting::UntilRestart),
+                Err(error) => {
+                    let reason = format!("whether it was in quarantine cannot be read: {error}");
+                    self.quarantine(status.replica, &reason, Lasting::UntilRestart);
+                }
+            }
+        }
+    }
+
+    /// The replicas that serve nothing, and why.
+    pub(crate) fn quarantined(&self) -> BTreeMap<ReplicaId, String> {
+        let standing = self.standing();
+        let all = (0..self.seats.len()).filter_map(|index| u16::try_from(index).ok().map(ReplicaId));
+        all.filter_map(|replica| Some((replica, standing.reason(replica)?.to_owned()))).collect()
+    }
+
+    /// Records after this version are kept for the replica, which is being rebuilt.
+    pub(crate) fn keep_from(&self, replica: ReplicaId, version: Version) {
+        self.standing().keep_from(replica, version);
+    }
+
+    /// The end of a rebuild, however it went: the log need not be kept for it any more.
+    pub(crate) fn end_rebuild(&self, replica: ReplicaId) {
+        self.standing().forgo(replica);
+        self.set_stage(replica, None);
+    }
+
+    /// The replica's server has other data now: it leaves quarantine and is connected anew.
+    pub(crate) fn rebuilt(&self, replica: ReplicaId) {
+        let name = &self.seats[usize::from(replica.0)].name;
+        if let Err(error) = standing::lift_quarantine(self.log.folder(), name) {
+            tracing::error!(replica = %name, %error, "after a restart the replica will be in quarantine again");
+        }
+        self.standing().rebuilt(replica);
+        self.handle(Event::Rebuilt { replica });
+        self.order(replica, AgentOrder::Reset);
+    }
+
+    /// What the rebuild of a replica is at; `None` when there is none.
+    pub(crate) fn stage(&self, replica: ReplicaId) -> Option<Stage> {
+        let stage = &self.seats[usize::from(replica.0)].stage;
+        stage.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes note of what the rebuild of a replica is at; returns what was noted before.
+    pub(crate) fn set_stage(&self, replica: ReplicaId, stage: Option<Stage>) -> Option<Stage> {
+        let noted = &self.seats[usize::from(replica.0)].stage;
+        std::mem::replace(&mut *noted.lock().unwrap_or_else(PoisonError::into_inner), stage)
+    }
+}

@@ -1,0 +1,190 @@
+//! Rebuilding a replica online: it gets the data of another one, and catches up from the log.
+//!
+//! The donor is a replica that is up, the anchor only if there is no other. The replica leaves service first. From the
+//! version on at which the donor stood before the copy began, the log is kept. When the server runs on the copy, the
+//! replica is as one that was away for a while: its agent fences it and reads the applied set, which came along with the
+//! data and says exactly which version the copy has; so no moment is needed at which everybody stands still. It joins when
+//! the core finds it fresh enough for a transaction.
+//!
+//! Invariant: a replica leaves quarantine only after its server has started on a complete copy.
+//!
+//! Non-goals: rebuilding the home of updates, and servers that are not ours to stop.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::ids::{ReplicaId, Version};
+use cluster::parts::replica::State;
+use cluster::protocols::ReplicaStatus;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::hub::{Hub, Lasting};
+use crate::postgres::Transfer;
+use crate::steward::Errand;
+
+/// How often it is looked how far the replica has come.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long a replica that catches up may stand still before it is given up waiting for.
+const STANDSTILL_MAX: Duration = Duration::from_mins(2);
+
+/// What a rebuild is at.
+#[derive(Clone, Debug)]
+pub(crate) enum Stage {
+    /// The donor is being copied.
+    Copying {
+        /// Its name.
+        donor: String,
+        /// How far it is.
+        transfer: Arc<Transfer>,
+    },
+    /// The server runs on the copy; what was committed meanwhile is applied.
+    CatchingUp {
+        /// It has to come up to here.
+        target: Version,
+    },
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Copying { donor, transfer } => {
+                let (received, total) = transfer.bytes();
+                // The part of the log that belongs to a copy is not in the total.
+                write!(f, "copying {donor}: {} of about {} MB", received >> 20, total.max(received) >> 20)
+            }
+            Self::CatchingUp { target } => write!(f, "catching up to version {target}"),
+        }
+    }
+}
+
+/// Why a replica was not rebuilt.
+#[derive(Debug)]
+pub(crate) enum RebuildError {
+    /// It is the home of updates.
+    IsAnchor,
+    /// It is being rebuilt already.
+    Underway,
+    /// Its server is not one that we run.
+    NotOurs,
+    /// No other replica is up.
+    NoDonor,
+    /// The server did not get other data; it is as it was, and in quarantine.
+    Failed(String),
+    /// It has other data, and does not come up to the others.
+    Stuck(String),
+}
+
+impl fmt::Display for RebuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::IsAnchor => f.write_str("it is the home of updates"),
+            Self::Underway => f.write_str("it is being rebuilt already"),
+            Self::NotOurs => f.write_str("its server was not started by this node"),
+            Self::NoDonor => f.write_str("no other replica is up that could be copied"),
+            Self::Failed(reason) | Self::Stuck(reason) => f.write_str(reason),
+        }
+    }
+}
+
+/// What was done.
+#[derive(Clone, Debug)]
+pub(crate) struct Rebuilt {
+    /// Who was copied.
+    pub(crate) donor: String,
+    /// How much was copied.
+    pub(crate) bytes: u64,
+    /// The version at which the replica joined.
+    pub(crate) version: Version,
+}
+
+/// Rebuilds a replica; returns when it has all that was durable when its server ran again.
+pub(crate) async fn run(hub: Arc<Hub>, replica: ReplicaId) -> Result<Rebuilt, RebuildError> {
+    let seat = &hub.seats[usize::from(replica.0)];
+    if replica == hub.anchor {
+        return Err(RebuildError::IsAnchor);
+    }
+    let errands = seat.errands.get().ok_or(RebuildError::NotOurs)?;
+    let donor = donor(&hub, replica).ok_or(RebuildError::NoDonor)?;
+    let donor_seat = &hub.seats[usize::from(donor.replica.0)];
+    let transfer = Arc::new(Transfer::default());
+    let stage = Stage::Copying { donor: donor_seat.name.clone(), transfer: Arc::clone(&transfer) };
+    if let Some(before) = hub.set_stage(replica, Some(stage)) {
+        hub.set_stage(replica, Some(before));
+        return Err(RebuildError::Underway);
+    }
+    let underway = Underway { hub: Arc::clone(&hub), replica };
+    hub.keep_from(replica, donor.applied);
+    hub.quarantine(replica, "it is being rebuilt", Lasting::UntilRestart);
+    let (done, outcome) = oneshot::channel();
+    let errand = Errand {
+        donor: donor_seat.address.clone(),
+        superuser: hub.served.superuser.clone(),
+        transfer: Arc::clone(&transfer),
+        done,
+    };
+    let ended = match errands.send(errand).await {
+        Ok(()) => outcome.await.unwrap_or_else(|_| Err("the node is stopping".to_owned())),
+        Err(_) => Err("the node is stopping".to_owned()),
+    };
+    if let Err(reason) = ended {
+        let said = format!("its rebuild failed: {reason}");
+        hub.quarantine(replica, &said, Lasting::UntilRestart);
+        return Err(RebuildError::Failed(reason));
+    }
+    let target = hub.durable();
+    hub.set_stage(replica, Some(Stage::CatchingUp { target }));
+    hub.rebuilt(replica);
+    let version = caught_up(&hub, replica, target).await?;
+    drop(underway);
+    let (bytes, _) = transfer.bytes();
+    tracing::info!(replica = %seat.name, donor = %donor_seat.name, bytes, %version, "the replica was rebuilt");
+    Ok(Rebuilt { donor: donor_seat.name.clone(), bytes, version })
+}
+
+/// Ends the rebuild, also when whoever waited for it has gone.
+struct Underway {
+    hub: Arc<Hub>,
+    replica: ReplicaId,
+}
+
+impl Drop for Underway {
+    fn drop(&mut self) {
+        self.hub.end_rebuild(self.replica);
+    }
+}
+
+/// Who is copied: the home of updates has the most to do, and among the others it is the one with the least.
+fn donor(hub: &Hub, replica: ReplicaId) -> Option<ReplicaStatus> {
+    let up = |r: &ReplicaStatus| r.state == State::Up && r.replica != replica;
+    hub.replicas()
+        .into_iter()
+        .filter(up)
+        .min_by_key(|r| (r.replica == hub.anchor, r.outstanding_us, r.replica))
+}
+
+/// Waits until the replica has this version; as long as it moves, it is waited for.
+async fn caught_up(hub: &Hub, replica: ReplicaId, target: Version) -> Result<Version, RebuildError> {
+    let (mut seen, mut moved) = (Version::ZERO, Instant::now());
+    loop {
+        let status = hub.replicas().into_iter().find(|status| status.replica == replica);
+        let Some(status) = status else { return Err(RebuildError::Stuck("it is gone".to_owned())) };
+        match status.state {
+            State::Up if status.applied >= target => return Ok(status.applied),
+            State::Up if status.applied > seen => (seen, moved) = (status.applied, Instant::now()),
+            State::Quarantined => {
+                let reason = hub.quarantined().remove(&replica).unwrap_or_default();
+                return Err(RebuildError::Stuck(reason));
+            }
+            State::Up | State::Down => {}
+        }
+        if moved.elapsed() > STANDSTILL_MAX {
+            let seconds = STANDSTILL_MAX.as_secs();
+            return Err(RebuildError::Stuck(format!(
+                "it runs on its copy, but has not come further than version {seen} for {seconds} s; it goes on catching up"
+            )));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}

@@ -1,0 +1,137 @@
+//! Promise: a replica is given the data of another one while clients write, joins again, and is like the others.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod cluster;
+
+use cluster::{Cluster, rows, run, table};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
+
+const JOINS_WITHIN: Duration = Duration::from_mins(1);
+
+/// Writers that count what was acknowledged, each with a row of its own and a sequence.
+struct Load {
+    is_over: Arc<AtomicBool>,
+    acknowledged: Arc<AtomicU64>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Load {
+    async fn start(cluster: &Cluster, writers: u64) -> Self {
+        let (is_over, acknowledged) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let mut tasks = Vec::new();
+        for writer in 0..writers {
+            let client = cluster.client().await;
+            let (is_over, acknowledged) = (Arc::clone(&is_over), Arc::clone(&acknowledged));
+            tasks.push(tokio::spawn(async move {
+                while !is_over.load(Ordering::Relaxed) {
+                    let sql = format!("insert into noted (writer) values ({writer})");
+                    client.batch_execute(&sql).await.expect("a rebuild disturbs no writer");
+                    acknowledged.fetch_add(1, Ordering::Relaxed);
+                }
+            }));
+        }
+        Self { is_over, acknowledged, tasks }
+    }
+
+    async fn stop(self) -> u64 {
+        self.is_over.store(true, Ordering::Relaxed);
+        for task in self.tasks {
+            task.await.unwrap();
+        }
+        self.acknowledged.load(Ordering::Relaxed)
+    }
+}
+
+/// A cluster with some of everything that a copy must bring along.
+async fn begin(replicas: usize) -> Cluster {
+    let cluster = Cluster::start(replicas).await;
+    let client = cluster.client().await;
+    run(
+        &client,
+        "create table noted (id bigserial primary key, writer int, at timestamptz default now());
+         create table filler (id int primary key, text text);
+         insert into filler select i, repeat(md5(i::text), 20) from generate_series(1, 20000) i",
+    )
+    .await;
+    for sql in [
+        "create type mood as enum ('sad', 'glad')",
+        "create table people (name text primary key, mood mood)",
+        "create role clerk login",
+        "create sequence counter",
+        "grant select on people to clerk",
+        "insert into people values ('ann', 'glad')",
+        "select nextval('counter')",
+    ] {
+        run(&client, sql).await;
+    }
+    cluster
+}
+
+#[tokio::test]
+async fn a_replica_is_rebuilt_while_clients_write() {
+    let mut cluster = begin(3).await;
+    let before = cluster.caught_up().await;
+    let broken = &before[2];
+    let load = Load::start(&cluster, 4).await;
+    // Schema changes come in between as well.
+    let client = cluster.client().await;
+    run(&client, "create table during (id int primary key)").await;
+    let admin = cluster.try_client("onecopy").await.unwrap();
+    let rebuilt = rows(&admin, &format!("REBUILD REPLICA {}", broken.name)).await;
+    run(&client, "alter table during add column mood mood default 'sad'; insert into during values (1)")
+        .await;
+    let acknowledged = load.stop().await;
+    assert!(acknowledged > 0);
+    assert_eq!(rebuilt[0]["replica"], broken.name);
+    assert_eq!(rebuilt[0]["donor"], before[1].name, "the home of updates is spared");
+    let counted = cluster.everywhere("select count(*) from noted").await;
+    assert_eq!(counted, [[acknowledged.to_string()]]);
+    cluster.verify().await;
+    // It serves what clients ask, types of their own included, and takes schema changes.
+    let reads = cluster.replicas().await[2].reads;
+    let deadline = Instant::now() + JOINS_WITHIN;
+    while cluster.replicas().await[2].reads < reads + 5 {
+        assert!(Instant::now() < deadline, "the rebuilt replica is never read");
+        assert_eq!(table(&client, "select name, mood from people").await, [["ann", "glad"]]);
+    }
+    run(
+        &client,
+        "create table after (id serial primary key, mood mood); insert into after (mood) values ('sad')",
+    )
+    .await;
+    cluster.everywhere("select * from after").await;
+    // And once more from the start.
+    cluster.stop().await;
+    cluster.up_again().await;
+    cluster.caught_up().await;
+    cluster.verify().await;
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_rebuilt_is_refused() {
+    let mut cluster = begin(2).await;
+    let replicas = cluster.caught_up().await;
+    let admin = cluster.try_client("onecopy").await.unwrap();
+    for (sql, state, words) in [
+        (format!("REBUILD REPLICA {}", replicas[0].name), "55000", "home of updates"),
+        ("REBUILD REPLICA nobody".to_owned(), "42704", "there is no replica"),
+    ] {
+        let error = admin.simple_query(&sql).await.unwrap_err();
+        let error = error.as_db_error().unwrap();
+        assert_eq!(error.code().code(), state, "{sql}");
+        assert!(error.message().contains(words) && error.hint().is_some(), "{sql}: {error}");
+    }
+    cluster.caught_up().await;
+    // With two replicas the home itself is the donor.
+    let rebuilt = rows(&admin, &format!("REBUILD REPLICA {}", replicas[1].name)).await;
+    assert_eq!(rebuilt[0]["donor"], replicas[0].name);
+    run(&cluster.client().await, "insert into noted (writer) select nextval('counter')").await;
+    cluster.caught_up().await;
+    cluster.verify().await;
+    cluster.stop().await;
+}
