@@ -170,7 +170,7 @@ async fn a_server_written_behind_our_back() {
         &direct,
         "alter event trigger onecopy_ddl disable; alter table t disable trigger all; \
          update t set v = 'behind our back'; alter table t enable trigger \"!onecopy\"; alter table t enable replica trigger \"!onecopy_replica\"; \
-         alter table t enable always trigger \"!onecopy_truncate\"; alter event trigger onecopy_ddl enable always",
+         alter table t enable always trigger \"!onecopy_insert\", enable always trigger \"!onecopy_truncate\"; alter event trigger onecopy_ddl enable always",
     )
     .await;
     let output = programs::onecopy(&["verify", "--port", &cluster.port.to_string()]).await;

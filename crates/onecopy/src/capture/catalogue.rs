@@ -37,7 +37,7 @@ WITH RECURSIVE captured AS (
             WHERE k.contype = 'f' AND (k.conrelid = c.oid OR k.confrelid = c.oid))) AS foreign_keys,
         bool_or(EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = c.oid)
             OR EXISTS (SELECT FROM pg_trigger g LEFT JOIN pg_constraint k ON k.oid = g.tgconstraint
-                WHERE g.tgrelid = c.oid AND g.tgname NOT IN ('!onecopy', '!onecopy_replica', '!onecopy_truncate')
+                WHERE g.tgrelid = c.oid AND g.tgname NOT IN ('!onecopy', '!onecopy_insert', '!onecopy_replica', '!onecopy_truncate')
                 AND (NOT g.tgisinternal OR k.contype IS NULL OR k.contype = 't'))) AS user_triggers,
         bool_or(EXISTS (SELECT FROM pg_depend d
                 WHERE d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass) AND d.refobjid >= 16384 AND (

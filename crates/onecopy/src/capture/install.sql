@@ -61,6 +61,44 @@ BEGIN
         USING ERRCODE = '25006', HINT = 'Write through the cluster''s own address.';
 END $$;
 
+-- All rows of one INSERT or COPY, a few thousand bytes a message: a fifth of what a message for each row costs. The rows
+-- of a transition table do not say which (sub)transaction wrote them. That counts only inside a function, where it is
+-- the newest of those that this session's transaction still has: each holds a lock on its own number until it ends, and
+-- whatever is newer than the present one has become part of it.
+CREATE OR REPLACE FUNCTION onecopy_capture.cap_inserted() RETURNS trigger LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    context pg_catalog.text;
+    writer pg_catalog.xid := '0';
+    image pg_catalog.bytea;
+    images pg_catalog.bytea := '';
+BEGIN
+    IF pg_catalog.current_setting('onecopy.via', true) OPERATOR(pg_catalog.=) '@VIA@' THEN
+        GET DIAGNOSTICS context = PG_CONTEXT;
+        IF pg_catalog.strpos(context, E'\n') OPERATOR(pg_catalog.>) 0 THEN
+            SELECT l.transactionid INTO writer FROM pg_catalog.pg_locks l
+            WHERE l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()
+                AND l.locktype OPERATOR(pg_catalog.=) 'transactionid' AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock'
+            ORDER BY pg_catalog.age(l.transactionid) LIMIT 1;
+        END IF;
+        FOR image IN SELECT pg_catalog.record_send("!new".*) FROM "!new" LOOP
+            IF pg_catalog.length(images) OPERATOR(pg_catalog.>) 8000 THEN
+                RAISE INFO '%|B|%|%', TG_ARGV[0], writer, images USING ERRCODE = 'OC001';
+                images := '';
+            END IF;
+            images := images OPERATOR(pg_catalog.||) image;
+        END LOOP;
+        IF pg_catalog.length(images) OPERATOR(pg_catalog.>) 0 THEN
+            RAISE INFO '%|B|%|%', TG_ARGV[0], writer, images USING ERRCODE = 'OC001';
+        END IF;
+        RETURN NULL;
+    ELSIF pg_catalog.current_setting('onecopy.via', true) OPERATOR(pg_catalog.=) '@APPLY@'
+            AND pg_catalog.current_setting('session_replication_role') OPERATOR(pg_catalog.=) 'replica' THEN
+        RETURN NULL;
+    END IF;
+    RAISE EXCEPTION 'this server is a replica of a Onecopy cluster'
+        USING ERRCODE = '25006', HINT = 'Write through the cluster''s own address.';
+END $$;
+
 -- No row shows the subtransaction that truncates, so the whole transaction's number stands in its place: the session
 -- knows TRUNCATE statements by their text, and one inside a function by the second line of the context.
 CREATE OR REPLACE FUNCTION onecopy_capture.cap_truncate() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -93,14 +131,34 @@ BEGIN
     RETURN statuses;
 END $$;
 
--- Whether a table has all of our triggers, as they should be.
+-- Whether the rows that one statement inserts into a table are told at its end, all at once. Not where a user's trigger
+-- could change them before that; and rows reach a partition by statements that name another table.
+CREATE OR REPLACE FUNCTION onecopy_capture.is_told_at_once(relation oid) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT NOT c.relispartition AND NOT EXISTS (
+        SELECT FROM pg_trigger g JOIN pg_proc p ON p.oid = g.tgfoid
+        WHERE g.tgrelid = relation AND NOT g.tgisinternal AND p.pronamespace <> 'onecopy_capture'::regnamespace)
+    FROM pg_class c WHERE c.oid = relation
+$$;
+
+-- Whether a table has all of our triggers, as they should be. The numbers are those of what a trigger fires for: 1 for
+-- rows, 4, 8, 16 and 32 for INSERT, DELETE, UPDATE and TRUNCATE.
 CREATE OR REPLACE FUNCTION onecopy_capture.is_captured(relation oid) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT 3 = count(*) FROM pg_trigger
-    WHERE tgrelid = relation
-      AND (tgname::text, tgenabled::text) IN (('!onecopy', 'O'), ('!onecopy_replica', 'R'), ('!onecopy_truncate', 'A'))
-      AND tgfoid IN (SELECT oid FROM pg_proc WHERE pronamespace = 'onecopy_capture'::regnamespace
-                     AND proname IN ('cap', 'cap_truncate'))
+    WITH kind(at_once) AS (
+        SELECT onecopy_capture.is_told_at_once(relation)
+    ), wanted(name, enabled, fires, function) AS (
+        SELECT '!onecopy', 'O', CASE WHEN at_once THEN 25 ELSE 29 END, 'cap'
+        FROM kind
+        UNION ALL SELECT '!onecopy_replica', 'R', CASE WHEN at_once THEN 25 ELSE 29 END, 'cap' FROM kind
+        UNION ALL SELECT '!onecopy_insert', 'A', 4, 'cap_inserted' FROM kind WHERE at_once
+        UNION ALL SELECT '!onecopy_truncate', 'A', 32, 'cap_truncate'
+    ), present AS (
+        SELECT g.tgname::text, g.tgenabled::text, g.tgtype::int4, p.proname::text FROM pg_trigger g
+        JOIN pg_proc p ON p.oid = g.tgfoid
+        WHERE g.tgrelid = relation AND p.pronamespace = 'onecopy_capture'::regnamespace
+    )
+    SELECT NOT EXISTS (TABLE wanted EXCEPT TABLE present) AND NOT EXISTS (TABLE present EXCEPT TABLE wanted)
 $$;
 
 -- What the open transaction wrote that no trigger of ours saw: NULL when it has no id, so that it wrote nothing; '' when
@@ -269,14 +327,22 @@ BEGIN
     END LOOP;
 END $$;
 
+-- The functions of our triggers on tables.
+CREATE OR REPLACE FUNCTION onecopy_capture.capturing() RETURNS oid[]
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT ARRAY['onecopy_capture.cap()'::regprocedure, 'onecopy_capture.cap_inserted()'::regprocedure,
+                 'onecopy_capture.cap_truncate()'::regprocedure]::oid[]
+$$;
+
 -- Puts tables that are new under capture, and what a statement did to our triggers right again. The order of names
 -- decides the tables' numbers, so that the same statements give the same numbers on every replica.
 --
--- One row trigger fires in ordinary sessions; it has no condition, since a condition is prepared anew by every statement,
+-- One row trigger fires in ordinary sessions, for what is not told at once; it has no condition, since a condition is prepared anew by every statement,
 -- which costs as much as half of capturing a row. The other one fires where session_replication_role is 'replica', else whoever
 -- may set that, if only through a function, would write unseen. What lets the applier pass is the condition of that one,
 -- which costs a tenth of what it costs to call the function. It asks for the role, too, since anybody can set the
--- other setting.
+-- other setting. Rows that are told at once have one trigger for all sessions: the role may change while a statement runs,
+-- and what is told at its end must be neither less nor more than what it inserted.
 CREATE OR REPLACE FUNCTION onecopy.install() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -284,6 +350,8 @@ DECLARE
     obstacle text;
     number int4;
     name text;
+    at_once boolean;
+    events text;
     not_applier CONSTANT text := $when$ current_setting('onecopy.via', true) IS DISTINCT FROM '@APPLY@'
         OR current_setting('session_replication_role') <> 'replica' $when$;
 BEGIN
@@ -300,8 +368,9 @@ BEGIN
                 USING ERRCODE = '0A000', HINT = 'Use a column of another type (text for names of objects), or an ordinary table.';
         END IF;
         IF EXISTS (SELECT FROM pg_trigger
-                   WHERE tgrelid = found.oid AND (tgname IN ('!onecopy', '!onecopy_replica', '!onecopy_truncate')) <> (tgfoid IN (
-                       'onecopy_capture.cap()'::regprocedure, 'onecopy_capture.cap_truncate()'::regprocedure))) THEN
+                   WHERE tgrelid = found.oid
+                     AND (tgname IN ('!onecopy', '!onecopy_insert', '!onecopy_replica', '!onecopy_truncate'))
+                         <> (tgfoid = ANY (onecopy_capture.capturing()))) THEN
             RAISE EXCEPTION 'the triggers of Onecopy on table %.% keep their names and functions',
                 quote_ident(found.nspname), quote_ident(found.relname) USING ERRCODE = '0A000';
         END IF;
@@ -312,14 +381,23 @@ BEGIN
             UPDATE onecopy_capture.next_table SET id = id + 1 RETURNING id - 1 INTO number;
         END IF;
         name := format('%I.%I', found.nspname, found.relname);
-        EXECUTE format('CREATE OR REPLACE TRIGGER "!onecopy" AFTER INSERT OR UPDATE OR DELETE ON %s '
-            'FOR EACH ROW EXECUTE FUNCTION onecopy_capture.cap(%L)', name, number);
-        EXECUTE format('CREATE OR REPLACE TRIGGER "!onecopy_replica" AFTER INSERT OR UPDATE OR DELETE ON %s '
-            'FOR EACH ROW WHEN (%s) EXECUTE FUNCTION onecopy_capture.cap(%L)', name, not_applier, number);
+        at_once := onecopy_capture.is_told_at_once(found.oid);
+        events := CASE WHEN at_once THEN 'UPDATE OR DELETE' ELSE 'INSERT OR UPDATE OR DELETE' END;
+        EXECUTE format('CREATE OR REPLACE TRIGGER "!onecopy" AFTER %s ON %s FOR EACH ROW EXECUTE FUNCTION onecopy_capture.cap(%L)',
+            events, name, number);
+        IF at_once THEN
+            EXECUTE format('CREATE OR REPLACE TRIGGER "!onecopy_insert" AFTER INSERT ON %s REFERENCING NEW TABLE AS "!new" '
+                'FOR EACH STATEMENT EXECUTE FUNCTION onecopy_capture.cap_inserted(%L)', name, number);
+        ELSE
+            EXECUTE format('DROP TRIGGER IF EXISTS "!onecopy_insert" ON %s', name);
+        END IF;
+        EXECUTE format('CREATE OR REPLACE TRIGGER "!onecopy_replica" AFTER %s ON %s '
+            'FOR EACH ROW WHEN (%s) EXECUTE FUNCTION onecopy_capture.cap(%L)', events, name, not_applier, number);
         EXECUTE format('CREATE OR REPLACE TRIGGER "!onecopy_truncate" AFTER TRUNCATE ON %s '
             'FOR EACH STATEMENT WHEN (%s) EXECUTE FUNCTION onecopy_capture.cap_truncate(%L)', name, not_applier, number);
-        EXECUTE format('ALTER TABLE %s ENABLE TRIGGER "!onecopy", ENABLE REPLICA TRIGGER "!onecopy_replica", '
-            'ENABLE ALWAYS TRIGGER "!onecopy_truncate"', name);
+        EXECUTE format('ALTER TABLE %s ENABLE TRIGGER "!onecopy", %s ENABLE REPLICA TRIGGER "!onecopy_replica", '
+            'ENABLE ALWAYS TRIGGER "!onecopy_truncate"', name,
+            CASE WHEN at_once THEN 'ENABLE ALWAYS TRIGGER "!onecopy_insert",' END);
     END LOOP;
     PERFORM onecopy_capture.number_names();
     -- Sequences get their numbers in the same manner.
@@ -509,7 +587,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         SELECT format('trigger %I on table %s', g.tgname, g.tgrelid::regclass) FROM pg_trigger g
         JOIN pg_class c ON c.oid = g.tgrelid
         WHERE g.tgenabled IN ('A', 'R') AND c.relkind IN ('r', 'p', 'f') AND c.relpersistence <> 't'
-          AND g.tgfoid NOT IN ('onecopy_capture.cap()'::regprocedure, 'onecopy_capture.cap_truncate()'::regprocedure)
+          AND g.tgfoid <> ALL (onecopy_capture.capturing())
         UNION ALL
         SELECT format('rule %I on table %s', r.rulename, r.ev_class::regclass) FROM pg_rewrite r
         JOIN pg_class c ON c.oid = r.ev_class

@@ -1,6 +1,7 @@
 //! The messages of the capture function, from the wire into a record.
 //!
-//! `<table>|<operation>|<transaction>|<image>`, with the old image before the new one for an update. Images come as
+//! `<table>|<operation>|<transaction>|<image>`, with the old image before the new one for an update. The rows of an INSERT
+//! come as one `bytea`, image after image; each says itself where it ends. Images come as
 //! the text form of `bytea`: hexadecimal, or the escape form when the client has asked for that. Both are decoded; the
 //! first is the hot path, one table look-up a byte.
 
@@ -11,10 +12,12 @@ use wire::backend::Fields;
 /// The SQLSTATE that capture messages carry. It proves nothing: anybody can raise it.
 pub(crate) const SQLSTATE: &[u8] = b"OC001";
 
-/// What the first line of the context of a capture message begins with: for rows, for TRUNCATE, for tables written anew.
-const CONTEXTS: [&[u8]; 3] = [
+/// What the first line of the context of a capture message begins with: for tables written anew, for rows, for the rows of
+/// an INSERT, for TRUNCATE.
+const CONTEXTS: [&[u8]; 4] = [
     b"PL/pgSQL function onecopy_capture.note_rewrite() line ",
     b"PL/pgSQL function onecopy_capture.cap() line ",
+    b"PL/pgSQL function onecopy_capture.cap_inserted() line ",
     b"PL/pgSQL function onecopy_capture.cap_truncate() line ",
 ];
 
@@ -26,6 +29,8 @@ const CONTEXT_END: &[u8] = b" at RAISE";
 pub(crate) enum Operation {
     /// A new row.
     Insert,
+    /// New rows of one statement.
+    Inserts,
     /// A changed row.
     Update,
     /// A row that is gone.
@@ -44,7 +49,7 @@ pub(crate) struct Message<'a> {
     /// What happened.
     pub(crate) operation: Operation,
     /// The (sub)transaction that wrote the row. For a row that the transaction had locked before it deleted it, this
-    /// can be a multixact's number instead.
+    /// can be a multixact's number instead; for the rows of an INSERT that was not run inside a function it is zero.
     pub(crate) xid: u32,
     /// The image or images.
     pub(crate) images: &'a [u8],
@@ -59,7 +64,7 @@ pub(crate) struct Malformed;
 pub(crate) enum Captured {
     /// The client's own business: relay it.
     NotOurs,
-    /// A change was added to the record.
+    /// A change, or those of one statement, were added to the record.
     Row {
         /// The table.
         table: TableId,
@@ -143,6 +148,7 @@ impl Decoder {
                 decode(images, &mut self.new)?;
                 record.push_insert(table, &self.new)
             }
+            Operation::Inserts => return self.push_all(table, images, record),
             Operation::Delete => {
                 decode(images, &mut self.old)?;
                 record.push_delete(table, &self.old)
@@ -154,6 +160,27 @@ impl Decoder {
             Operation::Truncate if images.is_empty() => record.push_truncate(table),
             Operation::Truncate | Operation::Rewrite => return Err(Malformed),
         })
+    }
+
+    /// Several new rows. What was added before a row that cannot be understood does not matter: the transaction aborts.
+    fn push_all(
+        &mut self,
+        table: TableId,
+        images: &[u8],
+        record: &mut RecordBuilder,
+    ) -> Result<Result<(), cluster::record::TooLarge>, Malformed> {
+        decode(images, &mut self.new)?;
+        let mut rest = &self.new[..];
+        loop {
+            let (image, more) = rest.split_at(image_bytes(rest).ok_or(Malformed)?);
+            if let Err(full) = record.push_insert(table, image) {
+                return Ok(Err(full));
+            }
+            if more.is_empty() {
+                return Ok(Ok(()));
+            }
+            rest = more;
+        }
     }
 
     fn decode_pair(&mut self, images: &[u8]) -> Result<(), Malformed> {
@@ -195,6 +222,7 @@ pub(crate) fn parse_message(text: &[u8]) -> Result<Message<'_>, Malformed> {
     let table = TableId(number(field()?)?);
     let operation = match field()? {
         b"I" => Operation::Insert,
+        b"B" => Operation::Inserts,
         b"U" => Operation::Update,
         b"D" => Operation::Delete,
         b"T" => Operation::Truncate,

@@ -6,6 +6,11 @@
 //! record. `install.sql` is what lies in the server for this, together with the guards that refuse writes and schema
 //! changes that come past Onecopy.
 //!
+//! The rows that a statement inserts are told at its end instead, by a statement trigger with a transition table: many
+//! in a message, for a fifth of the cost (docs/benchmarks.md). Not where a user's trigger could change them before that,
+//! nor in partitions. They come after what the same statement updated and deleted, which is sound: rows that are there
+//! together at the end are in nobody's way. Updates stay with rows, since transition tables show old and new rows apart.
+//!
 //! Invariant: a message counts as captured only if the server itself says, in the first line of the message's context,
 //! that our function raised it. Nobody else can make a function of that name: its schema admits nobody, so its name is
 //! always shown with the schema, and a quoted name of the same letters shows its quotes.

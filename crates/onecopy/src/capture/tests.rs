@@ -87,6 +87,23 @@ fn every_operation_becomes_a_row_change() {
 }
 
 #[test]
+fn the_rows_of_an_insert_come_in_one_message() {
+    let two = [image(), image()].concat();
+    for images in [format!("\\x{0}{0}", image_hex()), escaped(&two)] {
+        let (outcome, record) = captured(&format!("7|B|0|{images}"), OURS);
+        assert!(matches!(outcome, Captured::Row { operation: Operation::Inserts, .. }), "{outcome:?}");
+        let row = (7, "I true".to_owned());
+        assert_eq!(changes(record), [row.clone(), row]);
+    }
+    for cut in 1..two.len() {
+        let whole = cut == image().len();
+        let (outcome, _) = captured(&format!("7|B|0|{}", escaped(&two[..cut])), OURS);
+        assert_eq!(outcome != Captured::Malformed, whole, "{cut} bytes");
+    }
+    assert_eq!(captured("7|B|0|", OURS).0, Captured::Malformed);
+}
+
+#[test]
 fn a_second_context_line_means_nested() {
     let context = format!("{OURS}\nSQL function \"f\" statement 1");
     let (outcome, _) = captured("7|T|1", &context);

@@ -128,18 +128,19 @@ impl Capture {
         }
     }
 
-    fn note_run(&mut self, element: u64, xid: u32, is_nested: bool, is_delete: bool) {
-        if let Some(run) = self.runs.last_mut().filter(|run| run.to == element) {
+    /// The elements from this one on are new.
+    fn note_run(&mut self, from: u64, xid: u32, is_nested: bool, is_delete: bool) {
+        let to = self.record.elements();
+        if let Some(run) = self.runs.last_mut().filter(|run| run.to == from) {
             let same = run.xid == xid && !(run.is_mixed && is_nested);
             if same || (!run.is_nested && !is_nested) {
                 run.is_mixed |= !same;
                 run.is_nested |= is_nested;
                 run.has_deletes |= is_delete;
-                (run.xid, run.to) = (xid, element + 1);
+                (run.xid, run.to) = (xid, to);
                 return;
             }
         }
-        let (from, to) = (element, element + 1);
         self.runs.push(Run { xid, from, to, has_deletes: is_delete, is_nested, is_mixed: false });
     }
 

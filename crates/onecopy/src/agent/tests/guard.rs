@@ -138,6 +138,11 @@ async fn capture_cannot_be_switched_off() {
         "SELECT quietly(2)",
         "SET session_replication_role = replica; INSERT INTO t VALUES (3), (4); RESET session_replication_role",
         "DO $$ BEGIN SET LOCAL session_replication_role = replica; TRUNCATE t; INSERT INTO t VALUES (5); END $$",
+        // In the middle of a statement.
+        "INSERT INTO t SELECT 10 + g FROM generate_series(1, 2) g \
+         WHERE set_config('session_replication_role', CASE g WHEN 2 THEN 'replica' ELSE 'origin' END, true) <> ''",
+        "BEGIN; SET LOCAL session_replication_role = replica; INSERT INTO t SELECT 20 + g FROM generate_series(1, 2) g \
+         WHERE set_config('session_replication_role', CASE g WHEN 2 THEN 'origin' ELSE 'replica' END, true) <> ''; COMMIT",
     ] {
         let record = pair.home.write(sql).await;
         pair.second.must_apply(vec![record]).await;
@@ -158,6 +163,49 @@ async fn capture_cannot_be_switched_off() {
 }
 
 #[tokio::test]
+async fn inserts_are_told_at_once_where_nothing_changes_them_first() {
+    let mut pair = Pair::start().await;
+    pair.ddl(
+        "CREATE TABLE t (id int PRIMARY KEY, v text, gone int, d int GENERATED ALWAYS AS (id * 2) STORED)",
+    )
+    .await;
+    pair.ddl("ALTER TABLE t DROP COLUMN gone, ADD COLUMN \"!new\" int DEFAULT 7").await;
+    let messages = async |pair: &mut Pair, sql: &str| {
+        let mut builder = RecordBuilder::new();
+        let captured = pair.home.run(sql, &mut builder).await;
+        let record = pair.home.record(builder);
+        pair.second.must_apply(vec![record]).await;
+        pair.assert_identical().await;
+        captured.len()
+    };
+    let rows =
+        |from: u32| format!("INSERT INTO t SELECT g, 'x' FROM generate_series({from}, {}) g", from + 9);
+    assert_eq!(messages(&mut pair, &rows(0)).await, 1);
+    // A message has bounded length, and as many rows as fit.
+    let wide = "INSERT INTO t SELECT g, repeat('x', 3000) FROM generate_series(100, 108) g";
+    assert_eq!(messages(&mut pair, wide).await, 3);
+    let both = "INSERT INTO t VALUES (1, 'y'), (50, 'z') ON CONFLICT (id) DO UPDATE SET v = 'again'";
+    assert_eq!(messages(&mut pair, both).await, 2);
+    assert_eq!(
+        messages(&mut pair, "INSERT INTO t VALUES (1) ON CONFLICT DO NOTHING; UPDATE t SET v = 'u'").await,
+        20
+    );
+
+    pair.ddl(
+        "CREATE FUNCTION again() RETURNS trigger LANGUAGE plpgsql AS \
+         $$ BEGIN UPDATE t SET v = v || '!' WHERE id = NEW.id; RETURN NULL; END $$; \
+         CREATE TRIGGER again AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION again()",
+    )
+    .await;
+    assert_eq!(messages(&mut pair, &rows(200)).await, 20);
+    pair.ddl("DROP TRIGGER again ON t").await;
+    assert_eq!(messages(&mut pair, &rows(300)).await, 1);
+    pair.ddl("CREATE TABLE p (LIKE t INCLUDING GENERATED) PARTITION BY RANGE (id)").await;
+    pair.ddl("ALTER TABLE p ATTACH PARTITION t DEFAULT").await;
+    assert_eq!(messages(&mut pair, &rows(400).replace("INTO t", "INTO p")).await, 10);
+}
+
+#[tokio::test]
 async fn our_triggers_stay_as_they_are() {
     let mut pair = Pair::start().await;
     pair.ddl("CREATE ROLE joe; CREATE TABLE t (id int PRIMARY KEY)").await;
@@ -168,6 +216,8 @@ async fn our_triggers_stay_as_they_are() {
         "ALTER TABLE t DISABLE TRIGGER \"!onecopy\"",
         "ALTER TABLE t ENABLE REPLICA TRIGGER \"!onecopy_truncate\"",
         "DROP TRIGGER \"!onecopy\" ON t",
+        "DROP TRIGGER \"!onecopy_insert\" ON t",
+        "ALTER TABLE t ENABLE TRIGGER \"!onecopy_insert\"",
         "ALTER TRIGGER \"!onecopy\" ON t RENAME TO other",
         "ALTER TABLE t RENAME TO u",
         "DROP OWNED BY joe",
@@ -186,7 +236,7 @@ async fn our_triggers_stay_as_they_are() {
         }
     }
     // As a schema change of its own such a statement cannot do harm: our triggers are put right.
-    for sql in &tampering[..4] {
+    for sql in &tampering[..6] {
         pair.ddl(sql).await;
         let record = pair.home.write("TRUNCATE t; INSERT INTO t VALUES (1)").await;
         pair.second.must_apply(vec![record]).await;

@@ -67,7 +67,7 @@ pub(super) const TRIGGERS: &str = family!(
         WHERE d.classid = 'pg_trigger'::regclass AND d.objid = g.oid AND d.refobjid >= 16384
         AND d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass, 'pg_type'::regclass)
         AND NOT (d.refclassid = 'pg_proc'::regclass AND d.refobjid = g.tgfoid))
-FROM family JOIN pg_trigger g ON g.tgrelid = family.member AND g.tgname NOT IN ('!onecopy', '!onecopy_replica', '!onecopy_truncate')
+FROM family JOIN pg_trigger g ON g.tgrelid = family.member AND g.tgname NOT IN ('!onecopy', '!onecopy_insert', '!onecopy_replica', '!onecopy_truncate')
 LEFT JOIN pg_constraint k ON k.oid = g.tgconstraint
 JOIN pg_proc p ON p.oid = g.tgfoid JOIN pg_namespace n ON n.oid = p.pronamespace
 WHERE NOT g.tgisinternal OR k.contype IS NULL OR k.contype = 't' ORDER BY family.oid, g.tgname"
