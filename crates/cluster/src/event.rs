@@ -166,6 +166,20 @@ pub enum Event {
         /// The set of connections that this is about.
         incarnation: Incarnation,
     },
+    /// A replica does not answer as it should, or does so again: reads go elsewhere if they can.
+    Suspect {
+        /// Which.
+        replica: ReplicaId,
+        /// The set of connections that this is about.
+        incarnation: Incarnation,
+        /// Whether it is suspected now.
+        is_suspect: bool,
+    },
+    /// This replica was lost so long ago that, if it is the anchor, another one is to take its place.
+    TakeOver {
+        /// Which was lost.
+        from: ReplicaId,
+    },
     /// A replica cannot apply a record: it serves nothing until it is rebuilt.
     Diverged {
         /// Which.
@@ -302,8 +316,15 @@ pub enum Effect {
     },
     /// Read the catalogue at the anchor, then say [`Event::CatalogueLoaded`] with this version.
     LoadCatalogue {
+        /// The anchor.
+        replica: ReplicaId,
         /// The DDL that it must reflect.
         version: Version,
+    },
+    /// This replica is the anchor from now on: what was open at the former one is over.
+    Anchor {
+        /// Which.
+        replica: ReplicaId,
     },
     /// All replicas that are up stand at this version until [`Event::Release`].
     Held {
@@ -326,9 +347,11 @@ impl Effect {
             | Self::HomeLost { session }
             | Self::Abort { session, .. }
             | Self::Held { session, .. } => Some(session),
-            Self::Append { .. } | Self::Apply { .. } | Self::Reset { .. } | Self::LoadCatalogue { .. } => {
-                None
-            }
+            Self::Append { .. }
+            | Self::Apply { .. }
+            | Self::Reset { .. }
+            | Self::Anchor { .. }
+            | Self::LoadCatalogue { .. } => None,
         }
     }
 }

@@ -13,6 +13,10 @@ pub(crate) const DEFAULT_PORT: u16 = 6432;
 pub(crate) const DEFAULT_READER_PATIENCE_S: u16 = 30;
 /// How long transactions get to end when nothing is said.
 pub(crate) const DEFAULT_STOP_PATIENCE_S: u16 = 5;
+/// A server that has not answered for so long is down.
+pub(crate) const DEFAULT_HEALTH_DEADLINE_MS: u32 = 3_000;
+/// How long the anchor may be down before another replica takes its place.
+pub(crate) const DEFAULT_TAKEOVER_AFTER_MS: u32 = 300;
 /// The most PostgreSQL servers that one `onecopy up` runs.
 pub(crate) const MAX_REPLICAS: u16 = 16;
 
@@ -78,6 +82,16 @@ pub(crate) struct Up {
     /// How long transactions get to end after a signal to stop, in seconds; a second signal ends them at once.
     #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_STOP_PATIENCE_S)]
     pub(crate) stop_patience: u16,
+
+    /// A server that has not answered for so long, in milliseconds, is down: the others go on without it.
+    #[arg(long, value_name = "MS", default_value_t = DEFAULT_HEALTH_DEADLINE_MS,
+          value_parser = clap::value_parser!(u32).range(200..=600_000))]
+    pub(crate) health_deadline_ms: u32,
+
+    /// How long the anchor may be down, in milliseconds, before another replica takes its place.
+    #[arg(long, value_name = "MS", default_value_t = DEFAULT_TAKEOVER_AFTER_MS,
+          value_parser = clap::value_parser!(u32).range(0..=86_400_000))]
+    pub(crate) takeover_after_ms: u32,
 
     /// The folder of the programs `postgres` and `initdb`, of PostgreSQL 14 to 18 [default: looked for, else fetched].
     #[arg(long, value_name = "DIR")]

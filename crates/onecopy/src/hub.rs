@@ -5,9 +5,10 @@
 //! session's mailbox, a command put into an agent's queue. None of these waits, so the lock is held for microseconds.
 
 mod replicas;
+mod seat;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use cluster::Cluster;
@@ -19,22 +20,20 @@ use cluster::record::Header;
 use cluster::time::Time;
 use rustc_hash::FxHashMap;
 use sql::Catalogue;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
-use crate::agent::Evictions;
-use crate::backend::{Address, Served};
+use crate::backend::Served;
 use crate::clients::Clients;
 use crate::keeper::Identities;
 use crate::learned::Learned;
 use crate::log::{Log, LogFailure};
 use crate::mailbox::{End, Mailbox, Note};
 use crate::names::Names;
-use crate::rebuild::Stage;
 use crate::standing::Standing;
-use crate::steward::Errand;
 use crate::transactions::Transactions;
 
 pub(crate) use replicas::Lasting;
+pub(crate) use seat::Seat;
 
 /// Commands that can wait at an agent. The core has at most one of each kind outstanding there.
 pub(crate) const AGENT_QUEUE: usize = 16;
@@ -48,49 +47,6 @@ pub(crate) enum AgentOrder {
     Reset,
     /// Read the catalogue.
     LoadCatalogue { version: Version },
-}
-
-/// Where a replica is, and what its present set of connections is called.
-#[derive(Debug)]
-pub(crate) struct Seat {
-    /// The name that people use.
-    pub(crate) name: String,
-    /// Its own TCP address.
-    pub(crate) host: String,
-    /// Its own TCP port.
-    pub(crate) port: u16,
-    /// Its Unix socket.
-    pub(crate) address: Address,
-    /// Incarnation, and the query that proves at log-in that the server has not restarted since.
-    pub(crate) proof: Mutex<(Incarnation, String)>,
-    /// Sessions' backends that were sent away for a refresh.
-    pub(crate) evictions: Arc<Evictions>,
-    /// The way to whoever looks after the server, if it is one of ours.
-    pub(crate) errands: OnceLock<mpsc::Sender<Errand>>,
-    /// What its rebuild is at.
-    stage: Mutex<Option<Stage>>,
-    orders: mpsc::Sender<AgentOrder>,
-}
-
-impl Seat {
-    /// A replica that is not connected yet, and the queue of its agent.
-    pub(crate) fn new(
-        name: String,
-        host: String,
-        port: u16,
-        address: Address,
-    ) -> (Self, mpsc::Receiver<AgentOrder>) {
-        let (orders, queue) = mpsc::channel(AGENT_QUEUE);
-        let proof = Mutex::new((Incarnation::default(), String::new()));
-        let (evictions, errands, stage) = (Arc::default(), OnceLock::new(), Mutex::default());
-        (Self { name, host, port, address, proof, evictions, errands, stage, orders }, queue)
-    }
-
-    /// The query that must return a row on a connection of this incarnation; `None` when it is not the present one.
-    pub(crate) fn proof_of(&self, incarnation: Incarnation) -> Option<String> {
-        let proof = self.proof.lock().unwrap_or_else(PoisonError::into_inner);
-        (proof.0 == incarnation).then(|| proof.1.clone())
-    }
 }
 
 /// Why statements ran at the anchor, counted.
@@ -114,6 +70,8 @@ pub(crate) struct Stats {
     pub(crate) records: AtomicU64,
     /// Transactions run again, unseen by their clients.
     pub(crate) retried: AtomicU64,
+    /// How often another replica became the anchor.
+    pub(crate) takeovers: AtomicU64,
     /// Clients told 40001 by Onecopy itself.
     pub(crate) aborted: AtomicU64,
     /// Sessions at present.
@@ -145,12 +103,30 @@ pub(crate) struct Birth {
     pub(crate) log_was_empty: bool,
     /// The identities of the records in the log.
     pub(crate) identities: Identities,
+    /// What the operator allows.
+    pub(crate) limits: Limits,
+}
+
+/// What the operator allows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
     /// The most bytes that one transaction may capture.
     pub(crate) transaction_bytes_max: u64,
     /// How long a read may hold up a refresh.
     pub(crate) reader_patience: Duration,
     /// Past so many bytes the log is not kept for replicas that are away.
     pub(crate) log_bytes_max: u64,
+    /// How long replicas are waited for.
+    pub(crate) patience: Patience,
+}
+
+/// How long replicas are waited for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// A server that has not answered for so long is down.
+    pub(crate) health_deadline: Duration,
+    /// An anchor that has been down for so long loses its place.
+    pub(crate) takeover_after: Duration,
 }
 
 /// Shared by everything in the node.
@@ -161,9 +137,11 @@ pub(crate) struct Hub {
     /// The replicas.
     pub(crate) seats: Vec<Seat>,
     /// The home of updates.
-    pub(crate) anchor: ReplicaId,
+    anchor: AtomicU16,
     /// How long a read may hold up a refresh.
     pub(crate) reader_patience: Duration,
+    /// How long and how replicas are waited for.
+    pub(crate) patience: Patience,
     /// Which cluster this is.
     pub(crate) cluster_id: ClusterId,
     /// What is served of it.
@@ -186,9 +164,11 @@ pub(crate) struct Hub {
     sequences: Mutex<Sequences>,
     /// What is known of them includes what was logged before this node started.
     has_learned: AtomicBool,
+    /// Held by the keeper that finds that out.
+    pub(crate) learning: tokio::sync::Mutex<()>,
     catalogue: RwLock<Arc<Catalogue>>,
     /// What the anchor calls the objects of each replica, forgotten whenever a server comes up anew.
-    names: RwLock<Vec<Arc<Names>>>,
+    names: RwLock<(u64, Vec<Option<Arc<Names>>>)>,
     /// How often the names were forgotten.
     names_forgotten: AtomicU64,
     /// What is durable at each replica, and why one is quarantined.
@@ -202,26 +182,18 @@ pub(crate) struct Hub {
 impl Hub {
     /// Nothing runs yet; the log's writer is started by the caller.
     pub(crate) fn new(cluster: Cluster, log: Log, seats: Vec<Seat>, birth: Birth) -> Arc<Self> {
-        let Birth {
-            anchor,
-            cluster_id,
-            served,
-            epoch,
-            log_was_empty,
-            identities,
-            transaction_bytes_max,
-            reader_patience,
-            log_bytes_max,
-        } = birth;
+        let Birth { anchor, cluster_id, served, epoch, log_was_empty, identities, limits } = birth;
+        let Limits { transaction_bytes_max, reader_patience, log_bytes_max, patience } = limits;
         let standing = Mutex::new(Standing::new(seats.len()));
-        let names = RwLock::new(unknown_names(&seats, anchor, &served));
+        let names = RwLock::new((0, unknown_names(&seats, anchor, &served)));
         let inside = Inside { cluster, effects: Vec::new(), sessions: FxHashMap::default() };
         let hub = Arc::new(Self {
             inside: Mutex::new(inside),
             log,
             seats,
-            anchor,
+            anchor: AtomicU16::new(anchor.0),
             reader_patience,
+            patience,
             cluster_id,
             served,
             stats: Stats::default(),
@@ -235,6 +207,7 @@ impl Hub {
             has_learned: AtomicBool::new(false),
             standing,
             log_bytes_max,
+            learning: tokio::sync::Mutex::default(),
             names,
             names_forgotten: AtomicU64::new(0),
             catalogue: RwLock::new(Arc::new(Catalogue::new(sql::Contents::default()))),
@@ -242,6 +215,7 @@ impl Hub {
             start: Instant::now(),
             failure: watch::channel(None).0,
         });
+        hub.set_reader_patience();
         hub.remember_quarantines();
         hub
     }
@@ -290,9 +264,10 @@ impl Hub {
                 self.order(replica, AgentOrder::Apply { incarnation, from, upto });
             }
             Effect::Reset { replica } => self.order(replica, AgentOrder::Reset),
-            Effect::LoadCatalogue { version } => {
-                self.order(self.anchor, AgentOrder::LoadCatalogue { version });
+            Effect::LoadCatalogue { replica, version } => {
+                self.order(replica, AgentOrder::LoadCatalogue { version });
             }
+            Effect::Anchor { replica } => self.move_anchor(replica),
             other => {
                 let session =
                     other.session().expect("the effects for nobody in particular are matched above");
@@ -300,6 +275,31 @@ impl Hub {
                     mailbox.push(Note::Effect(other));
                 }
             }
+        }
+    }
+
+    /// The home of updates, and the server of the catalogues.
+    pub(crate) fn anchor(&self) -> ReplicaId {
+        ReplicaId(self.anchor.load(Ordering::Acquire))
+    }
+
+    /// Sessions find the new anchor with their next transaction; what its objects are called counts from now on.
+    fn move_anchor(&self, replica: ReplicaId) {
+        let (old, new) = (self.anchor(), &self.seats[usize::from(replica.0)].name);
+        let old = &self.seats[usize::from(old.0)].name;
+        tracing::warn!(%old, %new, "another replica is the anchor from now on");
+        count(&self.stats.takeovers);
+        self.anchor.store(replica.0, Ordering::Release);
+        self.set_reader_patience();
+        self.forget_names();
+    }
+
+    /// At the home a blocker is no read: its transaction is lost already.
+    fn set_reader_patience(&self) {
+        let patience_ms = u64::try_from(self.reader_patience.as_millis()).unwrap_or(u64::MAX);
+        for (index, seat) in self.seats.iter().enumerate() {
+            let is_anchor = index == usize::from(self.anchor().0);
+            seat.reader_patience_ms.store(if is_anchor { 0 } else { patience_ms }, Ordering::Relaxed);
         }
     }
 
@@ -401,10 +401,11 @@ impl Hub {
         self.handle(Event::CatalogueLoaded { version });
     }
 
-    /// What the anchor calls the objects of a replica, and which edition of that this is.
-    pub(crate) fn names(&self, replica: ReplicaId) -> (u64, Arc<Names>) {
+    /// What the anchor calls the objects of a replica, which is nothing at the anchor itself, and which edition of that
+    /// this is.
+    pub(crate) fn names(&self, replica: ReplicaId) -> (u64, Option<Arc<Names>>) {
         let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
-        (self.names_edition(), Arc::clone(&names[usize::from(replica.0)]))
+        (names.0, names.1[usize::from(replica.0)].clone())
     }
 
     /// The present edition of the names.
@@ -412,11 +413,11 @@ impl Hub {
         self.names_forgotten.load(Ordering::Acquire)
     }
 
-    /// A server came up anew: what its objects were called may not hold any more.
+    /// A server came up anew, or another one is the anchor: what objects were called may not hold any more.
     pub(crate) fn forget_names(&self) {
         let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
-        *names = unknown_names(&self.seats, self.anchor, &self.served);
-        self.names_forgotten.fetch_add(1, Ordering::Release);
+        let edition = self.names_forgotten.fetch_add(1, Ordering::AcqRel) + 1;
+        *names = (edition, unknown_names(&self.seats, self.anchor(), &self.served));
     }
 
     /// The log cannot go on, so nothing can be acknowledged any more: the node has to stop.
@@ -434,10 +435,13 @@ impl Hub {
     }
 }
 
-fn unknown_names(seats: &[Seat], anchor: ReplicaId, served: &Served) -> Vec<Arc<Names>> {
-    let anchor = &seats[usize::from(anchor.0)].address;
-    let unknown = |seat: &Seat| Arc::new(Names::new(seat.address.clone(), anchor.clone(), served.clone()));
-    seats.iter().map(unknown).collect()
+fn unknown_names(seats: &[Seat], anchor: ReplicaId, served: &Served) -> Vec<Option<Arc<Names>>> {
+    let home = &seats[usize::from(anchor.0)].address;
+    let unknown = |(index, seat): (usize, &Seat)| {
+        let is_anchor = index == usize::from(anchor.0);
+        (!is_anchor).then(|| Arc::new(Names::new(seat.address.clone(), home.clone(), served.clone())))
+    };
+    seats.iter().enumerate().map(unknown).collect()
 }
 
 impl std::fmt::Debug for Hub {

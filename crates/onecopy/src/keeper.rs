@@ -7,6 +7,7 @@
 mod home;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -21,6 +22,8 @@ use crate::hub::{AgentOrder, Hub, Lasting};
 const MAINTAIN_EVERY: Duration = Duration::from_secs(10);
 /// So many of the newest identities stay in a replica.
 const IDENTITIES_KEPT: u64 = 4_096;
+/// How long the sequences of a replica may take to be mended.
+const MEND_DEADLINE: Duration = Duration::from_secs(30);
 /// Most identities forgotten at a time.
 const FORGET_MAX: usize = 20_000;
 /// Records read from the log at a time, in bytes (one record may be larger).
@@ -105,12 +108,12 @@ pub(crate) struct Keeper {
     strangers: Vec<Identity>,
     /// Before each refresh and each reading of a catalogue; only tests take others than zero.
     delay: Duration,
-    /// The home is being brought up to this version before it serves.
+    /// The replica is being brought up to this version before it serves.
     recovering: Option<Version>,
     /// What the hub has ordered and the agent has not been given yet: up to this version. The agent gets it in pieces,
     /// since all of it need not fit into memory.
     ordered: Option<Version>,
-    /// The home's server has the marks of sequences up to this version.
+    /// The replica's server has the marks of sequences up to this version.
     marked: Option<Version>,
 }
 
@@ -129,8 +132,8 @@ impl Keeper {
             served: hub.served.clone(),
             cluster: hub.cluster_id,
             spills: hub.log.spills().clone(),
-            // At the home a blocker is no read: its transaction is lost already.
-            reader_patience: if replica == hub.anchor { Duration::ZERO } else { hub.reader_patience },
+            reader_patience_ms: Arc::clone(&seat.reader_patience_ms),
+            health_deadline: hub.patience.health_deadline,
             evictions: Arc::clone(&seat.evictions),
         };
         let (agent, commands, mut events) = Agent::new(assignment);
@@ -210,7 +213,24 @@ impl Keeper {
 
     fn quarantine(&mut self, reason: &str, lasting: Lasting) {
         self.is_up = false;
+        self.catching_up(false);
         self.hub.quarantine(self.replica, reason, lasting);
+    }
+
+    /// The anchor is waited for, but not for long.
+    fn lose_anchor(&self) {
+        if self.hub.anchor() != self.replica {
+            return;
+        }
+        let (hub, from) = (Arc::clone(&self.hub), self.replica);
+        tokio::spawn(async move {
+            tokio::time::sleep(hub.patience.takeover_after).await;
+            hub.handle(Event::TakeOver { from });
+        });
+    }
+
+    fn catching_up(&self, is_so: bool) {
+        self.hub.seats[usize::from(self.replica.0)].is_catching_up.store(is_so, Ordering::Relaxed);
     }
 
     async fn event(&mut self, event: AgentEvent) -> Option<Command> {
@@ -224,7 +244,13 @@ impl Keeper {
                 tracing::warn!(replica = %name, %reason, "the replica is down");
                 self.is_up = false;
                 (self.recovering, self.ordered) = (None, None);
+                self.catching_up(false);
                 self.hub.handle(Event::ReplicaLost { replica, incarnation });
+                self.hub.seats[usize::from(replica.0)].give_up();
+                self.lose_anchor();
+            }
+            AgentEvent::Suspect { incarnation, is_suspect } => {
+                self.hub.handle(Event::Suspect { replica, incarnation, is_suspect });
             }
             AgentEvent::Applied { incarnation, upto } => {
                 self.applied = self.applied.max(upto);
@@ -269,27 +295,28 @@ impl Keeper {
                 self.strangers = strangers.into_iter().filter(|i| i.epoch < self.hub.epoch).collect();
                 let durable = self.hub.log.durable();
                 self.marked = None;
-                if self.replica == self.hub.anchor {
-                    self.recovering = Some(durable);
-                    return self.recover().await;
-                }
-                self.serve();
+                self.recovering = Some(durable);
+                self.catching_up(true);
+                return self.recover().await;
             }
             Err(reason) => self.quarantine(&reason, Lasting::UntilRestart),
         }
         None
     }
 
-    /// The home is brought up to the log before it serves: its crash may have lost the last moves of its sequences, and
-    /// the marks by which they are mended are about what all records have made of them.
+    /// A replica is brought up to the log before it serves. It may be the home, or become it at any time: a crash may have
+    /// lost the last moves of its sequences, and the marks by which they are mended are about what all records have made
+    /// of them.
     async fn recover(&mut self) -> Option<Command> {
         let target = self.recovering?;
         if self.applied < target {
             return self.next_piece(self.applied.next(), target);
         }
         self.recovering = None;
-        if let Err(reason) = home::mend_sequences(&self.hub, self.replica, target).await {
-            tracing::warn!(%reason, "the sequences of the home could not be mended");
+        let mending = home::mend_sequences(&self.hub, self.replica, target);
+        let mended = tokio::time::timeout(MEND_DEADLINE, mending).await;
+        if let Err(reason) = mended.unwrap_or_else(|_| Err("the server does not answer".to_owned())) {
+            tracing::warn!(%reason, "the sequences of a replica could not be mended");
             return Some(Command::Reset { incarnation: self.incarnation });
         }
         self.serve();
@@ -298,6 +325,7 @@ impl Keeper {
 
     fn serve(&mut self) {
         self.is_up = true;
+        self.catching_up(false);
         let (replica, incarnation, applied) = (self.replica, self.incarnation, self.applied);
         self.hub.handle(Event::ReplicaUp { replica, incarnation, applied });
     }
@@ -317,13 +345,10 @@ impl Keeper {
                 if forget.len() < FORGET_MAX { limit } else { Version(self.forgotten.0 + FORGET_MAX as u64) };
         }
         forget.append(&mut self.strangers);
-        let mut marks = Vec::new();
-        if self.replica == self.hub.anchor {
-            // The others keep the marks of the records that they apply.
-            let durable = self.hub.log.durable();
-            marks = self.hub.sequences().marks(self.marked, self.applied, durable);
-            self.marked = Some(self.applied);
-        }
+        // A replica keeps the marks of the records that it applies; those of its own transactions are told here.
+        let durable = self.hub.log.durable();
+        let marks = self.hub.sequences().marks(self.marked, self.applied, durable);
+        self.marked = Some(self.applied);
         Some(Command::Maintain { incarnation: self.incarnation, applied: self.applied, forget, marks })
     }
 }

@@ -5,6 +5,8 @@
 //! schema changes, which is the same everywhere; a server's own id is matched with the anchor's by that number. It is
 //! looked up when an id turns up that is not known, so a schema change costs nothing here.
 //!
+//! When another replica becomes the anchor, its ids are the ones that count; who connects then hears only of them.
+//!
 //! Invariant: a pair that was found stays right for as long as both servers run on: ids are not given twice. When a
 //! server comes up anew all pairs are forgotten, since it may have lost the end of what it had and made it again.
 //!
@@ -25,6 +27,8 @@ const NAMES_SQL: &str = "SELECT id, is_type, object FROM onecopy_capture.names";
 /// How often an id is looked for: the anchor's own COMMIT of a new type may come a little later than the refresh.
 const ATTEMPTS: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(20);
+/// How long a server may take to answer.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(2);
 
 /// The ids of one server and what the anchor calls the same things.
 #[derive(Debug)]
@@ -99,9 +103,11 @@ impl Names {
         const SHAPE: BackendError = BackendError::Protocol("an answer about names of an unexpected shape");
         let Served { database, superuser } = &self.served;
         let parameters = [("user", superuser.as_str()), ("database", database.as_str())];
-        let mut connection = Connection::open(address, &parameters).await?;
+        let asked = async { Connection::open(address, &parameters).await?.simple(NAMES_SQL).await };
+        const SILENT: BackendError = BackendError::Protocol("no answer about names");
+        let rows = tokio::time::timeout(ANSWER_DEADLINE, asked).await.map_err(|_| SILENT)??;
         let mut found = Vec::new();
-        for row in connection.simple(NAMES_SQL).await? {
+        for row in rows {
             let [Some(id), Some(is_type), Some(object)] = row.as_slice() else { return Err(SHAPE) };
             let kind = if is_type == "t" { Kind::Type } else { Kind::Relation };
             found.push((id.parse().map_err(|_| SHAPE)?, kind, object.parse().map_err(|_| SHAPE)?));

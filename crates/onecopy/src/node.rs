@@ -28,13 +28,13 @@ use tokio::time::Instant;
 use crate::backend::{Address, Served};
 use crate::clients::STATS_PERIOD;
 use crate::frontend::Workers;
-use crate::hub::{AgentOrder, Birth, Hub, Seat};
+use crate::hub::{AgentOrder, Birth, Hub, Limits, Seat};
 use crate::keeper::{Identities, Keeper};
 use crate::log::{Log, LogFailure, Notices, Recovered};
 use crate::mailbox::End;
 use crate::terminal::Progress;
 
-/// The home of updates is the first replica.
+/// The home of updates is the first replica, to begin with.
 const ANCHOR: ReplicaId = ReplicaId(0);
 /// How long sessions get to end when they were told to end at once.
 const STOP_SESSIONS: Duration = Duration::from_secs(5);
@@ -72,12 +72,8 @@ pub(crate) struct Plan {
     pub(crate) log: PathBuf,
     /// The servers; the first is the home of updates.
     pub(crate) places: Vec<Place>,
-    /// The most bytes that one transaction may capture.
-    pub(crate) transaction_bytes_max: u64,
-    /// How long a read may hold up a refresh.
-    pub(crate) reader_patience: Duration,
-    /// Past so many bytes the log is not kept for replicas that are away.
-    pub(crate) log_bytes_max: u64,
+    /// What the operator allows.
+    pub(crate) limits: Limits,
 }
 
 /// The signals that end a node.
@@ -153,9 +149,7 @@ impl Node {
             epoch,
             log_was_empty: recovered.begun,
             identities,
-            transaction_bytes_max: plan.transaction_bytes_max,
-            reader_patience: plan.reader_patience,
-            log_bytes_max: plan.log_bytes_max,
+            limits: plan.limits,
         };
         let hub = Hub::new(Cluster::new(Box::new(core)), log, seats, birth);
         if hub_cell.set(Arc::clone(&hub)).is_err() {
@@ -185,8 +179,10 @@ impl Node {
             let replicas = hub.replicas();
             let durable = hub.durable();
             let quarantined = hub.quarantined();
-            if let Some(reason) = quarantined.get(&hub.anchor) {
-                return Err(format!("{} cannot serve: {reason}", hub.seats[0].name));
+            let anchor = hub.anchor();
+            if let Some(reason) = quarantined.get(&anchor).filter(|_| quarantined.len() == hub.seats.len()) {
+                let name = &hub.seats[usize::from(anchor.0)].name;
+                return Err(format!("no replica can serve; {name}: {reason}"));
             }
             let ready = |r: &cluster::protocols::ReplicaStatus| {
                 r.state == State::Quarantined || (r.state == State::Up && r.applied == durable)

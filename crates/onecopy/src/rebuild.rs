@@ -102,7 +102,7 @@ pub(crate) struct Rebuilt {
 /// Rebuilds a replica; returns when it has all that was durable when its server ran again.
 pub(crate) async fn run(hub: Arc<Hub>, replica: ReplicaId) -> Result<Rebuilt, RebuildError> {
     let seat = &hub.seats[usize::from(replica.0)];
-    if replica == hub.anchor {
+    if replica == hub.anchor() {
         return Err(RebuildError::IsAnchor);
     }
     let errands = seat.errands.get().ok_or(RebuildError::NotOurs)?;
@@ -161,7 +161,7 @@ fn donor(hub: &Hub, replica: ReplicaId) -> Option<ReplicaStatus> {
     hub.replicas()
         .into_iter()
         .filter(up)
-        .min_by_key(|r| (r.replica == hub.anchor, r.outstanding_us, r.replica))
+        .min_by_key(|r| (r.replica == hub.anchor(), r.outstanding_us, r.replica))
 }
 
 /// Waits until the replica has this version; as long as it moves, it is waited for.

@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 
 use crate::backend::{Address, Served};
 use crate::cli::Up;
+use crate::hub::{Limits, Patience};
 use crate::node::{Node, Place, Plan, Reason, Signals};
 use crate::postgres::{self, Home, Server, UpError, UpOptions};
 use crate::steward;
@@ -22,6 +23,7 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), Reason> {
     let mut signals = Signals::take()?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, up.port));
     let listener = TcpListener::bind(address).await.map_err(|error| port_error(up.port, &error))?;
+    let limits = limits(&up);
     let options = UpOptions { replicas: up.replicas, data: up.data, pg_bin: up.pg_bin };
     let starting = async {
         let mut home = postgres::prepare(&options, progress).await?;
@@ -37,9 +39,7 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), Reason> {
         served: Served::of_new_servers(),
         log: home.dir.join("log"),
         places: home.servers.iter().map(place).collect(),
-        transaction_bytes_max: u64::from(up.transaction_max_mb) << 20,
-        reader_patience: Duration::from_secs(up.reader_patience.into()),
-        log_bytes_max: u64::from(up.log_max_mb) << 20,
+        limits,
     };
     let node = match Node::open(plan).await {
         Ok(node) => node,
@@ -62,6 +62,19 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), Reason> {
     while watched.join_next().await.is_some() {}
     home.stop().await;
     ended
+}
+
+/// What the person who started it allows.
+fn limits(up: &Up) -> Limits {
+    Limits {
+        transaction_bytes_max: u64::from(up.transaction_max_mb) << 20,
+        reader_patience: Duration::from_secs(up.reader_patience.into()),
+        log_bytes_max: u64::from(up.log_max_mb) << 20,
+        patience: Patience {
+            health_deadline: Duration::from_millis(up.health_deadline_ms.into()),
+            takeover_after: Duration::from_millis(up.takeover_after_ms.into()),
+        },
+    }
 }
 
 fn place(server: &Server) -> Place {

@@ -68,18 +68,20 @@ impl Book {
     }
 }
 
-/// Keeps the server from writing its log by itself, so that a kill loses what was not synchronised.
+/// Keeps the servers from writing their logs by themselves, so that a kill loses what was not synchronised.
 async fn write_late(cluster: &Cluster) {
-    let home = cluster.replicas().await.remove(0);
-    let direct = cluster.direct(&home).await;
-    direct.batch_execute("alter system set wal_writer_delay = '10s'").await.unwrap();
-    direct.batch_execute("alter system set wal_writer_flush_after = 0").await.unwrap();
-    direct.batch_execute("select pg_reload_conf()").await.unwrap();
+    for replica in cluster.replicas().await {
+        let direct = cluster.direct(&replica).await;
+        direct.batch_execute("alter system set wal_writer_delay = '10s'").await.unwrap();
+        direct.batch_execute("alter system set wal_writer_flush_after = 0").await.unwrap();
+        direct.batch_execute("select pg_reload_conf()").await.unwrap();
+    }
 }
 
 /// Kills the home with all that it has not written, and waits until it serves again.
 async fn crash_home(cluster: &Cluster) {
-    let home = cluster.replicas().await.remove(0);
+    let mut replicas = cluster.caught_up().await;
+    let home = replicas.remove(replicas.iter().position(|replica| replica.role == "anchor").unwrap());
     cluster.kill_server(&home, true);
     let deadline = Instant::now() + DEADLINE;
     loop {
@@ -187,7 +189,8 @@ async fn nothing_is_given_out_twice() {
 
 #[tokio::test]
 async fn what_was_set_stays_set() {
-    let mut cluster = Cluster::start(3).await;
+    // The home is waited for, however long it takes.
+    let mut cluster = Cluster::start_as(3, &[], &["--takeover-after-ms", "86400000"]).await;
     let client = cluster.client().await;
     run(&client, SCHEMA).await;
     write_late(&cluster).await;

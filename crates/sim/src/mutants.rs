@@ -46,6 +46,9 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant { name: "what a savepoint took back is logged", switch: |r| r.undone_is_forgotten = false },
     Mutant { name: "SAVEPOINT takes the snapshot", switch: |r| r.control_takes_no_snapshot = false },
     Mutant { name: "held replicas go on", switch: |r| r.core.hold_stops_appends = false },
+    Mutant { name: "an anchor that is up loses its place", switch: |r| r.core.takeover_of_lost = false },
+    Mutant { name: "any replica becomes the anchor", switch: |r| r.core.takeover_by_holder = false },
+    Mutant { name: "a new anchor need not catch up", switch: |r| r.core.takeover_catches_up = false },
     Mutant { name: "held before all are level", switch: |r| r.core.hold_waits = false },
 ];
 

@@ -188,6 +188,8 @@ pub struct Pace {
     pub notice_us: u64,
     /// An extra wait before each refresh.
     pub refresh_us: u64,
+    /// How long a lost anchor is waited for before another replica takes its place; `None` is for ever.
+    pub takeover_us: Option<u64>,
 }
 
 /// A whole run, but for the chances on the way.

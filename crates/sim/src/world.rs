@@ -21,7 +21,8 @@ mod session;
 
 use std::collections::BTreeMap;
 
-use cluster::ids::Identity;
+use cluster::event::Event;
+use cluster::ids::{Identity, ReplicaId};
 
 use crate::agenda::Agenda;
 use crate::check::{Anomaly, Finding};
@@ -106,7 +107,8 @@ enum Happening {
     Synced { epoch: u32, upto: usize },
     Reset { epoch: u32, replica: usize, incarnation: u32, stage: agent::ResetStage },
     Apply { epoch: u32, replica: usize, incarnation: u32 },
-    Catalogue { epoch: u32, version: u64, incarnation: u32 },
+    Catalogue { epoch: u32, replica: usize, version: u64, incarnation: u32 },
+    TakeOver { epoch: u32, replica: usize },
     ServerStart { replica: usize },
     Flush { replica: usize },
     NodeStart,
@@ -264,8 +266,11 @@ impl World {
             Happening::Apply { epoch, replica, incarnation } if epoch == self.epoch => {
                 self.apply(replica, incarnation);
             }
-            Happening::Catalogue { epoch, version, incarnation } if epoch == self.epoch => {
-                self.catalogue_loaded(version, incarnation);
+            Happening::Catalogue { epoch, replica, version, incarnation } if epoch == self.epoch => {
+                self.catalogue_loaded(replica, version, incarnation);
+            }
+            Happening::TakeOver { epoch, replica } if epoch == self.epoch => {
+                self.tell(Event::TakeOver { from: ReplicaId(replica as u16) });
             }
             Happening::ServerStart { replica } => self.servers[replica].start(),
             Happening::Flush { replica } => {

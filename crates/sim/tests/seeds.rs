@@ -82,6 +82,7 @@ fn writers_of_one_row(times: &[usize], at_us: u64, fsync_us: u64) -> Plan {
             flush_us: 5_000,
             notice_us: 5_000,
             refresh_us: 0,
+            takeover_us: None,
         },
         clock_us: 0,
     }

@@ -2,7 +2,8 @@
 //!
 //! Conflict-aware scheduling's SELF (section 4.1): the sum of the estimated times of what is outstanding at a replica.
 //! Refreshes that a statement has to wait for are part of its wait, so a replica that is behind is chosen when that is
-//! still quicker than queueing at one that is not. Equals take turns.
+//! still quicker than queueing at one that is not. Equals take turns. One that is suspected is chosen only when there
+//! is no other.
 
 use crate::ids::Version;
 use crate::parts::replica::{Replica, State};
@@ -21,7 +22,7 @@ impl Balancer {
         let best = (1..=count)
             .map(|step| (self.last + step) % count)
             .filter(|&i| replicas[i].state == State::Up && eligible.contains(replicas[i].id))
-            .min_by_key(|&i| replicas[i].expected_wait_us(need))?;
+            .min_by_key(|&i| (replicas[i].is_suspect, replicas[i].expected_wait_us(need)))?;
         self.last = best;
         Some(best)
     }
@@ -60,6 +61,12 @@ mod tests {
         assert_eq!(balancer.choose(&replicas, all, Version(5)), Some(2));
         replicas[2].outstanding_us = 50_000;
         assert_eq!(balancer.choose(&replicas, all, Version(5)), Some(0), "being behind is a wait, not a bar");
+        replicas[0].is_suspect = true;
+        assert_eq!(
+            balancer.choose(&replicas, all, Version(5)),
+            Some(1),
+            "however long the wait is elsewhere"
+        );
         replicas[0].down(State::Down);
         replicas[1].down(State::Quarantined);
         assert_eq!(balancer.choose(&replicas, all, Version(5)), Some(2));

@@ -32,6 +32,8 @@ pub struct Turn {
     pub eligible: ReplicaSet,
     /// Its transaction is open here, so it fails when the replica is lost.
     pub is_bound: bool,
+    /// It reads the catalogues, so it runs where the anchor is.
+    pub is_catalogue: bool,
 }
 
 /// One replica.
@@ -43,6 +45,8 @@ pub struct Replica {
     pub state: State,
     /// The present set of connections.
     pub incarnation: Incarnation,
+    /// It does not answer as it should.
+    pub is_suspect: bool,
     /// It has every version up to this one.
     pub applied: Version,
     /// Who waits for it to have more.
@@ -64,6 +68,7 @@ impl Replica {
             id,
             state: State::Down,
             incarnation: Incarnation::default(),
+            is_suspect: false,
             applied: Version::ZERO,
             waiting: Waiting::default(),
             outstanding_us: 0,
@@ -83,6 +88,7 @@ impl Replica {
     pub fn up(&mut self, incarnation: Incarnation, applied: Version) {
         self.state = State::Up;
         self.incarnation = incarnation;
+        self.is_suspect = false;
         self.applied = applied;
         self.commit_in_flight = None;
         self.outstanding_us = 0;

@@ -31,6 +31,8 @@ pub struct ReplicaStatus {
     pub replica: ReplicaId,
     /// What it is good for.
     pub state: State,
+    /// It does not answer as it should.
+    pub is_suspect: bool,
     /// Its present set of connections.
     pub incarnation: Incarnation,
     /// It has every version up to this one.

@@ -20,12 +20,14 @@
 //! The one recovery: when anything on which a logged commit depends is lost at a replica, that replica is reset as a
 //! whole: every connection ends, what was open there and not logged is rolled back (40001), its applied set is read
 //! again and the log is applied from there. This is the lost-COMMIT rule of DESIGN section 3 with "every open update
-//! transaction" taken literally; it costs a moment and has no second path that could be wrong.
+//! transaction" taken literally; it costs a moment and has no second path that could be wrong. When the replica does not
+//! come back at once, another one becomes the anchor: see [`takeover`].
 //!
 //! Deviation from DESIGN section 5: no lock table, no certification, no updates at other replicas yet.
 
 mod replicas;
 mod rules;
+mod takeover;
 #[cfg(test)]
 mod tests;
 
@@ -56,7 +58,7 @@ pub const REFRESH_VERSIONS_MAX: u64 = 100;
 pub struct Options {
     /// Number of replicas; they are numbered from 0.
     pub replicas: u16,
-    /// The home of updates and the server of the catalogues.
+    /// The home of updates and the server of the catalogues, to begin with.
     pub anchor: ReplicaId,
     /// Which replica holds what.
     pub placement: Placement,
@@ -118,6 +120,8 @@ struct Running {
 pub struct Onecopy {
     rules: Rules,
     anchor: usize,
+    /// The anchor is lost, and another replica is to take its place as soon as one can.
+    is_anchor_overdue: bool,
     epoch: Epoch,
     transactions_begun: u64,
     last: Version,
@@ -154,6 +158,7 @@ impl Onecopy {
         Self {
             rules: options.rules,
             anchor: usize::from(options.anchor.0),
+            is_anchor_overdue: false,
             epoch: options.epoch,
             transactions_begun: 0,
             last: options.last,
@@ -249,7 +254,7 @@ impl Onecopy {
 
     fn home_turn(&self, cost_us: u32) -> Turn {
         let eligible = ReplicaSet::EMPTY.with(self.replicas[self.anchor].id);
-        Turn { cost_us, eligible, is_bound: true }
+        Turn { cost_us, eligible, is_bound: true, is_catalogue: false }
     }
 
     fn execute(&mut self, index: usize, session: SessionId, turn: Turn, out: &mut Out<'_>) {
@@ -497,7 +502,9 @@ impl Protocol for Onecopy {
             Event::Read { session, reads, at, cost_us, catalogue } => {
                 out.catalogue = catalogue;
                 if let Some(need) = self.read(session, &reads, at, out) {
-                    let turn = Turn { cost_us, eligible: self.eligible(&reads, at), is_bound: at.is_some() };
+                    let is_catalogue = at.is_none() && reads == Reads::Catalogue;
+                    let eligible = self.eligible(&reads, at);
+                    let turn = Turn { cost_us, eligible, is_bound: at.is_some(), is_catalogue };
                     self.place_read(session, need, turn, out);
                 }
             }
@@ -533,6 +540,11 @@ impl Protocol for Onecopy {
                     self.replica_lost(replica, State::Down, out);
                 }
             }
+            Event::Suspect { replica, incarnation, is_suspect } => {
+                let replica = &mut self.replicas[usize::from(replica.0)];
+                replica.is_suspect = is_suspect && replica.is_up(incarnation);
+            }
+            Event::TakeOver { from } => self.take_over(from, out),
             Event::Diverged { replica } => self.replica_lost(replica, State::Quarantined, out),
             Event::Rebuilt { replica } => self.rebuilt(replica),
             Event::Applied { replica, incarnation, upto } => {
@@ -553,6 +565,7 @@ impl Protocol for Onecopy {
         let status = |r: &Replica| ReplicaStatus {
             replica: r.id,
             state: r.state,
+            is_suspect: r.is_suspect,
             incarnation: r.incarnation,
             applied: r.applied,
             lag: self.needed.last().0.saturating_sub(r.applied.0),

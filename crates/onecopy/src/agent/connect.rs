@@ -15,7 +15,7 @@ use super::{Assignment, identity};
 use crate::backend::{BackendError, Connection};
 use crate::capture;
 
-/// The name that both connections show in `pg_stat_activity`.
+/// The name that the connections show in `pg_stat_activity`.
 const APPLICATION_NAME: &str = "onecopy agent";
 
 /// How long the former backends may take to go.
@@ -23,7 +23,7 @@ const FENCE_DEADLINE: Duration = Duration::from_secs(30);
 /// The pause between looking whether they have gone.
 const FENCE_PAUSE: Duration = Duration::from_millis(10);
 
-/// Settings of both connections, which `RESET ALL` leaves in force.
+/// Settings of the connections, which `RESET ALL` leaves in force.
 const SETTINGS: &[(&str, &str)] = &[
     ("session_replication_role", "replica"),
     ("search_path", "pg_catalog"),
@@ -46,6 +46,7 @@ const SETTINGS: &[(&str, &str)] = &[
 pub(super) struct Ready {
     pub(super) applier: Connection,
     pub(super) control: Connection,
+    pub(super) pulse: Connection,
     pub(super) tables: RefreshTables,
     pub(super) proof_sql: String,
     pub(super) applied: Vec<Identity>,
@@ -95,9 +96,10 @@ pub(super) async fn connect(assignment: &Assignment) -> Result<Ready, ConnectErr
     let proof_sql = take_lock(&mut applier).await?;
     // Nobody but the applier may have come in between.
     fence_but(&mut control, Some(applier.pid)).await?;
+    let pulse = open(assignment, "off").await?;
     let applied = identity::read(&control.simple(identity::READ_SQL).await?)?;
     let tables = capture::catalogue::load_refresh_tables(&mut applier).await?;
-    Ok(Ready { applier, control, tables, proof_sql, applied })
+    Ok(Ready { applier, control, pulse, tables, proof_sql, applied })
 }
 
 async fn open(assignment: &Assignment, synchronous_commit: &str) -> Result<Connection, BackendError> {

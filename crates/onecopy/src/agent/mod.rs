@@ -1,13 +1,14 @@
 //! Agents: one task for each replica, which brings it to where it can serve, and keeps it up to date.
 //!
-//! An agent owns two connections as superuser. The *applier* replays records, silently for triggers; the *control*
+//! An agent owns connections as superuser. The *applier* replays records, silently for triggers; the *control*
 //! connection looks after the applier, prunes, and reads catalogues. Before there is an applier the server is fenced:
 //! whatever an earlier incarnation left running there is ended and gone, so nothing can still commit that the applied
 //! set, which is read next, does not show.
 //!
 //! The owner sends [`Command`]s, each for one [`Incarnation`] of the connections: those for an earlier one are dropped.
 //! It hears [`AgentEvent`]s, which are about the incarnation that came up last. When either connection is lost the agent says so and begins
-//! anew, for ever, with growing pauses.
+//! anew, for ever, with growing pauses. A third connection asks the server for signs of life ([`pulse`]); one that gives
+//! none for too long counts as lost, too.
 //!
 //! Invariant: records are applied in the order given, each exactly once, together with its identity in one transaction.
 //! A replica on which a record does not do what it did at home is reported as diverged, and nothing more is applied.
@@ -18,6 +19,7 @@ mod apply;
 mod connect;
 mod exchange;
 mod identity;
+mod pulse;
 mod serve;
 #[cfg(test)]
 mod tests;
@@ -26,6 +28,7 @@ mod watchdog;
 pub(crate) use watchdog::Evictions;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use cluster::ids::{ClusterId, Identity, Incarnation, Version};
@@ -62,8 +65,10 @@ pub(crate) struct Assignment {
     pub(crate) cluster: ClusterId,
     /// Where rows are that stand in no record.
     pub(crate) spills: SpillFolder,
-    /// How long a client may hold the applier up.
-    pub(crate) reader_patience: Duration,
+    /// How long a client may hold the applier up, in milliseconds; it depends on whether this is the home.
+    pub(crate) reader_patience_ms: Arc<AtomicU64>,
+    /// A server that has not answered for so long is given up.
+    pub(crate) health_deadline: Duration,
     /// Who was sent away for holding it up longer.
     pub(crate) evictions: Arc<Evictions>,
 }
@@ -133,6 +138,13 @@ pub(crate) enum AgentEvent {
         incarnation: Incarnation,
         /// Why.
         reason: String,
+    },
+    /// The server does not answer as it should, or does so again.
+    Suspect {
+        /// The connections.
+        incarnation: Incarnation,
+        /// Whether it is suspected now.
+        is_suspect: bool,
     },
     /// Records were applied.
     Applied {

@@ -11,7 +11,7 @@ use wire::frame;
 use super::apply::{Applier, Failure};
 use super::connect::Ready;
 use super::watchdog::{Way, watched};
-use super::{Agent, AgentEvent, Command, identity};
+use super::{Agent, AgentEvent, Command, identity, pulse};
 use crate::backend::{BackendError, Connection};
 use crate::capture;
 use crate::capture::sequences::keep_call;
@@ -35,30 +35,50 @@ impl From<BackendError> for Ended {
 }
 
 impl Agent {
-    /// Serves until the connections are lost; `None` when the owner has gone.
+    /// Serves until the connections are lost, or the server gives no sign of life; `None` when the owner has gone.
     pub(super) async fn serve(&mut self, incarnation: Incarnation, ready: Ready) -> Option<()> {
-        let Ready { applier, mut control, tables, proof_sql, applied } = ready;
-        let mut applier = Applier::new(applier, tables, self.assignment.spills.clone());
+        let Ready { applier, control, mut pulse, tables, proof_sql, applied } = ready;
+        let applier = Applier::new(applier, tables, self.assignment.spills.clone());
         self.events.send(AgentEvent::Up { incarnation, proof_sql, applied }).await.ok()?;
+        let (events, deadline) = (self.events.clone(), self.assignment.health_deadline);
+        let suspect = |is_suspect| {
+            let events = events.clone();
+            // Whoever does not hear it has gone, which is found out elsewhere.
+            async move { drop(events.send(AgentEvent::Suspect { incarnation, is_suspect }).await) }
+        };
+        let ended = tokio::select! {
+            ended = self.obey(incarnation, applier, control) => ended,
+            reason = pulse::watch(&mut pulse, deadline, suspect) => Ended::Connections(reason),
+        };
+        match ended {
+            Ended::Owner => None,
+            Ended::Connections(reason) => {
+                tracing::warn!(replica = %self.assignment.name, %reason, "connections given up");
+                self.events.send(AgentEvent::Down { incarnation, reason }).await.ok()
+            }
+        }
+    }
+
+    async fn obey(
+        &mut self,
+        incarnation: Incarnation,
+        mut applier: Applier,
+        mut control: Connection,
+    ) -> Ended {
         loop {
             let outcome = tokio::select! {
-                command = self.commands.recv() => match command? {
-                    current if current.incarnation() == incarnation => {
+                command = self.commands.recv() => match command {
+                    None => Err(Ended::Owner),
+                    Some(current) if current.incarnation() == incarnation => {
                         self.carry_out(current, &mut applier, &mut control).await
                     }
-                    _ => continue,
+                    Some(_) => continue,
                 },
                 lost = applier.lost() => Err(lost.into()),
                 lost = until_lost(&mut control) => Err(lost.into()),
             };
-            match outcome {
-                Ok(()) => {}
-                Err(Ended::Owner) => return None,
-                Err(Ended::Connections(reason)) => {
-                    tracing::warn!(replica = %self.assignment.name, %reason, "connections given up");
-                    self.events.send(AgentEvent::Down { incarnation, reason }).await.ok()?;
-                    return Some(());
-                }
+            if let Err(ended) = outcome {
+                return ended;
             }
         }
     }
@@ -78,7 +98,7 @@ impl Agent {
                 let way = Way {
                     applier: applier.pid(),
                     replica: name,
-                    reader_patience: self.assignment.reader_patience,
+                    reader_patience: &self.assignment.reader_patience_ms,
                     evictions: &self.assignment.evictions,
                 };
                 match watched(control, way, applier.apply(&records)).await? {

@@ -38,7 +38,8 @@ struct Running {
 impl Running {
     async fn start(server: &Server) -> Self {
         let assignment = Assignment {
-            reader_patience: Duration::ZERO,
+            reader_patience_ms: Arc::default(),
+            health_deadline: Duration::from_secs(30),
             evictions: Arc::default(),
             name: "replica".to_owned(),
             address: server.address(),

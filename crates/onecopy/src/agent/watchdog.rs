@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -49,8 +50,8 @@ pub(super) struct Way<'a> {
     pub(super) applier: i32,
     /// The replica's name.
     pub(super) replica: &'a str,
-    /// How long a client may hold the applier up.
-    pub(super) reader_patience: Duration,
+    /// How long a client may hold the applier up, in milliseconds.
+    pub(super) reader_patience: &'a AtomicU64,
     pub(super) evictions: &'a Evictions,
 }
 
@@ -92,7 +93,8 @@ async fn clear_way(
     seen.retain(|pid, _| blockers.contains_key(pid));
     for (pid, is_client) in blockers.into_iter().filter(|(pid, _)| *pid != 0) {
         let since = *seen.entry(pid).or_insert(began);
-        if is_client && since.elapsed() < way.reader_patience {
+        let patience = Duration::from_millis(way.reader_patience.load(Ordering::Relaxed));
+        if is_client && since.elapsed() < patience {
             continue;
         }
         let function = if warned.insert(pid) { "pg_cancel_backend" } else { "pg_terminate_backend" };

@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -64,6 +65,16 @@ impl Stream {
                 stream.set_nodelay(true)?;
                 Ok(Self::Tcp(stream))
             }
+        }
+    }
+}
+
+impl Stream {
+    /// The socket itself, beside ours.
+    pub(super) fn socket(&self) -> io::Result<OwnedFd> {
+        match self {
+            Self::Unix(stream) => stream.as_fd().try_clone_to_owned(),
+            Self::Tcp(stream) => stream.as_fd().try_clone_to_owned(),
         }
     }
 }

@@ -3,6 +3,8 @@
 //! Sessions and agents use the same type. It frames messages and writes in batches; what the messages mean is its
 //! owner's affair. [`Connection::simple`] is for the few queries that Onecopy asks on its own account.
 
+use std::os::fd::OwnedFd;
+
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 use wire::backend::{Authentication, Fields, tag};
 use wire::{encode, frame};
@@ -92,16 +94,7 @@ pub(crate) struct Connection {
 impl Connection {
     /// Connects and logs in with these start-up parameters (`user`, `database`, `options`, ...).
     pub(crate) async fn open(address: &Address, parameters: &[(&str, &str)]) -> Result<Self, BackendError> {
-        let stream = Stream::connect(address).await?;
-        let mut connection = Self {
-            stream,
-            input: Buffer::default(),
-            output: Vec::new(),
-            notifications: Vec::new(),
-            pid: 0,
-            secret: Vec::new(),
-            parameters: Vec::new(),
-        };
+        let mut connection = Self::of(Stream::connect(address).await?);
         encode::startup(&mut connection.output, parameters);
         connection.flush().await?;
         loop {
@@ -129,6 +122,24 @@ impl Connection {
                 return Ok(connection);
             }
         }
+    }
+
+    /// Nobody is logged in yet.
+    pub(super) fn of(stream: Stream) -> Self {
+        Self {
+            stream,
+            input: Buffer::default(),
+            output: Vec::new(),
+            notifications: Vec::new(),
+            pid: 0,
+            secret: Vec::new(),
+            parameters: Vec::new(),
+        }
+    }
+
+    /// The socket, for whoever may have to cut it.
+    pub(super) fn socket(&self) -> std::io::Result<OwnedFd> {
+        self.stream.socket()
     }
 
     /// Sends what is in `output`.

@@ -3,10 +3,12 @@
 mod address;
 mod buffer;
 mod connection;
+mod lines;
 
 pub(crate) use address::Address;
 pub(crate) use buffer::Buffer;
 pub(crate) use connection::{BackendError, Connection, Rows, cancel};
+pub(crate) use lines::{Line, Lines};
 
 /// What Onecopy serves of its servers: the same on each of them.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -261,7 +261,7 @@ impl Session {
             self.worker.hub.handle(Event::Drawn { session: self.id, ticket });
         }
         self.worker.hub.handle(Event::Finish { session: self.id, body, claims, reads: Reads::All });
-        self.is_settling = true;
+        (self.is_settling, self.settling_at) = (true, home);
         loop {
             match self.mailbox.next().await {
                 Note::Effect(Effect::Draw { .. }) => self.draw_again().await?,
@@ -288,7 +288,7 @@ impl Session {
 
     /// The home is asked for another number, which proves that this transaction is still alive there.
     async fn draw_again(&mut self) -> Result<(), Fault> {
-        let home = self.anchor();
+        let home = self.home();
         let drawn = match self.own_query(DRAW_SQL).await {
             Ok(ended) => ended.row.and_then(|row| row.into_iter().next().flatten()),
             Err(_) => None,
@@ -319,7 +319,7 @@ impl Session {
 
     /// Sends the COMMIT of an acknowledged record when it is its turn at home, and reads the reply.
     pub(crate) async fn settle(&mut self) {
-        let home = self.anchor();
+        let home = self.settling_at;
         while self.is_settling {
             match self.mailbox.next().await {
                 Note::Effect(Effect::Commit { .. }) => {

@@ -228,7 +228,7 @@ impl Session {
         if list.is_empty() {
             return Ok(false);
         }
-        let anchor = self.anchor();
+        let anchor = self.home();
         let Some(server) = self.servers.find(anchor) else { return Ok(false) };
         if server.own_units > 0 {
             return Ok(false);
@@ -292,10 +292,9 @@ impl Session {
         if self.is_settling {
             self.settle().await;
         }
-        let anchor = self.anchor();
         let started = tokio::time::Instant::now();
         loop {
-            match self.read_at(anchor, work).await {
+            match self.read_at(self.anchor(), work).await {
                 Err(Fault::Unplaced(_)) if started.elapsed() < super::session::WAIT_MAX => {
                     tokio::time::sleep(super::session::RETRY_PAUSE).await;
                 }

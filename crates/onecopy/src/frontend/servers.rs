@@ -14,7 +14,7 @@ use super::cancel::Running;
 use super::fault::{Fault, Refusal};
 use super::settings::Settings;
 use crate::agent::Evictions;
-use crate::backend::{BackendError, Connection};
+use crate::backend::{BackendError, Connection, Line};
 use crate::capture;
 use crate::clients::{Card, Connected};
 use crate::hub::Hub;
@@ -31,6 +31,8 @@ pub(crate) struct Server {
     pub(crate) connection: Connection,
     /// What a cancel request needs.
     pub(crate) running: Arc<Running>,
+    /// By which the connection is cut when its server is given up.
+    _line: Line,
     /// Where it is said that this backend was sent away.
     pub(crate) evictions: Arc<Evictions>,
     /// Statements prepared here: name and the generation of what was prepared.
@@ -43,6 +45,10 @@ pub(crate) struct Server {
     pub(crate) drawn_ready: bool,
     /// Replies up to so many ReadyForQuery belong to messages of our own and are swallowed.
     pub(crate) own_units: usize,
+    /// Writes on it are captured: it may be used for transactions that write.
+    is_home: bool,
+    /// The edition of names that the next field is of.
+    edition: u64,
     /// What the anchor calls the objects of this server; none at the anchor itself.
     pub(crate) names: Option<ServerNames>,
     /// It is shown while this lives.
@@ -52,7 +58,6 @@ pub(crate) struct Server {
 /// What the anchor calls the objects of a server.
 #[derive(Debug)]
 pub(crate) struct ServerNames {
-    edition: u64,
     /// Where more can be learned.
     pub(crate) source: Arc<Names>,
     /// What is known.
@@ -60,11 +65,9 @@ pub(crate) struct ServerNames {
 }
 
 impl ServerNames {
-    fn of(hub: &Hub, replica: ReplicaId) -> Option<Self> {
-        (replica != hub.anchor).then(|| {
-            let (edition, source) = hub.names(replica);
-            Self { edition, pairs: source.pairs(), source }
-        })
+    fn of(hub: &Hub, replica: ReplicaId) -> (u64, Option<Self>) {
+        let (edition, source) = hub.names(replica);
+        (edition, source.map(|source| Self { pairs: source.pairs(), source }))
     }
 }
 
@@ -124,6 +127,21 @@ impl Servers {
         }
     }
 
+    /// As [`Servers::ensure`], on a connection whose writes are captured.
+    pub(crate) async fn ensure_home(
+        &mut self,
+        hub: &Hub,
+        settings: &Settings,
+        replica: ReplicaId,
+        incarnation: Incarnation,
+    ) -> Result<&mut Server, Fault> {
+        let slot = &mut self.all[usize::from(replica.0)];
+        // It was made for reads, before the replica became the anchor.
+        slot.take_if(|server| !server.is_home);
+        let server = self.ensure(hub, settings, replica, incarnation).await?;
+        if server.is_home { Ok(server) } else { Err(Fault::Lost(replica)) }
+    }
+
     /// A connection of just this incarnation, with the session's settings.
     pub(crate) async fn ensure(
         &mut self,
@@ -135,11 +153,14 @@ impl Servers {
         let slot = &mut self.all[usize::from(replica.0)];
         if slot.as_ref().is_none_or(|server| server.incarnation != incarnation) {
             *slot = None;
-            *slot = Some(open(hub, settings, &self.card, replica, incarnation).await?);
+            // A server that hangs takes connections and says nothing.
+            let opening = open(hub, settings, &self.card, replica, incarnation);
+            let opened = tokio::time::timeout(hub.patience.health_deadline, opening).await;
+            *slot = Some(opened.unwrap_or(Err(Fault::Lost(replica)))?);
         }
         let server = slot.as_mut().expect("it was put there just now");
-        if server.names.as_ref().is_some_and(|names| names.edition != hub.names_edition()) {
-            server.names = ServerNames::of(hub, replica);
+        if server.edition != hub.names_edition() {
+            (server.edition, server.names) = ServerNames::of(hub, replica);
         }
         if server.settings != settings.generation() {
             bring_settings(server, settings).await?;
@@ -156,13 +177,16 @@ async fn open(
     incarnation: Incarnation,
 ) -> Result<Server, Fault> {
     let seat = &hub.seats[usize::from(replica.0)];
-    let via = (replica == hub.anchor).then(|| capture::via_token(hub.cluster_id));
+    let is_home = replica == hub.anchor();
+    let via = is_home.then(|| capture::via_token(hub.cluster_id));
     let options = settings.server_options(via.as_deref());
     let parameters = settings.start_up(&options);
     let mut failed = None;
     for _ in 0..ATTEMPTS {
         match Connection::open(&seat.address, &parameters).await {
             Ok(mut connection) => {
+                let line = seat.lines.enter(&connection).map_err(|_| Fault::Lost(replica))?;
+                // After the entry: whoever gave the server up before that has taken the proof away.
                 let proof = seat.proof_of(incarnation).ok_or(Fault::Lost(replica))?;
                 if connection.simple(&proof).await.map_err(Fault::at(replica))?.is_empty() {
                     return Err(Fault::Lost(replica));
@@ -172,8 +196,10 @@ async fn open(
                     pid: connection.pid,
                     secret: connection.secret.clone(),
                 };
+                let (edition, names) = ServerNames::of(hub, replica);
                 return Ok(Server {
                     _shown: card.connect(replica, connection.pid),
+                    _line: line,
                     running: Arc::new(running),
                     evictions: Arc::clone(&seat.evictions),
                     replica,
@@ -184,7 +210,9 @@ async fn open(
                     applied_ready: false,
                     drawn_ready: false,
                     own_units: 0,
-                    names: ServerNames::of(hub, replica),
+                    is_home,
+                    edition,
+                    names,
                 });
             }
             Err(error) => failed = Some(error),

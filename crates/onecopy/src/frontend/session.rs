@@ -107,6 +107,8 @@ pub(crate) struct Session {
     pub(crate) failed: bool,
     /// A record is acknowledged, and its COMMIT at home is still to be sent.
     pub(crate) is_settling: bool,
+    /// Where that is.
+    pub(crate) settling_at: ReplicaId,
     pub(crate) prepared: Prepared,
     /// An error in the extended protocol: skip until Sync.
     pub(crate) skipping: bool,
@@ -139,9 +141,17 @@ impl Session {
         &self.worker.hub
     }
 
+    /// Where the open update transaction is; without one, where the next one will be.
+    pub(crate) fn home(&self) -> ReplicaId {
+        match &self.transaction {
+            Transaction::Update(update) => update.replica,
+            _ => self.anchor(),
+        }
+    }
+
     /// The home of updates.
     pub(crate) fn anchor(&self) -> ReplicaId {
-        self.worker.hub.anchor
+        self.worker.hub.anchor()
     }
 
     /// Serves the client until it leaves.

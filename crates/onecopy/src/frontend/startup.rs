@@ -193,6 +193,7 @@ async fn serve_session(worker: Rc<Worker>, client: Client, settings: Settings, w
         transaction: Transaction::None,
         failed: false,
         is_settling: false,
+        settling_at: hub.anchor(),
         prepared: Prepared::default(),
         skipping: false,
         pinned: false,
@@ -243,15 +244,14 @@ impl Session {
     /// Connects to the home and tells the client what the server says of itself.
     async fn greet(&mut self) -> Result<(), Fault> {
         let started = tokio::time::Instant::now();
-        loop {
+        let anchor = loop {
             match self.connect_home().await {
                 Err(Fault::Unplaced(_) | Fault::Lost(_)) if started.elapsed() < super::session::WAIT_MAX => {
                     tokio::time::sleep(super::session::RETRY_PAUSE).await;
                 }
                 other => break other?,
             }
-        }
-        let anchor = self.anchor();
+        };
         let connection = &mut self.servers.get(anchor).connection;
         let defaults = connection.simple(DEFAULTS_SQL).await.map_err(Fault::at(anchor))?;
         let defaults: Vec<String> = defaults.into_iter().flatten().flatten().collect();

@@ -287,11 +287,11 @@ impl Session {
     }
 
     /// Connects to the home, when it is up and has every schema change that was acknowledged.
-    pub(crate) async fn connect_home(&mut self) -> Result<(), Fault> {
-        self.place_read(&Reads::Catalogue, None, Version::ZERO).await?;
+    pub(crate) async fn connect_home(&mut self) -> Result<ReplicaId, Fault> {
+        let home = self.place_read(&Reads::Catalogue, None, Version::ZERO).await?;
         self.executed();
         self.cancel.set(Doing::Nothing);
-        Ok(())
+        Ok(home)
     }
 
     /// Runs work at one replica, outside of any transaction of ours.

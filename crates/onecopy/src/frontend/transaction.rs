@@ -103,7 +103,7 @@ impl Session {
             self.cancel.set(Doing::Waiting);
             let Placed::At(place) = self.place(event).await? else { continue };
             let Self { worker, servers, settings, progress, .. } = &mut *self;
-            match servers.ensure(&worker.hub, settings, place.replica, place.incarnation).await {
+            match servers.ensure_home(&worker.hub, settings, place.replica, place.incarnation).await {
                 Ok(server) => {
                     server.query(begin(options).as_bytes());
                     server.own_units += 1;
@@ -279,7 +279,7 @@ impl Session {
 
     /// The home is lost under the open transaction; a statement of it was not sent.
     pub(crate) fn home_lost(&mut self) -> Fault {
-        let home = self.anchor();
+        let home = self.home();
         self.abandon_home();
         Fault::Lost(home)
     }

@@ -205,7 +205,7 @@ impl Capture {
         // What the order of its rows depends on must not be missed.
         let Some(catalogue) = self.hub.fresh_catalogue().await else {
             self.broken = Some(Captured::TooLarge);
-            return Err(Fault::Lost(self.hub.anchor));
+            return Err(Fault::Lost(self.hub.anchor()));
         };
         self.generation = self.generation.min(Version(catalogue.generation()));
         self.claims.add_rows(chunk.row_changes(), self.record.elements(), &catalogue);

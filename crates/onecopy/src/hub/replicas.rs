@@ -62,6 +62,8 @@ impl Hub {
         }
         self.standing().quarantine(replica, reason);
         self.handle(Event::Diverged { replica });
+        // It does not come back by itself, so nobody waits for it.
+        self.handle(Event::TakeOver { from: replica });
     }
 
     /// Puts those replicas into quarantine that were in one when the node ended.

@@ -1,10 +1,10 @@
-//! The sequences of the home, when it comes back.
+//! The sequences of a replica, when it comes back: it may be the home, have been it, or become it.
 //!
 //! Its server has lost moves of sequences if it recovered from a crash, and only then; it tells by a table that such a
 //! recovery empties. Then each sequence is moved to its mark, since up to there its values may have been handed out. After
 //! an orderly stop nothing is moved, so nothing is skipped.
 //!
-//! The marks are those of the records in the log and those that the home's server remembers, which are the ones of
+//! The marks are those of the records in the log and those that the server remembers, which are the ones of
 //! records that were trimmed.
 
 use cluster::ids::{ReplicaId, Version};
@@ -35,7 +35,8 @@ pub(super) async fn mend_sequences(hub: &Hub, replica: ReplicaId, upto: Version)
     }
     let marks = hub.sequences().marks(None, upto, hub.log.durable());
     connection.simple("BEGIN").await.map_err(text)?;
-    for mark in marks.iter().filter(|mark| mark.holder == replica) {
+    // Those of other holders, too: its data may be those of one of them.
+    for mark in &marks {
         // One that was dropped since has no number here any more.
         let call = move_call(mark);
         let sql = format!("SELECT {call} FROM onecopy_capture.sequences WHERE id = {}", mark.id);
@@ -43,12 +44,13 @@ pub(super) async fn mend_sequences(hub: &Hub, replica: ReplicaId, upto: Version)
     }
     connection.simple(UNBROKEN).await.map_err(text)?;
     connection.simple("COMMIT").await.map_err(text)?;
-    tracing::info!(sequences = marks.len(), "the sequences of the home stand at their marks");
+    tracing::info!(sequences = marks.len(), replica = %hub.seats[usize::from(replica.0)].name, "the sequences stand at their marks");
     Ok(())
 }
 
 /// Once in the life of a node: what the records say that are there from before, and what the server remembers.
 async fn learn(hub: &Hub, connection: &mut Connection) -> Result<(), String> {
+    let _alone = hub.learning.lock().await;
     if hub.knows_sequences() {
         return Ok(());
     }

@@ -38,6 +38,7 @@ pub(crate) struct Replica {
     pub(crate) lag_versions: u64,
     pub(crate) reads: u64,
     pub(crate) writes: u64,
+    pub(crate) role: String,
 }
 
 /// A running (or stopped, or killed) onecopy and its servers.
@@ -212,6 +213,13 @@ impl Cluster {
         }
     }
 
+    /// A signal to all processes of one server.
+    pub(crate) fn signal_server(&self, replica: &Replica, signal: Signal) {
+        for process in folder::processes_in(&self.data().join(&replica.name)) {
+            folder::kill(process, signal);
+        }
+    }
+
     /// kill -9 of onecopy and every process of every server.
     pub(crate) async fn kill_everything(&mut self) {
         if self.is_running() {
@@ -248,7 +256,7 @@ impl Replica {
         assert!(row.contains_key("load"), "SHOW REPLICAS has no load: {row:?}");
         let state = text("state");
         assert!(
-            ["up", "catching_up", "down", "quarantined", "rebuilding"].contains(&state.as_str()),
+            ["up", "suspect", "catching_up", "down", "quarantined", "rebuilding"].contains(&state.as_str()),
             "state {state}"
         );
         Self {
@@ -260,6 +268,7 @@ impl Replica {
             lag_versions: number("lag_versions"),
             reads: number("reads"),
             writes: number("writes"),
+            role: text("role"),
         }
     }
 }

@@ -46,6 +46,7 @@ impl Plan {
             flush_us: *dice.pick(&[500, 5_000, 50_000]),
             notice_us: if is_crowded { 5_000 } else { *dice.pick(&[20, 500, 3_000]) },
             refresh_us: *dice.pick(&[0, 0, 200, 3_000]),
+            takeover_us: *dice.pick(&[None, Some(1), Some(500), Some(3_000)]),
         };
         let faults = draw_faults(dice, replicas, is_crowded);
         let clock_us = if dice.percent(50) { 0 } else { dice.number() >> dice.between(1, 40) };

@@ -160,6 +160,7 @@ impl World {
         for replica in 0..self.servers.len() {
             self.begin_reset(replica);
         }
+        self.wait_for(0);
     }
 
     /// Kills the node: memory, connections and what the log had not kept.
@@ -183,10 +184,25 @@ impl World {
         let now = Time { us: self.agenda.now_us().saturating_add(self.clock_ahead_us) };
         let Some(node) = self.node.as_mut() else { return };
         self.trace.say(self.agenda.now_us(), Stage::Order, || told(&event));
+        let lost = match event {
+            Event::ReplicaLost { replica, .. } | Event::Diverged { replica } => Some(usize::from(replica.0)),
+            _ => None,
+        };
         let mut effects = Vec::new();
         node.cluster.handle(now, event, &mut effects);
         for effect in effects {
             self.carry_out(effect);
+        }
+        if let Some(replica) = lost {
+            self.wait_for(replica);
+        }
+    }
+
+    /// A replica that is lost is waited for so long; if it is the anchor, another one then takes its place.
+    fn wait_for(&mut self, replica: usize) {
+        if let Some(pace_us) = self.plan.pace.takeover_us {
+            let (after, epoch) = (self.dice.delay(pace_us), self.epoch);
+            self.agenda.enter(after, Happening::TakeOver { epoch, replica });
         }
     }
 
@@ -205,10 +221,12 @@ impl World {
                 self.begin_apply(usize::from(replica.0), incarnation, from, upto);
             }
             Effect::Reset { replica } => self.begin_reset(usize::from(replica.0)),
-            Effect::LoadCatalogue { version } => {
+            Effect::LoadCatalogue { replica, version } => {
                 let after = self.dice.delay(self.plan.pace.network_us * 20);
-                let (epoch, incarnation) = (self.epoch, self.agent(0).incarnation);
-                self.agenda.enter(after, Happening::Catalogue { epoch, version: version.0, incarnation });
+                let replica = usize::from(replica.0);
+                let (epoch, incarnation) = (self.epoch, self.agent(replica).incarnation);
+                let version = version.0;
+                self.agenda.enter(after, Happening::Catalogue { epoch, replica, version, incarnation });
             }
             _ => {}
         }
@@ -269,17 +287,17 @@ impl World {
         self.sync();
     }
 
-    pub(super) fn catalogue_loaded(&mut self, version: u64, incarnation: u32) {
-        let server = &self.servers[0];
+    pub(super) fn catalogue_loaded(&mut self, replica: usize, version: u64, incarnation: u32) {
+        let server = &self.servers[replica];
         let changes = server.newest(schema::Key::VIEW).list.len();
         // It is read over the agent's connection, so a server that was started anew does not answer.
         let (is_up, generation) = (server.is_up(), server.generation);
-        if self.is_cut(0) {
+        if self.is_cut(replica) {
             let epoch = self.epoch;
-            self.agenda.enter(RETRY_US, Happening::Catalogue { epoch, version, incarnation });
+            self.agenda.enter(RETRY_US, Happening::Catalogue { epoch, replica, version, incarnation });
             return;
         }
-        let agent = self.agent(0);
+        let agent = self.agent(replica);
         if !is_up || agent.incarnation != incarnation || agent.generation != generation {
             return;
         }

@@ -25,7 +25,10 @@ impl Onecopy {
             self.place_read(session, need, turn, out);
         }
         if index == self.anchor {
+            self.is_anchor_overdue = false;
             self.ask_catalogue(out);
+        } else {
+            self.move_anchor(out);
         }
         self.advance(index, out);
     }
@@ -127,7 +130,8 @@ impl Onecopy {
         let is_there = anchor.state == State::Up && anchor.applied >= version;
         if is_there && !is_asked && self.catalogue_asked < Some(version) {
             self.catalogue_asked = Some(version);
-            out.effects.push(Effect::LoadCatalogue { version });
+            let replica = anchor.id;
+            out.effects.push(Effect::LoadCatalogue { replica, version });
         }
     }
 

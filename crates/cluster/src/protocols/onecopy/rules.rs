@@ -29,6 +29,12 @@ pub struct Rules {
     pub waiting_overtake: bool,
     /// While the replicas are held at one version nothing is appended.
     pub hold_stops_appends: bool,
+    /// Another replica becomes the anchor only when the anchor is lost.
+    pub takeover_of_lost: bool,
+    /// It holds everything.
+    pub takeover_by_holder: bool,
+    /// Updates begin there only when it has everything that was assigned by then.
+    pub takeover_catches_up: bool,
     /// They are held only when all that are up have everything that was appended.
     pub hold_waits: bool,
 }
@@ -49,6 +55,9 @@ impl Default for Rules {
             overtaken_aborts: true,
             waiting_overtake: true,
             hold_stops_appends: true,
+            takeover_of_lost: true,
+            takeover_by_holder: true,
+            takeover_catches_up: true,
             hold_waits: true,
         }
     }

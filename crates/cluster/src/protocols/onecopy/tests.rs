@@ -90,7 +90,8 @@ fn word(effect: &Effect) -> String {
         Effect::Abort { session, .. } => format!("abort {session}"),
         Effect::Apply { replica, from, upto, .. } => format!("apply {from}..{upto} at {replica}"),
         Effect::Reset { replica } => format!("reset {replica}"),
-        Effect::LoadCatalogue { version } => format!("catalogue {version}"),
+        Effect::LoadCatalogue { version, .. } => format!("catalogue {version}"),
+        Effect::Anchor { replica } => format!("anchor {replica}"),
         Effect::Held { version, .. } => format!("held {version}"),
     }
 }
@@ -212,6 +213,59 @@ fn a_lost_home_rolls_back_what_is_open_and_applies_what_is_logged_from_the_log()
     assert_eq!(bench.feed(up), ["apply 1..1 at 0"]);
     let applied = Event::Applied { replica: ANCHOR, incarnation: Incarnation(2), upto: Version(1) };
     assert_eq!(bench.feed(applied), ["execute 2 at 0"]);
+}
+
+fn lose_anchor(bench: &mut Bench) -> Vec<String> {
+    bench.feed(Event::ReplicaLost { replica: ANCHOR, incarnation: Incarnation(1) })
+}
+
+#[test]
+fn another_replica_takes_over_when_it_has_what_the_lost_anchor_was_given() {
+    let mut bench = Bench::new();
+    bench.begin(S1, false);
+    bench.begin(S2, false);
+    bench.finish(S1, 7, 1);
+    assert_eq!(lose_anchor(&mut bench), ["reset 0", "home lost 1", "abort 2"]);
+    assert!(bench.begin(S3, false).is_empty());
+    assert_eq!(bench.feed(Event::TakeOver { from: ANCHOR }), ["anchor 1"], "version 1 is not durable yet");
+    let logged = bench.feed(Event::Logged { upto: Version(1) });
+    assert_eq!(logged, ["acknowledge 1", "apply 1..1 at 1", "apply 1..1 at 2"]);
+    assert_eq!(bench.applied(1, 1), ["execute 3 at 1"]);
+    assert_eq!(bench.finish(S3, 7, 1), ["append 2"]);
+    bench.applied(2, 1);
+    let back = Event::ReplicaUp { replica: ANCHOR, incarnation: Incarnation(2), applied: Version::ZERO };
+    assert_eq!(bench.feed(back), ["apply 1..1 at 0"], "the old anchor is a replica like any other");
+    assert_eq!(
+        bench.feed(Event::Logged { upto: Version(2) }),
+        ["acknowledge 3", "commit 3", "apply 2..2 at 2"]
+    );
+    assert!(bench.begin(S1, false).is_empty(), "it needs version 2");
+    assert_eq!(bench.feed(Event::Committed { session: S3 }), ["execute 1 at 1"]);
+}
+
+#[test]
+fn an_anchor_that_is_there_keeps_its_place() {
+    let mut bench = Bench::new();
+    assert!(bench.feed(Event::TakeOver { from: ANCHOR }).is_empty());
+    lose_anchor(&mut bench);
+    assert!(bench.feed(Event::TakeOver { from: ReplicaId(1) }).is_empty(), "it is not the anchor");
+    bench.feed(Event::ReplicaUp { replica: ANCHOR, incarnation: Incarnation(2), applied: Version::ZERO });
+    assert!(bench.feed(Event::TakeOver { from: ANCHOR }).is_empty());
+    assert_eq!(bench.begin(S1, false), ["execute 1 at 0"]);
+}
+
+#[test]
+fn the_first_replica_that_can_takes_over_and_catalogue_reads_follow_it() {
+    let mut bench = Bench::new();
+    for replica in 0..3 {
+        bench.feed(Event::ReplicaLost { replica: ReplicaId(replica), incarnation: Incarnation(1) });
+    }
+    assert!(bench.feed(Event::TakeOver { from: ANCHOR }).is_empty(), "nobody can");
+    let reads = Reads::Catalogue;
+    bench.feed(Event::Read { session: S1, reads, at: None, cost_us: 1, catalogue: Version::ZERO });
+    bench.begin(S2, false);
+    let up = Event::ReplicaUp { replica: ReplicaId(2), incarnation: Incarnation(2), applied: Version::ZERO };
+    assert_eq!(bench.feed(up), ["anchor 2", "execute 2 at 2", "execute 1 at 2"]);
 }
 
 #[test]

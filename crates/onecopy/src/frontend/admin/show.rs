@@ -65,7 +65,9 @@ fn replicas(hub: &Hub) -> Vec<Vec<String>> {
             };
             let state = match status.state {
                 _ if stage.is_some() => "rebuilding",
+                State::Up if status.is_suspect => "suspect",
                 State::Up if status.lag > CATCHING_UP_VERSIONS => "catching_up",
+                State::Down if seat.is_catching_up.load(Ordering::Relaxed) => "catching_up",
                 State::Up => "up",
                 State::Down => "down",
                 State::Quarantined => "quarantined",
@@ -80,7 +82,7 @@ fn replicas(hub: &Hub) -> Vec<Vec<String>> {
                 status.reads.to_string(),
                 status.writes.to_string(),
                 format!("{:.3}", std::time::Duration::from_micros(status.outstanding_us).as_secs_f64() * 1e3),
-                if status.replica == hub.anchor { "anchor" } else { "replica" }.to_owned(),
+                if status.replica == hub.anchor() { "anchor" } else { "replica" }.to_owned(),
                 detail,
             ]
         })
@@ -88,7 +90,7 @@ fn replicas(hub: &Hub) -> Vec<Vec<String>> {
 }
 
 fn transactions(hub: &Hub) -> Vec<Vec<String>> {
-    let home = &hub.seats[usize::from(hub.anchor.0)].name;
+    let home = &hub.seats[usize::from(hub.anchor().0)].name;
     hub.transactions
         .show()
         .into_iter()
@@ -108,7 +110,7 @@ fn transactions(hub: &Hub) -> Vec<Vec<String>> {
 
 fn stats(hub: &Hub) -> Vec<Vec<String>> {
     let stats = &hub.stats;
-    let counters: [(&str, &AtomicU64); 11] = [
+    let counters: [(&str, &AtomicU64); 12] = [
         ("reads_spread", &stats.reads),
         ("anchor_because.update", &stats.anchor_update),
         ("anchor_because.unknown", &stats.anchor_unknown),
@@ -118,6 +120,7 @@ fn stats(hub: &Hub) -> Vec<Vec<String>> {
         ("transactions_came_home", &stats.came_home),
         ("records", &stats.records),
         ("retried_unseen", &stats.retried),
+        ("takeovers", &stats.takeovers),
         ("aborted_40001", &stats.aborted),
         ("sessions", &stats.sessions),
     ];

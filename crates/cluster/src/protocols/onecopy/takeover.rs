@@ -1,0 +1,65 @@
+//! Another replica becomes the anchor, when the anchor is lost and does not come back at once.
+//!
+//! The anchor is where updates and catalogue reads run; the log, not the anchor, is what they rest on. So any replica
+//! that holds everything can take its place, once it has all that was assigned a version by then: that is the rule
+//! for a home that comes back (`floor`), applied to another one. Whatever was open at the old anchor was rolled back
+//! when it was lost, before this; what is logged is applied everywhere from the log, at the old anchor too when it is
+//! back, as an ordinary replica. (Conflict-aware scheduling, section 3.2, lets a surviving replica go on from the logged
+//! commits in the same way; there it is the scheduler that is lost.)
+//!
+//! How long to wait is the driver's affair: it says [`crate::event::Event::TakeOver`] when the time is up. If no replica
+//! can take over then, the first one that can does.
+//!
+//! Non-goals: moving the anchor of a replica that is up; choosing by load.
+
+use std::cmp::Reverse;
+
+use super::{Onecopy, Out};
+use crate::event::Effect;
+use crate::ids::{ReplicaId, Version};
+use crate::parts::replica::State;
+use crate::placement::ReplicaSet;
+
+impl Onecopy {
+    /// The driver has waited long enough for this replica to come back.
+    pub(super) fn take_over(&mut self, from: ReplicaId, out: &mut Out<'_>) {
+        let index = usize::from(from.0);
+        let is_lost = self.replicas[index].state != State::Up;
+        if index == self.anchor && (is_lost || !self.rules.takeover_of_lost) {
+            self.is_anchor_overdue = true;
+            self.move_anchor(out);
+        }
+    }
+
+    /// Moves an anchor that is overdue to the replica that has most, if there is one that may have it.
+    pub(super) fn move_anchor(&mut self, out: &mut Out<'_>) {
+        let may_have = if self.rules.takeover_by_holder {
+            self.placement.holders_of_everything()
+        } else {
+            self.replicas.iter().fold(ReplicaSet::EMPTY, |set, replica| set.with(replica.id))
+        };
+        let others = self.replicas.iter().enumerate().filter(|(index, replica)| {
+            *index != self.anchor && replica.state == State::Up && may_have.contains(replica.id)
+        });
+        let best = others.max_by_key(|(index, replica)| (replica.applied, Reverse(*index)));
+        let Some((next, _)) = best.filter(|_| self.is_anchor_overdue) else { return };
+        self.is_anchor_overdue = false;
+        let old = std::mem::replace(&mut self.anchor, next);
+        self.floor = if self.rules.takeover_catches_up { self.last } else { Version::ZERO };
+        self.catalogue_asked = self.catalogue;
+        out.effects.push(Effect::Anchor { replica: self.replicas[next].id });
+        // Only transactions that have not begun wait at a replica that is lost.
+        for (need, session, turn) in self.replicas[old].waiting.drain() {
+            let need = if self.rules.takeover_catches_up { need.max(self.floor) } else { Version::ZERO };
+            self.replicas[next].writes += 1;
+            self.wait_at(next, session, need, self.home_turn(turn.cost_us), out);
+        }
+        for (need, session, mut turn) in std::mem::take(&mut self.stranded) {
+            if turn.is_catalogue {
+                turn.eligible = ReplicaSet::EMPTY.with(self.replicas[next].id);
+            }
+            self.place_read(session, need, turn, out);
+        }
+        self.ask_catalogue(out);
+    }
+}

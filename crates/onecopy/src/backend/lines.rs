@@ -1,0 +1,86 @@
+//! The connections that sessions have to one server, so that they can be cut when the server is given up.
+//!
+//! A server that hangs does not close its connections, and whoever waits for it would wait for ever. Cutting a socket
+//! from outside wakes its owner, who finds the connection lost, as if the server had died; so there is one way in which
+//! a session learns of a loss, and nothing to look at while it relays.
+//!
+//! Invariant: an entry lives exactly as long as its connection, and holds the socket open no longer than that.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::net::{Shutdown, shutdown};
+
+use super::Connection;
+
+#[derive(Debug, Default)]
+struct Known {
+    next: u64,
+    sockets: BTreeMap<u64, OwnedFd>,
+}
+
+/// The connections to one server.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lines(Arc<Mutex<Known>>);
+
+/// The entry of one connection; it is taken out when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Line {
+    lines: Lines,
+    number: u64,
+}
+
+impl Lines {
+    /// Enters a connection.
+    pub(crate) fn enter(&self, connection: &Connection) -> std::io::Result<Line> {
+        let socket = connection.socket()?;
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.next += 1;
+        let number = known.next;
+        known.sockets.insert(number, socket);
+        Ok(Line { lines: self.clone(), number })
+    }
+
+    /// Cuts every connection that is there now; how many that were.
+    pub(crate) fn cut(&self) -> usize {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that its server has closed already cannot be cut any more, which is as well.
+        known.sockets.values().filter(|socket| shutdown(socket, Shutdown::Both).is_ok()).count()
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.lines.0.lock().unwrap_or_else(PoisonError::into_inner).sockets.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::address::{Address, Stream};
+    use std::time::Duration;
+    use tokio::net::UnixListener;
+
+    #[tokio::test]
+    async fn whoever_waits_for_a_silent_server_is_woken() {
+        let folder = std::env::temp_dir().join(format!("onecopy-lines-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let listener = UnixListener::bind(folder.join(".s.PGSQL.5432")).unwrap();
+        let address = Address::Unix { socket_dir: folder.clone(), port: 5432 };
+        let (stream, _server) =
+            tokio::join!(Stream::connect(&address), async { listener.accept().await.unwrap() });
+        let mut connection = Connection::of(stream.unwrap());
+        let lines = Lines::default();
+        let line = lines.enter(&connection).unwrap();
+        let waiting = tokio::spawn(async move { connection.fill().await });
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert!(!waiting.is_finished());
+        assert_eq!(lines.cut(), 1);
+        assert!(waiting.await.unwrap().is_err(), "the end of the stream is an error");
+        drop(line);
+        assert_eq!(lines.cut(), 0);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

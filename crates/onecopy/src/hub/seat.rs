@@ -1,0 +1,85 @@
+//! One replica as the node's tasks know it: where it is, how to prove that a connection is of its present run, and what
+//! its agent and its sessions share.
+//!
+//! Invariant: from the moment the server is given up no connection of before can be proven, and none stays open.
+
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use cluster::ids::Incarnation;
+use tokio::sync::mpsc;
+
+use super::{AGENT_QUEUE, AgentOrder};
+use crate::agent::Evictions;
+use crate::backend::{Address, Lines};
+use crate::rebuild::Stage;
+use crate::steward::Errand;
+
+/// Where a replica is, and what its present set of connections is called.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    /// The name that people use.
+    pub(crate) name: String,
+    /// Its own TCP address.
+    pub(crate) host: String,
+    /// Its own TCP port.
+    pub(crate) port: u16,
+    /// Its Unix socket.
+    pub(crate) address: Address,
+    /// Incarnation, and the query that proves at log-in that the server has not restarted since.
+    pub(crate) proof: Mutex<(Incarnation, String)>,
+    /// Sessions' backends that were sent away for a refresh.
+    pub(crate) evictions: Arc<Evictions>,
+    /// How long a read may hold a refresh up here, in milliseconds.
+    pub(crate) reader_patience_ms: Arc<AtomicU64>,
+    /// The sessions' connections.
+    pub(crate) lines: Lines,
+    /// The way to whoever looks after the server, if it is one of ours.
+    pub(crate) errands: OnceLock<mpsc::Sender<Errand>>,
+    /// What its rebuild is at.
+    pub(super) stage: Mutex<Option<Stage>>,
+    /// It is connected, and brought up to the log before it serves.
+    pub(crate) is_catching_up: AtomicBool,
+    pub(super) orders: mpsc::Sender<AgentOrder>,
+}
+
+impl Seat {
+    /// A replica that is not connected yet, and the queue of its agent.
+    pub(crate) fn new(
+        name: String,
+        host: String,
+        port: u16,
+        address: Address,
+    ) -> (Self, mpsc::Receiver<AgentOrder>) {
+        let (orders, queue) = mpsc::channel(AGENT_QUEUE);
+        let proof = Mutex::new((Incarnation::default(), String::new()));
+        let seat = Self {
+            name,
+            host,
+            port,
+            address,
+            proof,
+            evictions: Arc::default(),
+            reader_patience_ms: Arc::default(),
+            lines: Lines::default(),
+            errands: OnceLock::new(),
+            stage: Mutex::default(),
+            is_catching_up: AtomicBool::new(false),
+            orders,
+        };
+        (seat, queue)
+    }
+
+    /// The server is given up: no connection of before is good any more, and whoever waits on one is woken.
+    pub(crate) fn give_up(&self) {
+        *self.proof.lock().unwrap_or_else(PoisonError::into_inner) = (Incarnation::default(), String::new());
+        let cut = self.lines.cut();
+        tracing::debug!(replica = %self.name, connections = cut, "cut");
+    }
+
+    /// The query that must return a row on a connection of this incarnation; `None` when it is not the present one.
+    pub(crate) fn proof_of(&self, incarnation: Incarnation) -> Option<String> {
+        let proof = self.proof.lock().unwrap_or_else(PoisonError::into_inner);
+        (proof.0 == incarnation).then(|| proof.1.clone())
+    }
+}

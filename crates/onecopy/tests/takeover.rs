@@ -1,0 +1,176 @@
+//! Promise: the loss of the anchor is no outage. Another replica takes its place, nothing acknowledged is lost, sequences
+//! hand out no value twice, and the old anchor comes back as an ordinary replica.
+//!
+//! A server that is stopped in its tracks (SIGSTOP) says nothing and closes nothing; it is down when it has not answered
+//! for as long as `--health-deadline-ms` allows.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod cluster;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use cluster::{Cluster, Replica, run, table, value};
+use rustix::process::Signal;
+use tokio::task::JoinHandle;
+
+/// Far more than it takes; a loaded machine is slow.
+const GOES_ON_WITHIN: Duration = Duration::from_secs(20);
+
+/// One client that writes all the time: what it was acknowledged, and the longest time between two successes.
+struct Writer {
+    over: Arc<AtomicBool>,
+    task: JoinHandle<(Vec<i64>, Duration)>,
+}
+
+impl Writer {
+    fn start(cluster: &Cluster) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let (is_over, port) = (Arc::clone(&over), cluster.port);
+        let task = tokio::spawn(async move {
+            let client = cluster::connect("127.0.0.1", port, "postgres").await.unwrap();
+            let (mut ids, mut longest, mut last) = (Vec::new(), Duration::ZERO, Instant::now());
+            while !is_over.load(Ordering::Relaxed) {
+                match client.query_one("insert into noted default values returning id", &[]).await {
+                    Ok(row) => {
+                        ids.push(row.get(0));
+                        longest = longest.max(last.elapsed());
+                        last = Instant::now();
+                    }
+                    // The connection stays; it was open at the lost anchor.
+                    Err(error) => assert_eq!(error.code().unwrap().code(), "40001", "{error:?}"),
+                }
+            }
+            (ids, longest)
+        });
+        Self { over, task }
+    }
+
+    async fn end(self) -> (Vec<i64>, Duration) {
+        self.over.store(true, Ordering::Relaxed);
+        tokio::time::timeout(GOES_ON_WITHIN, self.task).await.expect("the writer goes on").unwrap()
+    }
+}
+
+async fn begin(arguments: &[&str]) -> Cluster {
+    let cluster = Cluster::start_as(3, &[], arguments).await;
+    let client = cluster.client().await;
+    run(&client, "create table noted (id bigserial primary key, at timestamptz default now())").await;
+    cluster
+}
+
+async fn anchor(cluster: &Cluster) -> Replica {
+    cluster.replicas().await.into_iter().find(|replica| replica.role == "anchor").unwrap()
+}
+
+/// Waits until another replica is the anchor.
+async fn moved(cluster: &Cluster, from: &str) -> Replica {
+    let deadline = Instant::now() + GOES_ON_WITHIN;
+    loop {
+        let now = anchor(cluster).await;
+        if now.name != from {
+            return now;
+        }
+        assert!(Instant::now() < deadline, "{from} is still the anchor:\n{}", cluster.printed());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Everything acknowledged is there once, everywhere.
+async fn check(cluster: &Cluster, mut ids: Vec<i64>) {
+    let everywhere = cluster.everywhere("select id from noted order by id").await;
+    let there: Vec<i64> = everywhere.iter().map(|row| row[0].parse().unwrap()).collect();
+    let count = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), count, "a value was handed out twice");
+    let lost: Vec<_> = ids.iter().filter(|id| there.binary_search(id).is_err()).collect();
+    assert!(lost.is_empty(), "{} of {count} acknowledged commits are lost: {lost:?}", lost.len());
+    cluster.verify().await;
+}
+
+#[tokio::test]
+async fn another_replica_takes_the_place_of_a_killed_anchor() {
+    // Long enough that the killed server would have to be waited for, if nobody took its place.
+    let cluster = begin(&[]).await;
+    let reader = cluster.client().await;
+    let mut ids = Vec::new();
+    for _ in 0..2 {
+        let writer = Writer::start(&cluster);
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let old = anchor(&cluster).await;
+        cluster.kill_server(&old, true);
+        let new = moved(&cluster, &old.name).await;
+        assert_ne!(new.name, old.name);
+        // A session of before goes on, also with what only the anchor serves.
+        assert_eq!(
+            value(&reader, "select count(*) from pg_catalog.pg_class where relname = 'noted'").await,
+            "1"
+        );
+        run(&reader, "create table if not exists later (k int primary key)").await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let (acknowledged, longest) = writer.end().await;
+        cluster::folder::say(&format!("longest gap with a killed anchor: {longest:?}"));
+        ids.extend(acknowledged);
+        let replicas = cluster.caught_up().await;
+        let back = replicas.iter().find(|replica| replica.name == old.name).unwrap();
+        assert_eq!(back.role, "replica", "the old anchor is a replica like any other");
+    }
+    check(&cluster, ids).await;
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_is_down_when_it_has_not_answered_for_long_enough() {
+    let cluster = begin(&["--health-deadline-ms", "1500"]).await;
+    let old = anchor(&cluster).await;
+    // Open at the server that hangs: one that waits for it in the middle of a statement, one that is idle.
+    let (asleep, idle) = (cluster.client().await, cluster.client().await);
+    run(&idle, "begin; insert into noted default values").await;
+    let sleeping = tokio::spawn(async move {
+        asleep.batch_execute("begin; insert into noted default values; select pg_sleep(600)").await
+    });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let writer = Writer::start(&cluster);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    cluster.signal_server(&old, Signal::STOP);
+    moved(&cluster, &old.name).await;
+    let told = tokio::time::timeout(GOES_ON_WITHIN, sleeping).await.expect("whoever waits is told");
+    assert_eq!(told.unwrap().unwrap_err().code().unwrap().code(), "40001");
+    let told = idle.batch_execute("insert into noted default values").await.unwrap_err();
+    assert_eq!(told.code().unwrap().code(), "40001");
+    run(&idle, "rollback").await;
+    let states = cluster.replicas().await;
+    assert_eq!(states.iter().find(|replica| replica.name == old.name).unwrap().state, "down");
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let (ids, longest) = writer.end().await;
+    cluster::folder::say(&format!("longest gap with a hung anchor (deadline 1.5 s): {longest:?}"));
+    // Nothing that was open there comes to life again.
+    cluster.signal_server(&old, Signal::CONT);
+    cluster.caught_up().await;
+    check(&cluster, ids).await;
+}
+
+#[tokio::test]
+async fn the_end_of_one_backend_is_not_the_loss_of_a_server() {
+    let cluster = begin(&[]).await;
+    let old = anchor(&cluster).await;
+    let (victim, other) = (cluster.client().await, cluster.client().await);
+    run(&victim, "begin; insert into noted default values").await;
+    run(&other, "begin; insert into noted default values").await;
+    let pid = value(&victim, "select pg_backend_pid()").await;
+    run(&cluster.direct(&old).await, &format!("select pg_terminate_backend({pid})")).await;
+    let told = victim.batch_execute("insert into noted default values").await.unwrap_err();
+    assert_eq!(told.code().unwrap().code(), "40001", "{told:?}");
+    run(&victim, "rollback").await;
+    run(&victim, "insert into noted default values").await;
+    run(&other, "commit").await;
+    assert_eq!(table(&victim, "select count(*) from noted").await, [["2"]]);
+    let now = anchor(&cluster).await;
+    assert_eq!((now.name, now.state.as_str()), (old.name, "up"));
+    let admin = cluster.try_client("onecopy").await.unwrap();
+    let stats = table(&admin, "SHOW STATS").await;
+    assert!(stats.contains(&vec!["takeovers".to_owned(), "0".to_owned()]), "{stats:?}");
+    assert!(!cluster.printed().contains("the replica is down"), "{}", cluster.printed());
+}
