@@ -205,7 +205,7 @@ fn lines(scratch: &Scratch, rows: u32) -> Result<PathBuf, Fault> {
 }
 
 /// The most memory that a process ever had.
-fn peak_bytes(pid: u32) -> Result<f64, Fault> {
+pub(crate) fn peak_bytes(pid: u32) -> Result<f64, Fault> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).map_err(Fault::system("read /proc"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kilobytes = line.and_then(|text| text.split_whitespace().next()?.parse::<f64>().ok());

@@ -57,6 +57,11 @@ pub(crate) fn of_machine() -> Result<Ticks, Fault> {
     machine_busy(&text).ok_or_else(|| Fault::Unreadable { what: "the processors' time".into(), said: text })
 }
 
+/// A process and its children.
+pub(crate) fn family(pid: u32) -> Result<Vec<u32>, Fault> {
+    Ok([pid].into_iter().chain(children(pid)?.into_iter().map(|(child, _)| child)).collect())
+}
+
 /// The child of that name.
 pub(crate) fn child_named(pid: u32, name: &str) -> Result<Option<u32>, Fault> {
     Ok(children(pid)?.into_iter().find(|(_, child)| child.name == name).map(|(pid, _)| pid))

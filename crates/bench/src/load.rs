@@ -48,7 +48,7 @@ pub(crate) enum Load {
 }
 
 /// How large databases are.
-#[derive(Clone, Copy, Debug, Args)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Args)]
 pub(crate) struct Size {
     /// The scale of micro loads, the warehouses of TPC-C, the emulated browsers for which TPC-W is filled.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..=10_000))]
@@ -64,6 +64,15 @@ pub(crate) struct Size {
 }
 
 impl Load {
+    /// Loads with equal names here work on the same tables.
+    pub(crate) fn tables(self) -> &'static str {
+        match self {
+            Self::Tpcc => "tpcc",
+            Self::TpcwBrowsing | Self::TpcwShopping | Self::TpcwOrdering => "tpcw",
+            _ => "micro",
+        }
+    }
+
     /// The workload, of that size.
     pub(crate) fn workload(self, size: &Size) -> Box<dyn Workload> {
         let micro = |shape| Box::new(Micro { shape, scale: size.scale });

@@ -1,7 +1,7 @@
 //! Benchmarks: `proxy`, what a client pays on real servers for having onecopy in between; `check-live`, whether what
 //! clients saw could have come from one PostgreSQL; `classify`, what it costs to know a statement; `predict`, how much of a
 //! transaction is known when it begins; `bulk`, what large transactions cost, and in how much memory; `drive`,
-//! a workload against what runs already; and `soundness`, whether what is concluded about statements holds on a real
+//! a workload against what runs already; `run`, a plan of comparisons with reports and plots; and `soundness`, whether what is concluded about statements holds on a real
 //! server.
 //!
 //! Everything a benchmark needs it starts itself, in a temporary folder and on free ports, and takes away again, also
@@ -21,11 +21,14 @@ mod load;
 mod machine;
 mod micro;
 mod pgbench;
+mod plan;
 mod postgres;
 mod predict;
 mod program;
 mod proxy;
+mod quota;
 mod refusal;
+mod run;
 mod scratch;
 mod soundness;
 mod tpcc;
@@ -60,6 +63,8 @@ enum Command {
     CheckLive(live::Options),
     /// Put one workload on a PostgreSQL or onecopy that runs already.
     Drive(Box<load::Options>),
+    /// Compare contestants on workloads, by a plan, on servers that are started for it.
+    Run(run::Options),
     /// Run random pairs of statements in both orders and judge what was concluded about them.
     Soundness(soundness::Options),
 }
@@ -75,6 +80,7 @@ fn main() -> ExitCode {
         Command::Bulk(options) => bulk::run(&options, &interrupt, &news),
         Command::CheckLive(options) => live::run(&options, &interrupt, &news),
         Command::Drive(options) => load::run(&options, &interrupt, &news),
+        Command::Run(options) => run::run(&options, &interrupt, &news),
         Command::Soundness(options) => soundness::run(&options, &interrupt, &news),
     });
     match outcome {

@@ -112,7 +112,7 @@ pub(crate) fn free_port() -> Result<u16, Fault> {
 }
 
 /// What two servers must have in common.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Likeness {
     version: String,
     locale: String,
@@ -157,6 +157,19 @@ impl Likeness {
         Self { version: String::new(), locale: "C".to_owned(), checksums: false, settings }
     }
 
+    /// What servers have when there is nobody whose settings they could take.
+    pub(crate) fn usual() -> Self {
+        let locale = "C".to_owned();
+        let settings = vec![("max_connections".to_owned(), "300".to_owned())];
+        Self { version: String::new(), locale, checksums: false, settings }
+    }
+
+    /// The same with one more setting, which wins over a former one of that name.
+    pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
+        self.settings.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
     /// The release of the servers.
     pub(crate) fn version(&self) -> &str {
         &self.version
@@ -182,7 +195,19 @@ impl Plain {
         scratch: &Scratch,
         interrupt: &Interrupt,
     ) -> Result<Self, Fault> {
-        let (data, sockets) = (scratch.folder("plain", account)?, scratch.folder("sockets", account)?);
+        Self::start_named("plain", binaries, account, likeness, scratch, interrupt)
+    }
+
+    /// The same as one of several.
+    pub(crate) fn start_named(
+        name: &str,
+        binaries: &Binaries,
+        account: Account,
+        likeness: &Likeness,
+        scratch: &Scratch,
+        interrupt: &Interrupt,
+    ) -> Result<Self, Fault> {
+        let data = scratch.folder(name, account)?;
         let mut initdb = program::command(binaries.program("initdb"));
         initdb.args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-sync", "-D"]).arg(&data);
         initdb.arg(format!("--locale={}", likeness.locale)).current_dir(&data);
@@ -191,7 +216,19 @@ impl Plain {
         }
         account.runs(&mut initdb);
         program::run("initdb", &mut initdb, &scratch.path("initdb.log"), interrupt)?;
+        Self::start_on(name, binaries, account, likeness, scratch, interrupt)
+    }
 
+    /// Starts a server whose data is there already, in the folder of that name.
+    pub(crate) fn start_on(
+        name: &str,
+        binaries: &Binaries,
+        account: Account,
+        likeness: &Likeness,
+        scratch: &Scratch,
+        interrupt: &Interrupt,
+    ) -> Result<Self, Fault> {
+        let (data, sockets) = (scratch.path(name), scratch.folder(&format!("{name}-sockets"), account)?);
         let door = Door { port: free_port()?, database: "postgres", options: None };
         let mut postgres = program::command(binaries.program("postgres"));
         postgres.arg("-D").arg(&data).current_dir(&data);
@@ -201,7 +238,7 @@ impl Plain {
         postgres.args(["-c", &format!("port={}", door.port), "-c", "listen_addresses=127.0.0.1", "-c"]);
         postgres.arg(format!("unix_socket_directories={}", sockets.display()));
         account.runs(&mut postgres);
-        let log = scratch.path("plain.log");
+        let log = scratch.path(&format!("{name}.log"));
         let mut program = Program::start("postgres", &mut postgres, log, Signal::INT, STOP)?;
         binaries.wait_for(&mut program, &door, scratch, interrupt)?;
         Ok(Self { program, sockets, door })

@@ -10,7 +10,7 @@
 
 mod contender;
 mod node;
-mod pooler;
+pub(crate) mod pooler;
 mod report;
 
 use std::path::{Path, PathBuf};

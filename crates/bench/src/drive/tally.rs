@@ -16,7 +16,7 @@ const LONGEST_US: u64 = 600_000_000;
 /// Significant decimal digits of a time.
 const DIGITS: u8 = 3;
 /// The length of a piece of the timeline.
-const SLICE: Duration = Duration::from_millis(100);
+pub(crate) const SLICE: Duration = Duration::from_millis(100);
 /// How many pieces a timeline has at most: a day.
 const SLICES_MAX: usize = 864_000;
 /// How many different texts of failures are kept for a kind.

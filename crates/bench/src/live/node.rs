@@ -25,24 +25,49 @@ pub(crate) struct Node {
     /// Where clients connect.
     pub(crate) port: u16,
     data: PathBuf,
+    replicas: u64,
+}
+
+/// What tells one node from another on the same machine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape<'a> {
+    /// The name of its folder.
+    pub(crate) name: &'a str,
+    /// How many replicas it has.
+    pub(crate) replicas: u64,
+    /// Further words for `onecopy up`.
+    pub(crate) arguments: &'a [String],
 }
 
 impl Node {
-    /// Makes and starts it.
+    /// Makes and starts one of the usual shape.
     pub(crate) fn start(
         onecopy: &Path,
         binaries: &Binaries,
         scratch: &Scratch,
         interrupt: &Interrupt,
     ) -> Result<Self, Fault> {
+        let shape = Shape { name: "onecopy", replicas: REPLICAS, arguments: &[] };
+        Self::start_shaped(shape, onecopy, binaries, scratch, interrupt)
+    }
+
+    /// Makes and starts one.
+    pub(crate) fn start_shaped(
+        shape: Shape<'_>,
+        onecopy: &Path,
+        binaries: &Binaries,
+        scratch: &Scratch,
+        interrupt: &Interrupt,
+    ) -> Result<Self, Fault> {
         let door = Door { port: free_port()?, database: "postgres", options: None };
-        let data = scratch.path("onecopy");
+        let data = scratch.path(shape.name);
         let mut command = program::command(onecopy);
-        command.args(["up", "--replicas", &REPLICAS.to_string(), "--port", &door.port.to_string()]);
+        command.args(["up", "--replicas", &shape.replicas.to_string(), "--port", &door.port.to_string()]);
         command.arg("--pg-bin").arg(binaries.folder()).arg("--data").arg(&data);
-        let log = scratch.path("onecopy.log");
+        command.args(shape.arguments);
+        let log = scratch.path(&format!("{}.log", shape.name));
         let program = Program::start("onecopy up", &mut command, log, Signal::TERM, STOP)?;
-        let mut node = Self { program: Some(program), port: door.port, data };
+        let mut node = Self { program: Some(program), port: door.port, data, replicas: shape.replicas };
         if let Some(program) = &mut node.program {
             binaries.wait_for(program, &door, scratch, interrupt)?;
         }
@@ -85,14 +110,14 @@ impl Drop for Node {
     fn drop(&mut self) {
         drop(self.program.take());
         // If onecopy did not stop in good order, its servers have outlived it.
-        (1..=REPLICAS).for_each(|replica| {
+        (1..=self.replicas).for_each(|replica| {
             signal_server(&self.data, replica, Signal::QUIT);
         });
     }
 }
 
 /// Kills the first process of a replica's server at once; whether there was one.
-pub(super) fn kill_server(data: &Path, replica: u64) -> bool {
+pub(crate) fn kill_server(data: &Path, replica: u64) -> bool {
     signal_server(data, replica, Signal::KILL)
 }
 

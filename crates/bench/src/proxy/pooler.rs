@@ -26,18 +26,18 @@ const STOP: Duration = Duration::from_secs(10);
 
 /// A running PgBouncer.
 #[derive(Debug)]
-pub(super) struct Pooler {
+pub(crate) struct Pooler {
     program: Program,
     release: Release,
     /// Where clients connect.
-    pub(super) door: Door,
+    pub(crate) door: Door,
     /// Where clients with prepared statements connect.
-    pub(super) prepared_door: Door,
+    pub(crate) prepared_door: Door,
 }
 
 impl Pooler {
     /// Starts it, if it is installed.
-    pub(super) fn start(
+    pub(crate) fn start(
         binaries: &Binaries,
         account: Account,
         plain: &Plain,
@@ -76,7 +76,7 @@ impl Pooler {
     }
 
     /// Its process.
-    pub(super) fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.program.pid()
     }
 }

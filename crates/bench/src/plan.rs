@@ -1,0 +1,289 @@
+//! A plan of comparisons, as a file in TOML: who is compared, on which loads, for how long.
+//!
+//! An unknown word is an error: a plan that means something else than it says would be worse than none.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use clap::ValueEnum as _;
+use serde::Deserialize;
+
+use crate::drive::{Isolation, Pace};
+use crate::fault::Fault;
+use crate::load::{Load, Size};
+
+/// Bounds of what a plan may ask for.
+const ROUNDS_MAX: u32 = 1_000;
+const SECONDS_MAX: u32 = 86_400;
+const REPLICAS_MAX: u16 = 16;
+const CLIENTS_MAX: usize = 2_000;
+
+/// A plan.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Plan {
+    /// What it is about.
+    pub(crate) title: String,
+    /// What is drawn.
+    #[serde(default)]
+    pub(crate) seed: u64,
+    /// How often everything is measured, in turns.
+    pub(crate) rounds: u32,
+    /// What is not counted at the beginning of a run, in seconds.
+    pub(crate) warm_up_s: u32,
+    /// What is counted.
+    pub(crate) seconds: u32,
+    /// Processors that each server may use; without it there is no limit.
+    pub(crate) cores_per_server: Option<f64>,
+    /// The period over which that is counted.
+    #[serde(default = "period_ms")]
+    pub(crate) period_ms: u32,
+    /// Who is compared; the first one is what the others are held against.
+    #[serde(rename = "contestant")]
+    pub(crate) contestants: Vec<Entrant>,
+    /// On what.
+    #[serde(rename = "load", default)]
+    pub(crate) loads: Vec<Course>,
+    /// What happens when a replica is lost.
+    pub(crate) failure: Option<Failure>,
+}
+
+fn period_ms() -> u32 {
+    20
+}
+
+/// Somebody who is compared.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
+pub(crate) enum Entrant {
+    /// One PostgreSQL.
+    Postgres {
+        /// Whether commits wait for the disk.
+        synchronous_commit: bool,
+    },
+    /// One PostgreSQL behind PgBouncer.
+    Pgbouncer,
+    /// PostgreSQL with standbys that have applied what is acknowledged; clients send their reads to all in turn.
+    Streaming {
+        /// How many servers there are.
+        replicas: u16,
+    },
+    /// Ourselves.
+    Onecopy {
+        /// How many servers there are.
+        replicas: u16,
+        /// Further words for `onecopy up`.
+        #[serde(default)]
+        arguments: Vec<String>,
+    },
+}
+
+impl Entrant {
+    /// What it is called.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Postgres { synchronous_commit: true } => "PostgreSQL".into(),
+            Self::Postgres { synchronous_commit: false } => "PostgreSQL, asynchronous".into(),
+            Self::Pgbouncer => "PgBouncer".into(),
+            Self::Streaming { replicas } => format!("streaming x{replicas}"),
+            Self::Onecopy { replicas, arguments } if arguments.is_empty() => format!("onecopy x{replicas}"),
+            Self::Onecopy { replicas, arguments } => format!("onecopy x{replicas} {}", arguments.join(" ")),
+        }
+    }
+
+    /// The family that a line in a plot connects.
+    pub(crate) fn family(&self) -> String {
+        let name = self.name();
+        name.split(" x").next().unwrap_or(&name).to_owned()
+    }
+
+    /// How many servers it has.
+    pub(crate) fn servers(&self) -> u16 {
+        match self {
+            Self::Postgres { .. } | Self::Pgbouncer => 1,
+            Self::Streaming { replicas } | Self::Onecopy { replicas, .. } => *replicas,
+        }
+    }
+}
+
+/// A load and how it is put on somebody.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Course {
+    /// As `drive` calls it.
+    pub(crate) load: String,
+    /// Clients for each server that the contestant has.
+    pub(crate) clients_per_server: usize,
+    /// How large the database is.
+    #[serde(default = "one")]
+    pub(crate) scale: i32,
+    /// Items of TPC-C and TPC-W.
+    pub(crate) items: Option<i32>,
+    /// Customers of a district of TPC-C.
+    pub(crate) customers: Option<i32>,
+    /// Think times are multiplied by this; without it clients are always busy.
+    pub(crate) think: Option<f64>,
+    /// Interactions in a second for each server, in an open loop.
+    pub(crate) rate_per_server: Option<f64>,
+    /// At which level transactions that write run.
+    pub(crate) isolation: Option<String>,
+}
+
+fn one() -> i32 {
+    1
+}
+
+impl Course {
+    /// Which load it is.
+    pub(crate) fn which(&self) -> Result<Load, Fault> {
+        Load::from_str(&self.load, true)
+            .map_err(|_| Fault::Missing(format!("no load is called {}", self.load)))
+    }
+
+    /// How large the database is.
+    pub(crate) fn size(&self) -> Size {
+        Size { scale: self.scale, items: self.items, customers: self.customers }
+    }
+
+    /// When interactions are due, with so many servers.
+    pub(crate) fn pace(&self, servers: u16) -> Pace {
+        match (self.rate_per_server, self.think) {
+            (Some(rate), _) => Pace::Rate(rate * f64::from(servers)),
+            (None, Some(factor)) => Pace::Thinking(factor),
+            (None, None) => Pace::Busy,
+        }
+    }
+
+    /// How transactions are isolated.
+    pub(crate) fn isolation(&self) -> Result<Isolation, Fault> {
+        match &self.isolation {
+            None => Ok(Isolation::default()),
+            Some(name) => Isolation::from_str(name, true)
+                .map_err(|_| Fault::Missing(format!("no level of isolation is called {name}"))),
+        }
+    }
+}
+
+/// A replica is killed while clients go on.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Failure {
+    /// How many replicas onecopy has.
+    pub(crate) replicas: u16,
+    /// Which of them is killed, counted from 1.
+    pub(crate) killed: u16,
+    /// When, in seconds.
+    pub(crate) after_s: u32,
+    /// For how long clients work.
+    pub(crate) seconds: u32,
+    /// What they do; its clients are all there are.
+    pub(crate) course: Course,
+}
+
+impl Plan {
+    /// Reads a plan.
+    pub(crate) fn read(path: &Path) -> Result<Self, Fault> {
+        let text = fs::read_to_string(path).map_err(Fault::system(format!("read {}", path.display())))?;
+        Self::parse(&text).map_err(|why| match why {
+            Fault::Missing(why) => Fault::Missing(format!("{}: {why}", path.display())),
+            other => other,
+        })
+    }
+
+    fn parse(text: &str) -> Result<Self, Fault> {
+        let plan: Self = toml::from_str(text).map_err(|error| Fault::Missing(error.to_string()))?;
+        plan.check()?;
+        Ok(plan)
+    }
+
+    fn check(&self) -> Result<(), Fault> {
+        let must =
+            |holds: bool, what: &str| if holds { Ok(()) } else { Err(Fault::Missing(what.to_owned())) };
+        must((1..=ROUNDS_MAX).contains(&self.rounds), "rounds: from 1 to 1,000")?;
+        must((1..=SECONDS_MAX).contains(&self.seconds), "seconds: from 1 to a day's")?;
+        must(self.warm_up_s <= SECONDS_MAX, "warm_up_s: at most a day's")?;
+        must((1..=1_000).contains(&self.period_ms), "period_ms: from 1 to 1,000")?;
+        let cores = self.cores_per_server.is_none_or(|cores| cores > 0.0 && cores.is_finite());
+        must(cores, "cores_per_server: above 0")?;
+        must(!self.contestants.is_empty(), "nobody is compared")?;
+        let counts = |replicas: u16| (1..=REPLICAS_MAX).contains(&replicas);
+        must(self.contestants.iter().all(|who| counts(who.servers())), "replicas: from 1 to 16")?;
+        for course in self.loads.iter().chain(self.failure.as_ref().map(|failure| &failure.course)) {
+            course.which()?;
+            course.isolation()?;
+            must(
+                (1..=CLIENTS_MAX).contains(&course.clients_per_server),
+                "clients_per_server: from 1 to 2,000",
+            )?;
+            must((1..=10_000).contains(&course.scale), "scale: from 1 to 10,000")?;
+            let given = [course.think, course.rate_per_server];
+            must(given.iter().flatten().all(|value| *value > 0.0), "think, rate_per_server: above 0")?;
+        }
+        if let Some(Failure { replicas, killed, after_s, seconds, .. }) = &self.failure {
+            must(
+                counts(*replicas) && (1..=*replicas).contains(killed),
+                "failure: killed is one of replicas",
+            )?;
+            must(after_s < seconds, "failure: after_s lies before the end")?;
+        }
+        Ok(())
+    }
+
+    /// The loads, grouped by those that share their tables.
+    pub(crate) fn groups(&self) -> Result<Vec<Vec<Course>>, Fault> {
+        let mut groups: Vec<(&str, Size, Vec<Course>)> = Vec::new();
+        for course in &self.loads {
+            let (tables, size) = (course.which()?.tables(), course.size());
+            match groups.iter_mut().find(|(known, other, _)| *known == tables && *other == size) {
+                Some((_, _, courses)) => courses.push(course.clone()),
+                None => groups.push((tables, size, vec![course.clone()])),
+            }
+        }
+        Ok(groups.into_iter().map(|(_, _, courses)| courses).collect())
+    }
+
+    /// How long all runs take, without starting and filling.
+    pub(crate) fn measured(&self) -> Duration {
+        let runs = self.loads.len() * self.contestants.len() * self.rounds as usize;
+        let each = u64::from(self.warm_up_s) + u64::from(self.seconds);
+        Duration::from_secs(each * runs as u64 + self.failure.as_ref().map_or(0, |f| u64::from(f.seconds)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "title = 't'\nrounds = 2\nwarm_up_s = 1\nseconds = 3\n\
+        [[contestant]]\nkind = 'postgres'\nsynchronous_commit = true\n\
+        [[contestant]]\nkind = 'onecopy'\nreplicas = 2\n\
+        [[load]]\nload = 'tpcw-browsing'\nclients_per_server = 8\n\
+        [[load]]\nload = 'tpcc'\nclients_per_server = 8\nscale = 2\n\
+        [[load]]\nload = 'tpcw-ordering'\nclients_per_server = 8\n";
+
+    #[test]
+    fn a_plan_is_read_and_its_loads_are_grouped_by_tables() {
+        let plan = Plan::parse(TEXT).unwrap();
+        let names: Vec<String> = plan.contestants.iter().map(Entrant::name).collect();
+        assert_eq!(names, ["PostgreSQL", "onecopy x2"]);
+        let groups = plan.groups().unwrap();
+        assert_eq!(groups.iter().map(Vec::len).collect::<Vec<_>>(), [2, 1]);
+        assert_eq!(plan.measured(), Duration::from_secs(3 * 2 * 2 * 4));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        for (from, to) in [
+            ("rounds = 2", "rounds = 0"),
+            ("rounds = 2", "rouds = 2"),
+            ("'tpcc'", "'tpcd'"),
+            ("replicas = 2", "replicas = 17"),
+            ("clients_per_server = 8", "clients_per_server = 0"),
+            ("seconds = 3", "seconds = 3\ncores_per_server = -0.1"),
+            ("scale = 2", "scale = 2\nisolation = 'chaos'"),
+        ] {
+            assert!(matches!(Plan::parse(&TEXT.replace(from, to)), Err(Fault::Missing(_))), "{to}");
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! `run`: a plan of comparisons on servers that it starts itself, and a folder of results.
+//!
+//! For each group of loads that share their tables, all contestants are started and filled from one seed; then they take
+//! turns, load by load and round by round, so that what the machine does besides hits everybody alike. After every run it is
+//! checked that replicas are identical, that the workload's rules hold, that what clients were told is there, and that
+//! no read was stale; a contestant that fails at that is marked in the report, whoever it is.
+
+mod contestant;
+mod failure;
+mod measure;
+mod plot;
+mod probe;
+mod report;
+mod result;
+mod streaming;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use clap::Args;
+
+use crate::account::Account;
+use crate::fault::Fault;
+use crate::interrupt::Interrupt;
+use crate::load::{populate, runtime};
+use crate::machine::Circumstances;
+use crate::plan::{self, Entrant, Plan};
+use crate::postgres::{Binaries, Likeness};
+use crate::proxy;
+use crate::quota::{Group, Limit};
+use crate::scratch::Scratch;
+use contestant::{Contestant, Ground};
+use measure::Order;
+use result::Results;
+
+/// Clients of the probe and of checks, beside those of a load.
+const OTHERS: u32 = 24;
+
+/// `run`.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// The plan; `crates/bench/plans` has some.
+    #[arg(value_name = "PLAN")]
+    plan: PathBuf,
+
+    /// The folder of the results; it must not be there [default: named by the plan and the time].
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+
+    /// The folder of PostgreSQL's programs [default: looked for].
+    #[arg(long, value_name = "DIR")]
+    pg_bin: Option<PathBuf>,
+
+    /// The program to measure [default: beside this one, else built from these sources].
+    #[arg(long, value_name = "FILE")]
+    onecopy: Option<PathBuf>,
+}
+
+/// Runs a plan; `news` hears what goes on.
+pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str)) -> Result<String, Fault> {
+    let plan = Plan::read(&options.plan)?;
+    let text = fs::read_to_string(&options.plan).map_err(Fault::system("read the plan"))?;
+    if plan.cores_per_server.is_some() {
+        // Whoever may not limit servers hears it now and not in the middle.
+        drop(Group::new("trial")?);
+    }
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let scratch = Scratch::new()?;
+    let onecopy = match &options.onecopy {
+        Some(program) => program.clone(),
+        None => match beside() {
+            Some(program) => program,
+            None => proxy::build(&repository, &scratch, interrupt, news)?,
+        },
+    };
+    let folder = folder(options)?;
+    let binaries = Binaries::find(options.pg_bin.as_deref())?;
+    let ground = Ground {
+        binaries: &binaries,
+        account: Account::choose()?,
+        scratch: &scratch,
+        interrupt,
+        onecopy: &onecopy,
+        clients: most_clients(&plan) + OTHERS,
+    };
+    let mut results = Results {
+        title: plan.title.clone(),
+        circumstances: Circumstances::now(&repository).to_string(),
+        versions: Vec::new(),
+        plan: text,
+        contestants: plan.contestants.iter().map(Entrant::name).collect(),
+        notes: notes(&plan),
+        runs: Vec::new(),
+        failure: None,
+    };
+    let mut bench = Bench { plan: &plan, ground: &ground, news, begun: Instant::now(), done: 0, started: 0 };
+    for group in plan.groups()? {
+        bench.group(&group, &mut results)?;
+        // What has been measured is kept, whatever happens later.
+        write(&results, &folder)?;
+    }
+    if let Some(failure) = &plan.failure {
+        bench.failure(failure, &mut results)?;
+    }
+    let report = write(&results, &folder)?;
+    Ok(format!("{report}\n\nThe results are in {}.", folder.display()))
+}
+
+/// `onecopy` beside our own program, if that is where it was installed.
+fn beside() -> Option<PathBuf> {
+    let ourselves = std::env::current_exe().ok()?;
+    ourselves.parent().map(|folder| folder.join("onecopy")).filter(|program| program.is_file())
+}
+
+fn folder(options: &Options) -> Result<PathBuf, Fault> {
+    let folder = options.out.clone().unwrap_or_else(|| {
+        let seconds = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let name = options.plan.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        PathBuf::from(format!("bench-{name}-{}", seconds.map_or(0, |since| since.as_secs())))
+    });
+    fs::create_dir(&folder).map_err(Fault::system(format!("make {}", folder.display())))?;
+    Ok(folder)
+}
+
+fn most_clients(plan: &Plan) -> u32 {
+    let servers = plan.contestants.iter().map(Entrant::servers).max().unwrap_or(1);
+    let clients = plan.loads.iter().map(|load| load.clients_per_server).max().unwrap_or(1);
+    u32::try_from(clients).unwrap_or(u32::MAX).saturating_mul(u32::from(servers))
+}
+
+fn notes(plan: &Plan) -> Vec<String> {
+    let cores = plan.cores_per_server.map_or_else(
+        || "Servers use what the machine has, and share it with each other, the clients and what is between.".into(),
+        |cores| {
+            format!(
+                "Each server may use {cores} of a processor, counted over {} ms; clients and what is between are not \
+                 limited. Latencies are distorted by that period.",
+                plan.period_ms
+            )
+        },
+    );
+    let method = format!(
+        "{} rounds of {} s after {} s of warm-up, in turns; seed {}. Medians, with the least and the most; ratios are made \
+         within a round. All servers are on this one machine, with one disk, and reached over the loopback. They have the same \
+         settings; onecopy's replicas commit asynchronously, because its log is what makes a commit durable. Read-only \
+         transactions say so (READ ONLY); with `streaming`, clients send them to all servers in turn. After every run replicas, \
+         rules and what clients were told are checked, and reads are probed for staleness.",
+        plan.rounds, plan.seconds, plan.warm_up_s, plan.seed
+    );
+    vec![method, cores]
+}
+
+/// Writes everything that is known so far; the report.
+fn write(results: &Results, folder: &Path) -> Result<String, Fault> {
+    let plots = plot::draw(results, folder);
+    let mut report = report::markdown(results, plots.as_deref().unwrap_or_default());
+    if let Err(why) = plots {
+        report.push_str(&format!("\nNo plots: {why}.\n"));
+    }
+    let json = serde_json::to_string_pretty(results).map_err(|error| Fault::Unreadable {
+        what: "the results, to write them".into(),
+        said: error.to_string(),
+    })?;
+    for (name, text) in [("result.json", &json), ("report.md", &report)] {
+        let path = folder.join(name);
+        fs::write(&path, text).map_err(Fault::system(format!("write {}", path.display())))?;
+    }
+    Ok(report)
+}
+
+struct Bench<'a> {
+    plan: &'a Plan,
+    ground: &'a Ground<'a>,
+    news: &'a dyn Fn(&str),
+    begun: Instant,
+    done: usize,
+    /// How many contestants were started so far, which gives each a name of its own.
+    started: usize,
+}
+
+impl Bench<'_> {
+    /// All contestants on loads that share their tables.
+    fn group(&mut self, loads: &[plan::Course], results: &mut Results) -> Result<(), Fault> {
+        let contestants = self.start(&loads[0], results)?;
+        for load in loads {
+            let workload = load.which()?.workload(&load.size());
+            for round in 1..=self.plan.rounds {
+                // Each round begins with another one, so that nobody always follows the same neighbour.
+                for turn in 0..contestants.len() {
+                    let (entrant, contestant) = &contestants[(turn + round as usize) % contestants.len()];
+                    self.tell(&format!("{}, {}, round {round}", load.load, contestant.name));
+                    let mut course = measure::course(self.plan, load, entrant.servers())?;
+                    // Rounds differ, contestants within one do not.
+                    course.seed = course.seed.wrapping_add(u64::from(round) << 32);
+                    let limit = self.limit();
+                    let order = Order { workload: &*workload, course: &course, entrant, round, limit };
+                    results.runs.push(measure::run(&order, contestant, self.ground)?);
+                    self.done += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn limit(&self) -> Option<Limit> {
+        let period_ms = self.plan.period_ms;
+        self.plan.cores_per_server.map(|cores| Limit { cores, period_ms })
+    }
+
+    /// Starts and fills everybody who can be; ours first, because the others take their settings from it.
+    fn start(
+        &mut self,
+        load: &plan::Course,
+        results: &mut Results,
+    ) -> Result<Vec<(Entrant, Contestant)>, Fault> {
+        let mut order: Vec<usize> = (0..self.plan.contestants.len()).collect();
+        order.sort_by_key(|place| !matches!(self.plan.contestants[*place], Entrant::Onecopy { .. }));
+        let mut likeness: Option<Likeness> = None;
+        let mut started = Vec::new();
+        for place in order {
+            let entrant = &self.plan.contestants[place];
+            let like = likeness.clone().unwrap_or_else(Likeness::usual);
+            let Some(contestant) = self.start_one(entrant, &like, load)? else {
+                note(results, format!("{} is not installed here, so it is not compared.", entrant.name()));
+                continue;
+            };
+            if likeness.is_none() {
+                likeness = contestant.likeness(self.ground)?;
+            }
+            started.push((place, entrant.clone(), contestant));
+        }
+        if let Some(likeness) = &likeness {
+            let version = format!("PostgreSQL {}", likeness.version());
+            if !results.versions.contains(&version) {
+                results.versions.push(version);
+            }
+        }
+        started.sort_by_key(|(place, ..)| *place);
+        Ok(started.into_iter().map(|(_, entrant, contestant)| (entrant, contestant)).collect())
+    }
+
+    fn start_one(
+        &mut self,
+        entrant: &Entrant,
+        likeness: &Likeness,
+        load: &plan::Course,
+    ) -> Result<Option<Contestant>, Fault> {
+        let number = self.started;
+        self.started += 1;
+        (self.news)(&format!("starting {} for {}", entrant.name(), load.load));
+        let Some(mut contestant) = Contestant::start(entrant, number, likeness, self.ground)? else {
+            return Ok(None);
+        };
+        let workload = load.which()?.workload(&load.size());
+        let to = contestant.doors.main.clone();
+        runtime()?.block_on(async {
+            populate(&*workload, &to, self.plan.seed, self.ground.interrupt, &|_| {}).await?;
+            probe::prepare(&to).await
+        })?;
+        if self.plan.cores_per_server.is_some() {
+            contestant.enclose(number)?;
+        }
+        Ok(Some(contestant))
+    }
+
+    /// The loss of a replica.
+    fn failure(&mut self, failure: &plan::Failure, results: &mut Results) -> Result<(), Fault> {
+        let entrant = Entrant::Onecopy { replicas: failure.replicas, arguments: Vec::new() };
+        let Some(contestant) = self.start_one(&entrant, &Likeness::usual(), &failure.course)? else {
+            return Ok(());
+        };
+        (self.news)(&format!("a replica is killed under {} in {} s", failure.course.load, failure.after_s));
+        results.failure = Some(failure::run(failure, self.plan.seed, &contestant, self.ground)?);
+        Ok(())
+    }
+
+    /// Tells what is next, and when all is done if it goes on like this.
+    fn tell(&self, what: &str) {
+        let all = self.plan.loads.len() * self.plan.contestants.len() * self.plan.rounds as usize;
+        let left = match u32::try_from(self.done) {
+            Ok(done) if done > 0 => {
+                let each = self.begun.elapsed() / done;
+                each * u32::try_from(all.saturating_sub(self.done)).unwrap_or(u32::MAX)
+            }
+            _ => self.plan.measured(),
+        };
+        let minutes = left.as_secs().div_ceil(60);
+        (self.news)(&format!("[{}/{all}, about {minutes} min left] {what}", self.done + 1));
+    }
+}
+
+fn note(results: &mut Results, text: String) {
+    if !results.notes.contains(&text) {
+        results.notes.push(text);
+    }
+}

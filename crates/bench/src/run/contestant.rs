@@ -1,0 +1,246 @@
+//! Those who are compared: how each is started, where its clients go, and whether its copies are the same.
+//!
+//! All servers have the settings of onecopy's replicas, which are asked for and not written down again; they differ in
+//! what a contestant is about. All live in the runner's own folder, on the loopback.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use tokio_postgres::Config;
+
+use super::streaming::Streaming;
+use crate::account::Account;
+use crate::cpu;
+use crate::drive::Doors;
+use crate::fault::Fault;
+use crate::interrupt::Interrupt;
+use crate::live::node::{self, Node, Shape};
+use crate::load::open;
+use crate::pgbench::Door;
+use crate::plan::Entrant;
+use crate::postgres::{Binaries, Likeness, Plain};
+use crate::program;
+use crate::proxy::pooler::Pooler;
+use crate::quota::{Group, Limit};
+use crate::scratch::Scratch;
+
+/// How long copies may take to become the same when nobody writes any more.
+const SETTLED: Duration = Duration::from_mins(2);
+const LOOK: Duration = Duration::from_millis(50);
+
+/// What starting somebody needs.
+pub(crate) struct Ground<'a> {
+    pub(crate) binaries: &'a Binaries,
+    pub(crate) account: Account,
+    pub(crate) scratch: &'a Scratch,
+    pub(crate) interrupt: &'a Interrupt,
+    /// The program `onecopy`.
+    pub(crate) onecopy: &'a Path,
+    /// The most clients that there will be.
+    pub(crate) clients: u32,
+}
+
+/// What runs for a contestant; each part is stopped when it is dropped, the first one first.
+enum Running {
+    Plain { _server: Plain },
+    Pooled { _pooler: Pooler, _server: Plain },
+    Streaming(Streaming),
+    Onecopy { node: Node, program: PathBuf },
+}
+
+/// Somebody who is compared, running.
+pub(crate) struct Contestant {
+    /// What it is called.
+    pub(crate) name: String,
+    /// Where clients go.
+    pub(crate) doors: Doors,
+    /// The first process of each of its servers.
+    pub(crate) postmasters: Vec<u32>,
+    /// The process in between, if there is one.
+    pub(crate) middleware: Option<u32>,
+    /// Whether its answers were wrong at some time.
+    running: Running,
+    groups: Vec<Group>,
+}
+
+impl Contestant {
+    /// Starts it; `number` tells its folders from those of others. Nothing when what it needs is not installed.
+    pub(crate) fn start(
+        entrant: &Entrant,
+        number: usize,
+        likeness: &Likeness,
+        ground: &Ground<'_>,
+    ) -> Result<Option<Self>, Fault> {
+        let folder = format!("contestant-{number}");
+        let plain = |likeness: &Likeness| {
+            let Ground { binaries, account, scratch, interrupt, .. } = ground;
+            Plain::start_named(&folder, binaries, *account, likeness, scratch, interrupt)
+        };
+        let synchronous = likeness.clone().with("synchronous_commit", "on");
+        let (doors, middleware, running) = match entrant {
+            Entrant::Postgres { synchronous_commit } => {
+                let value = if *synchronous_commit { "on" } else { "off" };
+                let server = plain(&likeness.clone().with("synchronous_commit", value))?;
+                (only(config(&server.door)), None, Running::Plain { _server: server })
+            }
+            Entrant::Pgbouncer => {
+                let server = plain(&synchronous)?;
+                let Ground { binaries, account, scratch, interrupt, clients, .. } = ground;
+                let pooler = Pooler::start(binaries, *account, &server, *clients, scratch, interrupt)?;
+                let Some(pooler) = pooler else { return Ok(None) };
+                let doors = only(config(&pooler.prepared_door));
+                (doors, Some(pooler.pid()), Running::Pooled { _pooler: pooler, _server: server })
+            }
+            Entrant::Streaming { replicas } => {
+                let streaming = Streaming::start(&folder, *replicas, &synchronous, ground)?;
+                (streaming.doors(), None, Running::Streaming(streaming))
+            }
+            Entrant::Onecopy { replicas, arguments } => {
+                let shape = Shape { name: &folder, replicas: u64::from(*replicas), arguments };
+                let node = Node::start_shaped(
+                    shape,
+                    ground.onecopy,
+                    ground.binaries,
+                    ground.scratch,
+                    ground.interrupt,
+                )?;
+                let door = Door { port: node.port, database: "postgres", options: None };
+                let (pid, program) = (node.pid(), ground.onecopy.to_owned());
+                (only(config(&door)), Some(pid), Running::Onecopy { node, program })
+            }
+        };
+        let name = entrant.name();
+        let mut contestant =
+            Self { name, doors, postmasters: Vec::new(), middleware, running, groups: Vec::new() };
+        contestant.postmasters = contestant.find_postmasters(entrant.servers())?;
+        Ok(Some(contestant))
+    }
+
+    fn find_postmasters(&self, servers: u16) -> Result<Vec<u32>, Fault> {
+        match &self.running {
+            Running::Plain { _server: server } | Running::Pooled { _server: server, .. } => {
+                Ok(vec![server.pid()])
+            }
+            Running::Streaming(streaming) => Ok(streaming.servers().map(Plain::pid).collect()),
+            Running::Onecopy { node, .. } => {
+                let server = |replica| node::server(node.data(), replica).map(|server| server.pid);
+                let found: Option<Vec<u32>> = (1..=u64::from(servers)).map(server).collect();
+                found.ok_or_else(|| Fault::Missing("a replica of onecopy does not run".into()))
+            }
+        }
+    }
+
+    /// The settings of its first server, when it is ours.
+    pub(crate) fn likeness(&self, ground: &Ground<'_>) -> Result<Option<Likeness>, Fault> {
+        let Running::Onecopy { node, .. } = &self.running else { return Ok(None) };
+        let server = node::server(node.data(), 1)
+            .ok_or_else(|| Fault::Missing("the first replica of onecopy does not run".into()))?;
+        let door = Door { port: server.port, database: "postgres", options: None };
+        Likeness::of(ground.binaries, &door, ground.scratch, ground.interrupt).map(Some)
+    }
+
+    /// Puts each server into a control group of its own.
+    pub(crate) fn enclose(&mut self, number: usize) -> Result<(), Fault> {
+        for (server, postmaster) in self.postmasters.iter().enumerate() {
+            let group = Group::new(&format!("{number}-{server}"))?;
+            group.take(*postmaster)?;
+            self.groups.push(group);
+        }
+        Ok(())
+    }
+
+    /// What each of its servers may use from now on.
+    pub(crate) fn limit(&self, limit: Option<Limit>) -> Result<(), Fault> {
+        self.groups.iter().try_for_each(|group| group.limit(limit))
+    }
+
+    /// The processor time of each server.
+    pub(crate) fn servers_used(&self) -> Result<Vec<cpu::Ticks>, Fault> {
+        self.postmasters.iter().map(|postmaster| cpu::of_family(*postmaster)).collect()
+    }
+
+    /// Kills one of our servers.
+    pub(crate) fn kill(&self, replica: u64) -> bool {
+        match &self.running {
+            Running::Onecopy { node, .. } => node::kill_server(node.data(), replica),
+            _ => false,
+        }
+    }
+
+    /// In words, how its copies differ when nobody writes.
+    pub(crate) fn differences(&self, ground: &Ground<'_>) -> Result<Vec<String>, Fault> {
+        match &self.running {
+            Running::Plain { .. } | Running::Pooled { .. } => Ok(Vec::new()),
+            Running::Onecopy { node, program } => {
+                let mut verify = program::command(program);
+                verify.args(["verify", "--port", &node.port.to_string()]);
+                let log = ground.scratch.path("verify.log");
+                match program::run("onecopy verify", &mut verify, &log, ground.interrupt) {
+                    Ok(_) => Ok(Vec::new()),
+                    Err(Fault::Program { said, .. }) => Ok(vec![format!("verify says: {said}")]),
+                    Err(fault) => Err(fault),
+                }
+            }
+            Running::Streaming(streaming) => {
+                crate::load::runtime()?.block_on(differences(&streaming.configs(), ground.interrupt))
+            }
+        }
+    }
+}
+
+/// Where a server is.
+pub(super) fn config(door: &Door) -> Config {
+    let mut config = Config::new();
+    config.host("127.0.0.1").port(door.port).user("postgres").dbname(door.database);
+    config
+}
+
+fn only(main: Config) -> Doors {
+    Doors { main, readers: Vec::new() }
+}
+
+/// How servers differ from the first one, once they have had time to follow it.
+async fn differences(servers: &[Config], interrupt: &Interrupt) -> Result<Vec<String>, Fault> {
+    let end = Instant::now() + SETTLED;
+    loop {
+        let mut wrong = Vec::new();
+        let mut first: Option<BTreeMap<String, String>> = None;
+        for (number, server) in servers.iter().enumerate() {
+            let sums = checksums(server).await?;
+            match &first {
+                None => first = Some(sums),
+                Some(first) => {
+                    let others = first.iter().filter(|(table, sum)| sums.get(*table) != Some(*sum));
+                    wrong
+                        .extend(others.map(|(table, _)| format!("{table} differs on server {}", number + 1)));
+                }
+            }
+        }
+        if wrong.is_empty() || Instant::now() > end {
+            return Ok(wrong);
+        }
+        interrupt.check()?;
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// A sum over each table that does not depend on the order of rows.
+async fn checksums(server: &Config) -> Result<BTreeMap<String, String>, Fault> {
+    let client = open(server).await?;
+    let said = |error: tokio_postgres::Error| Fault::Database(format!("a checksum: {error}"));
+    let tables = client
+        .query("SELECT oid::regclass::text FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace", &[])
+        .await
+        .map_err(said)?;
+    let mut sums = BTreeMap::new();
+    for table in tables {
+        let table: String = table.get(0);
+        let sql = format!(
+            "SELECT count(*) || ' ' || coalesce(sum(hashtextextended(t::text, 0)), 0) FROM {table} AS t"
+        );
+        let sum = client.query_one(&sql, &[]).await.map_err(said)?;
+        sums.insert(table, sum.get(0));
+    }
+    Ok(sums)
+}

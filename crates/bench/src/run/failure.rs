@@ -1,0 +1,147 @@
+//! The loss of a replica while clients go on: throughput and response times in pieces of 100 ms.
+//!
+//! The experiment of the conflict-aware scheduling paper's companion (fail-over under TPC-W with 300 emulated browsers,
+//! `seeds/`). The replica's server is killed at once; `onecopy up` starts it again, and it comes back when it has caught
+//! up. Afterwards everything is checked as after any run.
+
+use std::cell::Cell;
+use std::future::pending;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::contestant::{Contestant, Ground, config};
+use super::result::{Loss, Piece};
+use crate::drive::{self, Course, Outcome, SLICE};
+use crate::fault::Fault;
+use crate::judge;
+use crate::load::{open, runtime};
+use crate::pgbench::Door;
+use crate::plan::Failure;
+
+/// Between two looks at the replicas' states.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Kills a replica under load.
+pub(crate) fn run(
+    failure: &Failure,
+    seed: u64,
+    contestant: &Contestant,
+    ground: &Ground<'_>,
+) -> Result<Loss, Fault> {
+    let workload = failure.course.which()?.workload(&failure.course.size());
+    let course = Course {
+        clients: failure.course.clients_per_server,
+        pace: failure.course.pace(1),
+        warm_up: Duration::ZERO,
+        length: Duration::from_secs(u64::from(failure.seconds)),
+        seed,
+        isolation: failure.course.isolation()?,
+    };
+    let runtime = runtime()?;
+    let (outcome, back) = (Cell::new(None), Cell::new(None));
+    let mut wrong = runtime.block_on(async {
+        let client = open(&contestant.doors.main).await?;
+        let before = judge::counts(&client, &*workload).await?;
+        let load = drive::drive(&*workload, &contestant.doors, &course, ground.interrupt, &|_, _| {});
+        tokio::select! {
+            ended = load => outcome.set(Some(ended?)),
+            fault = disturb(failure, contestant, &back) => return Err(fault),
+        }
+        let ended: Outcome = outcome.take().expect("it was set just now");
+        let wrong = judge::wrong(&client, &*workload, &before, &ended.ledger).await?;
+        outcome.set(Some(ended));
+        Ok(wrong)
+    })?;
+    wrong.extend(contestant.differences(ground)?);
+    let outcome = outcome.take().expect("the load has ended");
+    let killed_s = f64::from(failure.after_s);
+    let timeline = timeline(&outcome);
+    Ok(Loss {
+        load: workload.name(),
+        contestant: contestant.name.clone(),
+        clients: course.clients,
+        killed_s,
+        back_s: back.get(),
+        failed: outcome.tally.failed(),
+        silence_s: silence(&timeline, killed_s),
+        timeline,
+        wrong,
+    })
+}
+
+/// Kills the replica when it is time, and tells when it is back; ends only with a fault.
+async fn disturb(failure: &Failure, contestant: &Contestant, back: &Cell<Option<f64>>) -> Fault {
+    let begin = Instant::now();
+    sleep(Duration::from_secs(u64::from(failure.after_s))).await;
+    if !contestant.kill(u64::from(failure.killed)) {
+        return Fault::Missing("the replica that was to be killed does not run".into());
+    }
+    let mut is_gone = false;
+    while back.get().is_none() {
+        sleep(LOOK).await;
+        match states(contestant).await {
+            Ok(states) => {
+                let is_up = states.get(usize::from(failure.killed) - 1).is_some_and(|state| state == "up");
+                is_gone |= !is_up;
+                if is_gone && is_up {
+                    back.set(Some(begin.elapsed().as_secs_f64()));
+                }
+            }
+            Err(fault) => return fault,
+        }
+    }
+    pending().await
+}
+
+/// What onecopy says of each replica.
+async fn states(contestant: &Contestant) -> Result<Vec<String>, Fault> {
+    let port = contestant.doors.main.get_ports().first().copied().unwrap_or_default();
+    let client = open(&config(&Door { port, database: "onecopy", options: None })).await?;
+    let said = |error: tokio_postgres::Error| Fault::Database(format!("SHOW REPLICAS: {error}"));
+    let messages = client.simple_query("SHOW REPLICAS").await.map_err(said)?;
+    let state = |message: &tokio_postgres::SimpleQueryMessage| match message {
+        tokio_postgres::SimpleQueryMessage::Row(row) => row.get(3).map(str::to_owned),
+        _ => None,
+    };
+    Ok(messages.iter().filter_map(state).collect())
+}
+
+fn timeline(outcome: &Outcome) -> Vec<Piece> {
+    let piece = |(number, slice): (usize, &drive::Slice)| Piece {
+        at_s: number as f64 * SLICE.as_secs_f64(),
+        done: slice.done,
+        failed: slice.failed,
+        mean_ms: slice.sum_us as f64 / slice.done.max(1) as f64 / 1e3,
+        max_ms: slice.longest_us as f64 / 1e3,
+    };
+    outcome.tally.timeline.iter().enumerate().map(piece).collect()
+}
+
+/// The longest time after the kill in which nothing succeeded.
+fn silence(timeline: &[Piece], killed_s: f64) -> f64 {
+    let (mut longest, mut now) = (0.0_f64, 0.0);
+    for piece in timeline.iter().filter(|piece| piece.at_s >= killed_s) {
+        now = if piece.done == 0 { now + SLICE.as_secs_f64() } else { 0.0 };
+        longest = longest.max(now);
+    }
+    longest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_silence_counts_from_the_kill() {
+        let piece = |(at, done): (usize, u64)| Piece {
+            at_s: at as f64 / 10.0,
+            done,
+            failed: 0,
+            mean_ms: 0.0,
+            max_ms: 0.0,
+        };
+        let pieces: Vec<Piece> = [0, 0, 0, 5, 0, 0, 5, 0, 5].into_iter().enumerate().map(piece).collect();
+        assert!((silence(&pieces, 0.3) - 0.2).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,225 @@
+//! The results in Markdown: medians, spreads, and what has to be known to believe them.
+
+use std::fmt::Write as _;
+
+use super::result::{Results, Run, Spread};
+
+/// Values that lie further apart than this, for one of the median, are called noisy.
+const NOISY: f64 = 0.3;
+/// So much of the machine may strangers use before it is said of a table.
+const STRANGERS: f64 = 0.15;
+/// A driver that used more of its processor may have been what was measured.
+const DRIVER: f64 = 0.8;
+
+/// The whole report; `plots` are names of files beside it.
+pub(crate) fn markdown(results: &Results, plots: &[String]) -> String {
+    let mut text = format!("# {}\n\n{}\n\n", results.title, results.circumstances);
+    for version in &results.versions {
+        let _ = writeln!(text, "- {version}");
+    }
+    text.push('\n');
+    for note in &results.notes {
+        let _ = writeln!(text, "{note}\n");
+    }
+    for load in loads(results) {
+        table(&mut text, results, &load);
+    }
+    if let Some(loss) = &results.failure {
+        let back = loss.back_s.map_or_else(
+            || "It had not come back by the end.".to_owned(),
+            |back| format!("It served again {:.1} s after that.", back - loss.killed_s),
+        );
+        let _ = writeln!(
+            text,
+            "## A replica is lost\n\n{}, {} with {} clients; a replica's server was killed after {:.0} s. {back} \
+             {} interactions failed; the longest time without any success was {:.1} s. {}\n",
+            loss.contestant,
+            loss.load,
+            loss.clients,
+            loss.killed_s,
+            loss.failed,
+            loss.silence_s,
+            answers(&loss.wrong)
+        );
+    }
+    for plot in plots {
+        let _ = writeln!(text, "![{plot}]({plot})\n");
+    }
+    let _ = writeln!(text, "## The plan\n\n```toml\n{}\n```", results.plan.trim());
+    text
+}
+
+fn loads(results: &Results) -> Vec<String> {
+    unique(results.runs.iter().map(|run| run.load.clone()))
+}
+
+/// Each once, in the order of the first ones.
+pub(crate) fn unique(names: impl Iterator<Item = String>) -> Vec<String> {
+    let mut seen = Vec::new();
+    for name in names {
+        if !seen.contains(&name) {
+            seen.push(name);
+        }
+    }
+    seen
+}
+
+fn table(text: &mut String, results: &Results, load: &str) {
+    let of = |contestant: &str| -> Vec<&Run> {
+        results.runs.iter().filter(|run| run.load == load && run.contestant == contestant).collect()
+    };
+    let names: Vec<&String> = results.contestants.iter().filter(|name| !of(name).is_empty()).collect();
+    let Some(first) = names.first().map(|name| of(name)) else { return };
+    let _ = writeln!(
+        text,
+        "## {load}\n\n| contestant | clients | a second (least to most) | : {} | p50 ms | p90 ms | p99 ms | failed | \
+         retries | middleware us each, MB | servers' cores | answers |\n|---|---|---|---|---|---|---|---|---|---|---|---|",
+        names[0]
+    );
+    let mut remarks = Vec::new();
+    for name in &names {
+        let runs = of(name);
+        row(text, name, &runs, &first);
+        remarks.extend(remarks_on(name, &runs));
+    }
+    text.push('\n');
+    for remark in remarks {
+        let _ = writeln!(text, "- {remark}");
+    }
+    text.push('\n');
+}
+
+fn row(text: &mut String, name: &str, runs: &[&Run], first: &[&Run]) {
+    let spread = |value: &dyn Fn(&Run) -> f64| Spread::of(runs.iter().map(|run| value(run)));
+    let median = |value: &dyn Fn(&Run) -> f64| spread(value).map_or(0.0, |spread| spread.median);
+    let Some(throughput) = spread(&|run| run.throughput) else { return };
+    // Within a round, so that what the machine does besides hits both.
+    let ratios = runs.iter().filter_map(|run| {
+        let base = first.iter().find(|base| base.round == run.round)?;
+        Some(run.throughput / base.throughput)
+    });
+    let ratio = Spread::of(ratios).map_or_else(String::new, |ratio| {
+        format!("{:.2} ({:.2} to {:.2})", ratio.median, ratio.least, ratio.most)
+    });
+    let middleware = runs.iter().find_map(|run| run.middleware).map_or_else(String::new, |_| {
+        let each = median(&|run| run.middleware.map_or(0.0, |it| it.us_each));
+        format!("{each:.0}, {:.0}", median(&|run| run.middleware.map_or(0.0, |it| it.peak_mb)))
+    });
+    let wrong: Vec<String> = runs.iter().flat_map(|run| run.wrong.clone()).collect();
+    let _ = writeln!(
+        text,
+        "| {name} | {} | {:.1} ({:.1} to {:.1}) | {ratio} | {:.2} | {:.2} | {:.2} | {} | {} | {middleware} | {:.2} | {} |",
+        runs[0].clients,
+        throughput.median,
+        throughput.least,
+        throughput.most,
+        median(&|run| run.response_ms.p50),
+        median(&|run| run.response_ms.p90),
+        median(&|run| run.response_ms.p99),
+        runs.iter().map(|run| run.failed).sum::<u64>(),
+        runs.iter().map(|run| run.retries).sum::<u64>(),
+        median(&|run| run.servers_cores.iter().sum()),
+        answers(&wrong)
+    );
+}
+
+fn answers(wrong: &[String]) -> String {
+    if wrong.is_empty() { "right".to_owned() } else { format!("**WRONG** ({})", wrong.len()) }
+}
+
+/// What a reader of a row has to know.
+fn remarks_on(name: &str, runs: &[&Run]) -> Vec<String> {
+    let mut remarks = Vec::new();
+    let width = Spread::of(runs.iter().map(|run| run.throughput)).map_or(0.0, Spread::width);
+    if width > NOISY {
+        remarks.push(format!("{name}: too noisy, its runs lie {:.0} % of the median apart", width * 100.0));
+    }
+    let most = |value: &dyn Fn(&Run) -> f64| runs.iter().map(|run| value(run)).fold(0.0, f64::max);
+    if most(&|run| run.strangers) > STRANGERS {
+        remarks.push(format!(
+            "{name}: strangers used up to {:.0} % of the machine",
+            most(&|run| run.strangers) * 100.0
+        ));
+    }
+    if most(&|run| run.driver_cores) > DRIVER {
+        remarks.push(format!(
+            "{name}: the clients used {:.2} of their one processor",
+            most(&|run| run.driver_cores)
+        ));
+    }
+    let late = unique(runs.iter().flat_map(|run| run.late.clone()));
+    if !late.is_empty() {
+        remarks.push(format!("{name}: too slow for the workload's limits: {}", late.join(", ")));
+    }
+    remarks.extend(
+        unique(runs.iter().flat_map(|run| run.wrong.clone())).iter().map(|wrong| format!("{name}: {wrong}")),
+    );
+    let troubles =
+        unique(runs.iter().flat_map(|run| run.kinds.values().flat_map(|kind| kind.troubles.keys().cloned())));
+    remarks.extend(troubles.iter().map(|trouble| format!("{name}: failed with {trouble}")));
+    remarks
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::run::result::Quantiles;
+
+    fn run(contestant: &str, round: u32, throughput: f64, wrong: &[&str]) -> Run {
+        Run {
+            load: "l".into(),
+            contestant: contestant.into(),
+            family: contestant.into(),
+            servers: 1,
+            round,
+            seed: 1,
+            clients: 4,
+            throughput,
+            response_ms: Quantiles { p50: 1.0, p90: 2.0, p99: 3.0, max: 4.0 },
+            kinds: BTreeMap::new(),
+            failed: 0,
+            retries: 0,
+            unsent: 0,
+            late: Vec::new(),
+            driver_cores: 0.1,
+            middleware: None,
+            servers_cores: vec![0.5],
+            strangers: 0.0,
+            probe_reads: 10,
+            stale_reads: 0,
+            wrong: wrong.iter().map(|wrong| (*wrong).to_owned()).collect(),
+        }
+    }
+
+    /// Two contestants, of which the second one is noisy and wrong.
+    pub(in crate::run) fn results() -> Results {
+        Results {
+            title: "t".into(),
+            circumstances: "c".into(),
+            versions: Vec::new(),
+            plan: String::new(),
+            contestants: vec!["a".into(), "b".into()],
+            notes: Vec::new(),
+            runs: vec![
+                run("b", 1, 100.0, &[]),
+                run("a", 1, 200.0, &[]),
+                run("a", 2, 202.0, &[]),
+                run("b", 2, 303.0, &["2 of 9 probing reads were stale"]),
+            ],
+            failure: None,
+        }
+    }
+
+    #[test]
+    fn who_is_wrong_or_noisy_is_marked_and_ratios_are_made_within_a_round() {
+        let text = markdown(&results(), &[]);
+        let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap_or_default();
+        assert!(line("| a |").contains("| 1.00 (1.00 to 1.00) |") && line("| a |").ends_with("| right |"), "{text}");
+        assert!(line("| b |").contains("| 1.00 (0.50 to 1.50) |"), "{text}");
+        assert!(line("| b |").ends_with("| **WRONG** (1) |"), "{text}");
+        assert!(text.contains("- b: too noisy") && !text.contains("- a: too noisy"), "{text}");
+        assert!(text.contains("- b: 2 of 9 probing reads were stale"), "{text}");
+    }
+}

@@ -1,0 +1,195 @@
+//! What a plan's runs came to, as it is written to `result.json`, and what is concluded from several of them.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use crate::drive::{Tally, Workload};
+
+/// Everything.
+#[derive(Debug, Serialize)]
+pub(crate) struct Results {
+    /// What the plan is about.
+    pub(crate) title: String,
+    /// Date, commit and machine.
+    pub(crate) circumstances: String,
+    /// Releases of what was compared.
+    pub(crate) versions: Vec<String>,
+    /// The plan's text.
+    pub(crate) plan: String,
+    /// Who is compared, in the plan's order.
+    pub(crate) contestants: Vec<String>,
+    /// What a reader must know.
+    pub(crate) notes: Vec<String>,
+    /// Each run, in the order in which they were made.
+    pub(crate) runs: Vec<Run>,
+    /// What the loss of a replica looked like.
+    pub(crate) failure: Option<Loss>,
+}
+
+/// One run of one load on one contestant.
+#[derive(Debug, Serialize)]
+pub(crate) struct Run {
+    pub(crate) load: String,
+    pub(crate) contestant: String,
+    pub(crate) family: String,
+    pub(crate) servers: u16,
+    pub(crate) round: u32,
+    pub(crate) seed: u64,
+    pub(crate) clients: usize,
+    /// Interactions in a second.
+    pub(crate) throughput: f64,
+    pub(crate) response_ms: Quantiles,
+    pub(crate) kinds: BTreeMap<String, Kind>,
+    pub(crate) failed: u64,
+    pub(crate) retries: u64,
+    /// Due in an open loop, and not sent by the end.
+    pub(crate) unsent: u64,
+    /// Kinds of which fewer than nine in ten came within the limit of the workload.
+    pub(crate) late: Vec<String>,
+    /// How much of a processor the clients used.
+    pub(crate) driver_cores: f64,
+    pub(crate) middleware: Option<Middleware>,
+    /// How much of a processor each server used.
+    pub(crate) servers_cores: Vec<f64>,
+    /// How much of the machine strangers used, from 0 to 1.
+    pub(crate) strangers: f64,
+    pub(crate) probe_reads: u64,
+    pub(crate) stale_reads: u64,
+    /// What was found to be wrong after it.
+    pub(crate) wrong: Vec<String>,
+}
+
+/// What stands between clients and servers.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Middleware {
+    /// How much of a processor it used.
+    pub(crate) cores: f64,
+    /// For each interaction.
+    pub(crate) us_each: f64,
+    /// The most memory it has had so far.
+    pub(crate) peak_mb: f64,
+}
+
+/// Times of interactions.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Quantiles {
+    pub(crate) p50: f64,
+    pub(crate) p90: f64,
+    pub(crate) p99: f64,
+    pub(crate) max: f64,
+}
+
+impl Quantiles {
+    /// In milliseconds.
+    pub(crate) fn of(us: &Histogram<u64>) -> Self {
+        let at = |quantile| us.value_at_quantile(quantile) as f64 / 1e3;
+        Self { p50: at(0.5), p90: at(0.9), p99: at(0.99), max: at(1.0) }
+    }
+}
+
+/// One kind of interaction.
+#[derive(Debug, Serialize)]
+pub(crate) struct Kind {
+    pub(crate) done: u64,
+    pub(crate) response_ms: Quantiles,
+    pub(crate) service_ms: Quantiles,
+    pub(crate) retries: u64,
+    pub(crate) troubles: BTreeMap<String, u64>,
+}
+
+/// What was measured, by kind.
+pub(crate) fn kinds(tally: &Tally) -> BTreeMap<String, Kind> {
+    let kind = |(name, kind): (&&str, &crate::drive::Kind)| {
+        let result = Kind {
+            done: kind.done(),
+            response_ms: Quantiles::of(&kind.response_us),
+            service_ms: Quantiles::of(&kind.service_us),
+            retries: kind.retries,
+            troubles: kind.troubles.clone(),
+        };
+        ((*name).to_owned(), result)
+    };
+    tally.kinds.iter().map(kind).collect()
+}
+
+/// The kinds that were too slow.
+pub(crate) fn late(workload: &dyn Workload, tally: &Tally) -> Vec<String> {
+    let is_late = |(name, kind): &(&&'static str, &crate::drive::Kind)| {
+        let limit = workload.limit(name).map(|limit| limit.as_secs_f64() * 1e6);
+        limit.is_some_and(|limit| kind.response_us.value_at_quantile(0.9) as f64 > limit)
+    };
+    tally.kinds.iter().filter(is_late).map(|(name, _)| (*name).to_owned()).collect()
+}
+
+/// A replica that was killed, by pieces of 100 ms.
+#[derive(Debug, Serialize)]
+pub(crate) struct Loss {
+    pub(crate) load: String,
+    pub(crate) contestant: String,
+    pub(crate) clients: usize,
+    /// When it was killed, in seconds.
+    pub(crate) killed_s: f64,
+    /// When it served again, if that was seen.
+    pub(crate) back_s: Option<f64>,
+    pub(crate) failed: u64,
+    /// The longest time in which nothing succeeded, after the kill.
+    pub(crate) silence_s: f64,
+    pub(crate) timeline: Vec<Piece>,
+    pub(crate) wrong: Vec<String>,
+}
+
+/// A piece of a timeline.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Piece {
+    /// When it begins.
+    pub(crate) at_s: f64,
+    pub(crate) done: u64,
+    pub(crate) failed: u64,
+    pub(crate) mean_ms: f64,
+    pub(crate) max_ms: f64,
+}
+
+/// The middle one of several values, the least and the most.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    pub(crate) least: f64,
+    pub(crate) most: f64,
+}
+
+impl Spread {
+    /// Of any values; nothing of none.
+    pub(crate) fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
+        let mut values: Vec<f64> = values.collect();
+        values.sort_by(f64::total_cmp);
+        let (least, most) = (*values.first()?, *values.last()?);
+        let middle = values.len() / 2;
+        let median = if values.len() % 2 == 1 {
+            values[middle]
+        } else {
+            f64::midpoint(values[middle - 1], values[middle])
+        };
+        Some(Self { median, least, most })
+    }
+
+    /// How far the values lie apart, for one.
+    pub(crate) fn width(self) -> f64 {
+        (self.most - self.least) / self.median
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_middle_of_several() {
+        let of =
+            |values: &[f64]| Spread::of(values.iter().copied()).map(|spread| (spread.median, spread.width()));
+        assert_eq!(of(&[3.0, 1.0, 2.0]), Some((2.0, 1.0)));
+        assert_eq!(of(&[4.0, 1.0, 2.0, 3.0]), Some((2.5, 1.2)));
+        assert_eq!(of(&[]), None);
+    }
+}

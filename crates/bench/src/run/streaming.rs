@@ -1,0 +1,78 @@
+//! PostgreSQL's own replication, as strict as it goes: `remote_apply` on every standby, and clients that send their
+//! updates to the primary and their reads to all servers in turn.
+//!
+//! What is acknowledged is then visible on every standby. It is no single copy all the same: a standby can show a commit
+//! before the primary does, a lost standby holds up every commit until somebody acts, and nobody fails over.
+
+use std::fs;
+
+use tokio_postgres::Config;
+
+use super::contestant::{Ground, config};
+use crate::drive::Doors;
+use crate::fault::Fault;
+use crate::postgres::{Likeness, Plain};
+use crate::program;
+
+/// A primary and its standbys.
+pub(crate) struct Streaming {
+    /// The standbys are stopped first.
+    standbys: Vec<Plain>,
+    primary: Plain,
+}
+
+impl Streaming {
+    /// Makes and starts them.
+    pub(crate) fn start(
+        name: &str,
+        servers: u16,
+        likeness: &Likeness,
+        ground: &Ground<'_>,
+    ) -> Result<Self, Fault> {
+        let Ground { binaries, account, scratch, interrupt, .. } = ground;
+        let primary = Plain::start_named(name, binaries, *account, likeness, scratch, interrupt)?;
+        let names: Vec<String> = (1..servers).map(|number| format!("s{number}")).collect();
+        let mut standbys = Vec::new();
+        for standby in &names {
+            let folder = format!("{name}-{standby}");
+            let data = scratch.path(&folder);
+            let source =
+                format!("host=127.0.0.1 port={} user=postgres application_name={standby}", primary.door.port);
+            let mut copy = program::command(binaries.program("pg_basebackup"));
+            copy.args(["-R", "-c", "fast", "-d", &source, "-D"]).arg(scratch.folder(&folder, *account)?);
+            copy.current_dir(&data);
+            account.runs(&mut copy);
+            program::run("pg_basebackup", &mut copy, &scratch.path("basebackup.log"), interrupt)?;
+            // The folders of the primary's sockets were not copied; a standby has its own.
+            let _ = fs::remove_file(data.join("postmaster.pid"));
+            standbys.push(Plain::start_on(&folder, binaries, *account, likeness, scratch, interrupt)?);
+        }
+        if !names.is_empty() {
+            let ask = |sql: &str| binaries.ask(&primary.door, sql, scratch, interrupt);
+            ask(&format!(
+                "ALTER SYSTEM SET synchronous_standby_names = '{} ({})'",
+                names.len(),
+                names.join(", ")
+            ))?;
+            ask("SELECT pg_reload_conf()")?;
+        }
+        Ok(Self { standbys, primary })
+    }
+
+    /// The primary first.
+    pub(crate) fn servers(&self) -> impl Iterator<Item = &Plain> {
+        [&self.primary].into_iter().chain(&self.standbys)
+    }
+
+    /// Where they are.
+    pub(crate) fn configs(&self) -> Vec<Config> {
+        self.servers().map(|server| config(&server.door)).collect()
+    }
+
+    /// Updates to the primary, reads to everybody; commits wait until they are applied everywhere.
+    pub(crate) fn doors(&self) -> Doors {
+        let mut main = config(&self.primary.door);
+        main.options("-c synchronous_commit=remote_apply");
+        Doors { main, readers: self.configs() }
+    }
+}
