@@ -216,7 +216,10 @@ pub(super) mod tests {
     fn who_is_wrong_or_noisy_is_marked_and_ratios_are_made_within_a_round() {
         let text = markdown(&results(), &[]);
         let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap_or_default();
-        assert!(line("| a |").contains("| 1.00 (1.00 to 1.00) |") && line("| a |").ends_with("| right |"), "{text}");
+        assert!(
+            line("| a |").contains("| 1.00 (1.00 to 1.00) |") && line("| a |").ends_with("| right |"),
+            "{text}"
+        );
         assert!(line("| b |").contains("| 1.00 (0.50 to 1.50) |"), "{text}");
         assert!(line("| b |").ends_with("| **WRONG** (1) |"), "{text}");
         assert!(text.contains("- b: too noisy") && !text.contains("- a: too noisy"), "{text}");
