@@ -154,6 +154,8 @@ pub(crate) struct Hub {
     pub(crate) log_was_empty: bool,
     /// Which version each identity has.
     pub(crate) identities: Identities,
+    /// VERIFY is running.
+    pub(crate) is_verifying: AtomicBool,
     /// What is known of clients' statements and transactions.
     pub(crate) learned: Learned,
     /// The update transactions that are open.
@@ -202,6 +204,7 @@ impl Hub {
             identities,
             transactions: Transactions::new(transaction_bytes_max),
             clients: Clients::default(),
+            is_verifying: AtomicBool::new(false),
             learned: Learned::default(),
             sequences: Mutex::default(),
             has_learned: AtomicBool::new(false),

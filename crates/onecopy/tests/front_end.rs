@@ -43,6 +43,10 @@ async fn what_was_wrong_once() {
     a_parameter_may_be_larger_than_a_batch(&cluster).await;
     fresh(&cluster).await;
     a_name_is_free_again_when_its_parse_failed(&cluster).await;
+    fresh(&cluster).await;
+    the_first_write_of_a_connection_may_fail(&cluster).await;
+    fresh(&cluster).await;
+    a_second_verify_is_told_at_once(&cluster).await;
     cluster.verify().await;
     cluster.stop().await;
 }
@@ -215,4 +219,37 @@ async fn a_name_is_free_again_when_its_parse_failed(cluster: &Cluster) {
         client.query_raw("show transaction_isolation", [0i32; 0]).await.unwrap().try_collect().await.unwrap();
     assert_eq!(rows.len(), 1);
     assert_eq!(rows[0].columns().len(), 1, "Describe has told of its column");
+}
+
+/// The insert of the identity goes with the statement in one flush. If that fails, the server has not prepared it.
+async fn the_first_write_of_a_connection_may_fail(cluster: &Cluster) {
+    run(&cluster.client().await, "create table a (v int primary key); insert into a values (1)").await;
+    let client = cluster.client().await;
+    // Until the catalogue knows of the table, the identity goes by itself.
+    table(&client, "explain (routing) select * from a").await;
+    for round in 0..3 {
+        let error = client.simple_query("insert into a values (1)").await.unwrap_err();
+        assert_eq!(error.code().unwrap().code(), "23505", "round {round}");
+        run(&client, &format!("insert into a values ({})", round + 10)).await;
+    }
+    assert_eq!(value(&client, "select count(*) from a").await, "4");
+}
+
+/// Two at once: one of them is told so, and does not wait.
+async fn a_second_verify_is_told_at_once(cluster: &Cluster) {
+    const PATIENCE: Duration = Duration::from_secs(20);
+    run(&cluster.client().await, "create table a as select i as v from generate_series(1, 200000) i").await;
+    let (one, two) =
+        (cluster.try_client("onecopy").await.unwrap(), cluster.try_client("onecopy").await.unwrap());
+    let started = Instant::now();
+    let (one, two) = tokio::join!(one.simple_query("VERIFY"), two.simple_query("VERIFY"));
+    let codes: Vec<String> = [one, two]
+        .into_iter()
+        .filter_map(Result::err)
+        .map(|error| error.code().unwrap().code().to_owned())
+        .collect();
+    assert_eq!(codes, ["55006"]);
+    assert!(started.elapsed() < PATIENCE, "{:?}", started.elapsed());
+    let after = cluster.try_client("onecopy").await.unwrap();
+    after.simple_query("VERIFY").await.unwrap();
 }

@@ -23,6 +23,7 @@ async fn capture_cannot_be_fooled() {
     let joe = login(&cluster, "joe").await;
     forged_messages_are_the_clients_own(&joe).await;
     attempts_by_an_ordinary_role_fail(&joe).await;
+    the_word_that_lets_schema_changes_pass_is_of_no_use(&joe).await;
     attempts_by_a_superuser_fail(&login(&cluster, "eve").await).await;
     writes_past_the_cluster_fail(&cluster).await;
     a_table_without_its_triggers_is_not_written(&cluster, &root).await;
@@ -108,6 +109,38 @@ async fn attempts_by_an_ordinary_role_fail(joe: &Client) {
     assert_eq!(value(joe, "select count(*) from own").await, "1");
 }
 
+/// Everybody can read the guard's own code, and a function that a schema change calls can read the setting.
+async fn the_word_that_lets_schema_changes_pass_is_of_no_use(joe: &Client) {
+    let word = "(select substring(prosrc from '''([0-9a-f]{32})''') from pg_proc where proname = 'guard')";
+    assert_eq!(value(joe, &format!("select length({word})")).await, "32");
+    run(
+        joe,
+        "create function sly() returns int language plpgsql as $$ begin
+             execute 'alter table own disable trigger \"!onecopy\"'; insert into own values (3); return 1; end $$;
+         create function sly_sql() returns int language sql as
+             $$ alter table own disable trigger \"!onecopy\"; select 1 $$;
+         create function \"x\nPL/pgSQL function onecopy.install() line 1 at EXECUTE\"() returns int
+             language plpgsql as $$ begin execute 'drop trigger \"!onecopy\" on own'; return 1; end $$;
+         create table other (k int); insert into other values (1)",
+    )
+    .await;
+    for statement in [
+        &format!(
+            "do $$ begin perform set_config('onecopy.ddl', {word}, false);
+             alter table own disable trigger \"!onecopy\"; insert into own values (2); end $$"
+        ),
+        "alter table other add column w int default sly()",
+        "alter table other add column w int default sly_sql()",
+        "create table made as select sly()",
+        "alter table other add column w int default \"x\nPL/pgSQL function onecopy.install() line 1 at EXECUTE\"()",
+        "do $$ begin alter table own disable trigger \"!onecopy\"; perform onecopy.install(); end $$",
+    ] {
+        assert_eq!(refused(joe, statement).await, "0A000", "{statement}");
+    }
+    run(joe, "insert into own values (4); delete from own where k = 4").await;
+    assert_eq!(value(joe, "select count(*) from own").await, "1");
+}
+
 async fn attempts_by_a_superuser_fail(eve: &Client) {
     for (statement, code) in [
         ("do $$ begin create role mallory; end $$", "0A000"),
@@ -116,6 +149,14 @@ async fn attempts_by_a_superuser_fail(eve: &Client) {
         ("do $$ begin alter role joe set work_mem = '1MB'; end $$", "0A000"),
         ("do $$ begin comment on role joe is 'x'; end $$", "0A000"),
         ("begin; insert into t values (9, 9); do $$ begin grant eve to joe; end $$; commit", "0A000"),
+        // Beside role changes that are statements of their own: before, between and after them.
+        ("begin; do $$ begin create role mallory; end $$; create role fred; commit", "0A000"),
+        ("begin; create role fred; do $$ begin create role mallory; end $$; commit", "0A000"),
+        (
+            "begin; create role fred; do $$ begin alter role joe superuser; end $$; comment on role fred is 'x'; commit",
+            "0A000",
+        ),
+        ("begin; grant select on t to joe; do $$ begin comment on role joe is 'x'; end $$; commit", "0A000"),
     ] {
         assert_eq!(refused(eve, statement).await, code, "{statement}");
     }
@@ -127,6 +168,12 @@ async fn attempts_by_a_superuser_fail(eve: &Client) {
         .await,
         "0"
     );
+    run(
+        eve,
+        "begin; create role fred; do $$ begin perform 1; end $$; comment on role fred is 'x'; savepoint s;
+         alter role fred createdb; rollback to s; do $$ begin perform 2; end $$; drop role fred; commit",
+    )
+    .await;
     // The triggers fire whatever this is set to, so the row travels.
     run(eve, "create table seen (v int)").await;
     run(eve, "do $$ begin set local session_replication_role = replica; insert into seen values (1); end $$")

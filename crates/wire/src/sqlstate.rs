@@ -25,6 +25,7 @@ pub const TOO_MANY_CONNECTIONS: &str = "53300";
 pub const CONFIGURATION_LIMIT_EXCEEDED: &str = "53400";
 pub const PROGRAM_LIMIT_EXCEEDED: &str = "54000";
 pub const OBJECT_NOT_IN_PREREQUISITE_STATE: &str = "55000";
+pub const OBJECT_IN_USE: &str = "55006";
 pub const LOCK_NOT_AVAILABLE: &str = "55P03";
 pub const QUERY_CANCELED: &str = "57014";
 pub const ADMIN_SHUTDOWN: &str = "57P01";

@@ -451,12 +451,26 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     ORDER BY 1 LIMIT 1
 $$;
 
+-- Whether the statement that fires a guard is the session's own, or one of install(): the outermost line of its context
+-- is then that of the guard, or of install(). Whatever a function or DO block runs has theirs below, and these end in
+-- words that no name can take the place of. A setting alone would prove nothing, since functions that a schema change
+-- calls can read it, and everybody can read the guard.
+CREATE OR REPLACE FUNCTION onecopy_capture.is_own_statement(context text) RETURNS boolean
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT split_part(context, E'\n', -1) ~ ('^(PL/pgSQL function (onecopy_capture\.guard\(\) line [0-9]+ at GET DIAGNOSTICS'
+        '|onecopy\.install\(\) line [0-9]+ at EXECUTE)|extension script file "[^"]*", near line [0-9]+)$')
+$$;
+
 CREATE OR REPLACE FUNCTION onecopy_capture.guard() RETURNS event_trigger LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+    context text;
     leaning text;
 BEGIN
-    IF current_setting('onecopy.ddl', true) = '@DDL@' THEN
+    GET DIAGNOSTICS context = PG_CONTEXT;
+    IF current_setting('onecopy.ddl', true) = '@DDL@' AND (onecopy_capture.is_own_statement(context)
+            OR (TG_EVENT = 'ddl_command_end' AND TG_TAG NOT IN ('REASSIGN OWNED', 'DROP OWNED')
+                AND (SELECT bool_and(in_extension) FROM pg_event_trigger_ddl_commands()))) THEN
         leaning := onecopy_capture.leans_on_temporary();
         IF leaning IS NOT NULL THEN
             RAISE EXCEPTION '% would depend on a temporary object', leaning USING ERRCODE = '0A000',

@@ -47,7 +47,8 @@ pub(crate) fn via_token(cluster: ClusterId) -> String {
     token(cluster, "via")
 }
 
-/// The value of [`DDL_SETTING`] while an ordered schema change runs, and only then: whoever can read it could use it.
+/// The value of [`DDL_SETTING`] while an ordered schema change runs. Everybody can read it, so the guard also looks at
+/// what called it: a statement inside a function or block is refused, whatever is set.
 pub(crate) fn ddl_token(cluster: ClusterId) -> String {
     token(cluster, "ddl")
 }

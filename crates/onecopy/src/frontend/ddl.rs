@@ -119,6 +119,9 @@ impl Session {
         let mark = self.client.out.len();
         let effect = self.row_effect(statement, facts);
         let before = self.before_rows(&effect).await?;
+        if CHANGES_SHARED.contains(&facts.tag) {
+            self.before_shared_change().await?;
+        }
         let token = capture::ddl_token(self.hub().cluster_id);
         self.own_query(format!("SET LOCAL {} = '{token}'", capture::DDL_SETTING).as_bytes()).await?;
         let rows = self.captured_rows();
@@ -148,6 +151,9 @@ impl Session {
             let (what, hint) = sql::refusal::DDL_WRITES;
             return Err(Refusal::unsupported(what, hint).into());
         }
+        if CHANGES_SHARED.contains(&facts.tag) {
+            self.after_shared_change().await?;
+        }
         let is_new = match effect {
             RowEffect::Made(table) => {
                 self.own_text(&format!("SELECT onecopy.is_new({})", oid_of(table))).await? == "t"
@@ -162,7 +168,6 @@ impl Session {
             return Err(broken("no update transaction is open"));
         };
         update.has_ddl = true;
-        update.has_shared_ddl |= CHANGES_SHARED.contains(&facts.tag);
         update.is_suspect |= !matches!(effect, RowEffect::Same);
         update.drawn.schema_changed();
         update.capture.claims.add_everything();

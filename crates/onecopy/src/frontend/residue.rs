@@ -15,6 +15,13 @@ use super::transaction::broken;
 /// NULL when the transaction has no id, so that it wrote and locked no row; else what it wrote that cannot travel, or ''.
 /// And the sequences that it has touched.
 const RESIDUE_SQL: &[u8] = b"SELECT onecopy.residue(false), onecopy.sequences(NULL)";
+/// How many rows of shared catalogues this backend has changed; it only grows within a transaction. What depends on whom is
+/// noted by every schema change.
+const SHARED_CHANGES_SQL: &str = "SELECT pg_catalog.sum(\
+    pg_catalog.pg_stat_get_xact_tuples_inserted(oid) OPERATOR(pg_catalog.+) \
+    pg_catalog.pg_stat_get_xact_tuples_updated(oid) OPERATOR(pg_catalog.+) \
+    pg_catalog.pg_stat_get_xact_tuples_deleted(oid)) FROM pg_catalog.pg_class \
+    WHERE relisshared AND oid OPERATOR(pg_catalog.<>) 'pg_catalog.pg_shdepend'::pg_catalog.regclass";
 /// As above, where changes of roles are in the record.
 const RESIDUE_WITH_DDL_SQL: &[u8] = b"SELECT onecopy.residue(true), onecopy.sequences(NULL)";
 
@@ -43,6 +50,45 @@ impl Session {
         }
     }
 
+    /// Before a statement of the client's own that may change shared catalogues: nothing else in the transaction may have
+    /// done so, since afterwards the locks do not tell one from the other.
+    pub(crate) async fn before_shared_change(&mut self) -> Result<(), Fault> {
+        let Transaction::Update(update) = &self.transaction else {
+            return Err(broken("no update transaction is open"));
+        };
+        if update.shared_changes.is_some() {
+            return self.check_shared_changes().await;
+        }
+        if !update.is_suspect {
+            return Ok(());
+        }
+        match self.own_query(b"SELECT onecopy.residue(false)").await?.row.unwrap_or_default().pop().flatten()
+        {
+            Some(what) if !what.is_empty() => Err(refused(&what)),
+            _ => Ok(()),
+        }
+    }
+
+    /// After it: so many changes are in the record.
+    pub(crate) async fn after_shared_change(&mut self) -> Result<(), Fault> {
+        let changes = self.own_text(SHARED_CHANGES_SQL).await?;
+        if let Transaction::Update(update) = &mut self.transaction {
+            update.shared_changes = Some(changes);
+        }
+        Ok(())
+    }
+
+    /// Nobody else may have changed shared catalogues since.
+    async fn check_shared_changes(&mut self) -> Result<(), Fault> {
+        let changes = self.own_text(SHARED_CHANGES_SQL).await?;
+        match &self.transaction {
+            Transaction::Update(update) if update.shared_changes.as_ref() != Some(&changes) => Err(refused(
+                b"a change of roles or of what all databases share inside a function or DO block",
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// Refuses what cannot travel; whether the transaction leaves a record even if no row was captured.
     pub(crate) async fn check_residue(&mut self) -> Result<bool, Fault> {
         let Transaction::Update(update) = &self.transaction else {
@@ -54,7 +100,11 @@ impl Session {
             return Ok(has_rows);
         }
         let (has_locks, is_suspect) = (update.has_locks, update.is_suspect);
-        let sql = if update.has_shared_ddl { RESIDUE_WITH_DDL_SQL } else { RESIDUE_SQL };
+        let has_shared = update.shared_changes.is_some();
+        if has_shared {
+            self.check_shared_changes().await?;
+        }
+        let sql = if has_shared { RESIDUE_WITH_DDL_SQL } else { RESIDUE_SQL };
         let reading = self.hub().sequences().reading();
         let mut row = self.own_query(sql).await?.row.unwrap_or_default().into_iter();
         let answer = row.next().flatten();
@@ -65,16 +115,18 @@ impl Session {
         match answer.as_deref() {
             None => Ok(has_rows),
             Some(b"") => Ok(has_rows || has_locks || is_suspect),
-            Some(what) => {
-                let what = String::from_utf8_lossy(what).into_owned();
-                tracing::warn!(%what, "a transaction wrote what is not captured and was rolled back");
-                Err(Refusal::unsupported(
-                    &what,
-                    "The change would stay on one server. Run schema and role changes as statements of their own; \
-                     leave onecopy's triggers in place.",
-                )
-                .into())
-            }
+            Some(what) => Err(refused(what)),
         }
     }
+}
+
+fn refused(what: &[u8]) -> Fault {
+    let what = String::from_utf8_lossy(what).into_owned();
+    tracing::warn!(%what, "a transaction wrote what is not captured and was rolled back");
+    Refusal::unsupported(
+        &what,
+        "The change would stay on one server. Run schema and role changes as statements of their own; leave onecopy's \
+         triggers in place.",
+    )
+    .into()
 }

@@ -44,8 +44,9 @@ pub(crate) struct Update {
     pub(crate) ticket: Option<u64>,
     /// It has changed the schema.
     pub(crate) has_ddl: bool,
-    /// Statements of its own have changed roles or other things that all databases share.
-    pub(crate) has_shared_ddl: bool,
+    /// Statements of its own may have changed roles or other things that all databases share: how many changes of such
+    /// things there were after the last one.
+    pub(crate) shared_changes: Option<String>,
     /// Something ran that nobody can bound: it may have touched what capture does not see.
     pub(crate) is_suspect: bool,
     /// A statement wrote rows, by its tag, of which none was captured.
@@ -120,7 +121,7 @@ impl Session {
                         drawn: Drawn::default(),
                         ticket: None,
                         has_ddl: false,
-                        has_shared_ddl: false,
+                        shared_changes: None,
                         is_suspect: false,
                         is_uncaptured: false,
                         has_uncounted: false,

@@ -5,6 +5,7 @@
 //! snapshots, however long that takes.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cluster::event::{Effect, Event};
@@ -20,6 +21,28 @@ use crate::mailbox::Note;
 
 /// How long the replicas may take to stand at one version.
 const HOLD_MAX: Duration = Duration::from_secs(30);
+
+/// VERIFY is running; dropped when it ends, however it ends.
+struct Turn<'a>(&'a AtomicBool);
+
+impl<'a> Turn<'a> {
+    fn take(hub: &'a Hub) -> Result<Self, Refusal> {
+        if hub.is_verifying.swap(true, Ordering::AcqRel) {
+            return Err(Refusal::new(
+                sqlstate::OBJECT_IN_USE,
+                "the replicas are being verified already",
+                "Wait until the other VERIFY has ended.",
+            ));
+        }
+        Ok(Self(&hub.is_verifying))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
 
 /// One row a table: its name, the version, `identical` or which replicas differ.
 pub(crate) async fn run(hub: &Hub) -> Result<Vec<Vec<String>>, Refusal> {
@@ -37,6 +60,7 @@ pub(crate) async fn run(hub: &Hub) -> Result<Vec<Vec<String>>, Refusal> {
             "SHOW REPLICAS tells the state of each replica.",
         ));
     }
+    let _turn = Turn::take(hub)?;
     let (id, mailbox) = hub.open_session();
     hub.handle(Event::Hold { session: id });
     let held = async {

@@ -56,7 +56,7 @@ pub(crate) fn psql_at_terminal(port: u16) -> Command {
 pub(crate) async fn psql(port: u16, script: &str) -> Output {
     let mut child = psql_command(port).spawn().expect("psql can be run");
     let mut input = child.stdin.take().expect("it is piped");
-    input.write_all(script.as_bytes()).await.unwrap();
+    let _ = input.write_all(script.as_bytes()).await;
     drop(input);
     finish("psql", child.wait_with_output()).await
 }
