@@ -14,6 +14,7 @@ tasks:
   tidy --update   the same, and lower the numbers in xtask/ratchet.toml where code has shrunk
   bench ..        benchmarks; `bench proxy --help`, `bench classify --help`, `bench predict --help` tell more
   check-live ..   real servers under load, judged as the simulator judges; `check-live --help` tells more
+  chaos ..        the same while everything fails that can, `chaos --seconds 600 --seed S`
   soundness ..    pairs of statements on a real server, `soundness --pairs N --seed S`; `soundness --help` tells more
   sim ..          the simulator, `sim --seeds N` or `sim --seed S --trace`; `sim --help` tells more";
 
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
             let commit = commit();
             return run_crate("sim", &[&["--commit", &commit], rest].concat());
         }
+        ["chaos", rest @ ..] => return run_crate("bench", &[&["check-live", "--chaos"], rest].concat()),
         ["check-live" | "soundness", ..] => return run_crate("bench", &words),
         _ => Err(USAGE.to_owned()),
     };

@@ -6,13 +6,16 @@
 //! taken, so that a read stays small however long the run is.
 //!
 //! An error is part of the history: 40001 and 40P01 are aborted and tried again, a connection that is lost at COMMIT
-//! leaves the outcome unknown. Any other error is wrong, unless servers are being killed.
+//! leaves the outcome unknown. Any other error is wrong, unless something is made to fail: servers that are killed
+//! (`--kill`), or all that can be done to servers, connections and the node ([`strike`], `cargo xtask chaos`).
 
 mod bank;
 mod client;
 pub(crate) mod node;
 mod plan;
 mod session;
+mod stall;
+mod strike;
 mod tally;
 mod verdict;
 
@@ -36,8 +39,9 @@ use crate::proxy;
 use crate::refusal::Refusal;
 use crate::scratch::Scratch;
 use client::Shelf;
-use node::Node;
+use node::{Node, Shape};
 use session::Session;
+use strike::{Counted, Kind, Strike, Striker};
 use tally::Tally;
 
 /// The table of lists.
@@ -52,6 +56,8 @@ const GENERATIONS_PER_SECOND: u32 = 40;
 const GENERATIONS_MIN: u32 = 20;
 /// One client in so many is one of the bank.
 const BANK_SHARE: u32 = 4;
+/// A server that has not answered for so long is down, in milliseconds.
+const HEALTH_DEADLINE_MS: &str = "2000";
 /// How often a server is killed.
 const KILL_EVERY: Duration = Duration::from_secs(4);
 /// How long the replicas may take to be the same after the last kill.
@@ -65,7 +71,7 @@ const TOLD: usize = 10;
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// How long clients work.
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=600))]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=86_400))]
     seconds: u32,
 
     /// How many clients there are; every fourth one moves money.
@@ -81,7 +87,7 @@ pub(crate) struct Options {
     seed: u64,
 
     /// Use what listens there, instead of starting servers. Tables named `check_live_..` are made anew.
-    #[arg(long, value_name = "PORT", conflicts_with_all = ["onecopy", "kill"])]
+    #[arg(long, value_name = "PORT", conflicts_with_all = ["onecopy", "kill", "chaos"])]
     port: Option<u16>,
 
     /// Where the history goes, as JSON lines.
@@ -91,6 +97,15 @@ pub(crate) struct Options {
     /// Kill the first process of one PostgreSQL server every few seconds.
     #[arg(long)]
     kill: bool,
+
+    /// Strike with everything there is, in an order drawn from the seed: servers killed, hung, cut off, full; the node
+    /// killed; all killed at once.
+    #[arg(long, conflicts_with = "kill")]
+    chaos: bool,
+
+    /// Strike only with these, divided by commas.
+    #[arg(long, value_name = "KINDS", value_enum, value_delimiter = ',', conflicts_with_all = ["kill", "port"])]
+    strikes: Vec<Kind>,
 
     /// The folder of PostgreSQL's programs; else ONECOPY_PG_BIN, else the newest installed release.
     #[arg(long, value_name = "FOLDER")]
@@ -116,27 +131,40 @@ impl Course {
     }
 }
 
+impl Options {
+    fn kinds(&self) -> Vec<Kind> {
+        if self.chaos { strike::KINDS.to_vec() } else { self.strikes.clone() }
+    }
+
+    /// Whether errors are to be expected.
+    fn strikes(&self) -> bool {
+        self.kill || !self.kinds().is_empty()
+    }
+}
+
 /// What came out of it.
+#[derive(Default)]
 struct Run {
     history: History,
     tally: Tally,
     /// The replicas whose servers were killed, in this order.
     kills: Vec<u64>,
     verified: Vec<Vec<String>>,
+    strikes: Vec<Strike>,
+    counted: Counted,
 }
 
 /// Runs it; the report, which is a fault if anything is wrong.
 pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str)) -> Result<String, Fault> {
     let scratch = Scratch::new()?;
-    let node = match options.port {
+    let mut node = match options.port {
         Some(_) => None,
         None => Some(start(options, &scratch, interrupt, news)?),
     };
     let port = options.port.or_else(|| node.as_ref().map(|node| node.port)).unwrap_or_default();
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Fault::system("run clients"))?;
     news(&format!("{} clients work for {} s", options.clients, options.seconds));
-    let data = node.as_ref().map(|node| node.data().to_owned()).filter(|_| options.kill);
-    let outcome = runtime.block_on(drive(options, port, data, interrupt));
+    let outcome = runtime.block_on(drive(options, port, node.as_mut(), interrupt));
     interrupt.check()?;
     let run = outcome.map_err(|refusal| Fault::Wrong(refusal.to_string()))?;
     drop(node);
@@ -157,13 +185,15 @@ fn start(
         None => proxy::build(&repository, scratch, interrupt, news)?,
     };
     news("starting the servers");
-    Node::start(&onecopy, &binaries, scratch, interrupt)
+    let arguments = ["--health-deadline-ms", HEALTH_DEADLINE_MS].map(str::to_owned);
+    let shape = Shape { name: "onecopy", replicas: node::REPLICAS, arguments: &arguments };
+    Node::start_shaped(shape, &onecopy, &binaries, scratch, interrupt)
 }
 
 async fn drive(
     options: &Options,
     port: u16,
-    data: Option<PathBuf>,
+    node: Option<&mut Node>,
     interrupt: &Interrupt,
 ) -> Result<Run, Refusal> {
     let rows = options.keys * (GENERATIONS_MIN + GENERATIONS_PER_SECOND * options.seconds);
@@ -184,11 +214,16 @@ async fn drive(
             listers.spawn(async move { client::work(number, &course, &shelf).await });
         }
     }
-    let kills = match data {
-        Some(data) => kill_servers(&data, &course).await,
-        None => Vec::new(),
-    };
-    let mut run = Run { history: History::default(), tally: Tally::default(), kills, verified: Vec::new() };
+    let mut run = Run::default();
+    match node {
+        Some(node) if options.kill => run.kills = kill_servers(node.data(), &course).await,
+        Some(node) if !options.kinds().is_empty() => {
+            let striker = Striker { node, kinds: options.kinds(), clock: shelf.clock(), interrupt };
+            let struck = striker.work(&course).await;
+            (run.strikes, run.counted) = struck.map_err(Refusal::Told)?;
+        }
+        _ => {}
+    }
     for (transactions, tally) in listers.join_all().await {
         run.history.transactions.extend(transactions);
         run.tally.add(tally);
@@ -256,6 +291,10 @@ async fn look(run: &mut Run, session: &Session, port: u16) -> Result<(), Refusal
     let rows = session.simple(&format!("select k, v from {LISTS} where v <> '' order by k")).await?;
     let sum = bank::sum(session, "true").await?;
     let admin = Session::open(port, "onecopy").await?;
+    let replicas = admin.simple("SHOW REPLICAS").await?;
+    if let Some(row) = replicas.iter().find(|row| row.get(3).is_none_or(|state| state != "up")) {
+        return Err(Refusal::Told(format!("a replica is not up at the end: {}", row.join(" | "))));
+    }
     let verified = admin.simple("VERIFY").await?;
     let finals = rows.iter().map(|row| client::seen(row)).collect::<Option<Vec<_>>>();
     run.history.finals = finals.ok_or_else(|| Refusal::Told("the final rows are no lists".into()))?;
@@ -281,7 +320,7 @@ fn conclude(options: &Options, run: &Run) -> Result<String, Fault> {
     for wrong in run.tally.wrong.iter().take(TOLD) {
         line(format!("WRONG {wrong}"));
     }
-    if !options.kill && !run.tally.troubles.is_empty() {
+    if !options.strikes() && !run.tally.troubles.is_empty() {
         is_wrong = true;
         line("WRONG errors that nobody expects".to_owned());
     }
@@ -319,6 +358,12 @@ fn tell(options: &Options, run: &Run) -> String {
     let _ = writeln!(text, "{} aborted by 40001 or 40P01", run.tally.again);
     if options.kill {
         let _ = writeln!(text, "killed the servers of the replicas {:?}", run.kills);
+    }
+    if !run.strikes.is_empty() {
+        text.push_str(&stall::table(&run.strikes, &run.history));
+        let Counted { retried, takeovers } = run.counted;
+        let _ =
+            writeln!(text, "{retried} run again unseen, {takeovers} times another replica became the anchor");
     }
     let servers = run.tally.servers.iter().map(|(port, count)| format!("{count} at port {port}"));
     let _ = writeln!(text, "reads of lists: {}", servers.collect::<Vec<_>>().join(", "));

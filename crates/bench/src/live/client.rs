@@ -36,6 +36,11 @@ impl Shelf {
         Self { clock: Instant::now(), element: AtomicU64::new(1), keys, appends, rows }
     }
 
+    /// Of all times in the history.
+    pub(super) fn clock(&self) -> Instant {
+        self.clock
+    }
+
     /// The lists in use now; none when all are full.
     fn open(&self) -> Option<Vec<u32>> {
         (0..self.keys)

@@ -1,5 +1,6 @@
 //! `onecopy up` with several replicas, whose servers can be killed.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,6 +27,8 @@ pub(crate) struct Node {
     pub(crate) port: u16,
     data: PathBuf,
     replicas: u64,
+    log: PathBuf,
+    words: Vec<OsString>,
 }
 
 /// What tells one node from another on the same machine.
@@ -61,17 +64,41 @@ impl Node {
     ) -> Result<Self, Fault> {
         let door = Door { port: free_port()?, database: "postgres", options: None };
         let data = scratch.path(shape.name);
-        let mut command = program::command(onecopy);
-        command.args(["up", "--replicas", &shape.replicas.to_string(), "--port", &door.port.to_string()]);
-        command.arg("--pg-bin").arg(binaries.folder()).arg("--data").arg(&data);
-        command.args(shape.arguments);
+        let numbers = (shape.replicas.to_string(), door.port.to_string());
+        let mut words: Vec<OsString> =
+            vec![onecopy.into(), "up".into(), "--replicas".into(), numbers.0.into()];
+        words.extend(["--port".into(), numbers.1.into(), "--pg-bin".into(), binaries.folder().into()]);
+        words.extend(["--data".into(), data.clone().into()]);
+        words.extend(shape.arguments.iter().map(OsString::from));
         let log = scratch.path(&format!("{}.log", shape.name));
-        let program = Program::start("onecopy up", &mut command, log, Signal::TERM, STOP)?;
-        let mut node = Self { program: Some(program), port: door.port, data, replicas: shape.replicas };
+        let mut node = Self { program: None, port: door.port, data, replicas: shape.replicas, log, words };
+        node.run()?;
         if let Some(program) = &mut node.program {
             binaries.wait_for(program, &door, scratch, interrupt)?;
         }
         Ok(node)
+    }
+
+    fn run(&mut self) -> Result<(), Fault> {
+        let mut command = program::command(&self.words[0]);
+        command.args(&self.words[1..]);
+        let program = Program::start("onecopy up", &mut command, self.log.clone(), Signal::TERM, STOP)?;
+        self.program = Some(program);
+        Ok(())
+    }
+
+    /// Kills it at once; its servers live on.
+    pub(crate) fn kill(&mut self) {
+        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw);
+        // It is dead when it has been waited for, which dropping it does.
+        let _ = pid.map(|pid| kill_process(pid, Signal::KILL));
+        drop(self.program.take());
+    }
+
+    /// Starts it after it was killed; clients wait for it by themselves.
+    pub(crate) fn start_again(&mut self, interrupt: &Interrupt) -> Result<(), Fault> {
+        interrupt.check()?;
+        self.run()
     }
 
     /// The folder of its data.
@@ -98,12 +125,40 @@ pub(crate) struct Server {
 
 /// The server of a replica, if it runs.
 pub(crate) fn server(data: &Path, replica: u64) -> Option<Server> {
-    let text = fs::read_to_string(data.join(format!("replica-{replica}")).join("postmaster.pid")).ok()?;
+    server_in(&data.join(format!("replica-{replica}")))
+}
+
+/// The server whose data are in this folder, if it runs.
+pub(super) fn server_in(folder: &Path) -> Option<Server> {
+    let text = fs::read_to_string(folder.join("postmaster.pid")).ok()?;
     let mut lines = text.lines();
     let pid = lines.next()?.trim().parse().ok()?;
     // After it: the folder, when it was started, the port.
     let port = lines.nth(2)?.trim().parse().ok()?;
     Some(Server { pid, port })
+}
+
+/// Its Unix socket.
+pub(super) fn socket_of(folder: &Path) -> Option<PathBuf> {
+    let text = fs::read_to_string(folder.join("postmaster.pid")).ok()?;
+    let mut lines = text.lines().skip(3);
+    let (port, sockets) = (lines.next()?.trim(), lines.next()?.trim());
+    Some(Path::new(sockets).join(format!(".s.PGSQL.{port}")))
+}
+
+/// Signals every process that works in the folder or below it.
+pub(super) fn signal_all(folder: &Path, signal: Signal) {
+    let Ok(entries) = fs::read_dir("/proc") else { return };
+    let processes = entries.filter_map(|entry| {
+        let raw: i32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
+        let works_there =
+            fs::read_link(format!("/proc/{raw}/cwd")).is_ok_and(|home| home.starts_with(folder));
+        Pid::from_raw(raw).filter(|_| works_there)
+    });
+    for pid in processes {
+        // One that has ended meanwhile needs no signal.
+        let _ = kill_process(pid, signal);
+    }
 }
 
 impl Drop for Node {

@@ -12,6 +12,8 @@ use crate::refusal::Refusal;
 const STATEMENT_MAX: Duration = Duration::from_secs(30);
 /// How long a server that does not take connections is asked again.
 const CONNECT_TRIES: u32 = 600;
+/// How long a single attempt may take.
+const TRY_MAX: Duration = Duration::from_secs(5);
 /// Between two of these.
 const CONNECT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -63,6 +65,15 @@ impl Session {
             sleep(CONNECT_PAUSE).await;
         }
         Err(Refusal::Stuck(format!("no connection: {why}")))
+    }
+
+    /// Connects at once or not at all.
+    pub(crate) async fn try_open(port: u16, database: &str) -> Option<Self> {
+        let config = format!("host=127.0.0.1 port={port} user=postgres dbname={database} connect_timeout=5");
+        let (client, connection) =
+            timeout(TRY_MAX, tokio_postgres::connect(&config, NoTls)).await.ok()?.ok()?;
+        tokio::spawn(connection);
+        Some(Self { port, client })
     }
 
     /// A new connection in place of a lost one.

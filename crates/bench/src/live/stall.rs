@@ -1,0 +1,68 @@
+//! How long nobody's commit succeeded, by what had struck.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use sim::history::{History, Outcome};
+
+use super::strike::{Kind, Strike};
+
+/// For each kind, at the anchor and elsewhere, how often it struck and the longest time between two successful commits from
+/// then on to the next strike.
+pub(super) fn table(strikes: &[Strike], history: &History) -> String {
+    let commits = commits(history);
+    let mut kinds: BTreeMap<(Kind, bool), (u64, u64)> = BTreeMap::new();
+    for (index, strike) in strikes.iter().enumerate() {
+        let until = strikes.get(index + 1).map_or(u64::MAX, |next| next.at_us);
+        let is_of_a_replica = !matches!(strike.kind, Kind::Node | Kind::All);
+        let entry = kinds.entry((strike.kind, strike.at_anchor && is_of_a_replica)).or_default();
+        entry.0 += 1;
+        entry.1 = entry.1.max(longest(&commits, strike.at_us, until));
+    }
+    let mut text = format!("{:<24}{:<10}{:>8}{:>18}\n", "strike", "at", "times", "longest stall, ms");
+    for ((kind, at_anchor), (times, stall_us)) in kinds {
+        let place = match kind {
+            Kind::Node | Kind::All => "",
+            _ if at_anchor => "anchor",
+            _ => "replica",
+        };
+        let _ = writeln!(text, "{kind:<24}{place:<10}{times:>8}{:>18}", stall_us / 1_000);
+    }
+    let quiet = strikes.first().map_or(u64::MAX, |first| first.at_us);
+    let _ = writeln!(text, "{:<42}{:>18}", "before the first strike", longest(&commits, 0, quiet) / 1_000);
+    text
+}
+
+/// When transactions that wrote were acknowledged, in order.
+fn commits(history: &History) -> Vec<u64> {
+    let wrote = |t: &&sim::history::Transaction| {
+        t.outcome == Outcome::Committed && t.statements.iter().any(|statement| !statement.writes.is_empty())
+    };
+    let mut commits: Vec<u64> = history.transactions.iter().filter(wrote).map(|t| t.end_us).collect();
+    commits.sort_unstable();
+    commits
+}
+
+/// The longest time without a commit that reaches into a span; before its beginning nobody was kept waiting by it.
+fn longest(commits: &[u64], from: u64, until: u64) -> u64 {
+    commits
+        .windows(2)
+        .filter(|pair| pair[1] > from && pair[0] < until)
+        .map(|pair| pair[1] - pair[0].max(from))
+        .max()
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stall_counts_from_the_strike_to_the_next_commit() {
+        let commits = [10, 20, 100, 110, 400];
+        assert_eq!(longest(&commits, 30, 105), 70);
+        assert_eq!(longest(&commits, 0, 15), 80, "the span ends while nobody is served");
+        assert_eq!(longest(&commits, 105, 1_000), 290);
+        assert_eq!(longest(&commits, 500, 1_000), 0, "nobody tried any more");
+    }
+}
