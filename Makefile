@@ -1,7 +1,9 @@
 # make up      three PostgreSQL servers behind one address (ARGS="--replicas 2 --port 7000" for something else)
 # make test    everything that must hold before a change is committed
 # make check   the part of it that runs no test
-# make bench   the proxy's cost, beside a direct connection and PgBouncer
+# make bench   TPC-W and TPC-C at 1, 2 and 4 replicas beside PostgreSQL and its rivals, in about 10 minutes (needs root)
+# make bench-full   all workloads, up to 8 replicas, and the loss of one; some hours
+# make bench-proxy  the proxy's cost, beside a direct connection and PgBouncer
 # make soundness  100,000 pairs of statements on a real server, whether what is concluded about them holds
 # make fuzz    the lexer and the cache of statements against PostgreSQL's parser, for about half an hour
 
@@ -9,7 +11,7 @@ CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(PATH)
 ARGS ?=
 
-.PHONY: up test check bench fuzz soundness setup setup-test
+.PHONY: up test check bench bench-full bench-proxy fuzz soundness setup setup-test
 
 up: setup
 	@cargo run --release --package onecopy -- up $(ARGS)
@@ -24,6 +26,12 @@ check: setup
 	@if command -v cargo-deny >/dev/null && [ -f deny.toml ]; then cargo deny check; fi
 
 bench: setup-test
+	cargo xtask bench run crates/bench/plans/quick.toml $(ARGS)
+
+bench-full: setup-test
+	cargo xtask bench run crates/bench/plans/full.toml $(ARGS)
+
+bench-proxy: setup-test
 	cargo xtask bench proxy $(ARGS)
 
 fuzz: setup

@@ -12,7 +12,7 @@ const USAGE: &str = "usage: cargo xtask TASK
 tasks:
   tidy            check the rules of the house (see CONTRIBUTING.md)
   tidy --update   the same, and lower the numbers in xtask/ratchet.toml where code has shrunk
-  bench ..        benchmarks; `bench proxy --help`, `bench classify --help`, `bench predict --help` tell more
+  bench ..        benchmarks, `bench run PLAN` above all; `bench help` tells more
   check-live ..   real servers under load, judged as the simulator judges; `check-live --help` tells more
   chaos ..        the same while everything fails that can, `chaos --seconds 600 --seed S`
   soundness ..    pairs of statements on a real server, `soundness --pairs N --seed S`; `soundness --help` tells more

@@ -9,6 +9,7 @@
 //! has no processor time left measures itself. A client that loses its connection makes a new one and goes on.
 //! A seed is what the clients draw, not a history: which of them comes first is up to the servers.
 
+mod draw;
 mod fill;
 mod ledger;
 mod session;
@@ -24,6 +25,7 @@ use futures_util::future::{LocalBoxFuture, join_all};
 use sim::dice::Dice;
 use tokio::time::{sleep, sleep_until};
 
+pub(crate) use draw::{date, day_ahead, exponential, letters};
 pub(crate) use fill::Fill;
 pub(crate) use ledger::{Account, Ledger};
 pub(crate) use session::{Doors, Isolation, Session, Texts, Transaction, connect};
@@ -92,14 +94,6 @@ pub(crate) trait Workload {
     fn limit(&self, _kind: &str) -> Option<Duration> {
         None
     }
-}
-
-/// A time that is exponentially distributed, cut off at `most`.
-pub(crate) fn exponential(dice: &mut Dice, mean: Duration, most: Duration) -> Duration {
-    // From above 0 to 1, with the 53 bits that a float has.
-    let u = (dice.number() >> 11) as f64 + 1.0;
-    let times = -(u / (1_u64 << 53) as f64).ln();
-    mean.mul_f64(times).min(most)
 }
 
 /// When interactions are due.

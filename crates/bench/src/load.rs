@@ -16,6 +16,7 @@ use crate::fault::Fault;
 use crate::interrupt::Interrupt;
 use crate::judge;
 use crate::micro::{Micro, Shape};
+use crate::rubis::Rubis;
 use crate::tpcc::{self, Tpcc};
 use crate::tpcw::{self, Mix, Tpcw};
 
@@ -45,6 +46,10 @@ pub(crate) enum Load {
     TpcwShopping,
     /// A book shop, 50 % browsing.
     TpcwOrdering,
+    /// An auction site.
+    RubisBidding,
+    /// The same, only looked at.
+    RubisBrowsing,
 }
 
 /// How large databases are.
@@ -54,7 +59,8 @@ pub(crate) struct Size {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..=10_000))]
     pub(crate) scale: i32,
 
-    /// The items of TPC-C [default: 100,000, as specified] and TPC-W [default: 1,000, the least specified].
+    /// The items of TPC-C [default: 100,000, as specified], TPC-W [default: 1,000, the least specified] and, on sale,
+    /// RUBiS [default: 1,000].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(100..=10_000_000))]
     pub(crate) items: Option<i32>,
 
@@ -69,6 +75,7 @@ impl Load {
         match self {
             Self::Tpcc => "tpcc",
             Self::TpcwBrowsing | Self::TpcwShopping | Self::TpcwOrdering => "tpcw",
+            Self::RubisBidding | Self::RubisBrowsing => "rubis",
             _ => "micro",
         }
     }
@@ -96,6 +103,8 @@ impl Load {
             Self::TpcwBrowsing => tpcw(Mix::Browsing),
             Self::TpcwShopping => tpcw(Mix::Shopping),
             Self::TpcwOrdering => tpcw(Mix::Ordering),
+            Self::RubisBidding => Box::new(Rubis { items: size.items.unwrap_or(1_000), is_browsing: false }),
+            Self::RubisBrowsing => Box::new(Rubis { items: size.items.unwrap_or(1_000), is_browsing: true }),
         }
     }
 }

@@ -28,11 +28,13 @@ mod program;
 mod proxy;
 mod quota;
 mod refusal;
+mod rubis;
 mod run;
 mod scratch;
 mod soundness;
 mod tpcc;
 mod tpcw;
+mod walk;
 mod workload;
 
 use std::process::ExitCode;
@@ -43,7 +45,7 @@ use interrupt::Interrupt;
 
 /// Benchmarks of onecopy.
 #[derive(Debug, Parser)]
-#[command(name = "bench", arg_required_else_help = true)]
+#[command(name = "onecopy-bench", arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

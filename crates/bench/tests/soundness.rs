@@ -3,7 +3,7 @@
 use std::process::{Command, Output};
 
 fn soundness(arguments: &[&str]) -> Output {
-    let mut bench = Command::new(env!("CARGO_BIN_EXE_bench"));
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_onecopy-bench"));
     bench.arg("soundness").args(arguments).output().expect("the program is built for the test")
 }
 

@@ -3,6 +3,7 @@
 //! Only the grammar is here. What a command does, and every check that needs to look at the machine (folders, ports,
 //! programs), belongs to the command itself, so that its error can say what was found there.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -47,6 +48,17 @@ pub(crate) enum Command {
     /// Show what is in the log of a cluster, or check that it is whole. Nothing is changed.
     #[command(subcommand)]
     Log(LogCommand),
+    /// Compare, drive and check real servers; `onecopy bench help` tells more. Needs the program `onecopy-bench`.
+    #[command(disable_help_flag = true)]
+    Bench(Bench),
+}
+
+/// `onecopy bench`: everything behind it is for the other program.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Bench {
+    /// Its words.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) arguments: Vec<OsString>,
 }
 
 /// `onecopy up`.
@@ -178,6 +190,17 @@ mod tests {
     fn the_grammar_is_consistent() {
         use clap::CommandFactory;
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_follows_bench_is_for_the_other_program() {
+        let words = ["run", "plan.toml", "--out", "here", "--help"];
+        let parsed =
+            Cli::try_parse_from([&["onecopy", "bench"][..], &words].concat()).expect("all words pass");
+        match parsed.command {
+            Command::Bench(bench) => assert_eq!(bench.arguments, words),
+            other => panic!("asked for bench, got {other:?}"),
+        }
     }
 
     #[test]

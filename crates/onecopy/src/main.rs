@@ -10,6 +10,7 @@ mod capture;
 mod checksum;
 mod cli;
 mod clients;
+mod companion;
 mod explain;
 mod frontend;
 mod hub;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
             Command::Up(up) => up::run(up, &progress).await,
             Command::Explain(explain) => explain::command(&explain, &progress).await,
             Command::Log(log) => logbook::command(log, &progress).await,
+            Command::Bench(bench) => Err(companion::become_bench(&bench.arguments)),
             Command::Verify(verify) => verify::command(verify.port, &progress).await,
         }
     });

@@ -6,11 +6,9 @@ use super::browse::known;
 use super::browser::Browser;
 use super::mix::Page;
 use super::population::COUNTRIES;
-use super::random::{
-    CARDS, SHIPPING, between, country, day_ahead, day_of, digits, letters, password, syllables,
-};
+use super::random::{CARDS, SHIPPING, between, country, day_of, digits, password, syllables};
 use super::tax;
-use crate::drive::{Cents, Session, Text, Transaction, cents};
+use crate::drive::{Cents, Session, Text, Transaction, cents, day_ahead, letters};
 use crate::refusal::Refusal;
 
 /// Below this an item's stock is filled up, by so many.

@@ -7,10 +7,8 @@
 use sim::dice::Dice;
 
 use super::Scale;
-use super::random::{
-    CARDS, SHIPPING, SUBJECTS, between, country, date, day_of, digits, letters, password, syllables,
-};
-use crate::drive::{Cents, Fill, cents};
+use super::random::{CARDS, SHIPPING, SUBJECTS, between, country, day_of, digits, password, syllables};
+use crate::drive::{Cents, Fill, cents, date, letters};
 use crate::fault::Fault;
 
 /// How many countries there are.

@@ -1,14 +1,9 @@
-//! What TPC-W draws: names made of syllables, non-uniform numbers, strings and dates.
-
-use std::time::{SystemTime, UNIX_EPOCH};
+//! What TPC-W draws: names made of syllables, non-uniform numbers and digits.
 
 use sim::dice::Dice;
 
-use crate::drive::Text;
-
 /// A syllable for each decimal digit.
 const SYLLABLES: [&str; 10] = ["BA", "OG", "AL", "RI", "RE", "SE", "AT", "UL", "IN", "NG"];
-const LETTERS: &[u8; 52] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 /// The least numbers of customers, with the constant A for one of them.
 const A_CUSTOMERS: [(i32, u64); 6] = [
     (0, 1_023),
@@ -91,12 +86,6 @@ pub(super) fn password(customer: i32) -> String {
     syllables(customer, 0).to_lowercase()
 }
 
-/// Letters.
-pub(super) fn letters(dice: &mut Dice, least: i32, most: i32) -> String {
-    let length = between(dice, least, most);
-    (0..length).map(|_| char::from(*dice.pick(LETTERS))).collect()
-}
-
 /// Digits.
 pub(super) fn digits(dice: &mut Dice, length: i32) -> String {
     (0..length).map(|_| char::from(b'0' + u8::try_from(dice.below(10)).unwrap_or_default())).collect()
@@ -112,41 +101,17 @@ pub(super) fn day_of(dice: &mut Dice, year: i32) -> String {
     format!("{year}-{:02}-{:02}", between(dice, 1, 12), between(dice, 1, 28))
 }
 
-/// A day that is so many days away from now.
-pub(super) fn day_ahead(days: i32) -> Text {
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let today = i64::try_from(seconds / 86_400).unwrap_or_default();
-    Text(date(today + i64::from(days)))
-}
-
-/// A day counted from 1970-01-01, as a date (the civil calendar, in eras of 400 years that begin in March).
-pub(super) fn date(day: i64) -> String {
-    let shifted = day + 719_468;
-    let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_spoken_and_days_are_dates() {
+    fn numbers_are_spoken() {
         assert_eq!(
             (syllables(0, 0), syllables(1_234_567_890, 0)),
             ("BA".into(), "OGALRIRESEATULINNGBA".into())
         );
         assert_eq!(syllables(42, 7), "BABABABABAREAL");
-        assert_eq!(
-            (date(0), date(11_016), date(20_513)),
-            ("1970-01-01".into(), "2000-02-29".into(), "2026-03-01".into())
-        );
     }
 
     #[test]
