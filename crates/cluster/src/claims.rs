@@ -41,10 +41,9 @@ impl Claims {
             let within = |table: &TableId| b.rows.iter().chain(&b.shared).any(|(t, _)| t == table);
             a.tables.iter().any(|t| b.tables.contains(t) || within(t))
         };
-        if self.everything || other.everything {
-            return !self.is_empty() && !other.is_empty();
-        }
-        touches(self, other)
+        self.everything
+            || other.everything
+            || touches(self, other)
             || touches(other, self)
             || self.rows.iter().any(|row| other.rows.contains(row) || other.shared.contains(row))
             || self.shared.iter().any(|row| other.rows.contains(row))

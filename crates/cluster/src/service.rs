@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::event::{Effect, Event};
 use crate::ids::{ServiceId, Version};
+use crate::parts::conflicts::Count;
 use crate::protocols::{Protocol, ReplicaStatus};
 use crate::time::Time;
 
@@ -44,6 +45,11 @@ impl Cluster {
     /// The last durable version after which a catalogue may be out of date.
     pub fn last_ddl(&self) -> Version {
         self.services[&WHOLE].last_ddl()
+    }
+
+    /// What transactions waited for and were aborted for, the worst first.
+    pub fn conflicts(&self) -> Vec<Count> {
+        self.services[&WHOLE].conflicts()
     }
 
     fn whole_mut(&mut self) -> &mut Box<dyn Protocol> {

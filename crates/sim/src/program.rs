@@ -69,14 +69,20 @@ pub struct Program {
     pub cancel_us: Option<u64>,
     /// How often the client tries again when it is told 40001 or 40P01.
     pub retries: u32,
+    /// It may have its home anywhere.
+    pub roams: bool,
+    /// What it writes is not foreseen.
+    pub is_surprising: bool,
+    /// It is known by tables only, not by rows.
+    pub is_coarse: bool,
 }
 
 impl Program {
-    /// Whether it runs as an update transaction: it may write, or SERIALIZABLE asks for its turn.
+    /// Whether it runs as an update transaction: it may write.
     pub fn is_update(&self) -> bool {
         match self.frame {
             Frame::Autocommit => !self.statements[0].is_read(),
-            Frame::ReadOnly => self.level == Level::Serializable,
+            Frame::ReadOnly => false,
             Frame::Block => true,
         }
     }

@@ -1,6 +1,9 @@
 //! From statements and replies to what the core is told (reads, the record's body, claims) and what the history keeps.
 
-use cluster::claims::Claims;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cluster::claims::{Claimed, Claims, Footprint};
 use cluster::event::Reads;
 use cluster::ids::TableId;
 use cluster::record::{RecordBuilder, SealedBody, Statement};
@@ -8,11 +11,11 @@ use cluster::record::{RecordBuilder, SealedBody, Statement};
 use crate::history::{self, Scan, Seen, Write};
 use crate::program::{Frame, Program};
 use crate::rules::Rules;
-use crate::schema::{self, CHILDREN, Key, PARENTS, Row, UNIQUE};
+use crate::schema::{self, Key, PARENTS, Row};
 use crate::server::{Answer, Change, Op};
 
 /// The body of the record. Every change is an update here, because a row that is gone keeps its list.
-pub(crate) fn body(changes: &[Change], has_ddl: bool) -> SealedBody {
+pub(crate) fn body(changes: &[(u32, Change)], has_ddl: bool) -> SealedBody {
     let mut builder = RecordBuilder::new();
     if has_ddl {
         let statement = Statement {
@@ -23,7 +26,7 @@ pub(crate) fn body(changes: &[Change], has_ddl: bool) -> SealedBody {
         };
         builder.push_statement(&statement).expect("a statement is far smaller than the limit of a record");
     }
-    for Change { key, old, new } in changes {
+    for (_, Change { key, old, new }) in changes {
         builder
             .push_update(key.table_id(), &old.encode(*key), &new.encode(*key))
             .expect("a few rows are far smaller than the limit of a record");
@@ -31,34 +34,80 @@ pub(crate) fn body(changes: &[Change], has_ddl: bool) -> SealedBody {
     builder.seal()
 }
 
-/// What it wrote, claimed, or may have locked.
-pub(crate) fn claims(changes: &[Change], locked: &[Key], is_unbounded: bool, rules: &Rules) -> Claims {
-    if is_unbounded && rules.unknown_claims_everything {
-        return Claims::everything();
+/// Digests of values that are no rows: unique values, and the keys of parents as references know them.
+const UNIQUE_VALUES: u64 = 1_000;
+const PARENT_KEYS: u64 = 2_000;
+
+/// What a change of a row claims beside the row: its unique value, its own key if others may refer to it, the key of the
+/// row that it refers to.
+fn claim(key: Key, comes_or_goes: bool, claims: &mut Claims, rules: &Rules) {
+    claims.rows.push((key.table_id(), u64::from(key.row)));
+    if !rules.constraints_claimed {
+        return;
     }
-    let mut claims = Claims::default();
-    for key in changes.iter().map(|change| change.key) {
-        if key.is_tied() && rules.tied_tables_claimed {
-            for table in group_of(key) {
-                claims.tables.push(Key { table: *table, row: 0 }.table_id());
-            }
-        } else {
-            claims.rows.push((key.table_id(), u64::from(key.row)));
-        }
+    if let Some(value) = key.unique_value() {
+        claims.rows.push((key.table_id(), UNIQUE_VALUES + u64::from(value.row)));
     }
-    if rules.locked_rows_claimed {
-        claims.tables.extend(locked.iter().map(|key| key.table_id()));
+    if key.table == PARENTS && comes_or_goes {
+        claims.rows.push((key.table_id(), PARENT_KEYS + u64::from(key.row)));
     }
-    claims.rows.sort_unstable();
-    claims.rows.dedup();
-    claims.tables.sort();
-    claims.tables.dedup();
-    claims
+    if let Some(parent) = key.parent().filter(|_| comes_or_goes && rules.references_claimed) {
+        claims.shared.push((parent.table_id(), PARENT_KEYS + u64::from(parent.row)));
+    }
 }
 
-/// The tables that constraints tie together.
-fn group_of(key: Key) -> &'static [u8] {
-    if key.table == UNIQUE { &[UNIQUE] } else { &[PARENTS, CHILDREN] }
+/// What it wrote, claimed, or may have locked, turn by turn.
+pub(crate) fn claims(
+    changes: &[(u32, Change)],
+    locked: &[(u32, Key)],
+    unbounded: Option<u32>,
+    turns_run: u32,
+    rules: &Rules,
+) -> Vec<Claimed> {
+    let mut turns: BTreeMap<u32, Claims> = BTreeMap::new();
+    for (turn, change) in changes {
+        let comes_or_goes = change.old.present != change.new.present;
+        claim(change.key, comes_or_goes, turns.entry(*turn).or_default(), rules);
+    }
+    for (turn, key) in locked.iter().filter(|_| rules.locked_rows_claimed) {
+        claim(*key, true, turns.entry(*turn).or_default(), rules);
+    }
+    if let Some(turn) = unbounded.filter(|_| rules.unknown_claims_everything) {
+        turns.entry(turn).or_default().everything = true;
+    }
+    turns
+        .into_iter()
+        .map(|(turn, mut claims)| {
+            claims.rows.sort_unstable();
+            claims.rows.dedup();
+            Claimed { turn: if rules.turns_told { turn } else { turns_run.saturating_sub(1) }, claims }
+        })
+        .collect()
+}
+
+/// What a statement may write, as far as that is foreseen.
+pub(crate) fn wants(program: &Program, at: usize, rules: &Rules) -> Claims {
+    let statement = &program.statements[at];
+    let mut claims = Claims::default();
+    if statement.is_unknown {
+        return Claims::everything();
+    }
+    if program.is_surprising {
+        return claims;
+    }
+    for op in &statement.ops {
+        match op {
+            Op::Update(key) | Op::Move(key, _) => claim(*key, false, &mut claims, rules),
+            Op::Lock(key) | Op::Insert(key) | Op::Delete(key) => claim(*key, true, &mut claims, rules),
+            _ => {}
+        }
+    }
+    if program.is_coarse {
+        claims.tables = claims.rows.iter().chain(&claims.shared).map(|(table, _)| *table).collect();
+        claims.rows.clear();
+        claims.shared.clear();
+    }
+    claims
 }
 
 /// Where in its transaction a statement stands.
@@ -83,8 +132,12 @@ pub(crate) fn classify(program: &Program, place: Place, view_changes: usize, rul
         return Reads::All;
     }
     let is_snapshot = program.keeps_snapshot() && program.frame != Frame::Autocommit;
-    if is_snapshot && place.has_snapshot && !place.is_partial {
-        // Nothing newer is seen anyway.
+    if is_snapshot
+        && place.has_snapshot
+        && !place.is_partial
+        && (statement.is_read() || !rules.errors_are_reads)
+    {
+        // Nothing newer is seen anyway, but for what constraints say.
         return Reads::Tables([].into());
     }
     let outlives = is_snapshot && !place.has_snapshot;
@@ -94,25 +147,39 @@ pub(crate) fn classify(program: &Program, place: Place, view_changes: usize, rul
     {
         return Reads::All;
     }
-    let mut tables: Vec<TableId> = statement
-        .ops
-        .iter()
-        .filter_map(|op| match op {
-            Op::ReadView => Some(TableId(u32::from(schema::view_target(view_changes)))),
-            Op::Read(key)
-            | Op::Lock(key)
-            | Op::Update(key)
-            | Op::Insert(key)
-            | Op::Delete(key)
-            | Op::Move(key, _) => Some(key.table_id()),
-            Op::Scan(table) => Some(TableId(u32::from(*table))),
-            Op::Total => Some(TableId(u32::from(schema::ACCOUNTS))),
-            Op::Put(..) | Op::Savepoint | Op::RollbackTo => None,
-        })
-        .collect();
-    tables.sort();
-    tables.dedup();
-    Reads::Tables(tables.into())
+    footprint(&statement.ops, view_changes, program.is_coarse)
+}
+
+/// What ops read, with what their constraints look at.
+fn footprint(ops: &[Op], view_changes: usize, is_coarse: bool) -> Reads {
+    let mut found = Footprint::default();
+    for op in ops {
+        match op {
+            Op::ReadView => found.tables.push(TableId(u32::from(schema::view_target(view_changes)))),
+            Op::Read(key) | Op::Lock(key) | Op::Update(key) | Op::Move(key, _) => {
+                found.rows.push((key.table_id(), u64::from(key.row)));
+            }
+            Op::Insert(key) | Op::Delete(key) => {
+                let related = [key.parent(), key.twin()].into_iter().flatten().chain(key.children());
+                let rows = std::iter::once(*key).chain(related);
+                found.rows.extend(rows.map(|key| (key.table_id(), u64::from(key.row))));
+            }
+            Op::Scan(table) => found.tables.push(TableId(u32::from(*table))),
+            Op::Total => found.tables.push(TableId(u32::from(schema::ACCOUNTS))),
+            Op::Put(..) | Op::Savepoint | Op::RollbackTo => {}
+        }
+    }
+    if is_coarse { Reads::Tables(found.all_tables().into()) } else { Reads::Rows(Arc::new(found)) }
+}
+
+/// Everything that the statements of a transaction have read up to one of them.
+pub(crate) fn reads_so_far(program: &Program, upto: usize, view_changes: usize) -> Reads {
+    let statements = &program.statements[..upto.min(program.statements.len())];
+    if statements.iter().any(|statement| statement.is_unknown) {
+        return Reads::All;
+    }
+    let ops: Vec<Op> = statements.iter().flat_map(|statement| statement.ops.iter().cloned()).collect();
+    footprint(&ops, view_changes, program.is_coarse)
 }
 
 /// Writes into the history what the client can tell from the reply.

@@ -14,6 +14,8 @@ pub struct Rules {
     pub snapshot_needs_all: bool,
     /// A statement that writes, or is not understood, needs everything.
     pub writes_need_all: bool,
+    /// What a constraint says to a write in a kept snapshot is newer than that, so the write needs what it touches.
+    pub errors_are_reads: bool,
     /// SERIALIZABLE is announced to the core.
     pub serializable_is_told: bool,
     /// The identity is inserted in the transaction that it names.
@@ -22,8 +24,18 @@ pub struct Rules {
     pub lost_commit_is_loss: bool,
     /// A transaction that finished is not run again when its home is lost.
     pub no_rerun_once_finished: bool,
-    /// Tables with constraints are claimed as a group.
-    pub tied_tables_claimed: bool,
+    /// Values of unique keys and keys of parents are claimed.
+    pub constraints_claimed: bool,
+    /// A reference claims the key that it refers to.
+    pub references_claimed: bool,
+    /// The core is told which statement has claimed what.
+    pub turns_told: bool,
+    /// What a SERIALIZABLE transaction has read is told.
+    pub reads_told: bool,
+    /// Backends that a refresh waits for are ended.
+    pub refresh_goes_first: bool,
+    /// Who waits for whom inside the servers is told.
+    pub server_waits_told: bool,
     /// FOR UPDATE claims.
     pub locked_rows_claimed: bool,
     /// Unknown statements claim everything.
@@ -58,11 +70,17 @@ impl Default for Rules {
             core: onecopy::Rules::default(),
             snapshot_needs_all: true,
             writes_need_all: true,
+            errors_are_reads: true,
             serializable_is_told: true,
             identity_inserted: true,
             lost_commit_is_loss: true,
             no_rerun_once_finished: true,
-            tied_tables_claimed: true,
+            constraints_claimed: true,
+            references_claimed: true,
+            turns_told: true,
+            reads_told: true,
+            refresh_goes_first: true,
+            server_waits_told: true,
             locked_rows_claimed: true,
             unknown_claims_everything: true,
             connections_are_bound: true,

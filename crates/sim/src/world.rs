@@ -18,6 +18,7 @@ mod hold;
 mod link;
 mod node;
 mod session;
+mod waits;
 
 use std::collections::BTreeMap;
 
@@ -99,6 +100,8 @@ enum Happening {
     Step { replica: usize, generation: u32, connection: Connection },
     Show { replica: usize, generation: u32, connection: Connection },
     Deadlock { replica: usize, generation: u32, connection: Connection },
+    Blocked { replica: usize, generation: u32, connection: Connection },
+    ServerWaits,
     FromServer { connection: Connection },
     Lost { connection: Connection },
     Snap { connection: Connection },
@@ -254,6 +257,12 @@ impl World {
                     self.answer(connection, Reply::Answer(answer));
                 }
             }
+            Happening::Blocked { replica, generation, connection } => {
+                if self.servers[replica].generation == generation {
+                    self.clear_way(replica, connection);
+                }
+            }
+            Happening::ServerWaits => self.tell_server_waits(),
             Happening::FromServer { connection } => self.arrive_back(connection),
             Happening::Lost { connection } => self.lose(connection),
             Happening::Snap { connection } => self.snap(connection),
@@ -406,8 +415,14 @@ impl World {
             Some(Step::More) => self.step_later(replica, connection),
             Some(Step::Blocked) => {
                 let generation = self.servers[replica].generation;
+                if matches!(self.lines.get(&connection), Some(Line { owner: Owner::Agent(_) })) {
+                    let after = self.dice.delay(self.plan.pace.notice_us);
+                    self.agenda.enter(after, Happening::Blocked { replica, generation, connection });
+                    return;
+                }
                 let after = 1_000 + self.dice.delay(2_000);
                 self.agenda.enter(after, Happening::Deadlock { replica, generation, connection });
+                self.agenda.enter(2 * after, Happening::ServerWaits);
             }
             Some(Step::Done(answer)) => self.answer(connection, Reply::Answer(answer)),
         }

@@ -67,6 +67,9 @@ fn writers_of_one_row(times: &[usize], at_us: u64, fsync_us: u64) -> Plan {
         ending: Ending::Commit,
         cancel_us: None,
         retries: 0,
+        roams: false,
+        is_surprising: false,
+        is_coarse: false,
     };
     Plan {
         replicas: 2,

@@ -9,83 +9,47 @@
 //!
 //! "Finished" counts, not "appended": T1 may die while it waits to be appended, and T2 would get ahead of it.
 //!
-//! "Overlaps" is by claims: rows by the hash of their key where the table has nothing but its primary key (a collision
-//! only delays), whole tables otherwise, and everything for what nobody can bound. Certification finer than this comes
-//! with the protocol in full.
+//! All this is between transactions of one home, whose order PostgreSQL's own locks decide there; between homes the
+//! certifier decides ([`super::version_index`]).
 
-use std::collections::BTreeSet;
-
+use super::claim_index::{ClaimIndex, Owner};
 use crate::claims::Claims;
-use crate::ids::TableId;
 
 /// The place of a transaction among those that finished: counted, in the order of their finishing.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Place(pub u64);
 
-/// Claims of the transactions that finished and are not settled.
-#[derive(Debug, Default)]
-pub struct InFlight {
-    rows: BTreeSet<((TableId, u64), Place)>,
-    whole: BTreeSet<(TableId, Place)>,
-    touched: BTreeSet<(TableId, Place)>,
-    everything: BTreeSet<Place>,
-    all: BTreeSet<Place>,
+impl Owner for Place {
+    const FIRST: Self = Self(0);
 }
 
-/// The last of one key before a place.
-fn last<K: Ord + Copy>(set: &BTreeSet<(K, Place)>, key: K, before: Place) -> Option<Place> {
-    set.range((key, Place(0))..(key, before)).next_back().map(|(_, place)| *place)
+/// Claims of the transactions that finished at one home and are not settled.
+#[derive(Debug, Default)]
+pub struct InFlight {
+    claims: ClaimIndex<Place>,
 }
 
 impl InFlight {
     /// The last one before this place that overlaps these claims.
     pub fn overlap(&self, before: Place, claims: &Claims) -> Option<Place> {
-        if claims.everything {
-            return self.all.range(..before).next_back().copied();
-        }
-        let everything = self.everything.range(..before).next_back().copied();
-        let tables = claims.tables.iter().map(|table| last(&self.touched, *table, before));
-        let rows = claims
-            .rows
-            .iter()
-            .map(|row| last(&self.rows, *row, before).max(last(&self.whole, row.0, before)));
-        tables.chain(rows).fold(everything, Option::max)
+        self.claims.last_before(before, claims)
     }
 
     /// A transaction finishes.
     pub fn insert(&mut self, place: Place, claims: &Claims) {
-        self.all.insert(place);
-        if claims.everything {
-            self.everything.insert(place);
-        }
-        for table in &claims.tables {
-            self.whole.insert((*table, place));
-            self.touched.insert((*table, place));
-        }
-        for row in &claims.rows {
-            self.rows.insert((*row, place));
-            self.touched.insert((row.0, place));
-        }
+        self.claims.insert(place, claims);
     }
 
     /// It is committed at its home, or gone from there.
     pub fn remove(&mut self, place: Place, claims: &Claims) {
-        self.all.remove(&place);
-        self.everything.remove(&place);
-        for table in &claims.tables {
-            self.whole.remove(&(*table, place));
-            self.touched.remove(&(*table, place));
-        }
-        for row in &claims.rows {
-            self.rows.remove(&(*row, place));
-            self.touched.remove(&(row.0, place));
-        }
+        self.claims.remove(place, claims);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::TableId;
 
     const END: Place = Place(u64::MAX);
 

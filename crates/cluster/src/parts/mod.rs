@@ -1,13 +1,15 @@
 //! The parts that protocols are composed of, one concept a file.
 
 pub mod balancer;
+pub mod claim_index;
+pub mod conflicts;
 pub mod in_flight;
 pub mod loads;
 pub mod lock_queues;
+pub mod lock_table;
 pub mod replica;
 pub mod sequence_gate;
 pub mod sequences;
-pub mod serial_queue;
 pub mod tickets;
 pub mod unfinished_writers;
 pub mod version_index;

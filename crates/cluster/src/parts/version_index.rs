@@ -1,100 +1,274 @@
-//! Who wrote a table last: which version a read needs.
+//! Who wrote and who claimed what last: which version a statement needs, and the certifier.
 //!
-//! The sequence numbers of conflict-aware scheduling (section 3: "the scheduler ... tags each query with the version
-//! numbers of the tables it reads"), taken from the log's order. A version enters when it is durable, because from
-//! then on every read that begins needs it *and every version before it* (DESIGN section 3, Visibility; without the
-//! prefix, partial replication shows a long fork: spec FINDINGS section 2).
+//! *Needs.* The sequence numbers of conflict-aware scheduling (section 3: "the scheduler ... tags each query with the
+//! version numbers of the tables it reads"), taken from the log's order and as fine as keys. A version enters when it is
+//! assigned; reads need what is durable, since from then on every read that begins needs it *and every version before
+//! it* (DESIGN section 3, Visibility; without the prefix, partial replication shows a long fork: spec FINDINGS section
+//! 2). Of a writer that is not durable yet, the last durable version stands in: that is never too little.
 //!
-//! Non-goal: finer than tables (the protocol in full).
+//! *Certification.* A transaction of one home passes unless another home's version, newer than what its statement was
+//! known to see, claims what it claims (DESIGN section 3, "Certification and integrity"). Versions of its own home were
+//! ordered by PostgreSQL's locks there, and each of them was certified itself, so only the last version of *other* homes
+//! counts; that is why a [`Stamp`] remembers two. What a SERIALIZABLE transaction has read is certified against versions
+//! of every home: nothing locks it.
+//!
+//! Bounded: the oldest keys are forgotten, and stand for their whole table from then on.
+//!
+//! Non-goal: columns.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
+use crate::claims::{Claims, Footprint};
 use crate::event::Reads;
-use crate::ids::{TableId, Version};
+use crate::ids::{ReplicaId, TableId, Version};
 
-/// The last needed writer of each table.
+/// Most keys remembered apart, counted once for each version that touched them.
+pub const KEYS_MAX: usize = 200_000;
+
+/// The last version of something, and the last one of any other home than that one's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Stamp {
+    last: Version,
+    /// `None` for versions of an earlier leader: they are foreign to every home.
+    home: Option<ReplicaId>,
+    other: Version,
+}
+
+impl Stamp {
+    fn note(&mut self, version: Version, home: Option<ReplicaId>) {
+        if version <= self.last {
+            if home != self.home {
+                self.other = self.other.max(version);
+            }
+            return;
+        }
+        if home != self.home {
+            self.other = self.last;
+        }
+        (self.last, self.home) = (version, home);
+    }
+
+    fn merge(&mut self, of: Self) {
+        // Whose the other one is, is not known any more: to be safe, nobody's own.
+        self.note(of.other, None);
+        self.note(of.last, of.home);
+    }
+
+    fn foreign(self, home: ReplicaId) -> Version {
+        if self.home == Some(home) { self.other } else { self.last }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Key {
+    written: Stamp,
+    shared: Stamp,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Table {
+    /// Rows were written, or all of it was claimed: what a read of the table needs.
+    written: Version,
+    /// Rows were written without a claim on their keys.
+    unkeyed: Version,
+    /// Claimed as a whole.
+    whole: Stamp,
+    /// Anything in it was claimed.
+    touched: Stamp,
+    keys: BTreeMap<u64, Key>,
+    /// Of the keys that were forgotten.
+    forgotten: Key,
+}
+
+/// Who wrote and claimed everything last.
 #[derive(Clone, Debug)]
 pub struct VersionIndex {
-    tables: BTreeMap<TableId, Version>,
-    /// The last version that may have written anything, DDL among others.
+    tables: BTreeMap<TableId, Table>,
+    /// May have written anything, as a schema change may.
     everything: Version,
-    last: Version,
+    /// Claimed anything.
+    unbounded: Stamp,
+    /// All.
+    any: Stamp,
+    durable: Version,
+    last_ddl: Version,
+    ages: VecDeque<(Version, TableId, u64)>,
+    keys_max: usize,
 }
 
 impl VersionIndex {
     /// A new leader takes every record that is in the log as needed, by everything (DESIGN section 6).
     pub fn recovered(last: Version) -> Self {
-        Self { tables: BTreeMap::new(), everything: last, last }
+        let mut index = Self::forgetful(last);
+        index.unbounded = Stamp { last, home: None, other: Version::ZERO };
+        (index.everything, index.last_ddl) = (last, last);
+        index
     }
 
     /// As if nothing in the log had been seen by anybody: wrong, and there to show that it is (see `Rules`).
     pub(crate) fn forgetful(last: Version) -> Self {
-        Self { tables: BTreeMap::new(), everything: Version::ZERO, last }
+        Self {
+            tables: BTreeMap::new(),
+            everything: Version::ZERO,
+            unbounded: Stamp::default(),
+            any: Stamp { last, home: None, other: Version::ZERO },
+            durable: last,
+            last_ddl: Version::ZERO,
+            ages: VecDeque::new(),
+            keys_max: KEYS_MAX,
+        }
     }
 
-    /// The next version is durable; it wrote these tables, or anything.
-    pub fn record(&mut self, version: Version, tables: &[TableId], everything: bool) {
-        assert_eq!(version, self.last.next(), "versions become needed in order");
-        self.last = version;
-        for table in tables {
-            self.tables.insert(*table, version);
-        }
+    /// The next version is assigned to a transaction of this home. It wrote these tables, or anything.
+    pub fn assign(
+        &mut self,
+        version: Version,
+        home: ReplicaId,
+        (tables, everything): (&[TableId], bool),
+        claims: &Claims,
+    ) {
+        assert_eq!(version, self.any.last.next(), "versions are assigned in order");
+        self.any.note(version, Some(home));
         if everything {
             self.everything = version;
-            self.tables.clear();
+        }
+        if everything || claims.everything {
+            self.unbounded.note(version, Some(home));
+        }
+        for id in &claims.tables {
+            let table = self.tables.entry(*id).or_default();
+            table.whole.note(version, Some(home));
+            table.touched.note(version, Some(home));
+            table.written = version;
+        }
+        for (rows, is_shared) in [(&claims.rows, false), (&claims.shared, true)] {
+            for (id, hash) in rows {
+                let table = self.tables.entry(*id).or_default();
+                table.touched.note(version, Some(home));
+                let key = table.keys.entry(*hash).or_default();
+                if is_shared { &mut key.shared } else { &mut key.written }.note(version, Some(home));
+                self.ages.push_back((version, *id, *hash));
+            }
+        }
+        for id in tables {
+            let table = self.tables.entry(*id).or_default();
+            table.written = version;
+            if !claims.rows.iter().any(|(of, _)| of == id) {
+                table.unkeyed = version;
+            }
+        }
+        self.forget();
+    }
+
+    fn forget(&mut self) {
+        while self.ages.len() > self.keys_max {
+            let Some((version, id, hash)) = self.ages.pop_front() else { return };
+            let Some(table) = self.tables.get_mut(&id) else { continue };
+            let is_newest = |key: &Key| key.written.last.max(key.shared.last) == version;
+            if table.keys.get(&hash).is_some_and(is_newest)
+                && let Some(key) = table.keys.remove(&hash)
+            {
+                table.forgotten.written.merge(key.written);
+                table.forgotten.shared.merge(key.shared);
+            }
+        }
+    }
+
+    /// Everything up to this version is durable; the next one, if it may have written anything, was a schema change.
+    pub fn durable_to(&mut self, version: Version, everything: bool) {
+        assert_eq!(version, self.durable.next(), "versions become durable in order");
+        self.durable = version;
+        if everything {
+            self.last_ddl = version;
         }
     }
 
     /// The last needed version.
     pub fn last(&self) -> Version {
-        self.last
+        self.durable
     }
 
-    /// The last version after which a catalogue may be out of date.
+    /// The last needed version after which a catalogue may be out of date.
     pub fn last_ddl(&self) -> Version {
-        self.everything
+        self.last_ddl
     }
 
     /// The version that a replica must have applied before it may serve this.
     pub fn need(&self, reads: &Reads) -> Version {
+        let writer = match reads {
+            Reads::Catalogue => self.last_ddl,
+            reads => self.writer(reads),
+        };
+        writer.min(self.durable)
+    }
+
+    /// The last assigned version that wrote any of this.
+    pub fn writer(&self, reads: &Reads) -> Version {
+        let of_tables = |tables: &[TableId]| {
+            let written = |id: &TableId| self.tables.get(id).map_or(Version::ZERO, |table| table.written);
+            tables.iter().map(written).fold(self.everything, Version::max)
+        };
         match reads {
-            Reads::All => self.last,
-            Reads::Catalogue => self.everything,
-            Reads::Rows(rows) => self.need(&Reads::Tables(rows.all_tables().into())),
-            Reads::Tables(tables) => tables
-                .iter()
-                .filter_map(|table| self.tables.get(table).copied())
-                .fold(self.everything, Version::max),
+            Reads::All | Reads::Catalogue => self.any.last,
+            Reads::Tables(tables) => of_tables(tables),
+            Reads::Rows(footprint) => {
+                let Footprint { tables, rows } = &**footprint;
+                rows.iter().map(|row| self.row_writer(*row)).fold(of_tables(tables), Version::max)
+            }
         }
+    }
+
+    fn row_writer(&self, (id, hash): (TableId, u64)) -> Version {
+        let Some(table) = self.tables.get(&id) else { return Version::ZERO };
+        let key = table.keys.get(&hash).map_or(Version::ZERO, |key| key.written.last);
+        key.max(table.whole.last).max(table.unkeyed).max(table.forgotten.written.last)
+    }
+
+    /// The last assigned version of any other home that claims something of this, and the table where they meet.
+    pub fn foreign(&self, claims: &Claims, home: ReplicaId) -> (Version, Option<TableId>) {
+        let (version, table) = self.newest(claims, |stamp| (stamp.foreign(home), None));
+        (version.0, table)
+    }
+
+    /// The last assigned version of any home that claims something of this, and that home.
+    pub fn claimer(&self, claims: &Claims) -> (Version, Option<ReplicaId>) {
+        self.newest(claims, |stamp| (stamp.last, stamp.home)).0
+    }
+
+    fn newest(
+        &self,
+        claims: &Claims,
+        of: impl Fn(Stamp) -> (Version, Option<ReplicaId>),
+    ) -> ((Version, Option<ReplicaId>), Option<TableId>) {
+        if claims.everything {
+            return (of(self.any), None);
+        }
+        let mut newest = (of(self.unbounded), None);
+        let mut note = |found: (Version, Option<ReplicaId>), id: TableId| {
+            if found.0 > newest.0.0 {
+                newest = (found, Some(id));
+            }
+        };
+        for id in &claims.tables {
+            if let Some(table) = self.tables.get(id) {
+                note(of(table.touched), *id);
+            }
+        }
+        for (rows, is_shared) in [(&claims.rows, false), (&claims.shared, true)] {
+            for (id, hash) in rows {
+                let Some(table) = self.tables.get(id) else { continue };
+                note(of(table.whole), *id);
+                for key in [Some(&table.forgotten), table.keys.get(hash)].into_iter().flatten() {
+                    note(of(key.written), *id);
+                    if !is_shared {
+                        note(of(key.shared), *id);
+                    }
+                }
+            }
+        }
+        newest
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn tables(ids: &[u32]) -> Reads {
-        Reads::Tables(ids.iter().copied().map(TableId).collect())
-    }
-
-    #[test]
-    fn a_read_needs_the_last_writer_of_what_it_reads() {
-        let mut index = VersionIndex::recovered(Version(10));
-        index.record(Version(11), &[TableId(1)], false);
-        index.record(Version(12), &[TableId(2)], false);
-        assert_eq!(index.need(&tables(&[1])), Version(11));
-        assert_eq!(index.need(&tables(&[1, 2])), Version(12));
-        assert_eq!(index.need(&tables(&[3])), Version(10), "what was in the log at the start is needed");
-        assert_eq!(index.need(&Reads::Catalogue), Version(10));
-        assert_eq!(index.need(&Reads::All), Version(12));
-    }
-
-    #[test]
-    fn ddl_is_needed_by_everything() {
-        let mut index = VersionIndex::recovered(Version::ZERO);
-        index.record(Version(1), &[TableId(1)], false);
-        index.record(Version(2), &[], true);
-        assert_eq!(index.need(&tables(&[1])), Version(2));
-        assert_eq!(index.need(&tables(&[])), Version(2));
-    }
-}
+mod tests;

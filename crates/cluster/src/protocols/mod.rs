@@ -9,7 +9,7 @@
 //! | `fr-c` | section 6.3 | the same | first reply to the lock request | statements | chosen |
 //! | `vr-l` | section 6.4 | the same | load, each read | statements | first |
 //! | `conflict-aware` | section 3 | the same | conflict, then load, each read | statements | first |
-//! | `onecopy` | DESIGN sections 3 and 5 | the log; PostgreSQL's locks at the anchor | updates: anchor; reads: conflict, then load | row images | logged |
+//! | `onecopy` | DESIGN sections 3 and 5 | the log, certified; a lock table between homes, PostgreSQL's locks at each | conflict (the end of the chain), then load | row images | logged |
 
 pub mod conflict_aware;
 pub mod eager;
@@ -21,6 +21,7 @@ pub mod vr_l;
 
 use crate::event::{Effect, Event};
 use crate::ids::{Incarnation, ReplicaId, Version};
+use crate::parts::conflicts::Count;
 use crate::parts::replica::State;
 use crate::time::Time;
 
@@ -62,4 +63,7 @@ pub trait Protocol: std::fmt::Debug + Send {
 
     /// The last durable version after which a catalogue may be out of date. Whoever can see what it did finds it here.
     fn last_ddl(&self) -> Version;
+
+    /// What transactions waited for and were aborted for, the worst first.
+    fn conflicts(&self) -> Vec<Count>;
 }

@@ -1,21 +1,31 @@
-//! Protocol `onecopy`, first cut: one home for updates, every replica for reads, one copy seen by all.
+//! Protocol `onecopy`: predict to schedule, certify to be safe. Every replica takes updates and reads, one copy seen by
+//! all.
 //!
 //! ```text
 //! read      place by conflict, then load -> wait until applied(r) >= need -> Execute
-//! update    anchor: Execute ... Finish -> (overlap?) -> Append -> Logged -> Acknowledge
-//!                                                               \-> Commit at home, in version order
-//!                                                               \-> Apply elsewhere, in version order
+//! update    choose a home -> lock what the statement may write, against other homes -> Execute ... Finish
+//!           -> (overlap at home?) -> certify -> Append -> Logged -> Acknowledge
+//!                                                            \-> Commit at home, in version order
+//!                                                            \-> Apply elsewhere, in version order
 //! ```
 //!
-//! Choices: order by the log, conflicts by PostgreSQL's own locks at the anchor; place updates at the anchor, reads by
-//! conflict first and load second (conflict-aware scheduling, section 3: "a read is sent to a replica where all
-//! conflicting writes have completed"); propagate row images; acknowledge when logged (the Tashkent papers: unite
-//! ordering and durability).
+//! Choices: order by the log; conflicts between transactions of one home by PostgreSQL's own locks, of different homes
+//! by a lock table that makes them wait beforehand and a certifier that decides ([`crate::parts::lock_table`],
+//! [`crate::parts::version_index`]). An update is placed at the end of the chain of transactions that it conflicts with
+//! (Gargamel section III), else where the last of them ran, else by load; a read by conflict first and load second
+//! (conflict-aware scheduling, section 3: "a read is sent to a replica where all conflicting writes have completed").
+//! Row images are propagated; acknowledged is what is logged (the Tashkent papers: unite ordering and durability).
 //!
-//! Guarantee: what clients see is a history of one PostgreSQL. All update transactions run on one server, so their own
-//! isolation is that server's; SERIALIZABLE ones run one at a time. Reads elsewhere see a prefix of the version order
-//! that holds everything needed (DESIGN section 3, Visibility; rule set "needed from durable, answered at durable,
-//! serial commits" of the spec).
+//! Guarantee: what clients see is a history of one PostgreSQL at the level asked for (DESIGN section 3).
+//! - *Between homes*: a transaction is appended only if no version of another home, newer than what its statement was
+//!   known to see, claims what it claims. So what a version overwrites it has seen, whoever wrote it.
+//! - *At one home*: PostgreSQL's locks order, and [`crate::parts::in_flight`] and [`crate::parts::tickets`] see to it that
+//!   a lost backend does not undo that.
+//! - *SERIALIZABLE*: what was read is certified, too, against versions of every home; so the commit order is a serial
+//!   order. What it reads by key is locked beforehand, at its own home as well, so who reads and then writes waits
+//!   instead of failing.
+//! - *Snapshots*: every replica shows a prefix of the version order that holds everything needed (DESIGN section 3,
+//!   Visibility; rule set "needed from durable, answered at durable, serial commits" of the spec).
 //!
 //! The one recovery: when anything on which a logged commit depends is lost at a replica, that replica is reset as a
 //! whole: every connection ends, what was open there and not logged is rolled back (40001), its applied set is read
@@ -23,28 +33,33 @@
 //! transaction" taken literally; it costs a moment and has no second path that could be wrong. When the replica does not
 //! come back at once, another one becomes the anchor: see [`takeover`].
 //!
-//! Deviation from DESIGN section 5: no lock table, no certification, no updates at other replicas yet.
+//! Deviations from DESIGN section 5: reads at SERIALIZABLE are certified by rows and tables, not by columns; versions of
+//! one home are committed one by one.
 
+mod commits;
+mod reads;
 mod replicas;
 mod rules;
 mod takeover;
 #[cfg(test)]
 mod tests;
+mod updates;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Protocol, ReplicaStatus};
-use crate::claims::Claims;
-use crate::event::{AbortCause, Effect, Event, Level, Reads};
-use crate::ids::{Epoch, Identity, Incarnation, Nonce, ReplicaId, SessionId, TableId, Version};
+use crate::claims::{Claimed, Claims};
+use crate::event::{Effect, Event, Level, Needs, Reads};
+use crate::ids::{Epoch, Identity, Incarnation, ReplicaId, SessionId, TableId, Version};
 use crate::parts::balancer::Balancer;
+use crate::parts::conflicts::{Conflicts, Count};
 use crate::parts::in_flight::{InFlight, Place};
+use crate::parts::lock_table::LockTable;
 use crate::parts::replica::{Replica, State, Turn};
-use crate::parts::serial_queue::SerialQueue;
 use crate::parts::tickets::Tickets;
 use crate::parts::version_index::VersionIndex;
-use crate::placement::{Placement, ReplicaSet};
+use crate::placement::Placement;
 use crate::record::SealedBody;
 use crate::time::Time;
 
@@ -53,12 +68,16 @@ pub use rules::Rules;
 /// Most versions in one refresh transaction.
 pub const REFRESH_VERSIONS_MAX: u64 = 100;
 
+/// Statements of one transaction that are told apart when it is certified. What later ones wrote is certified as if the
+/// last of these had written it: more strictly.
+pub const TURNS_MAX: usize = 64;
+
 /// What an instance starts from.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Number of replicas; they are numbered from 0.
     pub replicas: u16,
-    /// The home of updates and the server of the catalogues, to begin with.
+    /// The home of what nobody can bound and the server of the catalogues, to begin with.
     pub anchor: ReplicaId,
     /// Which replica holds what.
     pub placement: Placement,
@@ -70,18 +89,35 @@ pub struct Options {
     pub rules: Rules,
 }
 
+/// What is left to be done when all statements are.
+#[derive(Debug)]
+struct Finished {
+    place: Place,
+    body: Box<SealedBody>,
+    claims: Vec<Claimed>,
+    /// All claims together.
+    merged: Claims,
+    reads: Reads,
+}
+
 #[derive(Debug)]
 enum Phase {
-    /// Waits for the SERIALIZABLE transactions before it.
-    Queued { need: Version, cost_us: u32 },
     /// Its statements run, or wait for a turn.
     Open,
     /// Done, but not appended yet.
-    Finished { place: Place, body: Box<SealedBody>, claims: Claims },
+    Finished(Box<Finished>),
     /// The same, but something that drew later has finished before it: it has to draw again.
-    Suspected { place: Place, body: Box<SealedBody>, claims: Claims },
+    Suspected(Box<Finished>),
     /// In the log, or on the way there.
     Appended(Version),
+}
+
+/// A statement that waits for transactions of other homes.
+#[derive(Debug)]
+struct Pending {
+    needs: Needs,
+    since: Time,
+    table: Option<TableId>,
 }
 
 #[derive(Debug)]
@@ -89,6 +125,13 @@ struct Transaction {
     identity: Identity,
     /// Its first statement has not been let run yet.
     is_fresh: bool,
+    home: usize,
+    /// It may run at the anchor only.
+    is_bound: bool,
+    level: Level,
+    pending: Option<Pending>,
+    /// What was known to be applied at home when each of its statements was let run.
+    bases: Vec<Version>,
     /// What home drew for it.
     ticket: Option<u64>,
     phase: Phase,
@@ -108,6 +151,15 @@ struct Assigned {
     claims: Claims,
 }
 
+/// The transactions of one home, among themselves.
+#[derive(Debug, Default)]
+struct HomeSide {
+    in_flight: InFlight,
+    tickets: Tickets,
+    /// Updates begin only where everything up to here is applied: what was assigned when the home was lost last.
+    floor: Version,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Running {
     replica: usize,
@@ -125,15 +177,12 @@ pub struct Onecopy {
     epoch: Epoch,
     transactions_begun: u64,
     last: Version,
-    needed: VersionIndex,
-    in_flight: InFlight,
+    index: VersionIndex,
+    locks: LockTable,
+    homes: Vec<HomeSide>,
     places: u64,
-    tickets: Tickets,
-    /// Updates begin only where everything up to here is applied: what was assigned when the home was lost last.
-    floor: Version,
     versions: BTreeMap<Version, Assigned>,
     transactions: BTreeMap<SessionId, Transaction>,
-    serial: SerialQueue,
     /// Finished transactions by the one that they wait for.
     delayed: BTreeSet<(Place, SessionId)>,
     /// Finished transactions that wait for the end of a hold.
@@ -149,12 +198,15 @@ pub struct Onecopy {
     /// Reads that wait for the catalogue.
     unclassified: Vec<SessionId>,
     hold: Option<(SessionId, bool)>,
+    conflicts: Conflicts,
 }
 
 impl Onecopy {
     /// A leader at the start of its term; every replica is down.
     pub fn new(options: Options) -> Self {
         assert!(options.anchor.0 < options.replicas, "the anchor is one of the replicas");
+        let floor = if options.rules.home_catches_up { options.last } else { Version::ZERO };
+        let home = |_| HomeSide { floor, ..HomeSide::default() };
         Self {
             rules: options.rules,
             anchor: usize::from(options.anchor.0),
@@ -162,18 +214,16 @@ impl Onecopy {
             epoch: options.epoch,
             transactions_begun: 0,
             last: options.last,
-            needed: if options.rules.whole_log_is_needed {
+            index: if options.rules.whole_log_is_needed {
                 VersionIndex::recovered(options.last)
             } else {
                 VersionIndex::forgetful(options.last)
             },
-            in_flight: InFlight::default(),
+            locks: LockTable::default(),
+            homes: (0..options.replicas).map(home).collect(),
             places: 0,
-            tickets: Tickets::default(),
-            floor: if options.rules.home_catches_up { options.last } else { Version::ZERO },
             versions: BTreeMap::new(),
             transactions: BTreeMap::new(),
-            serial: SerialQueue::default(),
             delayed: BTreeSet::new(),
             held: BTreeSet::new(),
             running: BTreeMap::new(),
@@ -185,61 +235,7 @@ impl Onecopy {
             catalogue_asked: None,
             unclassified: Vec::new(),
             hold: None,
-        }
-    }
-
-    /// The version that a statement needs. Of a catalogue that is out of date nothing can be concluded.
-    fn need(&self, reads: &Reads, catalogue: Version) -> Version {
-        let stale = self.rules.catalogue_is_fresh && catalogue < self.needed.last_ddl();
-        let need = match reads {
-            _ if !self.rules.reads_wait => Version::ZERO,
-            Reads::Tables(_) if stale => self.needed.last(),
-            reads => self.needed.need(reads),
-        };
-        if self.rules.durable_is_needed { need } else { need.min(self.replicas[self.anchor].applied) }
-    }
-
-    fn read(
-        &mut self,
-        session: SessionId,
-        reads: &Reads,
-        at: Option<ReplicaId>,
-        out: &mut Out<'_>,
-    ) -> Option<Version> {
-        let stale = self.rules.catalogue_is_fresh && out.catalogue < self.needed.last_ddl();
-        if at.is_none() && stale && matches!(reads, Reads::Tables(_)) {
-            if self.catalogue >= Some(self.needed.last_ddl()) {
-                out.effects.push(Effect::Reclassify { session });
-            } else {
-                self.unclassified.push(session);
-            }
-            return None;
-        }
-        Some(self.need(reads, out.catalogue))
-    }
-
-    /// Who may serve it: the holders of the tables; the catalogues are the anchor's.
-    fn eligible(&self, reads: &Reads, at: Option<ReplicaId>) -> ReplicaSet {
-        match (at, reads) {
-            (Some(replica), Reads::Tables(tables)) => {
-                ReplicaSet::EMPTY.with(replica).and(self.placement.holders_of_all(tables))
-            }
-            (Some(replica), _) => ReplicaSet::EMPTY.with(replica),
-            (None, Reads::Catalogue) => ReplicaSet::EMPTY.with(self.replicas[self.anchor].id),
-            (None, Reads::Tables(tables)) => self.placement.holders_of_all(tables),
-            (None, Reads::Rows(rows)) => self.placement.holders_of_all(&rows.all_tables()),
-            (None, Reads::All) => self.placement.holders_of_everything(),
-        }
-    }
-
-    fn place_read(&mut self, session: SessionId, need: Version, turn: Turn, out: &mut Out<'_>) {
-        match self.balancer.choose(&self.replicas, turn.eligible, need) {
-            Some(index) => {
-                self.replicas[index].reads += 1;
-                self.wait_at(index, session, need, turn, out);
-            }
-            None if turn.is_bound => out.effects.push(Effect::Abort { session, cause: AbortCause::HomeLost }),
-            None => self.stranded.push((need, session, turn)),
+            conflicts: Conflicts::default(),
         }
     }
 
@@ -252,18 +248,18 @@ impl Onecopy {
         }
     }
 
-    fn home_turn(&self, cost_us: u32) -> Turn {
-        let eligible = ReplicaSet::EMPTY.with(self.replicas[self.anchor].id);
-        Turn { cost_us, eligible, is_bound: true, is_catalogue: false }
-    }
-
     fn execute(&mut self, index: usize, session: SessionId, turn: Turn, out: &mut Out<'_>) {
         let replica = &mut self.replicas[index];
         replica.outstanding_us += u64::from(turn.cost_us);
         let (incarnation, cost_us) = (replica.incarnation, turn.cost_us);
         self.running.insert(session, Running { replica: index, incarnation, cost_us });
-        let fresh = self.transactions.get_mut(&session);
-        let identity = fresh.and_then(|t| std::mem::take(&mut t.is_fresh).then_some(t.identity));
+        let transaction = self.transactions.get_mut(&session);
+        let identity = transaction.and_then(|t| {
+            if t.bases.len() < TURNS_MAX {
+                t.bases.push(replica.applied);
+            }
+            std::mem::take(&mut t.is_fresh).then_some(t.identity)
+        });
         out.effects.push(Effect::Execute { session, replica: replica.id, incarnation, identity });
     }
 
@@ -276,213 +272,18 @@ impl Onecopy {
         }
     }
 
-    fn begin(
-        &mut self,
-        session: SessionId,
-        serializable: bool,
-        nonce: Nonce,
-        start: (Version, u32),
-        out: &mut Out<'_>,
-    ) {
-        self.transactions_begun += 1;
-        let identity = Identity { epoch: self.epoch, n: self.transactions_begun, nonce };
-        let (need, cost_us) = (start.0.max(self.floor), start.1);
-        let turn_now = !serializable || self.serial.join(session);
-        let phase = if turn_now { Phase::Open } else { Phase::Queued { need, cost_us } };
-        let before =
-            self.transactions.insert(session, Transaction { identity, is_fresh: true, ticket: None, phase });
-        assert!(before.is_none(), "a session has one update transaction at a time");
-        if turn_now {
-            self.replicas[self.anchor].writes += 1;
-            self.wait_at(self.anchor, session, need, self.home_turn(cost_us), out);
-        }
-    }
-
-    fn finish(&mut self, session: SessionId, body: Box<SealedBody>, claims: Claims, out: &mut Out<'_>) {
-        let Some(transaction) = self.transactions.get_mut(&session) else { return };
-        assert!(matches!(transaction.phase, Phase::Open), "a transaction finishes once");
-        let ticket = transaction.ticket;
-        let is_overtaken = ticket.is_some_and(|ticket| self.tickets.is_overtaken(ticket, &claims));
-        if let Some(ticket) = ticket.filter(|_| self.rules.waiting_overtake) {
-            self.tickets.finish(ticket, claims.clone());
-        }
-        // Its place counts at once, so whoever overlaps it and finishes while it draws waits for it.
-        self.places += 1;
-        let place = Place(self.places);
-        self.in_flight.insert(place, &claims);
-        if is_overtaken && self.rules.overtaken_aborts {
-            transaction.phase = Phase::Suspected { place, body, claims };
-            out.effects.push(Effect::Draw { session });
-        } else {
-            transaction.phase = Phase::Finished { place, body, claims };
-            self.append(session, out);
-        }
-    }
-
-    /// What home drew. A suspected one that could draw again was alive after all that have finished before it.
-    fn drawn(&mut self, session: SessionId, ticket: u64, out: &mut Out<'_>) {
-        let Some(transaction) = self.transactions.get_mut(&session) else { return };
-        if !matches!(transaction.phase, Phase::Suspected { .. }) {
-            transaction.ticket = Some(ticket);
-        } else if let Phase::Suspected { place, body, claims } =
-            std::mem::replace(&mut transaction.phase, Phase::Open)
-        {
-            transaction.phase = Phase::Finished { place, body, claims };
-            self.append(session, out);
-        }
-    }
-
-    /// Appends a finished transaction, unless it has to wait.
-    fn append(&mut self, session: SessionId, out: &mut Out<'_>) {
-        let Some(transaction) = self.transactions.get_mut(&session) else { return };
-        let Phase::Finished { place, claims, .. } = &transaction.phase else { return };
-        let place = *place;
-        if self.hold.is_some() && self.rules.hold_stops_appends {
-            self.held.insert((place, session));
-            return;
-        }
-        let is_wide = claims.everything || !claims.tables.is_empty();
-        let waits = self.rules.overlap_waits && (self.rules.wide_claims_wait || !is_wide);
-        if let Some(before) = self.in_flight.overlap(place, claims).filter(|_| waits) {
-            self.delayed.insert((before, session));
-            return;
-        }
-        let version = self.last.next();
-        self.last = version;
-        let phase = std::mem::replace(&mut transaction.phase, Phase::Appended(version));
-        let Phase::Finished { body, claims, .. } = phase else { return };
-        if let Some(ticket) = transaction.ticket.filter(|_| !self.rules.waiting_overtake) {
-            self.tickets.finish(ticket, claims.clone());
-        }
-        let assigned = Assigned {
-            session,
-            home: Some(self.anchor),
-            place,
-            tables: body.tables().collect(),
-            everything: body.writes_everything(),
-            is_everywhere: body.writes_everything() || body.moves_sequences(),
-            claims,
-        };
-        self.versions.insert(version, assigned);
-        out.effects.push(Effect::Append { version, identity: transaction.identity, body });
-        if !self.rules.durable_first {
-            self.logged(version, out);
-        }
-    }
-
-    /// A finished transaction is committed at home, or gone from there: who waited for it goes on.
-    fn settled(&mut self, place: Place, claims: &Claims, out: &mut Out<'_>) {
-        self.in_flight.remove(place, claims);
-        let waiting = self.delayed.range((place, SessionId(0))..=(place, SessionId(u64::MAX)));
-        let waiting: Vec<(Place, SessionId)> = waiting.copied().collect();
-        for entry in waiting {
-            self.delayed.remove(&entry);
-            self.append(entry.1, out);
-        }
-    }
-
-    fn logged(&mut self, upto: Version, out: &mut Out<'_>) {
-        while self.needed.last() < upto {
-            let version = self.needed.last().next();
-            let assigned = self.versions.get(&version).expect("a version is kept until it is durable");
-            self.needed.record(version, &assigned.tables, assigned.everything);
-            let session = assigned.session;
-            if assigned.home.is_none() {
-                self.forget(session, out);
-            }
-            out.effects.push(Effect::Acknowledge { session, version });
-        }
-        (0..self.replicas.len()).for_each(|index| self.advance(index, out));
-        self.check_hold(out);
-    }
-
-    /// Sends the next COMMIT or refresh to a replica, if it is free; lets run who waited for what it has now.
-    fn advance(&mut self, index: usize, out: &mut Out<'_>) {
-        while let Some((session, turn)) = self.replicas[index].next_turn() {
-            self.execute(index, session, turn, out);
-        }
-        let durable = self.needed.last();
-        while self.replicas[index].is_free() && self.replicas[index].applied < durable {
-            let replica = &self.replicas[index];
-            let next = replica.applied.next();
-            let assigned = self.versions.get(&next);
-            if assigned.is_some_and(|a| !a.is_everywhere && !self.placement.holds_any(replica.id, &a.tables))
-            {
-                self.replicas[index].applied = next;
-                continue;
-            }
-            if let Some(Assigned { session, home: Some(home), .. }) = assigned
-                && *home == index
-            {
-                out.effects.push(Effect::Commit { session: *session, version: next });
-                self.replicas[index].sent(out.now, next);
-                return;
-            }
-            let limit = durable.min(Version(replica.applied.0 + REFRESH_VERSIONS_MAX));
-            let own = self.versions.range(next..=limit).find(|(_, a)| a.home == Some(index)).map(|(v, _)| *v);
-            let upto = own.map_or(limit, |own| Version(own.0 - 1));
-            let (id, incarnation) = (replica.id, replica.incarnation);
-            out.effects.push(Effect::Apply { replica: id, incarnation, from: next, upto });
-            self.replicas[index].sent(out.now, upto);
-        }
-        self.prune();
-    }
-
-    fn committed(&mut self, session: SessionId, out: &mut Out<'_>) {
-        let Some(Transaction { phase: Phase::Appended(version), .. }) = self.transactions.get(&session)
-        else {
-            return;
-        };
-        let version = *version;
-        let Some(assigned) = self.versions.get_mut(&version) else { return };
-        let Some(home) = assigned.home.take() else { return };
-        let (place, claims) = (assigned.place, std::mem::take(&mut assigned.claims));
-        self.forget(session, out);
-        self.has_applied(home, version, out);
-        self.settled(place, &claims, out);
-    }
-
-    fn has_applied(&mut self, index: usize, upto: Version, out: &mut Out<'_>) {
-        self.replicas[index].acknowledged(out.now, upto);
-        if index == self.anchor {
-            self.ask_catalogue(out);
-        }
-        self.advance(index, out);
-        self.check_hold(out);
-    }
-
-    /// Drops what every replica that is up has; a replica that comes back reads the log.
-    fn prune(&mut self) {
-        let up = self.replicas.iter().filter(|r| r.state == State::Up).map(|r| r.applied).min();
-        let floor = up.unwrap_or(Version(u64::MAX)).min(self.needed.last());
-        while let Some(entry) = self.versions.first_entry()
-            && *entry.key() <= floor
-            && entry.get().home.is_none()
-        {
-            entry.remove();
-        }
-    }
-
+    /// Nothing more comes of it; whoever waits for it goes on.
     fn forget(&mut self, session: SessionId, out: &mut Out<'_>) {
+        let gone = self.transactions.remove(&session);
         if let Some(Transaction {
-            phase: Phase::Finished { place, claims, .. } | Phase::Suspected { place, claims, .. },
-            ..
-        }) = self.transactions.remove(&session)
+            home, phase: Phase::Finished(finished) | Phase::Suspected(finished), ..
+        }) = gone
         {
             self.delayed.retain(|(_, waiter)| *waiter != session);
             self.held.retain(|(_, waiter)| *waiter != session);
-            self.settled(place, &claims, out);
+            self.settled(home, finished.place, &finished.merged, out);
         }
-        let Some(next) = self.serial.leave(session) else { return };
-        let Some(transaction) = self.transactions.get_mut(&next) else { return };
-        if let Phase::Queued { need, cost_us } = transaction.phase {
-            transaction.phase = Phase::Open;
-            // What was acknowledged while it stood in the queue is before it.
-            let again = self.rules.reads_wait && self.rules.turn_needs_again;
-            let need = if again { self.needed.last().max(self.floor) } else { need };
-            self.replicas[self.anchor].writes += 1;
-            self.wait_at(self.anchor, next, need, self.home_turn(cost_us), out);
-        }
+        self.unlock(session, out);
     }
 }
 
@@ -508,26 +309,25 @@ impl Protocol for Onecopy {
                     self.place_read(session, need, turn, out);
                 }
             }
-            Event::Begin { session, level, nonce, needs, .. } => {
-                let need = self.need(&needs.reads, needs.catalogue);
-                self.begin(session, level == Level::Serializable, nonce, (need, needs.cost_us), out);
+            Event::Begin { session, level, nonce, home, needs } => {
+                out.catalogue = needs.catalogue;
+                self.begin(session, (level, home), nonce, needs, out);
             }
             Event::Statement { session, needs } => {
+                out.catalogue = needs.catalogue;
                 if self.transactions.contains_key(&session) {
-                    let need = self.need(&needs.reads, needs.catalogue);
-                    self.wait_at(self.anchor, session, need, self.home_turn(needs.cost_us), out);
+                    self.ask(session, needs, out);
                 }
             }
             Event::Executed { session } => self.executed(session),
             Event::Drawn { session, ticket } => self.drawn(session, ticket, out),
-            Event::Finish { session, body, claims, .. } => {
-                let mut merged = Claims::default();
-                for claimed in &claims {
-                    merged.add(&claimed.claims);
-                }
-                self.finish(session, body, merged, out);
+            Event::Finish { session, body, claims, reads } => {
+                self.finish(session, body, claims, reads, out);
             }
-            Event::InTheWay { .. } | Event::ServerWaits { .. } => {}
+            Event::InTheWay { session, replica, incarnation } => {
+                self.in_the_way(session, usize::from(replica.0), incarnation, out);
+            }
+            Event::ServerWaits { edges } => self.server_waits(&edges, out),
             Event::End { session } => self.end(session, out),
             Event::Committed { session } => self.committed(session, out),
             Event::GiveUp { session } => self.give_up(session, out),
@@ -568,7 +368,7 @@ impl Protocol for Onecopy {
             is_suspect: r.is_suspect,
             incarnation: r.incarnation,
             applied: r.applied,
-            lag: self.needed.last().0.saturating_sub(r.applied.0),
+            lag: self.index.last().0.saturating_sub(r.applied.0),
             reads: r.reads,
             writes: r.writes,
             outstanding_us: r.outstanding_us,
@@ -578,10 +378,14 @@ impl Protocol for Onecopy {
     }
 
     fn durable(&self) -> Version {
-        self.needed.last()
+        self.index.last()
     }
 
     fn last_ddl(&self) -> Version {
-        self.needed.last_ddl()
+        self.index.last_ddl()
+    }
+
+    fn conflicts(&self) -> Vec<Count> {
+        self.conflicts.all()
     }
 }

@@ -32,6 +32,9 @@ impl Plan {
             bank: if dice.percent(25) { 40 } else { 0 },
             visitors: if dice.percent(25) { 40 } else { 0 },
             registers: if dice.percent(25) { 30 } else { 0 },
+            roaming: *dice.pick(&[0, 80, 100, 100]),
+            surprising: *dice.pick(&[0, 0, 20, 60]),
+            coarse: *dice.pick(&[0, 20, 60]),
         };
         let clients = dice.between(2, 7);
         let sessions = (0..clients)
@@ -106,6 +109,10 @@ struct Flavour {
     bank: u64,
     visitors: u64,
     registers: u64,
+    /// How many programs in a hundred may have their home anywhere, write what was not foreseen, are known by tables only.
+    roaming: u64,
+    surprising: u64,
+    coarse: u64,
 }
 
 /// A statement that the classifier understands.
@@ -140,7 +147,18 @@ impl Flavour {
         };
         let cancel_us = dice.percent(self.cancelling).then(|| dice.delay(2_000));
         let retries = dice.below(3) as u32;
-        Program { level, frame, statements, ending, cancel_us, retries }
+        let has_ddl = statements.iter().any(|statement| statement.is_ddl);
+        Program {
+            level,
+            frame,
+            statements,
+            ending,
+            cancel_us,
+            retries,
+            roams: !has_ddl && dice.percent(self.roaming),
+            is_surprising: dice.percent(self.surprising),
+            is_coarse: dice.percent(self.coarse),
+        }
     }
 
     fn lists(&self, dice: &mut Dice) -> (Frame, Level, Vec<Statement>) {

@@ -67,6 +67,11 @@ impl Server {
         Some(if matches!(came, Came::Blocked) { Step::Blocked } else { Step::More })
     }
 
+    /// Whom the connection waits for.
+    pub fn blockers(&self, connection: Connection) -> Vec<Connection> {
+        self.locks.blockers(connection)
+    }
+
     /// If the connection is part of a deadlock, its statement fails; the answer then, and who runs on.
     pub fn break_deadlock(&mut self, connection: Connection) -> Option<(Answer, Vec<Connection>)> {
         if !self.locks.is_deadlocked(connection) {
@@ -134,7 +139,13 @@ impl Server {
             Op::Lock(key) => self.update(connection, *key, None, Mode::Whole, job),
             Op::Insert(key) => self.insert(connection, *key, element, job),
             Op::Put(key, old, new) => {
-                if !self.locks.take(connection, *key, Mode::Change) {
+                let mode = if old.present == new.present { Mode::Change } else { Mode::Whole };
+                if !self.locks.take(connection, *key, mode) {
+                    return Came::Blocked;
+                }
+                if let Some(value) = key.unique_value().filter(|_| mode == Mode::Whole)
+                    && !self.locks.take(connection, value, Mode::Whole)
+                {
                     return Came::Blocked;
                 }
                 if self.refuses || self.latest(connection, *key) != old {

@@ -126,7 +126,8 @@ impl Locks {
         false
     }
 
-    fn blockers(&self, connection: Connection) -> Vec<Connection> {
+    /// Whom the connection waits for.
+    pub(super) fn blockers(&self, connection: Connection) -> Vec<Connection> {
         let mut blockers = Vec::new();
         for lock in self.0.values() {
             let Some(place) = lock.waiters.iter().position(|(waiter, _)| *waiter == connection) else {

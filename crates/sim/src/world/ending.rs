@@ -1,6 +1,5 @@
 //! How a transaction ends: with a record, without one, by an error, or with its home.
 
-use cluster::claims::Claimed;
 use cluster::event::{Event, Reads};
 use cluster::ids::{ReplicaId, SessionId};
 
@@ -33,14 +32,15 @@ impl World {
         let Some(run) = self.sessions[session].run.as_mut() else { return };
         run.phase = Phase::Ordering;
         let body = Box::new(record::body(&run.changes, run.has_ddl));
-        let claims = record::claims(&run.changes, &run.locked, run.is_unbounded, &self.rules);
+        let claims = record::claims(&run.changes, &run.locked, run.unbounded, run.turns, &self.rules);
+        let view_changes = self.node.as_ref().map_or(0, |node| node.view_changes);
+        let reads = if self.rules.reads_told {
+            record::reads_so_far(&run.program, run.at + 1, view_changes)
+        } else {
+            Reads::Tables([].into())
+        };
         self.tell(Event::Drawn { session: SessionId(session as u64), ticket });
-        self.tell(Event::Finish {
-            session: SessionId(session as u64),
-            body,
-            claims: vec![Claimed { turn: 0, claims }],
-            reads: Reads::All,
-        });
+        self.tell(Event::Finish { session: SessionId(session as u64), body, claims, reads });
     }
 
     /// Over once the client has its answer and nothing more comes from home.
@@ -94,6 +94,8 @@ impl World {
         run.identity = None;
         run.changes.clear();
         run.locked.clear();
+        run.turns = 0;
+        run.unbounded = None;
         run.has_snapshot = false;
         if let Some(statement) = self.history.transactions[run.transaction].statements.last_mut() {
             *statement = record::blank(statement);

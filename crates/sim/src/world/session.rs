@@ -7,7 +7,6 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use cluster::claims::Claims;
 use cluster::event::{Effect, Event, Home, Level, Needs};
 use cluster::ids::{Identity, Incarnation, ReplicaId, SessionId, Version};
 
@@ -53,9 +52,13 @@ pub(super) struct Run {
     pub(super) line: Option<(Connection, usize, Incarnation)>,
     pub(super) identity: Option<Identity>,
     pub(super) catalogue: Version,
-    pub(super) changes: Vec<Change>,
-    pub(super) locked: Vec<Key>,
-    pub(super) is_unbounded: bool,
+    /// With the turn of its statement, as below.
+    pub(super) changes: Vec<(u32, Change)>,
+    pub(super) locked: Vec<(u32, Key)>,
+    /// The first turn in which something unknown ran.
+    pub(super) unbounded: Option<u32>,
+    /// How many statements were let run.
+    pub(super) turns: u32,
     pub(super) has_ddl: bool,
     /// What ROLLBACK TO goes back to.
     pub(super) savepoints: Vec<Mark>,
@@ -158,7 +161,8 @@ impl World {
         let at = run.line.map(|(_, replica, _)| ReplicaId(replica as u16));
         let id = SessionId(session as u64);
         let cost_us = 50;
-        let needs = |reads| Needs { reads, writes: Claims::default(), cost_us, catalogue };
+        let writes = record::wants(&program, run.at, &self.rules);
+        let needs = |reads| Needs { reads, writes, cost_us, catalogue };
         let event = match (program.is_update(), is_first) {
             (false, _) => Event::Read { session: id, reads, at, cost_us, catalogue },
             (true, false) => Event::Statement { session: id, needs: needs(reads) },
@@ -168,7 +172,8 @@ impl World {
                     history::Level::Serializable | history::Level::RepeatableRead => Level::RepeatableRead,
                     history::Level::ReadCommitted => Level::ReadCommitted,
                 };
-                Event::Begin { session: id, level, nonce, home: Home::Anchor, needs: needs(reads) }
+                let home = if program.roams { Home::Any } else { Home::Anchor };
+                Event::Begin { session: id, level, nonce, home, needs: needs(reads) }
             }
         };
         self.tell(event);
@@ -284,6 +289,7 @@ impl World {
         };
         let Some(run) = self.sessions[session].run.as_mut() else { return };
         run.phase = Phase::Running;
+        run.turns += 1;
         let statement = &program.statements[run.at];
         run.has_snapshot |= !statement.is_control() || !self.rules.control_takes_no_snapshot;
         let mut ops = Vec::with_capacity(statement.ops.len());
@@ -339,11 +345,14 @@ impl World {
             record::note(statement, &answer);
         }
         let statement = &program.statements[run.at];
-        run.is_unbounded |= statement.is_unknown;
+        let turn = run.turns.saturating_sub(1);
+        if statement.is_unknown {
+            run.unbounded.get_or_insert(turn);
+        }
         run.has_ddl |= statement.is_ddl && !answer.changes.is_empty();
-        run.changes.extend(answer.changes);
+        run.changes.extend(answer.changes.into_iter().map(|change| (turn, change)));
         // What a statement locks that nobody understands, nobody knows.
-        let locked = answer.locked.iter().filter(|_| !statement.is_unknown).map(|(key, _)| *key);
+        let locked = answer.locked.iter().filter(|_| !statement.is_unknown).map(|(key, _)| (turn, *key));
         run.locked.extend(locked);
         let is_update = run.is_begun;
         if error.is_none() && statement.is_control() {

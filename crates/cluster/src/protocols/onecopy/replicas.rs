@@ -3,6 +3,8 @@
 //! A lost home is the hard case: see the head of [`super`]. What is open there and not logged is rolled back before
 //! anything more is appended from it; what is logged stays needed and is applied there from the log.
 
+use std::collections::BTreeSet;
+
 use super::{Onecopy, Out, Phase};
 use crate::event::{AbortCause, Effect};
 use crate::ids::{Incarnation, ReplicaId, SessionId, Version};
@@ -39,19 +41,20 @@ impl Onecopy {
         if state == State::Down {
             out.effects.push(Effect::Reset { replica: id });
         }
+        if self.rules.home_catches_up {
+            self.homes[index].floor = self.last;
+        }
         if index == self.anchor {
-            if self.rules.home_catches_up {
-                self.floor = self.last;
-            }
             self.catalogue_asked = self.catalogue;
-            if self.rules.lost_home_aborts {
-                self.abandon_home(index, out);
-            }
+        }
+        if self.rules.lost_home_aborts {
+            self.abandon_home(index, out);
         }
         for (need, session, turn) in self.replicas[index].waiting.drain() {
             if self.transactions.contains_key(&session) {
-                // It has not begun, so it may begin when the home is back.
-                self.replicas[index].waiting.push(need.max(self.floor), session, turn);
+                // It has not begun, so it may begin when the anchor is back.
+                let floor = self.homes[index].floor;
+                self.replicas[index].waiting.push(need.max(floor), session, turn);
             } else {
                 self.place_read(session, need, turn, out);
             }
@@ -68,39 +71,48 @@ impl Onecopy {
     }
 
     /// Everything open at a lost home is rolled back before anything more is appended from it; what is logged is
-    /// applied there from the log.
+    /// applied there from the log. Whoever has not begun yet and need not run there begins again elsewhere.
     pub(super) fn abandon_home(&mut self, index: usize, out: &mut Out<'_>) {
-        self.tickets.clear();
+        let side = &mut self.homes[index];
+        side.tickets.clear();
         for assigned in self.versions.values_mut() {
             if assigned.home.take_if(|home| *home == index).is_some() {
-                self.in_flight.remove(assigned.place, &assigned.claims);
+                side.in_flight.remove(assigned.place, &assigned.claims);
                 out.effects.push(Effect::HomeLost { session: assigned.session });
             }
         }
-        let lost: Vec<SessionId> = self
-            .transactions
-            .iter()
-            .filter(|(_, t)| {
-                !t.is_fresh
-                    && matches!(t.phase, Phase::Open | Phase::Finished { .. } | Phase::Suspected { .. })
-            })
-            .map(|(session, _)| *session)
-            .collect();
-        let durable = self.needed.last();
-        let logged: Vec<SessionId> = self
-            .transactions
-            .iter()
-            .filter(|(_, t)| matches!(t.phase, Phase::Appended(version) if version <= durable))
-            .map(|(session, _)| *session)
-            .collect();
-        for session in &lost {
-            self.replicas[index].waiting.remove(*session);
-            out.effects.push(Effect::Abort { session: *session, cause: AbortCause::HomeLost });
+        let (mut lost, mut logged) = (Vec::new(), Vec::new());
+        for (session, transaction) in self.transactions.iter().filter(|(_, t)| t.home == index) {
+            match transaction.phase {
+                Phase::Appended(version) if version <= self.index.last() => logged.push(*session),
+                Phase::Appended(_) => {}
+                _ if transaction.is_fresh && transaction.is_bound => {}
+                _ => lost.push(*session),
+            }
         }
-        self.delayed.clear();
-        self.held.clear();
-        for session in lost.into_iter().chain(logged) {
+        let gone: BTreeSet<SessionId> = lost.iter().copied().collect();
+        self.delayed.retain(|(_, session)| !gone.contains(session));
+        self.held.retain(|(_, session)| !gone.contains(session));
+        for session in logged {
             self.forget(session, out);
+        }
+        // All of them, before who waited for one of them is appended.
+        let lost: Vec<SessionId> = lost.into_iter().filter(|s| self.transactions.contains_key(s)).collect();
+        for session in &lost {
+            self.close(*session);
+        }
+        for session in lost {
+            self.abort(session, AbortCause::HomeLost, out);
+        }
+    }
+
+    /// Takes it out of the order of its home, so that nobody is appended because it goes.
+    fn close(&mut self, session: SessionId) {
+        let Some(transaction) = self.transactions.get_mut(&session) else { return };
+        if let Phase::Finished(finished) | Phase::Suspected(finished) =
+            std::mem::replace(&mut transaction.phase, Phase::Open)
+        {
+            self.homes[transaction.home].in_flight.remove(finished.place, &finished.merged);
         }
     }
 
@@ -124,7 +136,7 @@ impl Onecopy {
 
     /// One is asked for at a time: schema changes can come faster than catalogues are read.
     pub(super) fn ask_catalogue(&mut self, out: &mut Out<'_>) {
-        let version = self.needed.last_ddl();
+        let version = self.index.last_ddl();
         let anchor = &self.replicas[self.anchor];
         let is_asked = self.catalogue < self.catalogue_asked;
         let is_there = anchor.state == State::Up && anchor.applied >= version;
@@ -137,7 +149,7 @@ impl Onecopy {
 
     pub(super) fn catalogue_loaded(&mut self, version: Version, out: &mut Out<'_>) {
         self.catalogue = self.catalogue.max(Some(version));
-        if self.catalogue >= Some(self.needed.last_ddl()) {
+        if self.catalogue >= Some(self.index.last_ddl()) {
             let waiting = std::mem::take(&mut self.unclassified);
             out.effects.extend(waiting.into_iter().map(|session| Effect::Reclassify { session }));
         } else {
@@ -146,7 +158,7 @@ impl Onecopy {
     }
 
     pub(super) fn check_hold(&mut self, out: &mut Out<'_>) {
-        let durable = self.needed.last();
+        let durable = self.index.last();
         let mut up = self.replicas.iter().filter(|r| r.state == State::Up);
         let level = self.last == durable && up.all(|r| r.applied == durable);
         if let Some((session, told @ false)) = &mut self.hold

@@ -19,8 +19,6 @@ pub struct Rules {
     pub whole_log_is_needed: bool,
     /// A read whose session has an old catalogue is classified again.
     pub catalogue_is_fresh: bool,
-    /// A SERIALIZABLE transaction whose turn has come needs what became durable while it stood in the queue.
-    pub turn_needs_again: bool,
     /// A transaction that claims whole tables, or everything, waits for the versions in flight that these touch.
     pub wide_claims_wait: bool,
     /// A transaction whose locks somebody else held after it, and who has finished before it, is not appended.
@@ -37,6 +35,13 @@ pub struct Rules {
     pub takeover_catches_up: bool,
     /// They are held only when all that are up have everything that was appended.
     pub hold_waits: bool,
+    /// A transaction that claims what a version of another home claims, which its statement may not have seen, is not
+    /// appended.
+    pub certifies_writes: bool,
+    /// For one that keeps its snapshot this is so from its snapshot on.
+    pub snapshots_certified: bool,
+    /// Nor is a SERIALIZABLE one that has read what was written since its snapshot.
+    pub certifies_reads: bool,
 }
 
 impl Default for Rules {
@@ -50,7 +55,6 @@ impl Default for Rules {
             home_catches_up: true,
             whole_log_is_needed: true,
             catalogue_is_fresh: true,
-            turn_needs_again: true,
             wide_claims_wait: true,
             overtaken_aborts: true,
             waiting_overtake: true,
@@ -59,6 +63,9 @@ impl Default for Rules {
             takeover_by_holder: true,
             takeover_catches_up: true,
             hold_waits: true,
+            certifies_writes: true,
+            snapshots_certified: true,
+            certifies_reads: true,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Another replica becomes the anchor, when the anchor is lost and does not come back at once.
 //!
-//! The anchor is where updates and catalogue reads run; the log, not the anchor, is what they rest on. So any replica
-//! that holds everything can take its place, once it has all that was assigned a version by then: that is the rule
+//! The anchor is where catalogue reads and what nobody can bound run; the log, not the anchor, is what they rest on. So any
+//! replica that holds everything can take its place, once it has all that was assigned a version by then: that is the rule
 //! for a home that comes back (`floor`), applied to another one. Whatever was open at the old anchor was rolled back
 //! when it was lost, before this; what is logged is applied everywhere from the log, at the old anchor too when it is
 //! back, as an ordinary replica. (Conflict-aware scheduling, section 3.2, lets a surviving replica go on from the logged
@@ -45,14 +45,22 @@ impl Onecopy {
         let Some((next, _)) = best.filter(|_| self.is_anchor_overdue) else { return };
         self.is_anchor_overdue = false;
         let old = std::mem::replace(&mut self.anchor, next);
-        self.floor = if self.rules.takeover_catches_up { self.last } else { Version::ZERO };
+        let floor = if self.rules.takeover_catches_up { self.last } else { Version::ZERO };
+        self.homes[next].floor = floor;
         self.catalogue_asked = self.catalogue;
         out.effects.push(Effect::Anchor { replica: self.replicas[next].id });
-        // Only transactions that have not begun wait at a replica that is lost.
+        // Those that have not begun, and cannot elsewhere.
+        for (session, transaction) in self.transactions.iter_mut().filter(|(_, t)| t.home == old) {
+            if transaction.is_fresh && transaction.is_bound {
+                transaction.home = next;
+                self.replicas[next].writes += 1;
+                self.locks.rehome(*session, next);
+            }
+        }
+        // Only such transactions wait at a replica that is lost.
         for (need, session, turn) in self.replicas[old].waiting.drain() {
-            let need = if self.rules.takeover_catches_up { need.max(self.floor) } else { Version::ZERO };
-            self.replicas[next].writes += 1;
-            self.wait_at(next, session, need, self.home_turn(turn.cost_us), out);
+            let need = if self.rules.takeover_catches_up { need.max(floor) } else { Version::ZERO };
+            self.wait_at(next, session, need, self.home_turn(next, turn.cost_us), out);
         }
         for (need, session, mut turn) in std::mem::take(&mut self.stranded) {
             if turn.is_catalogue {

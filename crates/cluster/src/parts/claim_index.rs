@@ -1,0 +1,172 @@
+//! Which of many claims touch given ones.
+//!
+//! Owners are numbered in the order in which they came; an owner's claims are entered and removed as a whole. Used for
+//! what has finished at a home and is not settled ([`super::in_flight`]), and for what open transactions hold or want
+//! ([`super::lock_table`]).
+
+use std::collections::BTreeSet;
+
+use crate::claims::Claims;
+use crate::ids::TableId;
+
+type Row = (TableId, u64);
+
+/// The claims of many owners.
+#[derive(Debug)]
+pub struct ClaimIndex<O> {
+    rows: BTreeSet<(Row, O)>,
+    shared: BTreeSet<(Row, O)>,
+    whole: BTreeSet<(TableId, O)>,
+    touched: BTreeSet<(TableId, O)>,
+    everything: BTreeSet<O>,
+    all: BTreeSet<O>,
+}
+
+impl<O> Default for ClaimIndex<O> {
+    fn default() -> Self {
+        Self {
+            rows: BTreeSet::new(),
+            shared: BTreeSet::new(),
+            whole: BTreeSet::new(),
+            touched: BTreeSet::new(),
+            everything: BTreeSet::new(),
+            all: BTreeSet::new(),
+        }
+    }
+}
+
+/// Where owners lie between the bounds of their type.
+pub trait Owner: Ord + Copy {
+    /// The least of all.
+    const FIRST: Self;
+}
+
+/// The last of one key before an owner.
+fn last<K: Ord + Copy, O: Owner>(set: &BTreeSet<(K, O)>, key: K, before: O) -> Option<O> {
+    set.range((key, O::FIRST)..(key, before)).next_back().map(|(_, owner)| *owner)
+}
+
+impl<O: Owner> ClaimIndex<O> {
+    /// The last owner before this one whose claims touch these.
+    pub fn last_before(&self, before: O, claims: &Claims) -> Option<O> {
+        if claims.everything {
+            return self.all.range(..before).next_back().copied();
+        }
+        let everything = self.everything.range(..before).next_back().copied();
+        let tables = claims.tables.iter().map(|table| last(&self.touched, *table, before));
+        let written = |row: &Row| last(&self.rows, *row, before).max(last(&self.whole, row.0, before));
+        let rows = claims.rows.iter().map(|row| written(row).max(last(&self.shared, *row, before)));
+        let shared = claims.shared.iter().map(written);
+        tables.chain(rows).chain(shared).fold(everything, Option::max)
+    }
+
+    /// All owners before this one whose claims touch these.
+    pub fn all_before(&self, before: O, claims: &Claims) -> BTreeSet<O> {
+        if claims.everything {
+            return self.all.range(..before).copied().collect();
+        }
+        let mut found: BTreeSet<O> = self.everything.range(..before).copied().collect();
+        let of_table = |set: &BTreeSet<(TableId, O)>, table: TableId, found: &mut BTreeSet<O>| {
+            found.extend(set.range((table, O::FIRST)..(table, before)).map(|(_, owner)| *owner));
+        };
+        let of_row = |set: &BTreeSet<(Row, O)>, row: Row, found: &mut BTreeSet<O>| {
+            found.extend(set.range((row, O::FIRST)..(row, before)).map(|(_, owner)| *owner));
+        };
+        for table in &claims.tables {
+            of_table(&self.touched, *table, &mut found);
+        }
+        for row in claims.rows.iter().chain(&claims.shared) {
+            of_row(&self.rows, *row, &mut found);
+            of_table(&self.whole, row.0, &mut found);
+        }
+        for row in &claims.rows {
+            of_row(&self.shared, *row, &mut found);
+        }
+        found
+    }
+
+    /// An owner comes with its claims.
+    pub fn insert(&mut self, owner: O, claims: &Claims) {
+        self.all.insert(owner);
+        if claims.everything {
+            self.everything.insert(owner);
+        }
+        for table in &claims.tables {
+            self.whole.insert((*table, owner));
+            self.touched.insert((*table, owner));
+        }
+        for row in &claims.rows {
+            self.rows.insert((*row, owner));
+            self.touched.insert((row.0, owner));
+        }
+        for row in &claims.shared {
+            self.shared.insert((*row, owner));
+            self.touched.insert((row.0, owner));
+        }
+    }
+
+    /// It goes, with the same claims.
+    pub fn remove(&mut self, owner: O, claims: &Claims) {
+        self.all.remove(&owner);
+        self.everything.remove(&owner);
+        for table in &claims.tables {
+            self.whole.remove(&(*table, owner));
+            self.touched.remove(&(*table, owner));
+        }
+        for row in &claims.rows {
+            self.rows.remove(&(*row, owner));
+            self.touched.remove(&(row.0, owner));
+        }
+        for row in &claims.shared {
+            self.shared.remove(&(*row, owner));
+            self.touched.remove(&(row.0, owner));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    impl Owner for u32 {
+        const FIRST: Self = 0;
+    }
+
+    fn claims() -> impl Strategy<Value = Claims> {
+        let row = (0_u32..3, 0_u64..3).prop_map(|(table, key)| (TableId(table), key));
+        let rows = proptest::collection::vec(row.clone(), 0..3);
+        let shared = proptest::collection::vec(row, 0..2);
+        let tables = proptest::collection::vec((0_u32..3).prop_map(TableId), 0..2);
+        (rows, shared, tables, proptest::bool::weighted(0.1))
+            .prop_map(|(rows, shared, tables, everything)| Claims { rows, shared, tables, everything })
+    }
+
+    proptest! {
+        #[test]
+        fn finds_what_a_comparison_of_each_finds(
+            many in proptest::collection::vec(claims(), 1..12),
+            gone in proptest::collection::vec(0_u32..12, 0..4),
+            asked in claims(),
+        ) {
+            let mut index = ClaimIndex::default();
+            for (owner, claims) in (1_u32..).zip(&many) {
+                index.insert(owner, claims);
+            }
+            for owner in &gone {
+                if let Some(claims) = owner.checked_sub(1).and_then(|at| many.get(at as usize)) {
+                    index.remove(*owner, claims);
+                }
+            }
+            let before = 1 + many.len() as u32;
+            let expected: BTreeSet<u32> = (1_u32..)
+                .zip(&many)
+                .filter(|(owner, claims)| !gone.contains(owner) && claims.overlaps(&asked))
+                .map(|(owner, _)| owner)
+                .collect();
+            prop_assert_eq!(index.last_before(before, &asked), expected.last().copied());
+            prop_assert_eq!(index.all_before(before, &asked), expected);
+        }
+    }
+}

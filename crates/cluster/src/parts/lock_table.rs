@@ -1,0 +1,330 @@
+//! What open update transactions hold or want, between homes.
+//!
+//! Conflicting transactions of one home wait for each other inside their PostgreSQL, which knows rows better than
+//! anybody. Those of *different* homes would meet only when the one is refreshed at the other, and one would be lost.
+//! So each statement says beforehand what it may write, and waits here for who holds it at another home (DESIGN
+//! section 5: "lock its classes in the lock table (queue, no abort)"; Gargamel section III: conflicting transactions
+//! are put in one chain). Claims are held until the transaction's version is assigned, or it ends.
+//!
+//! Fair: a request also waits for earlier ones of other homes that conflict with it, unless they wait for its own
+//! transaction. At SERIALIZABLE what is read by key is wanted, too, and such *strict* requests conflict within one home
+//! as well: nothing inside PostgreSQL makes a reader wait.
+//!
+//! This only avoids aborts. Certification decides ([`super::version_index`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::claim_index::{ClaimIndex, Owner};
+use crate::claims::Claims;
+use crate::ids::SessionId;
+
+/// A request's number, in the order in which they came.
+type Seq = u64;
+
+impl Owner for Seq {
+    const FIRST: Self = 0;
+}
+
+/// What a transaction wants.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// Where it runs.
+    pub home: usize,
+    /// What it wants.
+    pub claims: Claims,
+    /// It conflicts within its own home, too.
+    pub is_strict: bool,
+}
+
+#[derive(Debug)]
+struct Entry {
+    session: SessionId,
+    request: Request,
+    is_granted: bool,
+}
+
+impl Entry {
+    /// Whether claims that touch each other make one wait for the other.
+    fn is_against(&self, other: &Self) -> bool {
+        let (mine, theirs) = (&self.request, &other.request);
+        self.session != other.session && (mine.home != theirs.home || mine.is_strict || theirs.is_strict)
+    }
+}
+
+/// A ring of transactions that wait for each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Deadlock {
+    /// Who has to give way: the youngest of those that wait here.
+    pub victim: SessionId,
+    /// Who waits for it.
+    pub rival: SessionId,
+}
+
+/// All requests.
+#[derive(Debug, Default)]
+pub struct LockTable {
+    entries: BTreeMap<Seq, Entry>,
+    index: ClaimIndex<Seq>,
+    of_session: BTreeMap<SessionId, Vec<Seq>>,
+    /// At most one request of a session waits.
+    waiting: BTreeMap<Seq, SessionId>,
+    /// Whom each of those waits for.
+    edges: BTreeMap<SessionId, BTreeSet<SessionId>>,
+    requests: Seq,
+}
+
+impl LockTable {
+    /// A transaction wants something more. It has it, unless [`LockTable::is_waiting`]; whoever else may go on now because
+    /// it waits.
+    pub fn request(&mut self, session: SessionId, request: Request) -> Vec<SessionId> {
+        assert!(!self.edges.contains_key(&session), "a session waits for one statement at a time");
+        if request.claims.is_empty() {
+            return Vec::new();
+        }
+        self.requests += 1;
+        let seq = self.requests;
+        self.index.insert(seq, &request.claims);
+        self.entries.insert(seq, Entry { session, request, is_granted: false });
+        self.of_session.entry(session).or_default().push(seq);
+        self.waiting.insert(seq, session);
+        self.edges.insert(session, BTreeSet::new());
+        let mut granted = self.grant();
+        if self.is_waiting(session) {
+            // That it waits may let others pass, who stand before it and are looked at first.
+            granted.extend(self.grant());
+        }
+        granted.retain(|one| *one != session);
+        granted
+    }
+
+    /// The session's transaction is over, or ordered: whoever may go on now.
+    pub fn release(&mut self, session: SessionId) -> Vec<SessionId> {
+        self.edges.remove(&session);
+        for seq in self.of_session.remove(&session).unwrap_or_default() {
+            self.waiting.remove(&seq);
+            if let Some(entry) = self.entries.remove(&seq) {
+                self.index.remove(seq, &entry.request.claims);
+            }
+        }
+        self.grant()
+    }
+
+    /// A transaction that has not begun will run elsewhere, because its home is lost: so nobody holds anything there.
+    pub fn rehome(&mut self, session: SessionId, home: usize) {
+        for seq in self.of_session.get(&session).into_iter().flatten() {
+            if let Some(entry) = self.entries.get_mut(seq) {
+                entry.request.home = home;
+            }
+        }
+    }
+
+    /// Looks at everybody who waits, the first first; who has what it wants now.
+    fn grant(&mut self) -> Vec<SessionId> {
+        let mut granted = Vec::new();
+        for (seq, session) in self.waiting.clone() {
+            self.edges.insert(session, BTreeSet::new());
+            let blockers = self.blockers(seq);
+            if blockers.is_empty() {
+                self.edges.remove(&session);
+                self.waiting.remove(&seq);
+                self.entries.get_mut(&seq).expect("who waits has an entry").is_granted = true;
+                granted.push(session);
+            } else {
+                self.edges.insert(session, blockers);
+            }
+        }
+        granted
+    }
+
+    /// Whom a request waits for: holders, and the last of the earlier requests in line, unless that one waits for it.
+    fn blockers(&self, seq: Seq) -> BTreeSet<SessionId> {
+        let entry = &self.entries[&seq];
+        let mut found = BTreeSet::new();
+        let mut ahead = None;
+        for other in self.index.all_before(Seq::MAX, &entry.request.claims) {
+            let one = &self.entries[&other];
+            if !entry.is_against(one) {
+                continue;
+            }
+            if one.is_granted {
+                found.insert(one.session);
+            } else if other < seq && !self.leads_to(one.session, entry.session) {
+                ahead = Some(one.session);
+            }
+        }
+        found.extend(ahead);
+        found
+    }
+
+    /// Whether a session waits for another, directly or by way of others.
+    fn leads_to(&self, session: SessionId, target: SessionId) -> bool {
+        let mut seen = BTreeSet::from([session]);
+        let mut open = vec![session];
+        while let Some(next) = open.pop() {
+            for one in self.edges.get(&next).into_iter().flatten() {
+                if *one == target {
+                    return true;
+                }
+                if seen.insert(*one) {
+                    open.push(*one);
+                }
+            }
+        }
+        false
+    }
+
+    /// The home of the last one that holds or wants something of this: the end of the chain.
+    pub fn chain(&self, claims: &Claims) -> Option<usize> {
+        let last = self.index.last_before(Seq::MAX, claims)?;
+        Some(self.entries[&last].request.home)
+    }
+
+    /// Whether the session waits here.
+    pub fn is_waiting(&self, session: SessionId) -> bool {
+        self.edges.contains_key(&session)
+    }
+
+    /// A ring of waits through this session, those inside the servers included. The later a transaction has begun, the
+    /// greater its `age`.
+    pub fn deadlock(
+        &self,
+        session: SessionId,
+        servers: &BTreeMap<SessionId, BTreeSet<SessionId>>,
+        age: impl Fn(SessionId) -> u64,
+    ) -> Option<Deadlock> {
+        let next = |of: SessionId| -> BTreeSet<SessionId> {
+            let (here, there) = (self.edges.get(&of), servers.get(&of));
+            here.into_iter().chain(there).flatten().copied().collect()
+        };
+        // Depth first; what was searched in vain is not searched again.
+        let mut path = vec![(session, next(session))];
+        let mut seen = BTreeSet::from([session]);
+        while let Some((_, open)) = path.last_mut() {
+            let Some(one) = open.pop_first() else {
+                path.pop();
+                continue;
+            };
+            if one == session {
+                let ring: Vec<SessionId> = path.iter().map(|(session, _)| *session).collect();
+                let waiting = ring.iter().enumerate().filter(|(_, one)| self.is_waiting(**one));
+                let (at, victim) = waiting.max_by_key(|(_, one)| age(**one))?;
+                let rival = ring[(at + ring.len() - 1) % ring.len()];
+                return Some(Deadlock { victim: *victim, rival });
+            }
+            if seen.insert(one) {
+                path.push((one, next(one)));
+            }
+        }
+        None
+    }
+
+    /// Those that wait here.
+    pub fn waiting(&self) -> Vec<SessionId> {
+        self.waiting.values().copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::TableId;
+
+    const S: [SessionId; 5] = [SessionId(0), SessionId(1), SessionId(2), SessionId(3), SessionId(4)];
+
+    fn rows(keys: &[u64]) -> Claims {
+        Claims { rows: keys.iter().map(|key| (TableId(1), *key)).collect(), ..Claims::default() }
+    }
+
+    /// One of those that it waits for.
+    fn want(table: &mut LockTable, who: usize, home: usize, keys: &[u64]) -> Option<SessionId> {
+        let request = Request { home, claims: rows(keys), is_strict: false };
+        assert_eq!(table.request(S[who], request), []);
+        table.edges.get(&S[who])?.first().copied()
+    }
+
+    fn deadlock(table: &LockTable, who: usize) -> Option<Deadlock> {
+        table.deadlock(S[who], &BTreeMap::new(), |session| session.0)
+    }
+
+    #[test]
+    fn only_other_homes_are_waited_for() {
+        let mut table = LockTable::default();
+        assert_eq!(want(&mut table, 0, 0, &[7]), None);
+        assert_eq!(want(&mut table, 1, 0, &[7]), None, "their own server makes them wait");
+        assert_eq!(want(&mut table, 2, 1, &[8]), None);
+        assert_eq!(want(&mut table, 2, 1, &[7]), Some(S[0]));
+        assert_eq!(table.chain(&rows(&[7])), Some(1), "the end of the chain is where the last one waits");
+        assert_eq!(table.release(S[0]), []);
+        assert_eq!(table.release(S[1]), [S[2]]);
+    }
+
+    #[test]
+    fn strict_ones_wait_at_one_home_too() {
+        let mut table = LockTable::default();
+        let strict = || Request { home: 0, claims: rows(&[7]), is_strict: true };
+        table.request(S[0], strict());
+        table.request(S[1], strict());
+        assert!(!table.is_waiting(S[0]) && table.is_waiting(S[1]));
+        assert_eq!(want(&mut table, 2, 0, &[7]), Some(S[0]));
+        assert_eq!(table.release(S[0]), [S[1]]);
+        assert_eq!(table.release(S[1]), [S[2]]);
+    }
+
+    #[test]
+    fn nobody_passes_an_earlier_one() {
+        let mut table = LockTable::default();
+        assert_eq!(want(&mut table, 0, 0, &[7]), None);
+        assert_eq!(want(&mut table, 1, 1, &[7]), Some(S[0]));
+        assert_eq!(want(&mut table, 2, 0, &[7]), Some(S[1]), "or who waits would wait for ever");
+        assert_eq!(want(&mut table, 3, 1, &[7]), Some(S[0]));
+        assert_eq!(table.release(S[0]), [S[1]]);
+        assert_eq!(table.release(S[1]), [S[2]]);
+        assert_eq!(table.release(S[2]), [S[3]]);
+    }
+
+    #[test]
+    fn who_is_waited_for_passes() {
+        let mut table = LockTable::default();
+        assert_eq!(want(&mut table, 0, 0, &[7]), None);
+        assert_eq!(want(&mut table, 1, 1, &[7, 8]), Some(S[0]));
+        assert_eq!(want(&mut table, 0, 0, &[8]), None, "the other one waits for it anyway");
+        assert_eq!(table.release(S[0]), [S[1]]);
+    }
+
+    #[test]
+    fn a_place_in_line_closes_no_ring() {
+        let mut table = LockTable::default();
+        assert_eq!(want(&mut table, 0, 0, &[1]), None);
+        assert_eq!(want(&mut table, 1, 1, &[2]), None);
+        assert_eq!(want(&mut table, 2, 2, &[1, 3]), Some(S[0]));
+        assert_eq!(want(&mut table, 1, 1, &[3]), Some(S[2]), "it stands in line");
+        let request = Request { home: 0, claims: rows(&[2]), is_strict: false };
+        assert_eq!(table.request(S[0], request), [S[1]], "who is waited for need not");
+        assert_eq!(table.release(S[1]), [S[0]]);
+    }
+
+    #[test]
+    fn rings_are_found_and_the_youngest_gives_way() {
+        let mut table = LockTable::default();
+        for (who, key) in [(0, 1), (1, 2), (2, 3)] {
+            assert_eq!(want(&mut table, who, who, &[key]), None);
+        }
+        assert!(want(&mut table, 0, 0, &[2]).is_some() && want(&mut table, 1, 1, &[3]).is_some());
+        assert_eq!(deadlock(&table, 1), None);
+        assert!(want(&mut table, 2, 2, &[1]).is_some());
+        assert_eq!(deadlock(&table, 0), Some(Deadlock { victim: S[2], rival: S[1] }));
+        assert_eq!(table.release(S[2]), [S[1]]);
+    }
+
+    #[test]
+    fn waits_inside_the_servers_are_part_of_rings() {
+        let mut table = LockTable::default();
+        assert_eq!(want(&mut table, 0, 0, &[1]), None);
+        assert_eq!(want(&mut table, 1, 1, &[2]), None);
+        assert_eq!(want(&mut table, 0, 0, &[2]), Some(S[1]));
+        assert_eq!(deadlock(&table, 0), None);
+        let servers = BTreeMap::from([(S[1], BTreeSet::from([S[3]])), (S[3], BTreeSet::from([S[0]]))]);
+        let found = table.deadlock(S[0], &servers, |session| session.0);
+        assert_eq!(found, Some(Deadlock { victim: S[0], rival: S[3] }), "the others wait in their servers");
+    }
+}

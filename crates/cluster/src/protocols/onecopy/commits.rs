@@ -1,0 +1,134 @@
+//! From a place in the log to a commit at every replica, in version order at each.
+
+use super::{Assigned, Onecopy, Out, Phase, REFRESH_VERSIONS_MAX, Transaction};
+use crate::claims::Claims;
+use crate::event::Effect;
+use crate::ids::{SessionId, Version};
+use crate::parts::in_flight::Place;
+use crate::parts::replica::State;
+
+impl Onecopy {
+    /// Gives a certified transaction the next version. From here on only the log decides.
+    pub(super) fn assign(&mut self, session: SessionId, out: &mut Out<'_>) {
+        let Some(transaction) = self.transactions.get_mut(&session) else { return };
+        let version = self.last.next();
+        let phase = std::mem::replace(&mut transaction.phase, Phase::Appended(version));
+        let Phase::Finished(finished) = phase else { return };
+        self.last = version;
+        let (home, identity) = (transaction.home, transaction.identity);
+        if let Some(ticket) = transaction.ticket.filter(|_| !self.rules.waiting_overtake) {
+            self.homes[home].tickets.finish(ticket, finished.merged.clone());
+        }
+        let (body, claims) = (finished.body, finished.merged);
+        let assigned = Assigned {
+            session,
+            home: Some(home),
+            place: finished.place,
+            tables: body.tables().collect(),
+            everything: body.writes_everything(),
+            is_everywhere: body.writes_everything() || body.moves_sequences(),
+            claims,
+        };
+        let written = (&*assigned.tables, assigned.everything);
+        self.index.assign(version, self.replicas[home].id, written, &assigned.claims);
+        self.versions.insert(version, assigned);
+        out.effects.push(Effect::Append { version, identity, body });
+        if !self.rules.durable_first {
+            self.logged(version, out);
+        }
+        self.unlock(session, out);
+    }
+
+    /// A finished transaction is committed at home, or gone from there: who waited for it goes on.
+    pub(super) fn settled(&mut self, home: usize, place: Place, claims: &Claims, out: &mut Out<'_>) {
+        self.homes[home].in_flight.remove(place, claims);
+        let waiting = self.delayed.range((place, SessionId(0))..=(place, SessionId(u64::MAX)));
+        let waiting: Vec<(Place, SessionId)> = waiting.copied().collect();
+        for entry in waiting {
+            self.delayed.remove(&entry);
+            self.append(entry.1, out);
+        }
+    }
+
+    pub(super) fn logged(&mut self, upto: Version, out: &mut Out<'_>) {
+        while self.index.last() < upto {
+            let version = self.index.last().next();
+            let assigned = self.versions.get(&version).expect("a version is kept until it is durable");
+            self.index.durable_to(version, assigned.everything);
+            let session = assigned.session;
+            if assigned.home.is_none() {
+                self.forget(session, out);
+            }
+            out.effects.push(Effect::Acknowledge { session, version });
+        }
+        (0..self.replicas.len()).for_each(|index| self.advance(index, out));
+        self.check_hold(out);
+    }
+
+    /// Sends the next COMMIT or refresh to a replica, if it is free; lets run who waited for what it has now.
+    pub(super) fn advance(&mut self, index: usize, out: &mut Out<'_>) {
+        while let Some((session, turn)) = self.replicas[index].next_turn() {
+            self.execute(index, session, turn, out);
+        }
+        let durable = self.index.last();
+        while self.replicas[index].is_free() && self.replicas[index].applied < durable {
+            let replica = &self.replicas[index];
+            let next = replica.applied.next();
+            let assigned = self.versions.get(&next);
+            if assigned.is_some_and(|a| !a.is_everywhere && !self.placement.holds_any(replica.id, &a.tables))
+            {
+                self.replicas[index].applied = next;
+                continue;
+            }
+            if let Some(Assigned { session, home: Some(home), .. }) = assigned
+                && *home == index
+            {
+                out.effects.push(Effect::Commit { session: *session, version: next });
+                self.replicas[index].sent(out.now, next);
+                return;
+            }
+            let limit = durable.min(Version(replica.applied.0 + REFRESH_VERSIONS_MAX));
+            let own = self.versions.range(next..=limit).find(|(_, a)| a.home == Some(index)).map(|(v, _)| *v);
+            let upto = own.map_or(limit, |own| Version(own.0 - 1));
+            let (id, incarnation) = (replica.id, replica.incarnation);
+            out.effects.push(Effect::Apply { replica: id, incarnation, from: next, upto });
+            self.replicas[index].sent(out.now, upto);
+        }
+        self.prune();
+    }
+
+    pub(super) fn committed(&mut self, session: SessionId, out: &mut Out<'_>) {
+        let Some(Transaction { phase: Phase::Appended(version), .. }) = self.transactions.get(&session)
+        else {
+            return;
+        };
+        let version = *version;
+        let Some(assigned) = self.versions.get_mut(&version) else { return };
+        let Some(home) = assigned.home.take() else { return };
+        let (place, claims) = (assigned.place, std::mem::take(&mut assigned.claims));
+        self.forget(session, out);
+        self.has_applied(home, version, out);
+        self.settled(home, place, &claims, out);
+    }
+
+    pub(super) fn has_applied(&mut self, index: usize, upto: Version, out: &mut Out<'_>) {
+        self.replicas[index].acknowledged(out.now, upto);
+        if index == self.anchor {
+            self.ask_catalogue(out);
+        }
+        self.advance(index, out);
+        self.check_hold(out);
+    }
+
+    /// Drops what every replica that is up has; a replica that comes back reads the log.
+    fn prune(&mut self) {
+        let up = self.replicas.iter().filter(|r| r.state == State::Up).map(|r| r.applied).min();
+        let floor = up.unwrap_or(Version(u64::MAX)).min(self.index.last());
+        while let Some(entry) = self.versions.first_entry()
+            && *entry.key() <= floor
+            && entry.get().home.is_none()
+        {
+            entry.remove();
+        }
+    }
+}

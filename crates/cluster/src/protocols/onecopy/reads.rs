@@ -1,0 +1,64 @@
+//! Reads outside of update transactions: what they need, and where they go.
+
+use super::{Onecopy, Out};
+use crate::event::{AbortCause, Effect, Reads};
+use crate::ids::{ReplicaId, SessionId, Version};
+use crate::parts::replica::Turn;
+use crate::placement::ReplicaSet;
+
+impl Onecopy {
+    /// The version that a statement needs. Of a catalogue that is out of date nothing can be concluded.
+    pub(super) fn need(&self, reads: &Reads, catalogue: Version) -> Version {
+        let stale = self.rules.catalogue_is_fresh && catalogue < self.index.last_ddl();
+        let need = match reads {
+            _ if !self.rules.reads_wait => Version::ZERO,
+            Reads::Tables(_) | Reads::Rows(_) if stale => self.index.last(),
+            reads => self.index.need(reads),
+        };
+        if self.rules.durable_is_needed { need } else { need.min(self.replicas[self.anchor].applied) }
+    }
+
+    pub(super) fn read(
+        &mut self,
+        session: SessionId,
+        reads: &Reads,
+        at: Option<ReplicaId>,
+        out: &mut Out<'_>,
+    ) -> Option<Version> {
+        let stale = self.rules.catalogue_is_fresh && out.catalogue < self.index.last_ddl();
+        if at.is_none() && stale && matches!(reads, Reads::Tables(_) | Reads::Rows(_)) {
+            if self.catalogue >= Some(self.index.last_ddl()) {
+                out.effects.push(Effect::Reclassify { session });
+            } else {
+                self.unclassified.push(session);
+            }
+            return None;
+        }
+        Some(self.need(reads, out.catalogue))
+    }
+
+    /// Who may serve it: the holders of the tables; the catalogues are the anchor's.
+    pub(super) fn eligible(&self, reads: &Reads, at: Option<ReplicaId>) -> ReplicaSet {
+        let holders = match reads {
+            Reads::Tables(tables) => self.placement.holders_of_all(tables),
+            Reads::Rows(footprint) => self.placement.holders_of_all(&footprint.all_tables()),
+            Reads::Catalogue if at.is_none() => ReplicaSet::EMPTY.with(self.replicas[self.anchor].id),
+            Reads::All if at.is_none() => self.placement.holders_of_everything(),
+            Reads::Catalogue | Reads::All => {
+                return at.map_or(ReplicaSet::EMPTY, |r| ReplicaSet::EMPTY.with(r));
+            }
+        };
+        at.map_or(holders, |replica| ReplicaSet::EMPTY.with(replica).and(holders))
+    }
+
+    pub(super) fn place_read(&mut self, session: SessionId, need: Version, turn: Turn, out: &mut Out<'_>) {
+        match self.balancer.choose(&self.replicas, turn.eligible, need) {
+            Some(index) => {
+                self.replicas[index].reads += 1;
+                self.wait_at(index, session, need, turn, out);
+            }
+            None if turn.is_bound => out.effects.push(Effect::Abort { session, cause: AbortCause::HomeLost }),
+            None => self.stranded.push((need, session, turn)),
+        }
+    }
+}

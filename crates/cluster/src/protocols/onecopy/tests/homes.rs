@@ -1,0 +1,194 @@
+//! Update transactions at several homes. In a new bench the first one roams to replica 1, the second to replica 2.
+
+use super::*;
+
+const RC: Level = Level::ReadCommitted;
+const SER: Level = Level::Serializable;
+const S4: SessionId = SessionId(4);
+
+fn shared(keys: &[u64]) -> Claims {
+    Claims { shared: rows(keys).rows, ..Claims::default() }
+}
+
+impl Bench {
+    /// The version is durable and committed at its home; it has reached nobody else yet.
+    fn commit(&mut self, session: SessionId, version: u64) {
+        self.feed(Event::Logged { upto: Version(version) });
+        self.feed(Event::Committed { session });
+    }
+}
+
+/// Gargamel section III: possibly conflicting transactions are put in one chain, which one replica runs.
+#[test]
+fn conflicting_transactions_are_chained_at_one_home() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.roam(S1, RC, &[5]), ["execute 1 at 1"]);
+    assert_eq!(bench.roam(S2, RC, &[6]), ["execute 2 at 2"], "nothing in common: elsewhere");
+    assert_eq!(bench.roam(S3, RC, &[5]), ["execute 3 at 1"], "the server there makes it wait");
+    assert_eq!(bench.finish_with(S2, &[rows(&[6])], Reads::All), ["append 1"]);
+    assert_eq!(bench.roam(S4, RC, &[6]), ["execute 4 at 2"], "its home has the new row first");
+}
+
+#[test]
+fn a_statement_waits_for_who_holds_its_row_elsewhere_and_then_for_the_row() {
+    let mut bench = Bench::new();
+    bench.roam(S1, RC, &[5]);
+    bench.roam(S2, RC, &[6]);
+    assert!(bench.write(S2, &[5]).is_empty(), "another home holds it");
+    assert_eq!(
+        bench.finish_with(S1, &[rows(&[5])], Reads::All),
+        ["append 1"],
+        "held until here, but not there yet"
+    );
+    bench.commit(S1, 1);
+    assert_eq!(bench.applied(2, 1), ["execute 2 at 2"]);
+    assert_eq!(
+        bench.finish_with(S2, &[rows(&[6]), rows(&[5])], Reads::All),
+        ["append 2"],
+        "it has seen version 1"
+    );
+}
+
+/// DESIGN section 3: "every written row is certified at every isolation level, against what was known to be applied at
+/// home when that statement was sent".
+#[test]
+fn what_was_not_foreseen_is_certified() {
+    let mut bench = Bench::new();
+    bench.roam(S1, RC, &[]);
+    bench.roam(S2, RC, &[]);
+    assert_eq!(bench.finish_with(S1, &[rows(&[5])], Reads::All), ["append 1"]);
+    bench.commit(S1, 1);
+    assert_eq!(bench.finish_with(S2, &[rows(&[5])], Reads::All), ["conflict 2 with 1"]);
+}
+
+#[test]
+fn each_statement_is_certified_from_when_it_was_sent() {
+    let mut bench = Bench::new();
+    bench.roam(S1, RC, &[]);
+    bench.roam(S2, RC, &[]);
+    bench.roam(S3, Level::RepeatableRead, &[]);
+    bench.finish_with(S1, &[rows(&[5])], Reads::All);
+    bench.commit(S1, 1);
+    bench.applied(2, 1);
+    bench.applied(0, 1);
+    assert_eq!(bench.write(S2, &[]), ["execute 2 at 2"]);
+    assert_eq!(bench.write(S3, &[]), ["execute 3 at 0"]);
+    let claims = [Claims::default(), rows(&[5])];
+    assert_eq!(bench.finish_with(S3, &claims, Reads::All), ["conflict 3 with 1"], "its snapshot is older");
+    assert_eq!(bench.finish_with(S2, &claims, Reads::All), ["append 2"], "its second statement has seen it");
+}
+
+#[test]
+fn a_reference_and_its_parent_are_kept_together() {
+    for (one, other) in [(shared(&[5]), rows(&[5])), (rows(&[5]), shared(&[5]))] {
+        let mut bench = Bench::new();
+        bench.roam(S1, RC, &[]);
+        bench.roam(S2, RC, &[]);
+        bench.roam(S3, RC, &[]);
+        assert_eq!(bench.finish_with(S1, std::slice::from_ref(&one), Reads::All), ["append 1"]);
+        assert_eq!(bench.finish_with(S2, &[other], Reads::All), ["conflict 2 with 1"]);
+        if one == shared(&[5]) {
+            assert_eq!(
+                bench.finish_with(S3, &[one], Reads::All),
+                ["append 2"],
+                "two may refer to one parent"
+            );
+        }
+    }
+}
+
+#[test]
+fn serializable_transactions_wait_for_what_they_read_by_key() {
+    let mut bench = Bench::new();
+    let read = |bench: &mut Bench, session, level| {
+        let needs = Needs { reads: reading(&[5]), ..writing(level, &[]) };
+        bench.feed(Event::Begin { session, level, nonce: Nonce(session.0), home: Home::Any, needs })
+    };
+    assert_eq!(read(&mut bench, S1, SER), ["execute 1 at 1"]);
+    assert!(read(&mut bench, S2, SER).is_empty(), "at the same home, too");
+    assert_eq!(read(&mut bench, S3, RC), ["execute 3 at 2"], "a reader at another level waits for nobody");
+    assert_eq!(bench.finish_with(S1, &[rows(&[5])], reading(&[5])), ["append 1"]);
+    assert_eq!(bench.feed(Event::Logged { upto: Version(1) })[2], "commit 1");
+    let committed = bench.feed(Event::Committed { session: S1 });
+    assert_eq!(committed, ["execute 2 at 1"], "when it has what the other wrote");
+    assert_eq!(bench.finish_with(S2, &[rows(&[5])], reading(&[5])), ["append 2"]);
+}
+
+#[test]
+fn what_a_serializable_transaction_has_read_is_certified() {
+    let mut bench = Bench::new();
+    bench.roam(S1, RC, &[5]);
+    bench.roam(S2, SER, &[6]);
+    bench.roam(S3, SER, &[7]);
+    assert_eq!(bench.finish_with(S1, &[rows(&[5])], Reads::All), ["append 1"]);
+    let whole = Reads::Tables([TABLE].into());
+    assert_eq!(bench.finish_with(S2, &[rows(&[6])], whole), ["conflict 2 with 1"]);
+    assert_eq!(bench.finish_with(S3, &[rows(&[7])], reading(&[7, 8])), ["append 2"]);
+}
+
+#[test]
+fn a_ring_of_waits_is_broken() {
+    let mut bench = Bench::new();
+    bench.roam(S1, RC, &[5]);
+    bench.roam(S2, RC, &[6]);
+    assert!(bench.write(S1, &[6]).is_empty());
+    assert_eq!(bench.write(S2, &[5]), ["deadlock 2", "execute 1 at 1"], "the younger one gives way");
+    assert_eq!(bench.protocol.conflicts()[0].deadlocks, 1);
+}
+
+#[test]
+fn a_ring_through_the_locks_of_a_server_is_broken_when_that_is_known() {
+    let mut bench = Bench::new();
+    bench.roam(S1, RC, &[5]);
+    bench.roam(S2, RC, &[6]);
+    assert_eq!(bench.roam(S3, RC, &[6, 8]), ["execute 3 at 2"], "it waits for 2 inside its server");
+    assert!(bench.write(S2, &[5]).is_empty());
+    assert!(bench.write(S1, &[8]).is_empty(), "nobody knows of the ring yet");
+    let edges = vec![(S3, S2)];
+    assert_eq!(bench.feed(Event::ServerWaits { edges }), ["deadlock 2"]);
+}
+
+#[test]
+fn who_is_in_the_way_of_a_refresh_is_rolled_back_unless_it_is_logged() {
+    let mut bench = Bench::new();
+    bench.roam(S1, RC, &[5]);
+    bench.roam(S2, RC, &[6]);
+    bench.finish_with(S2, &[rows(&[6])], Reads::All);
+    let in_the_way = |session, replica| {
+        let replica = ReplicaId(replica);
+        Event::InTheWay { session, replica, incarnation: Incarnation(1) }
+    };
+    assert!(bench.feed(in_the_way(S1, 2)).is_empty(), "it is not there");
+    assert_eq!(bench.feed(in_the_way(S1, 1)), ["conflict 1 with 0"]);
+    assert!(bench.feed(in_the_way(S2, 2)).is_empty(), "the log decides");
+}
+
+#[test]
+fn a_lost_home_takes_only_its_own_with_it() {
+    let mut bench = Bench::new();
+    bench.roam(S1, RC, &[5]);
+    bench.roam(S2, RC, &[6]);
+    bench.finish_with(S1, &[rows(&[5])], Reads::All);
+    bench.roam(S3, RC, &[5]);
+    let lost = bench.feed(Event::ReplicaLost { replica: ReplicaId(1), incarnation: Incarnation(1) });
+    assert_eq!(lost, ["reset 1", "home lost 1", "abort 3"]);
+    assert_eq!(bench.finish_with(S2, &[rows(&[6])], Reads::All), ["append 2"]);
+    assert_eq!(bench.roam(S4, RC, &[7]), ["execute 4 at 0"]);
+}
+
+#[test]
+fn whole_tables_and_everything_meet_all_rows() {
+    let mut bench = Bench::new();
+    bench.roam(S1, RC, &[5]);
+    let mut whole = |session, writes: Claims| {
+        let needs = Needs { writes, ..writing(RC, &[]) };
+        bench.feed(Event::Begin { session, level: RC, nonce: Nonce(session.0), home: Home::Anchor, needs })
+    };
+    assert!(whole(S2, Claims { tables: vec![TABLE], ..Claims::default() }).is_empty());
+    assert!(whole(S3, Claims::everything()).is_empty());
+    assert_eq!(
+        bench.feed(Event::End { session: S1 }),
+        ["execute 2 at 0", "execute 3 at 0"],
+        "both at the anchor"
+    );
+}

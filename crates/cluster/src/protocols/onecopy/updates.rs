@@ -1,0 +1,284 @@
+//! Update transactions up to their place in the log: a home, locks against other homes, certification.
+//!
+//! A statement first waits for the transactions of other homes that hold what it may write, then until its home has what
+//! it reads and every assigned version of another home that claims what it may write. So what it finds at home is the
+//! newest, and certification (DESIGN section 3: "against what was known to be applied at home when that statement was
+//! sent") fails only for what could not be foreseen.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Finished, Onecopy, Out, Pending, Phase, TURNS_MAX, Transaction};
+use crate::claims::{Claimed, Claims};
+use crate::event::{AbortCause, Effect, Home, Level, Needs, Reads, Rival};
+use crate::ids::{Identity, Incarnation, Nonce, SessionId, Version};
+use crate::parts::in_flight::Place;
+use crate::parts::lock_table::Request;
+use crate::parts::replica::{State, Turn};
+use crate::placement::ReplicaSet;
+use crate::record::SealedBody;
+
+impl Onecopy {
+    pub(super) fn begin(
+        &mut self,
+        session: SessionId,
+        (level, choice): (Level, Home),
+        nonce: Nonce,
+        needs: Needs,
+        out: &mut Out<'_>,
+    ) {
+        self.transactions_begun += 1;
+        let identity = Identity { epoch: self.epoch, n: self.transactions_begun, nonce };
+        let home = self.choose_home(choice, level, &needs);
+        let transaction = Transaction {
+            identity,
+            is_fresh: true,
+            home,
+            is_bound: choice == Home::Anchor,
+            level,
+            pending: None,
+            bases: Vec::new(),
+            ticket: None,
+            phase: Phase::Open,
+        };
+        let before = self.transactions.insert(session, transaction);
+        assert!(before.is_none(), "a session has one update transaction at a time");
+        self.replicas[home].writes += 1;
+        self.ask(session, needs, out);
+    }
+
+    /// The end of the chain of transactions that it conflicts with; else where the last of them ran, as long as that is
+    /// ahead of the others; else the replica with the least expected wait.
+    fn choose_home(&mut self, choice: Home, level: Level, needs: &Needs) -> usize {
+        let wants = wants(level, needs);
+        let eligible = match choice {
+            Home::Anchor => return self.anchor,
+            Home::Any => self.placement.holders_of_everything(),
+        };
+        let may = |index: &usize| {
+            let replica = &self.replicas[*index];
+            replica.state == State::Up && eligible.contains(replica.id)
+        };
+        if let Some(chain) = self.locks.chain(&wants).filter(may) {
+            return chain;
+        }
+        let (version, ran_at) = self.index.claimer(&wants);
+        let ran_at = ran_at.map(|replica| usize::from(replica.0)).filter(may);
+        let need = self.need(&needs.reads, needs.catalogue).max(version);
+        let best = self.balancer.choose(&self.replicas, eligible, need).unwrap_or(self.anchor);
+        ran_at.filter(|_| self.replicas[best].applied < version).unwrap_or(best)
+    }
+
+    /// A statement asks for its turn.
+    pub(super) fn ask(&mut self, session: SessionId, needs: Needs, out: &mut Out<'_>) {
+        let Some(transaction) = self.transactions.get_mut(&session) else { return };
+        let is_strict = transaction.level == Level::Serializable;
+        let claims = wants(transaction.level, &needs);
+        let table = claims.rows.first().map(|row| row.0).or(claims.tables.first().copied());
+        let request = Request { home: transaction.home, claims, is_strict };
+        let granted = self.locks.request(session, request);
+        if self.locks.is_waiting(session) {
+            self.conflicts.of(table).waits += 1;
+            transaction.pending = Some(Pending { needs, since: out.now, table });
+            self.go_on(granted, out);
+            self.break_deadlocks(session, &BTreeMap::new(), out);
+        } else {
+            self.let_run(session, &needs, out);
+            self.go_on(granted, out);
+        }
+    }
+
+    /// Nobody of another home is in its way any more.
+    fn let_run(&mut self, session: SessionId, needs: &Needs, out: &mut Out<'_>) {
+        let Some(transaction) = self.transactions.get(&session) else { return };
+        let (home, level, is_fresh) = (transaction.home, transaction.level, transaction.is_fresh);
+        let claims = wants(level, needs);
+        let claimed = if level == Level::Serializable {
+            self.index.claimer(&claims).0
+        } else {
+            self.index.foreign(&claims, self.replicas[home].id).0
+        };
+        let floor = if is_fresh { self.homes[home].floor } else { Version::ZERO };
+        let need = self.need(&needs.reads, needs.catalogue).max(claimed).max(floor);
+        self.wait_at(home, session, need, self.home_turn(home, needs.cost_us), out);
+    }
+
+    pub(super) fn home_turn(&self, home: usize, cost_us: u32) -> Turn {
+        let eligible = ReplicaSet::EMPTY.with(self.replicas[home].id);
+        Turn { cost_us, eligible, is_bound: true, is_catalogue: false }
+    }
+
+    /// What the session holds is free; whoever waited for just that may run.
+    pub(super) fn unlock(&mut self, session: SessionId, out: &mut Out<'_>) {
+        let granted = self.locks.release(session);
+        self.go_on(granted, out);
+    }
+
+    fn go_on(&mut self, granted: Vec<SessionId>, out: &mut Out<'_>) {
+        for session in granted {
+            let pending = self.transactions.get_mut(&session).and_then(|t| t.pending.take());
+            if let Some(Pending { needs, since, table }) = pending {
+                self.conflicts.of(table).waited_us += out.now.since_us(since);
+                self.let_run(session, &needs, out);
+            }
+        }
+    }
+
+    fn break_deadlocks(
+        &mut self,
+        session: SessionId,
+        servers: &BTreeMap<SessionId, BTreeSet<SessionId>>,
+        out: &mut Out<'_>,
+    ) {
+        while self.locks.is_waiting(session) {
+            let age = |one: SessionId| self.transactions.get(&one).map_or(0, |t| t.identity.n);
+            let Some(found) = self.locks.deadlock(session, servers, age) else { return };
+            let pending = self.transactions.get(&found.victim).and_then(|t| t.pending.as_ref());
+            let table = pending.and_then(|pending| pending.table);
+            self.conflicts.of(table).deadlocks += 1;
+            let rival = Rival { table, version: None, session: Some(found.rival) };
+            self.abort(found.victim, AbortCause::Deadlock(rival), out);
+        }
+    }
+
+    /// Deadlocks that lead through the servers' own locks.
+    pub(super) fn server_waits(&mut self, edges: &[(SessionId, SessionId)], out: &mut Out<'_>) {
+        let mut servers: BTreeMap<SessionId, BTreeSet<SessionId>> = BTreeMap::new();
+        for (waiter, holder) in edges {
+            servers.entry(*waiter).or_default().insert(*holder);
+        }
+        for session in self.locks.waiting() {
+            self.break_deadlocks(session, &servers, out);
+        }
+    }
+
+    /// A refresh waits for its locks. What is appended already is not aborted: its COMMIT will fail, and be made good.
+    pub(super) fn in_the_way(
+        &mut self,
+        session: SessionId,
+        index: usize,
+        incarnation: Incarnation,
+        out: &mut Out<'_>,
+    ) {
+        let Some(transaction) = self.transactions.get(&session) else { return };
+        let is_there = transaction.home == index && self.replicas[index].is_up(incarnation);
+        if is_there && !transaction.is_fresh && !matches!(transaction.phase, Phase::Appended(_)) {
+            self.conflicts.of(None).aborts += 1;
+            self.abort(session, AbortCause::Conflict(Rival::default()), out);
+        }
+    }
+
+    /// It cannot go on, and nothing of it is in the log.
+    pub(super) fn abort(&mut self, session: SessionId, cause: AbortCause, out: &mut Out<'_>) {
+        self.replicas.iter_mut().for_each(|replica| _ = replica.waiting.remove(session));
+        self.executed(session);
+        out.effects.push(Effect::Abort { session, cause });
+        self.forget(session, out);
+    }
+
+    pub(super) fn finish(
+        &mut self,
+        session: SessionId,
+        body: Box<SealedBody>,
+        claims: Vec<Claimed>,
+        reads: Reads,
+        out: &mut Out<'_>,
+    ) {
+        let Some(transaction) = self.transactions.get_mut(&session) else { return };
+        assert!(matches!(transaction.phase, Phase::Open), "a transaction finishes once");
+        let mut merged = Claims::default();
+        claims.iter().for_each(|claimed| merged.add(&claimed.claims));
+        let side = &mut self.homes[transaction.home];
+        let ticket = transaction.ticket;
+        let is_overtaken = ticket.is_some_and(|ticket| side.tickets.is_overtaken(ticket, &merged));
+        if let Some(ticket) = ticket.filter(|_| self.rules.waiting_overtake) {
+            side.tickets.finish(ticket, merged.clone());
+        }
+        // Its place counts at once, so whoever overlaps it and finishes while it draws waits for it.
+        self.places += 1;
+        let place = Place(self.places);
+        side.in_flight.insert(place, &merged);
+        let finished = Box::new(Finished { place, body, claims, merged, reads });
+        if is_overtaken && self.rules.overtaken_aborts {
+            transaction.phase = Phase::Suspected(finished);
+            out.effects.push(Effect::Draw { session });
+        } else {
+            transaction.phase = Phase::Finished(finished);
+            self.append(session, out);
+        }
+    }
+
+    /// What home drew. A suspected one that could draw again was alive after all that have finished before it.
+    pub(super) fn drawn(&mut self, session: SessionId, ticket: u64, out: &mut Out<'_>) {
+        let Some(transaction) = self.transactions.get_mut(&session) else { return };
+        match std::mem::replace(&mut transaction.phase, Phase::Open) {
+            Phase::Suspected(finished) => {
+                transaction.phase = Phase::Finished(finished);
+                self.append(session, out);
+            }
+            phase => {
+                transaction.phase = phase;
+                transaction.ticket = Some(ticket);
+            }
+        }
+    }
+
+    /// Appends a finished transaction, unless it has to wait, or is in conflict with what was appended before it.
+    pub(super) fn append(&mut self, session: SessionId, out: &mut Out<'_>) {
+        let Some(transaction) = self.transactions.get_mut(&session) else { return };
+        let Phase::Finished(finished) = &transaction.phase else { return };
+        let (place, merged) = (finished.place, &finished.merged);
+        if self.hold.is_some() && self.rules.hold_stops_appends {
+            self.held.insert((place, session));
+            return;
+        }
+        let is_wide = merged.everything || !merged.tables.is_empty();
+        let waits = self.rules.overlap_waits && (self.rules.wide_claims_wait || !is_wide);
+        let side = &self.homes[transaction.home];
+        if let Some(before) = side.in_flight.overlap(place, merged).filter(|_| waits) {
+            self.delayed.insert((before, session));
+            return;
+        }
+        if let Some(rival) = self.conflict(session) {
+            self.conflicts.of(rival.table).aborts += 1;
+            self.abort(session, AbortCause::Conflict(rival), out);
+            return;
+        }
+        self.assign(session, out);
+    }
+
+    /// Certification: whether something was appended that the transaction has not seen and that it overwrites, breaks the
+    /// constraints of, or, at SERIALIZABLE, has read.
+    fn conflict(&self, session: SessionId) -> Option<Rival> {
+        let transaction = &self.transactions[&session];
+        let Phase::Finished(finished) = &transaction.phase else { return None };
+        let home = self.replicas[transaction.home].id;
+        let first = transaction.bases.first().copied().unwrap_or_default();
+        for Claimed { turn, claims } in &finished.claims {
+            let turn = usize::try_from(*turn).unwrap_or(TURNS_MAX).min(TURNS_MAX - 1);
+            let own = transaction.bases.get(turn).copied().unwrap_or(first);
+            let is_kept = transaction.level >= Level::RepeatableRead && self.rules.snapshots_certified;
+            let base = if is_kept { first } else { own };
+            let (version, table) = self.index.foreign(claims, home);
+            if version > base && self.rules.certifies_writes {
+                return Some(self.rival(version, table));
+            }
+        }
+        let is_serializable = transaction.level == Level::Serializable && self.rules.certifies_reads;
+        let version = if is_serializable { self.index.writer(&finished.reads) } else { Version::ZERO };
+        (version > first).then(|| self.rival(version, None))
+    }
+
+    fn rival(&self, version: Version, table: Option<crate::ids::TableId>) -> Rival {
+        let session = self.versions.get(&version).map(|assigned| assigned.session);
+        Rival { table, version: Some(version), session }
+    }
+}
+
+/// What a statement has to wait for. At SERIALIZABLE that is also whoever writes the rows that it reads.
+fn wants(level: Level, needs: &Needs) -> Claims {
+    let mut claims = needs.writes.clone();
+    if let (Level::Serializable, Reads::Rows(footprint)) = (level, &needs.reads) {
+        claims.rows.extend(footprint.rows.iter().filter(|row| !needs.writes.rows.contains(row)));
+    }
+    claims
+}
