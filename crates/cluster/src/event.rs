@@ -48,7 +48,8 @@ pub enum Home {
 pub struct Needs {
     /// What it reads, what it writes included.
     pub reads: Reads,
-    /// What it may write, lock or rely on: it waits for the transactions of other homes that do the same.
+    /// What it may write, lock or rely on: it waits for the transactions of other homes that do the same. At SERIALIZABLE
+    /// also the rows that it reads by key: then it waits for those of its own home, too.
     pub writes: Claims,
     /// Expected time at the replica.
     pub cost_us: u32,

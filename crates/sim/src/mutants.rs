@@ -25,7 +25,6 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant { name: "a new leader needs nothing", switch: |r| r.core.whole_log_is_needed = false },
     Mutant { name: "an old catalogue will do", switch: |r| r.core.catalogue_is_fresh = false },
     Mutant { name: "writes are not certified", switch: |r| r.core.certifies_writes = false },
-    Mutant { name: "kept snapshots are not certified", switch: |r| r.core.snapshots_certified = false },
     Mutant { name: "reads are not certified", switch: |r| r.core.certifies_reads = false },
     Mutant { name: "all is certified as if written last", switch: |r| r.turns_told = false },
     Mutant { name: "reads are not told", switch: |r| r.reads_told = false },

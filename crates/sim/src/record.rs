@@ -8,7 +8,7 @@ use cluster::event::Reads;
 use cluster::ids::TableId;
 use cluster::record::{RecordBuilder, SealedBody, Statement};
 
-use crate::history::{self, Scan, Seen, Write};
+use crate::history::{self, Level, Scan, Seen, Write};
 use crate::program::{Frame, Program};
 use crate::rules::Rules;
 use crate::schema::{self, Key, PARENTS, Row};
@@ -99,6 +99,7 @@ pub(crate) fn wants(program: &Program, at: usize, rules: &Rules) -> Claims {
         match op {
             Op::Update(key) | Op::Move(key, _) => claim(*key, false, &mut claims, rules),
             Op::Lock(key) | Op::Insert(key) | Op::Delete(key) => claim(*key, true, &mut claims, rules),
+            Op::Read(key) if program.level == Level::Serializable => claim(*key, false, &mut claims, rules),
             _ => {}
         }
     }

@@ -260,7 +260,12 @@ impl Session {
         if let Some(ticket) = ticket {
             self.worker.hub.handle(Event::Drawn { session: self.id, ticket });
         }
-        self.worker.hub.handle(Event::Finish { session: self.id, body, claims, reads: Reads::All });
+        self.worker.hub.handle(Event::Finish {
+            session: self.id,
+            body,
+            claims,
+            reads: Reads::Tables([].into()),
+        });
         (self.is_settling, self.settling_at) = (true, home);
         loop {
             match self.mailbox.next().await {

@@ -99,7 +99,7 @@ impl Session {
                 },
                 nonce: nonce()?,
                 home: Home::Anchor,
-                needs: self.needs(reads.clone()),
+                needs: self.needs(reads.clone(), isolation),
             };
             self.cancel.set(Doing::Waiting);
             let Placed::At(place) = self.place(event).await? else { continue };
@@ -144,10 +144,12 @@ impl Session {
         }
     }
 
-    fn needs(&self, reads: Reads) -> Needs {
+    fn needs(&self, reads: Reads, isolation: Isolation) -> Needs {
+        // What is read is not told yet: one after another.
+        let is_serial = isolation == Isolation::Serializable;
         Needs {
             reads,
-            writes: Claims::default(),
+            writes: if is_serial { Claims::everything() } else { Claims::default() },
             cost_us: UPDATE_COST_US,
             catalogue: Version(self.hub().catalogue().generation()),
         }
@@ -162,7 +164,7 @@ impl Session {
             }
             _ => reads,
         };
-        let event = Event::Statement { session: self.id, needs: self.needs(reads) };
+        let event = Event::Statement { session: self.id, needs: self.needs(reads, Isolation::ReadCommitted) };
         self.cancel.set(Doing::Waiting);
         match self.place(event).await {
             Ok(Placed::At(_)) => {

@@ -1,3 +1,5 @@
+//! What is needed and what conflicts, by example.
+
 use std::sync::Arc;
 
 use super::*;

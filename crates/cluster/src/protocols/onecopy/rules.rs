@@ -38,8 +38,6 @@ pub struct Rules {
     /// A transaction that claims what a version of another home claims, which its statement may not have seen, is not
     /// appended.
     pub certifies_writes: bool,
-    /// For one that keeps its snapshot this is so from its snapshot on.
-    pub snapshots_certified: bool,
     /// Nor is a SERIALIZABLE one that has read what was written since its snapshot.
     pub certifies_reads: bool,
 }
@@ -64,7 +62,6 @@ impl Default for Rules {
             takeover_catches_up: true,
             hold_waits: true,
             certifies_writes: true,
-            snapshots_certified: true,
             certifies_reads: true,
         }
     }

@@ -28,7 +28,7 @@ impl Onecopy {
     ) {
         self.transactions_begun += 1;
         let identity = Identity { epoch: self.epoch, n: self.transactions_begun, nonce };
-        let home = self.choose_home(choice, level, &needs);
+        let home = self.choose_home(choice, &needs);
         let transaction = Transaction {
             identity,
             is_fresh: true,
@@ -48,8 +48,7 @@ impl Onecopy {
 
     /// The end of the chain of transactions that it conflicts with; else where the last of them ran, as long as that is
     /// ahead of the others; else the replica with the least expected wait.
-    fn choose_home(&mut self, choice: Home, level: Level, needs: &Needs) -> usize {
-        let wants = wants(level, needs);
+    fn choose_home(&mut self, choice: Home, needs: &Needs) -> usize {
         let eligible = match choice {
             Home::Anchor => return self.anchor,
             Home::Any => self.placement.holders_of_everything(),
@@ -58,10 +57,10 @@ impl Onecopy {
             let replica = &self.replicas[*index];
             replica.state == State::Up && eligible.contains(replica.id)
         };
-        if let Some(chain) = self.locks.chain(&wants).filter(may) {
+        if let Some(chain) = self.locks.chain(&needs.writes).filter(may) {
             return chain;
         }
-        let (version, ran_at) = self.index.claimer(&wants);
+        let (version, ran_at) = self.index.claimer(&needs.writes);
         let ran_at = ran_at.map(|replica| usize::from(replica.0)).filter(may);
         let need = self.need(&needs.reads, needs.catalogue).max(version);
         let best = self.balancer.choose(&self.replicas, eligible, need).unwrap_or(self.anchor);
@@ -72,8 +71,8 @@ impl Onecopy {
     pub(super) fn ask(&mut self, session: SessionId, needs: Needs, out: &mut Out<'_>) {
         let Some(transaction) = self.transactions.get_mut(&session) else { return };
         let is_strict = transaction.level == Level::Serializable;
-        let claims = wants(transaction.level, &needs);
-        let table = claims.rows.first().map(|row| row.0).or(claims.tables.first().copied());
+        let claims = needs.writes.clone();
+        let table = claims.rows.first().map(|row| row.0).or_else(|| claims.tables.first().copied());
         let request = Request { home: transaction.home, claims, is_strict };
         let granted = self.locks.request(session, request);
         if self.locks.is_waiting(session) {
@@ -91,11 +90,10 @@ impl Onecopy {
     fn let_run(&mut self, session: SessionId, needs: &Needs, out: &mut Out<'_>) {
         let Some(transaction) = self.transactions.get(&session) else { return };
         let (home, level, is_fresh) = (transaction.home, transaction.level, transaction.is_fresh);
-        let claims = wants(level, needs);
         let claimed = if level == Level::Serializable {
-            self.index.claimer(&claims).0
+            self.index.claimer(&needs.writes).0
         } else {
-            self.index.foreign(&claims, self.replicas[home].id).0
+            self.index.foreign(&needs.writes, self.replicas[home].id).0
         };
         let floor = if is_fresh { self.homes[home].floor } else { Version::ZERO };
         let need = self.need(&needs.reads, needs.catalogue).max(claimed).max(floor);
@@ -169,7 +167,9 @@ impl Onecopy {
 
     /// It cannot go on, and nothing of it is in the log.
     pub(super) fn abort(&mut self, session: SessionId, cause: AbortCause, out: &mut Out<'_>) {
-        self.replicas.iter_mut().for_each(|replica| _ = replica.waiting.remove(session));
+        for replica in &mut self.replicas {
+            replica.waiting.remove(session);
+        }
         self.executed(session);
         out.effects.push(Effect::Abort { session, cause });
         self.forget(session, out);
@@ -186,7 +186,9 @@ impl Onecopy {
         let Some(transaction) = self.transactions.get_mut(&session) else { return };
         assert!(matches!(transaction.phase, Phase::Open), "a transaction finishes once");
         let mut merged = Claims::default();
-        claims.iter().for_each(|claimed| merged.add(&claimed.claims));
+        for claimed in &claims {
+            merged.add(&claimed.claims);
+        }
         let side = &mut self.homes[transaction.home];
         let ticket = transaction.ticket;
         let is_overtaken = ticket.is_some_and(|ticket| side.tickets.is_overtaken(ticket, &merged));
@@ -255,9 +257,8 @@ impl Onecopy {
         let first = transaction.bases.first().copied().unwrap_or_default();
         for Claimed { turn, claims } in &finished.claims {
             let turn = usize::try_from(*turn).unwrap_or(TURNS_MAX).min(TURNS_MAX - 1);
-            let own = transaction.bases.get(turn).copied().unwrap_or(first);
-            let is_kept = transaction.level >= Level::RepeatableRead && self.rules.snapshots_certified;
-            let base = if is_kept { first } else { own };
+            // In a kept snapshot, too: home itself refuses to overwrite what was applied there since.
+            let base = transaction.bases.get(turn).copied().unwrap_or(first);
             let (version, table) = self.index.foreign(claims, home);
             if version > base && self.rules.certifies_writes {
                 return Some(self.rival(version, table));
@@ -272,13 +273,4 @@ impl Onecopy {
         let session = self.versions.get(&version).map(|assigned| assigned.session);
         Rival { table, version: Some(version), session }
     }
-}
-
-/// What a statement has to wait for. At SERIALIZABLE that is also whoever writes the rows that it reads.
-fn wants(level: Level, needs: &Needs) -> Claims {
-    let mut claims = needs.writes.clone();
-    if let (Level::Serializable, Reads::Rows(footprint)) = (level, &needs.reads) {
-        claims.rows.extend(footprint.rows.iter().filter(|row| !needs.writes.rows.contains(row)));
-    }
-    claims
 }
