@@ -49,9 +49,9 @@ impl Onecopy {
         self.homes[next].floor = floor;
         self.catalogue_asked = self.catalogue;
         out.effects.push(Effect::Anchor { replica: self.replicas[next].id });
-        // Those that have not begun, and cannot elsewhere.
+        // Those that have not begun: they may run at the anchor only, or there was no other replica for them.
         for (session, transaction) in self.transactions.iter_mut().filter(|(_, t)| t.home == old) {
-            if transaction.is_fresh && transaction.is_bound {
+            if transaction.is_fresh {
                 transaction.home = next;
                 self.replicas[next].writes += 1;
                 self.locks.rehome(*session, next);
