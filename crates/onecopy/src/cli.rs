@@ -45,6 +45,8 @@ pub(crate) enum Command {
     Verify(Verify),
     /// Tell what Onecopy makes of a statement: what it touches, where it would run, and why. Nothing is executed.
     Explain(Explain),
+    /// Look at the replicas of a running cluster, compare them, mend one.
+    Replica(Replica),
     /// Show what is in the log of a cluster, or check that it is whole. Nothing is changed.
     #[command(subcommand)]
     Log(LogCommand),
@@ -133,6 +135,33 @@ pub(crate) struct Explain {
     /// The statement; its parameters, $1 and so on, need no values.
     #[arg(value_name = "SQL")]
     pub(crate) sql: String,
+}
+
+/// `onecopy replica`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Replica {
+    /// The port on which the cluster is served.
+    #[arg(long, global = true, value_name = "PORT", default_value_t = DEFAULT_PORT,
+          value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) port: u16,
+
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) action: ReplicaAction,
+}
+
+/// What can be done about replicas.
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum ReplicaAction {
+    /// Show the state of each.
+    List,
+    /// Compare all that are up at one version; one that differs serves nothing from then on.
+    Check,
+    /// Give one the data of another one, while clients go on.
+    Rebuild {
+        /// Which.
+        name: String,
+    },
 }
 
 /// `onecopy log`.

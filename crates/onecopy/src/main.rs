@@ -12,6 +12,7 @@ mod cli;
 mod clients;
 mod companion;
 mod explain;
+mod fleet;
 mod frontend;
 mod hub;
 mod keeper;
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
             Command::Explain(explain) => explain::command(&explain, &progress).await,
             Command::Log(log) => logbook::command(log, &progress).await,
             Command::Bench(bench) => Err(companion::become_bench(&bench.arguments)),
+            Command::Replica(replica) => fleet::command(&replica, &progress).await,
             Command::Verify(verify) => verify::command(verify.port, &progress).await,
         }
     });

@@ -8,7 +8,7 @@
 //!
 //! Invariant: a replica leaves quarantine only after its server has started on a complete copy.
 //!
-//! Non-goals: rebuilding the home of updates, and servers that are not ours to stop.
+//! Non-goal: servers that are not ours to stop.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,12 +26,16 @@ use crate::steward::Errand;
 
 /// How often it is looked how far the replica has come.
 const LOOK: Duration = Duration::from_millis(50);
+/// How long another replica may take to become the home of updates.
+const LEAVE_MAX: Duration = Duration::from_secs(30);
 /// How long a replica that catches up may stand still before it is given up waiting for.
 const STANDSTILL_MAX: Duration = Duration::from_mins(2);
 
 /// What a rebuild is at.
 #[derive(Clone, Debug)]
 pub(crate) enum Stage {
+    /// It serves nothing more; if it was the home of updates, another one takes its place.
+    LeavingService,
     /// The donor is being copied.
     Copying {
         /// Its name.
@@ -49,6 +53,7 @@ pub(crate) enum Stage {
 impl fmt::Display for Stage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::LeavingService => f.write_str("leaving service"),
             Self::Copying { donor, transfer } => {
                 let (received, total) = transfer.bytes();
                 // The part of the log that belongs to a copy is not in the total.
@@ -62,8 +67,6 @@ impl fmt::Display for Stage {
 /// Why a replica was not rebuilt.
 #[derive(Debug)]
 pub(crate) enum RebuildError {
-    /// It is the home of updates.
-    IsAnchor,
     /// It is being rebuilt already.
     Underway,
     /// Its server is not one that we run.
@@ -79,7 +82,6 @@ pub(crate) enum RebuildError {
 impl fmt::Display for RebuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::IsAnchor => f.write_str("it is the home of updates"),
             Self::Underway => f.write_str("it is being rebuilt already"),
             Self::NotOurs => f.write_str("its server was not started by this node"),
             Self::NoDonor => f.write_str("no other replica is up that could be copied"),
@@ -102,21 +104,20 @@ pub(crate) struct Rebuilt {
 /// Rebuilds a replica; returns when it has all that was durable when its server ran again.
 pub(crate) async fn run(hub: Arc<Hub>, replica: ReplicaId) -> Result<Rebuilt, RebuildError> {
     let seat = &hub.seats[usize::from(replica.0)];
-    if replica == hub.anchor() {
-        return Err(RebuildError::IsAnchor);
-    }
     let errands = seat.errands.get().ok_or(RebuildError::NotOurs)?;
-    let donor = donor(&hub, replica).ok_or(RebuildError::NoDonor)?;
-    let donor_seat = &hub.seats[usize::from(donor.replica.0)];
-    let transfer = Arc::new(Transfer::default());
-    let stage = Stage::Copying { donor: donor_seat.name.clone(), transfer: Arc::clone(&transfer) };
-    if let Some(before) = hub.set_stage(replica, Some(stage)) {
+    let slowest = donors(&hub, replica).map(|donor| donor.applied).min().ok_or(RebuildError::NoDonor)?;
+    if let Some(before) = hub.set_stage(replica, Some(Stage::LeavingService)) {
         hub.set_stage(replica, Some(before));
         return Err(RebuildError::Underway);
     }
     let underway = Underway { hub: Arc::clone(&hub), replica };
-    hub.keep_from(replica, donor.applied);
+    hub.keep_from(replica, slowest);
     hub.quarantine(replica, "it is being rebuilt", Lasting::UntilRestart);
+    let donor = donor(&hub, replica).await?;
+    let donor_seat = &hub.seats[usize::from(donor.0)];
+    let transfer = Arc::new(Transfer::default());
+    let stage = Stage::Copying { donor: donor_seat.name.clone(), transfer: Arc::clone(&transfer) };
+    hub.set_stage(replica, Some(stage));
     let (done, outcome) = oneshot::channel();
     let errand = Errand {
         donor: donor_seat.address.clone(),
@@ -155,13 +156,23 @@ impl Drop for Underway {
     }
 }
 
-/// Who is copied: the home of updates has the most to do, and among the others it is the one with the least.
-fn donor(hub: &Hub, replica: ReplicaId) -> Option<ReplicaStatus> {
-    let up = |r: &ReplicaStatus| r.state == State::Up && r.replica != replica;
-    hub.replicas()
-        .into_iter()
-        .filter(up)
-        .min_by_key(|r| (r.replica == hub.anchor(), r.outstanding_us, r.replica))
+/// Who could be copied.
+fn donors(hub: &Hub, replica: ReplicaId) -> impl Iterator<Item = ReplicaStatus> {
+    hub.replicas().into_iter().filter(move |r| r.state == State::Up && r.replica != replica)
+}
+
+/// Who is copied, as soon as the replica itself is not the home of updates any more. That one has the most to do, and
+/// among the others it is the one with the least.
+async fn donor(hub: &Hub, replica: ReplicaId) -> Result<ReplicaId, RebuildError> {
+    let deadline = Instant::now() + LEAVE_MAX;
+    while hub.anchor() == replica {
+        if Instant::now() > deadline {
+            return Err(RebuildError::NoDonor);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    let best = donors(hub, replica).min_by_key(|r| (r.replica == hub.anchor(), r.outstanding_us, r.replica));
+    best.map(|donor| donor.replica).ok_or(RebuildError::NoDonor)
 }
 
 /// Waits until the replica has this version; as long as it moves, it is waited for.

@@ -4,7 +4,7 @@
 
 mod cluster;
 
-use cluster::{Cluster, rows, run, table};
+use cluster::{Cluster, programs, rows, run, table, value};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -113,25 +113,94 @@ async fn a_replica_is_rebuilt_while_clients_write() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_rebuilt_is_refused() {
+async fn the_home_of_updates_is_rebuilt_when_another_one_has_taken_its_place() {
     let mut cluster = begin(2).await;
     let replicas = cluster.caught_up().await;
     let admin = cluster.try_client("onecopy").await.unwrap();
+    let rebuilt = rows(&admin, "REBUILD REPLICA replica-1").await;
+    assert_eq!(rebuilt[0]["donor"], replicas[1].name);
+    let roles: Vec<String> =
+        rows(&admin, "SHOW REPLICAS").await.iter().map(|row| row["role"].clone()).collect();
+    assert_eq!(roles, ["replica", "anchor"]);
+    run(&cluster.client().await, "insert into noted (writer) select nextval('counter')").await;
+    cluster.caught_up().await;
+    cluster.verify().await;
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_rebuilt_is_refused() {
+    let mut cluster = Cluster::start(1).await;
+    let admin = cluster.try_client("onecopy").await.unwrap();
     for (sql, state, words) in [
-        (format!("REBUILD REPLICA {}", replicas[0].name), "55000", "home of updates"),
-        ("REBUILD REPLICA nobody".to_owned(), "42704", "there is no replica"),
+        ("REBUILD REPLICA replica-1", "55000", "no other replica is up"),
+        ("REBUILD REPLICA nobody", "42704", "there is no replica"),
+        ("CHECK REPLICAS", "57P03", "no two replicas"),
     ] {
-        let error = admin.simple_query(&sql).await.unwrap_err();
+        let error = admin.simple_query(sql).await.unwrap_err();
         let error = error.as_db_error().unwrap();
         assert_eq!(error.code().code(), state, "{sql}");
         assert!(error.message().contains(words) && error.hint().is_some(), "{sql}: {error}");
     }
+    let replicas = cluster.caught_up().await;
+    assert_eq!(replicas[0].state, "up");
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_replica_that_was_changed_behind_our_back_serves_nothing_until_it_is_rebuilt() {
+    let mut cluster = begin(3).await;
+    let port = cluster.port.to_string();
+    let client = cluster.client().await;
+    let replicas = cluster.caught_up().await;
+    let checked = programs::onecopy(&["replica", "check", "--port", &port]).await;
+    assert!(checked.status.success(), "{}", programs::text(&checked));
+
+    // A superuser can get past the guard.
+    let direct = cluster.direct(&replicas[1]).await;
+    let token = value(
+        &direct,
+        "select substring(pg_get_triggerdef(oid) from '''([0-9a-f]{32})''') from pg_trigger \
+                               where tgname = '!onecopy_replica' limit 1",
+    )
+    .await;
+    direct
+        .batch_execute(&format!(
+            "set onecopy.via = '{token}'; set session_replication_role = replica;
+             update filler set text = 'wrong' where id = 7"
+        ))
+        .await
+        .unwrap();
+    let checked = programs::onecopy(&["replica", "check", "--port", &port]).await;
+    let said = programs::text(&checked);
+    assert!(!checked.status.success(), "{said}");
+    for words in
+        ["replica-2", "QUARANTINED", "table \"public\".\"filler\"", "REBUILD REPLICA replica-2 mends it"]
+    {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    for _ in 0..30 {
+        assert_eq!(value(&client, "select text <> 'wrong' from filler where id = 7").await, "t");
+    }
+    // It stays so over a restart, and says so.
+    cluster.stop().await;
+    cluster.up_again().await;
+    let shown = cluster.replicas().await;
+    assert_eq!(shown[1].state, "quarantined");
+    let client = cluster.client().await;
+    for _ in 0..30 {
+        assert_eq!(value(&client, "select text <> 'wrong' from filler where id = 7").await, "t");
+    }
+    let admin = cluster.try_client("onecopy").await.unwrap();
+    let detail = &rows(&admin, "SHOW REPLICAS").await[1]["detail"];
+    assert!(detail.contains("differs") && detail.contains("REBUILD REPLICA replica-2"), "{detail}");
+
+    let rebuilt = programs::onecopy(&["replica", "rebuild", "replica-2", "--port", &port]).await;
+    assert!(rebuilt.status.success(), "{}", programs::text(&rebuilt));
     cluster.caught_up().await;
-    // With two replicas the home itself is the donor.
-    let rebuilt = rows(&admin, &format!("REBUILD REPLICA {}", replicas[1].name)).await;
-    assert_eq!(rebuilt[0]["donor"], replicas[0].name);
-    run(&cluster.client().await, "insert into noted (writer) select nextval('counter')").await;
-    cluster.caught_up().await;
-    cluster.verify().await;
+    let checked = programs::onecopy(&["replica", "check", "--port", &port]).await;
+    assert!(checked.status.success(), "{}", programs::text(&checked));
+    let listed = programs::onecopy(&["replica", "list", "--port", &port]).await;
+    assert_eq!(programs::text(&listed).matches(" up ").count(), 3, "{}", programs::text(&listed));
     cluster.stop().await;
 }

@@ -145,6 +145,7 @@ impl Session {
             )
             .into());
         }
+        self.check_room()?;
         if self.settings.has_timeouts {
             self.own_query(NO_TIMEOUTS).await?;
         }
@@ -170,6 +171,18 @@ impl Session {
                 .map_err(|_| broken("a mark is too long for a record"))?;
         }
         Ok(true)
+    }
+
+    /// Once the record is handed to the log the transaction cannot be refused any more.
+    fn check_room(&self) -> Result<(), Fault> {
+        if !self.hub().log.is_full() {
+            return Ok(());
+        }
+        Err(Fault::Refused(Refusal::new(
+            sqlstate::DISK_FULL,
+            "no space is left on the disk of Onecopy's log, so nothing can be committed",
+            "Free some space there. Reads go on, and so do writes as soon as there is room.",
+        )))
     }
 
     /// Rows that are applied in several pieces are found by keys that must not be held twice in between. What the

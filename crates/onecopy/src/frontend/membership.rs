@@ -8,6 +8,7 @@ use std::time::Duration;
 use cluster::ids::ReplicaId;
 use wire::{encode, sqlstate};
 
+use super::check;
 use super::client::Client;
 use super::fault::Refusal;
 use crate::hub::Hub;
@@ -19,6 +20,8 @@ const NOTICE_EVERY: Duration = Duration::from_secs(1);
 /// What can be ordered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Order {
+    /// Compare all that are up, and put those in quarantine that differ.
+    Check,
     /// Give a replica the data of another one.
     Rebuild(String),
 }
@@ -30,6 +33,7 @@ pub(super) fn parse(sql: &[u8]) -> Option<Order> {
     let upper: Vec<String> = words.iter().map(|word| word.to_ascii_uppercase()).collect();
     let upper: Vec<&str> = upper.iter().map(String::as_str).collect();
     match (upper.as_slice(), words.as_slice()) {
+        (["CHECK", "REPLICAS"], _) => Some(Order::Check),
         (["REBUILD", "REPLICA", _], [.., name]) => Some(Order::Rebuild(name.trim_matches('"').to_owned())),
         _ => None,
     }
@@ -39,6 +43,7 @@ impl Order {
     /// The command tag.
     pub(super) fn tag(&self) -> &'static str {
         match self {
+            Self::Check => "CHECK",
             Self::Rebuild(_) => "REBUILD",
         }
     }
@@ -46,6 +51,7 @@ impl Order {
     /// The columns of its answer.
     pub(super) fn columns(&self) -> &'static str {
         match self {
+            Self::Check => check::COLUMNS,
             Self::Rebuild(_) => "replica donor megabytes version",
         }
     }
@@ -58,6 +64,7 @@ pub(super) async fn run(
     client: &mut Client,
 ) -> Result<Vec<Vec<String>>, Refusal> {
     match order {
+        Order::Check => check::run(hub).await,
         Order::Rebuild(name) => {
             let replica = named(hub, name)?;
             let mut task = tokio::spawn(rebuild::run(Arc::clone(hub), replica));
@@ -101,9 +108,6 @@ fn refusal(name: &str, error: &RebuildError) -> Refusal {
     let message = format!("replica \"{name}\" cannot be rebuilt: {error}");
     let state = sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE;
     match error {
-        RebuildError::IsAnchor => {
-            Refusal::new(state, message, "SHOW REPLICAS tells which one that is; another one can be rebuilt.")
-        }
         RebuildError::Underway => Refusal::new(state, message, "SHOW REPLICAS tells how far it is."),
         RebuildError::NotOurs => Refusal::new(
             sqlstate::FEATURE_NOT_SUPPORTED,
@@ -132,6 +136,7 @@ mod tests {
         assert_eq!(parse(b"rebuild  Replica replica-2 ;\n"), Some(Order::Rebuild("replica-2".into())));
         assert_eq!(parse(b"REBUILD REPLICA \"Big One\""), None);
         assert_eq!(parse(b"REBUILD REPLICA \"One\""), Some(Order::Rebuild("One".into())));
+        assert_eq!(parse(b"check replicas;"), Some(Order::Check));
         assert_eq!(parse(b"REBUILD REPLICA"), None);
         assert_eq!(parse(b"SHOW REPLICAS"), None);
     }

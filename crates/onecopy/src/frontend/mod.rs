@@ -14,6 +14,7 @@ mod cancel;
 mod canonical;
 mod captured;
 mod chains;
+mod check;
 mod claims;
 mod client;
 mod commit;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cluster::event::{Effect, Event};
-use cluster::ids::Version;
+use cluster::ids::{ReplicaId, Version};
 use cluster::parts::replica::State;
 use wire::sqlstate;
 
@@ -22,11 +22,12 @@ use crate::mailbox::Note;
 /// How long the replicas may take to stand at one version.
 const HOLD_MAX: Duration = Duration::from_secs(30);
 
-/// VERIFY is running; dropped when it ends, however it ends.
-struct Turn<'a>(&'a AtomicBool);
+/// VERIFY or CHECK is running; dropped when it ends, however it ends.
+pub(super) struct Turn<'a>(&'a AtomicBool);
 
 impl<'a> Turn<'a> {
-    fn take(hub: &'a Hub) -> Result<Self, Refusal> {
+    /// Refused while it is somebody else's.
+    pub(super) fn take(hub: &'a Hub) -> Result<Self, Refusal> {
         if hub.is_verifying.swap(true, Ordering::AcqRel) {
             return Err(Refusal::new(
                 sqlstate::OBJECT_IN_USE,
@@ -61,6 +62,20 @@ pub(crate) async fn run(hub: &Hub) -> Result<Vec<Vec<String>>, Refusal> {
         ));
     }
     let _turn = Turn::take(hub)?;
+    let replicas: Vec<ReplicaId> = hub.replicas().iter().map(|status| status.replica).collect();
+    let (version, mut open) = snapshots(hub, &replicas).await?;
+    let mut sums = Vec::new();
+    for connection in &mut open {
+        sums.push(checksums(connection).await.map_err(|error| failed(&error))?);
+    }
+    Ok(compare(hub, version, &sums))
+}
+
+/// A snapshot of each of these replicas, which are up, at one version.
+pub(super) async fn snapshots(
+    hub: &Hub,
+    replicas: &[ReplicaId],
+) -> Result<(Version, Vec<Connection>), Refusal> {
     let (id, mailbox) = hub.open_session();
     hub.handle(Event::Hold { session: id });
     let held = async {
@@ -71,28 +86,27 @@ pub(crate) async fn run(hub: &Hub) -> Result<Vec<Vec<String>>, Refusal> {
         }
     };
     let snapshots = match tokio::time::timeout(HOLD_MAX, held).await {
-        Ok(version) => open_snapshots(hub).await.map(|open| (version, open)).map_err(|error| failed(&error)),
+        Ok(version) => {
+            let open = open_snapshots(hub, replicas).await;
+            open.map(|open| (version, open)).map_err(|error| failed(&error))
+        }
         Err(_) => Err(Refusal::plain(
             sqlstate::LOCK_NOT_AVAILABLE,
             format!("the replicas did not come to one version within {} seconds", HOLD_MAX.as_secs()),
         )),
     };
     hub.close_session(id);
-    let (version, mut open) = snapshots?;
-    let mut sums = Vec::new();
-    for connection in &mut open {
-        sums.push(checksums(connection).await.map_err(|error| failed(&error))?);
-    }
-    Ok(compare(hub, version, &sums))
+    snapshots
 }
 
 fn failed(error: &BackendError) -> Refusal {
     Refusal::plain(sqlstate::CONNECTION_FAILURE, format!("a replica could not be read: {error}"))
 }
 
-async fn open_snapshots(hub: &Hub) -> Result<Vec<Connection>, BackendError> {
+async fn open_snapshots(hub: &Hub, replicas: &[ReplicaId]) -> Result<Vec<Connection>, BackendError> {
     let mut open = Vec::new();
-    for seat in &hub.seats {
+    for replica in replicas {
+        let seat = &hub.seats[usize::from(replica.0)];
         let Served { database, superuser } = &hub.served;
         let parameters = [
             ("user", superuser.as_str()),

@@ -62,6 +62,8 @@ impl Hub {
         }
         self.standing().quarantine(replica, reason);
         self.handle(Event::Diverged { replica });
+        // What runs there at present is ended as well.
+        self.order(replica, AgentOrder::Reset);
         // It does not come back by itself, so nobody waits for it.
         self.handle(Event::TakeOver { from: replica });
     }

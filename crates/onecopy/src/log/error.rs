@@ -167,6 +167,9 @@ impl std::error::Error for LogError {
     }
 }
 
+/// What a writer does that must not be done again.
+pub(super) const SYNCHRONISE: &str = "synchronise";
+
 /// Why the log stopped taking records, for good.
 #[derive(Debug)]
 pub(crate) struct LogFailure {
@@ -178,14 +181,21 @@ pub(crate) struct LogFailure {
     pub(crate) source: io::Error,
 }
 
+impl LogFailure {
+    /// Whether it would not have happened with more room on the disk. A synchronisation may have lost pages all the same.
+    pub(super) fn is_full_disk(&self) -> bool {
+        self.source.kind() == io::ErrorKind::StorageFull && self.doing != SYNCHRONISE
+    }
+}
+
 impl fmt::Display for LogFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.path.display();
         if self.source.kind() == io::ErrorKind::StorageFull {
             return write!(
                 f,
-                "no space left to {} {path}; free some space on this file system and start again: nothing that was \
-                 acknowledged is lost",
+                "no space left to {} {path}; free some space on this file system: nothing that was acknowledged is lost, \
+                 and nothing is committed before",
                 self.doing
             );
         }

@@ -10,6 +10,9 @@
 //! behind it; it is cut off. Bytes that do not check and have a mark, or a segment, behind them were durable once: the
 //! log is damaged, and opening it is refused.
 //!
+//! A full disk is not the end: whoever commits is refused before the disk is quite full ([`space`]), and should the writer
+//! meet a full disk all the same, it waits for room and writes the same bytes again.
+//!
 //! Invariants: versions are dense. What was reported durable is found again by every later [`Log::open`]. After a
 //! write or a synchronisation has failed, nothing is reported durable any more: the kernel may have dropped the pages.
 //! A segment is begun only when all before it is durable.
@@ -26,6 +29,7 @@ mod ring;
 mod scan;
 mod segment;
 mod shared;
+mod space;
 mod spill;
 #[cfg(test)]
 mod tests;
@@ -137,6 +141,11 @@ impl Log {
     /// Whether the queue is below its limits; the caller asks before it lets a transaction begin to commit.
     pub(crate) fn has_room(&self) -> bool {
         self.shared.has_room()
+    }
+
+    /// Whether the disk has no room for new records: nothing is handed over before that is past.
+    pub(crate) fn is_full(&self) -> bool {
+        self.shared.space.is_full()
     }
 
     /// The highest durable version.

@@ -17,6 +17,7 @@ use super::error::{Damage, LogError};
 use super::ring::Ring;
 use super::scan::{Scanner, Step};
 use super::segment::{Place, Segment};
+use super::space::Space;
 use super::spill::SpillFolder;
 
 /// Above this there is no room in the queue.
@@ -50,6 +51,7 @@ pub(super) struct Shared {
     pub(super) cluster: ClusterId,
     pub(super) sizes: Sizes,
     pub(super) spills: SpillFolder,
+    pub(super) space: Space,
     queue: Mutex<Queue>,
     wake: Condvar,
     durable: Mutex<Durable>,
@@ -81,6 +83,7 @@ impl Shared {
             cluster,
             sizes,
             spills: SpillFolder::new(dir, cluster),
+            space: Space::new(dir),
             queue: Mutex::new(Queue {
                 records: VecDeque::new(),
                 bytes: 0,
@@ -136,6 +139,11 @@ impl Shared {
         queue.closed = true;
         queue.records.clear();
         queue.bytes = 0;
+    }
+
+    /// Whether the log is being closed.
+    pub(super) fn is_closed(&self) -> bool {
+        self.queue().closed
     }
 
     pub(super) fn is_idle(&self) -> bool {

@@ -5,15 +5,20 @@ use std::fs::File;
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use cluster::ids::{Epoch, Version};
 use cluster::record::Record;
 
 use super::Notices;
 use super::disk::{self, Disk};
-use super::error::LogFailure;
+use super::error::{LogFailure, SYNCHRONISE};
 use super::segment::{self, MARK_BYTES, Mark, Place, SEGMENT_HEADER_BYTES, Segment, SegmentHeader};
 use super::shared::Shared;
+
+/// Between two attempts to write to a full disk.
+const ROOM_PAUSE: Duration = Duration::from_millis(100);
 
 /// The segment that is written.
 pub(super) struct Active {
@@ -74,10 +79,13 @@ impl Writer {
             while !batch.is_empty() {
                 let n = self.how_many_fit(&batch);
                 if n == 0 {
-                    self.roll(batch[0].bytes().len())?;
+                    let record_bytes = batch[0].bytes().len();
+                    self.when_there_is_room(|writer| writer.roll(record_bytes))?;
                     continue;
                 }
-                self.write_durably(batch.drain(..n).collect())?;
+                let records: Vec<Arc<Record>> = batch.drain(..n).collect();
+                self.when_there_is_room(|writer| writer.write(&records))?;
+                self.make_durable(records)?;
             }
             if self.shared.is_idle() {
                 self.put_mark()?;
@@ -101,17 +109,46 @@ impl Writer {
             .count()
     }
 
-    /// One write, one synchronisation, and the word to the callers.
-    fn write_durably(&mut self, records: Vec<Arc<Record>>) -> Result<(), LogFailure> {
+    /// Does it again and again as long as the disk is full, which changes nothing about what stands in the file.
+    fn when_there_is_room(
+        &mut self,
+        step: impl Fn(&mut Self) -> Result<(), LogFailure>,
+    ) -> Result<(), LogFailure> {
+        let mut is_told = false;
+        loop {
+            let ended = step(self);
+            match ended {
+                Err(failure) if failure.is_full_disk() && !self.shared.is_closed() => {
+                    if !is_told {
+                        tracing::error!("{failure}");
+                    }
+                    is_told = true;
+                    self.shared.space.set_writer_waits(true);
+                    thread::sleep(ROOM_PAUSE);
+                }
+                ended => {
+                    self.shared.space.set_writer_waits(false);
+                    return ended;
+                }
+            }
+        }
+    }
+
+    /// One write.
+    fn write(&mut self, records: &[Arc<Record>]) -> Result<(), LogFailure> {
         let mark = self.active.mark();
-        let first_at = self.active.record_at();
         let mut slices = Vec::with_capacity(records.len() + 1);
         if !self.active.marked {
             slices.push(IoSlice::new(&mark));
         }
         slices.extend(records.iter().map(|record| IoSlice::new(record.bytes())));
         disk::write_all(self.disk.as_mut(), &self.active.file, &mut slices, self.active.end)
-            .map_err(|source| self.failure("write", source))?;
+            .map_err(|source| self.failure("write", source))
+    }
+
+    /// One synchronisation of what was written last, and the word to the callers.
+    fn make_durable(&mut self, records: Vec<Arc<Record>>) -> Result<(), LogFailure> {
+        let first_at = self.active.record_at();
         self.sync()?;
         let mut end = first_at;
         for record in &records {
@@ -174,7 +211,7 @@ impl Writer {
     }
 
     fn sync(&mut self) -> Result<(), LogFailure> {
-        self.disk.sync(&self.active.file).map_err(|source| self.failure("synchronise", source))
+        self.disk.sync(&self.active.file).map_err(|source| self.failure(SYNCHRONISE, source))
     }
 
     fn failure(&self, doing: &'static str, source: io::Error) -> LogFailure {

@@ -70,8 +70,9 @@ const VIEWS: [(&str, View, &str); 15] = [
 ];
 
 /// What can be done.
-const ACTIONS: [(&str, &str); 5] = [
+const ACTIONS: [(&str, &str); 6] = [
     ("VERIFY", "compares every table of every replica at one version"),
+    ("CHECK REPLICAS", "compares them as VERIFY does; one that differs serves nothing from then on"),
     ("REBUILD REPLICA name", "gives a replica the data of another one, while clients go on"),
     ("PAUSE", "waits until no transaction is open, and lets none begin"),
     ("RESUME", "ends PAUSE"),

@@ -1,5 +1,7 @@
 //! A disk that fails, and a folder that is not as it should be.
 
+use std::sync::atomic::AtomicBool;
+
 use super::*;
 use crate::log::error::Damage;
 
@@ -8,7 +10,6 @@ use crate::log::error::Damage;
 enum Refuses {
     Write(usize),
     Sync(usize),
-    Allocate,
 }
 
 struct FaultyDisk {
@@ -50,9 +51,6 @@ impl Disk for FaultyDisk {
     }
 
     fn allocate(&mut self, file: &File, len_bytes: u64) -> io::Result<()> {
-        if on_writer_thread() && self.refuses == Refuses::Allocate {
-            return Err(io::Error::from_raw_os_error(rustix::io::Errno::NOSPC.raw_os_error()));
-        }
         RealDisk.allocate(file, len_bytes)
     }
 }
@@ -117,13 +115,82 @@ fn a_failed_write_is_final() {
     }
 }
 
+/// A disk that is full while the switch is on.
+struct FullDisk(Arc<AtomicBool>);
+
+impl FullDisk {
+    fn room(&self) -> io::Result<()> {
+        if on_writer_thread() && self.0.load(Ordering::Relaxed) {
+            return Err(io::Error::from_raw_os_error(rustix::io::Errno::NOSPC.raw_os_error()));
+        }
+        Ok(())
+    }
+}
+
+impl Disk for FullDisk {
+    fn write(&mut self, file: &File, slices: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
+        if self.room().is_err() {
+            // A part of it is written before the disk is full.
+            let first = &slices[0][..slices[0].len() / 2];
+            RealDisk.write(file, &[IoSlice::new(first)], offset)?;
+        }
+        self.room()?;
+        RealDisk.write(file, slices, offset)
+    }
+
+    fn sync(&mut self, file: &File) -> io::Result<()> {
+        RealDisk.sync(file)
+    }
+
+    fn allocate(&mut self, file: &File, len_bytes: u64) -> io::Result<()> {
+        self.room()?;
+        RealDisk.allocate(file, len_bytes)
+    }
+}
+
+/// A log whose disk becomes full, with records that are not durable.
+fn into_a_full_disk() -> (Folder, Running, Arc<AtomicBool>, u64) {
+    let folder = Folder::new();
+    let is_full = Arc::new(AtomicBool::new(false));
+    let running = Running::open(&folder.0, TINY, FullDisk(Arc::clone(&is_full))).unwrap();
+    running.append_and_wait(1, 100);
+    is_full.store(true, Ordering::Relaxed);
+    let last = 60;
+    (2..=last).for_each(|version| running.log.append(record(version, 100)));
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while !running.log.is_full() {
+        assert!(std::time::Instant::now() < deadline, "a full disk is never noticed");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(running.log.durable(), Version(1), "nothing is durable that was not written");
+    (folder, running, is_full, last)
+}
+
 #[test]
-fn a_full_disk_is_named_as_such() {
-    let (folder, failure, durable) = run_into(Refuses::Allocate);
-    let text = failure.to_string();
-    assert!(text.starts_with("no space left to make the log file"), "{text}");
-    assert!(durable > Version::ZERO, "the first segment was there");
-    opens_again(&folder, durable);
+fn a_full_disk_is_waited_for() {
+    let (folder, running, is_full, last) = into_a_full_disk();
+    is_full.store(false, Ordering::Relaxed);
+    running.wait_for(last);
+    assert!(running.failed.try_recv().is_err(), "it is no failure");
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while running.log.is_full() {
+        assert!(std::time::Instant::now() < deadline, "that there is room again is never noticed");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(folder.segments().len() > 1, "new segments were made as well");
+    drop(running);
+    opens_again(&folder, Version(last));
+}
+
+#[test]
+fn a_log_is_closed_although_its_disk_is_full() {
+    let (folder, running, _is_full, _last) = into_a_full_disk();
+    running.log.close();
+    let text = running.failed.recv_timeout(PATIENCE).unwrap().to_string();
+    assert!(text.starts_with("no space left to"), "{text}");
+    assert_eq!(running.log.durable(), Version(1));
+    drop(running);
+    opens_again(&folder, Version(1));
 }
 
 /// A log of several segments.

@@ -1,0 +1,115 @@
+//! Promise: while the disk of the log is full commits are refused, with what to do, and all else goes on; when there is room
+//! again nothing has to be started anew. What a replica that is away still needs is kept up to a limit.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod cluster;
+
+use cluster::folder::{self, Folder};
+use cluster::{Cluster, rows, run, value};
+use std::time::{Duration, Instant};
+use tokio_postgres::Client;
+
+const NOTICED_WITHIN: Duration = Duration::from_secs(20);
+const TRIMMED_WITHIN: Duration = Duration::from_mins(2);
+
+#[tokio::test]
+async fn a_full_disk_refuses_commits_until_there_is_room() {
+    let beside = Folder::new("reserve");
+    let reserve = beside.path().join("megabytes");
+    std::fs::write(&reserve, "0").unwrap();
+    let environment = [("ONECOPY_TEST_LOG_RESERVE_FILE", reserve.to_str().unwrap())];
+    let mut cluster = Cluster::start_with(2, &environment).await;
+    let (client, other) = (cluster.client().await, cluster.client().await);
+    run(&client, "create table t (id int primary key)").await;
+    run(&client, "insert into t values (1)").await;
+    run(&other, "begin; insert into t values (2)").await;
+
+    // No disk has so much.
+    std::fs::write(&reserve, "999999999").unwrap();
+    let refused = refusal(&client).await;
+    assert!(refused.contains("no space is left on the disk of Onecopy's log"), "{refused}");
+    // One that was open before is rolled back at its COMMIT.
+    let error = other.batch_execute("commit").await.unwrap_err();
+    assert_eq!(error.code().unwrap().code(), "53100");
+    assert!(error.as_db_error().unwrap().hint().unwrap().contains("Free some space"));
+    assert_eq!(value(&client, "select count(*) from t").await, "1", "reads go on");
+    assert!(cluster.is_running());
+
+    std::fs::write(&reserve, "0").unwrap();
+    let deadline = Instant::now() + NOTICED_WITHIN;
+    while let Err(error) = client.batch_execute("insert into t values (3)").await {
+        assert_eq!(error.code().unwrap().code(), "53100");
+        assert!(Instant::now() < deadline, "the room is never noticed");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    run(&other, "insert into t values (4)").await;
+    assert_eq!(cluster.everywhere("select id from t order by id").await, [["1"], ["3"], ["4"]]);
+    cluster.verify().await;
+    cluster.stop().await;
+}
+
+/// Writes until it is refused with 53100; the message.
+async fn refusal(client: &Client) -> String {
+    let deadline = Instant::now() + NOTICED_WITHIN;
+    loop {
+        match client
+            .batch_execute("begin; insert into t values (9); delete from t where id = 9; commit")
+            .await
+        {
+            Ok(()) => assert!(Instant::now() < deadline, "a full disk is never noticed"),
+            Err(error) => {
+                assert_eq!(error.code().unwrap().code(), "53100", "{error:?}");
+                client.batch_execute("rollback").await.unwrap();
+                return error.as_db_error().unwrap().message().to_owned();
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_replica_that_was_away_for_longer_than_the_log_is_kept_must_be_rebuilt() {
+    let mut cluster = Cluster::start_as(3, &[], &["--log-max-mb", "1"]).await;
+    let client = cluster.client().await;
+    run(&client, "create table t (id int primary key, text text)").await;
+    let away = cluster.caught_up().await[2].clone();
+    // Without its data folder its server does not come back.
+    let (data, hidden) = (cluster.data().join(&away.name), cluster.data().join("hidden"));
+    cluster.kill_server(&away, true);
+    std::fs::rename(&data, &hidden).unwrap();
+    // More than one segment of 64 MB, in transactions that fit into records.
+    let admin = cluster.try_client("onecopy").await.unwrap();
+    let deadline = Instant::now() + TRIMMED_WITHIN;
+    let mut id = 0;
+    while value_of_log(&admin).await <= away.applied + 1 {
+        assert!(Instant::now() < deadline, "the log is never trimmed");
+        let sql =
+            "insert into t select i, repeat(md5(i::text), 100) from generate_series($1::int, $1 + 999) i";
+        client.execute(sql, &[&id]).await.unwrap();
+        id += 1_000;
+    }
+    for left in folder::processes_in(&hidden) {
+        folder::kill(left, rustix::process::Signal::KILL);
+    }
+    std::fs::rename(&hidden, &data).unwrap();
+    let deadline = Instant::now() + TRIMMED_WITHIN;
+    let detail = loop {
+        let row = rows(&admin, "SHOW REPLICAS").await.swap_remove(2);
+        if row["state"] == "quarantined" {
+            break row["detail"].clone();
+        }
+        assert!(Instant::now() < deadline, "it is never noticed: {row:?}\n{}", cluster.printed());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    };
+    assert!(detail.contains("the log begins with version") && detail.contains("REBUILD REPLICA"), "{detail}");
+    rows(&admin, &format!("REBUILD REPLICA {}", away.name)).await;
+    cluster.caught_up().await;
+    cluster.verify().await;
+    cluster.stop().await;
+}
+
+/// The first version that the log has.
+async fn value_of_log(admin: &Client) -> u64 {
+    rows(admin, "SHOW LOG").await[0]["first_version"].parse().unwrap()
+}
