@@ -16,6 +16,7 @@ use crate::fault::Fault;
 use crate::interrupt::Interrupt;
 use crate::judge;
 use crate::micro::{Micro, Shape};
+use crate::rubbos::Rubbos;
 use crate::rubis::Rubis;
 use crate::tpcc::{self, Tpcc};
 use crate::tpcw::{self, Mix, Tpcw};
@@ -50,12 +51,17 @@ pub(crate) enum Load {
     RubisBidding,
     /// The same, only looked at.
     RubisBrowsing,
+    /// A bulletin board.
+    RubbosSubmission,
+    /// The same, only read.
+    RubbosBrowsing,
 }
 
 /// How large databases are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Args)]
 pub(crate) struct Size {
-    /// The scale of micro loads, the warehouses of TPC-C, the emulated browsers for which TPC-W is filled.
+    /// The scale of micro loads, the warehouses of TPC-C, the emulated browsers for which TPC-W is filled,
+    /// hundreds of RUBBoS's new stories.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..=10_000))]
     pub(crate) scale: i32,
 
@@ -76,6 +82,7 @@ impl Load {
             Self::Tpcc => "tpcc",
             Self::TpcwBrowsing | Self::TpcwShopping | Self::TpcwOrdering => "tpcw",
             Self::RubisBidding | Self::RubisBrowsing => "rubis",
+            Self::RubbosSubmission | Self::RubbosBrowsing => "rubbos",
             _ => "micro",
         }
     }
@@ -87,6 +94,7 @@ impl Load {
             let scale = tpcw::Scale { items: size.items.unwrap_or(1_000), browsers: size.scale };
             Box::new(Tpcw { scale, mix })
         };
+        let rubbos = |is_browsing| Box::new(Rubbos { stories: 100 * size.scale, is_browsing });
         match self {
             Self::PointRead => micro(Shape::PointRead),
             Self::HotCounter => micro(Shape::HotCounter),
@@ -103,6 +111,8 @@ impl Load {
             Self::TpcwBrowsing => tpcw(Mix::Browsing),
             Self::TpcwShopping => tpcw(Mix::Shopping),
             Self::TpcwOrdering => tpcw(Mix::Ordering),
+            Self::RubbosSubmission => rubbos(false),
+            Self::RubbosBrowsing => rubbos(true),
             Self::RubisBidding => Box::new(Rubis { items: size.items.unwrap_or(1_000), is_browsing: false }),
             Self::RubisBrowsing => Box::new(Rubis { items: size.items.unwrap_or(1_000), is_browsing: true }),
         }

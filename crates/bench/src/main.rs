@@ -28,6 +28,7 @@ mod program;
 mod proxy;
 mod quota;
 mod refusal;
+mod rubbos;
 mod rubis;
 mod run;
 mod scratch;

@@ -273,6 +273,17 @@ mod tests {
     }
 
     #[test]
+    fn the_plans_that_are_there_can_be_read() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("plans");
+        let plans: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert!(plans.len() >= 3, "{plans:?}");
+        for path in plans {
+            let plan = Plan::read(&path).unwrap_or_else(|why| panic!("{}: {why}", path.display()));
+            assert!(!plan.groups().unwrap().is_empty(), "{}", path.display());
+        }
+    }
+
+    #[test]
     fn what_cannot_be_is_refused() {
         for (from, to) in [
             ("rounds = 2", "rounds = 0"),
