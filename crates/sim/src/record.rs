@@ -142,17 +142,14 @@ pub(crate) fn classify(program: &Program, place: Place, view_changes: usize, rul
         return Reads::Tables([].into());
     }
     let outlives = is_snapshot && !place.has_snapshot;
-    if statement.is_unknown
-        || (outlives && rules.snapshot_needs_all)
-        || (!statement.is_read() && rules.writes_need_all)
-    {
+    if statement.is_unknown || (outlives && rules.snapshot_needs_all) {
         return Reads::All;
     }
-    footprint(&statement.ops, view_changes, program.is_coarse)
+    footprint(&statement.ops, view_changes, program.is_coarse, rules.constraints_read)
 }
 
 /// What ops read, with what their constraints look at.
-fn footprint(ops: &[Op], view_changes: usize, is_coarse: bool) -> Reads {
+fn footprint(ops: &[Op], view_changes: usize, is_coarse: bool, constraints_read: bool) -> Reads {
     let mut found = Footprint::default();
     for op in ops {
         match op {
@@ -160,13 +157,14 @@ fn footprint(ops: &[Op], view_changes: usize, is_coarse: bool) -> Reads {
             Op::Read(key) | Op::Lock(key) | Op::Update(key) | Op::Move(key, _) => {
                 found.rows.push((key.table_id(), u64::from(key.row)));
             }
-            Op::Insert(key) | Op::Delete(key) => {
+            Op::Insert(key) | Op::Delete(key) if constraints_read => {
                 let related = [key.parent(), key.twin()].into_iter().flatten().chain(key.children());
                 let rows = std::iter::once(*key).chain(related);
                 found.rows.extend(rows.map(|key| (key.table_id(), u64::from(key.row))));
             }
             Op::Scan(table) => found.tables.push(TableId(u32::from(*table))),
             Op::Total => found.tables.push(TableId(u32::from(schema::ACCOUNTS))),
+            Op::Insert(key) | Op::Delete(key) => found.rows.push((key.table_id(), u64::from(key.row))),
             Op::Put(..) | Op::Savepoint | Op::RollbackTo => {}
         }
     }
@@ -180,7 +178,7 @@ pub(crate) fn reads_so_far(program: &Program, upto: usize, view_changes: usize) 
         return Reads::All;
     }
     let ops: Vec<Op> = statements.iter().flat_map(|statement| statement.ops.iter().cloned()).collect();
-    footprint(&ops, view_changes, program.is_coarse)
+    footprint(&ops, view_changes, program.is_coarse, true)
 }
 
 /// Writes into the history what the client can tell from the reply.

@@ -12,8 +12,8 @@ pub struct Rules {
     pub core: onecopy::Rules,
     /// A snapshot that outlives its statement needs everything, not only what its first statement reads.
     pub snapshot_needs_all: bool,
-    /// A statement that writes, or is not understood, needs everything.
-    pub writes_need_all: bool,
+    /// What constraints look at is needed, too.
+    pub constraints_read: bool,
     /// What a constraint says to a write in a kept snapshot is newer than that, so the write needs what it touches.
     pub errors_are_reads: bool,
     /// SERIALIZABLE is announced to the core.
@@ -69,7 +69,7 @@ impl Default for Rules {
         Self {
             core: onecopy::Rules::default(),
             snapshot_needs_all: true,
-            writes_need_all: true,
+            constraints_read: true,
             errors_are_reads: true,
             serializable_is_told: true,
             identity_inserted: true,
