@@ -10,7 +10,7 @@ use crate::program;
 use crate::scratch::Scratch;
 
 /// What the clients do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Script {
     /// One row by its key.
     SelectOnly,
@@ -28,7 +28,7 @@ impl fmt::Display for Script {
 }
 
 /// How statements are sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Mode {
     /// Query messages, values in the text.
     Simple,

@@ -7,6 +7,8 @@
 //! The direct server is a plain one beside onecopy's replica, because a replica refuses writes that go past onecopy. It
 //! has the replica's settings, synchronous_commit=off among them. There onecopy and the plain server promise different things:
 //! onecopy has the transaction on disk when it answers. So TPC-B is also measured with synchronous_commit=on.
+//!
+//! Another onecopy, such as one of before a change, can be measured beside: two runs on different days say little.
 
 mod contender;
 mod node;
@@ -66,6 +68,18 @@ pub(crate) struct Options {
     /// The program to measure [default: built from these sources].
     #[arg(long, value_name = "FILE")]
     onecopy: Option<PathBuf>,
+
+    /// An older program to measure beside it, with a replica of its own.
+    #[arg(long, value_name = "FILE")]
+    before: Option<PathBuf>,
+
+    /// Only this load.
+    #[arg(long, value_enum)]
+    script: Option<Script>,
+
+    /// Only this protocol.
+    #[arg(long, value_enum)]
+    protocol: Option<Mode>,
 }
 
 /// Runs the comparison; `news` hears what goes on.
@@ -81,20 +95,23 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
     };
 
     news("starting the servers");
-    let node = Node::start(&onecopy, &binaries, &scratch, interrupt)?;
+    let node = Node::start(&onecopy, "onecopy", &binaries, &scratch, interrupt)?;
+    let before = options.before.as_deref();
+    let before =
+        before.map(|program| Node::start(program, "before", &binaries, &scratch, interrupt)).transpose()?;
     let likeness = Likeness::of(&binaries, &node.replica, &scratch, interrupt)?;
     let plain = Plain::start(&binaries, account, &likeness, &scratch, interrupt)?;
     let pooler = Pooler::start(&binaries, account, &plain, options.clients, &scratch, interrupt)?;
     news("filling the tables");
-    for door in [&node.door, &plain.door] {
+    for door in [&node.door, &plain.door].into_iter().chain(before.as_ref().map(|node| &node.door)) {
         pgbench::fill(&binaries, door, options.scale, &scratch, interrupt)?;
     }
 
-    let contenders = Contender::all(&plain, pooler.as_ref(), &node);
+    let contenders = Contender::all(&plain, pooler.as_ref(), before.as_ref(), &node);
     let bench = Bench { binaries: &binaries, scratch: &scratch, interrupt };
     let mut report = Report::new(&circumstances, likeness.version(), pooler.as_ref(), options);
-    for script in SCRIPTS {
-        for mode in MODES {
+    for script in SCRIPTS.into_iter().filter(|script| options.script.is_none_or(|only| only == *script)) {
+        for mode in MODES.into_iter().filter(|mode| options.protocol.is_none_or(|only| only == *mode)) {
             let taking: Vec<&Contender> = contenders.iter().filter(|c| c.takes(script)).collect();
             let samples = compare(&bench, &taking, options, script, mode, news)?;
             report.add(script, mode, taking.iter().map(|c| c.name).zip(samples).collect());

@@ -19,6 +19,8 @@ const DIRECT_SYNCHRONOUS: &str = "direct, sync";
 pub(super) const PGBOUNCER: &str = "PgBouncer";
 /// Ourselves.
 pub(super) const ONECOPY: &str = "onecopy";
+/// Another one of us.
+const BEFORE: &str = "onecopy, before";
 
 /// One way from a client to PostgreSQL.
 #[derive(Debug)]
@@ -38,7 +40,12 @@ pub(super) struct Contender {
 
 impl Contender {
     /// Everybody, the direct way first.
-    pub(super) fn all(plain: &Plain, pooler: Option<&Pooler>, node: &Node) -> Vec<Self> {
+    pub(super) fn all(
+        plain: &Plain,
+        pooler: Option<&Pooler>,
+        before: Option<&Node>,
+        node: &Node,
+    ) -> Vec<Self> {
         let direct = |name, options, writes_only| Self {
             name,
             door: Door { options, ..plain.door.clone() },
@@ -53,15 +60,16 @@ impl Contender {
             middleware: Some(pooler.pid()),
             ..direct(PGBOUNCER, None, false)
         });
-        let onecopy = Self {
+        let through = |name, node: &Node| Self {
             door: node.door.clone(),
             middleware: Some(node.pid()),
             server: node.postmaster,
-            ..direct(ONECOPY, None, false)
+            ..direct(name, None, false)
         };
+        let before = before.map(|node| through(BEFORE, node));
         let ways =
             [direct(DIRECT, None, false), direct(DIRECT_SYNCHRONOUS, Some("-c synchronous_commit=on"), true)];
-        ways.into_iter().chain(pooled).chain([onecopy]).collect()
+        ways.into_iter().chain(pooled).chain(before).chain([through(ONECOPY, node)]).collect()
     }
 
     /// Whether it has anything to tell under that load.

@@ -31,19 +31,20 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Makes and starts it.
+    /// Makes and starts it; its files are under this name.
     pub(super) fn start(
         onecopy: &Path,
+        name: &str,
         binaries: &Binaries,
         scratch: &Scratch,
         interrupt: &Interrupt,
     ) -> Result<Self, Fault> {
         let door = Door { port: free_port()?, database: "postgres", options: None };
-        let data = scratch.path("onecopy");
+        let data = scratch.path(name);
         let mut command = program::command(onecopy);
         command.args(["up", "--replicas", "1", "--port", &door.port.to_string()]);
         command.arg("--pg-bin").arg(binaries.folder()).arg("--data").arg(&data);
-        let log = scratch.path("onecopy.log");
+        let log = scratch.path(&format!("{name}.log"));
         let mut program = Program::start("onecopy up", &mut command, log, Signal::TERM, STOP)?;
         binaries.wait_for(&mut program, &door, scratch, interrupt)?;
 
