@@ -43,8 +43,9 @@ CREATE TABLE IF NOT EXISTS onecopy_capture.marks (
 CREATE UNLOGGED TABLE IF NOT EXISTS onecopy_capture.unbroken (since timestamptz NOT NULL);
 
 -- Every name is qualified: it runs with the search path of whoever writes, who must not be able to slip in a function
--- that makes up rows. INFO reaches the client's connection whatever client_min_messages says.
-CREATE OR REPLACE FUNCTION onecopy_capture.cap() RETURNS trigger LANGUAGE plpgsql AS $$
+-- that makes up rows. INFO reaches the client's connection whatever client_min_messages says. It reads no table, and as
+-- STABLE it takes no snapshot for each of its expressions.
+CREATE OR REPLACE FUNCTION onecopy_capture.cap() RETURNS trigger LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF pg_catalog.current_setting('onecopy.via', true) OPERATOR(pg_catalog.=) '@VIA@' THEN
         IF TG_OP OPERATOR(pg_catalog.=) 'UPDATE' THEN

@@ -235,7 +235,7 @@ impl Session {
         }
         let anchor = self.home();
         let Some(server) = self.servers.find(anchor) else { return Ok(false) };
-        if server.own_units > 0 {
+        if !server.ahead.is_empty() {
             return Ok(false);
         }
         let sql = format!(

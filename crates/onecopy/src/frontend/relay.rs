@@ -100,18 +100,21 @@ impl<'a> Relay<'a> {
         Self { client, server, capture, expected, ended, run: 0, nameless: Vec::new() }
     }
 
-    /// Reads one unit, after the units of our own that come before it. After an error the connection is of no use.
+    /// Reads one unit, after the replies to what of our own comes before it. After an error the connection is of no use.
     pub(crate) async fn run(mut self, expected: Expected) -> Result<Ended, Fault> {
-        while self.server.own_units > 0 {
-            self.expected = Expected { silent: true, ..Expected::default() };
+        while let Some(opening) = self.server.ahead.pop_front() {
+            let completions = Some(opening.completions);
+            self.expected = Expected { silent: true, completions, ..Expected::default() };
             self.unit().await?;
-            self.server.own_units -= 1;
             if self.ended.is_evicted {
                 return Err(Fault::Evicted);
             }
             if let Some(body) = self.ended.error.take() {
                 // What was sent ahead failed, so nothing after it ran as it should.
                 return Err(Fault::Server(body));
+            }
+            if !self.server.openings.contains(&opening.name) {
+                self.server.openings.push(opening.name);
             }
         }
         let lost_encoding = self.ended.lost_encoding;

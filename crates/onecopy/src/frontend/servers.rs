@@ -5,10 +5,14 @@
 //! its WAL meanwhile. Every connection defaults to read-only transactions (pitfalls 1.13): what writes runs in a
 //! transaction that Onecopy itself began as READ WRITE, at the home, where capture accepts it.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use cluster::ids::{Incarnation, ReplicaId};
 use rustc_hash::FxHashMap;
+use sql::Isolation;
+use wire::encode;
+use wire::frontend::Target;
 
 use super::cancel::Running;
 use super::fault::{Fault, Refusal};
@@ -43,8 +47,10 @@ pub(crate) struct Server {
     pub(crate) applied_ready: bool,
     /// The insert that tells the state of sequences, too, is prepared.
     pub(crate) drawn_ready: bool,
-    /// Replies up to so many ReadyForQuery belong to messages of our own and are swallowed.
-    pub(crate) own_units: usize,
+    /// Each BEGIN of ours that was put before what is sent next; its replies are swallowed.
+    pub(crate) ahead: VecDeque<Opening>,
+    /// Those that are prepared here.
+    pub(crate) openings: Vec<&'static str>,
     /// Writes on it are captured: it may be used for transactions that write.
     is_home: bool,
     /// The edition of names that the next field is of.
@@ -53,6 +59,16 @@ pub(crate) struct Server {
     pub(crate) names: Option<ServerNames>,
     /// It is shown while this lives.
     _shown: Connected,
+}
+
+/// A BEGIN of ours. It is answered together with what follows it: a Sync of its own would cost the server another system
+/// call, and us one to read it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opening {
+    /// The prepared statement.
+    pub(crate) name: &'static str,
+    /// How many completions answer it.
+    pub(crate) completions: usize,
 }
 
 /// What the anchor calls the objects of a server.
@@ -74,8 +90,23 @@ impl ServerNames {
 impl Server {
     /// Puts a simple query into the output. It ends the unnamed statement of this connection.
     pub(crate) fn query(&mut self, sql: &[u8]) {
-        wire::encode::query(&mut self.connection.output, sql);
+        encode::query(&mut self.connection.output, sql);
         self.prepared.remove(&b""[..]);
+    }
+
+    /// Puts a BEGIN into the output. Something that is answered at once has to follow before it is sent.
+    pub(crate) fn begin(&mut self, isolation: Isolation, is_read_only: bool) {
+        let name = opening(isolation, is_read_only);
+        let output = &mut self.connection.output;
+        let is_known = self.openings.contains(&name);
+        if !is_known {
+            // An earlier attempt may or may not have prepared it.
+            encode::close(output, Target::Statement(name.as_bytes()));
+            encode::parse(output, name.as_bytes(), name.trim_start_matches(OPENING).as_bytes(), &[]);
+        }
+        encode::bind(output, b"", name.as_bytes(), &[], encode::Format::Text);
+        encode::execute(output, b"", 0);
+        self.ahead.push_back(Opening { name, completions: if is_known { 2 } else { 4 } });
     }
 
     /// All prepared statements are gone.
@@ -83,6 +114,24 @@ impl Server {
         self.prepared.clear();
         self.applied_ready = false;
         self.drawn_ready = false;
+        self.openings.clear();
+    }
+}
+
+/// What the names of prepared BEGINs have before their text.
+const OPENING: &str = "onecopy ";
+
+/// The name of the statement that begins such a transaction.
+fn opening(isolation: Isolation, is_read_only: bool) -> &'static str {
+    match (isolation, is_read_only) {
+        (Isolation::ReadUncommitted, false) => "onecopy BEGIN ISOLATION LEVEL READ UNCOMMITTED READ WRITE",
+        (Isolation::ReadUncommitted, true) => "onecopy BEGIN ISOLATION LEVEL READ UNCOMMITTED READ ONLY",
+        (Isolation::ReadCommitted, false) => "onecopy BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE",
+        (Isolation::ReadCommitted, true) => "onecopy BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY",
+        (Isolation::RepeatableRead, false) => "onecopy BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE",
+        (Isolation::RepeatableRead, true) => "onecopy BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+        (Isolation::Serializable, false) => "onecopy BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE",
+        (Isolation::Serializable, true) => "onecopy BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY",
     }
 }
 
@@ -209,7 +258,8 @@ async fn open(
                     settings: 0,
                     applied_ready: false,
                     drawn_ready: false,
-                    own_units: 0,
+                    ahead: VecDeque::new(),
+                    openings: Vec::new(),
                     is_home,
                     edition,
                     names,

@@ -17,7 +17,6 @@ use super::demand::{Demand, Judged};
 use super::fault::{Fault, Refusal};
 use super::relay::{Ended, Expected, Relay};
 use super::session::{Placed, RETRIES_MAX, RETRY_PAUSE, ReadOnly, Session, Transaction, WAIT_MAX};
-use super::settings;
 use super::work::Work;
 use crate::hub::{Stats, count};
 
@@ -102,18 +101,13 @@ impl Session {
             self.settle().await;
         }
         let is_snapshot = options.isolation >= Some(sql::Isolation::RepeatableRead);
-        let begin = format!(
-            "BEGIN ISOLATION LEVEL {} READ ONLY",
-            settings::level(options.isolation.unwrap_or(sql::Isolation::ReadCommitted))
-        );
         let reads = match judged.access {
             Ok(tables) if !is_snapshot => Reads::Tables(tables),
             _ => Reads::All,
         };
         let replica = self.place_read(&reads, None, judged.generation).await?;
         let server = self.servers.get(replica);
-        server.query(begin.as_bytes());
-        server.own_units += 1;
+        server.begin(options.isolation.unwrap_or(sql::Isolation::ReadCommitted), true);
         Ok(Transaction::Read(ReadOnly { replica, options, is_roaming, is_snapshot, has_snapshot: false }))
     }
 

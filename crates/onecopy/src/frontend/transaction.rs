@@ -17,7 +17,6 @@ use super::relay::{Ended, Expected, Relay};
 use super::sequences::Drawn;
 use super::servers::Server;
 use super::session::{Placed, RETRY_PAUSE, Session, Transaction};
-use super::settings;
 use super::work::Work;
 use super::writeset::Capture;
 use crate::transactions::Phase;
@@ -106,8 +105,7 @@ impl Session {
             let Self { worker, servers, settings, progress, .. } = &mut *self;
             match servers.ensure_home(&worker.hub, settings, place.replica, place.incarnation).await {
                 Ok(server) => {
-                    server.query(begin(options).as_bytes());
-                    server.own_units += 1;
+                    begin(server, options);
                     let identity = place.identity.ok_or_else(|| broken("no identity was given"))?;
                     let mut capture = Capture::new(Arc::clone(&worker.hub), identity, Arc::clone(progress));
                     capture.claims.begin_turn(0);
@@ -237,11 +235,11 @@ impl Session {
         let Transaction::Update(update) = &self.transaction else { return };
         let server = self.servers.find(update.replica);
         let is_in_step = server.is_some_and(|server| {
-            let unsent = server.own_units > 0;
+            let unsent = !server.ahead.is_empty();
             if unsent {
                 // Its BEGIN was never sent.
                 server.connection.output.clear();
-                server.own_units = 0;
+                server.ahead.clear();
             }
             !unsent
         });
@@ -315,13 +313,12 @@ impl Session {
 
 /// The BEGIN of a transaction that may write. SERIALIZABLE runs at REPEATABLE READ inside PostgreSQL, whose own
 /// serializability could fail a COMMIT that is in the log (pitfalls 1.1).
-fn begin(options: TransactionOptions) -> String {
+fn begin(server: &mut Server, options: TransactionOptions) {
     let isolation = match options.isolation {
         Some(Isolation::Serializable) => Isolation::RepeatableRead,
         other => other.unwrap_or(Isolation::ReadCommitted),
     };
-    let mode = if options.read_only == Some(true) { "READ ONLY" } else { "READ WRITE" };
-    format!("BEGIN ISOLATION LEVEL {} {mode}", settings::level(isolation))
+    server.begin(isolation, options.read_only == Some(true));
 }
 
 fn nonce() -> Result<Nonce, Fault> {
