@@ -20,10 +20,11 @@ use cluster::record::Header;
 use cluster::time::Time;
 use rustc_hash::FxHashMap;
 use sql::Catalogue;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::backend::Served;
 use crate::clients::Clients;
+use crate::frontend::{SESSIONS_MAX, WAITING_MAX};
 use crate::keeper::Identities;
 use crate::learned::Learned;
 use crate::log::{Log, LogFailure};
@@ -166,6 +167,10 @@ pub(crate) struct Hub {
     sequences: Mutex<Sequences>,
     /// What is known of them includes what was logged before this node started.
     has_learned: AtomicBool,
+    /// One permit for each session that there may be.
+    pub(crate) room: Arc<Semaphore>,
+    /// One for each client that may wait for such a permit.
+    pub(crate) waiting_room: Arc<Semaphore>,
     /// Held by the keeper that finds that out.
     pub(crate) learning: tokio::sync::Mutex<()>,
     catalogue: RwLock<Arc<Catalogue>>,
@@ -210,6 +215,8 @@ impl Hub {
             has_learned: AtomicBool::new(false),
             standing,
             log_bytes_max,
+            room: Arc::new(Semaphore::new(SESSIONS_MAX)),
+            waiting_room: Arc::new(Semaphore::new(WAITING_MAX)),
             learning: tokio::sync::Mutex::default(),
             names,
             names_forgotten: AtomicU64::new(0),

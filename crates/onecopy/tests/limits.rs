@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 /// More sessions than any server here takes.
 const SESSIONS_MAX: usize = 600;
+/// Far more than a session takes that does nothing large.
+const SESSION_KB_MAX: u64 = 500;
 const ROOM_AGAIN_WITHIN: Duration = Duration::from_secs(10);
 
 #[tokio::test]
@@ -16,6 +18,7 @@ async fn too_many_sessions_are_turned_away() {
     let mut cluster = Cluster::start(2).await;
     let first = cluster.client().await;
     run(&first, "create table t (k int primary key)").await;
+    let before_kb = resident_kb(&cluster);
     let mut sessions = Vec::new();
     let mut refused = None;
     while sessions.len() < SESSIONS_MAX && refused.is_none() {
@@ -38,6 +41,23 @@ async fn too_many_sessions_are_turned_away() {
     let states: Vec<String> = cluster.caught_up().await.into_iter().map(|replica| replica.state).collect();
     assert!(states.iter().all(|state| state == "up"), "the admin database still answers");
 
+    // Each has a connection to the home and one to the other replica.
+    for session in &sessions {
+        value(session, "select count(*) from t").await;
+    }
+    let each_kb = (resident_kb(&cluster) - before_kb) / sessions.len() as u64;
+    cluster::folder::say(&format!("{} sessions, {each_kb} kB each", sessions.len()));
+    assert!(each_kb < SESSION_KB_MAX, "a session takes {each_kb} kB");
+
+    // One who waits gets the place of the next that leaves.
+    let port = cluster.port;
+    let waiting = tokio::spawn(async move { cluster::connect("127.0.0.1", port, "postgres").await });
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(!waiting.is_finished(), "there is no place yet");
+    drop(sessions.pop());
+    let late = waiting.await.unwrap().expect("a place was free in time");
+    run(&late, "insert into t values (3)").await;
+
     sessions.clear();
     let deadline = Instant::now() + ROOM_AGAIN_WITHIN;
     loop {
@@ -47,6 +67,13 @@ async fn too_many_sessions_are_turned_away() {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    assert_eq!(cluster.everywhere("select count(*) from t").await, [["2"]]);
+    assert_eq!(cluster.everywhere("select count(*) from t").await, [["3"]]);
     cluster.stop().await;
+}
+
+/// What Onecopy itself has in memory.
+fn resident_kb(cluster: &Cluster) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", cluster.pid())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }

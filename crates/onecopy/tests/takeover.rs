@@ -174,3 +174,21 @@ async fn the_end_of_one_backend_is_not_the_loss_of_a_server() {
     assert!(stats.contains(&vec!["takeovers".to_owned(), "0".to_owned()]), "{stats:?}");
     assert!(!cluster.printed().contains("the replica is down"), "{}", cluster.printed());
 }
+
+#[tokio::test]
+async fn what_a_session_had_at_the_lost_anchor_alone_is_not_missed_in_silence() {
+    let cluster = begin(&[]).await;
+    let (temporary, listening, plain) =
+        (cluster.client().await, cluster.client().await, cluster.client().await);
+    run(&temporary, "create temporary table mine (k int)").await;
+    run(&listening, "listen news").await;
+    let old = anchor(&cluster).await;
+    cluster.kill_server(&old, true);
+    moved(&cluster, &old.name).await;
+    for client in [&temporary, &listening] {
+        let told = client.batch_execute("select 1 from noted").await.unwrap_err();
+        assert!(told.is_closed() || told.code().is_some_and(|code| code.code() == "57P01"), "{told:?}");
+        assert!(client.batch_execute("select 1").await.unwrap_err().is_closed(), "the session has ended");
+    }
+    run(&plain, "insert into noted default values").await;
+}

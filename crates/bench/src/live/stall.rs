@@ -43,12 +43,13 @@ fn commits(history: &History) -> Vec<u64> {
     commits
 }
 
-/// The longest time without a commit that reaches into a span; before its beginning nobody was kept waiting by it.
+/// The longest part of a span without a commit: before its beginning nobody was kept waiting by it, after its end others
+/// are to blame.
 fn longest(commits: &[u64], from: u64, until: u64) -> u64 {
     commits
         .windows(2)
         .filter(|pair| pair[1] > from && pair[0] < until)
-        .map(|pair| pair[1] - pair[0].max(from))
+        .map(|pair| pair[1].min(until) - pair[0].max(from))
         .max()
         .unwrap_or(0)
 }
@@ -61,7 +62,7 @@ mod tests {
     fn a_stall_counts_from_the_strike_to_the_next_commit() {
         let commits = [10, 20, 100, 110, 400];
         assert_eq!(longest(&commits, 30, 105), 70);
-        assert_eq!(longest(&commits, 0, 15), 80, "the span ends while nobody is served");
+        assert_eq!(longest(&commits, 0, 55), 35, "the span ends while nobody is served");
         assert_eq!(longest(&commits, 105, 1_000), 290);
         assert_eq!(longest(&commits, 500, 1_000), 0, "nobody tried any more");
     }

@@ -45,4 +45,4 @@ mod work;
 mod writeset;
 
 pub(crate) use accept::Workers;
-pub(crate) use startup::ADMIN_DATABASE;
+pub(crate) use startup::{ADMIN_DATABASE, SESSIONS_MAX, WAITING_MAX};

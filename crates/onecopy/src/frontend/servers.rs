@@ -51,6 +51,8 @@ pub(crate) struct Server {
     pub(crate) ahead: VecDeque<Opening>,
     /// Those that are prepared here.
     pub(crate) openings: Vec<&'static str>,
+    /// Something of the session exists only here: temporary objects, LISTEN.
+    pub(crate) holds_state: bool,
     /// Writes on it are captured: it may be used for transactions that write.
     is_home: bool,
     /// The edition of names that the next field is of.
@@ -140,11 +142,12 @@ fn opening(isolation: Isolation, is_read_only: bool) -> &'static str {
 pub(crate) struct Servers {
     all: Vec<Option<Server>>,
     card: Arc<Card>,
+    has_lost_state: bool,
 }
 
 impl Servers {
     pub(crate) fn new(replicas: usize, card: Arc<Card>) -> Self {
-        Self { all: (0..replicas).map(|_| None).collect(), card }
+        Self { all: (0..replicas).map(|_| None).collect(), card, has_lost_state: false }
     }
 
     /// The connection to a replica, which must be there.
@@ -164,7 +167,26 @@ impl Servers {
 
     /// Closes a connection; the server rolls back what is open on it.
     pub(crate) fn close(&mut self, replica: ReplicaId) {
-        self.all[usize::from(replica.0)] = None;
+        let closed = self.all[usize::from(replica.0)].take();
+        self.has_lost_state |= closed.is_some_and(|server| server.holds_state);
+    }
+
+    /// Whether a connection is gone, or cannot be used any more, on which something of the session was that is nowhere
+    /// else.
+    pub(crate) fn has_lost_state(&mut self, hub: &Hub) -> bool {
+        let anchor = hub.anchor();
+        let is_lost = |server: &Server| {
+            let seat = &hub.seats[usize::from(server.replica.0)];
+            server.holds_state && (server.replica != anchor || seat.proof_of(server.incarnation).is_none())
+        };
+        self.has_lost_state |= self.all.iter().flatten().any(is_lost);
+        self.has_lost_state
+    }
+
+    /// Nothing of the session is on any connection.
+    pub(crate) fn forget_state(&mut self) {
+        self.has_lost_state = false;
+        self.iter_mut().for_each(|server| server.holds_state = false);
     }
 
     /// Closes all but one.
@@ -186,7 +208,8 @@ impl Servers {
     ) -> Result<&mut Server, Fault> {
         let slot = &mut self.all[usize::from(replica.0)];
         // It was made for reads, before the replica became the anchor.
-        slot.take_if(|server| !server.is_home);
+        let stale = slot.take_if(|server| !server.is_home);
+        self.has_lost_state |= stale.is_some_and(|server| server.holds_state);
         let server = self.ensure(hub, settings, replica, incarnation).await?;
         if server.is_home { Ok(server) } else { Err(Fault::Lost(replica)) }
     }
@@ -201,7 +224,7 @@ impl Servers {
     ) -> Result<&mut Server, Fault> {
         let slot = &mut self.all[usize::from(replica.0)];
         if slot.as_ref().is_none_or(|server| server.incarnation != incarnation) {
-            *slot = None;
+            self.has_lost_state |= slot.take().is_some_and(|server| server.holds_state);
             // A server that hangs takes connections and says nothing.
             let opening = open(hub, settings, &self.card, replica, incarnation);
             let opened = tokio::time::timeout(hub.patience.health_deadline, opening).await;
@@ -260,6 +283,7 @@ async fn open(
                     drawn_ready: false,
                     ahead: VecDeque::new(),
                     openings: Vec::new(),
+                    holds_state: false,
                     is_home,
                     edition,
                     names,

@@ -175,7 +175,9 @@ impl Session {
             self.card.rest(is_open, self.client.received, self.client.sent);
             self.take_notifications();
             self.check_ending()?;
+            self.keep_state()?;
             let (tag, total) = self.next_message().await?;
+            self.keep_state()?;
             self.begin_work(tag).await?;
             match tag {
                 tag::QUERY => {
@@ -195,6 +197,26 @@ impl Session {
                 _ => self.extended().await?,
             }
         }
+    }
+
+    /// What the session has on the home's connection alone cannot be made again elsewhere: when that is lost, so is the
+    /// session, as on one PostgreSQL that ends.
+    fn keep_state(&mut self) -> Result<(), Fault> {
+        let hub = &self.worker.hub;
+        if self.servers.has_lost_state(hub) {
+            return Err(Fault::Fatal(Refusal::new(
+                sqlstate::ADMIN_SHUTDOWN,
+                "terminating connection: the server that had the session's temporary objects, settings or LISTEN is lost",
+                "Connect again.",
+            )));
+        }
+        if self.pinned || self.is_listening {
+            let anchor = hub.anchor();
+            if let Some(server) = self.servers.find(anchor) {
+                server.holds_state = true;
+            }
+        }
+        Ok(())
     }
 
     /// Waits for the client's next message; meanwhile notifications are passed on.
@@ -218,7 +240,10 @@ impl Session {
                 filled = client.fill() => filled?,
                 heard = heard => match heard {
                     Ok(()) => self.pass_notifications().await?,
-                    Err(_) => self.servers.close(anchor),
+                    Err(_) => {
+                        self.servers.close(anchor);
+                        self.keep_state()?;
+                    }
                 },
                 note = mailbox.next() => match note {
                     Note::End(end) => {

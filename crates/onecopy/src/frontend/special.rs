@@ -238,6 +238,7 @@ impl Session {
                 self.prepared.clear();
                 self.pinned = false;
                 self.is_listening = false;
+                self.servers.forget_state();
             }
         }
         Ok(ended)

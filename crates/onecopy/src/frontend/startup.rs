@@ -6,9 +6,12 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
 use wire::backend::Status;
 use wire::startup::{Opening, OpeningError, opening};
 use wire::{encode, sqlstate};
@@ -23,13 +26,19 @@ use super::servers::Servers;
 use super::session::{Session, Transaction, Worker};
 use super::settings::Settings;
 use crate::clients::Who;
+use crate::hub::Hub;
 
 /// The database in which Onecopy itself answers.
 pub(crate) const ADMIN_DATABASE: &str = "onecopy";
 /// Another name of it, under which programs made for PgBouncer find what they know.
 pub(crate) const ADMIN_ALIAS: &str = "pgbouncer";
 /// Most sessions at a time: each may own a connection to every replica, and these have 300.
-pub(crate) const SESSIONS_MAX: u64 = 280;
+pub(crate) const SESSIONS_MAX: usize = 280;
+
+/// How many more clients may wait for a session to end.
+pub(crate) const WAITING_MAX: usize = 1_000;
+/// How long they wait.
+const ROOM_DEADLINE: Duration = Duration::from_secs(5);
 
 /// What ALTER ROLE and ALTER DATABASE have set, weakest first.
 const DEFAULTS_SQL: &str = "SELECT pg_catalog.unnest(setconfig) FROM pg_catalog.pg_db_role_setting \
@@ -46,9 +55,32 @@ pub(crate) async fn serve(worker: Rc<Worker>, stream: TcpStream) {
         Ok(Request::Admin(dialect)) => Admin::new(worker, client, dialect).serve().await,
         Ok(Request::Session(settings)) => {
             let who = who(&client, &parameters);
-            serve_session(worker, client, *settings, who).await;
+            // Until the session has ended.
+            match room(&worker.hub).await {
+                Ok(_room) => serve_session(worker, client, *settings, who).await,
+                Err(fault) => refuse(client, fault).await,
+            }
         }
         Err(fault) => refuse(client, fault).await,
+    }
+}
+
+/// Waits until there is room for one more session. Who came first is served first; those who wait are bounded, too.
+async fn room(hub: &Hub) -> Result<OwnedSemaphorePermit, Fault> {
+    let (room, waiting) = (Arc::clone(&hub.room), Arc::clone(&hub.waiting_room));
+    if let Ok(permit) = Arc::clone(&room).try_acquire_owned() {
+        return Ok(permit);
+    }
+    let full = |why: String| {
+        let hint = format!("Onecopy serves {SESSIONS_MAX} sessions at a time. {why}");
+        Fault::Fatal(Refusal::new(sqlstate::TOO_MANY_CONNECTIONS, "sorry, too many clients already", hint))
+    };
+    let Ok(_place) = waiting.try_acquire_owned() else {
+        return Err(full(format!("{WAITING_MAX} more wait for a place; try again later.")));
+    };
+    match timeout(ROOM_DEADLINE, room.acquire_owned()).await {
+        Ok(Ok(permit)) => Ok(permit),
+        _ => Err(full(format!("None has ended within {} s; try again later.", ROOM_DEADLINE.as_secs()))),
     }
 }
 
@@ -146,14 +178,6 @@ fn request(worker: &Worker, parameters: &[(String, String)]) -> Result<Request, 
         _ => {}
     }
     check_database(&worker.hub.served.database, database, parameters)?;
-    let sessions = worker.hub.stats.sessions.load(std::sync::atomic::Ordering::Relaxed);
-    if sessions >= SESSIONS_MAX {
-        return Err(Fault::Fatal(Refusal::new(
-            sqlstate::TOO_MANY_CONNECTIONS,
-            "sorry, too many clients already",
-            format!("Onecopy serves {SESSIONS_MAX} sessions at a time."),
-        )));
-    }
     let settings = Settings::new(parameters, user, database)
         .map_err(|message| Fault::Fatal(Refusal::plain(sqlstate::SYNTAX_ERROR, message)))?;
     Ok(Request::Session(Box::new(settings)))
