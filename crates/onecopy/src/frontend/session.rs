@@ -238,13 +238,14 @@ impl Session {
             };
             tokio::select! {
                 filled = client.fill() => filled?,
-                heard = heard => match heard {
-                    Ok(()) => self.pass_notifications().await?,
-                    Err(_) => {
+                heard = heard => {
+                    if heard.is_ok() {
+                        self.pass_notifications().await?;
+                    } else {
                         self.servers.close(anchor);
                         self.keep_state()?;
                     }
-                },
+                }
                 note = mailbox.next() => match note {
                     Note::End(end) => {
                         self.note_end(end);
