@@ -40,9 +40,9 @@ mod special;
 mod startup;
 mod statement;
 mod transaction;
-mod verify;
+pub(crate) mod verify;
 mod work;
 mod writeset;
 
 pub(crate) use accept::Workers;
-pub(crate) use startup::{ADMIN_DATABASE, SESSIONS_MAX, WAITING_MAX};
+pub(crate) use startup::{ADMIN_DATABASE, WAITING_MAX};

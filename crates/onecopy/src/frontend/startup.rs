@@ -32,9 +32,6 @@ use crate::hub::Hub;
 pub(crate) const ADMIN_DATABASE: &str = "onecopy";
 /// Another name of it, under which programs made for PgBouncer find what they know.
 pub(crate) const ADMIN_ALIAS: &str = "pgbouncer";
-/// Most sessions at a time: each may own a connection to every replica, and these have 300.
-pub(crate) const SESSIONS_MAX: usize = 280;
-
 /// How many more clients may wait for a session to end.
 pub(crate) const WAITING_MAX: usize = 1_000;
 /// How long they wait.
@@ -67,12 +64,12 @@ pub(crate) async fn serve(worker: Rc<Worker>, stream: TcpStream) {
 
 /// Waits until there is room for one more session. Who came first is served first; those who wait are bounded, too.
 async fn room(hub: &Hub) -> Result<OwnedSemaphorePermit, Fault> {
-    let (room, waiting) = (Arc::clone(&hub.room), Arc::clone(&hub.waiting_room));
+    let (room, waiting) = (hub.in_force.room(), Arc::clone(&hub.waiting_room));
     if let Ok(permit) = Arc::clone(&room).try_acquire_owned() {
         return Ok(permit);
     }
     let full = |why: String| {
-        let hint = format!("Onecopy serves {SESSIONS_MAX} sessions at a time. {why}");
+        let hint = format!("Onecopy serves {} sessions at a time. {why}", hub.in_force.sessions_max());
         Fault::Fatal(Refusal::new(sqlstate::TOO_MANY_CONNECTIONS, "sorry, too many clients already", hint))
     };
     let Ok(_place) = waiting.try_acquire_owned() else {
