@@ -59,9 +59,13 @@ pub(crate) enum Command {
     /// Compare, drive and check real servers; `onecopy bench help` tells more. Needs the program `onecopy-bench`.
     #[command(disable_help_flag = true)]
     Bench(Bench),
+    /// Simulate clusters: a paper's experiments, or a load of your own; `onecopy sim help` tells more. Needs the program
+    /// `onecopy-sim`.
+    #[command(disable_help_flag = true)]
+    Sim(Bench),
 }
 
-/// `onecopy bench`: everything behind it is for the other program.
+/// `onecopy bench` and `onecopy sim`: everything behind it is for the other program.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Bench {
     /// Its words.

@@ -1,7 +1,8 @@
-//! `onecopy bench`: hands everything on to the program `onecopy-bench`.
+//! `onecopy bench` and `onecopy sim`: hand everything on to the programs `onecopy-bench` and `onecopy-sim`.
 //!
-//! Benchmarks need clients, plots and a simulator's judge, none of which belongs into a program that stands between
-//! people and their data. So they are a program of their own, beside this one or on the path, and this is only its door.
+//! Benchmarks and simulated experiments need clients, plots and a simulator, none of which belongs into a program that
+//! stands between people and their data. So they are programs of their own, beside this one or on the path, and this is
+//! only their door.
 
 use std::ffi::OsString;
 use std::io;
@@ -9,17 +10,28 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The name of the other program.
-const PROGRAM: &str = "onecopy-bench";
+/// Another program.
+pub(crate) struct Companion {
+    program: &'static str,
+    /// What makes it.
+    package: &'static str,
+}
+
+/// Benchmarks.
+pub(crate) const BENCH: Companion = Companion { program: "onecopy-bench", package: "bench" };
+/// Simulated experiments.
+pub(crate) const SIM: Companion = Companion { program: "onecopy-sim", package: "study" };
 
 /// Becomes the other program; returns only to say why it did not.
-pub(crate) fn become_bench(arguments: &[OsString]) -> String {
-    let beside = std::env::current_exe().ok().and_then(|ourselves| Some(ourselves.parent()?.join(PROGRAM)));
-    let program = beside.filter(|program| program.is_file()).unwrap_or_else(|| PathBuf::from(PROGRAM));
+pub(crate) fn become_program(companion: &Companion, arguments: &[OsString]) -> String {
+    let name = companion.program;
+    let beside = std::env::current_exe().ok().and_then(|ourselves| Some(ourselves.parent()?.join(name)));
+    let program = beside.filter(|program| program.is_file()).unwrap_or_else(|| PathBuf::from(name));
     let error = Command::new(&program).args(arguments).exec();
     match error.kind() {
         io::ErrorKind::NotFound => format!(
-            "{PROGRAM} is neither beside this program nor on the path; `cargo build --release --package bench` makes it"
+            "{name} is neither beside this program nor on the path; `cargo build --release --package {}` makes it",
+            companion.package
         ),
         _ => format!("cannot run {}: {error}", program.display()),
     }

@@ -64,7 +64,8 @@ fn main() -> ExitCode {
             Command::Check(serve) => serve::check(&serve, &progress),
             Command::Explain(explain) => explain::command(&explain, &progress).await,
             Command::Log(log) => logbook::command(log, &progress).await,
-            Command::Bench(bench) => Err(companion::become_bench(&bench.arguments)),
+            Command::Bench(bench) => Err(companion::become_program(&companion::BENCH, &bench.arguments)),
+            Command::Sim(sim) => Err(companion::become_program(&companion::SIM, &sim.arguments)),
             Command::Replica(replica) => fleet::command(&replica, &progress).await,
             Command::Verify(verify) => verify::command(verify.port, &progress).await,
         }

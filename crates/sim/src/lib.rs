@@ -5,6 +5,7 @@ pub mod check;
 pub mod dice;
 pub mod history;
 pub mod mutants;
+pub mod paper;
 pub mod program;
 mod record;
 pub mod rules;

@@ -8,11 +8,12 @@ use super::{Finding, tree::Tree};
 use toml::{Table, Value};
 
 /// A crate, and the crates of this workspace that it may depend on.
-const EDGES: [(&str, &[&str]); 8] = [
+const EDGES: [(&str, &[&str]); 9] = [
     ("wire", &[]),
     ("sql", &[]),
     ("cluster", &["wire", "sql"]),
     ("sim", &["cluster", "sql", "wire"]),
+    ("study", &["cluster", "sim"]),
     ("onecopy", &["cluster", "sql", "wire"]),
     ("bench", &["sim", "sql", "wire"]),
     ("planner", &["sql"]),

@@ -1,0 +1,292 @@
+//! One run: browsers, network, scheduler, databases, on one agenda.
+//!
+//! Every message takes the same time, so messages are a queue and only thinking and database work need a heap. Two
+//! things at one time happen in the order in which they were entered.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use cluster::ids::SessionId;
+use cluster::protocols::shipping::Request;
+
+use super::browser::Browser;
+pub use super::database::Busy;
+use super::database::Database;
+use super::onecopy::Onecopy;
+use super::scenario::{Protocol, Scenario};
+use super::shipping::Shipping;
+use super::system::{Out, System, To};
+
+/// A clock for our own code, in nanoseconds; the simulation does not depend on what it says.
+pub type Meter = fn() -> u64;
+
+/// What a run has measured.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Outcome {
+    /// Interactions that ended in the measured time.
+    pub interactions: u64,
+    /// The measured time.
+    pub measured_us: u64,
+    /// Sum of their times from the click to the last reply.
+    pub response_us: u64,
+    /// Requests answered in the measured time.
+    pub requests: u64,
+    /// Sum of the times from request to reply.
+    pub request_us: u64,
+    /// What all databases did together in the measured time.
+    pub busy: Busy,
+    /// Messages to and from the scheduler in the measured time, browsers' included.
+    pub messages: u64,
+    /// The scheduler's own time, if there was a meter. Differs from run to run.
+    pub scheduler_ns: u64,
+    /// Everything that happened, also before the measured time.
+    pub happenings: u64,
+}
+
+impl Outcome {
+    /// Web interactions per second.
+    pub fn wips(&self) -> f64 {
+        self.interactions as f64 * 1e6 / self.measured_us.max(1) as f64
+    }
+
+    /// Mean time of an interaction.
+    pub fn mean_response_ms(&self) -> f64 {
+        self.response_us as f64 / 1e3 / self.interactions.max(1) as f64
+    }
+
+    /// Shares of the databases' time: reads, writes, idle.
+    pub fn shares(&self, replicas: usize) -> [f64; 3] {
+        let total = self.measured_us.max(1) as f64 * replicas as f64;
+        let [reads, writes] = [self.busy.reads_us, self.busy.writes_us].map(|us| us as f64 / total);
+        [reads, writes, (1.0 - reads - writes).max(0.0)]
+    }
+}
+
+/// Runs a scenario.
+pub fn run(scenario: &Scenario, meter: Option<Meter>) -> Outcome {
+    let (replicas, speed) = (scenario.replicas, scenario.speed);
+    match scenario.protocol {
+        Protocol::Shipping(choices) => {
+            World::new(scenario, Shipping::new(choices, replicas, speed), meter).run()
+        }
+        Protocol::Onecopy => World::new(scenario, Onecopy::new(scenario), meter).run(),
+    }
+}
+
+enum Packet<M> {
+    Ask(usize, Request),
+    Answer(usize),
+    Message(To, M),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Timer {
+    Click(usize),
+    Work { replica: usize, generation: u64 },
+}
+
+struct World<'a, S: System> {
+    scenario: &'a Scenario,
+    system: S,
+    meter: Option<Meter>,
+    now_us: u64,
+    entered: u64,
+    timers: BinaryHeap<Reverse<(u64, u64, Timer)>>,
+    wire: VecDeque<(u64, u64, Packet<S::Message>)>,
+    log: VecDeque<(u64, u64, S::Message)>,
+    browsers: Vec<Browser>,
+    databases: Vec<Database>,
+    out: Out<S::Message>,
+    outcome: Outcome,
+    is_measuring: bool,
+}
+
+impl<'a, S: System> World<'a, S> {
+    fn new(scenario: &'a Scenario, system: S, meter: Option<Meter>) -> Self {
+        let seed = |browser: usize| scenario.seed.wrapping_mul(0x1_0000_0001).wrapping_add(browser as u64);
+        let mut world = Self {
+            scenario,
+            system,
+            meter,
+            now_us: 0,
+            entered: 0,
+            timers: BinaryHeap::new(),
+            wire: VecDeque::new(),
+            log: VecDeque::new(),
+            browsers: (0..scenario.clients)
+                .map(|browser| Browser::new(seed(browser), &scenario.workload))
+                .collect(),
+            databases: (0..scenario.replicas).map(|_| Database::new(scenario.discipline)).collect(),
+            out: Out::default(),
+            outcome: Outcome::default(),
+            is_measuring: false,
+        };
+        for browser in 0..scenario.clients {
+            let after = world.browsers[browser].think_us(scenario);
+            world.set(after, Timer::Click(browser));
+        }
+        world
+    }
+
+    fn run(mut self) -> Outcome {
+        let end_us = self.scenario.warm_up_us + self.scenario.measure_us;
+        let mut before = Busy::default();
+        while let Some(at_us) = self.next_us() {
+            if !self.is_measuring && at_us >= self.scenario.warm_up_us {
+                before = self.busy();
+                self.is_measuring = true;
+            }
+            if at_us >= end_us {
+                break;
+            }
+            self.now_us = at_us;
+            self.outcome.happenings += 1;
+            self.happen();
+        }
+        let after = self.busy();
+        self.outcome.busy = Busy {
+            reads_us: after.reads_us - before.reads_us,
+            writes_us: after.writes_us - before.writes_us,
+        };
+        self.outcome.measured_us = self.scenario.measure_us;
+        self.outcome
+    }
+
+    fn busy(&self) -> Busy {
+        self.databases.iter().map(Database::busy).fold(Busy::default(), |sum, one| Busy {
+            reads_us: sum.reads_us + one.reads_us,
+            writes_us: sum.writes_us + one.writes_us,
+        })
+    }
+
+    /// What comes first in each of the three queues: time and order of entry.
+    fn heads(&self) -> [Option<(u64, u64)>; 3] {
+        [
+            self.timers.peek().map(|Reverse((at, entry, _))| (*at, *entry)),
+            self.wire.front().map(|(at, entry, _)| (*at, *entry)),
+            self.log.front().map(|(at, entry, _)| (*at, *entry)),
+        ]
+    }
+
+    fn next_us(&self) -> Option<u64> {
+        self.heads().into_iter().flatten().min().map(|(at, _)| at)
+    }
+
+    fn happen(&mut self) {
+        let [timer, wire, log] = self.heads().map(|head| head.unwrap_or((u64::MAX, u64::MAX)));
+        if wire <= timer && wire <= log {
+            if let Some((_, _, packet)) = self.wire.pop_front() {
+                self.deliver(packet);
+            }
+        } else if timer <= log {
+            if let Some(Reverse((_, _, timer))) = self.timers.pop() {
+                self.ring(timer);
+            }
+        } else if let Some((_, _, message)) = self.log.pop_front() {
+            self.system.logged(self.now_us, message, &mut self.out);
+            self.carry_out();
+        }
+    }
+
+    fn ring(&mut self, timer: Timer) {
+        match timer {
+            Timer::Click(browser) => {
+                self.browsers[browser].click(self.now_us, self.scenario);
+                self.ask_next(browser);
+            }
+            Timer::Work { replica, generation } => {
+                let Some((job, next)) = self.databases[replica].complete(self.now_us, generation) else {
+                    return;
+                };
+                if let Some((at_us, generation)) = next {
+                    self.set(at_us, Timer::Work { replica, generation });
+                }
+                self.system.done(self.now_us, replica, job, &mut self.out);
+                self.carry_out();
+            }
+        }
+    }
+
+    fn deliver(&mut self, packet: Packet<S::Message>) {
+        match packet {
+            Packet::Answer(browser) => {
+                if self.is_measuring {
+                    let (_, asked_us) = self.browsers[browser].since_us();
+                    self.outcome.requests += 1;
+                    self.outcome.request_us += self.now_us - asked_us;
+                }
+                self.ask_next(browser);
+            }
+            Packet::Ask(browser, request) => {
+                let session = SessionId(browser as u64);
+                self.metered(|system, now_us, out| system.ask(now_us, session, request, out));
+            }
+            Packet::Message(to @ To::Scheduler(_), message) => {
+                self.metered(|system, now_us, out| system.arrive(now_us, to, message, out));
+            }
+            Packet::Message(to @ To::Replica(_), message) => {
+                self.system.arrive(self.now_us, to, message, &mut self.out);
+                self.carry_out();
+            }
+        }
+    }
+
+    /// Lets the scheduler do something, on its own time.
+    fn metered(&mut self, act: impl FnOnce(&mut S, u64, &mut Out<S::Message>)) {
+        let begin_ns = self.meter.filter(|_| self.is_measuring).map(|meter| meter());
+        act(&mut self.system, self.now_us, &mut self.out);
+        if let (Some(begin_ns), Some(meter)) = (begin_ns, self.meter) {
+            self.outcome.scheduler_ns += meter().saturating_sub(begin_ns);
+        }
+        if self.is_measuring {
+            self.outcome.messages += 1;
+            self.outcome.messages += (self.out.sends.len() + self.out.answers.len()) as u64;
+        }
+        self.carry_out();
+    }
+
+    fn ask_next(&mut self, browser: usize) {
+        if let Some(request) = self.browsers[browser].next_request(self.now_us) {
+            self.send(Packet::Ask(browser, request));
+            return;
+        }
+        if self.is_measuring {
+            let (clicked_us, _) = self.browsers[browser].since_us();
+            self.outcome.interactions += 1;
+            self.outcome.response_us += self.now_us - clicked_us;
+        }
+        self.send(Packet::Ask(browser, Request::InteractionOver));
+        let after_us = self.browsers[browser].think_us(self.scenario);
+        self.set(self.now_us + after_us, Timer::Click(browser));
+    }
+
+    fn carry_out(&mut self) {
+        let mut out = std::mem::take(&mut self.out);
+        for (to, message) in out.sends.drain(..) {
+            self.send(Packet::Message(to, message));
+        }
+        for session in out.answers.drain(..) {
+            self.send(Packet::Answer(session.0 as usize));
+        }
+        for message in out.logs.drain(..) {
+            self.entered += 1;
+            self.log.push_back((self.now_us + self.scenario.log_us, self.entered, message));
+        }
+        for (replica, job) in out.jobs.drain(..) {
+            if let Some((at_us, generation)) = self.databases[replica].push(self.now_us, job) {
+                self.set(at_us, Timer::Work { replica, generation });
+            }
+        }
+        self.out = out;
+    }
+
+    fn send(&mut self, packet: Packet<S::Message>) {
+        self.entered += 1;
+        self.wire.push_back((self.now_us + self.scenario.network_us, self.entered, packet));
+    }
+
+    fn set(&mut self, at_us: u64, timer: Timer) {
+        self.entered += 1;
+        self.timers.push(Reverse((at_us, self.entered, timer)));
+    }
+}

@@ -1,0 +1,240 @@
+//! What is simulated: templates with their costs, interactions made of them, browsers, replicas.
+
+use std::sync::Arc;
+
+use cluster::ids::{FragmentId, TableId};
+use cluster::parts::lock_queues::{LockSet, Mode};
+use cluster::protocols::shipping::{Choices, Kind};
+use cluster::protocols::{conflict_aware, eager, fr_c, fr_l, vr_l};
+
+use crate::dice::Dice;
+
+/// Most replicas of one scenario.
+pub const REPLICAS_MAX: usize = 1_000;
+
+/// What runs between browsers and databases.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Protocol {
+    /// One of the five of the first paper.
+    Shipping(Choices),
+    /// The product's own.
+    Onecopy,
+}
+
+impl Protocol {
+    /// All of them; the first paper's in its order from the worst to the best, as it claims, then ours.
+    pub const ALL: [Self; 6] = [
+        Self::Shipping(eager::EAGER),
+        Self::Shipping(fr_l::FR_L),
+        Self::Shipping(fr_c::FR_C),
+        Self::Shipping(vr_l::VR_L),
+        Self::Shipping(conflict_aware::CONFLICT_AWARE),
+        Self::Onecopy,
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Shipping(choices) => choices.name,
+            Self::Onecopy => "onecopy",
+        }
+    }
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|protocol| protocol.name() == name)
+    }
+}
+
+/// How a database divides its time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Discipline {
+    /// One query after the other, as they come: what section 9.1 describes.
+    Queue,
+    /// All at once, each with an equal share.
+    Sharing,
+}
+
+/// A statement with its constants taken out.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Template {
+    /// What people call it.
+    pub name: String,
+    /// The time that it takes on an idle replica.
+    pub cost_us: u32,
+    /// Tables that it reads.
+    pub reads: Vec<TableId>,
+    /// Tables that it writes.
+    pub writes: Vec<TableId>,
+}
+
+impl Template {
+    /// Whether it goes to one replica or to all.
+    pub fn kind(&self) -> Kind {
+        if self.writes.is_empty() { Kind::Read } else { Kind::Write }
+    }
+}
+
+/// The number of a template.
+pub type TemplateIndex = usize;
+
+/// A part of an interaction.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// A transaction of one statement.
+    Single(TemplateIndex),
+    /// A transaction of several, with all locks at its beginning.
+    Transaction(Vec<TemplateIndex>),
+    /// One of these, with these weights.
+    OneOf(Vec<(u32, Vec<Self>)>),
+}
+
+/// What a click does.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Interaction {
+    /// What people call it.
+    pub name: String,
+    /// In order.
+    pub steps: Vec<Step>,
+}
+
+/// How the next interaction is drawn: per interaction, upper thresholds of a number from 1 to the last of them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Next(pub Vec<Vec<u32>>);
+
+impl Next {
+    /// The next one does not depend on the present one.
+    pub fn by_weight(weights: &[u32]) -> Self {
+        let sum = |total: &mut u32, weight: &u32| {
+            *total += weight;
+            Some(if *weight == 0 { 0 } else { *total })
+        };
+        let row: Vec<u32> = weights.iter().scan(0, sum).collect();
+        Self(vec![row; weights.len()])
+    }
+
+    /// Draws the one after `present`.
+    pub fn draw(&self, present: usize, dice: &mut Dice) -> usize {
+        let row = &self.0[present];
+        let limit = row.iter().copied().max().unwrap_or(0);
+        let drawn = dice.below(u64::from(limit)) as u32 + 1;
+        row.iter().position(|threshold| *threshold >= drawn).unwrap_or(present)
+    }
+}
+
+/// What the browsers do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Workload {
+    /// The statements.
+    pub templates: Vec<Template>,
+    /// The interactions.
+    pub interactions: Vec<Interaction>,
+    /// The first of a session.
+    pub first: usize,
+    /// The others.
+    pub next: Next,
+}
+
+impl Workload {
+    /// The mean time of the reads and the writes of an interaction, per template drawn from the mix, in microseconds:
+    /// a run of this many interactions of one browser.
+    pub fn mean_costs_us(&self, interactions: u32) -> (f64, f64) {
+        let mut dice = Dice::new(1);
+        let (mut reads, mut writes, mut present) = (0_u64, 0_u64, self.first);
+        for _ in 0..interactions {
+            let mut of = |template: &Template| match template.kind() {
+                Kind::Read => reads += u64::from(template.cost_us),
+                Kind::Write => writes += u64::from(template.cost_us),
+            };
+            self.visit(present, &mut dice, &mut |step| match step {
+                Drawn::Single(one) => of(&self.templates[one]),
+                Drawn::Transaction(all) => all.iter().for_each(|one| of(&self.templates[*one])),
+            });
+            present = self.next.draw(present, &mut dice);
+        }
+        (reads as f64 / f64::from(interactions), writes as f64 / f64::from(interactions))
+    }
+
+    /// Goes through what an interaction does this time.
+    pub(crate) fn visit(&self, interaction: usize, dice: &mut Dice, visitor: &mut impl FnMut(Drawn<'_>)) {
+        visit(&self.interactions[interaction].steps, dice, visitor);
+    }
+}
+
+/// A transaction of an interaction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Drawn<'a> {
+    Single(TemplateIndex),
+    Transaction(&'a [TemplateIndex]),
+}
+
+fn visit(steps: &[Step], dice: &mut Dice, visitor: &mut impl FnMut(Drawn<'_>)) {
+    for step in steps {
+        match step {
+            Step::Single(template) => visitor(Drawn::Single(*template)),
+            Step::Transaction(templates) => visitor(Drawn::Transaction(templates)),
+            Step::OneOf(choices) => {
+                let total: u32 = choices.iter().map(|(weight, _)| weight).sum();
+                let mut drawn = dice.below(u64::from(total.max(1))) as u32;
+                for (weight, steps) in choices {
+                    if drawn < *weight {
+                        visit(steps, dice, visitor);
+                        break;
+                    }
+                    drawn -= weight;
+                }
+            }
+        }
+    }
+}
+
+/// The locks of these templates together, the stronger mode of each table; with each table split into `parts`, one
+/// part of each.
+///
+/// The paper lowers the conflict rate by ignoring a conflict with a probability (section 9.4). Here a transaction locks
+/// one random part of each of its tables, so that two conflict with the probability `1 / parts` at each table that they
+/// share, in the same way at all replicas and for the scheduler.
+pub(crate) fn locks(templates: &[&Template], parts: u16, dice: &mut Dice) -> LockSet {
+    let mut tables: Vec<(TableId, Mode)> = Vec::new();
+    for template in templates {
+        tables.extend(template.reads.iter().map(|table| (*table, Mode::Read)));
+        tables.extend(template.writes.iter().map(|table| (*table, Mode::Write)));
+    }
+    tables.sort_by_key(|(table, mode)| (*table, std::cmp::Reverse(*mode)));
+    tables.dedup_by_key(|(table, _)| *table);
+    let part = |dice: &mut Dice| if parts > 1 { dice.below(u64::from(parts)) as u16 } else { 0 };
+    let locks: Vec<_> =
+        tables.into_iter().map(|(table, mode)| (FragmentId { table, part: part(dice) }, mode)).collect();
+    locks.into()
+}
+
+/// All of one simulation.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Of all chance.
+    pub seed: u64,
+    /// What runs.
+    pub protocol: Protocol,
+    /// How many databases.
+    pub replicas: usize,
+    /// How many emulated browsers.
+    pub clients: usize,
+    /// What they do.
+    pub workload: Arc<Workload>,
+    /// Mean think time between interactions; exponential, at most ten times the mean.
+    pub think_us: u64,
+    /// One message between any two machines.
+    pub network_us: u64,
+    /// Making the writes of a transaction durable in the scheduler's log.
+    pub log_us: u64,
+    /// How databases divide their time.
+    pub discipline: Discipline,
+    /// How many times faster databases are than the templates say.
+    pub speed: u32,
+    /// Each table is locked in this many parts.
+    pub parts: u16,
+    /// Not measured at the beginning.
+    pub warm_up_us: u64,
+    /// Measured after that.
+    pub measure_us: u64,
+}

@@ -1,0 +1,145 @@
+//! `sim paper conflict-aware`.
+
+use std::io::Write;
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use serde_json::json;
+use sim::paper::figures::{self, Cell, Line, Point, Points, SchedulerCost, Setting};
+use sim::paper::scenario::{Discipline, Protocol};
+use sim::paper::tpcw::Calibration;
+
+use crate::command::{Costs, Error, Paper, Service, Which};
+use crate::{parallel, plot};
+
+/// Sizes for which the scheduler's own time is measured; the product's placement map ends at 64 replicas.
+const SCHEDULER_SIZES: [usize; 3] = [1, 60, 500];
+const ONECOPY_MAX: usize = 60;
+
+/// The clock of the simulator's meter.
+fn clock_ns() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed().as_nanos() as u64
+}
+
+pub(crate) fn run(options: &Paper, out: &mut dyn Write) -> Result<(), Error> {
+    let Which::ConflictAware = options.which;
+    let setting = Setting {
+        calibration: match options.costs {
+            Costs::A => Calibration::A,
+            Costs::B => Calibration::B,
+        },
+        discipline: match options.service {
+            Service::Queue => Discipline::Queue,
+            Service::Sharing => Discipline::Sharing,
+        },
+        network_us: options.network_us,
+        seed: options.seed,
+    };
+    let mut cells = figures::cells(&options.figure);
+    cells.sort_by_key(|cell| std::cmp::Reverse(cell.replicas));
+    let measured = parallel::all(&cells, "simulating", |cell: &Cell| figures::measure(*cell, setting));
+    let points: Points = measured.into_iter().map(|point| (point.cell, point)).collect();
+    let lines = figures::judge(&points);
+    if options.json {
+        json_lines(&points, &lines, out)?;
+    } else {
+        table(&points, out)?;
+        verdicts(&lines, out)?;
+    }
+    if options.scheduler {
+        scheduler(options, setting, out)?;
+    }
+    if let Some(folder) = &options.plot {
+        plot::draw(folder, &figures::curves(&points))?;
+    }
+    Ok(())
+}
+
+fn json_lines(points: &Points, lines: &[Line], out: &mut dyn Write) -> Result<(), Error> {
+    for Point { cell, wips, clients, response_ms, shares } in points.values() {
+        let [reads, writes, idle] = shares;
+        let line = json!({
+            "mix": cell.mix.name(), "protocol": cell.protocol, "replicas": cell.replicas, "speed": cell.speed,
+            "conflict_percent": 100.0 / f64::from(cell.parts), "wips": wips, "clients": clients,
+            "response_ms": response_ms, "reads": reads, "writes": writes, "idle": idle,
+        });
+        writeln!(out, "{line}")?;
+    }
+    for line in lines {
+        writeln!(out, "{}", json!(line))?;
+    }
+    Ok(())
+}
+
+/// Interactions per second, a row for each mix, speed and conflict rate and number of replicas.
+fn table(points: &Points, out: &mut dyn Write) -> Result<(), Error> {
+    let mut rows: Vec<_> = points.keys().map(|c| (c.mix, c.speed, c.parts, c.replicas)).collect();
+    rows.sort_unstable();
+    rows.dedup();
+    let names = Protocol::ALL.map(Protocol::name);
+    write!(out, "{:<9} {:>5} {:>9} {:>8}", "mix", "speed", "conflicts", "replicas")?;
+    names.iter().try_for_each(|name| write!(out, " {name:>14}"))?;
+    writeln!(out, "   interactions per second at the peak")?;
+    for (mix, speed, parts, replicas) in rows {
+        let conflicts = format!("{} %", 100.0 / f64::from(parts));
+        write!(out, "{:<9} {speed:>4}x {conflicts:>9} {replicas:>8}", mix.name())?;
+        for protocol in names {
+            match points.get(&Cell { mix, protocol, replicas, speed, parts }) {
+                Some(point) => write!(out, " {:>14.1}", point.wips)?,
+                None => write!(out, " {:>14}", ".")?,
+            }
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+fn verdicts(lines: &[Line], out: &mut dyn Write) -> Result<(), Error> {
+    writeln!(out, "\n{:<72} {:>10} {:>10} {:>10}  met", "experiment", "stated", "ours", "difference")?;
+    for line in lines {
+        let difference = line.difference.map_or_else(String::new, |d| format!("{d:+.2}"));
+        let (stated, ours) = (line.stated.to_string(), line.ours.to_string());
+        let met = if line.pass { "yes" } else { "NO" };
+        writeln!(out, "{:<72} {stated:>10} {ours:>10} {difference:>10}  {met}", line.experiment)?;
+    }
+    let met = lines.iter().filter(|line| line.pass).count();
+    writeln!(out, "{met} of {} met", lines.len())?;
+    Ok(())
+}
+
+/// One after the other, so that nothing else of ours runs beside what is measured.
+fn scheduler(options: &Paper, setting: Setting, out: &mut dyn Write) -> Result<(), Error> {
+    if !options.json {
+        writeln!(
+            out,
+            "\n{:<15} {:>8} {:>8} {:>19} {:>24} {:>9}",
+            "scheduler", "replicas", "wips", "us per interaction", "messages per interaction", "processor"
+        )?;
+    }
+    for protocol in Protocol::ALL {
+        for replicas in SCHEDULER_SIZES {
+            if protocol == Protocol::Onecopy && replicas > ONECOPY_MAX {
+                continue;
+            }
+            let cost = figures::scheduler_cost(protocol, replicas, setting, clock_ns);
+            let SchedulerCost { wips, us_per_interaction, messages_per_interaction, share, .. } = cost;
+            if options.json {
+                let line = json!({
+                    "scheduler": protocol.name(), "replicas": replicas, "wips": wips,
+                    "us_per_interaction": us_per_interaction,
+                    "messages_per_interaction": messages_per_interaction, "processor": share,
+                });
+                writeln!(out, "{line}")?;
+            } else {
+                let (name, percent) = (protocol.name(), share * 100.0);
+                writeln!(
+                    out,
+                    "{name:<15} {replicas:>8} {wips:>8.1} {us_per_interaction:>19.1} \
+                     {messages_per_interaction:>24.1} {percent:>7.2} %"
+                )?;
+            }
+        }
+    }
+    Ok(())
+}
