@@ -41,6 +41,8 @@ pub enum Home {
     Anchor,
     /// Anywhere: all that it does is known to be bounded, or was so before.
     Any,
+    /// The same, and the client has asked for this replica: there as long as it is up.
+    At(ReplicaId),
 }
 
 /// What a statement of an update transaction needs.

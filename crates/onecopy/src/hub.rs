@@ -33,6 +33,7 @@ use crate::mailbox::{End, Mailbox, Note};
 use crate::names::Names;
 use crate::standing::Standing;
 use crate::transactions::Transactions;
+use crate::waits::Looking;
 
 pub(crate) use replicas::Lasting;
 pub(crate) use seat::Seat;
@@ -162,6 +163,8 @@ pub(crate) struct Hub {
     pub(crate) is_verifying: AtomicBool,
     /// What is known of clients' statements and transactions.
     pub(crate) learned: Learned,
+    /// Whether somebody looks for deadlocks.
+    pub(crate) looking: Looking,
     /// The update transactions that are open.
     pub(crate) transactions: Transactions,
     /// The sessions, as others see them.
@@ -215,6 +218,7 @@ impl Hub {
             is_verifying: AtomicBool::new(false),
             in_force,
             learned: Learned::default(),
+            looking: Looking::default(),
             sequences: Mutex::default(),
             has_learned: AtomicBool::new(false),
             standing,
@@ -364,6 +368,11 @@ impl Hub {
     pub(crate) fn is_outdated(&self, generation: Version) -> bool {
         let inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
         generation < inside.cluster.last_ddl()
+    }
+
+    /// The last durable version that may have changed the schema.
+    pub(crate) fn last_ddl(&self) -> Version {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner).cluster.last_ddl()
     }
 
     /// The catalogue, once it reflects every schema change that is durable now; none if that takes too long.

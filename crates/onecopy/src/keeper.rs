@@ -201,7 +201,8 @@ impl Keeper {
             Ok(mut records) => {
                 records.retain(|record| record.header().last <= upto);
                 if !records.is_empty() {
-                    return Some(Command::Apply { incarnation: self.incarnation, records });
+                    let (incarnation, last_ddl) = (self.incarnation, self.hub.last_ddl());
+                    return Some(Command::Apply { incarnation, records, last_ddl });
                 }
                 format!("the log does not have version {from}")
             }
@@ -266,6 +267,9 @@ impl Keeper {
             AgentEvent::Diverged { version, reason, .. } => {
                 let reason = format!("version {version} cannot be applied: {reason}");
                 self.quarantine(&reason, Lasting::UntilRebuilt);
+            }
+            AgentEvent::InTheWay { session } => {
+                self.hub.handle(Event::InTheWay { session, replica, incarnation: self.incarnation });
             }
             AgentEvent::Durable { upto, .. } => self.hub.note_durable(replica, upto),
             AgentEvent::Catalogue { catalogue, .. } => self.hub.set_catalogue(*catalogue),

@@ -5,7 +5,11 @@
 //! often each one ran and how long it took, in shards by its number so that sessions rarely meet. Both are bounded;
 //! what has not been met for the longest time goes first.
 //!
+//! A third says which transactions need the anchor.
+//!
 //! Invariant: nothing here is believed (`sql::profile` says why). Non-goal: keeping it over a restart.
+
+mod beginnings;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,6 +17,8 @@ use std::time::Duration;
 
 use sql::TemplateId;
 use sql::profile::{Prediction, ProfileLimits, Profiles, Step};
+
+use beginnings::Beginnings;
 
 /// Parts that the book of templates is divided in.
 const SHARDS: usize = 16;
@@ -50,12 +56,17 @@ struct Shard {
 #[derive(Debug)]
 pub(crate) struct Learned {
     profiles: Mutex<Profiles>,
+    beginnings: Mutex<Beginnings>,
     shards: [Mutex<Shard>; SHARDS],
 }
 
 impl Default for Learned {
     fn default() -> Self {
-        Self { profiles: Mutex::new(Profiles::new(ProfileLimits::default())), shards: Default::default() }
+        Self {
+            profiles: Mutex::new(Profiles::new(ProfileLimits::default())),
+            beginnings: Mutex::default(),
+            shards: Default::default(),
+        }
     }
 }
 
@@ -70,6 +81,18 @@ impl Learned {
     /// What is likely to come after a beginning.
     pub(crate) fn predict(&self, beginning: &[TemplateId]) -> Option<Prediction> {
         self.profiles.lock().unwrap_or_else(PoisonError::into_inner).predict(beginning)
+    }
+
+    /// A transaction that began with this template needed the anchor, or not.
+    pub(crate) fn note_beginning(&self, template: TemplateId, generation: u64, needs_anchor: bool) {
+        if let Ok(mut beginnings) = self.beginnings.try_lock() {
+            beginnings.note(template, generation, needs_anchor);
+        }
+    }
+
+    /// Whether a transaction that begins with this template may be expected not to need the anchor.
+    pub(crate) fn may_leave(&self, template: TemplateId, generation: u64) -> bool {
+        self.beginnings.lock().unwrap_or_else(PoisonError::into_inner).may_leave(template, generation)
     }
 
     /// A template ran; its text is asked for when it is new here.

@@ -36,6 +36,7 @@ mod terminal;
 mod transactions;
 mod up;
 mod verify;
+mod waits;
 
 use std::process::ExitCode;
 

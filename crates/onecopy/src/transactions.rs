@@ -5,11 +5,11 @@
 //! constant as long as all of them together keep little; beyond that even small ones make room.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use cluster::ids::SessionId;
+use cluster::ids::{ReplicaId, SessionId};
 
 /// How much a transaction's rows may take in memory.
 const TRANSACTION_BYTES: usize = 4 << 20;
@@ -63,6 +63,7 @@ pub(crate) struct Progress {
     rows: AtomicU64,
     bytes: AtomicU64,
     spilled_bytes: AtomicU64,
+    home: AtomicU16,
 }
 
 impl Progress {
@@ -83,6 +84,7 @@ impl Progress {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Shown {
     pub(crate) session: SessionId,
+    pub(crate) home: ReplicaId,
     pub(crate) phase: Phase,
     pub(crate) age_s: f64,
     pub(crate) rows: u64,
@@ -145,8 +147,9 @@ impl Transactions {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
     }
 
-    /// An update transaction begins.
-    pub(crate) fn begin(&self, progress: &Progress) {
+    /// An update transaction begins at its home.
+    pub(crate) fn begin(&self, progress: &Progress, home: ReplicaId) {
+        progress.home.store(home.0, Ordering::Relaxed);
         let now_us = u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX);
         progress.since_us.store(now_us, Ordering::Relaxed);
         progress.set_captured(0, 0, 0);
@@ -162,6 +165,7 @@ impl Transactions {
             let age_us = now_us.saturating_sub(progress.since_us.load(Ordering::Relaxed));
             (phase != Phase::None).then(|| Shown {
                 session: *session,
+                home: ReplicaId(progress.home.load(Ordering::Relaxed)),
                 phase,
                 age_s: std::time::Duration::from_micros(age_us).as_secs_f64(),
                 rows: progress.rows.load(Ordering::Relaxed),
@@ -193,12 +197,12 @@ mod tests {
         let all = Transactions::new(1);
         let progress = all.register(SessionId(4));
         assert_eq!(all.show(), []);
-        all.begin(&progress);
+        all.begin(&progress, ReplicaId(2));
         progress.set_captured(3, 200, 100);
         progress.set_phase(Phase::Spilling);
         let shown = all.show();
         let first = &shown[0];
-        assert_eq!((first.session, first.phase), (SessionId(4), Phase::Spilling));
+        assert_eq!((first.session, first.home, first.phase), (SessionId(4), ReplicaId(2), Phase::Spilling));
         assert_eq!((first.rows, first.bytes, first.spilled_bytes), (3, 200, 100));
         progress.set_phase(Phase::None);
         assert_eq!(all.show(), []);

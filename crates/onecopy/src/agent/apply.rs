@@ -50,11 +50,13 @@ pub(super) struct Applier {
     tables: RefreshTables,
     prepared: Prepared,
     spills: SpillFolder,
+    /// The tables are as they are after this version.
+    known_to: Version,
 }
 
 impl Applier {
     pub(super) fn new(connection: Connection, tables: RefreshTables, spills: SpillFolder) -> Self {
-        Self { connection, tables, prepared: Prepared::default(), spills }
+        Self { connection, tables, prepared: Prepared::default(), spills, known_to: Version::ZERO }
     }
 
     /// Its server process.
@@ -67,8 +69,23 @@ impl Applier {
         until_lost(&mut self.connection).await
     }
 
+    /// Applies all records, in order. What its own clients have committed at this server has not come by here: if a
+    /// schema change may be among that, the tables are read again.
+    pub(super) async fn apply_after(
+        &mut self,
+        last_ddl: Version,
+        records: &[Arc<Record>],
+    ) -> Result<(), Failure> {
+        if last_ddl > self.known_to {
+            self.forget_tables().await?;
+        }
+        self.apply(records).await?;
+        self.known_to = records.last().map_or(self.known_to, |record| record.header().last);
+        Ok(())
+    }
+
     /// Applies all records, in order.
-    pub(super) async fn apply(&mut self, records: &[Arc<Record>]) -> Result<(), Failure> {
+    async fn apply(&mut self, records: &[Arc<Record>]) -> Result<(), Failure> {
         let alone = |record: &Arc<Record>| is_alone(record);
         for group in records.chunk_by(|a, b| !alone(a) && !alone(b)) {
             let first_try = self.transaction(group).await;
@@ -181,8 +198,14 @@ impl Applier {
 
     /// Leaves the failed transaction and everything that it may have left half done in the session.
     async fn undo(&mut self) -> Result<(), Failure> {
+        let undone = self.connection.simple("ROLLBACK").await;
+        undone.map_err(|error| Failure::Lost(error.to_string()))?;
+        self.forget_tables().await
+    }
+
+    /// Reads the tables again, and prepares anew what depends on them.
+    async fn forget_tables(&mut self) -> Result<(), Failure> {
         let cleared = async {
-            self.connection.simple("ROLLBACK").await?;
             self.connection.simple("RESET SESSION AUTHORIZATION; RESET ALL; DEALLOCATE ALL").await?;
             self.prepared = Prepared::default();
             self.tables = capture::catalogue::load_refresh_tables(&mut self.connection).await?;

@@ -25,13 +25,13 @@ mod serve;
 mod tests;
 mod watchdog;
 
-pub(crate) use watchdog::Evictions;
+pub(crate) use watchdog::{Evictions, Tenancy};
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use cluster::ids::{ClusterId, Identity, Incarnation, Version};
+use cluster::ids::{ClusterId, Identity, Incarnation, SessionId, Version};
 use cluster::record::{Record, Sequence};
 use sql::Catalogue;
 use tokio::sync::mpsc;
@@ -82,6 +82,8 @@ pub(crate) enum Command {
         incarnation: Incarnation,
         /// In version order.
         records: Vec<Arc<Record>>,
+        /// The last schema change that is durable.
+        last_ddl: Version,
     },
     /// Make what is applied durable, and forget identities that no recovery can need.
     Maintain {
@@ -145,6 +147,11 @@ pub(crate) enum AgentEvent {
         incarnation: Incarnation,
         /// Whether it is suspected now.
         is_suspect: bool,
+    },
+    /// A refresh waits for the update transaction of a session, whose backend is about to be ended.
+    InTheWay {
+        /// Whose.
+        session: SessionId,
     },
     /// Records were applied.
     Applied {

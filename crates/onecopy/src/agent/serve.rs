@@ -91,7 +91,7 @@ impl Agent {
     ) -> Result<(), Ended> {
         let event = match command {
             Command::Reset { .. } => return Err(Ended::Connections("reset".to_owned())),
-            Command::Apply { incarnation, records } => {
+            Command::Apply { incarnation, records, last_ddl } => {
                 let Some(last) = records.last() else { return Ok(()) };
                 let upto = last.header().last;
                 let name = self.assignment.name.as_str();
@@ -100,8 +100,9 @@ impl Agent {
                     replica: name,
                     reader_patience: &self.assignment.reader_patience_ms,
                     evictions: &self.assignment.evictions,
+                    events: &self.events,
                 };
-                match watched(control, way, applier.apply(&records)).await? {
+                match watched(control, way, applier.apply_after(last_ddl, &records)).await? {
                     Ok(()) => AgentEvent::Applied { incarnation, upto },
                     Err(Failure::Lost(reason)) => return Err(Ended::Connections(reason)),
                     Err(Failure::Diverged { version, reason }) => {

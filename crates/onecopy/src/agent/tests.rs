@@ -74,7 +74,7 @@ impl Running {
     }
 
     async fn apply(&mut self, records: Vec<Arc<Record>>) -> AgentEvent {
-        let command = Command::Apply { incarnation: self.incarnation, records };
+        let command = Command::Apply { incarnation: self.incarnation, records, last_ddl: Version::ZERO };
         self.commands.send(command).await.unwrap();
         self.event().await
     }

@@ -2,35 +2,51 @@
 //!
 //! A record that is in the log must be applied; whoever holds a lock in its way has to give way. A client's read may hold
 //! a schema change up for as long as the operator allows (like `max_standby_streaming_delay` of a hot standby), anything
-//! else gives way at once: its statement is cancelled, and if it is still there at the next look its backend is ended (an
-//! idle transaction cannot be cancelled). This also stands in for what the server does by itself after
+//! else gives way: its statement is cancelled, and if it is still there later its backend is ended (an idle transaction
+//! cannot be cancelled). An update transaction that is open here is not even waited for: it has been overtaken. This also stands in for what the server does by itself after
 //! `deadlock_timeout`, which the applier has set out of reach: sending autovacuum away.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use cluster::ids::SessionId;
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::AgentEvent;
 use crate::backend::{BackendError, Connection};
 
-/// How long the applier may wait before somebody looks after it, and between looks.
+/// How long the applier may wait before a read, or whoever else is in its way, is sent away.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// After so long it is looked for the first time who is in its way; each further look is twice as far from the one
+/// before, up to [`PATIENCE`].
+const FIRST_LOOK: Duration = Duration::from_millis(5);
 /// How long the control connection may take to answer.
 const CONTROL_DEADLINE: Duration = Duration::from_secs(10);
 /// Evictions that are remembered until their sessions have heard of them.
 const EVICTIONS_MAX: usize = 10_000;
 
-/// Backends whose work was ended for a refresh, by their process numbers. A session looks here for the reason of an error
-/// that its client did not ask for.
+/// Backends of one server, by their process numbers: those where an update transaction is open, and those whose work was
+/// ended for a refresh. A session looks here for the reason of an error that its client did not ask for.
 #[derive(Debug, Default)]
-pub(crate) struct Evictions(Mutex<BTreeSet<i32>>);
+pub(crate) struct Evictions {
+    evicted: Mutex<BTreeSet<i32>>,
+    tenants: Mutex<BTreeMap<i32, SessionId>>,
+}
+
+/// An update transaction is open on a backend, as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Tenancy {
+    of: Arc<Evictions>,
+    pid: i32,
+}
 
 impl Evictions {
     fn note(&self, pid: i32) {
-        let mut pids = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pids = self.evicted.lock().unwrap_or_else(PoisonError::into_inner);
         if pids.len() >= EVICTIONS_MAX {
             pids.clear();
         }
@@ -39,7 +55,24 @@ impl Evictions {
 
     /// Whether this backend was evicted since the last time it was asked about.
     pub(crate) fn take(&self, pid: i32) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&pid)
+        self.evicted.lock().unwrap_or_else(PoisonError::into_inner).remove(&pid)
+    }
+
+    /// A session opens an update transaction on a backend.
+    pub(crate) fn move_in(self: &Arc<Self>, pid: i32, session: SessionId) -> Tenancy {
+        self.tenants.lock().unwrap_or_else(PoisonError::into_inner).insert(pid, session);
+        Tenancy { of: Arc::clone(self), pid }
+    }
+
+    /// Whose update transaction is open on a backend.
+    pub(crate) fn tenant(&self, pid: i32) -> Option<SessionId> {
+        self.tenants.lock().unwrap_or_else(PoisonError::into_inner).get(&pid).copied()
+    }
+}
+
+impl Drop for Tenancy {
+    fn drop(&mut self) {
+        self.of.tenants.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.pid);
     }
 }
 
@@ -53,6 +86,17 @@ pub(super) struct Way<'a> {
     /// How long a client may hold the applier up, in milliseconds.
     pub(super) reader_patience: &'a AtomicU64,
     pub(super) evictions: &'a Evictions,
+    /// Where it is said whose update transaction is in the way.
+    pub(super) events: &'a mpsc::Sender<AgentEvent>,
+}
+
+/// Who was in the way when it was looked.
+#[derive(Debug, Default)]
+struct Seen {
+    /// Since when.
+    since: BTreeMap<i32, Instant>,
+    /// When something was done about it.
+    acted: BTreeMap<i32, Instant>,
 }
 
 /// Waits for `work` of the applier, and clears its way.
@@ -62,22 +106,17 @@ pub(super) async fn watched<T>(
     work: impl Future<Output = T>,
 ) -> Result<T, BackendError> {
     tokio::pin!(work);
-    let mut seen = BTreeMap::new();
-    let mut warned = BTreeSet::new();
+    let (mut seen, mut pause) = (Seen::default(), FIRST_LOOK);
     loop {
         tokio::select! {
             outcome = &mut work => return Ok(outcome),
-            () = tokio::time::sleep(PATIENCE) => clear_way(control, way, &mut seen, &mut warned).await?,
+            () = tokio::time::sleep(pause) => clear_way(control, way, &mut seen).await?,
         }
+        pause = PATIENCE.min(pause * 2);
     }
 }
 
-async fn clear_way(
-    control: &mut Connection,
-    way: Way<'_>,
-    seen: &mut BTreeMap<i32, Instant>,
-    warned: &mut BTreeSet<i32>,
-) -> Result<(), BackendError> {
+async fn clear_way(control: &mut Connection, way: Way<'_>, seen: &mut Seen) -> Result<(), BackendError> {
     let question = format!(
         "SELECT b.pid, a.backend_type IS NOT DISTINCT FROM 'client backend' \
          FROM unnest(pg_blocking_pids({})) AS b(pid) LEFT JOIN pg_stat_activity a USING (pid)",
@@ -88,16 +127,21 @@ async fn clear_way(
         .iter()
         .filter_map(|row| Some((row.first()?.as_deref()?.parse().ok()?, row.get(1)?.as_deref() == Some("t"))))
         .collect();
-    // The wait began before it was seen first.
-    let began = Instant::now().checked_sub(PATIENCE).unwrap_or_else(Instant::now);
-    seen.retain(|pid, _| blockers.contains_key(pid));
+    seen.since.retain(|pid, _| blockers.contains_key(pid));
     for (pid, is_client) in blockers.into_iter().filter(|(pid, _)| *pid != 0) {
-        let since = *seen.entry(pid).or_insert(began);
-        let patience = Duration::from_millis(way.reader_patience.load(Ordering::Relaxed));
-        if is_client && since.elapsed() < patience {
+        if let Some(session) = way.evictions.tenant(pid) {
+            overtake(control, way, pid, session).await?;
             continue;
         }
-        let function = if warned.insert(pid) { "pg_cancel_backend" } else { "pg_terminate_backend" };
+        let since = *seen.since.entry(pid).or_insert_with(Instant::now);
+        let reader_patience = Duration::from_millis(way.reader_patience.load(Ordering::Relaxed));
+        let patience = if is_client { reader_patience.max(PATIENCE) } else { PATIENCE };
+        let acted = seen.acted.get(&pid).copied();
+        if since.elapsed() < patience || acted.is_some_and(|acted| acted.elapsed() < PATIENCE) {
+            continue;
+        }
+        let function = if acted.is_none() { "pg_cancel_backend" } else { "pg_terminate_backend" };
+        seen.acted.insert(pid, Instant::now());
         tracing::warn!(
             replica = way.replica,
             blocker = pid,
@@ -109,6 +153,21 @@ async fn clear_way(
         }
         ask(control, &format!("SELECT {function}({pid})")).await?;
     }
+    Ok(())
+}
+
+/// An update transaction gives way at once: what is refreshed was first. Its session hears of it before its backend ends.
+async fn overtake(
+    control: &mut Connection,
+    way: Way<'_>,
+    pid: i32,
+    session: SessionId,
+) -> Result<(), BackendError> {
+    tracing::debug!(replica = way.replica, blocker = pid, %session, "a refresh overtakes a transaction");
+    // When nobody listens any more the connections are about to end, too.
+    let _ = way.events.send(AgentEvent::InTheWay { session }).await;
+    way.evictions.note(pid);
+    ask(control, &format!("SELECT pg_terminate_backend({pid})")).await?;
     Ok(())
 }
 

@@ -325,11 +325,11 @@ pub(crate) fn locked(touched: &Accesses, catalogue: &Catalogue, claims: &mut Cla
 }
 
 /// New rows of such a table conflict with nothing.
-fn meets_nothing(table: &Table) -> bool {
+pub(super) fn meets_nothing(table: &Table) -> bool {
     table.primary_key.is_empty() && !table.other_unique && !table.foreign_keys && !table.user_triggers
 }
 
-fn own_hash(own: u64, table: TableId) -> u64 {
+pub(super) fn own_hash(own: u64, table: TableId) -> u64 {
     let mut hasher = FxHasher::default();
     (own, table).hash(&mut hasher);
     hasher.finish()

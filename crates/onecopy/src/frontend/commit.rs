@@ -25,6 +25,7 @@ use super::transaction::broken;
 use super::writeset::forget_file;
 use crate::mailbox::Note;
 use crate::transactions::Phase;
+use sql::Isolation;
 
 /// The prepared insert of the identity, on every connection to the home. The place in the WAL that it reports tells
 /// later whose locks came first (`cluster::parts::tickets`); a sequence would do as well, but change `lastval()`.
@@ -252,6 +253,8 @@ impl Session {
             return Err(broken("no update transaction is open"));
         };
         let (home, ticket) = (update.replica, update.ticket);
+        let is_serializable = update.options.isolation == Some(Isolation::Serializable);
+        let read = if is_serializable { update.read.take() } else { Reads::All };
         let mut claims = std::mem::take(&mut update.capture.claims);
         let body = Box::new(std::mem::take(&mut update.capture.record).seal());
         let generation = update.capture.generation.min(update.generation);
@@ -260,12 +263,8 @@ impl Session {
         self.warn_of_searches(&claims);
         let is_outdated = self.hub().is_outdated(generation.min(Version(catalogue.generation())));
         // What was concluded before a schema change may claim too little after it.
-        let mut claims =
+        let claims =
             if is_outdated { vec![Claimed { turn: 0, claims: Claims::everything() }] } else { claimed };
-        // The core takes no notice of what is shared, yet.
-        for Claimed { claims, .. } in &mut claims {
-            claims.rows.append(&mut claims.shared);
-        }
         self.progress.set_phase(Phase::Logging);
         while !self.hub().log.has_room() {
             tokio::time::sleep(RETRY_PAUSE).await;
@@ -273,12 +272,8 @@ impl Session {
         if let Some(ticket) = ticket {
             self.worker.hub.handle(Event::Drawn { session: self.id, ticket });
         }
-        self.worker.hub.handle(Event::Finish {
-            session: self.id,
-            body,
-            claims,
-            reads: Reads::Tables([].into()),
-        });
+        let reads = if is_outdated { Reads::All } else { read };
+        self.worker.hub.handle(Event::Finish { session: self.id, body, claims, reads });
         (self.is_settling, self.settling_at) = (true, home);
         loop {
             match self.mailbox.next().await {
@@ -291,11 +286,11 @@ impl Session {
                     self.servers.close(home);
                     self.is_settling = false;
                 }
-                Note::Effect(Effect::Abort { .. }) => {
+                Note::Effect(Effect::Abort { cause, .. }) => {
                     self.servers.close(home);
                     self.is_settling = false;
                     self.end_local(false);
-                    return Err(Fault::Lost(home));
+                    return Err(self.aborted(cause, home));
                 }
                 Note::Effect(other) => tracing::error!(?other, "a session that waits for its record"),
                 Note::Cancel => {}
@@ -362,6 +357,7 @@ impl Session {
                 Note::End(end) => self.note_end(end),
             }
         }
+        self.tenancy = None;
         self.progress.set_phase(Phase::None);
     }
 

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use cluster::claims::Claims;
 use cluster::event::{Event, Reads};
 use cluster::ids::{ReplicaId, Version};
 use sql::{DdlFacts, Isolation, Name, RowEffect, Statement, TransactionOptions, Verb};
@@ -13,6 +14,7 @@ use wire::{encode, sqlstate};
 
 use super::demand::Demand;
 use super::fault::{Fault, Refusal};
+use super::homes::Opening;
 use super::relay::Ended;
 use super::rewritten::oid_of;
 use super::session::{Placed, Session, Transaction};
@@ -80,10 +82,16 @@ impl Session {
                     }
                 };
                 let options = self.resolve(said);
-                self.open_update(options, Reads::All, true).await?;
+                self.open_update(options, Opening::unbounded(), true).await?;
             }
             Transaction::Begun(_) => self.start_transaction(&Demand::one(statement)).await?,
-            Transaction::Update(_) => self.gate(Reads::All).await?,
+            Transaction::Update(_) => {
+                let judged = Demand::one(statement).judge(self);
+                if !self.come_to_anchor(&judged).await? {
+                    self.gate(Reads::All, Claims::everything()).await?;
+                }
+                self.note_anchor_needed();
+            }
             Transaction::Read(_) | Transaction::Lost(_) => {
                 return self.run(&Demand::one(statement), work, false).await;
             }

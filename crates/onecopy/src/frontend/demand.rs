@@ -2,9 +2,14 @@
 
 use std::sync::Arc;
 
+use cluster::claims::Claims;
 use cluster::event::Reads;
-use cluster::ids::{TableId, Version};
-use sql::{Access, Because, Catalogue, Routing, Statement, Verb};
+use cluster::ids::{SessionId, TableId, Version};
+use sql::accesses::Accesses;
+use sql::{Access, Because, Catalogue, Routing, Statement, TemplateId, Verb};
+
+use super::homes::may_leave_anchor;
+use super::needs::{footprint, forecast};
 
 use super::sent::Sent;
 use super::sequences::Drawn;
@@ -45,6 +50,15 @@ pub(crate) struct Judged {
     pub(crate) has_hold: bool,
     /// It says that it sets sequences.
     sets_sequences: bool,
+    /// All that the statements touch, if it is known and bounded.
+    pub(crate) touched: Option<Accesses>,
+    /// Any replica can be the home of a transaction with these statements.
+    pub(crate) is_roamable: bool,
+    /// The schema has changed since: nothing may be concluded.
+    pub(crate) is_outdated: bool,
+    /// Of the first statement.
+    pub(crate) template: Option<TemplateId>,
+    catalogue: Arc<Catalogue>,
     pub(crate) generation: Version,
 }
 
@@ -105,16 +119,70 @@ impl Demand {
                 .statements
                 .iter()
                 .all(|s| matches!(s.verb, Verb::Insert | Verb::Update | Verb::Delete | Verb::Merge)),
+            is_roamable: may_leave_anchor(self, &routings, &catalogue),
+            touched: self.touched(&catalogue),
+            is_outdated: false,
+            template: self.statements.first().map(|statement| statement.template),
             routings,
             has_unparsed: self.has_unparsed,
             generation: Version(catalogue.generation()),
+            catalogue,
         }
+    }
+
+    /// What all statements touch together, with the values that they were sent with.
+    fn touched(&self, catalogue: &Catalogue) -> Option<Accesses> {
+        if self.has_unparsed || self.sent.len() != self.statements.len() {
+            return None;
+        }
+        let mut all: Option<Accesses> = None;
+        for sent in &self.sent {
+            let parameters = sent.parameters();
+            let one = sent.statement().outline(catalogue).bind(&sent.arguments(&parameters));
+            match &mut all {
+                Some(all) => all.add(one),
+                None => all = Some(one),
+            }
+        }
+        all.filter(|all| all.unbounded.is_none())
     }
 }
 
 impl Judged {
+    /// What it reads when it runs wherever that is: these tables, or some of their rows.
+    pub(crate) fn spread_reads(&self, tables: &Arc<[TableId]>) -> Reads {
+        match &self.touched {
+            Some(touched) => Reads::Rows(footprint(touched, &self.catalogue).into()),
+            None => Reads::Tables(Arc::clone(tables)),
+        }
+    }
+
+    /// What it may write, lock or rely on.
+    pub(crate) fn writes(&self, session: SessionId) -> Claims {
+        let is_wide = |routing: &Arc<Routing>| routing.claims == sql::Claims::Everything;
+        if self.has_unparsed || self.is_outdated || self.routings.iter().any(is_wide) {
+            return Claims::everything();
+        }
+        if let Some(touched) = &self.touched {
+            return forecast(touched, session.0, &self.catalogue);
+        }
+        let mut tables: Vec<TableId> = Vec::new();
+        for routing in &self.routings {
+            tables.extend(routing.writes.iter().flatten());
+            if let sql::Claims::Tables(more) = &routing.claims {
+                tables.extend(more);
+            }
+        }
+        tables.sort_unstable();
+        tables.dedup();
+        Claims { tables, ..Claims::default() }
+    }
+
     /// What it reads, if it runs at the home.
     pub(crate) fn home_reads(&self) -> Reads {
+        if let Some(touched) = &self.touched {
+            return Reads::Rows(footprint(touched, &self.catalogue).into());
+        }
         let mut all = Vec::new();
         for routing in &self.routings {
             match home_tables(routing) {

@@ -16,6 +16,7 @@ use super::course::ACCESS_SETTING;
 use super::ddl::describe_nothing;
 use super::demand::Demand;
 use super::fault::{Fault, Refusal};
+use super::homes::HOME_SETTING;
 use super::prepared::Known;
 use super::session::{Session, Transaction};
 use super::settings::Settings;
@@ -449,7 +450,7 @@ fn own_statement(known: &Arc<Known>) -> Option<Arc<Statement>> {
         | Verb::Ddl(_)
         | Verb::ExplainRouting
         | Verb::Empty => true,
-        Verb::Show(name) => Settings::is_own(name) || name == ACCESS_SETTING,
+        Verb::Show(name) => Settings::is_own(name) || name == ACCESS_SETTING || name == HOME_SETTING,
         _ => false,
     };
     is_own.then_some(statement)

@@ -56,6 +56,8 @@ pub(crate) enum Fault {
     Lost(ReplicaId),
     /// The replica was refreshed over the statement, which held that up for too long; the connection may be used again.
     Evicted,
+    /// The core has ended the transaction for the sake of another one; what was not shown to the client can be run again.
+    Rival(Refusal),
     /// Nothing was sent yet: the place was lost, or the catalogue is newer by now. To be placed again.
     Unplaced(ReplicaId),
     /// The session ends with this error.
@@ -80,7 +82,7 @@ impl Fault {
     /// The error for the client when nothing was retried; `None` when there is nobody to tell.
     pub(crate) fn into_refusal(self) -> Option<Refusal> {
         match self {
-            Self::Refused(refusal) | Self::Fatal(refusal) => Some(refusal),
+            Self::Refused(refusal) | Self::Rival(refusal) | Self::Fatal(refusal) => Some(refusal),
             Self::Lost(replica) | Self::Unplaced(replica) => Some(Refusal::retry(format!(
                 "the connection to replica {} was lost while it ran the statement",
                 replica.0 + 1

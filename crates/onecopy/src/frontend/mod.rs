@@ -24,7 +24,9 @@ mod ddl;
 mod demand;
 mod extended;
 mod fault;
+mod homes;
 mod membership;
+mod needs;
 mod prepared;
 mod relay;
 mod residue;
@@ -41,6 +43,7 @@ mod startup;
 mod statement;
 mod transaction;
 pub(crate) mod verify;
+mod wait;
 mod work;
 mod writeset;
 

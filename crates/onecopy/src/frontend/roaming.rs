@@ -10,12 +10,15 @@
 //! Invariant: the client cannot tell, but by time. A loss of the replica, a hidden write and a refresh that cannot wait
 //! bring the transaction home, too, and the statement is run again if nothing of it was shown.
 
-use cluster::event::Reads;
+use cluster::claims::Claims;
+use cluster::event::{Home, Reads};
+use cluster::ids::Version;
 use sql::{CopyDirection, Isolation, TransactionOptions, Verb};
 use wire::sqlstate;
 
 use super::demand::{Demand, Judged};
 use super::fault::{Fault, Refusal};
+use super::homes::Opening;
 use super::relay::{Ended, Relay};
 use super::session::{Session, Transaction};
 use super::work::Work;
@@ -84,7 +87,7 @@ impl Session {
         };
         let replica = read.replica;
         if !is_first {
-            let reads = judged.access.map_or(Reads::All, Reads::Tables);
+            let reads = judged.access.as_ref().map_or(Reads::All, |tables| judged.spread_reads(tables));
             self.place_read(&reads, Some(replica), judged.generation).await?;
         }
         self.at_replica(replica, work).await
@@ -100,7 +103,14 @@ impl Session {
             self.servers.close(replica);
         }
         self.transaction = Transaction::None;
-        let opened = self.open_update(options, Reads::Tables([].into()), false).await;
+        let (reads, writes) = (Reads::Tables([].into()), Claims::default());
+        let opened = self
+            .open_update(
+                options,
+                Opening { reads, writes, home: Home::Anchor, generation: Version(u64::MAX) },
+                false,
+            )
+            .await;
         if opened.is_err() {
             self.transaction = Transaction::Begun(options);
         }
@@ -120,7 +130,7 @@ impl Session {
 }
 
 /// Whether work leaves nothing behind, and shows nothing of when and where the transaction began.
-fn may_roam(demand: &Demand, judged: &Judged) -> bool {
+pub(super) fn may_roam(demand: &Demand, judged: &Judged) -> bool {
     let only_reads =
         |verb: &Verb| matches!(verb, Verb::Select | Verb::Copy { direction: CopyDirection::To, .. });
     judged.access.is_ok()

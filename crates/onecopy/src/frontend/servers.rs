@@ -53,8 +53,6 @@ pub(crate) struct Server {
     pub(crate) openings: Vec<&'static str>,
     /// Something of the session exists only here: temporary objects, LISTEN.
     pub(crate) holds_state: bool,
-    /// Writes on it are captured: it may be used for transactions that write.
-    is_home: bool,
     /// The edition of names that the next field is of.
     edition: u64,
     /// What the anchor calls the objects of this server; none at the anchor itself.
@@ -198,22 +196,6 @@ impl Servers {
         }
     }
 
-    /// As [`Servers::ensure`], on a connection whose writes are captured.
-    pub(crate) async fn ensure_home(
-        &mut self,
-        hub: &Hub,
-        settings: &Settings,
-        replica: ReplicaId,
-        incarnation: Incarnation,
-    ) -> Result<&mut Server, Fault> {
-        let slot = &mut self.all[usize::from(replica.0)];
-        // It was made for reads, before the replica became the anchor.
-        let stale = slot.take_if(|server| !server.is_home);
-        self.has_lost_state |= stale.is_some_and(|server| server.holds_state);
-        let server = self.ensure(hub, settings, replica, incarnation).await?;
-        if server.is_home { Ok(server) } else { Err(Fault::Lost(replica)) }
-    }
-
     /// A connection of just this incarnation, with the session's settings.
     pub(crate) async fn ensure(
         &mut self,
@@ -249,9 +231,8 @@ async fn open(
     incarnation: Incarnation,
 ) -> Result<Server, Fault> {
     let seat = &hub.seats[usize::from(replica.0)];
-    let is_home = replica == hub.anchor();
-    let via = is_home.then(|| capture::via_token(hub.cluster_id));
-    let options = settings.server_options(via.as_deref());
+    let via = capture::via_token(hub.cluster_id);
+    let options = settings.server_options(Some(&via));
     let parameters = settings.start_up(&options);
     let mut failed = None;
     for _ in 0..ATTEMPTS {
@@ -284,7 +265,6 @@ async fn open(
                     ahead: VecDeque::new(),
                     openings: Vec::new(),
                     holds_state: false,
-                    is_home,
                     edition,
                     names,
                 });

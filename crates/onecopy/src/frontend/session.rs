@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use cluster::event::{Effect, Event};
+use cluster::event::{AbortCause, Effect, Event, Home};
 use cluster::ids::{Identity, Incarnation, ReplicaId, SessionId, TableId};
 use sql::{Analyzer, Script, TransactionOptions};
 use wire::backend::Status;
@@ -24,12 +24,15 @@ use super::cancel::{CancelKeys, CancelTarget};
 use super::client::Client;
 use super::course::Course;
 use super::fault::{Fault, Refusal};
+use super::homes::Wish;
 use super::prepared::Prepared;
 use super::relay::Relay;
 use super::servers::Servers;
 use super::settings::Settings;
 use super::special::Savepoint;
 use super::transaction::Update;
+use super::wait::Wait;
+use crate::agent::Tenancy;
 use crate::clients::{Card, Doing};
 use crate::hub::{Hub, count};
 use crate::mailbox::{End, Mailbox, Note};
@@ -90,8 +93,8 @@ pub(crate) enum Placed {
     At(Place),
     /// The catalogue was out of date; the present one is to be used.
     Again,
-    /// The replica where the transaction is open is lost.
-    Aborted,
+    /// The transaction is over, or the replica where it is open is lost.
+    Aborted(AbortCause),
 }
 
 /// One client connection.
@@ -133,6 +136,14 @@ pub(crate) struct Session {
     pub(crate) progress: Arc<Progress>,
     /// The transaction was lost while the client was silent: its next statement is told so.
     pub(crate) must_tell_loss: bool,
+    /// Why, if it was not the loss of its home.
+    pub(crate) loss: Option<Refusal>,
+    /// The open update transaction on its backend, until that has committed.
+    pub(crate) tenancy: Option<Tenancy>,
+    /// Where update transactions should begin.
+    pub(crate) wish: Wish,
+    /// Where the last update transaction was, or is.
+    pub(crate) last_home: ReplicaId,
 }
 
 impl Session {
@@ -251,9 +262,11 @@ impl Session {
                         self.note_end(end);
                         self.check_ending()?;
                     }
-                    Note::Effect(Effect::Abort { .. }) => {
+                    Note::Effect(Effect::Abort { cause, .. }) => {
+                        let fault = self.aborted(cause, self.last_home);
                         self.abandon_home();
                         self.must_tell_loss = matches!(self.transaction, Transaction::Lost(_));
+                        self.loss = if let Fault::Rival(why) = fault { Some(why) } else { None };
                     }
                     Note::Effect(_) | Note::Cancel => {}
                 },
@@ -334,19 +347,20 @@ impl Session {
     /// Asks for a place and waits for it.
     pub(crate) async fn place(&mut self, event: Event) -> Result<Placed, Fault> {
         self.mailbox.forget_cancel();
+        let update_at = self.update_of(&event);
         if let Some(Effect::Execute { replica, incarnation, identity, .. }) =
             self.worker.hub.ask(Some(self.id), event)
         {
             return Ok(Placed::At(Place { replica, incarnation, identity }));
         }
         let _shown = self.card.wait(Doing::Waiting);
-        let deadline = tokio::time::Instant::now() + WAIT_MAX;
+        let mut wait = Wait::begin(update_at, &self.settings.timeouts);
         loop {
             let note = match self.mailbox.try_next() {
                 Some(note) => note,
-                None => match tokio::time::timeout_at(deadline, self.mailbox.next()).await {
-                    Ok(note) => note,
-                    Err(_) => return Err(self.give_up(waited_too_long())),
+                None => match wait.next(&self.worker.hub, &self.mailbox).await {
+                    Some(note) => note,
+                    None => return Err(self.give_up(wait.refusal())),
                 },
             };
             match note {
@@ -354,7 +368,7 @@ impl Session {
                     return Ok(Placed::At(Place { replica, incarnation, identity }));
                 }
                 Note::Effect(Effect::Reclassify { .. }) => return Ok(Placed::Again),
-                Note::Effect(Effect::Abort { .. }) => return Ok(Placed::Aborted),
+                Note::Effect(Effect::Abort { cause, .. }) => return Ok(Placed::Aborted(cause)),
                 Note::Effect(other) => {
                     tracing::error!(?other, "a session that waits for a place does not expect this");
                 }
@@ -366,6 +380,16 @@ impl Session {
                     return Err(Fault::Fatal(ended(end)));
                 }
             }
+        }
+    }
+
+    /// If the event is about a statement of an update transaction: where that is to run, if there is no choice.
+    fn update_of(&self, event: &Event) -> Option<Option<ReplicaId>> {
+        match event {
+            Event::Begin { home: Home::Anchor, .. } => Some(Some(self.anchor())),
+            Event::Begin { .. } => Some(None),
+            Event::Statement { .. } => Some(Some(self.last_home)),
+            _ => None,
         }
     }
 
@@ -411,13 +435,4 @@ fn ended(end: End) -> Refusal {
 
 fn cancelled() -> Refusal {
     Refusal::plain(sqlstate::QUERY_CANCELED, "canceling statement due to user request")
-}
-
-fn waited_too_long() -> Refusal {
-    Refusal::new(
-        sqlstate::LOCK_NOT_AVAILABLE,
-        format!("no replica could take the statement within {} seconds", WAIT_MAX.as_secs()),
-        "SHOW REPLICAS in the database \"onecopy\" says which replicas are up; a SERIALIZABLE transaction waits for \
-         those before it.",
-    )
 }

@@ -8,6 +8,7 @@
 //! isolation level and read-only mode are kept here, put into every BEGIN, and answered from here.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use sql::{Isolation, TransactionOptions};
 
@@ -38,12 +39,72 @@ pub(crate) struct Settings {
     pub(crate) start_read_only: bool,
     /// Which of them the client gave at start-up.
     given: Vec<String>,
+    /// What the client has set for how long it waits.
+    pub(crate) timeouts: Timeouts,
     /// Some time-out is set, so the window between append and COMMIT must be protected from it.
     pub(crate) has_timeouts: bool,
     /// `standard_conforming_strings`.
     pub(crate) conforming: bool,
     /// The least severe of our own messages that `client_min_messages` lets through.
     pub(crate) least: Severity,
+}
+
+/// How long the client wants to wait, in milliseconds; 0 is for ever.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Timeouts {
+    lock_ms: u64,
+    statement_ms: u64,
+    /// Until the transaction ends.
+    local_lock_ms: Option<u64>,
+    local_statement_ms: Option<u64>,
+}
+
+impl Timeouts {
+    /// For locks.
+    pub(crate) fn lock(&self) -> Option<Duration> {
+        let limit_ms = self.local_lock_ms.unwrap_or(self.lock_ms);
+        (limit_ms > 0).then(|| Duration::from_millis(limit_ms))
+    }
+
+    /// For a statement.
+    pub(crate) fn statement(&self) -> Option<Duration> {
+        let limit_ms = self.local_statement_ms.unwrap_or(self.statement_ms);
+        (limit_ms > 0).then(|| Duration::from_millis(limit_ms))
+    }
+
+    /// One was set. What cannot be read is the server's to judge, and bounds nothing here.
+    pub(crate) fn note(&mut self, name: &str, value: Option<&str>, is_local: bool) {
+        let limit_ms = value.and_then(milliseconds).unwrap_or(0);
+        match (name, is_local) {
+            ("lock_timeout", false) => self.lock_ms = limit_ms,
+            ("lock_timeout", true) => self.local_lock_ms = Some(limit_ms),
+            ("statement_timeout", false) => self.statement_ms = limit_ms,
+            ("statement_timeout", true) => self.local_statement_ms = Some(limit_ms),
+            _ => {}
+        }
+    }
+
+    /// The transaction is over.
+    pub(crate) fn end_local(&mut self) {
+        (self.local_lock_ms, self.local_statement_ms) = (None, None);
+    }
+}
+
+/// A time as the server reads it: a number, and its unit if it is not milliseconds.
+fn milliseconds(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let number: u64 = text[..digits].parse().ok()?;
+    let factor = match text[digits..].trim() {
+        "" | "ms" => 1,
+        "us" => return Some(number.div_ceil(1_000)),
+        "s" => 1_000,
+        "min" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return None,
+    };
+    number.checked_mul(factor)
 }
 
 /// Of messages of our own.
@@ -89,6 +150,7 @@ impl Settings {
             start_isolation: Isolation::ReadCommitted,
             start_read_only: false,
             given: Vec::new(),
+            timeouts: Timeouts::default(),
             has_timeouts: false,
             conforming: true,
             least: Severity::Notice,
@@ -267,7 +329,10 @@ impl Settings {
             "statement_timeout"
             | "lock_timeout"
             | "idle_in_transaction_session_timeout"
-            | "transaction_timeout" => self.has_timeouts = true,
+            | "transaction_timeout" => {
+                self.has_timeouts = true;
+                self.timeouts.note(name, value, false);
+            }
             "client_min_messages" => {
                 self.least = match value.unwrap_or_default().to_ascii_lowercase().as_str() {
                     "error" => Severity::Error,
@@ -416,6 +481,22 @@ mod tests {
             settings(&[("options", "-c default_transaction_isolation=repeatable\\ read")]).unwrap();
         given.begin_with(&role);
         assert_eq!(given.isolation, Isolation::RepeatableRead);
+    }
+
+    #[test]
+    fn timeouts_are_read_as_the_server_reads_them() {
+        for (text, limit_ms) in [("250", 250), ("5s", 5_000), (" 2 min ", 120_000), ("1500us", 2), ("0", 0)] {
+            assert_eq!(milliseconds(text), Some(limit_ms), "{text}");
+        }
+        assert_eq!(milliseconds("soon"), None);
+        let mut timeouts = Timeouts::default();
+        timeouts.note("lock_timeout", Some("5s"), false);
+        timeouts.note("lock_timeout", Some("10ms"), true);
+        assert_eq!(timeouts.lock(), Some(Duration::from_millis(10)));
+        timeouts.end_local();
+        assert_eq!(timeouts.lock(), Some(Duration::from_secs(5)));
+        timeouts.note("lock_timeout", None, false);
+        assert_eq!((timeouts.lock(), timeouts.statement()), (None, None));
     }
 
     #[test]

@@ -99,7 +99,7 @@ impl Session {
                 // A COMMIT that fails ends the transaction all the same.
                 self.end_local(false);
             }
-            return Err(Fault::Lost(self.anchor()));
+            return Err(self.loss());
         }
         if self.failed && !ends_failure(&statement.verb) {
             return Err(Refusal::plain(
@@ -153,7 +153,7 @@ impl Session {
                 encode::message(&mut self.client.out, tag::ERROR_RESPONSE, |b| b.extend_from_slice(&body));
             }
             other => {
-                if matches!(other, Fault::Lost(_) | Fault::Unplaced(_) | Fault::Evicted) {
+                if matches!(other, Fault::Lost(_) | Fault::Unplaced(_) | Fault::Evicted | Fault::Rival(_)) {
                     crate::hub::count(&self.hub().stats.aborted);
                 }
                 if let Some(refusal) = other.into_refusal() {

@@ -11,6 +11,7 @@ use wire::{encode, sqlstate};
 use super::course::ACCESS_SETTING;
 use super::demand::Demand;
 use super::fault::{Fault, Refusal};
+use super::homes::{HOME_SETTING, Wish};
 use super::relay::Ended;
 use super::sent::Sent;
 use super::session::{Session, Transaction};
@@ -34,6 +35,9 @@ impl Session {
             self.come_home(true).await?;
         }
         if let Some(ended) = self.access_setting(&statement.verb)? {
+            return Ok(Some(ended));
+        }
+        if let Some(ended) = self.home_setting(&statement.verb)? {
             return Ok(Some(ended));
         }
         match &statement.verb {
@@ -129,7 +133,7 @@ impl Session {
             let forbidden = FORBIDDEN.iter().find(|(forbidden, _)| *forbidden == name);
             let hint = match forbidden {
                 Some((_, hint)) => hint,
-                None if set.is_some() && name == ACCESS_SETTING => continue,
+                None if set.is_some() && (name == ACCESS_SETTING || name == HOME_SETTING) => continue,
                 None if name.starts_with("onecopy.") => "It is Onecopy's own.",
                 None if set.is_none() && (Settings::is_own(&name) || name == "client_encoding") => "Use SET.",
                 None => continue,
@@ -165,7 +169,12 @@ impl Session {
                 .into());
             }
         }
+        let timeouts = self.settings.timeouts;
         self.settings.note_name(name, text);
+        if local {
+            self.settings.timeouts = timeouts;
+            self.settings.timeouts.note(name, text, true);
+        }
         let ended = self.run_beside(statement, work, alone).await?;
         if ended.error.is_none() && !local {
             let replay = replayable(work);
@@ -227,6 +236,7 @@ impl Session {
             let anchor = self.anchor();
             self.servers.close_others(anchor);
             self.settings.reset();
+            self.wish = Wish::default();
             let generation = self.settings.generation();
             if let Some(server) = self.servers.find(anchor) {
                 server.settings = generation;
@@ -403,7 +413,7 @@ impl Session {
 /// Whether a statement leaves something on its connection, or asks where that is.
 fn leaves_something(verb: &Verb) -> bool {
     match verb {
-        Verb::Set { name, .. } | Verb::Reset(Some(name)) => name != ACCESS_SETTING,
+        Verb::Set { name, .. } | Verb::Reset(Some(name)) => name != ACCESS_SETTING && name != HOME_SETTING,
         Verb::Reset(None)
         | Verb::Discard(_)
         | Verb::Savepoint(_)

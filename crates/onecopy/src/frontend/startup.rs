@@ -21,6 +21,7 @@ use super::cancel::CancelKeys;
 use super::client::Client;
 use super::course::Course;
 use super::fault::{Fault, Refusal};
+use super::homes::Wish;
 use super::prepared::Prepared;
 use super::servers::Servers;
 use super::session::{Session, Transaction, Worker};
@@ -226,6 +227,10 @@ async fn serve_session(worker: Rc<Worker>, client: Client, settings: Settings, w
         savepoints: Vec::new(),
         course: Course::default(),
         must_tell_loss: false,
+        loss: None,
+        tenancy: None,
+        wish: Wish::default(),
+        last_home: hub.anchor(),
         progress: hub.transactions.register(id),
     };
     match session.greet().await {

@@ -15,13 +15,21 @@ use wire::sqlstate;
 use super::cancel::Doing;
 use super::demand::{Demand, Judged};
 use super::fault::{Fault, Refusal};
+use super::homes::inside;
 use super::relay::{Ended, Expected, Relay};
+use super::roaming::may_roam;
 use super::session::{Placed, RETRIES_MAX, RETRY_PAUSE, ReadOnly, Session, Transaction, WAIT_MAX};
 use super::work::Work;
 use crate::hub::{Stats, count};
 
 /// Time that a read is expected to take until more is known.
 const READ_COST_US: u32 = 100;
+
+/// How often a single statement that lost against another transaction is run again, unseen.
+const RERUNS_MAX: u32 = 10;
+/// The longest pause before the first time; it doubles with each, so many times.
+const RERUN_PAUSE_US: u64 = 500;
+const RERUN_DOUBLINGS: u32 = 6;
 
 /// Whether the home's connection has temporary objects, or lost the default that stops hidden writes.
 const STAYS_HOME_SQL: &str = "SELECT 1 WHERE pg_catalog.pg_my_temp_schema() <> 0 \
@@ -43,7 +51,7 @@ impl Session {
                 self.run_inside(demand, work, true).await
             }
             Transaction::Read(_) | Transaction::Update(_) => self.run_inside(demand, work, false).await,
-            Transaction::Lost(_) => Err(Fault::Lost(self.anchor())),
+            Transaction::Lost(_) => Err(Fault::Lost(self.last_home)),
         };
         if matches!(&ended, Ok(ended) if ended.error.is_none()) {
             self.note_time(demand, started.elapsed());
@@ -63,11 +71,9 @@ impl Session {
     pub(crate) async fn start_transaction(&mut self, demand: &Demand) -> Result<(), Fault> {
         let Transaction::Begun(said) = self.transaction else { return Ok(()) };
         let options = self.resolve(said);
-        let judged = demand.judge(self);
-        let is_spread = options.read_only == Some(true)
-            && options.isolation < Some(sql::Isolation::Serializable)
-            && judged.access.is_ok()
-            && !self.must_stay_home().await?;
+        let mut judged = self.judge_update(demand).await;
+        let is_spread =
+            options.read_only == Some(true) && judged.access.is_ok() && !self.must_stay_home().await?;
         if is_spread {
             self.transaction = self.open_read(options, judged, false).await?;
             return Ok(());
@@ -84,9 +90,18 @@ impl Session {
             Ok(_) => &stats.anchor_interactive,
         });
         self.transaction = Transaction::None;
-        let opened = self.open_update(options, judged.home_reads(), false).await;
+        let mut opening = self.opening_interactive(&judged).await?;
+        let mut opened = self.open_update(options, opening, false).await;
+        while let Err(Fault::Unplaced(_)) = opened {
+            judged = self.judge_update(demand).await;
+            opening = self.opening_interactive(&judged).await?;
+            opened = self.open_update(options, opening, false).await;
+        }
         if opened.is_err() {
             self.transaction = Transaction::Begun(said);
+        }
+        if let Transaction::Update(update) = &mut self.transaction {
+            update.first = judged.template;
         }
         opened
     }
@@ -101,13 +116,13 @@ impl Session {
             self.settle().await;
         }
         let is_snapshot = options.isolation >= Some(sql::Isolation::RepeatableRead);
-        let reads = match judged.access {
-            Ok(tables) if !is_snapshot => Reads::Tables(tables),
+        let reads = match &judged.access {
+            Ok(tables) if !is_snapshot => judged.spread_reads(tables),
             _ => Reads::All,
         };
         let replica = self.place_read(&reads, None, judged.generation).await?;
         let server = self.servers.get(replica);
-        server.begin(options.isolation.unwrap_or(sql::Isolation::ReadCommitted), true);
+        server.begin(inside(options), true);
         Ok(Transaction::Read(ReadOnly { replica, options, is_roaming, is_snapshot, has_snapshot: false }))
     }
 
@@ -121,15 +136,15 @@ impl Session {
         if self.is_roaming() {
             return Box::pin(self.roam(demand, work, is_first)).await;
         }
-        let judged = demand.judge(self);
+        let mut judged = self.judge_update(demand).await;
         let takes_snapshot = demand.takes_snapshot();
         if let Transaction::Read(read) = &self.transaction {
             let replica = read.replica;
             if !is_first {
-                let reads = match judged.access {
+                let reads = match &judged.access {
                     _ if read.has_snapshot => Reads::Tables([].into()),
                     _ if read.is_snapshot => Reads::All,
-                    Ok(tables) => Reads::Tables(tables),
+                    Ok(tables) => judged.spread_reads(tables),
                     Err(_) => Reads::All,
                 };
                 self.place_read(&reads, Some(replica), judged.generation).await?;
@@ -141,10 +156,24 @@ impl Session {
             self.note_snapshot(takes_snapshot, &ended);
             return ended;
         }
+        if let Some(answered) = self.ask_beside(demand, &judged, work).await {
+            return answered;
+        }
+        let is_first = self.come_to_anchor(&judged).await? || is_first;
         if !is_first {
-            self.gate(judged.home_reads()).await?;
+            self.gate(judged.home_reads(), judged.writes(self.id)).await?;
+            while self.is_stale_at(self.last_home, judged.generation) {
+                // What was concluded no longer holds; nothing was sent.
+                self.executed();
+                judged = self.judge_update(demand).await;
+                if self.come_to_anchor(&judged).await? {
+                    break;
+                }
+                self.gate(judged.home_reads(), judged.writes(self.id)).await?;
+            }
         }
         self.claim(&judged);
+        self.note_course(demand, &judged);
         let ended = self.at_home(work, false).await;
         self.note_snapshot(takes_snapshot, &ended);
         ended
@@ -162,6 +191,14 @@ impl Session {
         }
     }
 
+    /// What the transaction's home depends on.
+    fn note_course(&mut self, demand: &Demand, judged: &Judged) {
+        if let Transaction::Update(update) = &mut self.transaction {
+            update.only_read &= may_roam(demand, judged);
+            update.needs_anchor |= !judged.is_roamable;
+        }
+    }
+
     fn claim(&mut self, judged: &Judged) {
         let catalogue = self.hub().catalogue();
         if let Transaction::Update(update) = &mut self.transaction {
@@ -171,10 +208,13 @@ impl Session {
             update.generation = update.generation.min(judged.generation);
             judged.note_draws(&mut update.drawn, &catalogue);
             for routing in &judged.routings {
-                update.capture.claims.add(&routing.claims, None, &catalogue);
+                update.capture.claims.add(&routing.claims, judged.touched.as_ref(), &catalogue);
             }
             if judged.has_unparsed {
                 update.capture.claims.add_everything();
+            }
+            if update.options.isolation == Some(sql::Isolation::Serializable) {
+                update.read.add(&judged.home_reads());
             }
             update.is_suspect |= judged.is_suspect();
             self.may_have_temporary |= update.is_suspect;
@@ -188,12 +228,19 @@ impl Session {
         let started = tokio::time::Instant::now();
         let mut retries = 0;
         loop {
-            let judged = demand.judge(self);
+            let judged = self.judge_update(demand).await;
             let result = self.run_once(&judged, work, ends).await;
             let error = match &result {
                 Err(Fault::Lost(_) | Fault::Evicted) if !self.client.shown && retries < RETRIES_MAX => {
                     retries += 1;
                     None
+                }
+                Err(Fault::Rival(_)) if !self.client.shown && retries < RERUNS_MAX => {
+                    retries += 1;
+                    self.client.out.truncate(mark);
+                    count(&self.hub().stats.retried);
+                    tokio::time::sleep(jittered(retries)).await;
+                    continue;
                 }
                 Err(Fault::Unplaced(_)) if !self.client.shown && started.elapsed() < WAIT_MAX => None,
                 Err(_) => {
@@ -234,6 +281,7 @@ impl Session {
         let mut judged = demand.judge(self);
         judged.access = Err(Because::Unknown);
         judged.has_unparsed = true;
+        (judged.touched, judged.is_roamable) = (None, false);
         self.update_once(&judged, work, ends).await
     }
 
@@ -246,7 +294,7 @@ impl Session {
             Ok(_) if nothing_runs => self.read_once(&Reads::Catalogue, None, judged, work).await,
             Ok(tables) if may_leave => {
                 count(&self.hub().stats.reads);
-                self.read_once(&Reads::Tables(Arc::clone(tables)), None, judged, work).await
+                self.read_once(&judged.spread_reads(tables), None, judged, work).await
             }
             Err(Because::Catalogue) if may_leave => {
                 self.count(|stats| &stats.anchor_catalogue);
@@ -316,7 +364,7 @@ impl Session {
         self.cancel.set(Doing::Waiting);
         let place = match self.place(event).await? {
             Placed::At(place) => place,
-            Placed::Again | Placed::Aborted => {
+            Placed::Again | Placed::Aborted(_) => {
                 return Err(Fault::Unplaced(at.unwrap_or_else(|| self.anchor())));
             }
         };
@@ -364,7 +412,8 @@ impl Session {
     /// One update transaction for this work alone, or the beginning of an implicit one.
     async fn update_once(&mut self, judged: &Judged, work: Work<'_>, ends: bool) -> Result<Ended, Fault> {
         let options = self.resolve(TransactionOptions::default());
-        self.open_update(options, judged.home_reads(), true).await?;
+        let opening = self.opening_alone(judged, ends).await?;
+        self.open_update(options, opening, true).await?;
         self.claim(judged);
         if !ends {
             return self.at_home(work, false).await;
@@ -468,6 +517,12 @@ impl Session {
             _ => None,
         }
     }
+}
+
+/// How long a transaction that lost against another one waits before it is run again.
+fn jittered(attempt: u32) -> std::time::Duration {
+    let limit_us = (RERUN_PAUSE_US << attempt.min(RERUN_DOUBLINGS)).max(1);
+    std::time::Duration::from_micros(getrandom::u64().map_or(limit_us, |random| random % limit_us))
 }
 
 fn anchor_counter(stats: &Stats, because: Because) -> &std::sync::atomic::AtomicU64 {

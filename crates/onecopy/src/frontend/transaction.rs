@@ -6,13 +6,14 @@
 use std::sync::Arc;
 
 use cluster::claims::Claims;
-use cluster::event::{Event, Home, Level, Needs, Reads};
+use cluster::event::{Event, Level, Needs, Reads};
 use cluster::ids::{Identity, Nonce, ReplicaId, Version};
-use sql::{Isolation, TransactionOptions};
+use sql::{Isolation, TemplateId, TransactionOptions};
 use wire::sqlstate;
 
 use super::cancel::Doing;
 use super::fault::{Fault, Refusal};
+use super::homes::{Opening, ReadSoFar, inside};
 use super::relay::{Ended, Expected, Relay};
 use super::sequences::Drawn;
 use super::servers::Server;
@@ -62,6 +63,14 @@ pub(crate) struct Update {
     pub(crate) has_hold: bool,
     /// A statement has run that takes the snapshot which REPEATABLE READ keeps.
     pub(crate) has_snapshot: bool,
+    /// The template that it began with, until it is known what to learn from it.
+    pub(crate) first: Option<TemplateId>,
+    /// Only the anchor can be its home.
+    pub(crate) needs_anchor: bool,
+    /// It has done nothing but to read, and nobody can tell where.
+    pub(crate) only_read: bool,
+    /// What it has read, at SERIALIZABLE.
+    pub(crate) read: ReadSoFar,
 }
 
 impl Session {
@@ -78,13 +87,15 @@ impl Session {
     pub(crate) async fn open_update(
         &mut self,
         options: TransactionOptions,
-        reads: Reads,
+        opening: Opening,
         is_implicit: bool,
     ) -> Result<(), Fault> {
         if self.is_settling {
             self.settle().await;
         }
         let isolation = options.isolation.unwrap_or(Isolation::ReadCommitted);
+        let Opening { reads, mut writes, home, generation } = opening;
+        lock_reads(isolation, &reads, &mut writes);
         let reads = if isolation >= Isolation::RepeatableRead { Reads::All } else { reads };
         let mut attempts = 0;
         loop {
@@ -97,19 +108,25 @@ impl Session {
                     Isolation::ReadUncommitted | Isolation::ReadCommitted => Level::ReadCommitted,
                 },
                 nonce: nonce()?,
-                home: Home::Anchor,
-                needs: self.needs(reads.clone(), isolation),
+                home,
+                needs: self.needs(reads.clone(), writes.clone()),
             };
             self.cancel.set(Doing::Waiting);
             let Placed::At(place) = self.place(event).await? else { continue };
-            let Self { worker, servers, settings, progress, .. } = &mut *self;
-            match servers.ensure_home(&worker.hub, settings, place.replica, place.incarnation).await {
+            if self.is_stale_at(place.replica, generation) {
+                self.forget_update();
+                return Err(Fault::Unplaced(place.replica));
+            }
+            let Self { id, worker, servers, settings, progress, .. } = &mut *self;
+            match servers.ensure(&worker.hub, settings, place.replica, place.incarnation).await {
                 Ok(server) => {
-                    begin(server, options);
+                    // SERIALIZABLE is ours to certify: PostgreSQL's own could fail a COMMIT that is in the log (pitfalls 1.1).
+                    server.begin(inside(options), options.read_only == Some(true));
+                    let tenancy = server.evictions.move_in(server.running.pid, *id);
                     let identity = place.identity.ok_or_else(|| broken("no identity was given"))?;
                     let mut capture = Capture::new(Arc::clone(&worker.hub), identity, Arc::clone(progress));
                     capture.claims.begin_turn(0);
-                    worker.hub.transactions.begin(progress);
+                    worker.hub.transactions.begin(progress, place.replica);
                     self.transaction = Transaction::Update(Box::new(Update {
                         identity,
                         replica: place.replica,
@@ -128,7 +145,12 @@ impl Session {
                         has_file: false,
                         has_hold: false,
                         has_snapshot: false,
+                        first: None,
+                        needs_anchor: false,
+                        only_read: true,
+                        read: ReadSoFar::default(),
                     }));
+                    (self.last_home, self.tenancy) = (place.replica, Some(tenancy));
                     return Ok(());
                 }
                 Err(fault) => {
@@ -142,19 +164,20 @@ impl Session {
         }
     }
 
-    fn needs(&self, reads: Reads, isolation: Isolation) -> Needs {
-        // What is read is not told yet: one after another.
-        let is_serial = isolation == Isolation::Serializable;
+    fn needs(&self, reads: Reads, writes: Claims) -> Needs {
         Needs {
             reads,
-            writes: if is_serial { Claims::everything() } else { Claims::default() },
+            writes,
             cost_us: UPDATE_COST_US,
             catalogue: Version(self.hub().catalogue().generation()),
         }
     }
 
     /// Waits until a further statement of the open update transaction may run.
-    pub(crate) async fn gate(&mut self, reads: Reads) -> Result<(), Fault> {
+    pub(crate) async fn gate(&mut self, reads: Reads, mut writes: Claims) -> Result<(), Fault> {
+        if let Transaction::Update(update) = &self.transaction {
+            lock_reads(update.options.isolation.unwrap_or(Isolation::ReadCommitted), &reads, &mut writes);
+        }
         let reads = match &self.transaction {
             Transaction::Update(update) if update.options.isolation >= Some(Isolation::RepeatableRead) => {
                 // Once its snapshot is taken, nothing newer is needed.
@@ -162,7 +185,7 @@ impl Session {
             }
             _ => reads,
         };
-        let event = Event::Statement { session: self.id, needs: self.needs(reads, Isolation::ReadCommitted) };
+        let event = Event::Statement { session: self.id, needs: self.needs(reads, writes) };
         self.cancel.set(Doing::Waiting);
         match self.place(event).await {
             Ok(Placed::At(_)) => {
@@ -172,7 +195,12 @@ impl Session {
                 }
                 Ok(())
             }
-            Ok(Placed::Again | Placed::Aborted) => Err(self.home_lost()),
+            Ok(Placed::Again) => Err(self.home_lost()),
+            Ok(Placed::Aborted(cause)) => {
+                let fault = self.aborted(cause, self.last_home);
+                self.abandon_home();
+                Err(fault)
+            }
             // The core has forgotten the transaction; the server must, too.
             Err(fault) => {
                 self.abandon_home();
@@ -210,6 +238,9 @@ impl Session {
         match result {
             Ok(ended) => Ok(ended),
             Err(fault) => {
+                // The core may have ended the transaction, and its backend with it.
+                let cause = self.why_aborted();
+                let fault = cause.map_or(fault, |cause| self.aborted(cause, self.last_home));
                 self.abandon_home();
                 Err(fault)
             }
@@ -273,16 +304,20 @@ impl Session {
     /// The loss is told once, as an error of the next statement, COMMIT included.
     pub(crate) fn tell_loss(&mut self) -> Result<(), Fault> {
         if std::mem::take(&mut self.must_tell_loss) {
-            return Err(Fault::Lost(self.anchor()));
+            return Err(self.loss());
         }
         Ok(())
     }
 
     /// The home is lost under the open transaction; a statement of it was not sent.
     pub(crate) fn home_lost(&mut self) -> Fault {
-        let home = self.home();
         self.abandon_home();
-        Fault::Lost(home)
+        Fault::Lost(self.last_home)
+    }
+
+    /// What the client is told of the loss of its transaction, once.
+    pub(crate) fn loss(&mut self) -> Fault {
+        self.loss.take().map_or(Fault::Lost(self.last_home), Fault::Rival)
     }
 
     /// The transaction at home is over without a record.
@@ -292,9 +327,16 @@ impl Session {
     }
 
     pub(crate) fn end_local(&mut self, committed: bool) {
+        if committed {
+            self.note_beginning();
+        }
         self.transaction = Transaction::None;
         self.progress.set_phase(if self.is_settling { Phase::Committing } else { Phase::None });
+        if !self.is_settling {
+            self.tenancy = None;
+        }
         self.failed = false;
+        self.settings.timeouts.end_local();
         self.savepoints.clear();
         self.end_course(committed);
         self.prepared.drop_portals();
@@ -311,14 +353,13 @@ impl Session {
     }
 }
 
-/// The BEGIN of a transaction that may write. SERIALIZABLE runs at REPEATABLE READ inside PostgreSQL, whose own
-/// serializability could fail a COMMIT that is in the log (pitfalls 1.1).
-fn begin(server: &mut Server, options: TransactionOptions) {
-    let isolation = match options.isolation {
-        Some(Isolation::Serializable) => Isolation::RepeatableRead,
-        other => other.unwrap_or(Isolation::ReadCommitted),
-    };
-    server.begin(isolation, options.read_only == Some(true));
+/// At SERIALIZABLE the rows that are read by key are waited for, too: who reads and then writes waits instead of failing.
+fn lock_reads(isolation: Isolation, reads: &Reads, writes: &mut Claims) {
+    if let (Isolation::Serializable, Reads::Rows(rows)) = (isolation, reads) {
+        writes.rows.extend(rows.rows.iter().filter(|(table, _)| !writes.tables.contains(table)));
+        writes.rows.sort_unstable();
+        writes.rows.dedup();
+    }
 }
 
 fn nonce() -> Result<Nonce, Fault> {

@@ -51,12 +51,17 @@ impl Onecopy {
     fn choose_home(&mut self, choice: Home, needs: &Needs) -> usize {
         let eligible = match choice {
             Home::Anchor => return self.anchor,
-            Home::Any => self.placement.holders_of_everything(),
+            Home::Any | Home::At(_) => self.placement.holders_of_everything(),
         };
         let may = |index: &usize| {
             let replica = &self.replicas[*index];
             replica.state == State::Up && eligible.contains(replica.id)
         };
+        if let Home::At(replica) = choice
+            && may(&usize::from(replica.0))
+        {
+            return usize::from(replica.0);
+        }
         if let Some(chain) = self.locks.chain(&needs.writes).filter(may) {
             return chain;
         }

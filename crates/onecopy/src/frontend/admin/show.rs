@@ -91,14 +91,13 @@ fn replicas(hub: &Hub) -> Vec<Vec<String>> {
 }
 
 fn transactions(hub: &Hub) -> Vec<Vec<String>> {
-    let home = &hub.seats[usize::from(hub.anchor().0)].name;
     hub.transactions
         .show()
         .into_iter()
         .map(|shown| {
             vec![
                 shown.session.to_string(),
-                home.clone(),
+                hub.seats[usize::from(shown.home.0)].name.clone(),
                 shown.phase.word().to_owned(),
                 format!("{:.1}", shown.age_s),
                 shown.rows.to_string(),

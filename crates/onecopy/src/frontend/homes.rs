@@ -1,0 +1,396 @@
+//! Where an update transaction may have its home, and what becomes of one that turns out to need the anchor.
+//!
+//! Any replica may be the home of what is bounded: statements that the catalogue understands to the end, on tables whose
+//! rows mean the same everywhere, without sequences, schema changes, cursors, notifications, or anything else that is the
+//! anchor's own. The core chooses among them by conflict and load. A transaction that is one statement is known whole; of
+//! an interactive one the first statement is known, and how others went on that began alike ([`crate::learned`]).
+//!
+//! A transaction at another home may meet a statement that only the anchor can run. If all that it did was to read, and
+//! nobody can tell where, it moves there unseen; a query of the catalogues alone is run there beside it; else it fails
+//! with 40001, and the next one that begins alike begins at the anchor.
+//!
+//! Invariant: what runs away from the anchor leaves nothing there but captured rows.
+
+use std::time::Duration;
+
+use cluster::claims::{Claims, Footprint};
+use cluster::event::{AbortCause, Home, Reads, Rival};
+use cluster::ids::{ReplicaId, Version};
+use sql::{Because, Catalogue, Isolation, Routing, SetValue, Statement, TransactionOptions, Verb};
+use wire::{encode, sqlstate};
+
+use super::demand::{Demand, Judged};
+use super::fault::{Fault, Refusal};
+use super::needs::settle;
+use super::relay::Ended;
+use super::session::{Session, Transaction};
+use super::work::Work;
+use crate::hub::count;
+use crate::mailbox::Note;
+
+/// The setting by which a client asks for a home.
+pub(crate) const HOME_SETTING: &str = "onecopy.home";
+
+/// How long a statement waits for the catalogue after a schema change.
+const CATALOGUE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Where the session's update transactions begin, if they may run there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// Where the core thinks best, once it is known that such transactions do not need the anchor.
+    #[default]
+    Auto,
+    /// At the anchor.
+    Anchor,
+    /// Where the core thinks best.
+    Any,
+    /// At this replica.
+    At(ReplicaId),
+}
+
+/// With what an update transaction begins.
+#[derive(Debug)]
+pub(crate) struct Opening {
+    /// What its first statement reads.
+    pub(crate) reads: Reads,
+    /// What that may write.
+    pub(crate) writes: Claims,
+    /// Where it may run.
+    pub(crate) home: Home,
+    /// The catalogue that this was concluded from.
+    pub(crate) generation: Version,
+}
+
+impl Opening {
+    /// Of what nobody can bound.
+    pub(crate) fn unbounded() -> Self {
+        let (reads, writes) = (Reads::All, Claims::everything());
+        Self { reads, writes, home: Home::Anchor, generation: Version(u64::MAX) }
+    }
+}
+
+/// What a SERIALIZABLE transaction has read.
+#[derive(Debug, Default)]
+pub(crate) struct ReadSoFar {
+    rows: Footprint,
+    everything: bool,
+}
+
+impl ReadSoFar {
+    /// One more statement.
+    pub(crate) fn add(&mut self, reads: &Reads) {
+        match reads {
+            Reads::Tables(tables) => self.rows.tables.extend(tables.iter().copied()),
+            Reads::Rows(more) => {
+                self.rows.tables.extend(&more.tables);
+                self.rows.rows.extend(&more.rows);
+            }
+            Reads::Catalogue | Reads::All => self.everything = true,
+        }
+        settle(&mut self.rows);
+    }
+
+    /// All of it.
+    pub(crate) fn take(&mut self) -> Reads {
+        if self.everything { Reads::All } else { Reads::Rows(std::mem::take(&mut self.rows).into()) }
+    }
+}
+
+/// Whether statements may run at any home.
+pub(crate) fn may_leave_anchor(
+    demand: &Demand,
+    routings: &[std::sync::Arc<Routing>],
+    catalogue: &Catalogue,
+) -> bool {
+    let pairs = demand.statements.iter().zip(routings);
+    !demand.has_unparsed
+        && !demand.declares_users
+        && !demand.keeps_portal
+        && routings.len() == demand.statements.len()
+        && pairs
+            .into_iter()
+            .all(|(statement, routing)| statement_may_leave(statement, routing, demand.is_binary, catalogue))
+}
+
+fn statement_may_leave(
+    statement: &Statement,
+    routing: &Routing,
+    is_binary: bool,
+    catalogue: &Catalogue,
+) -> bool {
+    match &statement.verb {
+        // They touch the session or the transaction only, and have the same meaning everywhere.
+        Verb::Savepoint(_)
+        | Verb::Release(_)
+        | Verb::RollbackTo(_)
+        | Verb::Set { .. }
+        | Verb::Reset(_)
+        | Verb::Show(_)
+        | Verb::Empty => return true,
+        Verb::Select | Verb::Insert | Verb::Update | Verb::Delete | Verb::Merge | Verb::Copy { .. } => {}
+        _ => return false,
+    }
+    let (Some(reads), Some(writes)) = (&routing.reads, &routing.writes) else { return false };
+    let is_alike =
+        |id: &sql::TableId| catalogue.table(*id).is_some_and(|table| !table.user_types && !table.coded_types);
+    statement.settings.is_empty()
+        && !statement.calls("setval")
+        && routing.claims != sql::Claims::Everything
+        && !matches!(routing.access, sql::Access::Anchor(Because::Unknown | Because::Catalogue))
+        && !(is_binary && routing.user_types)
+        && reads.iter().chain(writes).all(is_alike)
+        && writes.iter().all(|id| catalogue.draws(*id).is_none())
+}
+
+/// Whether a statement asks the system catalogues and nothing else.
+fn asks_catalogues_only(demand: &Demand, judged: &Judged) -> bool {
+    let is_system = |name: &sql::Name| match name.schema.as_deref() {
+        Some(schema) => matches!(schema, "pg_catalog" | "information_schema"),
+        None => name.name.starts_with("pg_"),
+    };
+    let asks = |statement: &Statement| {
+        statement.verb == Verb::Select
+            && statement.settings.is_empty()
+            && statement.with_names.is_empty()
+            && statement.reads.iter().all(is_system)
+    };
+    matches!(judged.access, Err(Because::Catalogue))
+        && !judged.has_locks
+        && !demand.keeps_portal
+        && demand.statements.iter().all(|statement| asks(statement))
+}
+
+impl Session {
+    /// What the catalogue says of statements that may write. Others that conflict with them may know the present schema, so
+    /// this one has to, too.
+    pub(crate) async fn judge_update(&self, demand: &Demand) -> Judged {
+        let mut judged = demand.judge(self);
+        // What only reads, by itself or in a read-only transaction, the core has judged again.
+        let only_reads = match &self.transaction {
+            Transaction::None => judged.access.is_ok(),
+            Transaction::Read(_) => true,
+            _ => false,
+        };
+        let has_ddl = matches!(&self.transaction, Transaction::Update(update) if update.has_ddl);
+        if only_reads || has_ddl || !self.hub().is_outdated(judged.generation) {
+            return judged;
+        }
+        // Who has locks may be waited for by whoever reads the catalogue.
+        let loaded = tokio::time::timeout(CATALOGUE_PATIENCE, self.hub().fresh_catalogue()).await;
+        if matches!(loaded, Ok(Some(_))) {
+            judged = demand.judge(self);
+        }
+        if self.hub().is_outdated(judged.generation) {
+            (judged.is_outdated, judged.is_roamable) = (true, false);
+        }
+        judged
+    }
+
+    /// Whether the schema has changed since, which only the anchor's own locks keep from being seen.
+    pub(crate) fn is_stale_at(&self, replica: ReplicaId, generation: Version) -> bool {
+        replica != self.anchor() && self.hub().is_outdated(generation)
+    }
+
+    /// With what a transaction of its own begins that is this work alone, if `is_whole`.
+    pub(crate) async fn opening_alone(&mut self, judged: &Judged, is_whole: bool) -> Result<Opening, Fault> {
+        let may = is_whole && judged.is_roamable && !self.must_stay_home().await?;
+        Ok(self.opening(judged, may))
+    }
+
+    /// With what an interactive transaction begins.
+    pub(crate) async fn opening_interactive(&mut self, judged: &Judged) -> Result<Opening, Fault> {
+        let hub = self.hub();
+        let is_known = judged
+            .template
+            .is_some_and(|template| hub.learned.may_leave(template, hub.catalogue().generation()));
+        let is_known = is_known || matches!(self.wish, Wish::Any | Wish::At(_));
+        let may = judged.is_roamable && is_known && !self.must_stay_home().await?;
+        Ok(self.opening(judged, may))
+    }
+
+    fn opening(&self, judged: &Judged, may_leave: bool) -> Opening {
+        let home = match self.wish {
+            _ if !may_leave => Home::Anchor,
+            Wish::Anchor => Home::Anchor,
+            Wish::Auto | Wish::Any => Home::Any,
+            Wish::At(replica) => Home::At(replica),
+        };
+        let (reads, writes) = (judged.home_reads(), judged.writes(self.id));
+        Opening { reads, writes, home, generation: judged.generation }
+    }
+
+    /// Handles what concerns `onecopy.home`, the wish for a home that holds for the session.
+    pub(crate) fn home_setting(&mut self, verb: &Verb) -> Result<Option<Ended>, Fault> {
+        match verb {
+            Verb::Set { name, value, local } if name == HOME_SETTING => {
+                self.set_home(value, *local).map(Some)
+            }
+            Verb::Reset(Some(name)) if name == HOME_SETTING => {
+                self.set_home(&SetValue::Default, false).map(Some)
+            }
+            Verb::Show(name) if name == HOME_SETTING => {
+                let wished = self.wished_home();
+                self.show_value(name, &wished);
+                Ok(Some(Ended::default()))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn set_home(&mut self, value: &SetValue, local: bool) -> Result<Ended, Fault> {
+        if local {
+            let what = format!("SET LOCAL {HOME_SETTING}");
+            return Err(Refusal::unsupported(what, "Use SET before the transaction.").into());
+        }
+        let named = |wanted: &str| {
+            let at = self.hub().seats.iter().position(|seat| seat.name == wanted)?;
+            u16::try_from(at).ok().map(|at| Wish::At(ReplicaId(at)))
+        };
+        let wish = match value {
+            SetValue::Default => Some(Wish::Auto),
+            SetValue::Text(text) => match text.as_str() {
+                "auto" => Some(Wish::Auto),
+                "anchor" => Some(Wish::Anchor),
+                "any" => Some(Wish::Any),
+                name => named(name),
+            },
+            SetValue::Current | SetValue::Expression => None,
+        };
+        self.wish = wish.ok_or_else(|| {
+            Refusal::new(
+                sqlstate::INVALID_PARAMETER_VALUE,
+                format!("invalid value for parameter \"{HOME_SETTING}\""),
+                "It is auto, any, anchor, or the name of a replica.",
+            )
+        })?;
+        encode::command_complete(&mut self.client.out, "SET");
+        Ok(Ended::default())
+    }
+
+    fn wished_home(&self) -> String {
+        match self.wish {
+            Wish::Auto => "auto".to_owned(),
+            Wish::Anchor => "anchor".to_owned(),
+            Wish::Any => "any".to_owned(),
+            Wish::At(replica) => self.hub().seats[usize::from(replica.0)].name.clone(),
+        }
+    }
+
+    /// Before a statement of an open update transaction: one that only the anchor can run, in a transaction elsewhere.
+    fn is_away_for(&self, judged: &Judged) -> bool {
+        matches!(&self.transaction, Transaction::Update(update)
+            if update.replica != self.anchor() && !judged.is_roamable)
+    }
+
+    /// Sees to it that a statement that only the anchor can run can be run there: whether it is the first one of its
+    /// transaction there.
+    pub(crate) async fn come_to_anchor(&mut self, judged: &Judged) -> Result<bool, Fault> {
+        if !self.is_away_for(judged) {
+            return Ok(false);
+        }
+        self.note_anchor_needed();
+        let Transaction::Update(update) = &self.transaction else { return Ok(false) };
+        let (options, was_implicit) = (update.options, update.is_implicit);
+        let may_move = update.only_read
+            && update.capture.record.is_empty()
+            && options.isolation <= Some(Isolation::ReadCommitted)
+            && self.savepoints.is_empty()
+            && self.settings.staged() == 0;
+        if !may_move {
+            self.roll_back_home().await;
+            if !was_implicit {
+                self.lose(options);
+            }
+            return Err(Refusal::new(
+                sqlstate::SERIALIZATION_FAILURE,
+                "the transaction runs at a replica that cannot run this statement",
+                "Run the transaction again: it will begin where all of it can be run.",
+            )
+            .into());
+        }
+        count(&self.hub().stats.came_home);
+        self.roll_back_home().await;
+        let opening = Opening { home: Home::Anchor, ..self.opening(judged, false) };
+        self.open_update(options, opening, was_implicit).await?;
+        Ok(true)
+    }
+
+    /// A query of the catalogues in a transaction elsewhere: at the anchor, beside it.
+    pub(crate) async fn ask_beside(
+        &mut self,
+        demand: &Demand,
+        judged: &Judged,
+        work: Work<'_>,
+    ) -> Option<Result<Ended, Fault>> {
+        let is_whole = matches!(work, Work::Query { .. } | Work::Batch { sync: true, .. });
+        if !is_whole || !self.is_away_for(judged) || !asks_catalogues_only(demand, judged) {
+            return None;
+        }
+        let anchor = self.anchor();
+        Some(self.read_at(anchor, work).await)
+    }
+
+    /// The open transaction has met something that only the anchor can do.
+    pub(crate) fn note_anchor_needed(&mut self) {
+        if let Transaction::Update(update) = &mut self.transaction {
+            update.needs_anchor = true;
+        }
+        self.note_beginning();
+    }
+
+    /// At the end of an interactive transaction, or as soon as it is known to need the anchor.
+    pub(crate) fn note_beginning(&mut self) {
+        let Transaction::Update(update) = &mut self.transaction else { return };
+        if let Some(template) = update.first.take().filter(|_| !update.is_implicit) {
+            let hub = &self.worker.hub;
+            hub.learned.note_beginning(template, hub.catalogue().generation(), update.needs_anchor);
+        }
+    }
+
+    /// Why the core has ended the open transaction, as the client is told.
+    pub(crate) fn aborted(&self, cause: AbortCause, home: ReplicaId) -> Fault {
+        match cause {
+            AbortCause::HomeLost => Fault::Lost(home),
+            AbortCause::Conflict(rival) => Fault::Rival(Refusal::new(
+                sqlstate::SERIALIZATION_FAILURE,
+                "could not serialize access due to concurrent update",
+                format!("Another transaction was first{}. Run this one again.", self.of(rival)),
+            )),
+            AbortCause::Deadlock(rival) => Fault::Rival(Refusal::new(
+                sqlstate::DEADLOCK_DETECTED,
+                "deadlock detected",
+                format!("Transactions waited for each other{}. Run this one again.", self.of(rival)),
+            )),
+        }
+    }
+
+    fn of(&self, rival: Rival) -> String {
+        let catalogue = self.hub().catalogue();
+        let table = rival.table.and_then(|id| catalogue.table(id));
+        let table = table.map_or_else(String::new, |table| format!(" in table \"{}\"", table.name));
+        let version = rival.version.map_or_else(String::new, |version| format!(", with version {version}"));
+        let session = rival.session.map_or_else(String::new, |session| format!(", session {session}"));
+        format!("{table}{version}{session}")
+    }
+
+    /// Whether the core has ended the transaction at hand, and why.
+    pub(crate) fn why_aborted(&mut self) -> Option<AbortCause> {
+        let mut why = None;
+        while let Some(note) = self.mailbox.try_next() {
+            match note {
+                Note::Effect(cluster::event::Effect::Abort { cause, .. }) => why = Some(cause),
+                Note::End(end) => self.note_end(end),
+                Note::Effect(_) | Note::Cancel => {}
+            }
+        }
+        why
+    }
+}
+
+/// The isolation of a transaction inside of a server: SERIALIZABLE is ours to certify.
+pub(crate) fn inside(options: TransactionOptions) -> Isolation {
+    match options.isolation.unwrap_or(Isolation::ReadCommitted) {
+        Isolation::Serializable => Isolation::RepeatableRead,
+        other => other,
+    }
+}

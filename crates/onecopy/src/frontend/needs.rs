@@ -1,0 +1,186 @@
+//! What statements need of the core before they run: what they read, and what they may write.
+//!
+//! Both come from a statement's accesses, with the values of its constants and parameters put in. What is *read* is known
+//! by any unique key, since a written row claims its values of all of them. What may be *written* is known by the primary
+//! key: two statements that know one row by different keys would not meet otherwise. Values of unique keys that are taken
+//! are exclusive, parents of references shared; what is not known stands for its table, or for everything.
+//!
+//! What may be written is a forecast: it makes a statement wait for transactions of other homes instead of failing. What
+//! was written is certified by the captured rows ([`super::claims`]). So values that only the rows tell, such as the one
+//! that an update frees, are left out here. What is read is no forecast: a statement that needs too little is stale.
+
+use cluster::claims::{Claims, Footprint};
+use cluster::ids::TableId;
+use sql::accesses::{self, Access, Accesses, Claim, KeyDigest, Rows, Strength, Value, is_keyed};
+use sql::{Catalogue, Table};
+
+/// More rows than this are read as their tables.
+pub(crate) const ROWS_READ_MAX: usize = 1_000;
+
+/// What a bounded statement reads, what it looks at while it writes included.
+pub(crate) fn footprint(touched: &Accesses, catalogue: &Catalogue) -> Footprint {
+    let mut found = Footprint::default();
+    let written = touched.writes.iter().filter(|write| !write.new);
+    for access in touched.reads.iter().chain(written) {
+        read(access.table, &access.rows, catalogue, &mut found);
+    }
+    for lock in &touched.locks {
+        read(lock.table, &lock.rows, catalogue, &mut found);
+    }
+    for claim in &touched.claims {
+        match catalogue.table(claim.table).and_then(|table| values(claim, table)) {
+            Some(digests) => found.rows.extend(digests.iter().map(|digest| (digest.table, digest.row()))),
+            None => found.tables.push(claim.table),
+        }
+    }
+    settle(&mut found);
+    found
+}
+
+fn read(table: TableId, rows: &Rows, catalogue: &Catalogue, found: &mut Footprint) {
+    if rows.is_none() {
+        return;
+    }
+    let digests = catalogue.table(table).map(|known| digests_of(table, rows, known)).unwrap_or_default();
+    // By one key all of the rows are known.
+    let Some(key) = digests.first().map(|digest| digest.key) else {
+        found.tables.push(table);
+        return;
+    };
+    let by_key = digests.iter().filter(|digest| digest.key == key);
+    found.rows.extend(by_key.map(|digest| (table, digest.row())));
+}
+
+/// Takes out what is said twice.
+pub(crate) fn settle(found: &mut Footprint) {
+    if found.rows.len() > ROWS_READ_MAX {
+        let rows = std::mem::take(&mut found.rows);
+        found.tables.extend(rows.into_iter().map(|(table, _)| table));
+    }
+    found.tables.sort_unstable();
+    found.tables.dedup();
+    let Footprint { tables, rows } = found;
+    rows.retain(|(table, _)| tables.binary_search(table).is_err());
+    rows.sort_unstable();
+    rows.dedup();
+}
+
+fn digests_of(table: TableId, rows: &Rows, known: &Table) -> Vec<KeyDigest> {
+    let access = Access { table, columns: accesses::Columns::All, rows: rows.clone(), new: false };
+    accesses::digests(&access, known)
+}
+
+/// The values of a claim that another row could have, too: not those that a sequence is about to give, nor NULL. `None`
+/// when some are not known.
+fn values(claim: &Claim, table: &Table) -> Option<Vec<KeyDigest>> {
+    let nulls_meet = table.keys.get(claim.key).is_none_or(|key| key.nulls_not_distinct);
+    let is_lone = |one: &accesses::Match| {
+        one.equalities().iter().any(|equality| match equality.value {
+            Value::Fresh => true,
+            Value::Null => !nulls_meet,
+            _ => false,
+        })
+    };
+    let Rows::AnyOf(matches) = &claim.rows else { return None };
+    let met: Vec<accesses::Match> = matches.iter().filter(|one| !is_lone(one)).cloned().collect();
+    Claim { rows: Rows::AnyOf(met.into()), ..claim.clone() }.digests(table)
+}
+
+/// What a bounded statement may write, lock or rely on. `own` is a number that no other transaction has.
+pub(crate) fn forecast(touched: &Accesses, own: u64, catalogue: &Catalogue) -> Claims {
+    let mut claims = Claims::default();
+    for write in &touched.writes {
+        let Some(table) = catalogue.table(write.table) else { return Claims::everything() };
+        write_rows(write, table, own, &mut claims);
+    }
+    for lock in &touched.locks {
+        let Some(table) = catalogue.table(lock.table) else { return Claims::everything() };
+        lock_rows(&lock.rows, lock.strength, table, catalogue, &mut claims);
+    }
+    for claim in &touched.claims {
+        let Some(table) = catalogue.table(claim.table) else { return Claims::everything() };
+        claim_values(claim, table, catalogue, &mut claims);
+    }
+    claims.tables.sort_unstable();
+    claims.tables.dedup();
+    let Claims { rows, shared, tables, .. } = &mut claims;
+    for list in [rows, shared] {
+        list.retain(|(table, _)| tables.binary_search(table).is_err());
+        list.sort_unstable();
+        list.dedup();
+    }
+    claims
+}
+
+fn write_rows(write: &Access, table: &Table, own: u64, claims: &mut Claims) {
+    if write.rows.is_none() {
+        return;
+    }
+    if write.new {
+        if is_keyed(table) || super::claims::meets_nothing(table) {
+            // Its keys are among the claims, where they are known. This is for who claims the whole table.
+            claims.rows.push((table.id, super::claims::own_hash(own, table.id)));
+        } else {
+            claims.tables.push(table.id);
+        }
+        return;
+    }
+    match by_primary_key(&write.rows, table) {
+        Some(digests) => claims.rows.extend(digests.iter().map(|digest| (table.id, digest.row()))),
+        None => claims.tables.push(table.id),
+    }
+}
+
+fn lock_rows(rows: &Rows, strength: Strength, table: &Table, catalogue: &Catalogue, claims: &mut Claims) {
+    if rows.is_none() {
+        return;
+    }
+    let Some(digests) = by_primary_key(rows, table) else {
+        claims.tables.push(table.id);
+        return;
+    };
+    if strength == Strength::Share {
+        claims.shared.extend(digests.iter().map(|digest| (table.id, digest.row())));
+        return;
+    }
+    claims.rows.extend(digests.iter().map(|digest| (table.id, digest.row())));
+    // New references to what is locked for changes wait, too.
+    let is_told = |key: &usize| digests.iter().any(|digest| digest.key == *key);
+    match accesses::referenced_keys(table, catalogue).filter(|keys| keys.iter().all(is_told)) {
+        Some(keys) => {
+            let referenced = digests.iter().filter(|digest| keys.contains(&digest.key));
+            claims.rows.extend(referenced.map(|digest| (table.id, digest.reference())));
+        }
+        None => claims.tables.push(table.id),
+    }
+}
+
+/// The digests of rows by their primary key; `None` where not all are known.
+fn by_primary_key(rows: &Rows, table: &Table) -> Option<Vec<KeyDigest>> {
+    if !is_keyed(table) {
+        return None;
+    }
+    let primary = |digest: &KeyDigest| table.keys[digest.key].primary;
+    let digests: Vec<_> = digests_of(table.id, rows, table).into_iter().filter(primary).collect();
+    (!digests.is_empty()).then_some(digests)
+}
+
+fn claim_values(claim: &Claim, table: &Table, catalogue: &Catalogue, claims: &mut Claims) {
+    let Some(digests) = values(claim, table) else { return };
+    if !claim.exclusive {
+        claims.shared.extend(digests.iter().map(|digest| (table.id, digest.reference())));
+        return;
+    }
+    if !is_keyed(table) {
+        return;
+    }
+    claims.rows.extend(digests.iter().map(|digest| (table.id, digest.row())));
+    let is_referenced =
+        accesses::referenced_keys(table, catalogue).is_none_or(|keys| keys.contains(&claim.key));
+    if is_referenced {
+        claims.rows.extend(digests.iter().map(|digest| (table.id, digest.reference())));
+    }
+}
+
+#[cfg(test)]
+mod tests;

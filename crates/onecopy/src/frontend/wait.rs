@@ -1,0 +1,110 @@
+//! How long a statement waits for its place, and what is done meanwhile.
+//!
+//! A read, or an update whose replica is not up, gives up after a while. An update that waits for transactions of other
+//! homes waits for as long as they take, as on one server, within the client's `lock_timeout` and `statement_timeout`; and
+//! now and then somebody looks whether they wait for it, too ([`crate::waits`]).
+
+use std::time::Duration;
+
+use cluster::ids::ReplicaId;
+use cluster::parts::replica::State;
+use tokio::time::Instant;
+use wire::sqlstate;
+
+use super::fault::Refusal;
+use super::session::WAIT_MAX;
+use super::settings::Timeouts;
+use crate::hub::Hub;
+use crate::mailbox::{Mailbox, Note};
+use crate::waits::{FIRST_LOOK, NEXT_LOOK, look};
+
+/// Which of the client's own limits is the first to be reached.
+#[derive(Clone, Copy, Debug)]
+enum Limit {
+    None,
+    Lock(Instant),
+    Statement(Instant),
+}
+
+/// The wait of one statement.
+#[derive(Debug)]
+pub(super) struct Wait {
+    /// Of an update: where it is to run, if there is no choice.
+    update_at: Option<Option<ReplicaId>>,
+    give_up: Instant,
+    look: Option<Instant>,
+    limit: Limit,
+}
+
+impl Wait {
+    /// A statement begins to wait.
+    pub(super) fn begin(update_at: Option<Option<ReplicaId>>, timeouts: &Timeouts) -> Self {
+        let now = Instant::now();
+        let after = |limit: Duration| now + limit;
+        let limit = match (timeouts.lock(), timeouts.statement()) {
+            _ if update_at.is_none() => Limit::None,
+            (Some(lock), Some(statement)) if statement < lock => Limit::Statement(after(statement)),
+            (Some(lock), _) => Limit::Lock(after(lock)),
+            (None, Some(statement)) => Limit::Statement(after(statement)),
+            (None, None) => Limit::None,
+        };
+        Self { update_at, give_up: now + WAIT_MAX, look: update_at.map(|_| now + FIRST_LOOK), limit }
+    }
+
+    /// The next note for the session; `None` when it is not to wait any longer.
+    pub(super) async fn next(&mut self, hub: &Hub, mailbox: &Mailbox) -> Option<Note> {
+        loop {
+            let until = [self.look, self.limit.at()].into_iter().flatten().fold(self.give_up, Instant::min);
+            if let Ok(note) = tokio::time::timeout_at(until, mailbox.next()).await {
+                return Some(note);
+            }
+            let now = Instant::now();
+            if self.limit.at().is_some_and(|limit| limit <= now) {
+                return None;
+            }
+            if self.give_up <= now {
+                if !self.waits_for_others(hub) {
+                    return None;
+                }
+                self.give_up = now + WAIT_MAX;
+            }
+            if self.look.is_some_and(|at| at <= now) {
+                look(hub, &hub.looking).await;
+                self.look = Some(Instant::now() + NEXT_LOOK);
+            }
+        }
+    }
+
+    /// Whether the replica is up, so that only other transactions can be what it waits for.
+    fn waits_for_others(&self, hub: &Hub) -> bool {
+        let Some(at) = self.update_at else { return false };
+        let mut replicas = hub.replicas().into_iter();
+        replicas.any(|status| status.state == State::Up && at.is_none_or(|at| at == status.replica))
+    }
+
+    /// Why it is not to wait any longer.
+    pub(super) fn refusal(&self) -> Refusal {
+        match self.limit {
+            Limit::Lock(at) if at <= Instant::now() => {
+                Refusal::plain(sqlstate::LOCK_NOT_AVAILABLE, "canceling statement due to lock timeout")
+            }
+            Limit::Statement(at) if at <= Instant::now() => {
+                Refusal::plain(sqlstate::QUERY_CANCELED, "canceling statement due to statement timeout")
+            }
+            _ => Refusal::new(
+                sqlstate::LOCK_NOT_AVAILABLE,
+                format!("no replica could take the statement within {} seconds", WAIT_MAX.as_secs()),
+                "SHOW REPLICAS in the database \"onecopy\" says which replicas are up.",
+            ),
+        }
+    }
+}
+
+impl Limit {
+    fn at(self) -> Option<Instant> {
+        match self {
+            Self::None => None,
+            Self::Lock(at) | Self::Statement(at) => Some(at),
+        }
+    }
+}
