@@ -219,8 +219,16 @@ impl Session {
         Opening { reads, writes, home, generation: judged.generation }
     }
 
-    /// Handles what concerns `onecopy.home`, the wish for a home that holds for the session.
-    pub(crate) fn home_setting(&mut self, verb: &Verb) -> Result<Option<Ended>, Fault> {
+    /// Handles settings of our own, `onecopy.access` and `onecopy.home`.
+    pub(crate) fn own_setting(&mut self, verb: &Verb) -> Result<Option<Ended>, Fault> {
+        match self.access_setting(verb)? {
+            None => self.home_setting(verb),
+            ended => Ok(ended),
+        }
+    }
+
+    /// The wish for a home holds for the session.
+    fn home_setting(&mut self, verb: &Verb) -> Result<Option<Ended>, Fault> {
         match verb {
             Verb::Set { name, value, local } if name == HOME_SETTING => {
                 self.set_home(value, *local).map(Some)

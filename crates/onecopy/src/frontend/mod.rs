@@ -10,6 +10,7 @@
 
 mod accept;
 mod admin;
+mod alone;
 mod cancel;
 mod canonical;
 mod captured;

@@ -31,7 +31,7 @@ use super::servers::Servers;
 use super::settings::Settings;
 use super::special::Savepoint;
 use super::transaction::Update;
-use super::wait::Wait;
+use super::wait::{Aim, Wait};
 use crate::agent::Tenancy;
 use crate::clients::{Card, Doing};
 use crate::hub::{Hub, count};
@@ -347,14 +347,14 @@ impl Session {
     /// Asks for a place and waits for it.
     pub(crate) async fn place(&mut self, event: Event) -> Result<Placed, Fault> {
         self.mailbox.forget_cancel();
-        let update_at = self.update_of(&event);
+        let aim = self.aim(&event);
         if let Some(Effect::Execute { replica, incarnation, identity, .. }) =
             self.worker.hub.ask(Some(self.id), event)
         {
             return Ok(Placed::At(Place { replica, incarnation, identity }));
         }
         let _shown = self.card.wait(Doing::Waiting);
-        let mut wait = Wait::begin(update_at, &self.settings.timeouts);
+        let mut wait = Wait::begin(aim, &self.settings.timeouts);
         loop {
             let note = match self.mailbox.try_next() {
                 Some(note) => note,
@@ -383,13 +383,13 @@ impl Session {
         }
     }
 
-    /// If the event is about a statement of an update transaction: where that is to run, if there is no choice.
-    fn update_of(&self, event: &Event) -> Option<Option<ReplicaId>> {
+    /// Where what the event is about is to run.
+    fn aim(&self, event: &Event) -> Aim {
         match event {
-            Event::Begin { home: Home::Anchor, .. } => Some(Some(self.anchor())),
-            Event::Begin { .. } => Some(None),
-            Event::Statement { .. } => Some(Some(self.last_home)),
-            _ => None,
+            Event::Begin { home: Home::Anchor, .. } => Aim::Update(self.anchor()),
+            Event::Begin { .. } => Aim::AnyUpdate,
+            Event::Statement { .. } => Aim::Update(self.last_home),
+            _ => Aim::Read,
         }
     }
 

@@ -51,6 +51,7 @@ pub(crate) struct Settings {
 
 /// How long the client wants to wait, in milliseconds; 0 is for ever.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_field_names, reason = "units come last")]
 pub(crate) struct Timeouts {
     lock_ms: u64,
     statement_ms: u64,

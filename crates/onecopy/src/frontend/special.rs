@@ -34,10 +34,7 @@ impl Session {
         if self.is_roaming() && leaves_something(&statement.verb) {
             self.come_home(true).await?;
         }
-        if let Some(ended) = self.access_setting(&statement.verb)? {
-            return Ok(Some(ended));
-        }
-        if let Some(ended) = self.home_setting(&statement.verb)? {
+        if let Some(ended) = self.own_setting(&statement.verb)? {
             return Ok(Some(ended));
         }
         match &statement.verb {

@@ -73,6 +73,40 @@ pub(crate) struct Update {
     pub(crate) read: ReadSoFar,
 }
 
+impl Update {
+    /// One that has done nothing yet.
+    fn new(
+        (identity, replica): (Identity, ReplicaId),
+        options: TransactionOptions,
+        is_implicit: bool,
+        capture: Capture,
+    ) -> Self {
+        Self {
+            identity,
+            replica,
+            is_implicit,
+            options,
+            capture,
+            drawn: Drawn::default(),
+            ticket: None,
+            has_ddl: false,
+            shared_changes: None,
+            is_suspect: false,
+            is_uncaptured: false,
+            has_uncounted: false,
+            generation: Version(u64::MAX),
+            has_locks: false,
+            has_file: false,
+            has_hold: false,
+            has_snapshot: false,
+            first: None,
+            needs_anchor: false,
+            only_read: true,
+            read: ReadSoFar::default(),
+        }
+    }
+}
+
 impl Session {
     /// What a transaction is, with the session's defaults where its BEGIN said nothing.
     pub(crate) fn resolve(&self, said: TransactionOptions) -> TransactionOptions {
@@ -127,29 +161,8 @@ impl Session {
                     let mut capture = Capture::new(Arc::clone(&worker.hub), identity, Arc::clone(progress));
                     capture.claims.begin_turn(0);
                     worker.hub.transactions.begin(progress, place.replica);
-                    self.transaction = Transaction::Update(Box::new(Update {
-                        identity,
-                        replica: place.replica,
-                        is_implicit,
-                        options,
-                        capture,
-                        drawn: Drawn::default(),
-                        ticket: None,
-                        has_ddl: false,
-                        shared_changes: None,
-                        is_suspect: false,
-                        is_uncaptured: false,
-                        has_uncounted: false,
-                        generation: Version(u64::MAX),
-                        has_locks: false,
-                        has_file: false,
-                        has_hold: false,
-                        has_snapshot: false,
-                        first: None,
-                        needs_anchor: false,
-                        only_read: true,
-                        read: ReadSoFar::default(),
-                    }));
+                    let update = Update::new((identity, place.replica), options, is_implicit, capture);
+                    self.transaction = Transaction::Update(Box::new(update));
                     (self.last_home, self.tenancy) = (place.replica, Some(tenancy));
                     return Ok(());
                 }

@@ -26,11 +26,21 @@ enum Limit {
     Statement(Instant),
 }
 
+/// Where a statement is to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Aim {
+    /// It only reads.
+    Read,
+    /// It begins an update transaction wherever that may be.
+    AnyUpdate,
+    /// It is of an update transaction that is there, or can be nowhere else.
+    Update(ReplicaId),
+}
+
 /// The wait of one statement.
 #[derive(Debug)]
 pub(super) struct Wait {
-    /// Of an update: where it is to run, if there is no choice.
-    update_at: Option<Option<ReplicaId>>,
+    aim: Aim,
     give_up: Instant,
     look: Option<Instant>,
     limit: Limit,
@@ -38,17 +48,18 @@ pub(super) struct Wait {
 
 impl Wait {
     /// A statement begins to wait.
-    pub(super) fn begin(update_at: Option<Option<ReplicaId>>, timeouts: &Timeouts) -> Self {
+    pub(super) fn begin(aim: Aim, timeouts: &Timeouts) -> Self {
         let now = Instant::now();
         let after = |limit: Duration| now + limit;
         let limit = match (timeouts.lock(), timeouts.statement()) {
-            _ if update_at.is_none() => Limit::None,
+            _ if aim == Aim::Read => Limit::None,
             (Some(lock), Some(statement)) if statement < lock => Limit::Statement(after(statement)),
             (Some(lock), _) => Limit::Lock(after(lock)),
             (None, Some(statement)) => Limit::Statement(after(statement)),
             (None, None) => Limit::None,
         };
-        Self { update_at, give_up: now + WAIT_MAX, look: update_at.map(|_| now + FIRST_LOOK), limit }
+        let look = (aim != Aim::Read).then(|| now + FIRST_LOOK);
+        Self { aim, give_up: now + WAIT_MAX, look, limit }
     }
 
     /// The next note for the session; `None` when it is not to wait any longer.
@@ -77,9 +88,13 @@ impl Wait {
 
     /// Whether the replica is up, so that only other transactions can be what it waits for.
     fn waits_for_others(&self, hub: &Hub) -> bool {
-        let Some(at) = self.update_at else { return false };
+        let is_target = |replica: ReplicaId| match self.aim {
+            Aim::Read => false,
+            Aim::AnyUpdate => true,
+            Aim::Update(at) => at == replica,
+        };
         let mut replicas = hub.replicas().into_iter();
-        replicas.any(|status| status.state == State::Up && at.is_none_or(|at| at == status.replica))
+        replicas.any(|status| status.state == State::Up && is_target(status.replica))
     }
 
     /// Why it is not to wait any longer.

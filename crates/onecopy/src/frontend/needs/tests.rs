@@ -190,7 +190,8 @@ fn new_rows_meet_whoever_claims_their_table() {
 
 #[test]
 fn a_forecast_meets_what_is_captured() {
-    let pairs: [(&str, fn(&mut RecordBuilder)); 5] = [
+    type Push = fn(&mut RecordBuilder);
+    let pairs: [(&str, Push); 5] = [
         ("update parent set mail = 1 where id = 1", |b| {
             b.push_update(PARENT, &image([1, 10]), &image([1, 11])).unwrap();
         }),
