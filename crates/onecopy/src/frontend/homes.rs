@@ -25,7 +25,6 @@ use super::needs::settle;
 use super::relay::Ended;
 use super::session::{Session, Transaction};
 use super::work::Work;
-use crate::hub::count;
 use crate::mailbox::Note;
 
 /// The setting by which a client asks for a home.
@@ -316,7 +315,6 @@ impl Session {
             )
             .into());
         }
-        count(&self.hub().stats.came_home);
         self.roll_back_home().await;
         let opening = Opening { home: Home::Anchor, ..self.opening(judged, false) };
         self.open_update(options, opening, was_implicit).await?;
