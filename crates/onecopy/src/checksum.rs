@@ -108,6 +108,16 @@ pub(crate) async fn checksums(connection: &mut Connection) -> Result<BTreeMap<St
         let sum = one(connection, &checksum_sql(schema, table)).await?;
         sums.insert(format!("table {}.{}", quoted(schema), quoted(table)), sum);
     }
+    sums.append(&mut schema_checksums(connection).await?);
+    Ok(sums)
+}
+
+/// The checksums of each kind of schema object, under the same conditions.
+pub(crate) async fn schema_checksums(
+    connection: &mut Connection,
+) -> Result<BTreeMap<String, String>, BackendError> {
+    connection.simple(PIN_TEXT).await?;
+    let mut sums = BTreeMap::new();
     for (kind, query) in SCHEMA {
         let sql = format!(
             "{USERS} SELECT format('%s objects, %s', count(*), md5(string_agg(line, E'\\n' ORDER BY line COLLATE \"C\"))) \

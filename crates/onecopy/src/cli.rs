@@ -8,6 +8,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::config::Given;
+
 /// The port that `onecopy up` serves on when none is named.
 pub(crate) const DEFAULT_PORT: u16 = 6432;
 /// How long a read may hold up a schema change when nothing is said.
@@ -41,6 +43,10 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run PostgreSQL servers on this machine and serve them as one database.
     Up(Up),
+    /// Serve PostgreSQL servers that run already as one database.
+    Serve(Serve),
+    /// Look for mistakes in a configuration of `onecopy serve`, and show the settings. Nothing is started.
+    Check(Serve),
     /// Compare every table on every replica of a running cluster, at one version.
     Verify(Verify),
     /// Tell what Onecopy makes of a statement: what it touches, where it would run, and why. Nothing is executed.
@@ -110,6 +116,18 @@ pub(crate) struct Up {
     /// The folder of the programs `postgres` and `initdb`, of PostgreSQL 14 to 18 [default: looked for, else fetched].
     #[arg(long, value_name = "DIR")]
     pub(crate) pg_bin: Option<PathBuf>,
+}
+
+/// `onecopy serve` and `onecopy check`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Serve {
+    /// The file with the settings.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Settings that overrule it.
+    #[command(flatten)]
+    pub(crate) settings: Given,
 }
 
 /// `onecopy verify`.

@@ -24,6 +24,7 @@ use tokio::sync::watch;
 
 use crate::backend::Served;
 use crate::clients::Clients;
+use crate::in_force::InForce;
 use crate::keeper::Identities;
 use crate::learned::Learned;
 use crate::log::{Log, LogFailure};
@@ -105,6 +106,8 @@ pub(crate) struct Birth {
     pub(crate) identities: Identities,
     /// What the operator allows.
     pub(crate) limits: Limits,
+    /// What can change while it runs.
+    pub(crate) in_force: InForce,
 }
 
 /// What the operator allows.
@@ -162,6 +165,8 @@ pub(crate) struct Hub {
     pub(crate) transactions: Transactions,
     /// The sessions, as others see them.
     pub(crate) clients: Clients,
+    /// The settings that can change.
+    pub(crate) in_force: InForce,
     /// How far sequences may have come.
     sequences: Mutex<Sequences>,
     /// What is known of them includes what was logged before this node started.
@@ -184,7 +189,7 @@ pub(crate) struct Hub {
 impl Hub {
     /// Nothing runs yet; the log's writer is started by the caller.
     pub(crate) fn new(cluster: Cluster, log: Log, seats: Vec<Seat>, birth: Birth) -> Arc<Self> {
-        let Birth { anchor, cluster_id, served, epoch, log_was_empty, identities, limits } = birth;
+        let Birth { anchor, cluster_id, served, epoch, log_was_empty, identities, limits, in_force } = birth;
         let Limits { transaction_bytes_max, reader_patience, log_bytes_max, patience } = limits;
         let standing = Mutex::new(Standing::new(seats.len()));
         let names = RwLock::new((0, unknown_names(&seats, anchor, &served)));
@@ -205,6 +210,7 @@ impl Hub {
             transactions: Transactions::new(transaction_bytes_max),
             clients: Clients::default(),
             is_verifying: AtomicBool::new(false),
+            in_force,
             learned: Learned::default(),
             sequences: Mutex::default(),
             has_learned: AtomicBool::new(false),

@@ -4,6 +4,7 @@
 //! over servers that `up` runs; `hub` is where everybody meets; `frontend` serves clients, `agent` and `keeper` serve
 //! replicas, `log` makes records durable, `postgres` runs servers, `capture` is what lies inside them.
 
+mod adoption;
 mod agent;
 mod backend;
 mod capture;
@@ -11,19 +12,24 @@ mod checksum;
 mod cli;
 mod clients;
 mod companion;
+mod config;
 mod explain;
 mod fleet;
 mod frontend;
 mod hub;
+mod in_force;
 mod keeper;
 mod learned;
 mod log;
 mod logbook;
+mod logging;
 mod mailbox;
 mod names;
 mod node;
+mod notify;
 mod postgres;
 mod rebuild;
+mod serve;
 mod standing;
 mod steward;
 mod terminal;
@@ -34,15 +40,15 @@ mod verify;
 use std::process::ExitCode;
 
 use clap::Parser;
-use tracing_subscriber::EnvFilter;
 
 use cli::{Cli, Command};
 use terminal::Progress;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let filter = EnvFilter::try_from_env("ONECOPY_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    if !matches!(cli.command, Command::Serve(_)) {
+        logging::start(logging::DEFAULT_LEVEL, false);
+    }
     let progress = Progress::new();
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -54,6 +60,8 @@ fn main() -> ExitCode {
     let ended = runtime.block_on(async {
         match cli.command {
             Command::Up(up) => up::run(up, &progress).await,
+            Command::Serve(serve) => serve::run(serve, &progress).await,
+            Command::Check(serve) => serve::check(&serve, &progress),
             Command::Explain(explain) => explain::command(&explain, &progress).await,
             Command::Log(log) => logbook::command(log, &progress).await,
             Command::Bench(bench) => Err(companion::become_bench(&bench.arguments)),

@@ -28,7 +28,8 @@ use tokio::time::Instant;
 use crate::backend::{Address, Served};
 use crate::clients::STATS_PERIOD;
 use crate::frontend::Workers;
-use crate::hub::{AgentOrder, Birth, Hub, Limits, Seat};
+use crate::hub::{AgentOrder, Birth, Hub, Lasting, Limits, Seat};
+use crate::in_force::InForce;
 use crate::keeper::{Identities, Keeper};
 use crate::log::{Log, LogFailure, Notices, Recovered};
 use crate::mailbox::End;
@@ -62,7 +63,7 @@ pub(crate) struct Place {
 }
 
 /// What a node is to be.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Plan {
     /// Which cluster it is.
     pub(crate) cluster: ClusterId,
@@ -74,6 +75,10 @@ pub(crate) struct Plan {
     pub(crate) places: Vec<Place>,
     /// What the operator allows.
     pub(crate) limits: Limits,
+    /// What can change while it runs.
+    pub(crate) in_force: InForce,
+    /// How long replicas are waited for at the start; for ever if none.
+    pub(crate) start_patience: Option<Duration>,
 }
 
 /// The signals that end a node.
@@ -103,6 +108,7 @@ pub(crate) struct Node {
     /// Where everybody meets.
     pub(crate) hub: Arc<Hub>,
     keepers: JoinSet<()>,
+    start_patience: Option<Duration>,
 }
 
 impl Node {
@@ -150,6 +156,7 @@ impl Node {
             log_was_empty: recovered.begun,
             identities,
             limits: plan.limits,
+            in_force: plan.in_force,
         };
         let hub = Hub::new(Cluster::new(Box::new(core)), log, seats, birth);
         if hub_cell.set(Arc::clone(&hub)).is_err() {
@@ -168,13 +175,15 @@ impl Node {
                 clients.clients.end_period();
             }
         });
-        Ok(Self { hub, keepers })
+        Ok(Self { hub, keepers, start_patience: plan.start_patience })
     }
 
-    /// Waits until every replica stands where the log ends.
+    /// Waits until every replica stands where the log ends. When that takes too long those that do are enough, if the
+    /// home of updates is among them.
     pub(crate) async fn catch_up(&self, progress: &Progress) -> Result<(), Reason> {
         let hub = &self.hub;
         let step = progress.step("replicas are brought up to date");
+        let begun = Instant::now();
         loop {
             let replicas = hub.replicas();
             let durable = hub.durable();
@@ -187,7 +196,12 @@ impl Node {
             let ready = |r: &cluster::protocols::ReplicaStatus| {
                 r.state == State::Quarantined || (r.state == State::Up && r.applied == durable)
             };
-            if replicas.iter().all(ready) && hub.catalogue().generation() == durable.0 {
+            let has_catalogue = hub.catalogue().generation() == durable.0;
+            if replicas.iter().all(ready) && has_catalogue {
+                break;
+            }
+            if self.start_patience.is_some_and(|patience| begun.elapsed() > patience) {
+                self.without_the_late(progress, ready)?;
                 break;
             }
             tokio::time::sleep(LOOK).await;
@@ -202,22 +216,64 @@ impl Node {
         Ok(())
     }
 
-    /// Serves clients until a signal comes or the node cannot go on, and stops. `begin` is called when clients are
-    /// accepted.
+    /// Those that are late are left behind, if the others can serve without them.
+    fn without_the_late(
+        &self,
+        progress: &Progress,
+        ready: impl Fn(&cluster::protocols::ReplicaStatus) -> bool,
+    ) -> Result<(), Reason> {
+        let hub = &self.hub;
+        let replicas = hub.replicas();
+        let late = replicas.iter().filter(|status| !ready(status));
+        let late: Vec<&str> =
+            late.map(|status| hub.seats[usize::from(status.replica.0)].name.as_str()).collect();
+        let late = late.join(", ");
+        let anchor = hub.anchor();
+        let has_home = replicas
+            .iter()
+            .any(|status| status.replica == anchor && status.state == State::Up && ready(status));
+        if !has_home || hub.catalogue().generation() != hub.durable().0 {
+            return Err(format!(
+                "{late} did not come up in time (start_patience), and nobody could take the place of the home of updates"
+            ));
+        }
+        progress
+            .say(format_args!("{late} did not come up; the others serve, and it follows when it is back"));
+        Ok(())
+    }
+
+    /// A replica whose schema is not that of the home serves nothing: somebody has changed it behind our back.
+    async fn check_schemas(&self, progress: &Progress) -> Result<(), Reason> {
+        let hub = &self.hub;
+        let differ = crate::frontend::verify::schemas(hub)
+            .await
+            .map_err(|error| format!("a replica cannot be read: {error}"))?;
+        for (replica, kinds) in differ {
+            let name = &hub.seats[usize::from(replica.0)].name;
+            let reason =
+                format!("its schema is not that of the home: {}; it must be rebuilt", kinds.join(", "));
+            progress.say(format_args!("{name} is quarantined: {reason}"));
+            hub.quarantine(replica, &reason, Lasting::UntilRestart);
+        }
+        Ok(())
+    }
+
+    /// Serves clients until a signal comes or the node cannot go on, and stops. `begin` is called just before
+    /// clients are accepted.
     pub(crate) async fn run(
         mut self,
-        listener: TcpListener,
-        stop_patience: Duration,
+        listeners: Vec<TcpListener>,
         signals: &mut Signals,
         progress: &Progress,
-        begin: impl FnOnce(),
+        begin: impl AsyncFnOnce(&Hub) -> Result<(), Reason>,
     ) -> Result<(), Reason> {
         let hub = Arc::clone(&self.hub);
         let workers = Workers::start(&hub).map_err(|error| format!("no threads for sessions: {error}"))?;
         let serve = async {
             self.catch_up(progress).await?;
-            begin();
-            let accepted = workers.accept(&listener).await;
+            self.check_schemas(progress).await?;
+            begin(&hub).await?;
+            let accepted = workers.accept(&listeners).await;
             accepted.map_err(|error| format!("clients cannot be accepted: {error}"))
         };
         let ended = tokio::select! {
@@ -225,10 +281,10 @@ impl Node {
             reason = hub.failed() => Err(format!("the log cannot be written any more: {reason}")),
             () = signals.stop() => Ok(()),
         };
-        drop(listener);
+        drop(listeners);
         progress.say("stopping");
         // Without its log no session could finish anything.
-        let patience = if ended.is_ok() { stop_patience } else { Duration::ZERO };
+        let patience = if ended.is_ok() { hub.in_force.stop_patience() } else { Duration::ZERO };
         end_sessions(&hub, patience, signals, progress).await;
         hub.log.close();
         self.keepers.shutdown().await;

@@ -12,7 +12,8 @@ use tokio::task::JoinSet;
 
 use crate::backend::{Address, Served};
 use crate::cli::Up;
-use crate::hub::{Limits, Patience};
+use crate::hub::{Hub, Limits, Patience};
+use crate::in_force::{DEFAULT_SESSIONS_MAX, InForce};
 use crate::node::{Node, Place, Plan, Reason, Signals};
 use crate::postgres::{self, Home, Server, UpError, UpOptions};
 use crate::steward;
@@ -40,6 +41,8 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), Reason> {
         log: home.dir.join("log"),
         places: home.servers.iter().map(place).collect(),
         limits,
+        in_force: InForce::new(DEFAULT_SESSIONS_MAX, Duration::from_secs(up.stop_patience.into())),
+        start_patience: None,
     };
     let node = match Node::open(plan).await {
         Ok(node) => node,
@@ -55,9 +58,11 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), Reason> {
         seat.errands.set(errands).map_err(|_| "a server has two stewards".to_owned())?;
         watched.spawn(steward::run(server, queue, stopped.clone(), progress.clone()));
     }
-    let begin = || progress.result(format_args!("psql -h 127.0.0.1 -p {} -U postgres", up.port));
-    let patience = Duration::from_secs(up.stop_patience.into());
-    let ended = node.run(listener, patience, &mut signals, progress, begin).await;
+    let begin = async |_: &Hub| {
+        progress.result(format_args!("psql -h 127.0.0.1 -p {} -U postgres", up.port));
+        Ok(())
+    };
+    let ended = node.run(vec![listener], &mut signals, progress, begin).await;
     drop(stop);
     while watched.join_next().await.is_some() {}
     home.stop().await;

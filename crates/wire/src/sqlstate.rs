@@ -28,6 +28,7 @@ pub const OBJECT_NOT_IN_PREREQUISITE_STATE: &str = "55000";
 pub const OBJECT_IN_USE: &str = "55006";
 pub const LOCK_NOT_AVAILABLE: &str = "55P03";
 pub const QUERY_CANCELED: &str = "57014";
+pub const CONFIG_FILE_ERROR: &str = "F0000";
 pub const ADMIN_SHUTDOWN: &str = "57P01";
 pub const CANNOT_CONNECT_NOW: &str = "57P03";
 pub const IO_ERROR: &str = "58030";

@@ -26,7 +26,6 @@ pub(crate) enum Address {
         /// The port, which names the socket.
         port: u16,
     },
-    #[expect(dead_code, reason = "only servers of other machines need it, and nobody can name one yet")]
     /// On a TCP port.
     Tcp {
         /// A name or an address.

@@ -8,6 +8,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 
 use sql::{Analyzer, Limits};
 use tokio::net::{TcpListener, TcpStream};
@@ -49,9 +50,14 @@ impl Workers {
     }
 
     /// Accepts clients until the task is dropped.
-    pub(crate) async fn accept(&self, listener: &TcpListener) -> std::io::Result<()> {
+    pub(crate) async fn accept(&self, listeners: &[TcpListener]) -> std::io::Result<()> {
         loop {
-            let stream = match listener.accept().await {
+            // Any of them; whoever is not first is asked again.
+            let accepted = std::future::poll_fn(|context| {
+                let mut each = listeners.iter().map(|listener| listener.poll_accept(context));
+                each.find(Poll::is_ready).unwrap_or(Poll::Pending)
+            });
+            let stream = match accepted.await {
                 Ok((stream, _)) => stream.into_std()?,
                 Err(error) => {
                     // Out of descriptors, mostly: it passes when a client leaves.

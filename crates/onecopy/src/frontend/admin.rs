@@ -11,6 +11,7 @@ mod show;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use wire::backend::{Status, tag as server_tag};
@@ -168,7 +169,7 @@ impl Admin {
     }
 
     async fn answer(&mut self, sql: &[u8], describe: bool) -> Result<(), Refusal> {
-        let hub = &self.worker.hub;
+        let hub = &Arc::clone(&self.worker.hub);
         let command = command(sql)?;
         let rows = match &command {
             Command::Show(view) => show::rows(hub, *view, self.dialect),
@@ -177,6 +178,7 @@ impl Admin {
             Command::Pause => self.pause().await?,
             Command::Resume => self.resume()?,
             Command::Kill(id) => self.kill(*id).await?,
+            Command::Reload => self.reload()?,
             Command::Set => Vec::new(),
             Command::Empty => {
                 encode::bare(&mut self.client.out, server_tag::EMPTY_QUERY_RESPONSE);
@@ -231,6 +233,15 @@ impl Admin {
             return Err(Refusal::plain(sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE, "nothing is paused"));
         }
         self.worker.hub.clients.pause(false);
+        Ok(Vec::new())
+    }
+
+    fn reload(&mut self) -> Result<Vec<Vec<String>>, Refusal> {
+        let told = self.worker.hub.in_force.reload();
+        let notes = told.map_err(|reason| Refusal::plain(sqlstate::CONFIG_FILE_ERROR, reason))?;
+        for note in notes {
+            encode::notice(&mut self.client.out, "NOTICE", sqlstate::SUCCESS, &note, None);
+        }
         Ok(Vec::new())
     }
 

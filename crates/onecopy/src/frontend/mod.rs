@@ -40,7 +40,7 @@ mod special;
 mod startup;
 mod statement;
 mod transaction;
-mod verify;
+pub(crate) mod verify;
 mod work;
 mod writeset;
 

@@ -28,8 +28,6 @@ use crate::clients::Who;
 pub(crate) const ADMIN_DATABASE: &str = "onecopy";
 /// Another name of it, under which programs made for PgBouncer find what they know.
 pub(crate) const ADMIN_ALIAS: &str = "pgbouncer";
-/// Most sessions at a time: each may own a connection to every replica, and these have 300.
-pub(crate) const SESSIONS_MAX: u64 = 280;
 
 /// What ALTER ROLE and ALTER DATABASE have set, weakest first.
 const DEFAULTS_SQL: &str = "SELECT pg_catalog.unnest(setconfig) FROM pg_catalog.pg_db_role_setting \
@@ -147,11 +145,12 @@ fn request(worker: &Worker, parameters: &[(String, String)]) -> Result<Request, 
     }
     check_database(&worker.hub.served.database, database, parameters)?;
     let sessions = worker.hub.stats.sessions.load(std::sync::atomic::Ordering::Relaxed);
-    if sessions >= SESSIONS_MAX {
+    let sessions_max = worker.hub.in_force.sessions_max();
+    if sessions >= sessions_max {
         return Err(Fault::Fatal(Refusal::new(
             sqlstate::TOO_MANY_CONNECTIONS,
             "sorry, too many clients already",
-            format!("Onecopy serves {SESSIONS_MAX} sessions at a time."),
+            format!("Onecopy serves {sessions_max} sessions at a time."),
         )));
     }
     let settings = Settings::new(parameters, user, database)

@@ -15,7 +15,7 @@ use wire::sqlstate;
 
 use super::fault::Refusal;
 use crate::backend::{BackendError, Connection, Served};
-use crate::checksum::checksums;
+use crate::checksum::{checksums, schema_checksums};
 use crate::hub::Hub;
 use crate::mailbox::Note;
 
@@ -99,6 +99,24 @@ pub(super) async fn snapshots(
     snapshots
 }
 
+/// The replicas whose schema is not that of the home, and in what; asked while nothing changes.
+pub(crate) async fn schemas(hub: &Hub) -> Result<Vec<(ReplicaId, Vec<String>)>, BackendError> {
+    let mut all = BTreeMap::new();
+    for status in hub.replicas().iter().filter(|status| status.state == State::Up) {
+        let mut connection = open_snapshot(hub, status.replica).await?;
+        all.insert(status.replica, schema_checksums(&mut connection).await?);
+    }
+    let Some(home) = all.remove(&hub.anchor()) else { return Ok(Vec::new()) };
+    let differ = |sums: &BTreeMap<String, String>| -> Vec<String> {
+        home.iter()
+            .filter(|(kind, sum)| sums.get(*kind) != Some(*sum))
+            .map(|(kind, _)| kind.clone())
+            .collect()
+    };
+    let all = all.into_iter().map(|(replica, sums)| (replica, differ(&sums)));
+    Ok(all.filter(|(_, kinds)| !kinds.is_empty()).collect())
+}
+
 fn failed(error: &BackendError) -> Refusal {
     Refusal::plain(sqlstate::CONNECTION_FAILURE, format!("a replica could not be read: {error}"))
 }
@@ -106,18 +124,22 @@ fn failed(error: &BackendError) -> Refusal {
 async fn open_snapshots(hub: &Hub, replicas: &[ReplicaId]) -> Result<Vec<Connection>, BackendError> {
     let mut open = Vec::new();
     for replica in replicas {
-        let seat = &hub.seats[usize::from(replica.0)];
-        let Served { database, superuser } = &hub.served;
-        let parameters = [
-            ("user", superuser.as_str()),
-            ("database", database.as_str()),
-            ("application_name", "onecopy verify"),
-        ];
-        let mut connection = Connection::open(&seat.address, &parameters).await?;
-        connection.simple("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT 1").await?;
-        open.push(connection);
+        open.push(open_snapshot(hub, *replica).await?);
     }
     Ok(open)
+}
+
+async fn open_snapshot(hub: &Hub, replica: ReplicaId) -> Result<Connection, BackendError> {
+    let seat = &hub.seats[usize::from(replica.0)];
+    let Served { database, superuser } = &hub.served;
+    let parameters = [
+        ("user", superuser.as_str()),
+        ("database", database.as_str()),
+        ("application_name", "onecopy verify"),
+    ];
+    let mut connection = Connection::open(&seat.address, &parameters).await?;
+    connection.simple("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT 1").await?;
+    Ok(connection)
 }
 
 fn compare(hub: &Hub, version: Version, sums: &[BTreeMap<String, String>]) -> Vec<Vec<String>> {

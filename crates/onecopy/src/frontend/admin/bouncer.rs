@@ -9,7 +9,6 @@ use std::net::SocketAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::clients::{Card, Counted, Doing, STATS_PERIOD};
-use crate::frontend::startup::SESSIONS_MAX;
 use crate::hub::Hub;
 
 const POOL_MODE: &str = "session";
@@ -128,11 +127,11 @@ pub(super) fn databases(hub: &Hub) -> Vec<Vec<String>> {
             seat.port.to_string(),
             hub.served.database.clone(),
             String::new(),
-            SESSIONS_MAX.to_string(),
+            hub.in_force.sessions_max().to_string(),
             "0".to_owned(),
             "0".to_owned(),
             POOL_MODE.to_owned(),
-            SESSIONS_MAX.to_string(),
+            hub.in_force.sessions_max().to_string(),
             current.to_string(),
             paused.to_owned(),
             u8::from(disabled).to_string(),

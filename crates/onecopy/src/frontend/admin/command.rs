@@ -22,6 +22,8 @@ pub(super) enum Command {
     Pause,
     /// Let them begin again.
     Resume,
+    /// Read the configuration anew.
+    Reload,
     /// End a session.
     Kill(i32),
     /// Statements that drivers send by themselves and that mean nothing here.
@@ -34,6 +36,7 @@ pub(super) enum Command {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum View {
     Clients,
+    Config,
     Databases,
     Help,
     Lists,
@@ -51,8 +54,9 @@ pub(super) enum View {
 }
 
 /// A table's name, and what it is about.
-const VIEWS: [(&str, View, &str); 15] = [
+const VIEWS: [(&str, View, &str); 16] = [
     ("CLIENTS", View::Clients, "the sessions, and what each does"),
+    ("CONFIG", View::Config, "the settings in force"),
     ("DATABASES", View::Databases, "what is served at which replica"),
     ("HELP", View::Help, "this list"),
     ("LISTS", View::Lists, "how many there are of everything"),
@@ -70,12 +74,13 @@ const VIEWS: [(&str, View, &str); 15] = [
 ];
 
 /// What can be done.
-const ACTIONS: [(&str, &str); 6] = [
+const ACTIONS: [(&str, &str); 7] = [
     ("VERIFY", "compares every table of every replica at one version"),
     ("CHECK REPLICAS", "compares them as VERIFY does; one that differs serves nothing from then on"),
     ("REBUILD REPLICA name", "gives a replica the data of another one, while clients go on"),
     ("PAUSE", "waits until no transaction is open, and lets none begin"),
     ("RESUME", "ends PAUSE"),
+    ("RELOAD", "reads the configuration anew"),
     ("KILL id", "ends a session"),
 ];
 
@@ -101,6 +106,7 @@ pub(super) fn command(sql: &[u8]) -> Result<Command, Refusal> {
         ["VERIFY"] => Some(Command::Verify),
         ["PAUSE"] => Some(Command::Pause),
         ["RESUME"] => Some(Command::Resume),
+        ["RELOAD"] => Some(Command::Reload),
         ["KILL" | "KILL_CLIENT", id] => id.parse().ok().map(Command::Kill),
         ["SET", ..] => Some(Command::Set),
         _ => None,
@@ -123,6 +129,7 @@ impl Command {
             Self::Replica(order) => order.tag(),
             Self::Pause => "PAUSE",
             Self::Resume => "RESUME",
+            Self::Reload => "RELOAD",
             Self::Kill(_) => "KILL",
             Self::Set | Self::Empty => "SET",
         }
@@ -134,7 +141,7 @@ impl Command {
             Self::Show(view) => view.columns(dialect),
             Self::Verify => "table version result",
             Self::Replica(order) => order.columns(),
-            Self::Pause | Self::Resume | Self::Kill(_) | Self::Set | Self::Empty => "",
+            Self::Pause | Self::Resume | Self::Reload | Self::Kill(_) | Self::Set | Self::Empty => "",
         };
         columns.split_whitespace().collect()
     }
@@ -152,6 +159,7 @@ impl View {
                 "type user database state addr port local_addr local_port connect_time request_time wait wait_us \
                  close_needed ptr link remote_pid tls application_name id"
             }
+            Self::Config => "key value default changeable",
             Self::Databases => {
                 "name host port database force_user pool_size min_pool_size reserve_pool pool_mode \
                  max_connections current_connections paused disabled"

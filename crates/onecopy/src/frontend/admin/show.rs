@@ -19,6 +19,7 @@ const TEMPLATES_MAX: usize = 1_000;
 pub(super) fn rows(hub: &Hub, view: View, dialect: Dialect) -> Vec<Vec<String>> {
     match view {
         View::Clients => bouncer::clients(hub),
+        View::Config => hub.in_force.shown().into_iter().map(Vec::from).collect(),
         View::Databases => bouncer::databases(hub),
         View::Help => help(),
         View::Lists => bouncer::lists(hub),

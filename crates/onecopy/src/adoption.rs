@@ -1,0 +1,383 @@
+//! Servers that exist become a cluster, and are recognised at every later start.
+//!
+//! A folder without a cluster adopts: all servers have to be there, and either identical (by the checksums that VERIFY
+//! uses, roles and the positions of sequences included) or all empty. What was found is written down before anything is installed, as
+//! "not adopted yet"; when our objects are in all of them, and VERIFY has found nothing that came in between, it is
+//! adopted. A start that finds "not adopted yet" takes our objects out and begins again, so a crash leaves nothing
+//! half done.
+//!
+//! A folder with a cluster only serves servers of that cluster. A server that cannot be reached then is waited for by
+//! its agent, which makes the same check.
+//!
+//! Not here: what was applied where (the keeper reads it), and copying data to an empty server.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cluster::ids::ClusterId;
+use serde::{Deserialize, Serialize};
+
+use crate::backend::{BackendError, Connection, Served};
+use crate::checksum;
+use crate::config::Replica;
+
+const DESCRIPTION: &str = "served.json";
+/// What `onecopy up` writes into its folders.
+const OTHER_DESCRIPTION: &str = "onecopy.json";
+const FORMAT: u32 = 1;
+/// How long one server may take to let us in.
+const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
+/// The pause between attempts to reach a server.
+const PAUSE: Duration = Duration::from_millis(200);
+/// The releases of PostgreSQL that are served.
+const MAJORS: std::ops::RangeInclusive<u32> = 14..=18;
+/// Names of tables that differ, at most.
+const NAMED_MAX: usize = 5;
+
+/// What takes our objects out of a server. Triggers on tables go with their functions.
+const REMOVE_TRIGGERS: [&str; 3] = ["onecopy_ddl", "onecopy_drop", "onecopy_rewrite"];
+const REMOVE_SCHEMAS: &str = "DROP SCHEMA IF EXISTS onecopy, onecopy_capture CASCADE";
+
+/// What we ask a server about itself, and what it must not be.
+const ABOUT: &str = "SELECT current_setting('server_version_num'), current_setting('server_encoding'), \
+    current_setting('log_min_messages'), current_setting('is_superuser'), pg_is_in_recovery(), \
+    to_regclass('onecopy.cluster') IS NOT NULL";
+
+/// What checksums of tables and schemas do not say: roles, and how far sequences are.
+const BEYOND: [(&str, &str); 2] = [
+    (
+        "roles",
+        "SELECT format('%s objects, %s', count(*), md5(string_agg(line, E'\\n' ORDER BY line COLLATE \"C\"))) FROM ( \
+         SELECT format('%s %s%s%s%s%s %s', rolname, rolsuper, rolinherit, rolcreaterole, rolcreatedb, rolcanlogin, \
+         (SELECT string_agg(g.rolname, ',' ORDER BY g.rolname COLLATE \"C\") FROM pg_auth_members m \
+          JOIN pg_roles g ON g.oid = m.roleid WHERE m.member = r.oid)) FROM pg_roles r WHERE rolname !~ '^pg_') AS lines(line)",
+    ),
+    (
+        "positions of sequences",
+        "SELECT format('%s objects, %s', count(*), md5(string_agg(line, E'\\n' ORDER BY line COLLATE \"C\"))) FROM ( \
+         SELECT format('%I.%I %s', schemaname, sequencename, last_value) FROM pg_sequences \
+         WHERE schemaname NOT IN ('onecopy', 'onecopy_capture')) AS lines(line)",
+    ),
+];
+
+/// What the folder says about its cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Membership {
+    format: u32,
+    cluster: String,
+    /// Names of the replicas; the first is the home of updates.
+    replicas: Vec<String>,
+    is_adopted: bool,
+}
+
+impl Membership {
+    /// The cluster.
+    pub(crate) fn id(&self) -> Result<ClusterId, String> {
+        let id = u128::from_str_radix(&self.cluster.replace('-', ""), 16);
+        id.map(ClusterId).map_err(|_| format!("\"{}\" is not the id of a cluster", self.cluster))
+    }
+
+    /// Everything was installed and checked.
+    pub(crate) fn is_adopted(&self) -> bool {
+        self.is_adopted
+    }
+}
+
+/// Checks the servers against the folder, and adopts them if it has no cluster yet.
+pub(crate) async fn settle(
+    folder: &Path,
+    served: &Served,
+    replicas: &[Replica],
+    patience: Duration,
+) -> Result<Membership, String> {
+    let known = read(folder)?;
+    if let Some(membership) = known.clone().filter(|membership| membership.is_adopted) {
+        check_members(&membership, served, replicas).await?;
+        return Ok(membership);
+    }
+    let mut open = reach_all(served, replicas, patience).await?;
+    for (replica, found) in &mut open {
+        let Some(id) = found.cluster.clone() else { continue };
+        if known.as_ref().is_none_or(|membership| membership.cluster != id) {
+            return Err(format!(
+                "{} belongs to the cluster {id}, which {} knows nothing of\nname the data folder of that cluster, or take \
+                 Onecopy's objects out of the server: DROP EVENT TRIGGER for each of {}; {REMOVE_SCHEMAS};",
+                replica.name,
+                folder.display(),
+                REMOVE_TRIGGERS.join(", ")
+            ));
+        }
+        remove(&mut found.connection).await.map_err(|error| at(replica, &error))?;
+    }
+    compare(&mut open).await?;
+    let mut random = [0; 16];
+    getrandom::fill(&mut random).map_err(|error| format!("no random number: {error}"))?;
+    let cluster =
+        known.map_or_else(|| ClusterId(u128::from_be_bytes(random)).to_string(), |known| known.cluster);
+    let names = replicas.iter().map(|replica| replica.name.clone()).collect();
+    let membership = Membership { format: FORMAT, cluster, replicas: names, is_adopted: false };
+    write(folder, &membership)?;
+    Ok(membership)
+}
+
+/// Everything is installed, and nothing came in between.
+pub(crate) fn complete(folder: &Path, membership: &Membership) -> Result<(), String> {
+    write(folder, &Membership { is_adopted: true, ..membership.clone() })
+}
+
+/// Takes our objects out of all servers again.
+pub(crate) async fn undo(folder: &Path, served: &Served, replicas: &[Replica]) {
+    for replica in replicas {
+        let removed = async {
+            let mut found = reach(served, replica).await.map_err(|why| why.text)?;
+            remove(&mut found.connection).await.map_err(|error| error.to_string())
+        };
+        if let Err(reason) = removed.await {
+            tracing::error!(replica = %replica.name, %reason, "Onecopy's objects could not be taken out");
+            return;
+        }
+    }
+    // Without it, the next start begins from the beginning.
+    if let Err(error) = fs::remove_file(folder.join(DESCRIPTION)) {
+        tracing::error!(%error, "{DESCRIPTION} could not be removed");
+    }
+}
+
+/// A server that let us in.
+struct Found {
+    connection: Connection,
+    cluster: Option<String>,
+}
+
+/// Why a server cannot be used; whether waiting may help.
+struct Unfit {
+    text: String,
+    may_pass: bool,
+}
+
+fn at(replica: &Replica, error: &BackendError) -> String {
+    format!("{} ({}) cannot be read: {error}", replica.name, replica.address)
+}
+
+async fn reach(served: &Served, replica: &Replica) -> Result<Found, Unfit> {
+    let place = format!("{} ({})", replica.name, replica.address);
+    let parameters = [
+        ("user", served.superuser.as_str()),
+        ("database", served.database.as_str()),
+        ("application_name", "onecopy start"),
+        ("client_encoding", "UTF8"),
+    ];
+    let unfit = |error: BackendError| {
+        // 57P: it is starting or stopping.
+        let may_pass = match &error {
+            BackendError::Io(_) => true,
+            other => other.sqlstate().is_some_and(|code| code.starts_with(b"57P")),
+        };
+        Unfit { text: format!("{place} cannot be reached: {error}"), may_pass }
+    };
+    let opening = Connection::open(&replica.address, &parameters);
+    let mut connection = match tokio::time::timeout(CONNECT_DEADLINE, opening).await {
+        Ok(opened) => opened.map_err(unfit)?,
+        Err(_) => return Err(Unfit { text: format!("{place} does not answer"), may_pass: true }),
+    };
+    let rows = connection.simple(ABOUT).await.map_err(unfit)?;
+    let row: Vec<String> = rows.into_iter().next().unwrap_or_default().into_iter().flatten().collect();
+    let [version, encoding, messages, is_superuser, is_standby, is_installed] = row.as_slice() else {
+        return Err(Unfit { text: format!("{place} gives no account of itself"), may_pass: false });
+    };
+    let major = version.parse::<u32>().map_or(0, |number| number / 10_000);
+    let is_chatty = messages == "info" || messages.starts_with("debug");
+    let wrong = if !MAJORS.contains(&major) {
+        format!("is PostgreSQL {major}; {} to {} are served", MAJORS.start(), MAJORS.end())
+    } else if encoding != "UTF8" {
+        format!("has server_encoding = {encoding}; it must be UTF8")
+    } else if is_chatty {
+        // Every captured row would be written to the server's log.
+        format!("has log_min_messages = {messages}; it must be notice or higher")
+    } else if is_superuser != "on" {
+        format!("knows \"{}\", but not as a superuser", served.superuser)
+    } else if is_standby == "t" {
+        "is a standby of another server; each replica of Onecopy is a server of its own".to_owned()
+    } else {
+        String::new()
+    };
+    if !wrong.is_empty() {
+        return Err(Unfit { text: format!("{place} {wrong}"), may_pass: false });
+    }
+    let mut cluster = None;
+    if is_installed == "t" {
+        let rows = connection.simple("SELECT id FROM onecopy.cluster").await.map_err(unfit)?;
+        cluster = Some(rows.into_iter().flatten().flatten().next().unwrap_or_default());
+    }
+    Ok(Found { connection, cluster })
+}
+
+/// Connects to all of them, waiting for those that do not answer; the error names all that cannot be used.
+async fn reach_all<'a>(
+    served: &Served,
+    replicas: &'a [Replica],
+    patience: Duration,
+) -> Result<Vec<(&'a Replica, Found)>, String> {
+    let deadline = tokio::time::Instant::now() + patience;
+    let mut open = Vec::new();
+    let mut unfit = Vec::new();
+    for replica in replicas {
+        let found = loop {
+            match reach(served, replica).await {
+                Err(why) if why.may_pass && tokio::time::Instant::now() < deadline => {
+                    tokio::time::sleep(PAUSE).await;
+                }
+                other => break other,
+            }
+        };
+        match found {
+            Ok(found) => open.push((replica, found)),
+            Err(why) => unfit.push(why.text),
+        }
+    }
+    if unfit.is_empty() {
+        return Ok(open);
+    }
+    unfit.push("all servers have to be there when they are adopted".to_owned());
+    Err(unfit.join("\n"))
+}
+
+/// Each server that answers belongs to the cluster.
+async fn check_members(membership: &Membership, served: &Served, replicas: &[Replica]) -> Result<(), String> {
+    let names: Vec<&String> = replicas.iter().map(|replica| &replica.name).collect();
+    if !membership.replicas.iter().eq(names) {
+        return Err(format!(
+            "the cluster was made of {}, in this order, and the configuration names others\na server cannot be added or \
+             left out by the configuration alone",
+            membership.replicas.join(", ")
+        ));
+    }
+    let mut wrong = Vec::new();
+    for replica in replicas {
+        match reach(served, replica).await {
+            Ok(Found { cluster: Some(id), .. }) if id == membership.cluster => {}
+            Ok(Found { cluster: Some(id), .. }) => {
+                wrong.push(format!(
+                    "{} belongs to the cluster {id}, not to {}",
+                    replica.name, membership.cluster
+                ));
+            }
+            Ok(Found { cluster: None, .. }) => wrong.push(format!(
+                "{} ({}) has nothing of the cluster {} in it: it is another server, or was made anew",
+                replica.name, replica.address, membership.cluster
+            )),
+            Err(why) if why.may_pass => tracing::warn!(reason = %why.text, "a server is waited for"),
+            Err(why) => wrong.push(why.text),
+        }
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
+}
+
+async fn remove(connection: &mut Connection) -> Result<(), BackendError> {
+    for name in REMOVE_TRIGGERS {
+        connection.simple(&format!("DROP EVENT TRIGGER IF EXISTS {name}")).await?;
+    }
+    connection.simple(REMOVE_SCHEMAS).await?;
+    Ok(())
+}
+
+type Sums = BTreeMap<String, String>;
+
+/// All are identical, or the error says what differs.
+async fn compare(open: &mut [(&Replica, Found)]) -> Result<(), String> {
+    let mut all: Vec<(String, Sums)> = Vec::new();
+    for (replica, found) in open {
+        let sums = sums(&mut found.connection).await.map_err(|error| at(replica, &error))?;
+        all.push((replica.name.clone(), sums));
+    }
+    let (first_name, first) = &all[0];
+    let mut differences = Vec::new();
+    for (name, sums) in &all[1..] {
+        let keys: BTreeSet<&String> = first.keys().chain(sums.keys()).collect();
+        let mut differ: Vec<&str> =
+            keys.into_iter().filter(|key| first.get(*key) != sums.get(*key)).map(String::as_str).collect();
+        let more = differ.len().saturating_sub(NAMED_MAX);
+        differ.truncate(NAMED_MAX);
+        if !differ.is_empty() {
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            differences.push(format!("{first_name} and {name} differ in {}{more}", differ.join(", ")));
+        }
+    }
+    if differences.is_empty() {
+        return Ok(());
+    }
+    let full: Vec<&str> =
+        all.iter().filter(|(_, sums)| !is_empty(sums)).map(|(name, _)| name.as_str()).collect();
+    let mut text =
+        format!("the servers do not hold the same, so nothing was changed\n{}", differences.join("\n"));
+    if let [only] = full.as_slice() {
+        text.push_str(&format!(
+            "\nonly {only} has data: copy it to the others first, while nobody writes (pg_dumpall from {only} into each)"
+        ));
+    } else {
+        text.push_str(
+            "\nmake them identical while nobody writes: empty all but one, and restore a dump of that one",
+        );
+    }
+    Err(text)
+}
+
+async fn sums(connection: &mut Connection) -> Result<Sums, BackendError> {
+    connection.simple("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
+    let mut sums = checksum::checksums(connection).await?;
+    for (what, sql) in BEYOND {
+        let rows = connection.simple(sql).await?;
+        sums.insert(what.to_owned(), rows.into_iter().flatten().flatten().next().unwrap_or_default());
+    }
+    connection.simple("COMMIT").await?;
+    Ok(sums)
+}
+
+/// No table, and no object of any other kind.
+fn is_empty(sums: &Sums) -> bool {
+    let has = |(name, sum): (&String, &String)| {
+        name.starts_with("table ") || (name.starts_with("schema: ") && !sum.starts_with("0 objects"))
+    };
+    !sums.iter().any(has)
+}
+
+fn read(folder: &Path) -> Result<Option<Membership>, String> {
+    if folder.join(OTHER_DESCRIPTION).exists() {
+        return Err(format!("{} is a folder of `onecopy up`; name another one", folder.display()));
+    }
+    let path = folder.join(DESCRIPTION);
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(format!("{} cannot be read: {error}", path.display())),
+    };
+    let membership: Membership =
+        serde_json::from_str(&text).map_err(|error| format!("{} is damaged: {error}", path.display()))?;
+    if membership.format != FORMAT {
+        return Err(format!(
+            "{} has format {}; this version knows {FORMAT}",
+            path.display(),
+            membership.format
+        ));
+    }
+    membership.id()?;
+    Ok(Some(membership))
+}
+
+/// Written whole or not at all.
+fn write(folder: &Path, membership: &Membership) -> Result<(), String> {
+    let (path, new): (PathBuf, PathBuf) = (folder.join(DESCRIPTION), folder.join("served.json.new"));
+    let written = || -> std::io::Result<()> {
+        fs::create_dir_all(folder)?;
+        let mut file = fs::File::create(&new)?;
+        file.write_all(serde_json::to_string_pretty(membership)?.as_bytes())?;
+        file.write_all(b"\n")?;
+        file.sync_all()?;
+        fs::rename(&new, &path)?;
+        fs::File::open(folder)?.sync_all()
+    };
+    written().map_err(|error| format!("{} cannot be written: {error}", path.display()))
+}

@@ -1,0 +1,88 @@
+//! A mistake, told so that it can be found and mended: the place, the line with a caret below, and what to write.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::Path;
+
+/// Longest part of a line that is shown.
+const LINE_CHARS_MAX: usize = 160;
+
+/// Something wrong in a configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mistake {
+    /// `onecopy.toml:3:17`, or the name of a variable or flag.
+    place: String,
+    what: String,
+    help: String,
+    /// The line's number, its text, and where in it the mistake stands, in characters.
+    line: Option<(usize, String, Range<usize>)>,
+}
+
+impl Mistake {
+    /// In a file, at these bytes of its text.
+    pub(super) fn in_file(
+        path: &Path,
+        text: &str,
+        span: Range<usize>,
+        what: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Self {
+        let start = (0..=span.start.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        let line_start = text[..start].rfind('\n').map_or(0, |at| at + 1);
+        let line: &str = text[line_start..].lines().next().unwrap_or_default();
+        let number = text[..line_start].matches('\n').count() + 1;
+        let from = text[line_start..start].chars().count();
+        let end = (start..=span.end.clamp(start, line_start + line.len()))
+            .rev()
+            .find(|at| text.is_char_boundary(*at))
+            .unwrap_or(start);
+        let length = text[start..end].chars().count().max(1);
+        Self {
+            place: format!("{}:{number}:{}", path.display(), from + 1),
+            what: hide_secret(&what.into()),
+            help: help.into(),
+            line: Some((
+                number,
+                hide_secret(line).chars().take(LINE_CHARS_MAX).collect(),
+                from..from + length,
+            )),
+        }
+    }
+
+    /// In a variable, or a flag.
+    pub(super) fn elsewhere(
+        place: impl Into<String>,
+        what: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Self {
+        Self { place: place.into(), what: hide_secret(&what.into()), help: help.into(), line: None }
+    }
+
+    /// The file as a whole.
+    pub(super) fn whole_file(path: &Path, what: impl Into<String>) -> Self {
+        Self::elsewhere(path.display().to_string(), what, "")
+    }
+}
+
+/// The same text with stars for what may be a password in a URL.
+fn hide_secret(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
+    let Some((account, place)) = rest.rsplit_once('@') else { return text.to_owned() };
+    let Some((user, secret)) = account.split_once(':') else { return text.to_owned() };
+    format!("{scheme}://{user}:{}@{place}", "*".repeat(secret.chars().count()))
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.what)?;
+        let Some((number, line, span)) = &self.line else {
+            return if self.help.is_empty() { Ok(()) } else { write!(f, "\n  {}", self.help) };
+        };
+        let margin = number.to_string().len();
+        // A tab stays a tab, so that the caret stands below what it means.
+        let before: String =
+            line.chars().take(span.start).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+        let carets = "^".repeat(span.len().min(LINE_CHARS_MAX));
+        write!(f, "\n  {number} | {line}\n  {:margin$} | {before}{carets} {}", "", self.help)
+    }
+}

@@ -1,0 +1,225 @@
+//! From a file's text, variables and flags to raw values that know where they stand.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::mistake::Mistake;
+use super::settings::{Given, SETTINGS};
+
+/// The variable that lists servers.
+const REPLICAS_VARIABLE: &str = "ONECOPY_REPLICAS";
+/// Longest distance of a word that is taken for a slip of the pen.
+const SLIP_MAX: usize = 3;
+
+/// A value as it was written, and where.
+#[derive(Clone, Debug)]
+pub(super) struct Raw {
+    pub(super) text: String,
+    place: Place,
+}
+
+#[derive(Clone, Debug)]
+enum Place {
+    File(File, Range<usize>),
+    Elsewhere(String),
+}
+
+#[derive(Clone, Debug)]
+struct File {
+    path: PathBuf,
+    text: std::rc::Rc<str>,
+}
+
+impl Raw {
+    /// A mistake at this place.
+    pub(super) fn mistake(&self, what: impl Into<String>, help: impl Into<String>) -> Mistake {
+        match &self.place {
+            Place::File(file, span) => Mistake::in_file(&file.path, &file.text, span.clone(), what, help),
+            Place::Elsewhere(place) => Mistake::elsewhere(place, what, help),
+        }
+    }
+}
+
+/// A server as it was written.
+#[derive(Clone, Debug)]
+pub(super) struct RawReplica {
+    pub(super) name: Option<Raw>,
+    pub(super) url: Option<Raw>,
+    pub(super) place: Raw,
+}
+
+impl RawReplica {
+    /// What a mistake about the server as a whole points at.
+    pub(super) fn url_or_table(&self) -> &Raw {
+        self.url.as_ref().unwrap_or(&self.place)
+    }
+}
+
+/// Everything that was said, the highest rank for each setting.
+#[derive(Debug)]
+pub(super) struct Sources {
+    values: BTreeMap<&'static str, Vec<Raw>>,
+    pub(super) replicas: Vec<RawReplica>,
+    path: Option<PathBuf>,
+}
+
+impl Sources {
+    /// What was said about a setting.
+    pub(super) fn get(&self, name: &str) -> Option<&[Raw]> {
+        self.values.get(name).map(Vec::as_slice)
+    }
+
+    /// Nobody named a server.
+    pub(super) fn missing_replicas(&self) -> Mistake {
+        let place =
+            self.path.as_ref().map_or_else(|| "no file".to_owned(), |path| path.display().to_string());
+        let help = format!(
+            "add [[replica]] with url = \"postgresql://host:5432\", or use --replica or {REPLICAS_VARIABLE}"
+        );
+        Mistake::elsewhere(place, "no replica is named", help)
+    }
+}
+
+/// Collects what was said; what cannot be understood goes to `mistakes`.
+pub(super) fn collect(
+    path: Option<&Path>,
+    text: &str,
+    environment: impl Fn(&str) -> Option<String>,
+    flags: &Given,
+    mistakes: &mut Vec<Mistake>,
+) -> Sources {
+    let mut sources =
+        Sources { values: BTreeMap::new(), replicas: Vec::new(), path: path.map(Path::to_owned) };
+    if let Some(path) = path {
+        let file = File { path: path.to_owned(), text: text.into() };
+        read_file(&file, &mut sources, mistakes);
+    }
+    for setting in SETTINGS {
+        let variable = setting.variable();
+        let said = environment(&variable).map(|text| (text, variable));
+        let flag = flags.values.get(setting.name).map(|text| (text.clone(), format!("--{}", setting.flag)));
+        if let Some((text, place)) = flag.or(said) {
+            sources.values.insert(setting.name, vec![Raw { text, place: Place::Elsewhere(place) }]);
+        }
+    }
+    let listed = environment(REPLICAS_VARIABLE);
+    let listed: Vec<String> =
+        listed.iter().flat_map(|list| list.split(',')).map(|url| url.trim().to_owned()).collect();
+    let (urls, place) =
+        if flags.replicas.is_empty() { (&listed, REPLICAS_VARIABLE) } else { (&flags.replicas, "--replica") };
+    if !urls.is_empty() {
+        let raw = |text: &String| Raw { text: text.clone(), place: Place::Elsewhere(place.to_owned()) };
+        let replica = |url: &String| RawReplica { name: None, url: Some(raw(url)), place: raw(url) };
+        sources.replicas = urls.iter().map(replica).collect();
+    }
+    sources
+}
+
+fn read_file(file: &File, sources: &mut Sources, mistakes: &mut Vec<Mistake>) {
+    let (table, errors) = DeTable::parse_recoverable(&file.text);
+    for error in errors {
+        let span = error.span().unwrap_or_default();
+        mistakes.push(Mistake::in_file(&file.path, &file.text, span, error.message(), "this is no TOML"));
+    }
+    for (key, value) in table.get_ref() {
+        let name: &str = key.get_ref();
+        if name == "replica" {
+            read_replicas(file, value, sources, mistakes);
+        } else if let Some(setting) = SETTINGS.iter().find(|setting| setting.name == name) {
+            let raw = raws(file, value, mistakes);
+            if !raw.is_empty() {
+                sources.values.insert(setting.name, raw);
+            }
+        } else {
+            let known = SETTINGS.iter().map(|setting| setting.name).chain(["replica"]);
+            mistakes.push(unknown(file, key.span(), name, known));
+        }
+    }
+}
+
+fn unknown<'a>(file: &File, span: Range<usize>, name: &str, known: impl Iterator<Item = &'a str>) -> Mistake {
+    let nearest = known.map(|word| (distance(word, name), word)).min();
+    let help = match nearest {
+        Some((far, word)) if far <= SLIP_MAX => format!("did you mean {word}?"),
+        _ => "docs/configuration.md lists the settings".to_owned(),
+    };
+    Mistake::in_file(&file.path, &file.text, span, format!("there is no setting \"{name}\""), help)
+}
+
+fn read_replicas(
+    file: &File,
+    value: &Spanned<DeValue<'_>>,
+    sources: &mut Sources,
+    mistakes: &mut Vec<Mistake>,
+) {
+    let tables = match value.get_ref() {
+        DeValue::Array(array) => array.iter().collect(),
+        _ => vec![value],
+    };
+    for table in tables {
+        let DeValue::Table(entries) = table.get_ref() else {
+            let help = "write [[replica]] on a line of its own, and name and url below";
+            mistakes.push(Mistake::in_file(
+                &file.path,
+                &file.text,
+                table.span(),
+                "a replica is a table",
+                help,
+            ));
+            continue;
+        };
+        let place = Raw { text: String::new(), place: Place::File(file.clone(), table.span()) };
+        let mut replica = RawReplica { name: None, url: None, place };
+        for (key, value) in entries {
+            let name: &str = key.get_ref();
+            let mut raw = raws(file, value, mistakes);
+            match name {
+                "name" => replica.name = raw.pop(),
+                "url" => replica.url = raw.pop(),
+                _ => mistakes.push(unknown(file, key.span(), name, ["name", "url"].into_iter())),
+            }
+        }
+        sources.replicas.push(replica);
+    }
+}
+
+/// The texts of a value: one, or those of a list.
+fn raws(file: &File, value: &Spanned<DeValue<'_>>, mistakes: &mut Vec<Mistake>) -> Vec<Raw> {
+    let raw = |text: &str| Raw { text: text.to_owned(), place: Place::File(file.clone(), value.span()) };
+    match value.get_ref() {
+        DeValue::String(text) => vec![raw(text)],
+        DeValue::Integer(number) => vec![raw(number.as_str())],
+        DeValue::Boolean(is_true) => vec![raw(if *is_true { "true" } else { "false" })],
+        DeValue::Array(array) => array.iter().flat_map(|item| raws(file, item, mistakes)).collect(),
+        other => {
+            let what = format!("a {} is no value of a setting", other.type_str());
+            mistakes.push(Mistake::in_file(
+                &file.path,
+                &file.text,
+                value.span(),
+                what,
+                "write it as a text in quotes",
+            ));
+            Vec::new()
+        }
+    }
+}
+
+/// How many letters have to be changed, added or left out (Levenshtein).
+fn distance(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (i, a) in from.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, b) in to.iter().enumerate() {
+            let changed = diagonal + usize::from(a != *b);
+            diagonal = row[j + 1];
+            row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[to.len()]
+}

@@ -1,0 +1,320 @@
+//! The settings, each once: everything else about them is made from this table.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+use super::units::{self, Wrong};
+
+/// A setting.
+#[derive(Debug)]
+pub(crate) struct Setting {
+    /// Its key in the file; the variable is made from it.
+    pub(crate) name: &'static str,
+    /// Its flag, without the dashes before it.
+    pub(crate) flag: &'static str,
+    /// What it is.
+    pub(crate) kind: Kind,
+    /// Its value when nothing is said.
+    pub(crate) default: &'static str,
+    /// It can change while the node runs.
+    pub(crate) can_reload: bool,
+    /// What it is for.
+    pub(crate) about: &'static str,
+}
+
+/// What a setting can be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    /// Any text but none.
+    Text,
+    /// One of these.
+    Word(&'static [&'static str]),
+    /// Addresses to listen on; may there be none?
+    Addresses { may_be_none: bool },
+    /// From a least to a greatest length, in milliseconds.
+    Duration(u64, u64),
+    /// From a least to a greatest size, in bytes.
+    Size(u64, u64),
+    /// From a least to a greatest number.
+    Count(u64, u64),
+}
+
+/// A value of a setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Value {
+    Text(String),
+    Addresses(Vec<SocketAddr>),
+    Duration(Duration),
+    Number(u64),
+}
+
+/// The table, in the order in which it is shown.
+pub(crate) const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "listen",
+        flag: "listen",
+        kind: Kind::Addresses { may_be_none: false },
+        default: "127.0.0.1:6432",
+        can_reload: false,
+        about: "The address, or list of addresses, on which clients are served. There are no passwords and no TLS \
+                yet, so only give one that none but trusted clients can reach.",
+    },
+    Setting {
+        name: "http_listen",
+        flag: "http-listen",
+        kind: Kind::Addresses { may_be_none: true },
+        default: "",
+        can_reload: false,
+        about: "The address on which `/metrics`, `/health` and `/ready` are answered over HTTP; none if empty.",
+    },
+    Setting {
+        name: "data",
+        flag: "data",
+        kind: Kind::Text,
+        default: "/var/lib/onecopy",
+        can_reload: false,
+        about: "The folder of the log and of what Onecopy knows of the cluster. Back it up with the servers, and \
+                never share it between nodes.",
+    },
+    Setting {
+        name: "database",
+        flag: "database",
+        kind: Kind::Text,
+        default: "postgres",
+        can_reload: false,
+        about: "The database that is served; it has this name on every server.",
+    },
+    Setting {
+        name: "superuser",
+        flag: "superuser",
+        kind: Kind::Text,
+        default: "postgres",
+        can_reload: false,
+        about: "The superuser as which Onecopy's own connections log in. Each server has to let it, and every role \
+                that clients use, in without a password from here (pg_hba.conf: trust or peer).",
+    },
+    Setting {
+        name: "start_patience",
+        flag: "start-patience",
+        kind: Kind::Duration(1_000, 86_400_000),
+        default: "1min",
+        can_reload: false,
+        about: "How long servers that do not answer are waited for at the start.",
+    },
+    Setting {
+        name: "stop_patience",
+        flag: "stop-patience",
+        kind: Kind::Duration(0, 86_400_000),
+        default: "1min",
+        can_reload: true,
+        about: "How long transactions get to end after SIGTERM. A second signal ends them at once.",
+    },
+    Setting {
+        name: "reader_patience",
+        flag: "reader-patience",
+        kind: Kind::Duration(0, 86_400_000),
+        default: "30s",
+        can_reload: false,
+        about: "How long a read may hold up a schema change at its replica before it is cancelled.",
+    },
+    Setting {
+        name: "health_deadline",
+        flag: "health-deadline",
+        kind: Kind::Duration(200, 600_000),
+        default: "3s",
+        can_reload: false,
+        about: "A server that has not answered for so long is down: the others go on without it.",
+    },
+    Setting {
+        name: "takeover_after",
+        flag: "takeover-after",
+        kind: Kind::Duration(0, 86_400_000),
+        default: "300ms",
+        can_reload: false,
+        about: "How long the home of updates may be down before another replica takes its place.",
+    },
+    Setting {
+        name: "transaction_size_max",
+        flag: "transaction-size-max",
+        kind: Kind::Size(1 << 20, 1 << 44),
+        default: "16GB",
+        can_reload: false,
+        about: "The most that the row changes of one transaction may take; one with more is refused.",
+    },
+    Setting {
+        name: "log_size_max",
+        flag: "log-size-max",
+        kind: Kind::Size(64 << 20, 1 << 44),
+        default: "16GB",
+        can_reload: false,
+        about: "Past this size the log is not kept for replicas that are away; one that lacks what was removed must be \
+                rebuilt.",
+    },
+    Setting {
+        name: "sessions_max",
+        flag: "sessions-max",
+        kind: Kind::Count(1, 10_000),
+        default: "280",
+        can_reload: true,
+        about: "The most sessions at a time. Each may own a connection to every server, so keep it below their \
+                `max_connections`.",
+    },
+    Setting {
+        name: "log_level",
+        flag: "log-level",
+        kind: Kind::Word(&["error", "warn", "info", "debug", "trace"]),
+        default: "warn",
+        can_reload: true,
+        about: "What is told on standard error.",
+    },
+    Setting {
+        name: "log_format",
+        flag: "log-format",
+        kind: Kind::Word(&["text", "json"]),
+        default: "text",
+        can_reload: false,
+        about: "How it is told: lines for people, or one JSON object a line.",
+    },
+];
+
+impl Setting {
+    /// Its environment variable.
+    pub(crate) fn variable(&self) -> String {
+        format!("ONECOPY_{}", self.name.to_ascii_uppercase())
+    }
+
+    /// The value when nothing is said.
+    pub(super) fn parse_default(&self) -> Value {
+        self.kind.parse(self.default).expect("the defaults of the table are checked by a test")
+    }
+}
+
+impl Kind {
+    /// Reads a value; else what is wrong, and what to write instead.
+    pub(super) fn parse(self, text: &str) -> Result<Value, Wrong> {
+        match self {
+            Self::Text if text.trim().is_empty() => {
+                Err(("an empty value".to_owned(), "leave the line out for the default".to_owned()))
+            }
+            Self::Text => Ok(Value::Text(text.to_owned())),
+            Self::Word(words) if words.contains(&text) => Ok(Value::Text(text.to_owned())),
+            Self::Word(words) => {
+                Err((format!("\"{text}\" is not known"), format!("it is one of {}", words.join(", "))))
+            }
+            Self::Addresses { may_be_none: true } if text.is_empty() => Ok(Value::Addresses(Vec::new())),
+            Self::Addresses { .. } => {
+                let each = |address: &str| address.trim().parse::<SocketAddr>();
+                let addresses: Result<Vec<SocketAddr>, _> = text.split(',').map(each).collect();
+                addresses.map(Value::Addresses).map_err(|_| {
+                    let help = "write an address and a port, such as \"127.0.0.1:6432\" or \"0.0.0.0:6432\"";
+                    (format!("\"{text}\" is no address to listen on"), help.to_owned())
+                })
+            }
+            Self::Duration(least_ms, most_ms) => {
+                let duration = units::duration(text)?;
+                let (least, most) = (Duration::from_millis(least_ms), Duration::from_millis(most_ms));
+                if (least..=most).contains(&duration) {
+                    return Ok(Value::Duration(duration));
+                }
+                Err(out_of_range(text, &units::show_duration(least), &units::show_duration(most)))
+            }
+            Self::Size(least, most) => {
+                let bytes = units::size(text)?;
+                if (least..=most).contains(&bytes) {
+                    return Ok(Value::Number(bytes));
+                }
+                Err(out_of_range(text, &units::show_size(least), &units::show_size(most)))
+            }
+            Self::Count(least, most) => match text.trim().parse::<u64>() {
+                Ok(number) if (least..=most).contains(&number) => Ok(Value::Number(number)),
+                Ok(_) => Err(out_of_range(text, &least.to_string(), &most.to_string())),
+                Err(_) => {
+                    Err((format!("\"{text}\" is not a number"), format!("write one from {least} to {most}")))
+                }
+            },
+        }
+    }
+
+    /// What can be written, for the reference.
+    #[cfg(test)]
+    pub(super) fn describe(self) -> String {
+        match self {
+            Self::Text => "text".to_owned(),
+            Self::Word(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "),
+            Self::Addresses { may_be_none } => {
+                format!("address:port, or a list of them{}", if may_be_none { ", or empty" } else { "" })
+            }
+            Self::Duration(least_ms, most_ms) => {
+                let show = |ms| units::show_duration(Duration::from_millis(ms));
+                format!("time, {} to {}", show(least_ms), show(most_ms))
+            }
+            Self::Size(least, most) => {
+                format!("size, {} to {}", units::show_size(least), units::show_size(most))
+            }
+            Self::Count(least, most) => format!("number, {least} to {most}"),
+        }
+    }
+}
+
+fn out_of_range(text: &str, least: &str, most: &str) -> Wrong {
+    (format!("\"{text}\" is out of range"), format!("it is from {least} to {most}"))
+}
+
+/// What was given by flags.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Given {
+    /// By the setting's name.
+    pub(crate) values: BTreeMap<&'static str, String>,
+    /// URLs of servers.
+    pub(crate) replicas: Vec<String>,
+}
+
+/// The flag for a server.
+const REPLICA: &str = "replica";
+
+impl clap::FromArgMatches for Given {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut given = Self::default();
+        given.update_from_arg_matches(matches)?;
+        Ok(given)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        for setting in SETTINGS {
+            if let Some(value) = matches.get_one::<String>(setting.name) {
+                self.values.insert(setting.name, value.clone());
+            }
+        }
+        self.replicas.extend(matches.get_many::<String>(REPLICA).into_iter().flatten().cloned());
+        Ok(())
+    }
+}
+
+impl clap::Args for Given {
+    fn augment_args(command: Command) -> Command {
+        let replica = Arg::new(REPLICA)
+            .long(REPLICA)
+            .value_name("URL")
+            .action(ArgAction::Append)
+            .help("A server, the home of updates first; overrules those of the file")
+            .help_heading("Settings");
+        SETTINGS.iter().fold(command.arg(replica), |command, setting| {
+            let about = setting.about.split(". ").next().unwrap_or_default().trim_end_matches('.');
+            let default = if setting.default.is_empty() { "none" } else { setting.default };
+            command.arg(
+                Arg::new(setting.name)
+                    .long(setting.flag)
+                    .value_name("VALUE")
+                    .help(format!("{about} [default: {default}]"))
+                    .help_heading("Settings"),
+            )
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}

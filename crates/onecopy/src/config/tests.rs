@@ -1,0 +1,140 @@
+//! The configuration: what is read, in which rank, and how mistakes are told.
+
+use super::*;
+
+fn load(text: &str) -> Result<Config, Vec<Mistake>> {
+    load_with(text, &[], &Given::default())
+}
+
+fn load_with(text: &str, environment: &[(&str, &str)], flags: &Given) -> Result<Config, Vec<Mistake>> {
+    let mut mistakes = Vec::new();
+    let environment = |name: &str| {
+        environment.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+    };
+    let sources = read::collect(Some(Path::new("o.toml")), text, environment, flags, &mut mistakes);
+    let config = Config::check(&sources, &mut mistakes);
+    if mistakes.is_empty() { Ok(config) } else { Err(mistakes) }
+}
+
+const RIGHT: &str = "listen = [\"127.0.0.1:6432\", \"[::1]:6432\"]\nstop_patience = \"5min\"\nsessions_max = 40\n\
+    [[replica]]\nurl = \"postgresql://10.0.0.1:5433\"\n[[replica]]\nname = \"b\"\nurl = \"postgresql://%2Frun%2Fpg/\"\n";
+
+#[test]
+fn a_file_is_read() {
+    let config = load(RIGHT).unwrap();
+    assert_eq!(config.addresses("listen").len(), 2);
+    assert_eq!(config.duration("stop_patience"), Duration::from_mins(5));
+    assert_eq!(config.number("sessions_max"), 40);
+    assert_eq!(config.number("transaction_size_max"), 16 << 30);
+    let [first, second] = config.replicas.as_slice() else { panic!("{config:?}") };
+    assert_eq!((first.name.as_str(), second.name.as_str()), ("replica-1", "b"));
+    assert_eq!(first.address, Address::Tcp { host: "10.0.0.1".to_owned(), port: 5433 });
+    assert_eq!(second.address, Address::Unix { socket_dir: "/run/pg".into(), port: 5432 });
+}
+
+#[test]
+fn flags_overrule_variables_and_those_the_file() {
+    let variables = [("ONECOPY_SESSIONS_MAX", "50"), ("ONECOPY_STOP_PATIENCE", "2s")];
+    let mut flags = Given::default();
+    flags.values.insert("sessions_max", "60".to_owned());
+    let config = load_with(RIGHT, &variables, &flags).unwrap();
+    assert_eq!(config.number("sessions_max"), 60);
+    assert_eq!(config.duration("stop_patience"), Duration::from_secs(2));
+    let config =
+        load_with(RIGHT, &[("ONECOPY_REPLICAS", "postgresql://a, postgresql://b:1")], &Given::default());
+    assert_eq!(config.unwrap().replicas.len(), 2);
+    let wrong = load_with(RIGHT, &[("ONECOPY_SESSIONS_MAX", "many")], &Given::default()).unwrap_err();
+    assert!(wrong[0].to_string().starts_with("ONECOPY_SESSIONS_MAX: "), "{}", wrong[0]);
+}
+
+#[test]
+fn ten_mistakes_are_told_at_once_each_with_its_line_and_a_caret() {
+    let text = "\
+lisen = \"127.0.0.1:6432\"
+http_listen = \"here\"
+stop_patience = 60
+start_patience = \"2 weeks\"
+transaction_size_max = \"5mb\"
+sessions_max = \"many\"
+log_format = \"xml\"
+reader_patience = \"40d\"
+[[replica]]
+url = \"10.0.0.1:5432\"
+[[replica]]
+name = \"b\"
+[[replica]]
+url = \"postgresql://me:secret@10.0.0.2\"
+[[replica]]
+uri = \"postgresql://10.0.0.3\"
+";
+    let mistakes = load(text).unwrap_err();
+    let told: Vec<String> = mistakes.iter().map(Mistake::to_string).collect();
+    let all = told.join("\n");
+    assert_eq!(mistakes.len(), 13, "{all}");
+    for (place, help) in [
+        ("o.toml:1:1: there is no setting \"lisen\"", "^^^^^ did you mean listen?"),
+        ("o.toml:2:15: http_listen: \"here\" is no address", "^^^^^^ write an address and a port"),
+        ("o.toml:3:17: stop_patience: a length of time needs a unit", "^^ write \"60s\""),
+        ("o.toml:4:18: start_patience: \"weeks\" is no unit", "units are us, ms, s, min, h, d"),
+        ("o.toml:5:24: transaction_size_max: \"mb\" is no unit", "write \"5MB\""),
+        ("o.toml:6:16: sessions_max: \"many\" is not a number", "from 1 to 10000"),
+        ("o.toml:7:14: log_format: \"xml\" is not known", "one of text, json"),
+        ("o.toml:8:19: reader_patience: \"40d\" is out of range", "from 0 to 1d"),
+        ("o.toml:10:7: \"10.0.0.1:5432\" is not the URL of a server", "write postgresql://"),
+        ("o.toml:11:1: a replica without a url", "add url ="),
+        ("o.toml:14:7: a password in a URL", "pg_hba.conf"),
+        ("o.toml:16:1: there is no setting \"uri\"", "did you mean url?"),
+    ] {
+        let found = told.iter().find(|text| text.starts_with(place));
+        let found = found.unwrap_or_else(|| panic!("no {place} in\n{all}"));
+        assert!(found.contains(help), "no {help} in\n{found}");
+    }
+    assert!(all.contains("me:******@") && !all.contains("secret"), "{all}");
+    let lines: Vec<&str> = told[0].lines().collect();
+    assert_eq!(lines[1], "  1 | lisen = \"127.0.0.1:6432\"");
+    assert_eq!(lines[2], "    | ^^^^^ did you mean listen?");
+}
+
+#[test]
+fn what_is_no_toml_is_told_with_its_place() {
+    let mistakes =
+        load("listen = \nsessions_max = = 4\n[[replica]]\nurl = \"postgresql://a\"\n").unwrap_err();
+    let told: Vec<String> = mistakes.iter().map(Mistake::to_string).collect();
+    assert!(told.iter().any(|text| text.starts_with("o.toml:1:")), "{told:?}");
+    assert!(told.iter().any(|text| text.starts_with("o.toml:2:")), "{told:?}");
+}
+
+#[test]
+fn servers_are_named_once() {
+    let twice = "[[replica]]\nurl = \"postgresql://a\"\n[[replica]]\nurl = \"postgresql://a:5432\"\n";
+    assert!(load(twice).unwrap_err()[0].to_string().contains("the same server as replica-1"));
+    assert!(load("").unwrap_err()[0].to_string().contains("no replica is named"));
+    let other = "[[replica]]\nurl = \"postgresql://a/shop\"\n";
+    assert!(load(other).unwrap_err()[0].to_string().contains("the URL says \"shop\""));
+}
+
+#[test]
+fn the_table_is_sound() {
+    for setting in SETTINGS {
+        assert!(setting.kind.parse(setting.default).is_ok(), "{}", setting.name);
+        assert!(setting.about.ends_with('.'), "{}", setting.name);
+        assert_eq!(setting.flag, setting.name.replace('_', "-"));
+    }
+    let (old, new) =
+        (load(RIGHT).unwrap(), load(&RIGHT.replace("40", "41").replace(":5433", ":5434")).unwrap());
+    assert_eq!(old.fixed_that_differ(&new), ["replica"]);
+}
+
+#[test]
+fn the_configuration_reference_is_that_of_the_code() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+    let wanted = reference::reference();
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(path, &wanted).unwrap();
+    }
+    let found = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        found == wanted,
+        "docs/configuration.md is out of date: UPDATE_GOLDEN=1 cargo test -p onecopy configuration"
+    );
+}

@@ -1,0 +1,80 @@
+//! The settings that can change while a node runs, and how they are read anew.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// Most sessions at a time when nothing is said: each may own a connection to every replica, and ours have 300.
+pub(crate) const DEFAULT_SESSIONS_MAX: u64 = 280;
+
+/// What reading anew came to: what is worth telling, or why nothing was changed.
+pub(crate) type Reloaded = Result<Vec<String>, String>;
+
+/// Reads the configuration and puts what can change into force.
+type Reload = Box<dyn Fn(&InForce) -> Reloaded + Send>;
+
+/// The settings in force.
+pub(crate) struct InForce {
+    sessions_max: AtomicU64,
+    stop_patience_us: AtomicU64,
+    /// Every setting: name, value, default, whether it can change. None where there is no configuration.
+    shown: Mutex<Vec<[String; 4]>>,
+    reload: Mutex<Option<Reload>>,
+}
+
+impl InForce {
+    /// Settings that nothing changes, until [`InForce::reload_by`].
+    pub(crate) fn new(sessions_max: u64, stop_patience: Duration) -> Self {
+        let in_force = Self {
+            sessions_max: AtomicU64::new(0),
+            stop_patience_us: AtomicU64::new(0),
+            shown: Mutex::default(),
+            reload: Mutex::new(None),
+        };
+        in_force.set(sessions_max, stop_patience, Vec::new());
+        in_force
+    }
+
+    /// From now on these.
+    pub(crate) fn set(&self, sessions_max: u64, stop_patience: Duration, shown: Vec<[String; 4]>) {
+        self.sessions_max.store(sessions_max, Ordering::Relaxed);
+        let us = u64::try_from(stop_patience.as_micros()).unwrap_or(u64::MAX);
+        self.stop_patience_us.store(us, Ordering::Relaxed);
+        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = shown;
+    }
+
+    /// Most sessions at a time.
+    pub(crate) fn sessions_max(&self) -> u64 {
+        self.sessions_max.load(Ordering::Relaxed)
+    }
+
+    /// How long transactions get to end when the node stops.
+    pub(crate) fn stop_patience(&self) -> Duration {
+        Duration::from_micros(self.stop_patience_us.load(Ordering::Relaxed))
+    }
+
+    /// Every setting, for people.
+    pub(crate) fn shown(&self) -> Vec<[String; 4]> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How the settings are read anew.
+    pub(crate) fn reload_by(&self, reload: Reload) {
+        *self.reload.lock().unwrap_or_else(PoisonError::into_inner) = Some(reload);
+    }
+
+    /// Reads them anew.
+    pub(crate) fn reload(&self) -> Reloaded {
+        let reload = self.reload.lock().unwrap_or_else(PoisonError::into_inner);
+        match reload.as_ref() {
+            Some(reload) => reload(self),
+            None => Err("this node has no configuration: it was started by `onecopy up`".to_owned()),
+        }
+    }
+}
+
+impl std::fmt::Debug for InForce {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("InForce").field("sessions_max", &self.sessions_max).finish_non_exhaustive()
+    }
+}

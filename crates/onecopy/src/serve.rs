@@ -1,0 +1,178 @@
+//! `onecopy serve`: a node over servers that somebody else runs; `onecopy check`: whether it would.
+//!
+//! The addresses are claimed first, then the servers are looked at ([`crate::adoption`]), then the node is put together.
+//! At the first start everything is compared once more before a client is let in, since somebody may have written to a
+//! server until our guards were in it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::adoption::{self, Membership};
+use crate::backend::{Address, Served};
+use crate::cli::Serve;
+use crate::config::{Config, Given, Mistake, Replica};
+use crate::frontend::verify;
+use crate::hub::{Hub, Limits, Patience};
+use crate::in_force::{InForce, Reloaded};
+use crate::logging::{self, Level};
+use crate::node::{Node, Place, Plan, Reason, Signals};
+use crate::notify;
+use crate::terminal::Progress;
+
+/// `onecopy check`.
+pub(crate) fn check(serve: &Serve, progress: &Progress) -> Result<(), Reason> {
+    let config = load(serve.config.as_ref(), &serve.settings)?;
+    for [name, value, ..] in config.shown() {
+        progress.result(format_args!("{name} = {value:?}"));
+    }
+    for Replica { name, address } in &config.replicas {
+        progress.result(format_args!("replica {name} at {address}"));
+    }
+    progress.say("the configuration is right");
+    Ok(())
+}
+
+/// Runs a node until it is told to stop.
+pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), Reason> {
+    let config = load(serve.config.as_ref(), &serve.settings)?;
+    let level = logging::start(config.text("log_level"), config.text("log_format") == "json");
+    let mut signals = Signals::take()?;
+    let mut listeners = Vec::new();
+    for address in config.addresses("listen") {
+        let listener = TcpListener::bind(address).await;
+        listeners.push(listener.map_err(|error| format!("{address} cannot be listened on: {error}"))?);
+    }
+    let served = Served {
+        database: config.text("database").to_owned(),
+        superuser: config.text("superuser").to_owned(),
+    };
+    let folder = config.path("data");
+    let settling = adoption::settle(&folder, &served, &config.replicas, config.duration("start_patience"));
+    let membership = tokio::select! {
+        settled = settling => settled?,
+        () = signals.stop() => return Err("interrupted".into()),
+    };
+    let node = Node::open(Plan {
+        cluster: membership.id()?,
+        served: served.clone(),
+        log: folder.join("log"),
+        places: config.replicas.iter().map(place).collect(),
+        limits: Limits {
+            transaction_bytes_max: config.number("transaction_size_max"),
+            reader_patience: config.duration("reader_patience"),
+            log_bytes_max: config.number("log_size_max"),
+            patience: Patience {
+                health_deadline: config.duration("health_deadline"),
+                takeover_after: config.duration("takeover_after"),
+            },
+        },
+        in_force: InForce::new(config.number("sessions_max"), config.duration("stop_patience")),
+        start_patience: Some(config.duration("start_patience")),
+    })
+    .await?;
+    let hub = Arc::clone(&node.hub);
+    put_into_force(&config, &hub.in_force, &level);
+    let replicas = config.replicas.clone();
+    reload_on_request(config, serve, &hub, level)?;
+    let addresses: Vec<String> =
+        listeners.iter().filter_map(|listener| Some(listener.local_addr().ok()?.to_string())).collect();
+    let begin = async |hub: &Hub| {
+        if !membership.is_adopted() {
+            adopt(hub, &folder, &membership, &served, &replicas, progress).await?;
+        }
+        progress.result(format_args!(
+            "onecopy serves database {} on {}",
+            served.database,
+            addresses.join(", ")
+        ));
+        notify::tell("READY=1");
+        Ok(())
+    };
+    let ended = node.run(listeners, &mut signals, progress, begin).await;
+    notify::tell("STOPPING=1");
+    ended
+}
+
+fn place(replica: &Replica) -> Place {
+    let (host, port) = match &replica.address {
+        Address::Unix { socket_dir, port } => (socket_dir.display().to_string(), *port),
+        Address::Tcp { host, port } => (host.clone(), *port),
+    };
+    Place { name: replica.name.clone(), host, port, address: replica.address.clone() }
+}
+
+/// The last look before the first client: everything is the same everywhere, or nothing is left of us.
+async fn adopt(
+    hub: &Hub,
+    folder: &std::path::Path,
+    membership: &Membership,
+    served: &Served,
+    replicas: &[Replica],
+    progress: &Progress,
+) -> Result<(), Reason> {
+    let step = progress.step("the servers are compared once more");
+    let found = verify::run(hub).await;
+    let reason = match found {
+        Ok(rows) => {
+            let differ: Vec<&str> =
+                rows.iter().filter(|row| row[2] != "identical").map(|row| row[0].as_str()).collect();
+            if differ.is_empty() {
+                step.done(format_args!(
+                    "{} servers are adopted, {} things compared",
+                    replicas.len(),
+                    rows.len()
+                ));
+                return adoption::complete(folder, membership);
+            }
+            format!("somebody wrote to the servers while they were adopted: {}", differ.join(", "))
+        }
+        Err(refusal) => refusal.message,
+    };
+    adoption::undo(folder, served, replicas).await;
+    Err(format!("{reason}\nOnecopy's objects were taken out again; stop all writers, and start it anew"))
+}
+
+fn load(file: Option<&PathBuf>, flags: &Given) -> Result<Config, Reason> {
+    let environment = |name: &str| std::env::var(name).ok();
+    Config::load(file.map(PathBuf::as_path), environment, flags).map_err(|mistakes| explain(&mistakes))
+}
+
+fn explain(mistakes: &[Mistake]) -> Reason {
+    let told: Vec<String> = mistakes.iter().map(Mistake::to_string).collect();
+    let count = mistakes.len();
+    let end = if count == 1 { "1 mistake".to_owned() } else { format!("{count} mistakes") };
+    format!("the configuration cannot be used\n{}\n{end}", told.join("\n"))
+}
+
+fn put_into_force(config: &Config, in_force: &InForce, level: &Level) {
+    in_force.set(config.number("sessions_max"), config.duration("stop_patience"), config.shown());
+    level.set(config.text("log_level"));
+}
+
+/// RELOAD and SIGHUP read the configuration anew.
+fn reload_on_request(config: Config, serve: Serve, hub: &Arc<Hub>, level: Level) -> Result<(), Reason> {
+    hub.in_force.reload_by(Box::new(move |in_force| -> Reloaded {
+        let new = load(serve.config.as_ref(), &serve.settings)?;
+        let differ = config.fixed_that_differ(&new);
+        put_into_force(&new, in_force, &level);
+        Ok(differ.into_iter().map(|name| format!("{name} takes its new value at the next start")).collect())
+    }));
+    let mut hangup =
+        signal(SignalKind::hangup()).map_err(|error| format!("signals cannot be caught: {error}"))?;
+    let hub = Arc::downgrade(hub);
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            let Some(hub) = hub.upgrade() else { return };
+            notify::tell("RELOADING=1");
+            match hub.in_force.reload() {
+                Ok(notes) => tracing::warn!(notes = notes.join("; "), "the configuration was read anew"),
+                Err(reason) => tracing::error!(%reason, "the configuration stays as it was"),
+            }
+            notify::tell("READY=1");
+        }
+    });
+    Ok(())
+}

@@ -1,0 +1,277 @@
+//! Promise: servers that exist are adopted only if nothing can be lost or mixed up by it, everything else is a clear message,
+//! and a configuration is read anew without dropping anybody.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod cluster;
+
+use std::io::Read;
+use std::os::unix::net::UnixDatagram;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use cluster::folder::{self, Folder};
+use cluster::plain::Plain;
+use cluster::{connect, programs, rows, run, value};
+use rustix::process::{Signal, kill_process};
+
+const WITHIN: Duration = Duration::from_mins(1);
+
+/// A folder with a configuration over these servers.
+struct Setup {
+    folder: Folder,
+    port: u16,
+}
+
+impl Setup {
+    fn new(servers: &[&Plain], more: &str) -> Self {
+        let setup = Self { folder: Folder::new("serve"), port: folder::free_port() };
+        let ports: Vec<u16> = servers.iter().map(|server| server.port).collect();
+        setup.write(&ports, more);
+        setup
+    }
+
+    fn write(&self, servers: &[u16], more: &str) {
+        let mut text = format!(
+            "listen = \"127.0.0.1:{}\"\ndata = \"{}\"\nstart_patience = \"2s\"\n{more}\n",
+            self.port,
+            self.folder.path().join("data").display()
+        );
+        for port in servers {
+            text.push_str(&format!("[[replica]]\nurl = \"postgresql://127.0.0.1:{port}\"\n"));
+        }
+        std::fs::write(self.file(), text).unwrap();
+    }
+
+    fn file(&self) -> String {
+        self.folder.path().join("onecopy.toml").display().to_string()
+    }
+
+    /// Starts a node, and waits until a client is let in.
+    async fn serve(&self, environment: &[(&str, &str)]) -> Node {
+        let child = Command::new(env!("CARGO_BIN_EXE_onecopy"))
+            .args(["serve", "--config", &self.file()])
+            .envs(environment.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut node = Node(child);
+        let deadline = Instant::now() + WITHIN;
+        while connect("127.0.0.1", self.port, "postgres").await.is_err() {
+            let ended = node.0.try_wait().unwrap().is_some();
+            assert!(!ended && Instant::now() < deadline, "it does not serve: {}", node.words());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        node
+    }
+
+    /// Starts a node that cannot serve; what it says.
+    async fn refused(&self) -> String {
+        let output = programs::onecopy(&["serve", "--config", &self.file()]).await;
+        assert!(!output.status.success(), "{}", programs::text(&output));
+        programs::text(&output)
+    }
+}
+
+struct Node(Child);
+
+impl Node {
+    fn signal(&self, signal: Signal) {
+        kill_process(folder::pid(i32::try_from(self.0.id()).unwrap()), signal).unwrap();
+    }
+
+    fn stop(mut self) {
+        self.signal(Signal::TERM);
+        let deadline = Instant::now() + WITHIN;
+        let status = loop {
+            if let Some(status) = self.0.try_wait().unwrap() {
+                break status;
+            }
+            assert!(Instant::now() < deadline, "it does not stop");
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        assert!(status.success(), "{status}: {}", self.words());
+    }
+
+    /// What it said, once it has ended.
+    fn words(&mut self) -> String {
+        drop(self.0.kill());
+        let mut text = String::new();
+        self.0.stderr.take().map(|mut from| from.read_to_string(&mut text));
+        text
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+const SCHEMA: &str =
+    "CREATE TABLE item (id serial PRIMARY KEY, name text); INSERT INTO item (name) VALUES ('a'), ('b')";
+
+#[tokio::test]
+async fn identical_servers_are_adopted_and_recognised() {
+    let (a, b) = (Plain::start().await, Plain::start().await);
+    for server in [&a, &b] {
+        run(&server.client().await, SCHEMA).await;
+    }
+    let setup = Setup::new(&[&a, &b], "");
+    let path = setup.folder.path().join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(WITHIN)).unwrap();
+    let node = setup.serve(&[("NOTIFY_SOCKET", path.to_str().unwrap())]).await;
+    let mut words = [0; 64];
+    let length = manager.recv(&mut words).unwrap();
+    assert_eq!(&words[..length], b"READY=1");
+    let client = connect("127.0.0.1", setup.port, "postgres").await.unwrap();
+    run(&client, "INSERT INTO item (name) VALUES ('c')").await;
+    assert_eq!(value(&client, "SELECT string_agg(name, ',' ORDER BY id) FROM item").await, "a,b,c");
+    assert!(run_fails(&b, "INSERT INTO item (name) VALUES ('behind')").await, "the guards are not in");
+    node.stop();
+    let node = setup.serve(&[]).await;
+    let client = connect("127.0.0.1", setup.port, "postgres").await.unwrap();
+    run(&client, "INSERT INTO item (name) VALUES ('d')").await;
+    let admin = connect("127.0.0.1", setup.port, "onecopy").await.unwrap();
+    assert!(rows(&admin, "VERIFY").await.iter().all(|row| row["result"] == "identical"));
+    node.stop();
+    // Another folder knows nothing of this cluster; another server is none of it.
+    let other = Setup::new(&[&a, &b], "");
+    let said = other.refused().await;
+    assert!(said.contains("belongs to the cluster") && said.contains("DROP EVENT TRIGGER"), "{said}");
+    let c = Plain::start().await;
+    setup.write(&[a.port, c.port], "");
+    let said = setup.refused().await;
+    assert!(said.contains("replica-2") && said.contains("has nothing of the cluster"), "{said}");
+}
+
+async fn run_fails(server: &Plain, sql: &str) -> bool {
+    server.client().await.batch_execute(sql).await.is_err()
+}
+
+#[tokio::test]
+async fn a_schema_that_was_changed_behind_our_back_is_noticed_at_the_start() {
+    let (a, b) = (Plain::start().await, Plain::start().await);
+    let setup = Setup::new(&[&a, &b], "");
+    setup.serve(&[]).await.stop();
+    let behind = "SET session_replication_role = replica; ALTER EVENT TRIGGER onecopy_ddl DISABLE; \
+                  CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1'; ALTER EVENT TRIGGER onecopy_ddl ENABLE ALWAYS";
+    run(&b.client().await, behind).await;
+    let node = setup.serve(&[]).await;
+    let admin = connect("127.0.0.1", setup.port, "onecopy").await.unwrap();
+    let states: Vec<String> =
+        rows(&admin, "SHOW REPLICAS").await.iter().map(|row| row["state"].clone()).collect();
+    assert_eq!(states, ["up", "quarantined"]);
+    node.stop();
+}
+
+#[tokio::test]
+async fn servers_that_differ_are_left_alone() {
+    let (a, b) = (Plain::start().await, Plain::start().await);
+    run(&a.client().await, SCHEMA).await;
+    let setup = Setup::new(&[&a, &b], "");
+    let said = setup.refused().await;
+    assert!(said.contains("only replica-1 has data") && said.contains("pg_dumpall"), "{said}");
+    run(&b.client().await, SCHEMA).await;
+    run(&b.client().await, "UPDATE item SET name = 'other' WHERE id = 2").await;
+    let said = setup.refused().await;
+    assert!(said.contains("replica-1 and replica-2 differ in table \"public\".\"item\""), "{said}");
+    run(&b.client().await, "UPDATE item SET name = 'b' WHERE id = 2; SELECT nextval('item_id_seq')").await;
+    let said = setup.refused().await;
+    assert!(said.contains("differ in positions of sequences"), "{said}");
+    run(&b.client().await, "SELECT setval('item_id_seq', 2); CREATE ROLE guest").await;
+    let said = setup.refused().await;
+    assert!(said.contains("differ in roles"), "{said}");
+    for server in [&a, &b] {
+        let ours = "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'onecopy%'";
+        assert_eq!(value(&server.client().await, ours).await, "0", "something was left behind");
+    }
+    run(&a.client().await, "CREATE ROLE guest").await;
+    setup.serve(&[]).await.stop();
+}
+
+#[tokio::test]
+async fn a_server_that_is_down_is_named() {
+    let a = Plain::start().await;
+    let setup = Setup::new(&[&a], "");
+    let nobody = folder::free_port();
+    setup.write(&[a.port, nobody], "");
+    let said = setup.refused().await;
+    let place = format!("replica-2 (127.0.0.1:{nobody}) cannot be reached");
+    assert!(said.contains(&place) && said.contains("refused"), "{said}");
+    // Once it belongs to the cluster, the others serve without it.
+    let b = Plain::start().await;
+    setup.write(&[a.port, b.port], "");
+    setup.serve(&[]).await.stop();
+    drop(b);
+    let node = setup.serve(&[]).await;
+    let client = connect("127.0.0.1", setup.port, "postgres").await.unwrap();
+    run(&client, "CREATE TABLE t (a int)").await;
+    node.stop();
+}
+
+#[tokio::test]
+async fn every_mistake_is_told_and_nothing_is_started() {
+    let setup = Setup::new(&[], "");
+    let text =
+        "lisen = 1\nstop_patience = 5\nsessions_max = 0\nlog_format = \"xml\"\ndata = \"\"\n[[replica]]\n";
+    std::fs::write(setup.file(), text).unwrap();
+    for command in ["check", "serve"] {
+        let output = programs::onecopy(&[command, "--config", &setup.file()]).await;
+        let said = programs::text(&output);
+        assert!(!output.status.success() && said.contains("6 mistakes"), "{said}");
+        assert!(said.contains("onecopy.toml:2:17: stop_patience: a length of time needs a unit"), "{said}");
+        assert!(said.contains("    |                 ^ write \"5s\""), "{said}");
+    }
+    let flags = ["check", "--replica", "postgresql://127.0.0.1:1", "--stop-patience", "3s"];
+    let output = programs::onecopy(&flags).await;
+    let said = programs::text(&output);
+    assert!(output.status.success() && said.contains("stop_patience = \"3s\""), "{said}");
+}
+
+#[tokio::test]
+async fn the_configuration_is_read_anew_without_dropping_clients() {
+    let a = Plain::start().await;
+    let setup = Setup::new(&[&a], "sessions_max = 1");
+    let node = setup.serve(&[]).await;
+    let admin = connect("127.0.0.1", setup.port, "onecopy").await.unwrap();
+    // The client that saw it serve may not be gone yet.
+    let deadline = Instant::now() + WITHIN;
+    let first = loop {
+        match connect("127.0.0.1", setup.port, "postgres").await {
+            Ok(client) => break client,
+            Err(error) => assert!(Instant::now() < deadline, "{error:?}"),
+        }
+    };
+    run(&first, "CREATE TABLE t (a int PRIMARY KEY)").await;
+    run(&first, "BEGIN; INSERT INTO t VALUES (1)").await;
+    let full = connect("127.0.0.1", setup.port, "postgres").await.unwrap_err();
+    assert_eq!(full.code().unwrap().code(), "53300");
+    setup.write(&[a.port], "sessions_max = 2\nreader_patience = \"1s\"");
+    run(&admin, "RELOAD").await;
+    let second = connect("127.0.0.1", setup.port, "postgres").await.unwrap();
+    let config = rows(&admin, "SHOW CONFIG").await;
+    let shown = config.iter().find(|row| row["key"] == "sessions_max").unwrap();
+    assert_eq!((shown["value"].as_str(), shown["default"].as_str()), ("2", "280"));
+    setup.write(&[a.port], "sessions_max = none");
+    let refused = admin.simple_query("RELOAD").await.unwrap_err();
+    let refused = refused.as_db_error().unwrap();
+    assert!(refused.code().code() == "F0000" && refused.message().contains("onecopy.toml:4:"), "{refused:?}");
+    let third = connect("127.0.0.1", setup.port, "postgres").await.unwrap_err();
+    assert_eq!(third.code().unwrap().code(), "53300", "a file with a mistake was used");
+    setup.write(&[a.port], "sessions_max = 3");
+    node.signal(Signal::HUP);
+    let deadline = Instant::now() + WITHIN;
+    while connect("127.0.0.1", setup.port, "postgres").await.is_err() {
+        assert!(Instant::now() < deadline, "SIGHUP changes nothing");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    run(&first, "INSERT INTO t VALUES (2)").await;
+    run(&first, "COMMIT").await;
+    assert_eq!(value(&second, "SELECT count(*) FROM t").await, "2");
+    node.stop();
+}
