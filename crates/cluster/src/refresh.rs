@@ -53,6 +53,8 @@ pub struct RefreshColumn {
     pub name: String,
     /// The type's OID at this replica.
     pub type_oid: u32,
+    /// Its values travel as text (and `type_oid` is that of text): the type that they are cast to.
+    pub cast: Option<String>,
     /// The OID of the array type over it; None when its values cannot be told apart once they are array elements.
     pub array_oid: Option<u32>,
     /// The operator of equality in the primary key's index, in a form that no search path changes.
@@ -207,6 +209,11 @@ impl RefreshTable {
     /// Whether values of all columns that an update or delete needs can be elements of arrays.
     fn unnests(&self) -> bool {
         self.columns.iter().all(|column| column.written == Written::Never || column.array_oid.is_some())
+    }
+
+    /// Whether rows can be copied: not where values have to be cast.
+    fn copies(&self) -> bool {
+        self.columns.iter().all(|column| column.written == Written::Never || column.cast.is_none())
     }
 
     /// Indexes of the columns that an insert writes.

@@ -96,3 +96,50 @@ async fn assert_restored(cluster: &Cluster, origin: &Client, client: &Client) {
     )
     .await;
 }
+
+/// The other way round: a dump of what Onecopy serves, without what is Onecopy's own, as docs/compatibility.md says.
+#[tokio::test]
+async fn a_dump_of_a_cluster_is_restored() {
+    let (plain, mut cluster) = (Plain::start().await, Cluster::start(2).await);
+    let made = psql(cluster.port, &format!("\\set ON_ERROR_STOP on\n{SCHEMA}")).await;
+    assert!(made.status.success(), "{}", text(&made));
+    let port = cluster.port.to_string();
+    let (archive, list) = (cluster.folder.path().join("archive"), cluster.folder.path().join("list"));
+    let (archive, list) = (archive.to_str().unwrap(), list.to_str().unwrap());
+    let connection = ["-h", "127.0.0.1", "-p", &port, "-U", "postgres"];
+    let arguments = ["-Fc", "-N", "onecopy", "-N", "onecopy_capture", "-f", archive, "postgres"];
+    let all: Vec<&str> = connection.into_iter().chain(arguments).collect();
+    let dumped = finish("pg_dump", command(program("pg_dump").to_str().unwrap(), &all).output()).await;
+    assert!(dumped.status.success(), "{}", text(&dumped));
+
+    let pg_restore = program("pg_restore");
+    let listed = finish("pg_restore", command(pg_restore.to_str().unwrap(), &["-l", archive]).output()).await;
+    assert!(listed.status.success(), "{}", text(&listed));
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    assert!(listed.contains("!onecopy"), "nothing is to be left out:\n{listed}");
+    let kept: Vec<&str> = listed.lines().filter(|line| !line.contains("onecopy")).collect();
+    std::fs::write(list, kept.join("\n")).unwrap();
+
+    let (origin, client) = (cluster.client().await, plain.client().await);
+    run(&client, "create role shop_owner; create role clerk").await;
+    let restore = async |port: String| {
+        let arguments =
+            ["-h", "127.0.0.1", "-p", &port, "-U", "postgres", "-d", "postgres", "-e", "-L", list, archive];
+        let restored = finish("pg_restore", command(pg_restore.to_str().unwrap(), &arguments).output()).await;
+        assert!(restored.status.success(), "{}", text(&restored));
+    };
+    restore(plain.port.to_string()).await;
+    for query in ANSWERS {
+        assert_eq!(table(&client, query).await, table(&origin, query).await, "{query}");
+    }
+    run(
+        &origin,
+        "drop schema shop, audit cascade; drop domain email; drop extension hstore, pg_trgm, citext",
+    )
+    .await;
+    restore(cluster.port.to_string()).await;
+    assert_restored(&cluster, &client, &origin).await;
+    // What was restored past Onecopy is nobody's replica.
+    run(&client, "update shop.customer set name = name || '!' where id = 2").await;
+    cluster.stop().await;
+}

@@ -218,7 +218,7 @@ impl<'a> Planner<'_, 'a> {
     }
 
     fn inserts(&mut self, table: &RefreshTable, rows: Vec<&'a [u8]>) {
-        if rows.len() >= COPY_ROWS_MIN {
+        if rows.len() >= COPY_ROWS_MIN && table.copies() {
             self.steps.push(Step::CopyIn { table: table.id, rows });
             return;
         }

@@ -104,7 +104,7 @@ impl RefreshTable {
             format!(
                 "INSERT INTO {} ({columns}) OVERRIDING SYSTEM VALUE VALUES ({})",
                 self.name,
-                parameters(1, types.len())
+                self.parameters(1, self.inserted())
             )
         };
         Sql { text, types }
@@ -114,7 +114,8 @@ impl RefreshTable {
         let mut set = String::new();
         for (number, &at) in written.iter().enumerate() {
             let comma = if number == 0 { "" } else { ", " };
-            let _ = write!(set, "{comma}{} = ${}", self.columns[at].name, number + 1);
+            let value = self.parameter(number + 1, at);
+            let _ = write!(set, "{comma}{} = {value}", self.columns[at].name);
         }
         let found = self.found(written.len() + 1);
         let text = format!("UPDATE ONLY {} AS t SET {set} WHERE {found}", self.name);
@@ -157,10 +158,10 @@ impl RefreshTable {
                 "t.ctid = (SELECT s.ctid FROM ONLY {} AS s WHERE record_image_eq(ROW({}), ROW({})) LIMIT 1)",
                 self.name,
                 columns.join(", "),
-                parameters(first, columns.len()),
+                self.parameters(first, self.inserted()),
             );
         }
-        self.key_condition(|number| format!("${}", first + number))
+        self.key_condition(|number| self.parameter(first + number, self.primary_key[number]))
     }
 
     /// The condition that joins the key with the columns of `u` after the first `skipped` ones.
@@ -179,6 +180,19 @@ impl RefreshTable {
             })
             .collect();
         parts.join(" AND ")
+    }
+
+    /// The parameters for columns, cast where they travel as text.
+    fn parameters(&self, first: usize, which: impl Iterator<Item = usize>) -> String {
+        let all = which.enumerate().map(|(number, at)| self.parameter(first + number, at));
+        all.collect::<Vec<_>>().join(", ")
+    }
+
+    fn parameter(&self, number: usize, at: usize) -> String {
+        match &self.columns[at].cast {
+            Some(cast) => format!("CAST(${number} AS {cast})"),
+            None => format!("${number}"),
+        }
     }
 
     fn names(&self, which: impl Iterator<Item = usize>) -> String {

@@ -16,6 +16,7 @@ fn column(name: &str, type_oid: u32) -> RefreshColumn {
     RefreshColumn {
         name: format!("\"{name}\""),
         type_oid,
+        cast: None,
         array_oid: Some(type_oid + 1000),
         equals: "OPERATOR(pg_catalog.=)".to_owned(),
         written: Written::Always,
@@ -397,4 +398,33 @@ proptest! {
             rows.into_iter().map(|(key, length)| (key, usize::try_from(length).unwrap())).collect();
         prop_assert_eq!(outcome, expected);
     }
+}
+
+/// Values of a type without a binary form are cast from text, one row at a time.
+#[test]
+fn what_travels_as_text_is_cast() {
+    let mut own = table(9, &[1], false);
+    own.columns[1].cast = Some("c.seg".to_owned());
+    own.columns[1].array_oid = None;
+    let mut keyless = own.clone();
+    keyless.primary_key.clear();
+    assert!(own.sql(Kind::Insert).text.ends_with("VALUES ($1, CAST($2 AS c.seg))"));
+    assert!(own.sql(Kind::Delete).text.ends_with("WHERE t.\"b\" OPERATOR(pg_catalog.=) CAST($1 AS c.seg)"));
+    assert!(keyless.sql(Kind::Delete).text.contains("ROW($1, CAST($2 AS c.seg))"));
+    let mut tables = RefreshTables::default();
+    tables.insert(own);
+    let images: Vec<Vec<u8>> = (0..20_u8)
+        .map(|n| image(&[(INT, Some(&[0, 0, 0, n])), (TEXT, Some(n.to_string().as_bytes()))]))
+        .collect();
+    let mut record = RecordBuilder::new();
+    for image in &images {
+        record.push_insert(TableId(9), image).unwrap();
+    }
+    let record = record.finish(*records("")[0].header());
+    let steps = plan(&tables, record.items()).unwrap();
+    let inserted = |step: &Step<'_>| match step {
+        Step::Execute { statement, rows } if statement.kind == Kind::Insert => rows.len(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(steps.iter().map(inserted).sum::<usize>(), 20);
 }

@@ -68,7 +68,8 @@ SELECT a.attrelid, a.attname, a.atttypid, a.attnotnull, a.attgenerated <> '', a.
             AND m.amoplefttype = k.opcintype AND m.amoprighttype = k.opcintype AND m.amopstrategy = 3
         JOIN pg_operator o ON o.oid = m.amopopr JOIN pg_namespace n ON n.oid = o.oprnamespace
         WHERE k.oid = x.indclass[array_position(x.indkey::int2[], a.attnum)]), 'pg_catalog.='),
-    a.atttypmod, COALESCE((SELECT c.collisdeterministic FROM pg_collation c WHERE c.oid = a.attcollation), true), a.attnum
+    a.atttypmod, COALESCE((SELECT c.collisdeterministic FROM pg_collation c WHERE c.oid = a.attcollation), true), a.attnum,
+    CASE WHEN onecopy_capture.is_carried_as_text(a.atttypid) THEN format_type(a.atttypid, NULL) ELSE '' END
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
 JOIN pg_trigger g ON g.tgrelid = a.attrelid AND g.tgname = '!onecopy'
 LEFT JOIN pg_index x ON x.indrelid = a.attrelid AND x.indisprimary
@@ -225,13 +226,18 @@ pub(crate) async fn load_refresh_tables(connection: &mut Connection) -> Result<R
     Ok(found)
 }
 
+/// Of `text`.
+const TEXT_OID: u32 = 25;
+
 fn refresh_column(row: &Row) -> Result<RefreshColumn, BackendError> {
     let (schema, operator) = text(row, 8)?.rsplit_once('.').ok_or(SHAPE)?;
     let array_oid: u32 = number(row, 7)?;
+    let cast = Some(text(row, 12)?).filter(|name| !name.is_empty()).map(str::to_owned);
     Ok(RefreshColumn {
         name: quoted(text(row, 1)?),
-        type_oid: number(row, 2)?,
-        array_oid: (array_oid != 0).then_some(array_oid),
+        type_oid: if cast.is_some() { TEXT_OID } else { number(row, 2)? },
+        array_oid: (array_oid != 0 && cast.is_none()).then_some(array_oid),
+        cast,
         equals: format!("OPERATOR({schema}.{operator})"),
         written: match (boolean(row, 4)?, boolean(row, 5)?) {
             (true, _) => Written::Never,

@@ -42,13 +42,60 @@ CREATE TABLE IF NOT EXISTS onecopy_capture.marks (
 -- A server that recovers from a crash empties it: as long as it has a row, the sequences have lost nothing.
 CREATE UNLOGGED TABLE IF NOT EXISTS onecopy_capture.unbroken (since timestamptz NOT NULL);
 
+-- Whether values of a type travel as text: it, or what it is an array of or a domain over, has no binary form. Values in
+-- composites and ranges do not, since the text of what is beside them depends on settings.
+CREATE OR REPLACE FUNCTION onecopy_capture.is_carried_as_text(value_type oid) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    WITH RECURSIVE inner_type(typ) AS (
+        SELECT value_type
+        UNION SELECT CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.typelem END
+        FROM inner_type JOIN pg_type t ON t.oid = typ
+        WHERE t.typtype = 'd' OR (t.typcategory = 'A' AND t.typelem <> 0)
+    )
+    SELECT EXISTS (SELECT FROM inner_type JOIN pg_type t ON t.oid = typ WHERE t.typtype = 'b' AND t.typsend = 0)
+$$;
+
+-- The columns of a row as they are captured, `of` being the row; NULL where all of them have a binary form. It is asked for
+-- every table after every schema change, so most types are passed over at once.
+CREATE OR REPLACE FUNCTION onecopy_capture.captured_columns(relation oid, of text) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN EXISTS (
+        SELECT FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+        WHERE a.attrelid = relation AND a.attnum > 0 AND NOT a.attisdropped
+          AND (t.typsend = 0 OR t.typtype = 'd' OR t.typcategory = 'A')
+          AND onecopy_capture.is_carried_as_text(t.oid)
+    ) THEN (
+        SELECT string_agg(format('(%s).%I%s', of, attname,
+            CASE WHEN onecopy_capture.is_carried_as_text(atttypid) THEN '::pg_catalog.text' END), ', ' ORDER BY attnum)
+        FROM pg_attribute WHERE attrelid = relation AND attnum > 0 AND NOT attisdropped
+    ) END
+$$;
+
 -- Every name is qualified: it runs with the search path of whoever writes, who must not be able to slip in a function
 -- that makes up rows. INFO reaches the client's connection whatever client_min_messages says. It reads no table, and as
 -- STABLE it takes no snapshot for each of its expressions.
 CREATE OR REPLACE FUNCTION onecopy_capture.cap() RETURNS trigger LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    old_image pg_catalog.bytea;
+    new_image pg_catalog.bytea;
 BEGIN
     IF pg_catalog.current_setting('onecopy.via', true) OPERATOR(pg_catalog.=) '@VIA@' THEN
-        IF TG_OP OPERATOR(pg_catalog.=) 'UPDATE' THEN
+        -- Some columns have no binary form: the second argument says how all of them travel.
+        IF TG_NARGS OPERATOR(pg_catalog.>) 1 THEN
+            IF TG_OP OPERATOR(pg_catalog.<>) 'INSERT' THEN
+                EXECUTE pg_catalog.concat('SELECT pg_catalog.record_send(ROW(', TG_ARGV[1], '))') INTO old_image USING OLD;
+            END IF;
+            IF TG_OP OPERATOR(pg_catalog.<>) 'DELETE' THEN
+                EXECUTE pg_catalog.concat('SELECT pg_catalog.record_send(ROW(', TG_ARGV[1], '))') INTO new_image USING NEW;
+            END IF;
+            IF TG_OP OPERATOR(pg_catalog.=) 'UPDATE' THEN
+                RAISE INFO '%|U|%|%|%', TG_ARGV[0], NEW.xmin, old_image, new_image USING ERRCODE = 'OC001';
+            ELSIF TG_OP OPERATOR(pg_catalog.=) 'INSERT' THEN
+                RAISE INFO '%|I|%|%', TG_ARGV[0], NEW.xmin, new_image USING ERRCODE = 'OC001';
+            ELSE
+                RAISE INFO '%|D|%|%', TG_ARGV[0], OLD.xmax, old_image USING ERRCODE = 'OC001';
+            END IF;
+        ELSIF TG_OP OPERATOR(pg_catalog.=) 'UPDATE' THEN
             RAISE INFO '%|U|%|%|%', TG_ARGV[0], NEW.xmin, pg_catalog.record_send(OLD), pg_catalog.record_send(NEW)
                 USING ERRCODE = 'OC001';
         ELSIF TG_OP OPERATOR(pg_catalog.=) 'INSERT' THEN
@@ -136,7 +183,7 @@ END $$;
 -- could change them before that; and rows reach a partition by statements that name another table.
 CREATE OR REPLACE FUNCTION onecopy_capture.is_told_at_once(relation oid) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT NOT c.relispartition AND NOT EXISTS (
+    SELECT NOT c.relispartition AND onecopy_capture.captured_columns(relation, '') IS NULL AND NOT EXISTS (
         SELECT FROM pg_trigger g JOIN pg_proc p ON p.oid = g.tgfoid
         WHERE g.tgrelid = relation AND NOT g.tgisinternal AND p.pronamespace <> 'onecopy_capture'::regnamespace)
     FROM pg_class c WHERE c.oid = relation
@@ -160,6 +207,10 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         WHERE g.tgrelid = relation AND p.pronamespace = 'onecopy_capture'::regnamespace
     )
     SELECT NOT EXISTS (TABLE wanted EXCEPT TABLE present) AND NOT EXISTS (TABLE present EXCEPT TABLE wanted)
+        AND NOT EXISTS (
+            SELECT FROM pg_trigger g WHERE g.tgrelid = relation AND g.tgname IN ('!onecopy', '!onecopy_replica')
+                AND split_part(encode(g.tgargs, 'escape'), '\000', 2) <> encode(convert_to(
+                    COALESCE(onecopy_capture.captured_columns(relation, '$1'), ''), 'UTF8'), 'escape'))
 $$;
 
 -- What the open transaction wrote that no trigger of ours saw: NULL when it has no id, so that it wrote nothing; '' when
@@ -273,10 +324,10 @@ END $$;
 -- Why a table cannot be replicated, or NULL. Types are followed into arrays, domains, ranges and composites.
 CREATE OR REPLACE FUNCTION onecopy_capture.obstacle(relation oid) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    WITH RECURSIVE part(attname, typ) AS (
-        SELECT attname, atttypid FROM pg_attribute WHERE attrelid = relation AND attnum > 0 AND NOT attisdropped
+    WITH RECURSIVE part(attname, root, typ) AS (
+        SELECT attname, atttypid, atttypid FROM pg_attribute WHERE attrelid = relation AND attnum > 0 AND NOT attisdropped
         UNION
-        SELECT part.attname, inner_type.typ
+        SELECT part.attname, part.root, inner_type.typ
         FROM part JOIN pg_type t ON t.oid = part.typ
         CROSS JOIN LATERAL (
             SELECT t.typelem WHERE t.typelem <> 0
@@ -294,7 +345,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                           CASE WHEN t.typsend = 0 THEN 'type has no binary form'
                                ELSE 'values name objects by numbers that differ between replicas' END)
             FROM part JOIN pg_type t ON t.oid = part.typ
-            WHERE t.typsend = 0
+            WHERE (t.typsend = 0 AND NOT onecopy_capture.is_carried_as_text(part.root))
                OR (t.typname LIKE 'reg%' AND t.typnamespace = 'pg_catalog'::regnamespace AND t.typtype = 'b')
             ORDER BY 1 LIMIT 1)
         END
@@ -353,6 +404,7 @@ DECLARE
     name text;
     at_once boolean;
     events text;
+    arguments text;
     not_applier CONSTANT text := $when$ current_setting('onecopy.via', true) IS DISTINCT FROM '@APPLY@'
         OR current_setting('session_replication_role') <> 'replica' $when$;
 BEGIN
@@ -384,8 +436,9 @@ BEGIN
         name := format('%I.%I', found.nspname, found.relname);
         at_once := onecopy_capture.is_told_at_once(found.oid);
         events := CASE WHEN at_once THEN 'UPDATE OR DELETE' ELSE 'INSERT OR UPDATE OR DELETE' END;
-        EXECUTE format('CREATE OR REPLACE TRIGGER "!onecopy" AFTER %s ON %s FOR EACH ROW EXECUTE FUNCTION onecopy_capture.cap(%L)',
-            events, name, number);
+        arguments := concat_ws(', ', quote_literal(number), quote_literal(onecopy_capture.captured_columns(found.oid, '$1')));
+        EXECUTE format('CREATE OR REPLACE TRIGGER "!onecopy" AFTER %s ON %s FOR EACH ROW EXECUTE FUNCTION onecopy_capture.cap(%s)',
+            events, name, arguments);
         IF at_once THEN
             EXECUTE format('CREATE OR REPLACE TRIGGER "!onecopy_insert" AFTER INSERT ON %s REFERENCING NEW TABLE AS "!new" '
                 'FOR EACH STATEMENT EXECUTE FUNCTION onecopy_capture.cap_inserted(%L)', name, number);
@@ -393,7 +446,7 @@ BEGIN
             EXECUTE format('DROP TRIGGER IF EXISTS "!onecopy_insert" ON %s', name);
         END IF;
         EXECUTE format('CREATE OR REPLACE TRIGGER "!onecopy_replica" AFTER %s ON %s '
-            'FOR EACH ROW WHEN (%s) EXECUTE FUNCTION onecopy_capture.cap(%L)', events, name, not_applier, number);
+            'FOR EACH ROW WHEN (%s) EXECUTE FUNCTION onecopy_capture.cap(%s)', events, name, not_applier, arguments);
         EXECUTE format('CREATE OR REPLACE TRIGGER "!onecopy_truncate" AFTER TRUNCATE ON %s '
             'FOR EACH STATEMENT WHEN (%s) EXECUTE FUNCTION onecopy_capture.cap_truncate(%L)', name, not_applier, number);
         EXECUTE format('ALTER TABLE %s ENABLE TRIGGER "!onecopy", %s ENABLE REPLICA TRIGGER "!onecopy_replica", '
@@ -546,6 +599,12 @@ SET IntervalStyle = postgres SET extra_float_digits = 3 SET bytea_output = hex A
                   FROM (SELECT DISTINCT attname, value FROM fresh) AS one) END,
         'leaves', (SELECT COALESCE(json_agg(json_build_object('id', id, 'name', format('%I.%I', nspname, relname))
                                             ORDER BY id), '[]') FROM leaves))
+$$;
+
+-- A row of a table, called onecopy_row, as it is captured.
+CREATE OR REPLACE FUNCTION onecopy.captured_row(relation oid) RETURNS text
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT COALESCE('ROW(' || onecopy_capture.captured_columns(relation, 'onecopy_row') || ')', 'onecopy_row.*')
 $$;
 
 -- Whether a table is not under capture yet: it was made just now.

@@ -169,10 +169,10 @@ impl Session {
         // With policies in the way the query fails, instead of leaving rows out.
         self.own_query(b"SET LOCAL row_security = off").await?;
         for leaf in leaves {
-            let sql = format!(
-                "SELECT pg_catalog.record_send(onecopy_row.*) FROM ONLY {} AS onecopy_row",
-                leaf.name
-            );
+            let name = leaf.name.replace('\'', "''");
+            let row =
+                self.own_text(&format!("SELECT onecopy.captured_row('{name}'::pg_catalog.regclass)")).await?;
+            let sql = format!("SELECT pg_catalog.record_send({row}) FROM ONLY {} AS onecopy_row", leaf.name);
             let ended = self
                 .exchange_home(|server| {
                     server.query(sql.as_bytes());

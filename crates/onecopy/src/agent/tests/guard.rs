@@ -53,9 +53,11 @@ async fn what_comes_past_onecopy_is_refused() {
 #[tokio::test]
 async fn tables_that_cannot_be_replicated_are_refused() {
     let mut pair = Pair::start().await;
-    for sql in
-        ["CREATE UNLOGGED TABLE u (a int)", "CREATE TABLE u (a aclitem[])", "CREATE TABLE u (a regclass)"]
-    {
+    for sql in [
+        "CREATE UNLOGGED TABLE u (a int)",
+        "CREATE TYPE pair AS (a int, b aclitem[]); CREATE TABLE u (p pair)",
+        "CREATE TABLE u (a regclass)",
+    ] {
         pair.home.install_refused(sql).await;
     }
 }
