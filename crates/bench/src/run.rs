@@ -27,6 +27,7 @@ use crate::load::{populate, runtime};
 use crate::machine::Circumstances;
 use crate::plan::{self, Entrant, Plan};
 use crate::postgres::{Binaries, Likeness};
+use crate::program;
 use crate::proxy;
 use crate::quota::{Group, Limit};
 use crate::scratch::Scratch;
@@ -87,7 +88,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
     let mut results = Results {
         title: plan.title.clone(),
         circumstances: Circumstances::now(&repository).to_string(),
-        versions: Vec::new(),
+        versions: vec![version(&onecopy, &scratch, interrupt)?],
         plan: text,
         contestants: plan.contestants.iter().map(Entrant::name).collect(),
         notes: notes(&plan),
@@ -103,8 +104,22 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
     if let Some(failure) = &plan.failure {
         bench.failure(failure, &mut results)?;
     }
-    let report = write(&results, &folder)?;
-    Ok(format!("{report}\n\nThe results are in {}.", folder.display()))
+    let report = format!("{}\n\nThe results are in {}.", write(&results, &folder)?, folder.display());
+    if is_ours_wrong(&results) { Err(Fault::Wrong(report)) } else { Ok(report) }
+}
+
+/// What `onecopy` says that it is.
+fn version(onecopy: &Path, scratch: &Scratch, interrupt: &Interrupt) -> Result<String, Fault> {
+    let mut ask = program::command(onecopy);
+    let said = program::run("onecopy", ask.arg("--version"), &scratch.path("version.log"), interrupt)?;
+    Ok(said.trim().to_owned())
+}
+
+/// Whether onecopy gave wrong answers. The report marks whoever does; when we do, the command fails.
+fn is_ours_wrong(results: &Results) -> bool {
+    let mut ours = results.runs.iter().filter(|run| run.family.starts_with("onecopy"));
+    ours.any(|run| !run.wrong.is_empty())
+        || results.failure.as_ref().is_some_and(|loss| !loss.wrong.is_empty())
 }
 
 /// `onecopy` beside our own program, if that is where it was installed.

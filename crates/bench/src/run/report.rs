@@ -224,5 +224,9 @@ pub(super) mod tests {
         assert!(line("| b |").ends_with("| **WRONG** (1) |"), "{text}");
         assert!(text.contains("- b: too noisy") && !text.contains("- a: too noisy"), "{text}");
         assert!(text.contains("- b: 2 of 9 probing reads were stale"), "{text}");
+        assert!(!crate::run::is_ours_wrong(&results()), "only ours make the command fail");
+        let mut ours = results();
+        ours.runs[3].family = "onecopy".into();
+        assert!(crate::run::is_ours_wrong(&ours));
     }
 }
