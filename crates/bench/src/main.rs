@@ -27,6 +27,7 @@ mod predict;
 mod program;
 mod proxy;
 mod quota;
+mod rebuild;
 mod refusal;
 mod rubbos;
 mod rubis;
@@ -62,6 +63,8 @@ enum Command {
     Predict(predict::Options),
     /// Compare large transactions with one PostgreSQL, and tell the middleware's memory.
     Bulk(bulk::Options),
+    /// Tell the throughput while a replica is rebuilt.
+    Rebuild(rebuild::Options),
     /// Put clients on replicated servers and judge what they saw as the simulator does.
     CheckLive(live::Options),
     /// Put one workload on a PostgreSQL or onecopy that runs already.
@@ -81,6 +84,7 @@ fn main() -> ExitCode {
         Command::Classify(options) => classify::run(&options, &interrupt, &news),
         Command::Predict(options) => predict::run(&options, &interrupt, &news),
         Command::Bulk(options) => bulk::run(&options, &interrupt, &news),
+        Command::Rebuild(options) => rebuild::run(&options, &interrupt, &news),
         Command::CheckLive(options) => live::run(&options, &interrupt, &news),
         Command::Drive(options) => load::run(&options, &interrupt, &news),
         Command::Run(options) => run::run(&options, &interrupt, &news),

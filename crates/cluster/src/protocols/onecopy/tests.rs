@@ -262,6 +262,28 @@ fn lose_anchor(bench: &mut Bench) -> Vec<String> {
 }
 
 #[test]
+fn a_quarantined_replica_comes_up_only_when_it_was_rebuilt() {
+    let mut bench = Bench::new();
+    let away = ReplicaId(2);
+    bench.feed(Event::Diverged { replica: away });
+    let up = |incarnation| Event::ReplicaUp {
+        replica: away,
+        incarnation: Incarnation(incarnation),
+        applied: Version::ZERO,
+    };
+    let state = |bench: &Bench| bench.protocol.replicas()[2].state;
+    bench.feed(up(2));
+    assert_eq!(state(&bench), State::Quarantined, "its agent connects again, and that says nothing");
+    bench.feed(Event::Rebuilt { replica: away });
+    assert_eq!(state(&bench), State::Down, "it is not believed to have anything before it says so");
+    bench.feed(up(3));
+    assert_eq!(state(&bench), State::Up);
+    // Of one that is not in quarantine it means nothing.
+    bench.feed(Event::Rebuilt { replica: ReplicaId(1) });
+    assert_eq!(bench.protocol.replicas()[1].state, State::Up);
+}
+
+#[test]
 fn another_replica_takes_over_when_it_has_what_the_lost_anchor_was_given() {
     let mut bench = Bench::new();
     bench.begin(S1, false);
