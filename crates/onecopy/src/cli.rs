@@ -103,6 +103,10 @@ pub(crate) struct Up {
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) log_max_mb: u32,
 
+    /// A port for `/metrics`, `/health` and `/ready` [default: none].
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) http_port: Option<u16>,
+
     /// How long transactions get to end after a signal to stop, in seconds; a second signal ends them at once.
     #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_STOP_PATIENCE_S)]
     pub(crate) stop_patience: u16,

@@ -35,7 +35,9 @@ pub(crate) enum Doing {
 }
 
 impl Doing {
-    const ALL: [Self; 5] = [Self::Idle, Self::InTransaction, Self::Active, Self::Waiting, Self::Paused];
+    /// All there are.
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Idle, Self::InTransaction, Self::Active, Self::Waiting, Self::Paused];
 
     /// The word that people see; PgBouncer's where it has one.
     pub(crate) fn word(self) -> &'static str {
@@ -276,11 +278,12 @@ struct Inside {
 pub(crate) struct Clients {
     inside: Mutex<Inside>,
     is_paused: watch::Sender<bool>,
+    is_open: AtomicBool,
 }
 
 impl Default for Clients {
     fn default() -> Self {
-        Self { inside: Mutex::default(), is_paused: watch::channel(false).0 }
+        Self { inside: Mutex::default(), is_paused: watch::channel(false).0, is_open: AtomicBool::new(false) }
     }
 }
 
@@ -328,6 +331,16 @@ impl Clients {
     pub(crate) fn last_period(&self) -> Counted {
         let inside = self.inside();
         inside.samples[0].since(inside.samples[1])
+    }
+
+    /// Whether clients are let in.
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Relaxed)
+    }
+
+    /// From now on they are, or not.
+    pub(crate) fn open(&self, is_open: bool) {
+        self.is_open.store(is_open, Ordering::Relaxed);
     }
 
     /// Whether sessions may begin nothing at present.

@@ -24,6 +24,7 @@ mod log;
 mod logbook;
 mod logging;
 mod mailbox;
+mod metrics;
 mod names;
 mod node;
 mod notify;

@@ -273,6 +273,7 @@ impl Node {
             self.catch_up(progress).await?;
             self.check_schemas(progress).await?;
             begin(&hub).await?;
+            hub.clients.open(true);
             let accepted = workers.accept(&listeners).await;
             accepted.map_err(|error| format!("clients cannot be accepted: {error}"))
         };
@@ -282,6 +283,7 @@ impl Node {
             () = signals.stop() => Ok(()),
         };
         drop(listeners);
+        hub.clients.open(false);
         progress.say("stopping");
         // Without its log no session could finish anything.
         let patience = if ended.is_ok() { hub.in_force.stop_patience() } else { Duration::ZERO };

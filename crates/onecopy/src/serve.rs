@@ -18,6 +18,7 @@ use crate::frontend::verify;
 use crate::hub::{Hub, Limits, Patience};
 use crate::in_force::{InForce, Reloaded};
 use crate::logging::{self, Level};
+use crate::metrics;
 use crate::node::{Node, Place, Plan, Reason, Signals};
 use crate::notify;
 use crate::terminal::Progress;
@@ -44,6 +45,11 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), Reason>
     for address in config.addresses("listen") {
         let listener = TcpListener::bind(address).await;
         listeners.push(listener.map_err(|error| format!("{address} cannot be listened on: {error}"))?);
+    }
+    let mut pages = Vec::new();
+    for address in config.addresses("http_listen") {
+        let listener = TcpListener::bind(address).await;
+        pages.push(listener.map_err(|error| format!("{address} cannot be listened on: {error}"))?);
     }
     let served = Served {
         database: config.text("database").to_owned(),
@@ -74,6 +80,9 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), Reason>
     })
     .await?;
     let hub = Arc::clone(&node.hub);
+    for listener in pages {
+        tokio::spawn(metrics::serve(Arc::clone(&hub), listener));
+    }
     put_into_force(&config, &hub.in_force, &level);
     let replicas = config.replicas.clone();
     reload_on_request(config, serve, &hub, level)?;

@@ -4,6 +4,7 @@
 //! watched and started again as long as the node runs, and stopped after it.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
@@ -14,6 +15,7 @@ use crate::backend::{Address, Served};
 use crate::cli::Up;
 use crate::hub::{Hub, Limits, Patience};
 use crate::in_force::{DEFAULT_SESSIONS_MAX, InForce};
+use crate::metrics;
 use crate::node::{Node, Place, Plan, Reason, Signals};
 use crate::postgres::{self, Home, Server, UpError, UpOptions};
 use crate::steward;
@@ -25,6 +27,13 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), Reason> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, up.port));
     let listener = TcpListener::bind(address).await.map_err(|error| port_error(up.port, &error))?;
     let limits = limits(&up);
+    let pages = match up.http_port {
+        None => None,
+        Some(port) => {
+            let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await;
+            Some(listener.map_err(|error| port_error(port, &error))?)
+        }
+    };
     let options = UpOptions { replicas: up.replicas, data: up.data, pg_bin: up.pg_bin };
     let starting = async {
         let mut home = postgres::prepare(&options, progress).await?;
@@ -51,6 +60,9 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), Reason> {
             return Err(reason);
         }
     };
+    if let Some(listener) = pages {
+        tokio::spawn(metrics::serve(Arc::clone(&node.hub), listener));
+    }
     let (stop, stopped) = watch::channel(());
     let mut watched = JoinSet::new();
     for (server, seat) in home.servers.drain(..).zip(&node.hub.seats) {

@@ -12,6 +12,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
+use tracing::Instrument;
 use wire::backend::Status;
 use wire::startup::{Opening, OpeningError, opening};
 use wire::{encode, sqlstate};
@@ -233,13 +234,16 @@ async fn serve_session(worker: Rc<Worker>, client: Client, settings: Settings, w
         last_home: hub.anchor(),
         progress: hub.transactions.register(id),
     };
-    match session.greet().await {
-        Ok(()) => session.serve().await,
-        Err(fault) => {
-            hub.close_session(id);
-            refuse(session.client, fault).await;
+    let serving = async {
+        match session.greet().await {
+            Ok(()) => session.serve().await,
+            Err(fault) => {
+                hub.close_session(id);
+                refuse(session.client, fault).await;
+            }
         }
-    }
+    };
+    serving.instrument(tracing::error_span!("session", id = id.0)).await;
     keys.remove(pid);
 }
 
