@@ -104,7 +104,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
         megabytes.trim(),
         options.clients,
         upto_s - from_s,
-        said.trim().replace('\t', ", "),
+        said.trim().lines().last().unwrap_or_default().replace('\t', ", "),
     );
     let end_s = f64::from(LOAD_S);
     for (name, from, upto) in
