@@ -188,13 +188,19 @@ impl Session {
 
     /// Waits until a further statement of the open update transaction may run.
     pub(crate) async fn gate(&mut self, reads: Reads, mut writes: Claims) -> Result<(), Fault> {
+        let is_write = !writes.is_empty();
         if let Transaction::Update(update) = &self.transaction {
             lock_reads(update.options.isolation.unwrap_or(Isolation::ReadCommitted), &reads, &mut writes);
         }
         let reads = match &self.transaction {
             Transaction::Update(update) if update.options.isolation >= Some(Isolation::RepeatableRead) => {
-                // Once its snapshot is taken, nothing newer is needed.
-                if update.has_snapshot { Reads::Tables([].into()) } else { Reads::All }
+                match update.has_snapshot {
+                    false => Reads::All,
+                    // What its constraints find is not of the snapshot, but of now.
+                    true if is_write => reads,
+                    // Nothing newer than the snapshot is seen.
+                    true => Reads::Tables([].into()),
+                }
             }
             _ => reads,
         };
