@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use cluster::Cluster;
 use cluster::event::{Effect, Event};
 use cluster::ids::{ClusterId, DatabaseId, Epoch, Incarnation, ReplicaId, ServiceId, SessionId, Version};
+use cluster::parts::conflicts::Count;
 use cluster::parts::sequences::Sequences;
 use cluster::protocols::ReplicaStatus;
 use cluster::record::Header;
@@ -356,6 +357,11 @@ impl Hub {
     /// The replicas as the core sees them.
     pub(crate) fn replicas(&self) -> Vec<ReplicaStatus> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner).cluster.replicas()
+    }
+
+    /// What transactions waited for and were aborted for, the worst first.
+    pub(crate) fn conflicts(&self) -> Vec<Count> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner).cluster.conflicts()
     }
 
     /// The last durable version.

@@ -1,7 +1,8 @@
 //! Promise: two clients in conflicting transactions see what they would see on one PostgreSQL.
 //!
 //! A scenario is a list of steps of two clients. It runs on a PostgreSQL beside and through onecopy, and what each step
-//! answers, which step waits, and what is in the tables at the end must be the same. READ COMMITTED and REPEATABLE READ.
+//! answers, which step waits, and what is in the tables at the end must be the same. READ COMMITTED and REPEATABLE READ,
+//! with both at one home and at two. At SERIALIZABLE what commits must be as if one had run after the other.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -250,6 +251,12 @@ async fn conflicts_end_as_on_one_postgresql() {
     assert!(different.is_empty(), "{}", different.join("\n"));
     deadlock(&cluster, &plain).await;
     write_skew_is_prevented(&cluster).await;
+    serializable_is_serial(&cluster, &plain).await;
+    a_counter_counts(&cluster).await;
+    let admin = connect("127.0.0.1", cluster.port, "onecopy").await.unwrap();
+    let waits: Vec<Vec<String>> = table(&admin, "SHOW CONFLICTS").await;
+    let of_t = waits.iter().find(|row| row[0] == "t").expect("statements waited for rows of t");
+    assert!(of_t[1].parse::<u64>().unwrap() > 0 && of_t[2].parse::<f64>().unwrap() > 0.0, "{waits:?}");
     cluster.verify().await;
     cluster.stop().await;
 }
@@ -268,7 +275,7 @@ fn is_allowed(ours: &[Trace], theirs: &[Trace]) -> bool {
 async fn play(
     port: u16,
     level: &str,
-    steps: &'static [&'static str],
+    steps: &[&'static str],
     expected: Option<&[Trace]>,
     homes: Option<[&str; 2]>,
 ) -> (Vec<Trace>, Vec<Vec<Vec<String>>>) {
@@ -293,7 +300,7 @@ async fn play(
         let mut answer = ask(&clients[who], statement);
         let patience = match expected {
             None => WAITS_AFTER,
-            Some(expected) if expected[n].waited => WATCHED_FOR,
+            Some(expected) if expected.get(n).is_none_or(|trace| trace.waited) => WATCHED_FOR,
             Some(_) => ANSWERS_WITHIN,
         };
         if let Ok(answer) = tokio::time::timeout(patience, &mut answer).await {
@@ -344,6 +351,68 @@ fn ask(client: &Arc<Client>, statement: String) -> Answer {
             },
         }
     })
+}
+
+/// SERIALIZABLE, at one home and at two: what committed has answered and left what it would have one after the other.
+async fn serializable_is_serial(cluster: &Cluster, plain: &Plain) {
+    const LEVEL: &str = "serializable";
+    let both_begin = |steps: &&[&str]| steps.contains(&"a begin") && steps.contains(&"b begin");
+    for (name, steps) in SCENARIOS.into_iter().filter(|(_, steps)| both_begin(steps)) {
+        for homes in [None, Some(["replica-2", "replica-3"]), Some(["replica-1", "replica-2"])] {
+            let (ours, our_end) = play(cluster.port, LEVEL, steps, Some(&[]), homes).await;
+            let committed: Vec<&str> =
+                ["a", "b"].into_iter().filter(|who| has_committed(&ours, who)).collect();
+            let answers = |who: &str, traces: &[Trace]| -> Vec<String> {
+                traces.iter().filter(|t| t.step.starts_with(who)).map(|t| t.answer.clone()).collect()
+            };
+            let mut serial = Vec::new();
+            for order in [["a", "b"], ["b", "a"]] {
+                let kept = order.into_iter().filter(|who| committed.contains(who));
+                let steps: Vec<&'static str> =
+                    kept.flat_map(|who| steps.iter().copied().filter(move |s| s.starts_with(who))).collect();
+                let (theirs, end) = play(plain.port, LEVEL, &steps, None, None).await;
+                let same = committed.iter().all(|who| answers(who, &ours) == answers(who, &theirs));
+                serial.push((same && end == our_end, theirs, end));
+            }
+            let is_serial = serial.iter().any(|(is_same, ..)| *is_same);
+            assert!(is_serial, "{name}, {homes:?}: {ours:#?} {our_end:?}\nserially {serial:#?}");
+        }
+    }
+}
+
+/// It said COMMIT and no statement before it has failed.
+fn has_committed(traces: &[Trace], who: &str) -> bool {
+    let is_error = |answer: &str| {
+        answer.split_once(' ').is_some_and(|(code, _)| {
+            code.len() == 5 && code.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_uppercase())
+        })
+    };
+    let own: Vec<&Trace> = traces.iter().filter(|trace| trace.step.starts_with(who)).collect();
+    own.last().is_some_and(|trace| trace.step.ends_with("commit"))
+        && own.iter().all(|trace| !is_error(&trace.answer))
+}
+
+/// One row, many clients at homes of their own, single statements: no client hears of it.
+async fn a_counter_counts(cluster: &Cluster) {
+    const CLIENTS: usize = 12;
+    const TIMES: usize = 20;
+    let client = cluster.client().await;
+    run(&client, SCHEMA).await;
+    let tasks = (0..CLIENTS).map(|n| {
+        let port = cluster.port;
+        tokio::spawn(async move {
+            let client = open(port).await;
+            run(&client, &format!("set onecopy.home = 'replica-{}'", 1 + n % 3)).await;
+            for _ in 0..TIMES {
+                run(&client, "update t set v = v + 1 where k = 2").await;
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.unwrap();
+    }
+    let expected = (20 + CLIENTS * TIMES).to_string();
+    assert_eq!(table(&client, "select v from t where k = 2").await, [[expected]]);
 }
 
 /// Which of two deadlocked transactions loses is a matter of time; that one does and the other commits is not.

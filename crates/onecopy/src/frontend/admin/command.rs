@@ -37,6 +37,7 @@ pub(super) enum Command {
 pub(super) enum View {
     Clients,
     Config,
+    Conflicts,
     Databases,
     Help,
     Lists,
@@ -54,9 +55,10 @@ pub(super) enum View {
 }
 
 /// A table's name, and what it is about.
-const VIEWS: [(&str, View, &str); 16] = [
+const VIEWS: [(&str, View, &str); 17] = [
     ("CLIENTS", View::Clients, "the sessions, and what each does"),
     ("CONFIG", View::Config, "the settings in force"),
+    ("CONFLICTS", View::Conflicts, "what transactions waited for and were aborted for, the worst first"),
     ("DATABASES", View::Databases, "what is served at which replica"),
     ("HELP", View::Help, "this list"),
     ("LISTS", View::Lists, "how many there are of everything"),
@@ -165,6 +167,7 @@ impl View {
                  max_connections current_connections paused disabled"
             }
             Self::Help => "command about",
+            Self::Conflicts => "table waits wait_ms aborts deadlocks",
             Self::Templates => "template number count mean_ms begins foreseen expected",
             Self::Lists => "list items",
             Self::Log => "cluster epoch first_version durable slowest",

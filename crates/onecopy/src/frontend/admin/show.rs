@@ -1,7 +1,9 @@
 //! The tables of the admin database that are Onecopy's own.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use cluster::parts::conflicts::Count;
 use cluster::parts::replica::State;
 
 use super::command::{View, help};
@@ -32,6 +34,7 @@ pub(super) fn rows(hub: &Hub, view: View, dialect: Dialect) -> Vec<Vec<String>> 
         View::StatsAverages => bouncer::averages(hub),
         View::StatsTotals => bouncer::totals(hub),
         View::Templates => templates(hub),
+        View::Conflicts => conflicts(hub),
         View::Transactions => transactions(hub),
         View::Users => bouncer::users(hub),
         View::Version if dialect == Dialect::Own => version(hub),
@@ -82,7 +85,7 @@ fn replicas(hub: &Hub) -> Vec<Vec<String>> {
                 status.lag.to_string(),
                 status.reads.to_string(),
                 status.writes.to_string(),
-                format!("{:.3}", std::time::Duration::from_micros(status.outstanding_us).as_secs_f64() * 1e3),
+                format!("{:.3}", Duration::from_micros(status.outstanding_us).as_secs_f64() * 1e3),
                 if status.replica == hub.anchor() { "anchor" } else { "replica" }.to_owned(),
                 detail,
             ]
@@ -141,11 +144,26 @@ fn templates(hub: &Hub) -> Vec<Vec<String>> {
             let share = format!("{}.{} %", prediction.confidence / 10, prediction.confidence % 10);
             (prediction.seen.to_string(), share, expected.join("; "))
         });
-        let mean = format!("{:.3}", std::time::Duration::from_micros(mean_us).as_secs_f64() * 1e3);
+        let mean = format!("{:.3}", Duration::from_micros(mean_us).as_secs_f64() * 1e3);
         let number = format!("{:016x}", shown.template.0);
         vec![shown.text, number, shown.count.to_string(), mean, begins, foreseen, expected]
     };
     hub.learned.show().into_iter().take(TEMPLATES_MAX).map(row).collect()
+}
+
+/// By table; without one, what is about several tables, or anything.
+fn conflicts(hub: &Hub) -> Vec<Vec<String>> {
+    let catalogue = hub.catalogue();
+    let row = |count: Count| {
+        let table = count.table.map_or_else(String::new, |id| {
+            catalogue.table(id).map_or_else(|| format!("number {}", id.0), |table| table.name.clone())
+        });
+        let waited = Duration::from_micros(count.waited_us).as_secs_f64() * 1e3;
+        let numbers = [count.waits.to_string(), format!("{waited:.3}")];
+        let ends = [count.aborts.to_string(), count.deadlocks.to_string()];
+        std::iter::once(table).chain(numbers).chain(ends).collect()
+    };
+    hub.conflicts().into_iter().map(row).collect()
 }
 
 fn version(hub: &Hub) -> Vec<Vec<String>> {
