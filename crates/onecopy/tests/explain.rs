@@ -63,7 +63,7 @@ async fn a_schema_is_enough() {
     for line in [
         "template    UPDATE item SET i_stock = i_stock - ? WHERE i_id = ?",
         "class       key: it conflicts with what touches the same rows",
-        "runs        at the anchor: it changes data, or locks it",
+        "runs        at any replica: where what it conflicts with runs, or ran last, else by load",
         "as text     the same on every replica",
     ] {
         assert!(told.lines().any(|found| found == line), "{line}\n{told}");

@@ -10,6 +10,7 @@ use crate::accesses::{Grade, Teller};
 use crate::analyzer::{Analyzer, Limits};
 use crate::catalogue::{Catalogue, TableId};
 use crate::determinism::{Determinism, Subject, determinism};
+use crate::home::may_leave_anchor;
 use crate::parser;
 use crate::script::{Part, SyntaxError};
 use crate::simple::{WhyNot, simple};
@@ -126,6 +127,11 @@ impl Told<'_> {
             Access::Read(tables) if tables.is_empty() => "at any replica: it reads no table".to_owned(),
             Access::Read(tables) => {
                 format!("at any replica that has applied what was written to {}", self.names(tables))
+            }
+            Access::Anchor(Because::Update)
+                if may_leave_anchor(statement, &routing, false, self.catalogue) =>
+            {
+                "at any replica: where what it conflicts with runs, or ran last, else by load".to_owned()
             }
             Access::Anchor(Because::Update) => "at the anchor: it changes data, or locks it".to_owned(),
             Access::Anchor(Because::Unknown) => "at the anchor: it may do anything".to_owned(),

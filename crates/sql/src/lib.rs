@@ -19,6 +19,7 @@ mod classify;
 mod ddl;
 mod determinism;
 mod explain;
+mod home;
 mod lexer;
 mod name;
 mod parser;
@@ -45,6 +46,7 @@ pub use determinism::{
     expression_determinism, may_read_clock,
 };
 pub use explain::{explain, explained};
+pub use home::may_leave_anchor;
 pub use lexer::Span;
 pub use name::Name;
 pub use profile::TemplateId;

@@ -28,7 +28,10 @@ fn an_update_by_key_is_told_by_its_rows() {
     assert_eq!(lines(&told, "template"), ["UPDATE item SET i_stock = i_stock - ? WHERE i_id = ?"]);
     assert!(lines(&told, "writes")[0].starts_with("item (i_stock): i_id = 5"), "{told}");
     assert_eq!(lines(&told, "class"), ["key: it conflicts with what touches the same rows"]);
-    assert_eq!(lines(&told, "runs"), ["at the anchor: it changes data, or locks it"]);
+    assert_eq!(
+        lines(&told, "runs"),
+        ["at any replica: where what it conflicts with runs, or ran last, else by load"]
+    );
     assert_eq!(lines(&told, "as text"), ["the same on every replica"]);
 }
 

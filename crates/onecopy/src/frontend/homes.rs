@@ -106,39 +106,9 @@ pub(crate) fn may_leave_anchor(
         && !demand.declares_users
         && !demand.keeps_portal
         && routings.len() == demand.statements.len()
-        && pairs
-            .into_iter()
-            .all(|(statement, routing)| statement_may_leave(statement, routing, demand.is_binary, catalogue))
-}
-
-fn statement_may_leave(
-    statement: &Statement,
-    routing: &Routing,
-    is_binary: bool,
-    catalogue: &Catalogue,
-) -> bool {
-    match &statement.verb {
-        // They touch the session or the transaction only, and have the same meaning everywhere.
-        Verb::Savepoint(_)
-        | Verb::Release(_)
-        | Verb::RollbackTo(_)
-        | Verb::Set { .. }
-        | Verb::Reset(_)
-        | Verb::Show(_)
-        | Verb::Empty => return true,
-        Verb::Select | Verb::Insert | Verb::Update | Verb::Delete | Verb::Merge | Verb::Copy { .. } => {}
-        _ => return false,
-    }
-    let (Some(reads), Some(writes)) = (&routing.reads, &routing.writes) else { return false };
-    let is_alike =
-        |id: &sql::TableId| catalogue.table(*id).is_some_and(|table| !table.user_types && !table.coded_types);
-    statement.settings.is_empty()
-        && !statement.calls("setval")
-        && routing.claims != sql::Claims::Everything
-        && !matches!(routing.access, sql::Access::Anchor(Because::Unknown | Because::Catalogue))
-        && !(is_binary && routing.user_types)
-        && reads.iter().chain(writes).all(is_alike)
-        && writes.iter().all(|id| catalogue.draws(*id).is_none())
+        && pairs.into_iter().all(|(statement, routing)| {
+            sql::may_leave_anchor(statement, routing, demand.is_binary, catalogue)
+        })
 }
 
 /// Whether a statement asks the system catalogues and nothing else.
