@@ -54,6 +54,9 @@ impl Writer {
     }
 }
 
+/// A killed server can be back within the time that is waited for it otherwise.
+const AT_ONCE: &[&str] = &["--takeover-after-ms", "1"];
+
 async fn begin(arguments: &[&str]) -> Cluster {
     let cluster = Cluster::start_as(3, &[], arguments).await;
     let client = cluster.client().await;
@@ -93,8 +96,7 @@ async fn check(cluster: &Cluster, mut ids: Vec<i64>) {
 
 #[tokio::test]
 async fn another_replica_takes_the_place_of_a_killed_anchor() {
-    // Long enough that the killed server would have to be waited for, if nobody took its place.
-    let cluster = begin(&[]).await;
+    let cluster = begin(AT_ONCE).await;
     let reader = cluster.client().await;
     let mut ids = Vec::new();
     for _ in 0..2 {
@@ -177,7 +179,7 @@ async fn the_end_of_one_backend_is_not_the_loss_of_a_server() {
 
 #[tokio::test]
 async fn what_a_session_had_at_the_lost_anchor_alone_is_not_missed_in_silence() {
-    let cluster = begin(&[]).await;
+    let cluster = begin(AT_ONCE).await;
     let (temporary, listening, plain) =
         (cluster.client().await, cluster.client().await, cluster.client().await);
     run(&temporary, "create temporary table mine (k int)").await;

@@ -200,6 +200,8 @@ async fn writes_past_the_cluster_fail(cluster: &Cluster) {
 /// A superuser at the server itself can do anything; what comes through the cluster afterwards is still not lost silently.
 async fn a_table_without_its_triggers_is_not_written(cluster: &Cluster, root: &Client) {
     run(root, "create table bare (k int primary key); insert into bare values (1)").await;
+    // Elsewhere the table has its triggers.
+    run(root, "set onecopy.home = 'anchor'").await;
     let anchor = cluster.caught_up().await.swap_remove(0);
     let direct = cluster.direct(&anchor).await;
     run(
