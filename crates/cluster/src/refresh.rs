@@ -6,9 +6,10 @@
 //! declared with the numbers of the replica's own catalogue, and only the built-in ones are compared.
 //!
 //! Why this may reorder: on a replica no trigger, cascade or foreign key check fires for the applier, so changes of
-//! different tables do not meet, and the whole batch becomes visible at once. Within a table the order of capture is
-//! kept, except where the primary key is the only unique index: there a key's changes are folded into their net
-//! effect, and deletes go before updates before inserts, which no unique index can object to.
+//! different tables do not meet, and the whole batch becomes visible at once. Within a table a key's changes are folded
+//! into their net effect, and deletes go before updates before inserts. An update that changes what another unique index
+//! looks at becomes a delete and an insert, so that no such index can object on the way. Rows of a table without a key
+//! are found by their image, and so are those of a table whose key is deferrable, since two rows may hold it for a while.
 //!
 //! Invariant: every statement says how many rows it must report; any other number means that the replica has diverged.
 //!
@@ -16,7 +17,7 @@
 
 mod encode;
 mod fold;
-mod order;
+mod net;
 mod plan;
 mod statements;
 #[cfg(test)]
@@ -74,8 +75,10 @@ pub struct RefreshTable {
     pub columns: Vec<RefreshColumn>,
     /// Indexes into `columns`; empty without a primary key.
     pub primary_key: Vec<usize>,
-    /// A unique or exclusion index exists beside the primary key's.
-    pub other_unique: bool,
+    /// The primary key is checked at the end of statements or transactions only: until then two rows may hold it.
+    pub key_is_deferrable: bool,
+    /// Indexes of the columns that matter to a unique or exclusion index beside the primary key's.
+    pub other_unique: Vec<usize>,
 }
 
 /// The tables of one replica.
@@ -193,17 +196,20 @@ impl RefreshTable {
         Ok(self.primary_key.iter().map(|&at| values[at]).collect())
     }
 
-    /// Whether two images agree on the columns that only an insert can write.
-    fn keeps_fixed(&self, old: &[u8], new: &[u8]) -> Result<bool, RefreshError> {
-        if self.fixed().next().is_none() {
+    /// Whether UPDATE may turn one row into another of the same key: not if that changes what only an insert can write,
+    /// nor, unless the row is the only one that changes, what another unique index looks at.
+    fn may_update(&self, old: &[u8], new: &[u8], is_alone: bool) -> Result<bool, RefreshError> {
+        let guarded: &[usize] = if is_alone { &[] } else { &self.other_unique };
+        if guarded.is_empty() && self.fixed().next().is_none() {
             return Ok(true);
         }
-        Ok(Self::agree(&self.values(old)?, &self.values(new)?, self.fixed()))
+        let (old, new) = (self.values(old)?, self.values(new)?);
+        Ok(Self::agree(&old, &new, self.fixed().chain(guarded.iter().copied())))
     }
 
-    /// Whether the primary key is the only unique index, so that changes may be folded by key.
-    fn folds(&self) -> bool {
-        !self.primary_key.is_empty() && !self.other_unique
+    /// Whether the primary key tells the rows apart at any time.
+    fn has_key(&self) -> bool {
+        !self.primary_key.is_empty() && !self.key_is_deferrable
     }
 
     /// Whether values of all columns that an update or delete needs can be elements of arrays.
@@ -221,14 +227,9 @@ impl RefreshTable {
         self.chosen(|column| column.written != Written::Never)
     }
 
-    /// Indexes of the columns that an update which keeps the key writes.
+    /// Indexes of the columns that an update writes; it keeps the key.
     fn updated(&self) -> impl Iterator<Item = usize> + '_ {
-        self.rekeyed().filter(|at| !self.primary_key.contains(at))
-    }
-
-    /// Indexes of the columns that an update which changes the key writes.
-    fn rekeyed(&self) -> impl Iterator<Item = usize> + '_ {
-        self.chosen(|column| column.written == Written::Always)
+        self.chosen(|column| column.written == Written::Always).filter(|at| !self.primary_key.contains(at))
     }
 
     /// Indexes of the columns that only an insert can write.

@@ -1,70 +1,117 @@
-//! Folding the changes of each key into their net effect.
+//! Folding what a batch of records did to each key.
 //!
-//! What counts of a key over a batch is the row that was found first and the row that was left last. This needs no
-//! unique index beside the primary key's: with another one, the states in between matter, too.
+//! What counts of a key over a batch is the row that was found first and the row that was left last. Within a record
+//! that is its net effect ([`super::net`]); from record to record versions give the order, and images are not compared,
+//! since they may come from different servers.
 //!
 //! Keys are compared as bytes. Equal values of different bytes (1.0 and 1.00) are different keys here; that is sound,
-//! since they never exist at once, and deletes go first.
+//! since they never exist at once, and deletes go first. A deferrable key may exist twice while a record is applied in
+//! pieces: tables with one are not folded.
 
 use indexmap::IndexMap;
+use indexmap::map::Entry;
 
+use super::net::Net;
 use super::{RefreshError, RefreshTable, Values};
 use crate::record::Change;
 
 /// The row found and the row left; None is no row.
-type Net<'a> = (Option<&'a [u8]>, Option<&'a [u8]>);
+pub(super) type Ends<'a> = (Option<&'a [u8]>, Option<&'a [u8]>);
 
-/// Found and left for each key, in the order in which the keys first occur. A change of the key counts as a delete and
-/// an insert.
-pub(super) fn net_effects<'a>(
-    table: &RefreshTable,
-    changes: Vec<Change<'a>>,
-) -> Result<impl Iterator<Item = Net<'a>>, RefreshError> {
-    let mut nets = Nets { table, by_key: IndexMap::with_capacity(changes.len()) };
-    for change in changes {
+/// A table's changes by key, in the order in which the keys first occur.
+#[derive(Debug, Default)]
+pub(super) struct Folds<'a> {
+    by_key: IndexMap<Values<'a>, Row<'a>>,
+    /// The places of the keys that the present record concerns.
+    touched: Vec<usize>,
+}
+
+#[derive(Debug, Default)]
+struct Row<'a> {
+    /// Over the records that are complete; None when they leave it alone.
+    before: Option<Ends<'a>>,
+    /// Over the present record, as long as its changes lead from one to the next.
+    own: Option<Ends<'a>>,
+    /// Its changes that do not.
+    loose: Vec<Ends<'a>>,
+}
+
+impl<'a> Folds<'a> {
+    /// Adds a change of the present record. A change of the key counts as a delete and an insert.
+    pub(super) fn change(&mut self, table: &RefreshTable, change: Change<'a>) -> Result<(), RefreshError> {
         match change {
-            Change::Insert { new } => nets.change(table.key_of(new)?, None, Some(new))?,
-            Change::Delete { old } => nets.change(table.key_of(old)?, Some(old), None)?,
+            Change::Insert { new } => self.half(table.key_of(new)?, (None, Some(new))),
+            Change::Delete { old } => self.half(table.key_of(old)?, (Some(old), None)),
             Change::Update { old, new } => {
                 let (before, after) = (table.key_of(old)?, table.key_of(new)?);
                 if before == after {
-                    nets.change(before, Some(old), Some(new))?;
+                    self.half(before, (Some(old), Some(new)));
                 } else {
-                    nets.change(before, Some(old), None)?;
-                    nets.change(after, None, Some(new))?;
+                    self.half(before, (Some(old), None));
+                    self.half(after, (None, Some(new)));
                 }
             }
             Change::Truncate => unreachable!("a TRUNCATE does not wait"),
         }
+        Ok(())
     }
-    Ok(nets.by_key.into_values())
-}
 
-struct Nets<'t, 'a> {
-    table: &'t RefreshTable,
-    by_key: IndexMap<Values<'a>, Net<'a>>,
-}
-
-impl<'a> Nets<'_, 'a> {
-    fn change(
-        &mut self,
-        key: Values<'a>,
-        found: Option<&'a [u8]>,
-        left: Option<&'a [u8]>,
-    ) -> Result<(), RefreshError> {
-        match self.by_key.entry(key) {
-            indexmap::map::Entry::Vacant(entry) => {
-                entry.insert((found, left));
+    fn half(&mut self, key: Values<'a>, (found, left): Ends<'a>) {
+        let entry = self.by_key.entry(key);
+        let place = match &entry {
+            Entry::Occupied(entry) => entry.index(),
+            Entry::Vacant(entry) => entry.index(),
+        };
+        let row = entry.or_default();
+        match &mut row.own {
+            None => {
+                row.own = Some((found, left));
+                self.touched.push(place);
             }
-            indexmap::map::Entry::Occupied(mut entry) => {
-                let net = entry.get_mut();
-                // Images are not compared: those of different records may come from different servers.
-                if net.1.is_some() != found.is_some() {
-                    return Err(RefreshError::Inconsistent { table: self.table.name.clone() });
-                }
-                net.1 = left;
+            Some(own) if row.loose.is_empty() && own.1 == found => own.1 = left,
+            Some(_) => row.loose.push((found, left)),
+        }
+    }
+
+    /// The present record is complete.
+    pub(super) fn end_record(&mut self, table: &RefreshTable) -> Result<(), RefreshError> {
+        let inconsistent = || RefreshError::Inconsistent { table: table.name.clone() };
+        for place in self.touched.drain(..) {
+            let row = &mut self.by_key[place];
+            let own = row.own.take().into_iter().chain(row.loose.drain(..));
+            let (found, left) = ends(own).ok_or_else(inconsistent)?;
+            if found == left {
+                continue;
+            }
+            match &mut row.before {
+                None => row.before = Some((found, left)),
+                Some(before) if before.1.is_some() == found.is_some() => before.1 = left,
+                Some(_) => return Err(inconsistent()),
             }
         }
         Ok(())
     }
+
+    /// Found and left for each key that changed.
+    pub(super) fn into_ends(self) -> impl Iterator<Item = Ends<'a>> {
+        self.by_key.into_values().filter_map(|row| row.before)
+    }
+}
+
+/// What one record did to one key; None if there would be two rows of that key before or after it.
+fn ends<'a>(mut changes: impl Iterator<Item = Ends<'a>>) -> Option<Ends<'a>> {
+    let first = changes.next()?;
+    let Some(second) = changes.next() else { return Some(first) };
+    let mut net = Net::default();
+    for (found, left) in [first, second].into_iter().chain(changes) {
+        net.found.extend(found);
+        net.left.extend(left);
+    }
+    net.cancel();
+    let single = |images: &[&'a [u8]]| match images {
+        [] => Some(None),
+        [image] => Some(Some(*image)),
+        _ => None,
+    };
+    Some((single(&net.found)?, single(&net.left)?))
 }

@@ -1,11 +1,14 @@
 //! From records to steps.
 //!
 //! Row changes wait per table until something that concerns several tables comes (TRUNCATE, a statement), or too many
-//! wait. Then each table's changes become as few statements as its indexes allow.
+//! wait. Then each table's changes become as few statements as its indexes allow: deletes, then updates that no unique
+//! index can object to, then inserts.
 
 use std::collections::BTreeMap;
 
-use super::{Kind, RefreshError, RefreshTable, RefreshTables, StatementKey, Values, fold, order};
+use super::fold::Folds;
+use super::net::Net;
+use super::{Kind, RefreshError, RefreshTable, RefreshTables, StatementKey, Values};
 use crate::ids::TableId;
 use crate::record::{Change, Item, Sequence};
 
@@ -71,21 +74,24 @@ pub enum Step<'a> {
     Sequence(Sequence),
 }
 
-/// Plans the items of a batch of records, in their order. A statement may change the tables, so what follows it must be
-/// planned anew: callers that have statements call this for the items in between.
-pub fn plan<'a>(
+/// Plans the items of each record of a batch, in their order. A statement may change the tables, so what follows it must
+/// be planned anew: callers that have statements call this for the items in between.
+pub fn plan<'a, I: IntoIterator<Item = Item<'a>>>(
     tables: &RefreshTables,
-    items: impl IntoIterator<Item = Item<'a>>,
+    records: impl IntoIterator<Item = I>,
 ) -> Result<Vec<Step<'a>>, RefreshError> {
     let mut planner = Planner { tables, waiting: BTreeMap::new(), waiting_rows: 0, steps: Vec::new() };
-    for item in items {
-        match item {
-            Item::Rows(rows) => planner.rows(rows.iter())?,
-            Item::Sequence(sequence) => planner.steps.push(Step::Sequence(sequence)),
-            Item::Fence => {}
-            Item::Statement(_) => return Err(RefreshError::Statement),
-            Item::Spilled(_) => return Err(RefreshError::Spilled),
+    for items in records {
+        for item in items {
+            match item {
+                Item::Rows(rows) => planner.rows(rows.iter())?,
+                Item::Sequence(sequence) => planner.steps.push(Step::Sequence(sequence)),
+                Item::Fence => {}
+                Item::Statement(_) => return Err(RefreshError::Statement),
+                Item::Spilled(_) => return Err(RefreshError::Spilled),
+            }
         }
+        planner.end_record()?;
     }
     planner.flush()?;
     Ok(planner.steps)
@@ -93,37 +99,53 @@ pub fn plan<'a>(
 
 struct Planner<'t, 'a> {
     tables: &'t RefreshTables,
-    waiting: BTreeMap<TableId, Vec<Change<'a>>>,
+    waiting: BTreeMap<TableId, Waiting<'a>>,
     waiting_rows: usize,
     steps: Vec<Step<'a>>,
 }
 
+/// The changes of a table.
+enum Waiting<'a> {
+    /// Rows are told apart by their primary key.
+    ByKey(Folds<'a>),
+    /// Rows are told apart by all their columns: the net effects of records, and that of the present one.
+    ByImage(Vec<Net<'a>>, Net<'a>),
+}
+
 impl<'a> Planner<'_, 'a> {
-    /// Takes the rows of one item of one record.
+    /// Takes rows of the present record.
     fn rows(&mut self, rows: impl Iterator<Item = crate::record::RowChange<'a>>) -> Result<(), RefreshError> {
-        let mut own: BTreeMap<TableId, Vec<Change<'a>>> = BTreeMap::new();
         for row in rows {
+            let table = self.tables.table(row.table)?;
             if matches!(row.change, Change::Truncate) {
-                self.take(std::mem::take(&mut own))?;
                 self.truncate(row.table)?;
-            } else {
-                own.entry(row.table).or_default().push(row.change);
+                continue;
+            }
+            self.waiting_rows += 1;
+            let waiting = self.waiting.entry(row.table).or_insert_with(|| match table.has_key() {
+                true => Waiting::ByKey(Folds::default()),
+                false => Waiting::ByImage(Vec::new(), Net::default()),
+            });
+            match waiting {
+                Waiting::ByKey(folds) => folds.change(table, row.change)?,
+                Waiting::ByImage(_, own) => own.change(row.change),
             }
         }
-        self.take(own)
+        Ok(())
     }
 
-    fn take(&mut self, own: BTreeMap<TableId, Vec<Change<'a>>>) -> Result<(), RefreshError> {
-        for (table, mut changes) in own {
-            order::mend(self.tables.table(table)?, &mut changes)?;
-            self.waiting_rows += changes.len();
-            self.waiting.entry(table).or_default().append(&mut changes);
+    fn end_record(&mut self) -> Result<(), RefreshError> {
+        for (id, waiting) in &mut self.waiting {
+            match waiting {
+                Waiting::ByKey(folds) => folds.end_record(self.tables.table(*id)?)?,
+                Waiting::ByImage(nets, own) => end_record(nets, std::mem::take(own)),
+            }
         }
         if self.waiting_rows > WAITING_ROWS_MAX { self.flush() } else { Ok(()) }
     }
 
     fn truncate(&mut self, table: TableId) -> Result<(), RefreshError> {
-        self.tables.table(table)?;
+        self.end_record()?;
         self.flush()?;
         if let Some(Step::Truncate { tables }) = self.steps.last_mut() {
             if !tables.contains(&table) {
@@ -137,50 +159,35 @@ impl<'a> Planner<'_, 'a> {
 
     fn flush(&mut self) -> Result<(), RefreshError> {
         self.waiting_rows = 0;
-        for (id, changes) in std::mem::take(&mut self.waiting) {
+        for (id, waiting) in std::mem::take(&mut self.waiting) {
             let table = self.tables.table(id)?;
-            if table.folds() && changes.len() > 1 {
-                self.folded(table, changes)?;
-            } else {
-                self.one_by_one(table, changes)?;
+            match waiting {
+                Waiting::ByKey(folds) => self.folded(table, folds)?,
+                Waiting::ByImage(nets, _) => {
+                    for net in nets {
+                        for old in net.found {
+                            self.execute(table, Kind::Delete, vec![RowImages { old, new: &[] }]);
+                        }
+                        self.inserts(table, net.left);
+                    }
+                }
             }
         }
         Ok(())
     }
 
-    /// In the order of capture; only inserts that follow each other go together.
-    fn one_by_one(&mut self, table: &RefreshTable, changes: Vec<Change<'a>>) -> Result<(), RefreshError> {
-        let mut inserts = Vec::new();
-        for change in changes {
-            match change {
-                Change::Insert { new } => inserts.push(new),
-                Change::Update { old, new } => {
-                    self.inserts(table, std::mem::take(&mut inserts));
-                    self.update(table, RowImages { old, new })?;
-                }
-                Change::Delete { old } => {
-                    self.inserts(table, std::mem::take(&mut inserts));
-                    self.execute(table, Kind::Delete, vec![RowImages { old, new: &[] }]);
-                }
-                Change::Truncate => unreachable!("a TRUNCATE does not wait"),
-            }
-        }
-        self.inserts(table, inserts);
-        Ok(())
-    }
-
-    /// Net effects: deletes, then updates, then inserts.
-    fn folded(&mut self, table: &RefreshTable, changes: Vec<Change<'a>>) -> Result<(), RefreshError> {
-        if changes.iter().all(|change| matches!(change, Change::Insert { .. })) {
-            return self.one_by_one(table, changes);
-        }
+    /// In this order no unique index is in the way: what is there after each statement is a part of what was there, or
+    /// of what will be.
+    fn folded(&mut self, table: &RefreshTable, folds: Folds<'a>) -> Result<(), RefreshError> {
         let (mut deletes, mut updates, mut inserts) = (Vec::new(), Vec::new(), Vec::new());
-        for (found, left) in fold::net_effects(table, changes)? {
+        let ends: Vec<_> = folds.into_ends().collect();
+        let is_alone = ends.len() == 1;
+        for (found, left) in ends {
             match (found, left) {
                 (None, None) => {}
                 (None, Some(new)) => inserts.push(new),
                 (Some(old), None) => deletes.push(RowImages { old, new: &[] }),
-                (Some(old), Some(new)) if table.keeps_fixed(old, new)? => {
+                (Some(old), Some(new)) if table.may_update(old, new, is_alone)? => {
                     updates.push(RowImages { old, new });
                 }
                 (Some(old), Some(new)) => {
@@ -227,31 +234,17 @@ impl<'a> Planner<'_, 'a> {
         }
     }
 
-    fn update(&mut self, table: &RefreshTable, images: RowImages<'a>) -> Result<(), RefreshError> {
-        let (old, new) = (table.values(images.old)?, table.values(images.new)?);
-        if !table.keeps_fixed(images.old, images.new)? {
-            // UPDATE cannot write an identity column that is GENERATED ALWAYS; INSERT can.
-            self.execute(table, Kind::Delete, vec![RowImages { old: images.old, new: &[] }]);
-            self.execute(table, Kind::Insert, vec![RowImages { old: &[], new: images.new }]);
-            return Ok(());
-        }
-        let keyed = !table.primary_key.is_empty();
-        let kind = if keyed && RefreshTable::agree(&old, &new, table.primary_key.iter().copied()) {
-            Kind::Update
-        } else {
-            Kind::Rekey
-        };
-        let writes = match kind {
-            Kind::Update => table.updated().next().is_some(),
-            _ => table.rekeyed().next().is_some(),
-        };
-        if writes {
-            self.execute(table, kind, vec![images]);
-        }
-        Ok(())
-    }
-
     fn execute(&mut self, table: &RefreshTable, kind: Kind, rows: Vec<RowImages<'a>>) {
         self.steps.push(Step::Execute { statement: StatementKey { table: table.id, kind }, rows });
+    }
+}
+
+/// Puts the net effect of a record after those of the ones before; inserts that follow each other go together.
+fn end_record<'a>(nets: &mut Vec<Net<'a>>, mut own: Net<'a>) {
+    own.cancel();
+    match nets.last_mut() {
+        Some(last) if own.found.is_empty() => last.left.append(&mut own.left),
+        _ if own.found.is_empty() && own.left.is_empty() => {}
+        _ => nets.push(own),
     }
 }

@@ -14,8 +14,6 @@ pub enum Kind {
     Insert,
     /// Updates a row found by its primary key, which stays.
     Update,
-    /// Updates a row found by its primary key, or without one by its image; the key may change.
-    Rekey,
     /// Deletes a row found by its primary key, or without one by its image.
     Delete,
     /// Updates rows found by keys out of arrays; the keys stay.
@@ -49,8 +47,7 @@ impl RefreshTable {
     pub fn sql(&self, kind: Kind) -> Sql {
         match kind {
             Kind::Insert => self.insert(),
-            Kind::Update => self.update(self.updated().collect()),
-            Kind::Rekey => self.update(self.rekeyed().collect()),
+            Kind::Update => self.update(),
             Kind::Delete => {
                 let found = self.found(1);
                 let text = format!("DELETE FROM ONLY {} AS t WHERE {found}", self.name);
@@ -86,7 +83,6 @@ impl RefreshTable {
         match kind {
             Kind::Insert | Kind::CopyIn => written(&mut out, &mut self.inserted()),
             Kind::Update | Kind::UpdateMany => written(&mut out, &mut self.updated()),
-            Kind::Rekey => written(&mut out, &mut self.rekeyed()),
             Kind::Delete | Kind::DeleteMany => {}
         }
         if !matches!(kind, Kind::Insert | Kind::CopyIn) {
@@ -110,7 +106,8 @@ impl RefreshTable {
         Sql { text, types }
     }
 
-    fn update(&self, written: Vec<usize>) -> Sql {
+    fn update(&self) -> Sql {
+        let written: Vec<usize> = self.updated().collect();
         let mut set = String::new();
         for (number, &at) in written.iter().enumerate() {
             let comma = if number == 0 { "" } else { ", " };
@@ -142,26 +139,23 @@ impl RefreshTable {
 
     /// Indexes of the columns by which a row is found: the key, or all that are stored as written.
     fn identified(&self) -> Box<dyn Iterator<Item = usize> + '_> {
-        if self.primary_key.is_empty() {
-            Box::new(self.inserted())
-        } else {
-            Box::new(self.primary_key.iter().copied())
-        }
+        if self.has_key() { Box::new(self.primary_key.iter().copied()) } else { Box::new(self.inserted()) }
     }
 
     /// The condition that finds the one row, with parameters from `first` on.
     fn found(&self, first: usize) -> String {
-        if self.primary_key.is_empty() {
-            let columns: Vec<String> =
-                self.inserted().map(|at| format!("s.{}", self.columns[at].name)).collect();
-            return format!(
-                "t.ctid = (SELECT s.ctid FROM ONLY {} AS s WHERE record_image_eq(ROW({}), ROW({})) LIMIT 1)",
-                self.name,
-                columns.join(", "),
-                self.parameters(first, self.inserted()),
-            );
+        if self.has_key() {
+            return self.key_condition(|number| self.parameter(first + number, self.primary_key[number]));
         }
-        self.key_condition(|number| self.parameter(first + number, self.primary_key[number]))
+        let names = self.inserted().map(|at| format!("s.{}", self.columns[at].name));
+        let names = names.collect::<Vec<_>>().join(", ");
+        let mut condition =
+            format!("record_image_eq(ROW({names}), ROW({}))", self.parameters(first, self.inserted()));
+        // The index of a deferrable key finds the rows that hold it.
+        for (number, at) in self.inserted().enumerate().filter(|(_, at)| self.primary_key.contains(at)) {
+            let _ = write!(condition, " AND {}", self.equality("s", at, &self.parameter(first + number, at)));
+        }
+        format!("t.ctid = (SELECT s.ctid FROM ONLY {} AS s WHERE {condition} LIMIT 1)", self.name)
     }
 
     /// The condition that joins the key with the columns of `u` after the first `skipped` ones.
@@ -170,16 +164,14 @@ impl RefreshTable {
     }
 
     fn key_condition(&self, other: impl Fn(usize) -> String) -> String {
-        let parts: Vec<String> = self
-            .primary_key
-            .iter()
-            .enumerate()
-            .map(|(number, &at)| {
-                let column = &self.columns[at];
-                format!("t.{} {} {}", column.name, column.equals, other(number))
-            })
-            .collect();
+        let key = self.primary_key.iter().enumerate();
+        let parts: Vec<String> = key.map(|(number, &at)| self.equality("t", at, &other(number))).collect();
         parts.join(" AND ")
+    }
+
+    fn equality(&self, alias: &str, at: usize, other: &str) -> String {
+        let column = &self.columns[at];
+        format!("{alias}.{} {} {other}", column.name, column.equals)
     }
 
     /// The parameters for columns, cast where they travel as text.

@@ -120,8 +120,8 @@ impl Applier {
     }
 
     async fn rows_only(&mut self, records: &[Arc<Record>]) -> Result<(), Trouble> {
-        let items = records.iter().flat_map(|record| record.items());
-        let steps = plan(&self.tables, items).map_err(Trouble::Refresh)?;
+        let steps =
+            plan(&self.tables, records.iter().map(|record| record.items())).map_err(Trouble::Refresh)?;
         let before = self.begin(records);
         exchange::run(&mut self.connection, &self.tables, &mut self.prepared, steps, &before).await
     }
@@ -181,7 +181,7 @@ impl Applier {
         if items.is_empty() {
             return Ok(());
         }
-        let steps = plan(&self.tables, items).map_err(Trouble::Refresh)?;
+        let steps = plan(&self.tables, [items]).map_err(Trouble::Refresh)?;
         exchange::run(&mut self.connection, &self.tables, &mut self.prepared, steps, &[]).await
     }
 

@@ -69,7 +69,11 @@ SELECT a.attrelid, a.attname, a.atttypid, a.attnotnull, a.attgenerated <> '', a.
         JOIN pg_operator o ON o.oid = m.amopopr JOIN pg_namespace n ON n.oid = o.oprnamespace
         WHERE k.oid = x.indclass[array_position(x.indkey::int2[], a.attnum)]), 'pg_catalog.='),
     a.atttypmod, COALESCE((SELECT c.collisdeterministic FROM pg_collation c WHERE c.oid = a.attcollation), true), a.attnum,
-    CASE WHEN onecopy_capture.is_carried_as_text(a.atttypid) THEN format_type(a.atttypid, NULL) ELSE '' END
+    CASE WHEN onecopy_capture.is_carried_as_text(a.atttypid) THEN format_type(a.atttypid, NULL) ELSE '' END,
+    EXISTS (SELECT FROM pg_index o WHERE o.indrelid = a.attrelid AND NOT o.indisprimary
+        AND (o.indisunique OR o.indisexclusion)
+        AND (o.indexprs IS NOT NULL OR o.indpred IS NOT NULL OR a.attnum = ANY (o.indkey::int2[]))),
+    COALESCE(NOT x.indimmediate, false)
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
 JOIN pg_trigger g ON g.tgrelid = a.attrelid AND g.tgname = '!onecopy'
 LEFT JOIN pg_index x ON x.indrelid = a.attrelid AND x.indisprimary
@@ -220,7 +224,8 @@ pub(crate) async fn load_refresh_tables(connection: &mut Connection) -> Result<R
             name: format!("{}.{}", quoted(text(row, 2)?), quoted(text(row, 3)?)),
             columns: own.iter().map(|column| refresh_column(column)).collect::<Result<_, _>>()?,
             primary_key: key_of(own)?,
-            other_unique: boolean(row, 7)?,
+            key_is_deferrable: !marked(own, 14)?.is_empty(),
+            other_unique: marked(own, 13)?,
         });
     }
     Ok(found)
@@ -306,6 +311,17 @@ fn key_of(columns: &[&Row]) -> Result<Vec<usize>, BackendError> {
     }
     places.remove(&0);
     Ok(places.into_values().collect())
+}
+
+/// Indexes of the columns for which the field `at` is true.
+fn marked(columns: &[&Row], at: usize) -> Result<Vec<usize>, BackendError> {
+    let mut marked = Vec::new();
+    for (index, row) in columns.iter().enumerate() {
+        if boolean(row, at)? {
+            marked.push(index);
+        }
+    }
+    Ok(marked)
 }
 
 fn parents_of(rows: &Rows) -> Result<Vec<Parent>, BackendError> {

@@ -28,6 +28,38 @@ pub(crate) const CASES: &[(&str, Outcome, &str)] = &[
          update t set k = k + 1; update t set k = 11 - k; update t set k = -k where k > 5; table t order by k;",
     ),
     (
+        "a deferrable primary key shifted by one statement",
+        Same,
+        "create table t (k int primary key deferrable, v int); insert into t select g, g from generate_series(1, 9) g;
+         update t set k = k + 1; table t order by k;",
+    ),
+    (
+        "a deferrable primary key swapped by one statement, beside another unique key",
+        Same,
+        "create table t (k int primary key deferrable, u text unique, v int); insert into t select g, chr(64 + g), g from generate_series(1, 9) g;
+         update t set k = 10 - k; begin; update t set k = k + 1; update t set k = k - 1, u = lower(u); commit; table t order by k;",
+    ),
+    (
+        "a deferred primary key held twice between statements, a schema change among them",
+        Same,
+        "create table t (k int primary key deferrable initially deferred, v int); insert into t values (1, 1), (2, 2), (3, 3);
+         begin; insert into t values (2, 20), (2, 21); create table u (k int); delete from t where v in (2, 20); update t set k = 3 where v = 21;
+         insert into t values (2, 4); update t set k = 1 where v = 3; delete from t where v = 1; commit; table t order by k;",
+    ),
+    (
+        "unique values exchanged by one statement",
+        Same,
+        "create table t (k int primary key, u int unique deferrable, v int); insert into t select g, g, g from generate_series(1, 9) g;
+         update t set u = 10 - u; update t set u = u + 1, v = -v where k > 4; table t order by k;",
+    ),
+    (
+        "a trigger that moves the next row on to another key",
+        Same,
+        "create table t (k int primary key, v int); insert into t values (1, 1), (11, 2), (20, 0);
+         create function f() returns trigger language plpgsql as $$ begin if new.v = 1 then update c.t set k = 30 where k = 12; end if; return null; end $$;
+         create trigger a after update on t for each row execute function f(); update t set k = k + 1 where k < 20; table t order by k;",
+    ),
+    (
         "foreign keys: cascade, set null, set default, restrict, self-reference",
         Same,
         "create table p (k int primary key); create table a (k int primary key, p int references p on delete cascade on update cascade);
