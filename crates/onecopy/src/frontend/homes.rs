@@ -37,9 +37,9 @@ const CATALOGUE_PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Wish {
     /// Where the core thinks best, once it is known that such transactions do not need the anchor.
-    Auto,
-    /// At the anchor. The default as long as the matrix finds a stale update at another home right after a schema change.
     #[default]
+    Auto,
+    /// At the anchor.
     Anchor,
     /// Where the core thinks best.
     Any,
@@ -224,7 +224,7 @@ impl Session {
             u16::try_from(at).ok().map(|at| Wish::At(ReplicaId(at)))
         };
         let wish = match value {
-            SetValue::Default => Some(Wish::default()),
+            SetValue::Default => Some(Wish::Auto),
             SetValue::Text(text) => match text.as_str() {
                 "auto" => Some(Wish::Auto),
                 "anchor" => Some(Wish::Anchor),
