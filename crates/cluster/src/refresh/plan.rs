@@ -122,9 +122,12 @@ impl<'a> Planner<'_, 'a> {
                 continue;
             }
             self.waiting_rows += 1;
-            let waiting = self.waiting.entry(row.table).or_insert_with(|| match table.has_key() {
-                true => Waiting::ByKey(Folds::default()),
-                false => Waiting::ByImage(Vec::new(), Net::default()),
+            let waiting = self.waiting.entry(row.table).or_insert_with(|| {
+                if table.has_key() {
+                    Waiting::ByKey(Folds::default())
+                } else {
+                    Waiting::ByImage(Vec::new(), Net::default())
+                }
             });
             match waiting {
                 Waiting::ByKey(folds) => folds.change(table, row.change)?,

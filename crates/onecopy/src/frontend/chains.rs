@@ -1,14 +1,11 @@
 //! Whether rows can be replayed in pieces.
 //!
-//! The applier mends the order of what it is given at once (`cluster::refresh::order`): when a trigger changes a row that
+//! The order inside what the applier is given at once counts for nothing (`cluster::refresh::net`): when a trigger changes a row that
 //! the outer statement changes, too, the inner change is reported first. Of a large transaction it is given one chunk
 //! after the other, so a row's changes must not be out of order between chunks. They can be only where something that
 //! fires for a table's rows changes rows of the same table again. For such tables, once rows of theirs were changed or
 //! deleted in a nested way, the state in which each row was left is remembered by its hash, and compared with the state
 //! in which a later chunk finds it. (A row that a trigger inserts is none that the outer statement has already changed.)
-//!
-//! Nor may rows be found by a key that is held twice for a while, as a deferrable primary key can be. A transaction that
-//! changes the schema has its own check of that, at its end: the catalogue here does not know what it did.
 //!
 //! Invariant: what does not fit is refused before the commit; nothing is guessed.
 
@@ -34,17 +31,11 @@ type State = u64;
 pub(crate) struct Chains {
     /// Tables of which rows were changed or deleted inside functions, triggers or cascades.
     nested: BTreeSet<TableId>,
-    /// What is known of tables: whether their rows must be followed, and whether their key is deferrable.
-    kinds: BTreeMap<TableId, Kind>,
+    /// Whether the rows of tables must be followed, as far as it is known.
+    is_followed: BTreeMap<TableId, bool>,
     /// By the hash of table and key.
     left: FxHashMap<u64, State>,
     hasher: RandomState,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Kind {
-    is_followed: bool,
-    key_is_deferrable: bool,
 }
 
 /// Where a row's changes within one chunk begin and end.
@@ -58,22 +49,22 @@ impl Chains {
     /// A row of this table was changed or deleted inside a function, trigger or cascade.
     pub(crate) fn note_nested(&mut self, table: TableId) {
         if self.nested.insert(table) {
-            self.kinds.remove(&table);
+            self.is_followed.remove(&table);
         }
     }
 
     /// Looks at the next chunk.
     pub(crate) fn follow(&mut self, changes: RowChanges<'_>, catalogue: &Catalogue) -> Result<(), Refusal> {
         let mut chunk: BTreeMap<u64, Links> = BTreeMap::new();
-        let mut last: Option<(TableId, Kind)> = None;
+        let mut last: Option<(TableId, bool)> = None;
         for change in changes {
-            let kind = match last {
-                Some((table, kind)) if table == change.table => kind,
-                _ => self.kind(change.table, catalogue),
+            let is_followed = match last {
+                Some((table, is_followed)) if table == change.table => is_followed,
+                _ => self.is_followed(change.table, catalogue),
             };
-            last = Some((change.table, kind));
-            if kind.is_followed || kind.key_is_deferrable {
-                self.add(change, kind, catalogue, &mut chunk)?;
+            last = Some((change.table, is_followed));
+            if is_followed {
+                self.add(change, catalogue, &mut chunk)?;
             }
         }
         for (row, links) in chunk {
@@ -85,27 +76,23 @@ impl Chains {
         if self.left.len() > ROWS_MAX { Err(too_many()) } else { Ok(()) }
     }
 
-    fn kind(&mut self, id: TableId, catalogue: &Catalogue) -> Kind {
-        if let Some(kind) = self.kinds.get(&id) {
-            return *kind;
+    fn is_followed(&mut self, id: TableId, catalogue: &Catalogue) -> bool {
+        if let Some(known) = self.is_followed.get(&id) {
+            return *known;
         }
-        let is_nested = self.nested.contains(&id);
-        let kind = match catalogue.table(id) {
-            Some(table) => Kind {
-                is_followed: is_nested && !table.primary_key.is_empty() && comes_back(table, catalogue),
-                key_is_deferrable: table.keys.iter().any(|key| key.primary && key.deferrable),
-            },
-            // It was made in this very transaction.
-            None => Kind { is_followed: is_nested, key_is_deferrable: false },
-        };
-        self.kinds.insert(id, kind);
-        kind
+        let is_followed = self.nested.contains(&id)
+            && match catalogue.table(id) {
+                Some(table) => comes_back(table, catalogue),
+                // It was made in this very transaction.
+                None => true,
+            };
+        self.is_followed.insert(id, is_followed);
+        is_followed
     }
 
     fn add(
         &self,
         change: RowChange<'_>,
-        kind: Kind,
         catalogue: &Catalogue,
         chunk: &mut BTreeMap<u64, Links>,
     ) -> Result<(), Refusal> {
@@ -119,20 +106,19 @@ impl Chains {
             // Nothing is known of its key; new rows are in nobody's way.
             return if old.is_none() { Ok(()) } else { Err(new_table()) };
         };
+        if table.primary_key.is_empty() {
+            // Its rows cannot be followed; new ones are in nobody's way.
+            return if old.is_none() { Ok(()) } else { Err(out_of_order()) };
+        }
         let key = |image: Option<&[u8]>| image.map(|image| self.key(table, image)).transpose();
         let (old_key, new_key) = (key(old)?, key(new)?);
-        if kind.key_is_deferrable && old_key.is_some() && new_key.is_some() && old_key != new_key {
-            return Err(deferrable());
-        }
-        if kind.is_followed {
-            let state = |image: Option<&[u8]>| image.map_or(0, |image| self.hasher.hash_one(image) | 1);
-            let (found, left) = (state(old), state(new));
-            if old_key.is_some() && new_key.is_some() && old_key != new_key {
-                chunk.entry(old_key.unwrap_or_default()).or_default().add(found, 0);
-                chunk.entry(new_key.unwrap_or_default()).or_default().add(0, left);
-            } else if let Some(row) = old_key.or(new_key) {
-                chunk.entry(row).or_default().add(found, left);
-            }
+        let state = |image: Option<&[u8]>| image.map_or(0, |image| self.hasher.hash_one(image) | 1);
+        let (found, left) = (state(old), state(new));
+        if old_key.is_some() && new_key.is_some() && old_key != new_key {
+            chunk.entry(old_key.unwrap_or_default()).or_default().add(found, 0);
+            chunk.entry(new_key.unwrap_or_default()).or_default().add(0, left);
+        } else if let Some(row) = old_key.or(new_key) {
+            chunk.entry(row).or_default().add(found, left);
         }
         Ok(())
     }
@@ -198,14 +184,6 @@ fn comes_back(table: &Table, catalogue: &Catalogue) -> bool {
         }
     }
     false
-}
-
-/// What a deferrable primary key means for a transaction of many chunks.
-pub(super) fn deferrable() -> Refusal {
-    Refusal::unsupported(
-        "a transaction of this size that changes values of a deferrable primary key",
-        "Split it into smaller transactions, or make the key not deferrable.",
-    )
 }
 
 fn out_of_order() -> Refusal {

@@ -15,7 +15,6 @@ use cluster::ids::{Identity, Incarnation, ReplicaId, Version};
 use wire::frontend::Target;
 use wire::{encode, sqlstate};
 
-use super::chains::deferrable;
 use super::claims::ClaimsSoFar;
 use super::fault::{Fault, Refusal};
 use super::relay::{Expected, Relay};
@@ -158,7 +157,6 @@ impl Session {
         if draws {
             self.mark_sequences(true).await?;
         }
-        self.check_deferrable().await?;
         let Transaction::Update(update) = &mut self.transaction else {
             return Err(broken("the update transaction is gone"));
         };
@@ -184,21 +182,6 @@ impl Session {
             "no space is left on the disk of Onecopy's log, so nothing can be committed",
             "Free some space there. Reads go on, and so do writes as soon as there is room.",
         )))
-    }
-
-    /// Rows that are applied in several pieces are found by keys that must not be held twice in between. What the
-    /// transaction has itself done to the schema only the home knows.
-    async fn check_deferrable(&mut self) -> Result<(), Fault> {
-        let Transaction::Update(update) = &self.transaction else {
-            return Err(broken("the update transaction is gone"));
-        };
-        if update.has_ddl && update.capture.has_updates && update.capture.is_spilled() {
-            let sql = b"SELECT 1 FROM pg_catalog.pg_index WHERE indisprimary AND NOT indimmediate LIMIT 1";
-            if self.own_query(sql).await?.row.is_some() {
-                return Err(deferrable().into());
-            }
-        }
-        Ok(())
     }
 
     /// Whether a check or trigger may wait for COMMIT, which must not fail any more: by the catalogue, unless

@@ -59,8 +59,6 @@ pub(crate) struct Capture {
     pub(crate) rewritten: Vec<u32>,
     /// Why the transaction cannot be replicated.
     pub(crate) broken: Option<Captured>,
-    /// Rows were changed in place.
-    pub(crate) has_updates: bool,
     /// The oldest catalogue that anything was concluded from.
     pub(crate) generation: Version,
     /// What was claimed, rows that are still in memory aside.
@@ -84,7 +82,6 @@ impl Capture {
             has_nested_truncate: false,
             rewritten: Vec::new(),
             broken: None,
-            has_updates: false,
             generation: Version(u64::MAX),
             claims: ClaimsSoFar::new(identity.nonce),
             chains: Chains::default(),
@@ -104,7 +101,6 @@ impl Capture {
             Captured::NotOurs => return false,
             Captured::Row { table, xid, nested, operation } => {
                 self.nested |= nested;
-                self.has_updates |= operation == Operation::Update;
                 if nested && matches!(operation, Operation::Update | Operation::Delete) {
                     self.chains.note_nested(table);
                 }
@@ -235,12 +231,6 @@ impl Capture {
             }
         }
     }
-
-    /// Whether some of its rows are in a file.
-    pub(crate) fn is_spilled(&self) -> bool {
-        self.file.is_some()
-    }
-
     /// Makes the file durable, if there is one, and gives it to the log; to be called last of all that can fail. Then
     /// its owner must either hand the record over, or call [`forget_file`]. Whether there was one.
     pub(crate) async fn hand_over(&mut self) -> Result<bool, Fault> {
