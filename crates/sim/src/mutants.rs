@@ -28,6 +28,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant { name: "reads are not certified", switch: |r| r.core.certifies_reads = false },
     Mutant { name: "all is certified as if written last", switch: |r| r.turns_told = false },
     Mutant { name: "reads are not told", switch: |r| r.reads_told = false },
+    Mutant { name: "who wrote nothing is not certified", switch: |r| r.tries_are_certified = false },
     Mutant { name: "references claim nothing", switch: |r| r.references_claimed = false },
     Mutant { name: "refreshes wait for ever", switch: |r| r.refresh_goes_first = false },
     Mutant { name: "waits inside servers are not told", switch: |r| r.server_waits_told = false },

@@ -32,6 +32,8 @@ pub struct Rules {
     pub turns_told: bool,
     /// What a SERIALIZABLE transaction has read is told.
     pub reads_told: bool,
+    /// A SERIALIZABLE transaction that tried to write is certified, also if nothing came of it.
+    pub tries_are_certified: bool,
     /// Backends that a refresh waits for are ended.
     pub refresh_goes_first: bool,
     /// Who waits for whom inside the servers is told.
@@ -79,6 +81,7 @@ impl Default for Rules {
             references_claimed: true,
             turns_told: true,
             reads_told: true,
+            tries_are_certified: true,
             refresh_goes_first: true,
             server_waits_told: true,
             locked_rows_claimed: true,

@@ -126,7 +126,7 @@ impl Session {
         if self.may_defer() {
             self.own_query(b"SET CONSTRAINTS ALL IMMEDIATE").await?;
         }
-        let leaves_record = self.check_residue().await?;
+        let leaves_record = self.check_residue().await? || self.must_certify();
         let draws = self.note_drawing()?;
         if !leaves_record && draws {
             self.mark_sequences(false).await?;
@@ -194,6 +194,12 @@ impl Session {
             || self.has_ddl()
             || catalogue.has_deferrable()
             || may_be_unknown
+    }
+
+    /// Whether it is certified although it may have nothing to say; not if the server lets it write nothing at all.
+    fn must_certify(&self) -> bool {
+        matches!(&self.transaction, Transaction::Update(update)
+            if update.is_certified && update.options.read_only != Some(true))
     }
 
     fn has_ddl(&self) -> bool {

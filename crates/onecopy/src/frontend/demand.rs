@@ -42,6 +42,8 @@ pub(crate) struct Judged {
     pub(crate) has_unparsed: bool,
     /// Nothing but INSERT, UPDATE, DELETE and MERGE.
     pub(crate) is_plain: bool,
+    /// It may write, lock, or do anything.
+    pub(crate) may_write: bool,
     /// Rows or tables are locked.
     pub(crate) has_locks: bool,
     /// Something is written that the command tag does not count.
@@ -87,6 +89,18 @@ impl Demand {
         self.statements.iter().any(|statement| takes(&statement.verb))
     }
 
+    /// Whether it touches the session or the transaction only.
+    fn is_control(&self) -> bool {
+        use Verb::{Empty, Release, Reset, RollbackTo, Savepoint, Set, Show};
+        let is_control = |verb: &Verb| {
+            matches!(
+                verb,
+                Savepoint(_) | Release(_) | RollbackTo(_) | Set { .. } | Reset(_) | Show(_) | Empty
+            )
+        };
+        !self.has_unparsed && self.statements.iter().all(|statement| is_control(&statement.verb))
+    }
+
     pub(crate) fn judge(&self, session: &Session) -> Judged {
         let catalogue = session.hub().catalogue();
         let routings: Vec<_> = self.statements.iter().map(|s| s.routing(&catalogue)).collect();
@@ -108,6 +122,7 @@ impl Demand {
         }
         Judged {
             access: access.map(|()| tables.into()),
+            may_write: matches!(access, Err(Because::Update | Because::Unknown)) && !self.is_control(),
             has_locks: self.statements.iter().any(|s| locks(s)),
             has_uncounted: self.statements.iter().any(|s| writes_uncounted(s)),
             has_hold: self

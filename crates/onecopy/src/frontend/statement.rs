@@ -208,6 +208,7 @@ impl Session {
             }
             if update.options.isolation == Some(sql::Isolation::Serializable) {
                 update.read.add(&judged.home_reads());
+                update.is_certified |= judged.may_write;
             }
             update.is_suspect |= judged.is_suspect();
             self.may_have_temporary |= update.is_suspect;

@@ -69,6 +69,9 @@ pub(crate) struct Update {
     pub(crate) needs_anchor: bool,
     /// It has done nothing but to read, and nobody can tell where.
     pub(crate) only_read: bool,
+    /// At SERIALIZABLE: a statement may have written. What came of it speaks of now, what was read of the snapshot, so
+    /// there is a record that is certified, also if nothing is left of it.
+    pub(crate) is_certified: bool,
     /// What it has read, at SERIALIZABLE.
     pub(crate) read: ReadSoFar,
 }
@@ -102,6 +105,7 @@ impl Update {
             first: None,
             needs_anchor: false,
             only_read: true,
+            is_certified: false,
             read: ReadSoFar::default(),
         }
     }

@@ -1,7 +1,7 @@
 //! The SERIALIZABLE transactions among themselves, in some order that keeps real time.
 //!
 //! Each is one point in a graph of its own: PostgreSQL promises nothing about them in the company of others. We promise
-//! real time, too.
+//! real time, too. Also what was taken back to a savepoint, or failed, has told the client something.
 
 use super::graph::{Edge, Graph};
 use super::{Finding, Index};
@@ -35,6 +35,14 @@ pub(super) fn check(history: &History, index: &Index) -> Option<Finding> {
                 let mut later = index.list(seen.row)[list.len()..].iter().filter_map(point_of);
                 if let Some(next) = later.find(|next| *next != point) {
                     graph.edge(point, next, Edge::Rw);
+                }
+            }
+            // What a write came upon that was taken back, and why a statement failed.
+            let undone = statement.writes.iter().filter(|_| statement.undone_by.is_some());
+            let bases = undone.filter_map(|write| write.base.as_deref());
+            for list in bases.chain(statement.latest.iter().map(|seen| seen.list.as_slice())) {
+                if let Some(writer) = index.without_own(number, list).iter().rev().find_map(point_of) {
+                    graph.edge(writer, point, Edge::Wr);
                 }
             }
             for row in statement.scans.iter().flat_map(|scan| index.missed_by(number, transaction, scan)) {

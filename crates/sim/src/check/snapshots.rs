@@ -41,6 +41,13 @@ fn commit_point(number: usize, transaction: &Transaction, index: &Index, graph: 
     Some(graph.point(format!("T{number}"), transaction.finish_us, end_us))
 }
 
+/// Whether the reply tells that it ran, so that it had a snapshot. A failed statement may not have come so far.
+fn has_shown(statement: &Statement) -> bool {
+    let Statement { reads, latest, locked, scans, total, writes, .. } = statement;
+    let rows = reads.len() + latest.len() + locked.len() + scans.len() + writes.len();
+    rows > 0 || total.is_some()
+}
+
 /// Adds what one transaction saw.
 struct Looks<'a> {
     number: usize,
@@ -61,11 +68,12 @@ impl Looks<'_> {
                 let point = match snapshot.filter(|_| keeps) {
                     Some(point) => point,
                     None if keeps => {
-                        // The snapshot is taken by the first statement, also if that one showed nothing of it.
+                        // By the first statement, or by a later one if that one failed before it took any.
                         let mut data = transaction.statements.iter().filter(|first| !first.is_control);
-                        let first = data.next().filter(|first| first.end_us != 0);
-                        let first = first.unwrap_or(statement);
-                        self.graph.point(format!("S{number}"), first.begin_us, Some(first.end_us))
+                        let first = data.next().unwrap_or(statement);
+                        let taken = std::iter::once(first).chain(data).find(|s| has_shown(s));
+                        let taken = taken.filter(|s| s.end_us != 0).unwrap_or(statement);
+                        self.graph.point(format!("S{number}"), first.begin_us, Some(taken.end_us))
                     }
                     None => self.graph.point(format!("T{number}.{place}"), begin_us, Some(end_us)),
                 };

@@ -330,3 +330,37 @@ fn a_savepoint_takes_no_snapshot() {
     assert_eq!(anomalies(reader(true), &[(1, &[10])]), [Anomaly::StaleRead]);
     assert_eq!(anomalies(reader(false), &[(1, &[10])]), [], "the snapshot is older than the write");
 }
+
+#[test]
+fn a_failed_statement_may_have_taken_a_snapshot() {
+    let reader = |list: &[Element], first| {
+        let statements = vec![first, statement((5, 6), &[(1, list)], &[])];
+        let writers = vec![single((1, 2), &[], &[(1, 10, &[])]), single((4, 5), &[], &[(1, 11, &[10])])];
+        [writers, vec![transaction(RepeatableRead, (7, 8), statements)]].concat()
+    };
+    let judge = |list, first| anomalies(reader(list, first), &[(1, &[10, 11])]);
+    let failed = || statement((3, 3), &[], &[]);
+    assert_eq!(judge(&[10], failed()), []);
+    assert_eq!(judge(&[10, 11], failed()), []);
+    assert_eq!(judge(&[], failed()), [Anomaly::StaleRead]);
+    assert_eq!(judge(&[10, 11], statement((3, 3), &[(2, &[])], &[])), [Anomaly::StaleRead]);
+}
+
+#[test]
+fn what_was_taken_back_or_failed_has_told_something() {
+    // Its snapshot is older than the other's write, what it tried to write came after that.
+    let history = |level, tried: Statement| {
+        let control = |times| Statement { is_control: true, ..statement(times, &[], &[]) };
+        let look = |times| statement(times, &[(1, &[])], &[]);
+        let tried = Statement { undone_by: Some(3), ..tried };
+        let statements = vec![look((1, 2)), control((3, 4)), tried, control((9, 10)), look((11, 12))];
+        let writer = transaction(level, (5, 6), vec![statement((5, 6), &[], &[(1, 10, &[])])]);
+        vec![writer, transaction(level, (13, 14), statements)]
+    };
+    let written = || statement((7, 8), &[], &[(1, 11, &[10])]);
+    let refused = || Statement { latest: vec![seen(1, &[10])], ..statement((7, 8), &[], &[]) };
+    for tried in [written(), refused()] {
+        assert_eq!(anomalies(history(RepeatableRead, tried.clone()), &[(1, &[10])]), []);
+        assert_eq!(anomalies(history(Serializable, tried), &[(1, &[10])]), [Anomaly::ReadSkew]);
+    }
+}

@@ -70,6 +70,7 @@ impl World {
             has_ddl: false,
             savepoints: Vec::new(),
             has_snapshot: false,
+            has_tried: false,
             may_try_again: false,
             is_acknowledged: false,
             is_settled: false,

@@ -5,7 +5,7 @@ use cluster::ids::{ReplicaId, SessionId};
 
 use super::session::Phase;
 use super::{Cancel, Happening, Message, World};
-use crate::history::Outcome;
+use crate::history::{Level, Outcome};
 use crate::program::Frame;
 use crate::record;
 use crate::trace::Stage;
@@ -18,7 +18,12 @@ impl World {
     pub(super) fn finish(&mut self, session: usize) {
         let Some(run) = self.sessions[session].run.as_mut() else { return };
         let Some((line, ..)) = run.line else { return };
-        if run.changes.is_empty() {
+        // What a write has come to speaks of now, what was read of the snapshot: both must be of one moment.
+        let is_certified = run.has_tried
+            && run.program.level == Level::Serializable
+            && self.rules.serializable_is_told
+            && self.rules.tries_are_certified;
+        if run.changes.is_empty() && !is_certified {
             run.phase = Phase::Closing;
             self.send(line, Message::Commit);
             return;
@@ -97,6 +102,7 @@ impl World {
         run.turns = 0;
         run.unbounded = None;
         run.has_snapshot = false;
+        run.has_tried = false;
         if let Some(statement) = self.history.transactions[run.transaction].statements.last_mut() {
             *statement = record::blank(statement);
         }

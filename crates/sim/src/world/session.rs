@@ -62,8 +62,10 @@ pub(super) struct Run {
     pub(super) has_ddl: bool,
     /// What ROLLBACK TO goes back to.
     pub(super) savepoints: Vec<Mark>,
-    /// A statement about data was sent, so the server has taken the snapshot that the transaction keeps.
+    /// A statement about data has run, so the server has taken the snapshot that the transaction keeps.
     pub(super) has_snapshot: bool,
+    /// A statement that may write was run, whatever came of it.
+    pub(super) has_tried: bool,
     /// It was told 40001 or 40P01.
     pub(super) may_try_again: bool,
     pub(super) is_acknowledged: bool,
@@ -291,7 +293,6 @@ impl World {
         run.phase = Phase::Running;
         run.turns += 1;
         let statement = &program.statements[run.at];
-        run.has_snapshot |= !statement.is_control() || !self.rules.control_takes_no_snapshot;
         let mut ops = Vec::with_capacity(statement.ops.len());
         for op in &statement.ops {
             self.elements += 1;
@@ -345,6 +346,10 @@ impl World {
             record::note(statement, &answer);
         }
         let statement = &program.statements[run.at];
+        // One that failed may have taken none.
+        let takes_snapshot = !statement.is_control() || !self.rules.control_takes_no_snapshot;
+        run.has_snapshot |= takes_snapshot && error.is_none();
+        run.has_tried |= !statement.is_read();
         let turn = run.turns.saturating_sub(1);
         if statement.is_unknown {
             run.unbounded.get_or_insert(turn);

@@ -67,25 +67,25 @@ impl Onecopy {
 
     /// Sends the next COMMIT or refresh to a replica, if it is free; lets run who waited for what it has now.
     pub(super) fn advance(&mut self, index: usize, out: &mut Out<'_>) {
-        while let Some((session, turn)) = self.replicas[index].next_turn() {
-            self.execute(index, session, turn, out);
-        }
+        self.let_wait_end(index, out);
         let durable = self.index.last();
         while self.replicas[index].is_free() && self.replicas[index].applied < durable {
             let replica = &self.replicas[index];
             let next = replica.applied.next();
             let assigned = self.versions.get(&next);
-            if assigned.is_some_and(|a| !a.is_everywhere && !self.placement.holds_any(replica.id, &a.tables))
-            {
-                self.replicas[index].applied = next;
-                continue;
-            }
+            // Also of a record with nothing in it, which nobody else has to apply.
             if let Some(Assigned { session, home: Some(home), .. }) = assigned
                 && *home == index
             {
                 out.effects.push(Effect::Commit { session: *session, version: next });
                 self.replicas[index].sent(out.now, next);
                 return;
+            }
+            if assigned.is_some_and(|a| !a.is_everywhere && !self.placement.holds_any(replica.id, &a.tables))
+            {
+                self.replicas[index].applied = next;
+                self.let_wait_end(index, out);
+                continue;
             }
             let limit = durable.min(Version(replica.applied.0 + REFRESH_VERSIONS_MAX));
             let own = self.versions.range(next..=limit).find(|(_, a)| a.home == Some(index)).map(|(v, _)| *v);
@@ -95,6 +95,13 @@ impl Onecopy {
             self.replicas[index].sent(out.now, upto);
         }
         self.prune();
+    }
+
+    /// Lets run who waited for what the replica has now.
+    fn let_wait_end(&mut self, index: usize, out: &mut Out<'_>) {
+        while let Some((session, turn)) = self.replicas[index].next_turn() {
+            self.execute(index, session, turn, out);
+        }
     }
 
     pub(super) fn committed(&mut self, session: SessionId, out: &mut Out<'_>) {

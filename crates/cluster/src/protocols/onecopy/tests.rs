@@ -26,10 +26,14 @@ const ANCHOR: ReplicaId = ReplicaId(0);
 impl Bench {
     /// Three replicas, all up, with a catalogue.
     fn new() -> Self {
+        Self::placed(Placement::full(3))
+    }
+
+    fn placed(placement: Placement) -> Self {
         let options = Options {
             replicas: 3,
             anchor: ANCHOR,
-            placement: Placement::full(3),
+            placement,
             epoch: Epoch(1),
             last: Version::ZERO,
             rules: Rules::default(),

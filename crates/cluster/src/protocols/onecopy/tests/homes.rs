@@ -1,6 +1,8 @@
 //! Update transactions at several homes. In a new bench the first one roams to replica 1, the second to replica 2.
 
 use super::*;
+use crate::ids::FragmentId;
+use crate::placement::ReplicaSet;
 
 const RC: Level = Level::ReadCommitted;
 const SER: Level = Level::Serializable;
@@ -188,4 +190,38 @@ fn whole_tables_and_everything_meet_all_rows() {
         ["execute 2 at 0", "execute 3 at 0"],
         "both at the anchor"
     );
+}
+
+/// A record with nothing in it: it was certified, and nobody but its home has anything to do for it.
+#[test]
+fn an_empty_record_is_committed_at_home_and_passed_over_elsewhere() {
+    let mut placement = Placement::full(3);
+    placement.restrict(FragmentId::whole(TableId(1)), ReplicaSet::first(1));
+    let mut bench = Bench::placed(placement);
+    assert_eq!(bench.begin(S1, true), ["execute 1 at 0"]);
+    let body = Box::new(RecordBuilder::new().seal());
+    let event = Event::Finish { session: S1, body, claims: Vec::new(), reads: reading(&[5]) };
+    assert_eq!(bench.feed(event), ["append 1"]);
+    assert_eq!(bench.feed(Event::Logged { upto: Version(1) }), ["acknowledge 1", "commit 1"]);
+    assert!(bench.feed(Event::Committed { session: S1 }).is_empty());
+    assert!(bench.protocol.replicas().iter().all(|status| status.applied == Version(1)));
+}
+
+#[test]
+fn who_waits_for_an_empty_record_goes_on_when_it_is_passed_over() {
+    let mut placement = Placement::full(3);
+    placement.restrict(FragmentId::whole(TableId(1)), ReplicaSet::first(1));
+    let mut bench = Bench::placed(placement);
+    bench.begin(S1, false);
+    bench.finish(S1, 7, 6);
+    bench.feed(Event::Logged { upto: Version(1) });
+    bench.feed(Event::Committed { session: S1 });
+    bench.begin(S2, true);
+    let body = Box::new(RecordBuilder::new().seal());
+    bench.feed(Event::Finish { session: S2, body, claims: Vec::new(), reads: reading(&[5]) });
+    bench.feed(Event::Logged { upto: Version(2) });
+    let (reads, at) = (Reads::All, Some(ReplicaId(1)));
+    let event = Event::Read { session: S3, reads, at, cost_us: 1, catalogue: Version::ZERO };
+    assert!(bench.feed(event).is_empty());
+    assert_eq!(bench.applied(1, 1), ["execute 3 at 1"], "version 2 is nothing to it");
 }
