@@ -140,8 +140,7 @@ fn what_was_tried_and_taken_back() {
         program.frame = if steps.len() > 1 { Frame::Block } else { Frame::Autocommit };
         program.statements = steps.into_iter().map(step).collect();
     }
-    let mut off = Rules::default();
-    off.tries_are_certified = false;
+    let off = Rules { tries_are_certified: false, ..Rules::default() };
     let shows = |seed: &u64| !run_plan(plan.clone(), off, *seed, false).findings.is_empty();
     let seed = (0..20_000).find(shows).expect("without the rule it is seen");
     for seed in seed..seed + 50 {
