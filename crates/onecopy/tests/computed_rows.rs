@@ -107,6 +107,19 @@ async fn changed_types(cluster: &Cluster, client: &Client) {
     ] {
         same(cluster, client, &format!("alter table b {change}"), "select * from b order by id").await;
     }
+    // The cast that no statement names is code of a user's, also when it was made just now.
+    run(
+        client,
+        "create table b2 (id int primary key, t point, u point);
+         insert into b2 select g, '(1, 1)', '(1, 1)' from generate_series(1, 20) g;
+         create function tossed(point) returns int language sql as $$ select (random() * 1000000)::int $$",
+    )
+    .await;
+    let cast = "create cast (point as int) with function tossed(point) as assignment";
+    let query = "select * from b2 order by id";
+    same(cluster, client, &format!("begin; {cast}; alter table b2 alter t type int; commit"), query).await;
+    same(cluster, client, "alter table b2 alter u type int", query).await;
+    run(client, "drop cast (point as int); drop function tossed(point)").await;
 }
 
 async fn more_than_memory_takes(cluster: &Cluster, client: &Client) {
@@ -190,11 +203,25 @@ async fn materialized_views(cluster: &Cluster, client: &Client) {
     same(cluster, client, "create materialized view later as select id from b with no data", "select 1")
         .await;
     same(cluster, client, "refresh materialized view later", "select sum(id) from later").await;
-    for query in
-        ["select random() as r", "select id from b limit 5", "select now()", "select sum(f::float8) from b"]
-    {
+    for query in [
+        "select random() as r",
+        "select id from b limit 5",
+        "select now()",
+        "select sum(f::float8) from b",
+        "select distinct f::numeric from b",
+        "select max(n::numeric) from over",
+    ] {
         refused(client, &format!("create materialized view other as {query}"), "0A000").await;
     }
+    same(cluster, client, "create materialized view summed as select sum(n) from over", "table summed").await;
+    // What the transaction did to the tables below counts.
+    let made =
+        "begin; create table fresh (k text, v numeric); insert into fresh values ('a', 1.0), ('a', 1.00);
+         create materialized view other as select k, sum(v) from fresh group by k; commit";
+    same(cluster, client, made, "table other").await;
+    let change = "begin; alter table fresh alter v type float8; create materialized view more as select sum(v) from fresh";
+    refused(client, change, "0A000").await;
+    run(client, "rollback; drop materialized view other, summed; drop table fresh").await;
     // What lies below can change.
     run(
         client,

@@ -236,6 +236,20 @@ impl Catalogue {
         }
     }
 
+    /// The same server with these relations alone, and nothing of anybody's but its own: for a text in which every name
+    /// that is not the server's own has its schema.
+    #[must_use]
+    pub fn of_relations(&self, relations: Vec<Table>) -> Self {
+        let builtin_functions =
+            self.builtin_functions.iter().map(|(name, volatility)| (name.clone(), *volatility)).collect();
+        Self::new(Contents {
+            generation: self.generation,
+            tables: relations,
+            builtin_functions,
+            ..Contents::default()
+        })
+    }
+
     /// The version of the last schema change that this catalogue reflects.
     pub fn generation(&self) -> u64 {
         self.generation

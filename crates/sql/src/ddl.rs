@@ -2,16 +2,15 @@
 //!
 //! A schema change runs on every replica, in version order, as the text that the client sent. That is sound only if it
 //! does the same everywhere: it must not depend on what lies outside the transaction, and must leave our own objects
-//! alone. Where it computes values of rows, [`crate::RowEffect`] says so, and the session lets the home's values travel.
+//! alone. Where it computes values of rows, [`crate::RowEffect`] says so; if [`crate::determinism()`] cannot prove that they
+//! are the same everywhere, the session lets the home's values travel.
 //! What cannot be seen here (a function called by an index) is deterministic by PostgreSQL's own rules or is left to
 //! the checksums.
 
 mod texts;
 mod values;
-mod views;
 
 pub use texts::{Frozen, freeze_defaults, without_concurrently};
-pub use views::why_not_the_same;
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{

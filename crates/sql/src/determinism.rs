@@ -27,6 +27,7 @@ mod insert;
 mod kind;
 mod query;
 mod rewrite;
+mod schema_change;
 mod scope;
 mod target;
 mod tokens;
@@ -36,7 +37,7 @@ mod why;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{Node, RawStmt};
 
-use crate::catalogue::{Catalogue, Table};
+use crate::catalogue::Catalogue;
 use crate::parser::{self, Parsed};
 use crate::script::SyntaxError;
 pub use clock::may_read_clock;
@@ -114,8 +115,10 @@ impl Determinism {
 /// Whether the effect of one statement is a function of the rows it reads and its constants. Of a plain query the
 /// "effect" is its result as a set of rows with duplicates.
 ///
-/// Statements about rows (SELECT, INSERT, UPDATE, DELETE, MERGE, COPY FROM, TRUNCATE) and the queries of CREATE TABLE
-/// AS, SELECT INTO and CREATE MATERIALIZED VIEW are looked into; all others are [`Why::Kind`].
+/// Statements about rows (SELECT, INSERT, UPDATE, DELETE, MERGE, COPY FROM, TRUNCATE), the queries of CREATE TABLE
+/// AS, SELECT INTO and CREATE MATERIALIZED VIEW, and the values that ALTER TABLE gives to rows are looked into; all
+/// others are [`Why::Kind`]. A view is none of the relations that may be read: whoever asks about a statement that reads
+/// one asks about its query, under a catalogue that has its columns ([`Catalogue::of_relations`]).
 ///
 /// # Errors
 /// If the text is not one statement that PostgreSQL's parser accepts.
@@ -129,18 +132,9 @@ pub fn determinism(subject: &Subject<'_>, catalogue: &Catalogue) -> Result<Deter
     })
 }
 
-/// The same for one expression as it stands in a schema change: a default, a USING clause, a generated column's value.
-/// Columns are those of `table`, if it has any; `once` says that it is evaluated once and not for each row, so that
-/// the caller can have volatile calls evaluated in advance.
-///
-/// # Errors
-/// If the text is not one expression.
-pub fn expression_determinism(
-    expression: &str,
-    table: Option<&Table>,
-    once: bool,
-    catalogue: &Catalogue,
-) -> Result<Determinism, SyntaxError> {
+/// The same for the default of a column, which is evaluated once for a row that is given, so that volatile calls can be
+/// evaluated in advance.
+fn default_determinism(expression: &str, catalogue: &Catalogue) -> Result<Determinism, SyntaxError> {
     const PREFIX: &str = "SELECT ";
     let text = format!("{PREFIX}{expression}");
     let subject = Subject::new(&text);
@@ -150,7 +144,7 @@ pub fn expression_determinism(
             return Err(SyntaxError::new("this is not one expression"));
         };
         let mut walk = Walk::new(&subject, catalogue);
-        walk.single_expression(value, table, once);
+        walk.default_value(value);
         Ok(match walk.verdict(value) {
             Determinism::AfterRewrite(rewrite) => Determinism::AfterRewrite(rewrite.without(PREFIX.len())),
             other => other,

@@ -40,10 +40,10 @@ pub use catalogue::{
     HeadTypes, Key, Parent, Policy, Reference, Relation, Returns, Rule, Sequence, SequenceId, Table, TableId,
     Timing, Trigger, ViewDefinition, Volatility,
 };
-pub use ddl::{Frozen, freeze_defaults, why_not_the_same, without_concurrently};
+pub use ddl::{Frozen, freeze_defaults, without_concurrently};
 pub use determinism::{
     Bind, Clock, Determinism, Evaluate, Rewrite, RewriteError, SHIPPED_SETTINGS, Subject, Why, determinism,
-    expression_determinism, may_read_clock,
+    may_read_clock,
 };
 pub use explain::{explain, explained};
 pub use home::may_leave_anchor;

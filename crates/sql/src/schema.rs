@@ -26,6 +26,7 @@ use crate::parser::{self, Parsed};
 use crate::script::SyntaxError;
 use crate::setting;
 use relation::Relations;
+pub(crate) use types::FIRST_USER_OID;
 
 /// Where unqualified names are made.
 const DEFAULT_SCHEMA: &str = "public";

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::access::{Routing, routing};
 use crate::accesses::{Outline, Shape, outline};
 use crate::catalogue::Catalogue;
+use crate::determinism::{Determinism, Subject, determinism};
 use crate::name::Name;
 use crate::profile::TemplateId;
 
@@ -288,12 +289,24 @@ pub struct DdlFacts {
     pub concurrently: bool,
 }
 
+impl DdlFacts {
+    /// What the schema change of this text does to rows, under a catalogue that knows all functions, operators, casts and
+    /// columns that there are.
+    pub fn effect(&self, subject: &Subject<'_>, catalogue: &Catalogue) -> &RowEffect {
+        let computes = matches!(self.rows, RowEffect::Computed { .. });
+        match determinism(subject, catalogue) {
+            Ok(Determinism::Deterministic) if computes => &RowEffect::Same,
+            _ => &self.rows,
+        }
+    }
+}
+
 /// What a schema change does to rows that no trigger sees.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RowEffect {
     /// Nothing, or the same at every replica.
     Same,
-    /// It computes values for the rows of a table, which could be others at each replica.
+    /// It computes values for the rows of a table, which could be others at each replica: see [`DdlFacts::effect`].
     Computed {
         /// The table, or the parent of those concerned.
         table: Name,
@@ -301,8 +314,6 @@ pub enum RowEffect {
         added: Vec<String>,
         /// It computes nothing but the values of these columns.
         only_adds: bool,
-        /// The values are the same everywhere as long as all its functions, operators and casts are the server's own.
-        unless_built_in: bool,
     },
     /// It makes a table and fills it from a query.
     Made(Name),
@@ -349,20 +360,6 @@ impl Statement {
     /// What the statement touches, its values still open, computed once for each generation of the catalogue.
     pub fn outline(&self, catalogue: &Catalogue) -> Arc<Outline> {
         self.outline.get(catalogue, || outline(self, catalogue))
-    }
-
-    /// What a schema change does to rows that no trigger sees, under a catalogue that knows all functions, operators
-    /// and casts that there are.
-    pub fn row_effect<'a>(&self, facts: &'a DdlFacts, catalogue: &Catalogue) -> &'a RowEffect {
-        let users = || {
-            catalogue.has_user_casts()
-                || self.functions.iter().any(|name| catalogue.is_user_function(&name.name))
-                || self.operators.iter().any(|name| catalogue.is_user_operator(&name.name))
-        };
-        match &facts.rows {
-            RowEffect::Computed { unless_built_in: true, .. } if !users() => &RowEffect::Same,
-            effect => effect,
-        }
     }
 
     /// Roughly the bytes that it takes.

@@ -1,7 +1,7 @@
 //! Statements of `golden/determinism.txt` with what is concluded about their determinism.
 //!
 //! The form of the file is that of `golden.rs`; run with `UPDATE_GOLDEN=1` to write the outcomes anew, then read the
-//! difference. A paragraph that begins with `expression:` or `once:` is one expression over the columns of `t`.
+//! difference.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,6 @@ use std::path::Path;
 use sql::{
     Action, Catalogue, Clock, Column, ColumnDefault, Contents, Determinism, Key, Name, Parent, Reference,
     RewriteError, Schema, Subject, SyntaxError, Table, TableId, Volatility, Why, determinism,
-    expression_determinism,
 };
 
 /// A column of a type: built-in OIDs by name.
@@ -93,7 +92,7 @@ fn tables() -> Vec<Table> {
         grandchild,
         Table { user_triggers: true, ..table(9, "triggered", "id int, x int") },
         Table { row_security: true, ..table(10, "secured", "id int, x int") },
-        Table { user_types: true, ..table(11, "fancy", "id int, x int") },
+        Table { user_types: true, coded_types: true, ..table(11, "fancy", "id int, x int") },
         table(12, "part1", "id int, x int"),
         table(13, "v", "id varchar, x int"),
         table(14, "stats", "day date, total int, name text"),
@@ -171,15 +170,7 @@ fn outcome(result: Result<Determinism, SyntaxError>) -> String {
 }
 
 fn judged(text: &str, catalogue: &Catalogue) -> String {
-    let table = catalogue.table(TableId(1));
-    let one_line = text.replace('\n', " ");
-    outcome(if let Some(expression) = one_line.strip_prefix("expression: ") {
-        expression_determinism(expression, table, false, catalogue)
-    } else if let Some(expression) = one_line.strip_prefix("once: ") {
-        expression_determinism(expression, None, true, catalogue)
-    } else {
-        determinism(&Subject::new(&one_line), catalogue)
-    })
+    outcome(determinism(&Subject::new(&text.replace('\n', " ")), catalogue))
 }
 
 /// What a rewrite makes must need no other, whichever way it is written.

@@ -637,8 +637,9 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = relation
 $$;
 
--- What a materialized view is filled from: its own query and those of all views below, and a function or operator that does
--- not come with the server among what they use, through casts, too.
+-- What a materialized view is filled from: its own query and those of all views below, the relations that these read, and
+-- what stands in the way of all replicas having the same: a function or operator that does not come with the server among
+-- what they use, through casts, too. A domain counts as what it is over, an enum as any enum.
 CREATE OR REPLACE FUNCTION onecopy.view_queries(relation oid) RETURNS json
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH RECURSIVE below(class, oid) AS (
@@ -646,12 +647,37 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         UNION SELECT d.refclassid, d.refobjid FROM below JOIN pg_rewrite r ON r.ev_class = below.oid
             JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
         WHERE below.class = 'pg_class'::regclass
+    ), related AS (
+        SELECT c.* FROM below JOIN pg_class c USING (oid)
+        WHERE class = 'pg_class'::regclass AND c.relkind IN ('r', 'p', 'v', 'm')
+    ), base(typ, over, modifier) AS (
+        SELECT a.atttypid, a.atttypid, a.atttypmod
+        FROM related r JOIN pg_attribute a ON a.attrelid = r.oid WHERE a.attnum > 0 AND NOT a.attisdropped
+        UNION SELECT base.typ, t.typbasetype, t.typtypmod FROM base JOIN pg_type t ON t.oid = base.over WHERE t.typtype = 'd'
     )
     SELECT json_build_object(
-        'queries', (SELECT COALESCE(json_agg(pg_get_viewdef(c.oid)), '[]')
-            FROM below JOIN pg_class c USING (oid) WHERE class = 'pg_class'::regclass AND c.relkind IN ('v', 'm')),
-        'stranger', (SELECT min(pg_describe_object(class, oid, 0)) FROM below
-            WHERE class IN ('pg_proc'::regclass, 'pg_operator'::regclass) AND oid >= 16384))
+        'queries', (SELECT COALESCE(json_agg(pg_get_viewdef(oid)), '[]') FROM related WHERE relkind IN ('v', 'm')),
+        'relations', (SELECT COALESCE(json_agg(json_build_object(
+                'schema', n.nspname, 'name', r.relname,
+                'row_security', r.relrowsecurity AND EXISTS (
+                    SELECT FROM related v JOIN pg_roles o ON o.oid = v.relowner
+                    WHERE v.relkind IN ('v', 'm') AND NOT o.rolsuper AND NOT o.rolbypassrls
+                        AND (r.relforcerowsecurity OR NOT pg_has_role(o.oid, r.relowner, 'USAGE'))),
+                'columns', (SELECT COALESCE(json_agg(json_build_object(
+                        'name', a.attname,
+                        'type_oid', CASE WHEN t.typtype = 'e' THEN 'anyenum'::regtype::oid ELSE t.oid END::int8,
+                        'type_mod', b.modifier,
+                        'deterministic', COALESCE(l.collisdeterministic, true)) ORDER BY a.attnum), '[]')
+                    FROM pg_attribute a JOIN base b ON b.typ = a.atttypid
+                    JOIN pg_type t ON t.oid = b.over AND t.typtype <> 'd'
+                    LEFT JOIN pg_collation l ON l.oid = a.attcollation
+                    WHERE a.attrelid = r.oid AND a.attnum > 0 AND NOT a.attisdropped
+                        AND (b.over <> b.typ OR b.modifier = a.atttypmod)))), '[]')
+            FROM related r JOIN pg_namespace n ON n.oid = r.relnamespace),
+        'stranger', COALESCE(
+            (SELECT min(pg_describe_object(class, oid, 0)) FROM below
+             WHERE class IN ('pg_proc'::regclass, 'pg_operator'::regclass) AND oid >= 16384),
+            CASE WHEN current_setting('gin_fuzzy_search_limit') <> '0' THEN 'the setting gin_fuzzy_search_limit' END))
 $$;
 
 -- What of a user's would fire when a replica is refreshed, although what it does has come with the record: or NULL.

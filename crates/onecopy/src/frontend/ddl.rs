@@ -4,12 +4,15 @@
 //! trigger; then new tables get their capture triggers, and the statement goes into the record with the role, search
 //! path and settings that it ran under. Everywhere else it is run from the record, in version order.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cluster::claims::Claims;
 use cluster::event::{Event, Reads};
 use cluster::ids::{ReplicaId, Version};
-use sql::{DdlFacts, Isolation, Name, RowEffect, Statement, TransactionOptions, Verb};
+use sql::{
+    DdlFacts, Isolation, Name, RowEffect, SHIPPED_SETTINGS, Statement, Subject, TransactionOptions, Verb,
+};
 use wire::{encode, sqlstate};
 
 use super::demand::Demand;
@@ -23,24 +26,18 @@ use super::transaction::broken;
 use super::work::Work;
 use crate::capture;
 
-/// Settings that can change what a schema change means.
-const RECORDED_SETTINGS: [&str; 15] = [
-    "DateStyle",
-    "TimeZone",
-    "IntervalStyle",
-    "extra_float_digits",
-    "bytea_output",
-    "xmloption",
-    "xmlbinary",
-    "lc_monetary",
-    "default_text_search_config",
-    "default_toast_compression",
+/// Settings that can change what a schema change means, beside those that any statement's effect may depend on.
+const DEFINING_SETTINGS: [&str; 5] = [
     "check_function_bodies",
-    "standard_conforming_strings",
-    "default_tablespace",
-    "default_table_access_method",
     "createrole_self_grant",
+    "default_table_access_method",
+    "default_tablespace",
+    "default_toast_compression",
 ];
+
+/// Schema changes after which the catalogue is still right about everything but the relations that they name.
+const CONCERNS_NAMED: [&str; 6] =
+    ["AlterTableStmt", "CommentStmt", "CreateSeqStmt", "CreateStmt", "GrantStmt", "IndexStmt"];
 
 /// Statements that may change roles, or other things that all databases share.
 const CHANGES_SHARED: [&str; 13] = [
@@ -96,7 +93,7 @@ impl Session {
                 return self.run(&Demand::one(statement), work, false).await;
             }
         }
-        let result = self.ddl_at_home(statement, facts, text, work).await;
+        let result = self.ddl_at_home(facts, text, work).await;
         match result {
             Ok(ended) if alone && ended.error.is_none() => {
                 self.commit_home().await?;
@@ -117,15 +114,9 @@ impl Session {
         }
     }
 
-    async fn ddl_at_home(
-        &mut self,
-        statement: &Statement,
-        facts: &DdlFacts,
-        text: &[u8],
-        work: Work<'_>,
-    ) -> Result<Ended, Fault> {
+    async fn ddl_at_home(&mut self, facts: &DdlFacts, text: &[u8], work: Work<'_>) -> Result<Ended, Fault> {
         let mark = self.client.out.len();
-        let effect = self.row_effect(statement, facts);
+        let effect = self.row_effect(facts, text);
         let before = self.before_rows(&effect).await?;
         if CHANGES_SHARED.contains(&facts.tag) {
             self.before_shared_change().await?;
@@ -176,18 +167,32 @@ impl Session {
             return Err(broken("no update transaction is open"));
         };
         update.has_ddl = true;
+        update.schema_changes.note(facts);
         update.is_suspect |= !matches!(effect, RowEffect::Same);
         update.drawn.schema_changed();
         update.capture.claims.add_everything();
         self.record_rows(effect, before, is_new, record).await
     }
 
-    /// What the statement does to rows, as far as the catalogue is known to be the present one.
-    fn row_effect(&self, statement: &Statement, facts: &DdlFacts) -> RowEffect {
-        if matches!(&self.transaction, Transaction::Update(update) if update.has_ddl) {
-            return facts.rows.clone();
+    /// What the statement does to rows, as far as the catalogue is known to be right about what it names.
+    fn row_effect(&self, facts: &DdlFacts, text: &[u8]) -> RowEffect {
+        let catalogue = self.hub().catalogue();
+        let is_present = !self.hub().is_outdated(Version(catalogue.generation()));
+        let knows = match &self.transaction {
+            Transaction::Update(update) => update.schema_changes.leave(&facts.relations),
+            _ => true,
+        };
+        match std::str::from_utf8(text) {
+            Ok(text) if is_present && knows => {
+                let subject = Subject {
+                    text,
+                    standard_conforming_strings: self.settings.conforming,
+                    parameter_types: &[],
+                };
+                facts.effect(&subject, &catalogue).clone()
+            }
+            _ => facts.rows.clone(),
         }
-        statement.row_effect(facts, &self.hub().catalogue()).clone()
     }
 
     fn captured_rows(&self) -> u64 {
@@ -323,10 +328,37 @@ pub(crate) fn recorded_text(text: String) -> cluster::record::Statement {
     cluster::record::Statement { text, role: String::new(), search_path, settings: Vec::new() }
 }
 
+/// What the schema changes of an open transaction leave of the catalogue, which has none of them.
+#[derive(Default, Debug)]
+pub(crate) struct SchemaChanges {
+    /// Bare names of relations.
+    relations: BTreeSet<String>,
+    /// One may concern anything.
+    everything: bool,
+}
+
+impl SchemaChanges {
+    fn note(&mut self, facts: &DdlFacts) {
+        self.everything |= !CONCERNS_NAMED.contains(&facts.tag);
+        self.relations.extend(facts.relations.iter().map(|name| name.name.clone()));
+    }
+
+    /// Whether the catalogue is right about functions, casts and the like, and about these relations.
+    fn leave(&self, relations: &[Name]) -> bool {
+        !self.everything && relations.iter().all(|name| !self.relations.contains(&name.name))
+    }
+}
+
+/// The settings that go into a record with a schema change; role and search path have places of their own there.
+fn recorded_settings() -> impl Iterator<Item = &'static str> {
+    let of_effects = SHIPPED_SETTINGS.into_iter().filter(|name| !matches!(*name, "role" | "search_path"));
+    of_effects.chain(DEFINING_SETTINGS)
+}
+
 fn circumstances_sql() -> String {
     let mut sql =
         "SELECT onecopy.install(), current_user, pg_catalog.current_setting('search_path')".to_owned();
-    for name in RECORDED_SETTINGS {
+    for name in recorded_settings() {
         sql.push_str(&format!(", pg_catalog.current_setting('{name}', true)"));
     }
     sql
@@ -336,10 +368,9 @@ fn recorded(text: &[u8], row: Vec<Option<Vec<u8>>>) -> Option<cluster::record::S
     let mut columns = row.into_iter().map(|value| value.map(|v| String::from_utf8_lossy(&v).into_owned()));
     columns.next()?;
     let (role, search_path) = (columns.next()??, columns.next()??);
-    let settings = RECORDED_SETTINGS
-        .iter()
+    let settings = recorded_settings()
         .zip(columns)
-        .filter_map(|(name, value)| Some(((*name).to_owned(), value?)))
+        .filter_map(|(name, value)| Some((name.to_owned(), value?)))
         .collect();
     let text = String::from_utf8_lossy(text).into_owned();
     Some(cluster::record::Statement { text, role, search_path, settings })

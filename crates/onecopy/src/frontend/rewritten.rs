@@ -18,7 +18,7 @@ use cluster::ids::TableId;
 use cluster::record::Statement as Recorded;
 use serde::Deserialize;
 use sql::refusal::{COMPUTED_ISOLATION, MATERIALIZED};
-use sql::{Frozen, Isolation, Name, RowEffect};
+use sql::{Catalogue, Column, Determinism, Frozen, Isolation, Name, RowEffect, Subject, Table};
 
 use super::ddl::recorded_text;
 use super::fault::{Fault, Refusal};
@@ -59,7 +59,44 @@ struct Definition {
 #[derive(Debug, Deserialize)]
 struct Filling {
     queries: Vec<String>,
+    relations: Vec<Seen>,
     stranger: Option<String>,
+}
+
+/// A relation that one of these queries may read.
+#[derive(Debug, Deserialize)]
+struct Seen {
+    schema: String,
+    name: String,
+    row_security: bool,
+    columns: Vec<SeenColumn>,
+}
+
+#[derive(Debug, Deserialize)]
+struct SeenColumn {
+    name: String,
+    type_oid: u32,
+    type_mod: i32,
+    deterministic: bool,
+}
+
+impl From<Seen> for Table {
+    fn from(seen: Seen) -> Self {
+        let column = |column: SeenColumn| Column {
+            name: column.name,
+            type_oid: column.type_oid,
+            type_mod: column.type_mod,
+            collation_deterministic: column.deterministic,
+            ..Column::default()
+        };
+        Self {
+            schema: seen.schema,
+            name: seen.name,
+            row_security: seen.row_security,
+            columns: seen.columns.into_iter().map(column).collect(),
+            ..Self::default()
+        }
+    }
 }
 
 impl Session {
@@ -190,11 +227,10 @@ impl Session {
     /// Refuses a materialized view that each replica could fill with rows of its own.
     async fn check_view(&mut self, view: &Name) -> Result<(), Fault> {
         let sql = format!("SELECT onecopy.view_queries({})", oid_of(view));
-        let Filling { queries, stranger } = self.own_json(&sql).await?;
-        let catalogue = self.hub().catalogue();
+        let Filling { queries, relations, stranger } = self.own_json(&sql).await?;
+        let catalogue = self.hub().catalogue().of_relations(relations.into_iter().map(Table::from).collect());
         let doubt = stranger.map(|stranger| format!("it uses {stranger}"));
-        let doubt =
-            doubt.or_else(|| queries.iter().find_map(|query| sql::why_not_the_same(query, &catalogue)));
+        let doubt = doubt.or_else(|| queries.iter().find_map(|query| doubt_of(query, &catalogue)));
         doubt.map_or(Ok(()), |why| {
             let (what, hint) = MATERIALIZED;
             Err(Refusal::unsupported(format!("{what} ({why})"), hint).into())
@@ -218,6 +254,17 @@ impl Session {
     async fn own_json<T: serde::de::DeserializeOwned>(&mut self, sql: &str) -> Result<T, Fault> {
         let text = self.own_text(sql).await?;
         serde_json::from_str(&text).map_err(|_| broken("a query of our own gave something unexpected"))
+    }
+}
+
+/// Why a query, as the server shows it, may give each replica its own rows. Its text stays as it is in the definition, so
+/// that nothing can be put in the place of anything.
+fn doubt_of(query: &str, catalogue: &Catalogue) -> Option<String> {
+    match sql::determinism(&Subject::new(query.trim_end().trim_end_matches(';')), catalogue) {
+        Ok(Determinism::Deterministic) => None,
+        Ok(Determinism::AfterRewrite(_)) => Some("it depends on the time".to_owned()),
+        Ok(Determinism::No(reasons)) => reasons.first().map(ToString::to_string),
+        Err(_) => Some("it is not understood".to_owned()),
     }
 }
 

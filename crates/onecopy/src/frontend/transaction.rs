@@ -12,6 +12,7 @@ use sql::{Isolation, TemplateId, TransactionOptions};
 use wire::sqlstate;
 
 use super::cancel::Doing;
+use super::ddl::SchemaChanges;
 use super::fault::{Fault, Refusal};
 use super::homes::{Opening, ReadSoFar, inside};
 use super::relay::{Ended, Expected, Relay};
@@ -44,6 +45,8 @@ pub(crate) struct Update {
     pub(crate) ticket: Option<u64>,
     /// It has changed the schema.
     pub(crate) has_ddl: bool,
+    /// What these changes leave of the catalogue.
+    pub(crate) schema_changes: SchemaChanges,
     /// Statements of its own may have changed roles or other things that all databases share: how many changes of such
     /// things there were after the last one.
     pub(crate) shared_changes: Option<String>,
@@ -93,6 +96,7 @@ impl Update {
             drawn: Drawn::default(),
             ticket: None,
             has_ddl: false,
+            schema_changes: SchemaChanges::default(),
             shared_changes: None,
             is_suspect: false,
             is_uncaptured: false,

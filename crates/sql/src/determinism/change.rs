@@ -35,6 +35,7 @@ impl<'a> Walk<'a> {
                 self.count();
                 self.table_as(statement);
             }
+            NodeEnum::AlterTableStmt(statement) => self.schema_change(root, statement),
             other => self.change(other),
         }
     }

@@ -13,7 +13,7 @@ use super::scope::{Item, Scope};
 use super::target::Event;
 use super::tokens::Place;
 use super::walk::Walk;
-use super::{Determinism, Why, expression_determinism};
+use super::{Determinism, Why, default_determinism};
 use crate::catalogue::{Column, ColumnDefault, Table};
 use crate::name::Name;
 
@@ -96,8 +96,7 @@ impl<'a> Walk<'a> {
                 let value = Fragment::Bound(Bind::Value(0), "::pg_catalog.int8".to_owned());
                 Ok(Filling::Written(vec![value], vec![evaluate]))
             }
-            ColumnDefault::Expression(text) => match expression_determinism(text, None, true, self.catalogue)
-            {
+            ColumnDefault::Expression(text) => match default_determinism(text, self.catalogue) {
                 Ok(Determinism::Deterministic) => Ok(Filling::Same),
                 Ok(Determinism::AfterRewrite(rewrite)) => {
                     let (fragments, evaluate) = rewrite.into_fragments(0);

@@ -60,8 +60,8 @@ impl Kind {
             19 | 25 if column.collation_deterministic => Self::Text,
             1043 if column.collation_deterministic => Self::Varchar,
             1042 if column.collation_deterministic && column.type_mod >= 0 => Self::Padded,
-            // bool, bytea, oid, macaddr, uuid, date, timestamp, timestamptz
-            16 | 17 | 26 | 829 | 2950 | 1082 | 1114 | 1184 => Self::Exact,
+            // bool, bytea, oid, macaddr, uuid, date, timestamp, timestamptz, any enum
+            16 | 17 | 26 | 829 | 2950 | 1082 | 1114 | 1184 | 3500 => Self::Exact,
             // float4, float8, money, time, timetz, interval, inet, cidr, bit, varbit, json, jsonb
             700 | 701 | 790 | 1083 | 1266 | 1186 | 869 | 650 | 1560 | 1562 | 114 | 3802 => Self::Other,
             _ => Self::Unknown,

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::kind::Kind;
 use super::rewrite::{Evaluate, Fragment, Piece, Rewrite};
-use super::scope::{Found, Item, Scope, Sight};
+use super::scope::{Found, Scope, Sight};
 use super::tokens::{Place, Tokens};
 use super::{Determinism, Subject, Why};
 use crate::builtin;
@@ -111,6 +111,11 @@ impl<'a> Walk<'a> {
         self.visited += Census::of(part).nodes;
     }
 
+    /// Nodes of a part that was passed over are going to be visited after all.
+    pub(super) fn take_back(&mut self, part: &Node) {
+        self.visited -= Census::of(part).nodes;
+    }
+
     /// Whether a part of the text has its replacement: a multiple assignment holds its source once for each column.
     pub(super) fn is_replaced_at(&self, place: Place) -> bool {
         place.start < place.end && self.pieces.iter().any(|piece| piece.place == place)
@@ -180,11 +185,10 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// An expression by itself, over the columns of a table.
-    pub(super) fn single_expression(&mut self, value: &Node, table: Option<&'a Table>, once: bool) {
-        let items = table.map(|table| Item { name: table.name.clone(), table: Some(table) });
-        self.scopes.push(Scope { items: items.into_iter().collect(), ..Scope::default() });
-        self.once = once;
+    /// The default of a column.
+    pub(super) fn default_value(&mut self, value: &Node) {
+        self.scopes.push(Scope::default());
+        self.once = true;
         self.expression(value);
         self.once = false;
         self.scopes.pop();

@@ -5,7 +5,7 @@ use pg_query::protobuf::{Node, TypeName};
 use crate::census::{names_in, number_in};
 
 /// Where users' object numbers begin.
-pub(super) const FIRST_USER_OID: u32 = 16_384;
+pub(crate) const FIRST_USER_OID: u32 = 16_384;
 
 /// Name, OID, OID of the array.
 const TYPES: [(&str, u32, u32); 44] = [
