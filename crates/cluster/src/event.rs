@@ -193,6 +193,25 @@ pub enum Event {
         /// Which.
         replica: ReplicaId,
     },
+    /// A new replica is a member from now on; its number was never one, or is that of one that has left. It has no data
+    /// yet, which is as in quarantine: [`Event::Rebuilt`] tells when it has.
+    Joined {
+        /// Which.
+        replica: ReplicaId,
+    },
+    /// A replica is no member any more.
+    Left {
+        /// Which.
+        replica: ReplicaId,
+    },
+    /// A replica is to serve nobody new, or may again. One that is the anchor gives its place up. Nothing happens if no
+    /// other replica is up that can take what it serves.
+    Drained {
+        /// Which.
+        replica: ReplicaId,
+        /// Whether it is drained from now on.
+        is_drained: bool,
+    },
     /// A refresh was committed.
     Applied {
         /// Where.

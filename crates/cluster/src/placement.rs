@@ -32,6 +32,12 @@ impl ReplicaSet {
         Self(self.0 | 1 << replica.0)
     }
 
+    /// This set with one less.
+    #[must_use]
+    pub fn without(self, replica: ReplicaId) -> Self {
+        if replica.0 < REPLICAS_MAX { Self(self.0 & !(1 << replica.0)) } else { self }
+    }
+
     /// Whether the replica is in the set.
     pub fn contains(self, replica: ReplicaId) -> bool {
         replica.0 < REPLICAS_MAX && self.0 & 1 << replica.0 != 0
@@ -62,6 +68,20 @@ impl Placement {
     pub fn restrict(&mut self, fragment: FragmentId, holders: ReplicaSet) {
         assert!(holders != ReplicaSet::EMPTY, "every fragment has a holder");
         self.listed.insert(fragment, holders);
+    }
+
+    /// A replica that holds whatever is not listed.
+    pub fn join(&mut self, replica: ReplicaId) {
+        self.everyone = self.everyone.with(replica);
+    }
+
+    /// A replica holds nothing any more.
+    pub fn leave(&mut self, replica: ReplicaId) {
+        self.everyone = self.everyone.without(replica);
+        for holders in self.listed.values_mut() {
+            *holders = holders.without(replica);
+            assert!(*holders != ReplicaSet::EMPTY, "every fragment has a holder");
+        }
     }
 
     /// The holders of one fragment.

@@ -32,7 +32,7 @@ impl Cluster {
         self.whole_mut().handle(now, event, effects);
     }
 
-    /// The replicas, in the order of their numbers.
+    /// The members, in the order of their numbers.
     pub fn replicas(&self) -> Vec<ReplicaStatus> {
         self.services[&WHOLE].replicas()
     }

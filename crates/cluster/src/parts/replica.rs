@@ -19,8 +19,10 @@ pub enum State {
     Up,
     /// Not connected, or its applied set is not known.
     Down,
-    /// Could not apply a record; serves nothing until it is rebuilt.
+    /// Could not apply a record, or has no data yet; serves nothing until it is rebuilt.
     Quarantined,
+    /// Not a member, or not any more.
+    Absent,
 }
 
 /// A statement that waits for its turn at a replica.
@@ -47,6 +49,8 @@ pub struct Replica {
     pub incarnation: Incarnation,
     /// It does not answer as it should.
     pub is_suspect: bool,
+    /// It serves nobody new.
+    pub is_drained: bool,
     /// It has every version up to this one.
     pub applied: Version,
     /// Who waits for it to have more.
@@ -69,6 +73,7 @@ impl Replica {
             state: State::Down,
             incarnation: Incarnation::default(),
             is_suspect: false,
+            is_drained: false,
             applied: Version::ZERO,
             waiting: Waiting::default(),
             outstanding_us: 0,

@@ -34,6 +34,8 @@ pub struct ReplicaStatus {
     pub state: State,
     /// It does not answer as it should.
     pub is_suspect: bool,
+    /// It serves nobody new.
+    pub is_drained: bool,
     /// Its present set of connections.
     pub incarnation: Incarnation,
     /// It has every version up to this one.
@@ -48,6 +50,8 @@ pub struct ReplicaStatus {
     pub outstanding_us: u64,
     /// Statements that wait for it to have more.
     pub waiting: usize,
+    /// Statements that run there, and update transactions that are open there.
+    pub open: usize,
 }
 
 /// A protocol instance: the scheduler half of one service, with the agent halves of its replicas.
@@ -55,7 +59,7 @@ pub trait Protocol: std::fmt::Debug + Send {
     /// Takes one event and appends its effects, in the order in which they are to be carried out.
     fn handle(&mut self, now: Time, event: Event, effects: &mut Vec<Effect>);
 
-    /// The replicas, in the order of their numbers.
+    /// The members, in the order of their numbers.
     fn replicas(&self) -> Vec<ReplicaStatus>;
 
     /// The last durable version.

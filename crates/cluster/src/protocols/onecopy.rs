@@ -37,6 +37,7 @@
 //! one home are committed one by one.
 
 mod commits;
+mod members;
 mod reads;
 mod replicas;
 mod rules;
@@ -347,6 +348,9 @@ impl Protocol for Onecopy {
             Event::TakeOver { from } => self.take_over(from, out),
             Event::Diverged { replica } => self.replica_lost(replica, State::Quarantined, out),
             Event::Rebuilt { replica } => self.rebuilt(replica),
+            Event::Joined { replica } => self.joined(replica),
+            Event::Left { replica } => self.left(replica, out),
+            Event::Drained { replica, is_drained } => self.drained(replica, is_drained, out),
             Event::Applied { replica, incarnation, upto } => {
                 if self.replicas[usize::from(replica.0)].is_up(incarnation) {
                     self.has_applied(usize::from(replica.0), upto, out);
@@ -366,6 +370,7 @@ impl Protocol for Onecopy {
             replica: r.id,
             state: r.state,
             is_suspect: r.is_suspect,
+            is_drained: r.is_drained,
             incarnation: r.incarnation,
             applied: r.applied,
             lag: self.index.last().0.saturating_sub(r.applied.0),
@@ -373,8 +378,9 @@ impl Protocol for Onecopy {
             writes: r.writes,
             outstanding_us: r.outstanding_us,
             waiting: r.waiting.len(),
+            open: self.open_at(usize::from(r.id.0)),
         };
-        self.replicas.iter().map(status).collect()
+        self.replicas.iter().filter(|r| r.state != State::Absent).map(status).collect()
     }
 
     fn durable(&self) -> Version {

@@ -128,7 +128,7 @@ impl Onecopy {
     }
 
     /// Drops what every replica that is up has; a replica that comes back reads the log.
-    fn prune(&mut self) {
+    pub(super) fn prune(&mut self) {
         let up = self.replicas.iter().filter(|r| r.state == State::Up).map(|r| r.applied).min();
         let floor = up.unwrap_or(Version(u64::MAX)).min(self.index.last());
         while let Some(entry) = self.versions.first_entry()

@@ -52,7 +52,9 @@ impl Onecopy {
     }
 
     pub(super) fn place_read(&mut self, session: SessionId, need: Version, turn: Turn, out: &mut Out<'_>) {
-        match self.balancer.choose(&self.replicas, turn.eligible, need) {
+        // Where a transaction is open already it goes on.
+        let eligible = if turn.is_bound { turn.eligible } else { self.taking(turn.eligible) };
+        match self.balancer.choose(&self.replicas, eligible, need) {
             Some(index) => {
                 self.replicas[index].reads += 1;
                 self.wait_at(index, session, need, turn, out);

@@ -19,13 +19,11 @@ impl Onecopy {
         out: &mut Out<'_>,
     ) {
         let index = usize::from(id.0);
-        if self.replicas[index].state == State::Quarantined {
+        if matches!(self.replicas[index].state, State::Quarantined | State::Absent) {
             return;
         }
         self.replicas[index].up(incarnation, applied);
-        for (need, session, turn) in std::mem::take(&mut self.stranded) {
-            self.place_read(session, need, turn, out);
-        }
+        self.place_stranded(out);
         if index == self.anchor {
             self.is_anchor_overdue = false;
             self.ask_catalogue(out);

@@ -10,7 +10,10 @@
 //! How long to wait is the driver's affair: it says [`crate::event::Event::TakeOver`] when the time is up. If no replica
 //! can take over then, the first one that can does.
 //!
-//! Non-goals: moving the anchor of a replica that is up; choosing by load.
+//! An anchor that is drained or leaves is treated as one that is lost ([`super::members`]): there is one way to give the
+//! place up.
+//!
+//! Non-goal: choosing by load.
 
 use std::cmp::Reverse;
 
@@ -39,7 +42,10 @@ impl Onecopy {
             self.replicas.iter().fold(ReplicaSet::EMPTY, |set, replica| set.with(replica.id))
         };
         let others = self.replicas.iter().enumerate().filter(|(index, replica)| {
-            *index != self.anchor && replica.state == State::Up && may_have.contains(replica.id)
+            *index != self.anchor
+                && replica.state == State::Up
+                && !replica.is_drained
+                && may_have.contains(replica.id)
         });
         let best = others.max_by_key(|(index, replica)| (replica.applied, Reverse(*index)));
         let Some((next, _)) = best.filter(|_| self.is_anchor_overdue) else { return };

@@ -1,6 +1,7 @@
 //! The protocol driven by hand: one test for each rule of its head.
 
 mod homes;
+mod members;
 
 use super::*;
 use crate::claims::{Claimed, Footprint};

@@ -51,7 +51,7 @@ impl Onecopy {
     fn choose_home(&mut self, choice: Home, needs: &Needs) -> usize {
         let eligible = match choice {
             Home::Anchor => return self.anchor,
-            Home::Any | Home::At(_) => self.placement.holders_of_everything(),
+            Home::Any | Home::At(_) => self.taking(self.placement.holders_of_everything()),
         };
         let may = |index: &usize| {
             let replica = &self.replicas[*index];
