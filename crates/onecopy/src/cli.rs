@@ -188,6 +188,27 @@ pub(crate) enum ReplicaAction {
         /// Which.
         name: String,
     },
+    /// One more replica, while clients go on.
+    Add {
+        /// A server that is there, as in `onecopy serve`; without it `onecopy up` makes one.
+        #[arg(value_name = "URL")]
+        url: Option<String>,
+    },
+    /// One is no member any more; a server of `onecopy up` is removed with its data.
+    Drop {
+        /// Which.
+        name: String,
+    },
+    /// One takes nothing new; ends when nothing is open there.
+    Drain {
+        /// Which.
+        name: String,
+    },
+    /// One that was drained takes statements again.
+    Undrain {
+        /// Which.
+        name: String,
+    },
 }
 
 /// `onecopy log`.

@@ -21,6 +21,11 @@ pub(crate) async fn command(replica: &Replica, progress: &Progress) -> Result<()
         ReplicaAction::List => "SHOW REPLICAS".to_owned(),
         ReplicaAction::Check => "CHECK REPLICAS".to_owned(),
         ReplicaAction::Rebuild { name } => format!("REBUILD REPLICA {name}"),
+        ReplicaAction::Add { url: None } => "ADD REPLICA".to_owned(),
+        ReplicaAction::Add { url: Some(url) } => format!("ADD REPLICA '{url}'"),
+        ReplicaAction::Drop { name } => format!("DROP REPLICA {name}"),
+        ReplicaAction::Drain { name } => format!("DRAIN REPLICA {name}"),
+        ReplicaAction::Undrain { name } => format!("UNDRAIN REPLICA {name}"),
     };
     let rows = ask(replica.port, &sql, progress).await?;
     for line in aligned(&rows) {

@@ -4,11 +4,14 @@
 //! are carried out under the same lock, in the order given: a record is queued for the log, a note put into a
 //! session's mailbox, a command put into an agent's queue. None of these waits, so the lock is held for microseconds.
 
+mod members;
 mod replicas;
 mod seat;
+mod seats;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use cluster::Cluster;
@@ -21,7 +24,9 @@ use cluster::record::Header;
 use cluster::time::Time;
 use rustc_hash::FxHashMap;
 use sql::Catalogue;
-use tokio::sync::{Semaphore, watch};
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::JoinSet;
 
 use crate::backend::Served;
 use crate::clients::Clients;
@@ -31,6 +36,7 @@ use crate::keeper::Identities;
 use crate::learned::Learned;
 use crate::log::{Log, LogFailure};
 use crate::mailbox::{End, Mailbox, Note};
+use crate::members::Request;
 use crate::names::Names;
 use crate::standing::Standing;
 use crate::transactions::Transactions;
@@ -38,6 +44,7 @@ use crate::waits::Looking;
 
 pub(crate) use replicas::Lasting;
 pub(crate) use seat::Seat;
+pub(crate) use seats::Seats;
 
 /// Commands that can wait at an agent. The core has at most one of each kind outstanding there.
 pub(crate) const AGENT_QUEUE: usize = 16;
@@ -51,6 +58,8 @@ pub(crate) enum AgentOrder {
     Reset,
     /// Read the catalogue.
     LoadCatalogue { version: Version },
+    /// The replica is no member any more.
+    Leave,
 }
 
 /// Why statements ran at the anchor, counted.
@@ -141,7 +150,13 @@ pub(crate) struct Hub {
     /// The log.
     pub(crate) log: Log,
     /// The replicas.
-    pub(crate) seats: Vec<Seat>,
+    pub(crate) seats: Seats,
+    /// Their keepers.
+    keepers: Mutex<JoinSet<()>>,
+    /// Where those run, whoever calls for a new one.
+    runtime: Handle,
+    /// The way to whoever keeps the list of members.
+    pub(crate) registry: OnceLock<mpsc::Sender<Request>>,
     /// The home of updates.
     anchor: AtomicU16,
     /// How long a read may hold up a refresh.
@@ -182,7 +197,7 @@ pub(crate) struct Hub {
     pub(crate) learning: tokio::sync::Mutex<()>,
     catalogue: RwLock<Arc<Catalogue>>,
     /// What the anchor calls the objects of each replica, forgotten whenever a server comes up anew.
-    names: RwLock<(u64, Vec<Option<Arc<Names>>>)>,
+    names: RwLock<(u64, BTreeMap<ReplicaId, Arc<Names>>)>,
     /// How often the names were forgotten.
     names_forgotten: AtomicU64,
     /// What is durable at each replica, and why one is quarantined.
@@ -198,13 +213,17 @@ impl Hub {
     pub(crate) fn new(cluster: Cluster, log: Log, seats: Vec<Seat>, birth: Birth) -> Arc<Self> {
         let Birth { anchor, cluster_id, served, epoch, log_was_empty, identities, limits, in_force } = birth;
         let Limits { transaction_bytes_max, reader_patience, log_bytes_max, patience } = limits;
-        let standing = Mutex::new(Standing::new(seats.len()));
+        let seats = Seats::new(seats);
+        let standing = Mutex::new(Standing::of(seats.iter().map(|seat| seat.replica)));
         let names = RwLock::new((0, unknown_names(&seats, anchor, &served)));
         let inside = Inside { cluster, effects: Vec::new(), sessions: FxHashMap::default() };
         let hub = Arc::new(Self {
             inside: Mutex::new(inside),
             log,
             seats,
+            keepers: Mutex::default(),
+            runtime: Handle::current(),
+            registry: OnceLock::new(),
             anchor: AtomicU16::new(anchor.0),
             reader_patience,
             patience,
@@ -303,8 +322,7 @@ impl Hub {
 
     /// Sessions find the new anchor with their next transaction; what its objects are called counts from now on.
     fn move_anchor(&self, replica: ReplicaId) {
-        let (old, new) = (self.anchor(), &self.seats[usize::from(replica.0)].name);
-        let old = &self.seats[usize::from(old.0)].name;
+        let (old, new) = (&self.seats[self.anchor()].name, &self.seats[replica].name);
         tracing::warn!(%old, %new, "another replica is the anchor from now on");
         count(&self.stats.takeovers);
         self.anchor.store(replica.0, Ordering::Release);
@@ -315,14 +333,14 @@ impl Hub {
     /// At the home a blocker is no read: its transaction is lost already.
     fn set_reader_patience(&self) {
         let patience_ms = u64::try_from(self.reader_patience.as_millis()).unwrap_or(u64::MAX);
-        for (index, seat) in self.seats.iter().enumerate() {
-            let is_anchor = index == usize::from(self.anchor().0);
+        for seat in self.seats.iter() {
+            let is_anchor = seat.replica == self.anchor();
             seat.reader_patience_ms.store(if is_anchor { 0 } else { patience_ms }, Ordering::Relaxed);
         }
     }
 
     fn order(&self, replica: ReplicaId, order: AgentOrder) {
-        if self.seats[usize::from(replica.0)].orders.try_send(order).is_err() {
+        if self.seats[replica].orders.try_send(order).is_err() {
             tracing::error!(replica = %replica.0, "an agent does not take its orders");
         }
     }
@@ -433,7 +451,7 @@ impl Hub {
     /// this is.
     pub(crate) fn names(&self, replica: ReplicaId) -> (u64, Option<Arc<Names>>) {
         let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
-        (names.0, names.1[usize::from(replica.0)].clone())
+        (names.0, names.1.get(&replica).cloned())
     }
 
     /// The present edition of the names.
@@ -463,13 +481,11 @@ impl Hub {
     }
 }
 
-fn unknown_names(seats: &[Seat], anchor: ReplicaId, served: &Served) -> Vec<Option<Arc<Names>>> {
-    let home = &seats[usize::from(anchor.0)].address;
-    let unknown = |(index, seat): (usize, &Seat)| {
-        let is_anchor = index == usize::from(anchor.0);
-        (!is_anchor).then(|| Arc::new(Names::new(seat.address.clone(), home.clone(), served.clone())))
-    };
-    seats.iter().enumerate().map(unknown).collect()
+fn unknown_names(seats: &Seats, anchor: ReplicaId, served: &Served) -> BTreeMap<ReplicaId, Arc<Names>> {
+    let home = &seats[anchor].address;
+    let others = seats.iter().filter(|seat| seat.replica != anchor);
+    let unknown = |seat: &Seat| Arc::new(Names::new(seat.address.clone(), home.clone(), served.clone()));
+    others.map(|seat| (seat.replica, unknown(seat))).collect()
 }
 
 impl std::fmt::Debug for Hub {

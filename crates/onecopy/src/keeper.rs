@@ -156,8 +156,8 @@ impl Keeper {
         loop {
             let command = tokio::select! {
                 order = orders.recv() => match order {
+                    Some(AgentOrder::Leave) | None => break,
                     Some(order) => keeper.order(&order),
-                    None => break,
                 },
                 event = events.recv() => match event {
                     Some(event) => keeper.event(event).await,
@@ -188,6 +188,7 @@ impl Keeper {
                 self.ordered = Some(upto);
                 self.next_piece(from, upto)
             }
+            AgentOrder::Leave => None,
             AgentOrder::Reset => Some(Command::Reset { incarnation: self.incarnation }),
             AgentOrder::LoadCatalogue { version } => {
                 Some(Command::LoadCatalogue { incarnation: self.incarnation, generation: version.0 })
@@ -329,6 +330,7 @@ impl Keeper {
 
     fn serve(&mut self) {
         self.is_up = true;
+        self.hub.seats[self.replica].is_new.store(false, Ordering::Relaxed);
         self.catching_up(false);
         let (replica, incarnation, applied) = (self.replica, self.incarnation, self.applied);
         self.hub.handle(Event::ReplicaUp { replica, incarnation, applied });

@@ -24,6 +24,7 @@ mod log;
 mod logbook;
 mod logging;
 mod mailbox;
+mod members;
 mod metrics;
 mod names;
 mod node;

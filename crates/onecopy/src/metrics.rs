@@ -143,8 +143,8 @@ fn replicas(hub: &Hub, page: &mut Page) {
     let mut family =
         |name: &str, kind: &str, help: &str, value: &dyn Fn(&cluster::protocols::ReplicaStatus) -> f64| {
             page.family(name, kind, help);
-            for (status, seat) in replicas.iter().zip(&hub.seats) {
-                page.number(name, Some(("replica", &seat.name)), value(status));
+            for status in &replicas {
+                page.number(name, Some(("replica", &hub.seats[status.replica].name)), value(status));
             }
         };
     family("replica_up", "gauge", "Whether the replica serves.", &|r| {

@@ -16,13 +16,14 @@ use cluster::Cluster;
 use cluster::event::Event;
 use cluster::ids::{ClusterId, DatabaseId, Epoch, Identity, Nonce, ReplicaId, ServiceId, Version};
 use cluster::parts::replica::State;
-use cluster::placement::Placement;
+use cluster::placement::{Placement, REPLICAS_MAX};
 use cluster::protocols::onecopy::{Onecopy, Options, Rules};
 use cluster::record::{Header, RecordBuilder};
+use cluster::time::Time;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::backend::{Address, Served};
@@ -30,13 +31,11 @@ use crate::clients::STATS_PERIOD;
 use crate::frontend::Workers;
 use crate::hub::{AgentOrder, Birth, Hub, Lasting, Limits, Seat};
 use crate::in_force::InForce;
-use crate::keeper::{Identities, Keeper};
+use crate::keeper::Identities;
 use crate::log::{Log, LogFailure, Notices, Recovered};
 use crate::mailbox::End;
 use crate::terminal::Progress;
 
-/// The home of updates is the first replica, to begin with.
-const ANCHOR: ReplicaId = ReplicaId(0);
 /// How long sessions get to end when they were told to end at once.
 const STOP_SESSIONS: Duration = Duration::from_secs(5);
 /// How often it is looked whether the replicas serve, or the sessions have ended.
@@ -52,6 +51,8 @@ pub(crate) type Reason = String;
 /// A server of the plan.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
+    /// Its number, from which on it is a member and for as long as it is one.
+    pub(crate) replica: ReplicaId,
     /// The name that people use.
     pub(crate) name: String,
     /// What people connect to, when they want this server itself.
@@ -71,7 +72,7 @@ pub(crate) struct Plan {
     pub(crate) served: Served,
     /// The folder of the log.
     pub(crate) log: PathBuf,
-    /// The servers; the first is the home of updates.
+    /// The servers, in the order of their numbers; the first is the home of updates, to begin with.
     pub(crate) places: Vec<Place>,
     /// What the operator allows.
     pub(crate) limits: Limits,
@@ -107,7 +108,7 @@ impl Signals {
 pub(crate) struct Node {
     /// Where everybody meets.
     pub(crate) hub: Arc<Hub>,
-    keepers: JoinSet<()>,
+    statistics: JoinHandle<()>,
     start_patience: Option<Duration>,
 }
 
@@ -134,22 +135,11 @@ impl Node {
             Some(Err(reason)) => return Err(reason),
             None => return Err("the log's writer has ended".into()),
         }
-        let (seats, queues): (Vec<Seat>, Vec<mpsc::Receiver<AgentOrder>>) = plan
-            .places
-            .into_iter()
-            .map(|place| Seat::new(place.name, place.host, place.port, place.address))
-            .unzip();
-        let replicas = u16::try_from(seats.len()).map_err(|_| "too many replicas".to_owned())?;
-        let core = Onecopy::new(Options {
-            replicas,
-            anchor: ANCHOR,
-            placement: Placement::full(replicas),
-            epoch,
-            last,
-            rules,
-        });
+        let (seats, queues): (Vec<Seat>, Vec<mpsc::Receiver<AgentOrder>>) =
+            plan.places.into_iter().map(Seat::new).unzip();
+        let core = core(&seats, epoch, last, rules)?;
         let birth = Birth {
-            anchor: ANCHOR,
+            anchor: seats[0].replica,
             cluster_id: plan.cluster,
             served: plan.served,
             epoch,
@@ -158,24 +148,24 @@ impl Node {
             limits: plan.limits,
             in_force: plan.in_force,
         };
-        let hub = Hub::new(Cluster::new(Box::new(core)), log, seats, birth);
+        let hub = Hub::new(core, log, seats, birth);
         if hub_cell.set(Arc::clone(&hub)).is_err() {
             return Err("the log was started twice".into());
         }
-        let mut keepers = JoinSet::new();
-        for (index, orders) in queues.into_iter().enumerate() {
-            let replica = ReplicaId(u16::try_from(index).map_err(|_| "too many replicas".to_owned())?);
-            let delay = if index + 1 == hub.seats.len() { slow_refresh()? } else { Duration::ZERO };
-            keepers.spawn(Keeper::run(Arc::clone(&hub), replica, orders, delay));
+        let slow = slow_refresh()?;
+        let replicas: Vec<ReplicaId> = hub.seats.iter().map(|seat| seat.replica).collect();
+        for (replica, orders) in replicas.iter().zip(queues) {
+            let delay = if replicas.last() == Some(replica) { slow } else { Duration::ZERO };
+            hub.employ(*replica, orders, delay);
         }
         let clients = Arc::clone(&hub);
-        keepers.spawn(async move {
+        let statistics = tokio::spawn(async move {
             loop {
                 tokio::time::sleep(STATS_PERIOD).await;
                 clients.clients.end_period();
             }
         });
-        Ok(Self { hub, keepers, start_patience: plan.start_patience })
+        Ok(Self { hub, statistics, start_patience: plan.start_patience })
     }
 
     /// Waits until every replica stands where the log ends. When that takes too long those that do are enough, if the
@@ -190,7 +180,7 @@ impl Node {
             let quarantined = hub.quarantined();
             let anchor = hub.anchor();
             if let Some(reason) = quarantined.get(&anchor).filter(|_| quarantined.len() == hub.seats.len()) {
-                let name = &hub.seats[usize::from(anchor.0)].name;
+                let name = &hub.seats[anchor].name;
                 return Err(format!("no replica can serve; {name}: {reason}"));
             }
             let ready = |r: &cluster::protocols::ReplicaStatus| {
@@ -208,9 +198,9 @@ impl Node {
         }
         step.done(format_args!("{} replicas stand at version {}", hub.seats.len(), hub.durable()));
         for (replica, reason) in hub.quarantined() {
-            progress.say(format_args!("{} is quarantined: {reason}", hub.seats[usize::from(replica.0)].name));
+            progress.say(format_args!("{} is quarantined: {reason}", hub.seats[replica].name));
         }
-        for seat in &hub.seats {
+        for seat in hub.seats.iter() {
             progress.say(format_args!("{} listens on {}:{}", seat.name, seat.host, seat.port));
         }
         Ok(())
@@ -225,8 +215,7 @@ impl Node {
         let hub = &self.hub;
         let replicas = hub.replicas();
         let late = replicas.iter().filter(|status| !ready(status));
-        let late: Vec<&str> =
-            late.map(|status| hub.seats[usize::from(status.replica.0)].name.as_str()).collect();
+        let late: Vec<&str> = late.map(|status| hub.seats[status.replica].name.as_str()).collect();
         let late = late.join(", ");
         let anchor = hub.anchor();
         let has_home = replicas
@@ -249,7 +238,7 @@ impl Node {
             .await
             .map_err(|error| format!("a replica cannot be read: {error}"))?;
         for (replica, kinds) in differ {
-            let name = &hub.seats[usize::from(replica.0)].name;
+            let name = &hub.seats[replica].name;
             let reason =
                 format!("its schema is not that of the home: {}; it must be rebuilt", kinds.join(", "));
             progress.say(format_args!("{name} is quarantined: {reason}"));
@@ -261,7 +250,7 @@ impl Node {
     /// Serves clients until a signal comes or the node cannot go on, and stops. `begin` is called just before
     /// clients are accepted.
     pub(crate) async fn run(
-        mut self,
+        self,
         listeners: Vec<TcpListener>,
         signals: &mut Signals,
         progress: &Progress,
@@ -289,9 +278,29 @@ impl Node {
         let patience = if ended.is_ok() { hub.in_force.stop_patience() } else { Duration::ZERO };
         end_sessions(&hub, patience, signals, progress).await;
         hub.log.close();
-        self.keepers.shutdown().await;
+        hub.dismiss_keepers().await;
+        self.statistics.abort();
         ended
     }
+}
+
+/// The core of a new term: who of all numbers is a member is known from the start.
+fn core(seats: &[Seat], epoch: Epoch, last: Version, rules: Rules) -> Result<Cluster, Reason> {
+    let members: Vec<ReplicaId> = seats.iter().map(|seat| seat.replica).collect();
+    let (Some(first), Some(highest)) = (members.first(), members.iter().max()) else {
+        return Err("there are no replicas".into());
+    };
+    if highest.0 >= REPLICAS_MAX {
+        return Err(format!("replica number {} is too high", highest.0 + 1));
+    }
+    let replicas = highest.0 + 1;
+    let placement = Placement::full(replicas);
+    let options = Options { replicas, anchor: *first, placement, epoch, last, rules };
+    let mut core = Cluster::new(Box::new(Onecopy::new(options)));
+    for absent in (0..replicas).map(ReplicaId).filter(|replica| !members.contains(replica)) {
+        core.handle(Time::default(), Event::Left { replica: absent }, &mut Vec::new());
+    }
+    Ok(core)
 }
 
 /// Lets sessions finish what they do, and then ends those that do not.

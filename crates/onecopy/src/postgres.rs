@@ -14,6 +14,7 @@ use std::time::Instant;
 use cluster::ids::ClusterId;
 use tokio::task::JoinSet;
 
+use crate::cli::MAX_REPLICAS;
 use crate::terminal::Progress;
 
 mod account;
@@ -44,6 +45,27 @@ pub(crate) use server::{Server, ServerError};
 /// How many servers a new cluster gets when the user does not say.
 const DEFAULT_REPLICAS: u16 = 3;
 
+/// Why there cannot be one server more.
+#[derive(Debug)]
+pub(crate) enum FurtherError {
+    /// All numbers are in use, or were while the node has run.
+    TooMany,
+    /// It cannot get a port.
+    Server(ServerError),
+}
+
+impl fmt::Display for FurtherError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooMany => write!(
+                f,
+                "a node has at most {MAX_REPLICAS} replicas, those included that it had since its start"
+            ),
+            Self::Server(error) => error.fmt(f),
+        }
+    }
+}
+
 /// What the user asked for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UpOptions {
@@ -68,6 +90,7 @@ pub(crate) struct Home {
     pub(crate) servers: Vec<Server>,
     /// Holds the lock.
     folder: Folder,
+    site: Site,
     sockets: PathBuf,
     progress: Progress,
 }
@@ -118,9 +141,9 @@ pub(crate) async fn prepare(options: &UpOptions, progress: &Progress) -> Result<
     };
     let mut folder = Folder::open(&path, &account).await.map_err(UpError::Folder)?;
     if let (Some(cluster), Some(asked)) = (folder.cluster(), options.replicas)
-        && cluster.replicas != asked
+        && cluster.numbers.len() != usize::from(asked)
     {
-        let (path, found) = (folder.path().to_owned(), cluster.replicas);
+        let (path, found) = (folder.path().to_owned(), cluster.numbers.len());
         return Err(UpError::Folder(FolderError::OtherReplicas { path, found, asked }));
     }
     let major = folder.cluster().map(|cluster| cluster.postgres);
@@ -145,10 +168,10 @@ pub(crate) async fn prepare(options: &UpOptions, progress: &Progress) -> Result<
         progress: progress.clone(),
         binaries: binaries.clone(),
     };
-    let servers = (1..=cluster.replicas).map(|number| Server::new(number, site.clone())).collect();
+    let servers = cluster.numbers.iter().map(|number| Server::new(*number, site.clone())).collect();
     let dir = folder.path().to_owned();
     let (cluster, release, progress) = (cluster.id, binaries.release, progress.clone());
-    Ok(Home { dir, cluster, release, servers, folder, sockets, progress })
+    Ok(Home { dir, cluster, release, servers, folder, site, sockets, progress })
 }
 
 /// The programs on this machine, else fetched ones.
@@ -191,7 +214,8 @@ async fn make_cluster(
     initdb::make(folder, replicas, binaries, account).await.map_err(UpError::Init)?;
     let id = new_id()
         .map_err(|error| UpError::Folder(FolderError::io("name the cluster in", folder.path())(error)))?;
-    let cluster = Cluster { id, postgres: binaries.release.major, replicas };
+    let numbers = (1..=replicas).collect();
+    let cluster = Cluster { id, postgres: binaries.release.major, numbers };
     folder.complete(cluster.clone()).map_err(UpError::Folder)?;
     let seconds = begun.elapsed().as_secs_f32();
     step.done(format_args!("made {replicas} PostgreSQL {text} servers in {path} ({seconds:.1} s)"));
@@ -231,6 +255,40 @@ impl Home {
                 Err(UpError::Server(error))
             }
         }
+    }
+
+    /// A further server, which has no data yet and is no member: the first number that may be had. It has its port.
+    pub(crate) fn further(&self, may_have: impl Fn(u16) -> bool) -> Result<Server, FurtherError> {
+        let numbers = self.members();
+        let number = (1..=MAX_REPLICAS).find(|number| !numbers.contains(number) && may_have(*number));
+        let mut server = Server::new(number.ok_or(FurtherError::TooMany)?, self.site.clone());
+        server.choose_port().map_err(FurtherError::Server)?;
+        Ok(server)
+    }
+
+    /// The numbers of the members.
+    pub(crate) fn members(&self) -> &[u16] {
+        self.folder.cluster().map_or(&[], |cluster| &cluster.numbers)
+    }
+
+    /// The server is a member from now on, also after a restart.
+    pub(crate) fn admit(&mut self, number: u16) -> Result<(), UpError> {
+        let mut numbers = self.members().to_vec();
+        numbers.push(number);
+        numbers.sort_unstable();
+        self.folder.set_numbers(numbers).map_err(UpError::Folder)
+    }
+
+    /// The server is no member any more.
+    pub(crate) fn strike(&mut self, number: u16) -> Result<(), UpError> {
+        let numbers = self.members().iter().copied().filter(|member| *member != number).collect();
+        self.folder.set_numbers(numbers).map_err(UpError::Folder)
+    }
+
+    /// Removes what there is of a server that is no member and does not run.
+    pub(crate) fn remove(&self, number: u16) -> Result<(), UpError> {
+        assert!(!self.members().contains(&number), "the data of a member is never removed");
+        self.folder.remove_server(number).map_err(UpError::Folder)
     }
 
     /// Stops all servers at the same time.

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use crate::hub::{Hub, Lasting};
 use crate::postgres::Transfer;
-use crate::steward::Errand;
+use crate::steward::{Errand, Replacement};
 
 /// How often it is looked how far the replica has come.
 const LOOK: Duration = Duration::from_millis(50);
@@ -34,6 +34,8 @@ const STANDSTILL_MAX: Duration = Duration::from_mins(2);
 /// What a rebuild is at.
 #[derive(Clone, Debug)]
 pub(crate) enum Stage {
+    /// A new one: its server is made ready.
+    Preparing,
     /// It serves nothing more; if it was the home of updates, another one takes its place.
     LeavingService,
     /// The donor is being copied.
@@ -53,6 +55,7 @@ pub(crate) enum Stage {
 impl fmt::Display for Stage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Preparing => f.write_str("preparing"),
             Self::LeavingService => f.write_str("leaving service"),
             Self::Copying { donor, transfer } => {
                 let (received, total) = transfer.bytes();
@@ -103,7 +106,7 @@ pub(crate) struct Rebuilt {
 
 /// Rebuilds a replica; returns when it has all that was durable when its server ran again.
 pub(crate) async fn run(hub: Arc<Hub>, replica: ReplicaId) -> Result<Rebuilt, RebuildError> {
-    let seat = &hub.seats[usize::from(replica.0)];
+    let seat = &hub.seats[replica];
     let errands = seat.errands.get().ok_or(RebuildError::NotOurs)?;
     let slowest = donors(&hub, replica).map(|donor| donor.applied).min().ok_or(RebuildError::NoDonor)?;
     if let Some(before) = hub.set_stage(replica, Some(Stage::LeavingService)) {
@@ -114,17 +117,17 @@ pub(crate) async fn run(hub: Arc<Hub>, replica: ReplicaId) -> Result<Rebuilt, Re
     hub.keep_from(replica, slowest);
     hub.quarantine(replica, "it is being rebuilt", Lasting::UntilRestart);
     let donor = donor(&hub, replica).await?;
-    let donor_seat = &hub.seats[usize::from(donor.0)];
+    let donor_seat = &hub.seats[donor];
     let transfer = Arc::new(Transfer::default());
     let stage = Stage::Copying { donor: donor_seat.name.clone(), transfer: Arc::clone(&transfer) };
     hub.set_stage(replica, Some(stage));
     let (done, outcome) = oneshot::channel();
-    let errand = Errand {
+    let errand = Errand::Replace(Replacement {
         donor: donor_seat.address.clone(),
         superuser: hub.served.superuser.clone(),
         transfer: Arc::clone(&transfer),
         done,
-    };
+    });
     let ended = match errands.send(errand).await {
         Ok(()) => outcome.await.unwrap_or_else(|_| Err("the node is stopping".to_owned())),
         Err(_) => Err("the node is stopping".to_owned()),
@@ -145,9 +148,11 @@ pub(crate) async fn run(hub: Arc<Hub>, replica: ReplicaId) -> Result<Rebuilt, Re
 }
 
 /// Ends the rebuild, also when whoever waited for it has gone.
-struct Underway {
-    hub: Arc<Hub>,
-    replica: ReplicaId,
+pub(crate) struct Underway {
+    /// Where it is.
+    pub(crate) hub: Arc<Hub>,
+    /// Which.
+    pub(crate) replica: ReplicaId,
 }
 
 impl Drop for Underway {
@@ -157,13 +162,13 @@ impl Drop for Underway {
 }
 
 /// Who could be copied.
-fn donors(hub: &Hub, replica: ReplicaId) -> impl Iterator<Item = ReplicaStatus> {
+pub(crate) fn donors(hub: &Hub, replica: ReplicaId) -> impl Iterator<Item = ReplicaStatus> {
     hub.replicas().into_iter().filter(move |r| r.state == State::Up && r.replica != replica)
 }
 
 /// Who is copied, as soon as the replica itself is not the home of updates any more. That one has the most to do, and
 /// among the others it is the one with the least.
-async fn donor(hub: &Hub, replica: ReplicaId) -> Result<ReplicaId, RebuildError> {
+pub(crate) async fn donor(hub: &Hub, replica: ReplicaId) -> Result<ReplicaId, RebuildError> {
     let deadline = Instant::now() + LEAVE_MAX;
     while hub.anchor() == replica {
         if Instant::now() > deadline {
@@ -176,7 +181,11 @@ async fn donor(hub: &Hub, replica: ReplicaId) -> Result<ReplicaId, RebuildError>
 }
 
 /// Waits until the replica has this version; as long as it moves, it is waited for.
-async fn caught_up(hub: &Hub, replica: ReplicaId, target: Version) -> Result<Version, RebuildError> {
+pub(crate) async fn caught_up(
+    hub: &Hub,
+    replica: ReplicaId,
+    target: Version,
+) -> Result<Version, RebuildError> {
     let (mut seen, mut moved) = (Version::ZERO, Instant::now());
     loop {
         let status = hub.replicas().into_iter().find(|status| status.replica == replica);
@@ -184,7 +193,7 @@ async fn caught_up(hub: &Hub, replica: ReplicaId, target: Version) -> Result<Ver
         match status.state {
             State::Up if status.applied >= target => return Ok(status.applied),
             State::Up if status.applied > seen => (seen, moved) = (status.applied, Instant::now()),
-            State::Quarantined => {
+            State::Quarantined | State::Absent => {
                 let reason = hub.quarantined().remove(&replica).unwrap_or_default();
                 return Err(RebuildError::Stuck(reason));
             }

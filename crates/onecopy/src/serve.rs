@@ -7,6 +7,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use cluster::ids::ReplicaId;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -65,7 +66,7 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), Reason>
         cluster: membership.id()?,
         served: served.clone(),
         log: folder.join("log"),
-        places: config.replicas.iter().map(place).collect(),
+        places: (0..).map(ReplicaId).zip(&config.replicas).map(place).collect(),
         limits: Limits {
             transaction_bytes_max: config.number("transaction_size_max"),
             reader_patience: config.duration("reader_patience"),
@@ -105,12 +106,12 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), Reason>
     ended
 }
 
-fn place(replica: &Replica) -> Place {
+fn place((number, replica): (ReplicaId, &Replica)) -> Place {
     let (host, port) = match &replica.address {
         Address::Unix { socket_dir, port } => (socket_dir.display().to_string(), *port),
         Address::Tcp { host, port } => (host.clone(), *port),
     };
-    Place { name: replica.name.clone(), host, port, address: replica.address.clone() }
+    Place { replica: number, name: replica.name.clone(), host, port, address: replica.address.clone() }
 }
 
 /// The last look before the first client: everything is the same everywhere, or nothing is left of us.

@@ -10,6 +10,7 @@
 //! A quarantine that the log cannot explain (a record that did not fit, data that was changed behind our back) would be
 //! forgotten with the process, and the replica would serve again; so it is written into a file beside the log.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -31,49 +32,63 @@ struct One {
 /// What is remembered of all replicas.
 #[derive(Debug, Default)]
 pub(crate) struct Standing {
-    replicas: Vec<One>,
+    replicas: BTreeMap<ReplicaId, One>,
 }
 
 impl Standing {
-    /// Of so many replicas of which nothing is known.
-    pub(crate) fn new(replicas: usize) -> Self {
-        Self { replicas: (0..replicas).map(|_| One::default()).collect() }
+    /// Of replicas of which nothing is known.
+    pub(crate) fn of(replicas: impl Iterator<Item = ReplicaId>) -> Self {
+        Self { replicas: replicas.map(|replica| (replica, One::default())).collect() }
     }
 
-    fn one(&mut self, replica: ReplicaId) -> &mut One {
-        &mut self.replicas[usize::from(replica.0)]
+    /// The replica is a member from now on.
+    pub(crate) fn join(&mut self, replica: ReplicaId) {
+        self.replicas.insert(replica, One::default());
+    }
+
+    /// Somebody may speak of one that has left.
+    fn change(&mut self, replica: ReplicaId, change: impl FnOnce(&mut One)) {
+        if let Some(one) = self.replicas.get_mut(&replica) {
+            change(one);
+        }
+    }
+
+    /// The replica is no member any more.
+    pub(crate) fn forget(&mut self, replica: ReplicaId) {
+        self.replicas.remove(&replica);
     }
 
     /// The replica would have everything up to this version after a crash.
     pub(crate) fn note_durable(&mut self, replica: ReplicaId, upto: Version) {
-        self.one(replica).durable = upto;
+        self.change(replica, |one| one.durable = upto);
     }
 
     /// The replica serves nothing.
     pub(crate) fn quarantine(&mut self, replica: ReplicaId, reason: &str) {
-        self.one(replica).quarantine = Some(reason.to_owned());
+        self.change(replica, |one| one.quarantine = Some(reason.to_owned()));
     }
 
     /// Why a replica serves nothing.
     pub(crate) fn reason(&self, replica: ReplicaId) -> Option<&str> {
-        self.replicas[usize::from(replica.0)].quarantine.as_deref()
+        self.replicas.get(&replica)?.quarantine.as_deref()
     }
 
     /// Everything after this version is kept for the replica, until [`Standing::forgo`].
     pub(crate) fn keep_from(&mut self, replica: ReplicaId, version: Version) {
-        self.one(replica).needs_from = Some(version);
+        self.change(replica, |one| one.needs_from = Some(version));
     }
 
     /// The end of what [`Standing::keep_from`] began.
     pub(crate) fn forgo(&mut self, replica: ReplicaId) {
-        self.one(replica).needs_from = None;
+        self.change(replica, |one| one.needs_from = None);
     }
 
     /// The replica has the data of another one, which had at least what is kept for it.
     pub(crate) fn rebuilt(&mut self, replica: ReplicaId) {
-        let one = self.one(replica);
-        one.durable = one.needs_from.unwrap_or_default();
-        one.quarantine = None;
+        self.change(replica, |one| {
+            one.durable = one.needs_from.unwrap_or_default();
+            one.quarantine = None;
+        });
     }
 
     /// Up to here nobody needs the log; `None` when no replica is good for anything.
@@ -83,9 +98,8 @@ impl Standing {
 
     /// The same, if only these replicas count.
     pub(crate) fn unneeded_but_by(&self, counts: impl Fn(ReplicaId) -> bool) -> Option<Version> {
-        let needs = self.replicas.iter().enumerate().filter_map(|(index, one)| {
-            let replica = ReplicaId(u16::try_from(index).ok()?);
-            let own = (one.quarantine.is_none() && counts(replica)).then_some(one.durable);
+        let needs = self.replicas.iter().filter_map(|(replica, one)| {
+            let own = (one.quarantine.is_none() && counts(*replica)).then_some(one.durable);
             own.into_iter().chain(one.needs_from).min()
         });
         needs.min()
@@ -137,7 +151,7 @@ mod tests {
     const C: ReplicaId = ReplicaId(2);
 
     fn standing() -> Standing {
-        let mut standing = Standing::new(3);
+        let mut standing = Standing::of([A, B, C].into_iter());
         for (replica, version) in [(A, 90), (B, 70), (C, 20)] {
             standing.note_durable(replica, Version(version));
         }
@@ -156,8 +170,13 @@ mod tests {
             standing.quarantine(replica, "too");
         }
         assert_eq!(standing.unneeded(), None);
+        // Nobody waits for one that is no member any more.
+        let mut standing = self::standing();
+        standing.forget(C);
+        standing.note_durable(C, Version(30));
+        assert_eq!(standing.unneeded(), Some(Version(70)));
         // One that has not said anything yet may need everything.
-        assert_eq!(Standing::new(2).unneeded(), Some(Version::ZERO));
+        assert_eq!(Standing::of([A, B].into_iter()).unneeded(), Some(Version::ZERO));
     }
 
     #[test]

@@ -18,9 +18,21 @@ const START_PAUSE: Duration = Duration::from_secs(1);
 /// Errands that can wait; a rebuild is asked for once.
 const ERRANDS: usize = 1;
 
+/// What a steward is told to do.
+#[derive(Debug)]
+pub(crate) enum Errand {
+    /// Replace the data of the server by that of another one.
+    Replace(Replacement),
+    /// Stop the server, and look after it no longer.
+    Leave {
+        /// Hears when the server has stopped.
+        done: oneshot::Sender<()>,
+    },
+}
+
 /// Replace the data of the server by that of another one.
 #[derive(Debug)]
-pub(crate) struct Errand {
+pub(crate) struct Replacement {
     /// Whom to copy.
     pub(crate) donor: Address,
     /// The role that may copy it.
@@ -50,8 +62,17 @@ pub(crate) async fn run(
             Some(errand) = errands.recv() => errand,
             _ = stopped.changed() => break,
         };
+        let replacement = match errand {
+            Errand::Replace(replacement) => replacement,
+            Errand::Leave { done } => {
+                steward.server.stop().await;
+                // Whoever asked may have gone; the server has stopped all the same.
+                let _ = done.send(());
+                return;
+            }
+        };
         tokio::select! {
-            () = steward.carry_out(errand) => {}
+            () = steward.carry_out(replacement) => {}
             _ = stopped.changed() => break,
         }
     }
@@ -86,8 +107,8 @@ impl Steward {
         }
     }
 
-    async fn carry_out(&mut self, errand: Errand) {
-        let Errand { donor, superuser, transfer, done } = errand;
+    async fn carry_out(&mut self, replacement: Replacement) {
+        let Replacement { donor, superuser, transfer, done } = replacement;
         let outcome = self.replace(&donor, &superuser, &transfer).await;
         if let Err(reason) = &outcome {
             self.progress.say(reason);

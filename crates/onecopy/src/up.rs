@@ -8,18 +8,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::sync::watch;
-use tokio::task::JoinSet;
 
-use crate::backend::{Address, Served};
+use crate::backend::Served;
 use crate::cli::Up;
 use crate::hub::{Hub, Limits, Patience};
 use crate::in_force::{DEFAULT_SESSIONS_MAX, InForce};
 use crate::metrics;
-use crate::node::{Node, Place, Plan, Reason, Signals};
-use crate::postgres::{self, Home, Server, UpError, UpOptions};
-use crate::steward;
+use crate::node::{Node, Plan, Reason, Signals};
+use crate::postgres::{self, Home, UpError, UpOptions};
 use crate::terminal::Progress;
+
+mod yard;
+
+use yard::{Yard, place};
 
 /// Runs a node and its servers until it is told to stop.
 pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), Reason> {
@@ -63,21 +64,16 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), Reason> {
     if let Some(listener) = pages {
         tokio::spawn(metrics::serve(Arc::clone(&node.hub), listener));
     }
-    let (stop, stopped) = watch::channel(());
-    let mut watched = JoinSet::new();
-    for (server, seat) in home.servers.drain(..).zip(&node.hub.seats) {
-        let (errands, queue) = steward::errands();
-        seat.errands.set(errands).map_err(|_| "a server has two stewards".to_owned())?;
-        watched.spawn(steward::run(server, queue, stopped.clone(), progress.clone()));
-    }
+    let mut yard = Yard::open(&node.hub, home, progress)?;
     let begin = async |_: &Hub| {
         progress.result(format_args!("psql -h 127.0.0.1 -p {} -U postgres", up.port));
         Ok(())
     };
-    let ended = node.run(vec![listener], &mut signals, progress, begin).await;
-    drop(stop);
-    while watched.join_next().await.is_some() {}
-    home.stop().await;
+    let ended = tokio::select! {
+        ended = node.run(vec![listener], &mut signals, progress, begin) => ended,
+        () = yard.run() => Err("nobody keeps the list of members any more".to_owned()),
+    };
+    yard.close().await;
     ended
 }
 
@@ -91,15 +87,6 @@ fn limits(up: &Up) -> Limits {
             health_deadline: Duration::from_millis(up.health_deadline_ms.into()),
             takeover_after: Duration::from_millis(up.takeover_after_ms.into()),
         },
-    }
-}
-
-fn place(server: &Server) -> Place {
-    Place {
-        name: server.name.clone(),
-        host: server.host.clone(),
-        port: server.port,
-        address: Address::Unix { socket_dir: server.socket_dir.clone(), port: server.port },
     }
 }
 

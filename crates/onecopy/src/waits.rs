@@ -47,7 +47,7 @@ impl Drop for Looks<'_> {
 pub(crate) async fn look(hub: &Hub, looking: &Looking) {
     let Some(_looks) = looking.begin() else { return };
     let mut edges = Vec::new();
-    for seat in &hub.seats {
+    for seat in hub.seats.iter() {
         match tokio::time::timeout(ANSWERS_WITHIN, waits_at(seat, &hub.served)).await {
             Ok(Ok(found)) => edges.extend(found),
             Ok(Err(error)) => tracing::debug!(replica = seat.name, %error, "its locks cannot be looked at"),

@@ -128,6 +128,84 @@ async fn the_home_of_updates_is_rebuilt_when_another_one_has_taken_its_place() {
     cluster.stop().await;
 }
 
+/// The rows of SHOW REPLICAS, as name, state and role.
+async fn shown(cluster: &Cluster) -> Vec<[String; 3]> {
+    cluster.replicas().await.into_iter().map(|replica| [replica.name, replica.state, replica.role]).collect()
+}
+
+/// The state in which an order has left a replica.
+async fn ordered(admin: &tokio_postgres::Client, order: &str) -> String {
+    rows(admin, order).await[0]["state"].clone()
+}
+
+async fn reads_of(cluster: &Cluster, name: &str) -> u64 {
+    cluster.replicas().await.iter().find(|replica| replica.name == name).unwrap().reads
+}
+
+/// Reads until this replica has served some; it must have the newest row each time.
+async fn is_read_at(cluster: &Cluster, name: &str) {
+    let client = cluster.client().await;
+    let before = reads_of(cluster, name).await;
+    let deadline = Instant::now() + JOINS_WITHIN;
+    while reads_of(cluster, name).await < before + 5 {
+        assert!(Instant::now() < deadline, "{name} is never read");
+        assert_eq!(table(&client, "select name, mood from people").await, [["ann", "glad"]]);
+    }
+}
+
+#[tokio::test]
+async fn replicas_join_are_drained_and_leave_while_clients_write() {
+    let mut cluster = begin(2).await;
+    let mut admin = cluster.try_client("onecopy").await.unwrap();
+    let load = Load::start(&cluster, 4).await;
+    let added = rows(&admin, "ADD REPLICA").await;
+    assert_eq!((&*added[0]["replica"], &*added[0]["donor"]), ("replica-3", "replica-2"));
+    cluster.has_replicas(3);
+    is_read_at(&cluster, "replica-3").await;
+    // One that is drained has every version and takes nothing new, whatever a client wishes.
+    assert_eq!(ordered(&admin, "DRAIN REPLICA replica-3").await, "drained");
+    let before = reads_of(&cluster, "replica-3").await;
+    let client = cluster.client().await;
+    run(&client, "set onecopy.home = 'replica-3'; insert into people values ('bob', 'sad')").await;
+    run(&client, "delete from people where name = 'bob'").await;
+    for _ in 0..30 {
+        assert_eq!(value(&client, "select count(*) from people").await, "1");
+    }
+    assert_eq!(reads_of(&cluster, "replica-3").await, before);
+    assert_eq!(ordered(&admin, "UNDRAIN REPLICA replica-3").await, "serving");
+    is_read_at(&cluster, "replica-3").await;
+    // The anchor hands its place over; nobody who is between transactions notices.
+    assert_eq!(ordered(&admin, "DRAIN REPLICA replica-1").await, "drained");
+    assert_ne!(shown(&cluster).await[0][2], "anchor");
+    assert_eq!(rows(&admin, "DROP REPLICA replica-1").await[0]["members"], "2");
+    let acknowledged = load.stop().await;
+    cluster.has_replicas(2);
+    assert_eq!(cluster.everywhere("select count(*) from noted").await, [[acknowledged.to_string()]]);
+    cluster.verify().await;
+    assert!(!cluster.data().join("replica-1").exists(), "its data is gone");
+    // A restart knows the members; a number that is free then is given again.
+    cluster.stop().await;
+    cluster.up_again().await;
+    let names: Vec<String> = shown(&cluster).await.into_iter().map(|[name, ..]| name).collect();
+    assert_eq!(names, ["replica-2", "replica-3"]);
+    admin = cluster.try_client("onecopy").await.unwrap();
+    assert_eq!(rows(&admin, "ADD REPLICA").await[0]["replica"], "replica-1");
+    cluster.has_replicas(3);
+    let sql = "insert into noted (writer) select nextval('counter')";
+    run(&cluster.client().await, sql).await;
+    // The anchor can leave with its transactions: they are rolled back after a while, and can be run again.
+    let open = cluster.client().await;
+    run(&open, "begin; insert into noted (writer) values (-1)").await;
+    assert_eq!(rows(&admin, "DROP REPLICA replica-2").await[0]["members"], "2");
+    let lost = open.batch_execute("commit").await.unwrap_err();
+    assert_eq!(lost.code().unwrap().code(), "40001");
+    cluster.has_replicas(2);
+    run(&cluster.client().await, sql).await;
+    cluster.everywhere("select count(*), max(id) from noted").await;
+    cluster.verify().await;
+    cluster.stop().await;
+}
+
 #[tokio::test]
 async fn what_cannot_be_rebuilt_is_refused() {
     let mut cluster = Cluster::start(1).await;
@@ -136,6 +214,10 @@ async fn what_cannot_be_rebuilt_is_refused() {
         ("REBUILD REPLICA replica-1", "55000", "no other replica is up"),
         ("REBUILD REPLICA nobody", "42704", "there is no replica"),
         ("CHECK REPLICAS", "57P03", "no two replicas"),
+        ("DROP REPLICA replica-1", "55000", "no other replica is up"),
+        ("DRAIN REPLICA replica-1", "55000", "no other replica is up"),
+        ("DROP REPLICA nobody", "42704", "there is no replica"),
+        ("ADD REPLICA 'postgresql://127.0.0.1:1'", "0A000", "cannot join servers of `onecopy up`"),
     ] {
         let error = admin.simple_query(sql).await.unwrap_err();
         let error = error.as_db_error().unwrap();

@@ -269,13 +269,13 @@ impl Session {
             return Ok(ended);
         }
         let reply = self.client.out.split_off(mark.min(self.client.out.len()));
-        for index in 0..self.hub().seats.len() {
-            let replica = ReplicaId(u16::try_from(index).unwrap_or(u16::MAX));
+        let members: Vec<ReplicaId> = self.hub().seats.iter().map(|seat| seat.replica).collect();
+        for replica in members {
             if replica == anchor {
                 continue;
             }
             if let Err(reason) = self.maintain_replica(replica, text).await {
-                let text = format!("it was not done at {}: {reason}", self.hub().seats[index].name);
+                let text = format!("it was not done at {}: {reason}", self.hub().seats[replica].name);
                 self.warn(sqlstate::CONNECTION_FAILURE, &text);
             }
         }

@@ -220,8 +220,8 @@ impl Session {
             return Err(Refusal::unsupported(what, "Use SET before the transaction.").into());
         }
         let named = |wanted: &str| {
-            let at = self.hub().seats.iter().position(|seat| seat.name == wanted)?;
-            u16::try_from(at).ok().map(|at| Wish::At(ReplicaId(at)))
+            let seat = self.hub().seats.named(wanted)?;
+            Some(Wish::At(seat.replica))
         };
         let wish = match value {
             SetValue::Default => Some(Wish::Auto),

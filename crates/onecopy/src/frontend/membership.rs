@@ -5,17 +5,25 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use cluster::event::Event;
 use cluster::ids::ReplicaId;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use wire::{encode, sqlstate};
 
 use super::check;
 use super::client::Client;
 use super::fault::Refusal;
 use crate::hub::Hub;
-use crate::rebuild::{self, RebuildError};
+use crate::members::{self, MemberError};
+use crate::rebuild::{self, RebuildError, Rebuilt};
 
 /// How often a waiting client hears how far it is.
 const NOTICE_EVERY: Duration = Duration::from_secs(1);
+/// How long DRAIN waits for what is open at a replica.
+const DRAIN_MAX: Duration = Duration::from_mins(1);
+/// How often it looks.
+const DRAIN_LOOK: Duration = Duration::from_millis(20);
 
 /// What can be ordered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +32,14 @@ pub(super) enum Order {
     Check,
     /// Give a replica the data of another one.
     Rebuild(String),
+    /// One replica more: at this address, or made by us.
+    Add(Option<String>),
+    /// One replica less.
+    Drop(String),
+    /// A replica takes nothing new.
+    Drain(String),
+    /// It does again.
+    Undrain(String),
 }
 
 /// The order in a statement; `None` when it is something else. Words are in any case, a name is as it is written.
@@ -34,7 +50,18 @@ pub(super) fn parse(sql: &[u8]) -> Option<Order> {
     let upper: Vec<&str> = upper.iter().map(String::as_str).collect();
     match (upper.as_slice(), words.as_slice()) {
         (["CHECK", "REPLICAS"], _) => Some(Order::Check),
-        (["REBUILD", "REPLICA", _], [.., name]) => Some(Order::Rebuild(name.trim_matches('"').to_owned())),
+        (["ADD", "REPLICA"], _) => Some(Order::Add(None)),
+        (["ADD", "REPLICA", _], [.., url]) => Some(Order::Add(Some(url.trim_matches('\'').to_owned()))),
+        ([word, "REPLICA", _], [.., name]) => {
+            let name = name.trim_matches('"').to_owned();
+            match *word {
+                "REBUILD" => Some(Order::Rebuild(name)),
+                "DROP" => Some(Order::Drop(name)),
+                "DRAIN" => Some(Order::Drain(name)),
+                "UNDRAIN" => Some(Order::Undrain(name)),
+                _ => None,
+            }
+        }
         _ => None,
     }
 }
@@ -45,6 +72,10 @@ impl Order {
         match self {
             Self::Check => "CHECK",
             Self::Rebuild(_) => "REBUILD",
+            Self::Add(_) => "ADD",
+            Self::Drop(_) => "DROP",
+            Self::Drain(_) => "DRAIN",
+            Self::Undrain(_) => "UNDRAIN",
         }
     }
 
@@ -52,7 +83,9 @@ impl Order {
     pub(super) fn columns(&self) -> &'static str {
         match self {
             Self::Check => check::COLUMNS,
-            Self::Rebuild(_) => "replica donor megabytes version",
+            Self::Rebuild(_) | Self::Add(_) => "replica donor megabytes version",
+            Self::Drop(_) => "replica members",
+            Self::Drain(_) | Self::Undrain(_) => "replica state",
         }
     }
 }
@@ -67,26 +100,88 @@ pub(super) async fn run(
         Order::Check => check::run(hub).await,
         Order::Rebuild(name) => {
             let replica = named(hub, name)?;
-            let mut task = tokio::spawn(rebuild::run(Arc::clone(hub), replica));
-            let rebuilt = loop {
-                tokio::select! {
-                    ended = &mut task => break ended,
-                    () = tokio::time::sleep(NOTICE_EVERY) => tell_stage(hub, replica, client).await,
-                }
-            };
-            let failed = |text: String| Refusal::plain(sqlstate::INTERNAL_ERROR, text);
-            let rebuilt = rebuilt.map_err(|error| failed(format!("the rebuild broke off: {error}")))?;
-            let rebuilt = rebuilt.map_err(|error| refusal(name, &error))?;
-            let megabytes = (rebuilt.bytes >> 20).to_string();
-            Ok(vec![vec![name.clone(), rebuilt.donor, megabytes, rebuilt.version.to_string()]])
+            let task = tokio::spawn(rebuild::run(Arc::clone(hub), replica));
+            let rebuilt = watched(hub, replica, task, client).await?;
+            rebuilt.map(|rebuilt| told(name, rebuilt)).map_err(|error| refusal(name, &error))
         }
+        Order::Add(url) => {
+            let refused = |error| member_refusal("a replica cannot be added", &error);
+            let newcomer = members::invite(hub, url.clone()).await.map_err(refused)?;
+            let replica = newcomer.replica;
+            let task = tokio::spawn(members::furnish(Arc::clone(hub), newcomer));
+            let added = watched(hub, replica, task, client).await?.map_err(refused)?;
+            Ok(told(&hub.seats[replica].name, added))
+        }
+        Order::Drop(name) => {
+            let replica = named(hub, name)?;
+            let refused = |error| member_refusal(&format!("replica \"{name}\" cannot be dropped"), &error);
+            let removed = members::dismiss(hub, replica).await.map_err(refused)?;
+            if let Err(reason) = removed {
+                let text = format!("it is no member any more, but not all of its server is gone: {reason}");
+                encode::notice(&mut client.out, "WARNING", sqlstate::WARNING, &text, None);
+            }
+            Ok(vec![vec![name.clone(), hub.seats.len().to_string()]])
+        }
+        Order::Drain(name) => {
+            let replica = named(hub, name)?;
+            let refused = |error| member_refusal(&format!("replica \"{name}\" cannot be drained"), &error);
+            members::drain(hub, replica).await.map_err(refused)?;
+            let is_empty = emptied(hub, replica, client).await;
+            Ok(vec![vec![name.clone(), if is_empty { "drained" } else { "draining" }.to_owned()]])
+        }
+        Order::Undrain(name) => {
+            let replica = named(hub, name)?;
+            hub.handle(Event::Drained { replica, is_drained: false });
+            Ok(vec![vec![name.clone(), "serving".to_owned()]])
+        }
+    }
+}
+
+/// Waits for the end of what gives a replica data, and tells the client how far it is.
+async fn watched<T>(
+    hub: &Hub,
+    replica: ReplicaId,
+    mut task: JoinHandle<T>,
+    client: &mut Client,
+) -> Result<T, Refusal> {
+    let ended = loop {
+        tokio::select! {
+            ended = &mut task => break ended,
+            () = tokio::time::sleep(NOTICE_EVERY) => tell_stage(hub, replica, client).await,
+        }
+    };
+    ended.map_err(|error| Refusal::plain(sqlstate::INTERNAL_ERROR, format!("it broke off: {error}")))
+}
+
+fn told(name: &str, rebuilt: Rebuilt) -> Vec<Vec<String>> {
+    let Rebuilt { donor, bytes, version } = rebuilt;
+    vec![vec![name.to_owned(), donor, (bytes >> 20).to_string(), version.to_string()]]
+}
+
+/// Waits until nobody uses a replica that was drained, as long as that may take; whether it is so.
+async fn emptied(hub: &Hub, replica: ReplicaId, client: &mut Client) -> bool {
+    let deadline = Instant::now() + DRAIN_MAX;
+    let mut tell = Instant::now() + NOTICE_EVERY;
+    loop {
+        let users = members::users(hub, replica);
+        if users == 0 || Instant::now() > deadline {
+            return users == 0;
+        }
+        if Instant::now() > tell {
+            tell += NOTICE_EVERY;
+            let text = format!("{users} sessions are in the middle of something there");
+            encode::notice(&mut client.out, "NOTICE", sqlstate::SUCCESS, &text, None);
+            if client.flush().await.is_err() {
+                return false;
+            }
+        }
+        tokio::time::sleep(DRAIN_LOOK).await;
     }
 }
 
 /// The replica of this name.
 fn named(hub: &Hub, name: &str) -> Result<ReplicaId, Refusal> {
-    let found = hub.seats.iter().position(|seat| seat.name == name);
-    found.and_then(|index| u16::try_from(index).ok()).map(ReplicaId).ok_or_else(|| {
+    hub.seats.named(name).map(|seat| seat.replica).ok_or_else(|| {
         Refusal::new(
             sqlstate::UNDEFINED_OBJECT,
             format!("there is no replica \"{name}\""),
@@ -127,6 +222,30 @@ fn refusal(name: &str, error: &RebuildError) -> Refusal {
     }
 }
 
+fn member_refusal(what: &str, error: &MemberError) -> Refusal {
+    let message = format!("{what}: {error}");
+    let state = sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE;
+    match error {
+        MemberError::Unsupported(_, instead) => {
+            Refusal::new(sqlstate::FEATURE_NOT_SUPPORTED, message, *instead)
+        }
+        MemberError::Underway => Refusal::new(state, message, "SHOW REPLICAS tells how far it is."),
+        MemberError::NoOther => Refusal::new(
+            state,
+            message,
+            "SHOW REPLICAS tells the state of each; wait until another one is up, or UNDRAIN one.",
+        ),
+        MemberError::Failed(_) => {
+            Refusal::new(state, message, "Nothing has changed. When the cause is removed, try it again.")
+        }
+        MemberError::Stuck(_) => Refusal::new(
+            state,
+            message,
+            "It is a member; SHOW REPLICAS tells its state. REBUILD REPLICA gives it other data, DROP REPLICA ends it.",
+        ),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,6 +256,13 @@ mod tests {
         assert_eq!(parse(b"REBUILD REPLICA \"Big One\""), None);
         assert_eq!(parse(b"REBUILD REPLICA \"One\""), Some(Order::Rebuild("One".into())));
         assert_eq!(parse(b"check replicas;"), Some(Order::Check));
+        assert_eq!(parse(b"add replica;"), Some(Order::Add(None)));
+        let url = "postgresql://B:5432".to_owned();
+        assert_eq!(parse(b"ADD REPLICA 'postgresql://B:5432'"), Some(Order::Add(Some(url))));
+        assert_eq!(parse(b"Drop replica One"), Some(Order::Drop("One".into())));
+        assert_eq!(parse(b"DRAIN REPLICA One;"), Some(Order::Drain("One".into())));
+        assert_eq!(parse(b"undrain replica One"), Some(Order::Undrain("One".into())));
+        assert_eq!(parse(b"KEEP REPLICA One"), None);
         assert_eq!(parse(b"REBUILD REPLICA"), None);
         assert_eq!(parse(b"SHOW REPLICAS"), None);
     }

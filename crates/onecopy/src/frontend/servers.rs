@@ -138,14 +138,15 @@ fn opening(isolation: Isolation, is_read_only: bool) -> &'static str {
 /// The connections of one session.
 #[derive(Debug)]
 pub(crate) struct Servers {
+    /// By the numbers of the replicas, as far as any was used.
     all: Vec<Option<Server>>,
     card: Arc<Card>,
     has_lost_state: bool,
 }
 
 impl Servers {
-    pub(crate) fn new(replicas: usize, card: Arc<Card>) -> Self {
-        Self { all: (0..replicas).map(|_| None).collect(), card, has_lost_state: false }
+    pub(crate) fn new(card: Arc<Card>) -> Self {
+        Self { all: Vec::new(), card, has_lost_state: false }
     }
 
     /// The connection to a replica, which must be there.
@@ -155,7 +156,7 @@ impl Servers {
 
     /// The connection to a replica, if there is one.
     pub(crate) fn find(&mut self, replica: ReplicaId) -> Option<&mut Server> {
-        self.all[usize::from(replica.0)].as_mut()
+        self.all.get_mut(usize::from(replica.0))?.as_mut()
     }
 
     /// All connections.
@@ -165,7 +166,7 @@ impl Servers {
 
     /// Closes a connection; the server rolls back what is open on it.
     pub(crate) fn close(&mut self, replica: ReplicaId) {
-        let closed = self.all[usize::from(replica.0)].take();
+        let closed = self.all.get_mut(usize::from(replica.0)).and_then(Option::take);
         self.has_lost_state |= closed.is_some_and(|server| server.holds_state);
     }
 
@@ -204,7 +205,11 @@ impl Servers {
         replica: ReplicaId,
         incarnation: Incarnation,
     ) -> Result<&mut Server, Fault> {
-        let slot = &mut self.all[usize::from(replica.0)];
+        let number = usize::from(replica.0);
+        if self.all.len() <= number {
+            self.all.resize_with(number + 1, || None);
+        }
+        let slot = &mut self.all[number];
         if slot.as_ref().is_none_or(|server| server.incarnation != incarnation) {
             self.has_lost_state |= slot.take().is_some_and(|server| server.holds_state);
             // A server that hangs takes connections and says nothing.

@@ -210,7 +210,7 @@ async fn serve_session(worker: Rc<Worker>, client: Client, settings: Settings, w
         id,
         mailbox,
         client,
-        servers: Servers::new(hub.seats.len(), Arc::clone(&card)),
+        servers: Servers::new(Arc::clone(&card)),
         card,
         settings,
         transaction: Transaction::None,

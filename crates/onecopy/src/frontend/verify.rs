@@ -50,9 +50,8 @@ pub(crate) async fn run(hub: &Hub) -> Result<Vec<Vec<String>>, Refusal> {
     let down: Vec<&str> = hub
         .replicas()
         .iter()
-        .zip(&hub.seats)
-        .filter(|(status, _)| status.state != State::Up)
-        .map(|(_, seat)| seat.name.as_str())
+        .filter(|status| status.state != State::Up)
+        .map(|status| hub.seats[status.replica].name.as_str())
         .collect();
     if !down.is_empty() {
         return Err(Refusal::new(
@@ -68,7 +67,7 @@ pub(crate) async fn run(hub: &Hub) -> Result<Vec<Vec<String>>, Refusal> {
     for connection in &mut open {
         sums.push(checksums(connection).await.map_err(|error| failed(&error))?);
     }
-    Ok(compare(hub, version, &sums))
+    Ok(compare(hub, version, &replicas, &sums))
 }
 
 /// A snapshot of each of these replicas, which are up, at one version.
@@ -142,7 +141,12 @@ async fn open_snapshot(hub: &Hub, replica: ReplicaId) -> Result<Connection, Back
     Ok(connection)
 }
 
-fn compare(hub: &Hub, version: Version, sums: &[BTreeMap<String, String>]) -> Vec<Vec<String>> {
+fn compare(
+    hub: &Hub,
+    version: Version,
+    replicas: &[ReplicaId],
+    sums: &[BTreeMap<String, String>],
+) -> Vec<Vec<String>> {
     let mut names: Vec<&String> = sums.iter().flat_map(BTreeMap::keys).collect();
     names.sort_unstable();
     names.dedup();
@@ -152,9 +156,9 @@ fn compare(hub: &Hub, version: Version, sums: &[BTreeMap<String, String>]) -> Ve
         .map(|name| {
             let differ: Vec<String> = sums
                 .iter()
-                .zip(&hub.seats)
+                .zip(replicas)
                 .filter(|(sum, _)| sum.get(name) != first.get(name))
-                .map(|(_, seat)| seat.name.clone())
+                .map(|(_, replica)| hub.seats[*replica].name.clone())
                 .collect();
             let result = if differ.is_empty() {
                 "identical".to_owned()

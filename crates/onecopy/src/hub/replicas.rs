@@ -21,7 +21,7 @@ pub(crate) enum Lasting {
 }
 
 impl Hub {
-    fn standing(&self) -> MutexGuard<'_, Standing> {
+    pub(super) fn standing(&self) -> MutexGuard<'_, Standing> {
         self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -53,7 +53,7 @@ impl Hub {
 
     /// From now on the replica serves nothing.
     pub(crate) fn quarantine(&self, replica: ReplicaId, reason: &str, lasting: Lasting) {
-        let name = &self.seats[usize::from(replica.0)].name;
+        let name = &self.seats[replica].name;
         tracing::error!(replica = %name, reason, "the replica is quarantined");
         if lasting == Lasting::UntilRebuilt
             && let Err(error) = standing::write_quarantine(self.log.folder(), name, reason)
@@ -71,7 +71,7 @@ impl Hub {
     /// Puts those replicas into quarantine that were in one when the node ended.
     pub(super) fn remember_quarantines(&self) {
         for status in self.replicas() {
-            let name = &self.seats[usize::from(status.replica.0)].name;
+            let name = &self.seats[status.replica].name;
             match standing::read_quarantine(self.log.folder(), name) {
                 Ok(None) => {}
                 Ok(Some(reason)) => self.quarantine(status.replica, &reason, Lasting::UntilRestart),
@@ -86,7 +86,7 @@ impl Hub {
     /// The replicas that serve nothing, and why.
     pub(crate) fn quarantined(&self) -> BTreeMap<ReplicaId, String> {
         let standing = self.standing();
-        let all = (0..self.seats.len()).filter_map(|index| u16::try_from(index).ok().map(ReplicaId));
+        let all = self.seats.iter().map(|seat| seat.replica);
         all.filter_map(|replica| Some((replica, standing.reason(replica)?.to_owned()))).collect()
     }
 
@@ -103,7 +103,7 @@ impl Hub {
 
     /// The replica's server has other data now: it leaves quarantine and is connected anew.
     pub(crate) fn rebuilt(&self, replica: ReplicaId) {
-        let name = &self.seats[usize::from(replica.0)].name;
+        let name = &self.seats[replica].name;
         if let Err(error) = standing::lift_quarantine(self.log.folder(), name) {
             tracing::error!(replica = %name, %error, "after a restart the replica will be in quarantine again");
         }
@@ -114,13 +114,13 @@ impl Hub {
 
     /// What the rebuild of a replica is at; `None` when there is none.
     pub(crate) fn stage(&self, replica: ReplicaId) -> Option<Stage> {
-        let stage = &self.seats[usize::from(replica.0)].stage;
+        let stage = &self.seats[replica].stage;
         stage.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Takes note of what the rebuild of a replica is at; returns what was noted before.
     pub(crate) fn set_stage(&self, replica: ReplicaId, stage: Option<Stage>) -> Option<Stage> {
-        let noted = &self.seats[usize::from(replica.0)].stage;
+        let noted = &self.seats[replica].stage;
         std::mem::replace(&mut *noted.lock().unwrap_or_else(PoisonError::into_inner), stage)
     }
 }

@@ -6,18 +6,21 @@
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use cluster::ids::Incarnation;
+use cluster::ids::{Incarnation, ReplicaId};
 use tokio::sync::mpsc;
 
 use super::{AGENT_QUEUE, AgentOrder};
 use crate::agent::Evictions;
 use crate::backend::{Address, Lines};
+use crate::node::Place;
 use crate::rebuild::Stage;
 use crate::steward::Errand;
 
 /// Where a replica is, and what its present set of connections is called.
 #[derive(Debug)]
 pub(crate) struct Seat {
+    /// Its number.
+    pub(crate) replica: ReplicaId,
     /// The name that people use.
     pub(crate) name: String,
     /// Its own TCP address.
@@ -40,20 +43,21 @@ pub(crate) struct Seat {
     pub(super) stage: Mutex<Option<Stage>>,
     /// It is connected, and brought up to the log before it serves.
     pub(crate) is_catching_up: AtomicBool,
+    /// It was a member.
+    pub(super) has_left: AtomicBool,
+    /// It joined while the node ran, and has not been up yet.
+    pub(crate) is_new: AtomicBool,
     pub(super) orders: mpsc::Sender<AgentOrder>,
 }
 
 impl Seat {
     /// A replica that is not connected yet, and the queue of its agent.
-    pub(crate) fn new(
-        name: String,
-        host: String,
-        port: u16,
-        address: Address,
-    ) -> (Self, mpsc::Receiver<AgentOrder>) {
+    pub(crate) fn new(place: Place) -> (Self, mpsc::Receiver<AgentOrder>) {
+        let Place { replica, name, host, port, address } = place;
         let (orders, queue) = mpsc::channel(AGENT_QUEUE);
         let proof = Mutex::new((Incarnation::default(), String::new()));
         let seat = Self {
+            replica,
             name,
             host,
             port,
@@ -65,6 +69,8 @@ impl Seat {
             errands: OnceLock::new(),
             stage: Mutex::default(),
             is_catching_up: AtomicBool::new(false),
+            has_left: AtomicBool::new(false),
+            is_new: AtomicBool::new(false),
             orders,
         };
         (seat, queue)

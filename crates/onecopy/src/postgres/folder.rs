@@ -1,7 +1,7 @@
 //! The folder that holds a cluster.
 //!
 //! ```text
-//! DIR/onecopy.json     what this is: format, cluster, release of PostgreSQL, number of replicas
+//! DIR/onecopy.json     what this is: format, cluster, release of PostgreSQL, the replicas that are members
 //! DIR/lock             locked while a node uses the folder; names its process
 //! DIR/replica-1 ..     the data folders of the servers
 //! DIR/replica-1.conf   our settings for a server, written anew at every start
@@ -15,6 +15,9 @@
 //! move up, that file last. So a crash leaves one of three states, and each can be told from the others: not
 //! complete (removed by the next start), complete and not moved (finished by the next start), done. Dropping a
 //! [`Folder`] that never got a cluster removes whatever we made, up to the folder itself.
+//!
+//! Members come and go by that file alone: a server gets its place in it when its data is complete, and loses it before
+//! anything of the data goes.
 //!
 //! Nothing is written into a folder before it is known to be empty or ours.
 
@@ -32,6 +35,7 @@ use tokio::time::sleep;
 
 use super::account::Account;
 use super::{leftover, swap};
+use crate::cli::MAX_REPLICAS;
 
 mod error;
 
@@ -39,6 +43,8 @@ pub(crate) use error::FolderError;
 
 /// The layout described above.
 const FORMAT: u32 = 1;
+/// The same, with members that are not numbered from 1 without a gap.
+const FORMAT_WITH_MEMBERS: u32 = 2;
 const DESCRIPTION: &str = "onecopy.json";
 const LOCK: &str = "lock";
 const CREATING: &str = "creating";
@@ -59,8 +65,8 @@ pub(crate) struct Cluster {
     pub(crate) id: ClusterId,
     /// The release of PostgreSQL that made the servers' files.
     pub(crate) postgres: u16,
-    /// How many servers there are.
-    pub(crate) replicas: u16,
+    /// The numbers of its servers, in order.
+    pub(crate) numbers: Vec<u16>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -74,6 +80,33 @@ struct Description {
     cluster: String,
     postgres: u16,
     replicas: u16,
+    /// The numbers of the servers; without it they are numbered from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    members: Option<Vec<u16>>,
+}
+
+impl Description {
+    fn of(cluster: &Cluster) -> Self {
+        let replicas = u16::try_from(cluster.numbers.len()).expect("there are no more than MAX_REPLICAS");
+        let is_dense = cluster.numbers.iter().copied().eq(1..=replicas);
+        Self {
+            format: if is_dense { FORMAT } else { FORMAT_WITH_MEMBERS },
+            cluster: cluster.id.to_string(),
+            postgres: cluster.postgres,
+            replicas,
+            members: (!is_dense).then(|| cluster.numbers.clone()),
+        }
+    }
+
+    /// The servers' numbers, or what is wrong with them.
+    fn numbers(&self) -> Result<Vec<u16>, String> {
+        let numbers = self.members.clone().unwrap_or_else(|| (1..=self.replicas).collect());
+        let is_right = (1..=MAX_REPLICAS).contains(&self.replicas)
+            && numbers.len() == usize::from(self.replicas)
+            && numbers.is_sorted_by(|one, next| one < next)
+            && numbers.iter().all(|number| (1..=MAX_REPLICAS).contains(number));
+        if is_right { Ok(numbers) } else { Err(format!("{} replicas", self.replicas)) }
+    }
 }
 
 /// A folder that this process has locked.
@@ -147,27 +180,39 @@ impl Folder {
     /// Makes the cluster that was begun the cluster of this folder, on disk.
     pub(crate) fn complete(&mut self, cluster: Cluster) -> Result<(), FolderError> {
         let creating = self.path.join(CREATING);
-        let description = Description {
-            format: FORMAT,
-            cluster: cluster.id.to_string(),
-            postgres: cluster.postgres,
-            replicas: cluster.replicas,
-        };
-        let mut text = serde_json::to_string_pretty(&description)
-            .map_err(|error| FolderError::io("describe the cluster in", &creating)(error.into()))?;
-        text.push('\n');
         // One call for the whole disk instead of one for each of thousands of files.
         sync_disk_of(&creating)?;
-        let unnamed = creating.join("description");
-        let written = File::create(&unnamed).and_then(|mut file| {
-            file.write_all(text.as_bytes())?;
-            file.sync_all()
-        });
-        written.map_err(FolderError::io("write", &unnamed))?;
-        rename(&unnamed, &creating.join(DESCRIPTION))?;
-        sync(&creating)?;
+        describe(&creating, &cluster)?;
         self.move_up(&cluster)?;
         self.cluster = Some(cluster);
+        Ok(())
+    }
+
+    /// From now on these are the servers of the cluster, on disk.
+    pub(crate) fn set_numbers(&mut self, numbers: Vec<u16>) -> Result<(), FolderError> {
+        let cluster = self.cluster.as_mut().expect("only a folder with a cluster changes its members");
+        let changed = Cluster { numbers, ..cluster.clone() };
+        describe(&self.path, &changed)?;
+        *cluster = changed;
+        Ok(())
+    }
+
+    /// Removes what there is of a server that is no member. It does not run.
+    pub(crate) fn remove_server(&self, number: u16) -> Result<(), FolderError> {
+        swap::remove_all(&self.data(number))
+    }
+
+    /// Ends servers that are no members, and removes copies that were to become some: a crash came between a change of
+    /// members and its end. The data folder stays until another server gets the number, since nobody asked for it now.
+    async fn end_strangers(&self, cluster: &Cluster) -> Result<(), FolderError> {
+        for number in (1..=MAX_REPLICAS).filter(|number| !cluster.numbers.contains(number)) {
+            let data = self.data(number);
+            if data.exists() {
+                let ended = leftover::end(&data, &self.account).await;
+                ended.map_err(FolderError::io("end the programs in", &data))?;
+            }
+            swap::remove_copies(&data)?;
+        }
         Ok(())
     }
 
@@ -190,9 +235,10 @@ impl Folder {
             fs::remove_dir_all(&creating).map_err(FolderError::io("remove", &creating))?;
         }
         if let Some(cluster) = &self.cluster {
-            for number in 1..=cluster.replicas {
-                swap::settle(&self.data(number))?;
+            for number in &cluster.numbers {
+                swap::settle(&self.data(*number))?;
             }
+            self.end_strangers(cluster).await?;
             return self.check_servers(cluster);
         }
         self.check_bare()?;
@@ -202,7 +248,7 @@ impl Folder {
 
     fn move_up(&self, cluster: &Cluster) -> Result<(), FolderError> {
         let creating = self.path.join(CREATING);
-        for number in 1..=cluster.replicas {
+        for number in cluster.numbers.iter().copied() {
             let from = creating.join(replica(number));
             if from.exists() {
                 rename(&from, &self.data(number))?;
@@ -215,7 +261,7 @@ impl Folder {
     }
 
     fn check_servers(&self, cluster: &Cluster) -> Result<(), FolderError> {
-        for number in 1..=cluster.replicas {
+        for number in cluster.numbers.iter().copied() {
             let file = self.data(number).join("PG_VERSION");
             let major = fs::read_to_string(&file).map_err(FolderError::io("read", &file))?;
             if major.trim() != cluster.postgres.to_string() {
@@ -370,17 +416,34 @@ fn read_description(folder: &Path) -> Result<Option<Cluster>, FolderError> {
     let mut text = String::new();
     file.take(DESCRIPTION_LIMIT_BYTES).read_to_string(&mut text).map_err(FolderError::io("read", &path))?;
     let Format { format } = serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))?;
-    if format != FORMAT {
-        return Err(FolderError::OtherFormat { path: folder.to_owned(), found: format, known: FORMAT });
+    if !(FORMAT..=FORMAT_WITH_MEMBERS).contains(&format) {
+        return Err(FolderError::OtherFormat {
+            path: folder.to_owned(),
+            found: format,
+            known: FORMAT_WITH_MEMBERS,
+        });
     }
     let description: Description =
         serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))?;
     let id = u128::from_str_radix(&description.cluster, 16)
         .map_err(|_| unreadable(format!("{:?} is no cluster id", description.cluster)))?;
-    if description.replicas == 0 || description.replicas > crate::cli::MAX_REPLICAS {
-        return Err(unreadable(format!("{} replicas", description.replicas)));
-    }
-    Ok(Some(Cluster { id: ClusterId(id), postgres: description.postgres, replicas: description.replicas }))
+    let numbers = description.numbers().map_err(unreadable)?;
+    Ok(Some(Cluster { id: ClusterId(id), postgres: description.postgres, numbers }))
+}
+
+/// Writes what the folder is, whole or not at all.
+fn describe(folder: &Path, cluster: &Cluster) -> Result<(), FolderError> {
+    let mut text = serde_json::to_string_pretty(&Description::of(cluster))
+        .map_err(|error| FolderError::io("describe the cluster in", folder)(error.into()))?;
+    text.push('\n');
+    let unnamed = folder.join("description");
+    let written = File::create(&unnamed).and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    });
+    written.map_err(FolderError::io("write", &unnamed))?;
+    rename(&unnamed, &folder.join(DESCRIPTION))?;
+    sync(folder)
 }
 
 /// The paths in a folder; none if it is not there.

@@ -281,7 +281,7 @@ impl Server {
     }
 
     /// The number in its name.
-    pub(super) fn number(&self) -> u16 {
+    pub(crate) fn number(&self) -> u16 {
         self.number
     }
 
@@ -311,7 +311,8 @@ impl Server {
         Ok(())
     }
 
-    fn choose_port(&mut self) -> Result<(), ServerError> {
+    /// Settles the port, unless it has one that is free.
+    pub(super) fn choose_port(&mut self) -> Result<(), ServerError> {
         if self.port != 0 && settings::is_free(self.port) {
             return Ok(());
         }

@@ -38,10 +38,26 @@ pub(super) fn complete(data: &Path) -> Result<(), FolderError> {
 
 /// The copy takes the place of the folder, of which nothing is in use any more.
 pub(super) fn replace(data: &Path) -> Result<(), FolderError> {
-    rename(data, &beside(data, "old"))?;
+    if data.exists() {
+        rename(data, &beside(data, "old"))?;
+    }
     rename(&beside(data, "new"), data)?;
     sync_parent(data)?;
     remove(&beside(data, "old"))
+}
+
+/// Removes the folder and everything that was to take its place. A crash leaves a part of it, which is of no use.
+pub(super) fn remove_all(data: &Path) -> Result<(), FolderError> {
+    if data.exists() {
+        remove(&beside(data, "old"))?;
+        rename(data, &beside(data, "old"))?;
+    }
+    remove_copies(data)
+}
+
+/// Removes everything that was to take the place of the folder, and what it was to be removed with.
+pub(super) fn remove_copies(data: &Path) -> Result<(), FolderError> {
+    ["copying", "new", "old"].into_iter().try_for_each(|leftover| remove(&beside(data, leftover)))
 }
 
 /// Finishes or gives up what a crash has left.
@@ -51,10 +67,7 @@ pub(super) fn settle(data: &Path) -> Result<(), FolderError> {
         rename(&new, data)?;
         sync_parent(data)?;
     }
-    for leftover in ["copying", "new", "old"] {
-        remove(&beside(data, leftover))?;
-    }
-    Ok(())
+    remove_copies(data)
 }
 
 fn beside(data: &Path, suffix: &str) -> PathBuf {

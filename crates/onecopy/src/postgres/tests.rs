@@ -209,10 +209,7 @@ async fn an_existing_cluster_is_not_used_as_another() {
     assert!(error.contains(&format!("is in use by process {}", std::process::id())), "{error}");
     drop(held);
     let error = prepare(&options(&data, 3), &Progress::hidden()).await.unwrap_err().to_string();
-    assert!(
-        error.contains("was made with 1 replicas") && error.contains("leave out --replicas 3"),
-        "{error}"
-    );
+    assert!(error.contains("has 1 replicas") && error.contains("leave out --replicas 3"), "{error}");
     let unsaid = UpOptions { replicas: None, ..options(&data, 1) };
     assert_eq!(prepare(&unsaid, &Progress::hidden()).await.unwrap().servers.len(), 1);
 }

@@ -84,6 +84,11 @@ impl Cluster {
         self.wait_ready().await;
     }
 
+    /// So many replicas are members from now on.
+    pub(crate) fn has_replicas(&mut self, replicas: usize) {
+        self.replicas = replicas;
+    }
+
     /// The data folder.
     pub(crate) fn data(&self) -> std::path::PathBuf {
         self.folder.path().join("data")
@@ -256,7 +261,18 @@ impl Replica {
         assert!(row.contains_key("load"), "SHOW REPLICAS has no load: {row:?}");
         let state = text("state");
         assert!(
-            ["up", "suspect", "catching_up", "down", "quarantined", "rebuilding"].contains(&state.as_str()),
+            [
+                "up",
+                "suspect",
+                "catching_up",
+                "down",
+                "quarantined",
+                "rebuilding",
+                "joining",
+                "draining",
+                "drained"
+            ]
+            .contains(&state.as_str()),
             "state {state}"
         );
         Self {

@@ -118,7 +118,8 @@ pub(super) fn databases(hub: &Hub) -> Vec<Vec<String>> {
     let cards = hub.clients.cards();
     let paused = if hub.clients.is_paused() { "1" } else { "0" };
     let rows = hub.replicas();
-    let rows = rows.iter().zip(&hub.seats).map(|(status, seat)| {
+    let rows = rows.iter().map(|status| {
+        let seat = &hub.seats[status.replica];
         let current = cards.iter().filter(|card| card.servers().contains_key(&status.replica)).count();
         let disabled = status.state != cluster::parts::replica::State::Up;
         vec![

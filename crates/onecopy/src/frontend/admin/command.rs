@@ -76,10 +76,15 @@ const VIEWS: [(&str, View, &str); 17] = [
 ];
 
 /// What can be done.
-const ACTIONS: [(&str, &str); 7] = [
+const ACTIONS: [(&str, &str); 12] = [
     ("VERIFY", "compares every table of every replica at one version"),
     ("CHECK REPLICAS", "compares them as VERIFY does; one that differs serves nothing from then on"),
     ("REBUILD REPLICA name", "gives a replica the data of another one, while clients go on"),
+    ("ADD REPLICA", "makes one more server, and it serves when it has all data; clients go on"),
+    ("ADD REPLICA 'postgresql://host:port'", "the same with a server that is there (`onecopy serve`)"),
+    ("DROP REPLICA name", "a replica is no member any more"),
+    ("DRAIN REPLICA name", "a replica takes nothing new; returns when nothing is open there"),
+    ("UNDRAIN REPLICA name", "it takes statements again"),
     ("PAUSE", "waits until no transaction is open, and lets none begin"),
     ("RESUME", "ends PAUSE"),
     ("RELOAD", "reads the configuration anew"),

@@ -59,8 +59,8 @@ fn replicas(hub: &Hub) -> Vec<Vec<String>> {
     let quarantined = hub.quarantined();
     hub.replicas()
         .iter()
-        .zip(&hub.seats)
-        .map(|(status, seat)| {
+        .map(|status| {
+            let seat = &hub.seats[status.replica];
             let stage = hub.stage(status.replica);
             let detail = match (&stage, quarantined.get(&status.replica)) {
                 (Some(stage), _) => stage.to_string(),
@@ -68,13 +68,17 @@ fn replicas(hub: &Hub) -> Vec<Vec<String>> {
                 (None, None) => String::new(),
             };
             let state = match status.state {
+                _ if stage.is_some() && seat.is_new.load(Ordering::Relaxed) => "joining",
                 _ if stage.is_some() => "rebuilding",
+                State::Up if status.is_drained && hub.users_of(status) > 0 => "draining",
+                State::Up if status.is_drained => "drained",
                 State::Up if status.is_suspect => "suspect",
                 State::Up if status.lag > CATCHING_UP_VERSIONS => "catching_up",
                 State::Down if seat.is_catching_up.load(Ordering::Relaxed) => "catching_up",
                 State::Up => "up",
                 State::Down => "down",
                 State::Quarantined => "quarantined",
+                State::Absent => "dropped",
             };
             vec![
                 seat.name.clone(),

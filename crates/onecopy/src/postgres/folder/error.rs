@@ -54,7 +54,7 @@ pub(crate) enum FolderError {
         /// The folder.
         path: PathBuf,
         /// How many it has.
-        found: u16,
+        found: usize,
         /// How many were asked for.
         asked: u16,
     },
@@ -129,8 +129,8 @@ impl fmt::Display for FolderError {
             }
             Self::OtherReplicas { path, found, asked } => write!(
                 f,
-                "the cluster in {} was made with {found} replicas, and the number is fixed for now; leave out \
-                 --replicas {asked}, or make another cluster with --data DIR",
+                "the cluster in {} has {found} replicas; leave out --replicas {asked}, and change the number with ADD REPLICA \
+                 and DROP REPLICA while it runs, or make another cluster with --data DIR",
                 path.display()
             ),
             Self::Mixed { path, found, expected } => write!(

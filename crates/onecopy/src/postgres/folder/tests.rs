@@ -6,7 +6,7 @@ use crate::postgres::scratch::{Scratch, names};
 const OWN: Account = Account::Own;
 
 fn cluster(replicas: u16) -> Cluster {
-    Cluster { id: ClusterId(0xabc), postgres: 15, replicas }
+    Cluster { id: ClusterId(0xabc), postgres: 15, numbers: (1..=replicas).collect() }
 }
 
 /// Files that pass for those of a server.
@@ -38,6 +38,25 @@ async fn a_cluster_is_found_again() {
     assert_eq!(names(&path), ["lock", "onecopy.json", "replica-1", "replica-2"]);
     let again = Folder::open(&path, &OWN).await.unwrap();
     assert_eq!(again.cluster(), Some(&cluster(2)));
+}
+
+#[tokio::test]
+async fn members_come_and_go_by_the_description() {
+    let scratch = Scratch::new();
+    let mut folder = complete(scratch.path(), 3).await;
+    folder.set_numbers(vec![1, 3]).unwrap();
+    // A crash before the server of number 2 was removed, and while number 4 was made.
+    files(&scratch.path().join("replica-4.new"), "15");
+    drop(folder);
+    let mut folder = Folder::open(scratch.path(), &OWN).await.unwrap();
+    assert_eq!(folder.cluster().unwrap().numbers, [1, 3]);
+    assert_eq!(scratch.names(), ["lock", "onecopy.json", "replica-1", "replica-2", "replica-3"]);
+    folder.remove_server(2).unwrap();
+    folder.set_numbers(vec![1]).unwrap();
+    folder.remove_server(3).unwrap();
+    assert_eq!(scratch.names(), ["lock", "onecopy.json", "replica-1"]);
+    drop(folder);
+    assert_eq!(Folder::open(scratch.path(), &OWN).await.unwrap().cluster(), Some(&cluster(1)));
 }
 
 #[tokio::test]
@@ -117,13 +136,17 @@ async fn a_description_that_we_cannot_take_is_told() {
     let scratch = Scratch::new();
     drop(complete(scratch.path(), 1).await);
     for (text, expected) in [
-        (r#"{"format": 2, "shape": "new"}"#, "has format 2, and this release of Onecopy knows format 1"),
+        (r#"{"format": 3, "shape": "new"}"#, "has format 3, and this release of Onecopy knows format 2"),
         ("", "onecopy.json is damaged: EOF"),
         (r#"{"format": 1}"#, "is damaged: missing field `cluster`"),
         (r#"{"format":1,"cluster":"xyz","postgres":15,"replicas":1}"#, "\"xyz\" is no cluster id"),
         (r#"{"format":1,"cluster":"1","postgres":15,"replicas":0}"#, "is damaged: 0 replicas"),
         (r#"{"format":1,"cluster":"1","postgres":15,"replicas":17}"#, "is damaged: 17 replicas"),
         (r#"{"format":1,"cluster":"1","postgres":15,"replicas":2}"#, "cannot read"),
+        (
+            r#"{"format":2,"cluster":"1","postgres":15,"replicas":2,"members":[2,1]}"#,
+            "is damaged: 2 replicas",
+        ),
         (
             r#"{"format":1,"cluster":"1","postgres":16,"replicas":1}"#,
             "replica-1 holds files of PostgreSQL 15, but",

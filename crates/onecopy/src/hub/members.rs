@@ -1,0 +1,75 @@
+//! The hub's part in the coming and going of replicas: their seats, their keepers, what is remembered of them.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use cluster::event::Event;
+use cluster::ids::ReplicaId;
+use cluster::protocols::ReplicaStatus;
+use tokio::sync::mpsc;
+
+use super::{AgentOrder, Hub, Seat};
+use crate::clients::Doing;
+use crate::keeper::Keeper;
+use crate::node::Place;
+use crate::rebuild::Stage;
+use crate::standing;
+
+impl Hub {
+    /// A replica gets its keeper, which brings it up. `delay` slows its refreshes down.
+    pub(crate) fn employ(
+        self: &Arc<Self>,
+        replica: ReplicaId,
+        orders: mpsc::Receiver<AgentOrder>,
+        delay: Duration,
+    ) {
+        let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
+        keepers.spawn_on(Keeper::run(Arc::clone(self), replica, orders, delay), &self.runtime);
+    }
+
+    /// All keepers end.
+    pub(crate) async fn dismiss_keepers(&self) {
+        let mut keepers = std::mem::take(&mut *self.keepers.lock().unwrap_or_else(PoisonError::into_inner));
+        keepers.shutdown().await;
+    }
+
+    /// A new member, which has no data yet and no keeper: the orders for that one.
+    pub(crate) fn join(&self, place: Place) -> mpsc::Receiver<AgentOrder> {
+        let (seat, orders) = Seat::new(place);
+        let replica = seat.replica;
+        seat.is_new.store(true, Ordering::Relaxed);
+        self.seats.take(seat);
+        self.set_stage(replica, Some(Stage::Preparing));
+        self.standing().join(replica);
+        self.standing().quarantine(replica, "it has no data yet");
+        self.set_reader_patience();
+        self.forget_names();
+        self.handle(Event::Joined { replica });
+        orders
+    }
+
+    /// A replica is no member any more: what is open there is rolled back, and nobody speaks of it again.
+    pub(crate) fn leave(&self, replica: ReplicaId) {
+        let seat = &self.seats[replica];
+        self.handle(Event::Left { replica });
+        self.order(replica, AgentOrder::Leave);
+        seat.has_left.store(true, Ordering::Release);
+        seat.give_up();
+        self.standing().forget(replica);
+        if let Err(error) = standing::lift_quarantine(self.log.folder(), &seat.name) {
+            tracing::warn!(replica = %seat.name, %error, "a replica of this name will begin in quarantine");
+        }
+        tracing::warn!(replica = %seat.name, "the replica is no member any more");
+    }
+
+    /// How many sessions may be in the middle of something at a replica: those that use it now, and those in a
+    /// transaction that have used it.
+    pub(crate) fn users_of(&self, status: &ReplicaStatus) -> usize {
+        let is_busy = |doing: Doing| !matches!(doing, Doing::Idle | Doing::Paused);
+        let cards = self.clients.cards();
+        let busy = cards.iter().filter(|card| is_busy(card.doing()));
+        let there = busy.filter(|card| card.servers().contains_key(&status.replica));
+        there.count().max(status.open)
+    }
+}

@@ -1,0 +1,261 @@
+//! The members of the cluster change while it works: a replica joins, leaves, or is drained.
+//!
+//! A new replica gets its data as a rebuilt one does ([`crate::rebuild`]): a copy of another one, whose applied set says
+//! which version it has, and the rest from the log, which is kept for it from the version on at which the donor stood
+//! before the copy began. So no moment is needed at which writes stand still. It is a member for everybody at once, in
+//! the state of one that has no data; for a restart it is one when its data is complete.
+//!
+//! One that leaves is drained first, then it is struck from the list that a restart reads, then nobody knows it any more,
+//! then its server goes. A crash in between leaves it struck or not, and nothing half done: what it had is in the log
+//! and in the others.
+//!
+//! The anchor gives its place up before it is drained. Since what only the anchor has ends with that, everybody is let
+//! come to the end of a transaction first, for a moment; what is open after that is rolled back (40001), as if the
+//! anchor was lost.
+//!
+//! Where the servers come from, and where the list is, is the affair of whoever takes the [`Request`]s.
+//!
+//! Invariant: the list on disk names a replica only while it has, or had, all data up to some version of the log.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::event::Event;
+use cluster::ids::ReplicaId;
+use cluster::parts::replica::State;
+use cluster::protocols::ReplicaStatus;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use crate::backend::Address;
+use crate::hub::{AgentOrder, Hub};
+use crate::node::{Place, Reason};
+use crate::postgres::Transfer;
+use crate::rebuild::{self, RebuildError, Rebuilt, Stage, Underway};
+
+/// How long transactions may take to end before the anchor gives its place up.
+const QUIET_MAX: Duration = Duration::from_secs(5);
+/// How often it is looked.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// What is asked of whoever keeps the list of members.
+#[derive(Debug)]
+pub(crate) enum Request {
+    /// Name a server that could become a member. Nothing is written down yet.
+    Invite {
+        /// Where it is; none if one is to be made.
+        url: Option<String>,
+        /// Hears where it is.
+        invited: oneshot::Sender<Result<Place, Invitation>>,
+    },
+    /// Give it the data of the donor, let it run, and write down that it is a member. What of that fails leaves nothing.
+    Furnish {
+        /// Which.
+        replica: ReplicaId,
+        /// Whom to copy.
+        donor: Address,
+        /// How far it is.
+        transfer: Arc<Transfer>,
+        /// Hears the end.
+        done: oneshot::Sender<Result<(), Reason>>,
+    },
+    /// Write down that it is no member any more.
+    Strike {
+        /// Which.
+        replica: ReplicaId,
+        /// Hears the end.
+        done: oneshot::Sender<Result<(), Reason>>,
+    },
+    /// One that is no member is stopped, and its data removed, if it is ours.
+    Dismiss {
+        /// Which.
+        replica: ReplicaId,
+        /// Hears the end.
+        done: oneshot::Sender<Result<(), Reason>>,
+    },
+}
+
+/// Why there is no server that could become a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Invitation {
+    /// What was asked for is not offered here: what, and what to do instead.
+    Unsupported(&'static str, &'static str),
+    /// This server does not do, or none can be made.
+    Unfit(Reason),
+}
+
+/// Why the members did not change.
+#[derive(Debug)]
+pub(crate) enum MemberError {
+    /// Nobody keeps a list here, or it is not offered.
+    Unsupported(&'static str, &'static str),
+    /// It is being rebuilt, or joins.
+    Underway,
+    /// No other replica is up that could take its place, or be copied.
+    NoOther,
+    /// It was not done.
+    Failed(Reason),
+    /// It is a member now, and does not come up to the others.
+    Stuck(Reason),
+}
+
+impl fmt::Display for MemberError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unsupported(what, _) => f.write_str(what),
+            Self::Underway => f.write_str("it is being given data just now"),
+            Self::NoOther => f.write_str("no other replica is up that takes statements"),
+            Self::Failed(reason) | Self::Stuck(reason) => f.write_str(reason),
+        }
+    }
+}
+
+/// A replica that is on its way in.
+#[derive(Debug)]
+pub(crate) struct Newcomer {
+    /// Its number.
+    pub(crate) replica: ReplicaId,
+    orders: mpsc::Receiver<AgentOrder>,
+}
+
+/// A new member without data. [`furnish`] has to follow.
+pub(crate) async fn invite(hub: &Hub, url: Option<String>) -> Result<Newcomer, MemberError> {
+    if !hub.replicas().iter().any(|status| status.state == State::Up) {
+        return Err(MemberError::NoOther);
+    }
+    let (invited, answer) = oneshot::channel();
+    let place = ask(hub, Request::Invite { url, invited }, answer).await?;
+    let place = place.map_err(|why| match why {
+        Invitation::Unsupported(what, instead) => MemberError::Unsupported(what, instead),
+        Invitation::Unfit(reason) => MemberError::Failed(reason),
+    })?;
+    let replica = place.replica;
+    Ok(Newcomer { replica, orders: hub.join(place) })
+}
+
+/// Gives it data; returns when it has all that was durable when its server ran. What fails leaves no member.
+pub(crate) async fn furnish(hub: Arc<Hub>, newcomer: Newcomer) -> Result<Rebuilt, MemberError> {
+    let Newcomer { replica, orders } = newcomer;
+    let underway = Underway { hub: Arc::clone(&hub), replica };
+    let transfer = Arc::new(Transfer::default());
+    let donor = match copy(&hub, replica, &transfer).await {
+        Ok(donor) => donor,
+        Err(error) => {
+            hub.leave(replica);
+            return Err(error);
+        }
+    };
+    let target = hub.durable();
+    hub.set_stage(replica, Some(Stage::CatchingUp { target }));
+    hub.employ(replica, orders, Duration::ZERO);
+    hub.rebuilt(replica);
+    let version = rebuild::caught_up(&hub, replica, target).await.map_err(|error| match error {
+        RebuildError::Stuck(reason) | RebuildError::Failed(reason) => MemberError::Stuck(reason),
+        other => MemberError::Stuck(other.to_string()),
+    })?;
+    drop(underway);
+    let (bytes, _) = transfer.bytes();
+    tracing::warn!(replica = %hub.seats[replica].name, %donor, bytes, %version, "a replica has joined");
+    Ok(Rebuilt { donor, bytes, version })
+}
+
+/// The name of the donor.
+async fn copy(hub: &Hub, replica: ReplicaId, transfer: &Arc<Transfer>) -> Result<String, MemberError> {
+    let slowest = rebuild::donors(hub, replica).map(|donor| donor.applied).min();
+    hub.keep_from(replica, slowest.ok_or(MemberError::NoOther)?);
+    let donor = rebuild::donor(hub, replica).await.map_err(|_| MemberError::NoOther)?;
+    let seat = &hub.seats[donor];
+    let stage = Stage::Copying { donor: seat.name.clone(), transfer: Arc::clone(transfer) };
+    hub.set_stage(replica, Some(stage));
+    let (done, answer) = oneshot::channel();
+    let (donor, transfer) = (seat.address.clone(), Arc::clone(transfer));
+    let furnished = ask(hub, Request::Furnish { replica, donor, transfer, done }, answer).await?;
+    furnished.map_err(MemberError::Failed)?;
+    Ok(seat.name.clone())
+}
+
+/// A replica is no member any more; the error of the second kind is about what is left of its server.
+pub(crate) async fn dismiss(hub: &Hub, replica: ReplicaId) -> Result<Result<(), Reason>, MemberError> {
+    if hub.stage(replica).is_some() {
+        return Err(MemberError::Underway);
+    }
+    if hub.registry.get().is_none() {
+        return Err(UNSUPPORTED);
+    }
+    let was_drained = status(hub, replica).is_some_and(|status| status.is_drained);
+    drain(hub, replica).await?;
+    let (done, answer) = oneshot::channel();
+    let struck = ask(hub, Request::Strike { replica, done }, answer).await;
+    if let Err(error) = struck.and_then(|struck| struck.map_err(MemberError::Failed)) {
+        if !was_drained {
+            hub.handle(Event::Drained { replica, is_drained: false });
+        }
+        return Err(error);
+    }
+    hub.leave(replica);
+    let (done, answer) = oneshot::channel();
+    ask(hub, Request::Dismiss { replica, done }, answer).await
+}
+
+/// A replica takes nothing new from now on; what is open there may still be.
+pub(crate) async fn drain(hub: &Hub, replica: ReplicaId) -> Result<(), MemberError> {
+    if status(hub, replica).is_some_and(|status| status.is_drained) {
+        return Ok(());
+    }
+    let quiet = if hub.anchor() == replica { Some(Quiet::begin(hub).await) } else { None };
+    hub.handle(Event::Drained { replica, is_drained: true });
+    drop(quiet);
+    match status(hub, replica) {
+        Some(status) if status.is_drained => Ok(()),
+        _ => Err(MemberError::NoOther),
+    }
+}
+
+/// How many sessions may still use a replica that was drained.
+pub(crate) fn users(hub: &Hub, replica: ReplicaId) -> usize {
+    status(hub, replica).map_or(0, |status| hub.users_of(&status))
+}
+
+const UNSUPPORTED: MemberError = MemberError::Unsupported(
+    "the members cannot be changed here",
+    "Stop the node, and make a cluster of other servers.",
+);
+
+fn status(hub: &Hub, replica: ReplicaId) -> Option<ReplicaStatus> {
+    hub.replicas().into_iter().find(|status| status.replica == replica)
+}
+
+async fn ask<T>(hub: &Hub, request: Request, answer: oneshot::Receiver<T>) -> Result<T, MemberError> {
+    let registry = hub.registry.get().ok_or(UNSUPPORTED)?;
+    let stopping = || MemberError::Failed("the node is stopping".to_owned());
+    registry.send(request).await.map_err(|_| stopping())?;
+    answer.await.map_err(|_| stopping())
+}
+
+/// No session is in the middle of anything, or it took too long; none begins anything while this lives.
+struct Quiet<'a> {
+    hub: &'a Hub,
+    /// Somebody else has paused everything before.
+    was_paused: bool,
+}
+
+impl<'a> Quiet<'a> {
+    async fn begin(hub: &'a Hub) -> Self {
+        let quiet = Self { hub, was_paused: hub.clients.is_paused() };
+        hub.clients.pause(true);
+        let deadline = Instant::now() + QUIET_MAX;
+        while hub.clients.busy() > 0 && Instant::now() < deadline {
+            tokio::time::sleep(LOOK).await;
+        }
+        quiet
+    }
+}
+
+impl Drop for Quiet<'_> {
+    fn drop(&mut self) {
+        if !self.was_paused {
+            self.hub.clients.pause(false);
+        }
+    }
+}
