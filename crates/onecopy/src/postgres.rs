@@ -272,23 +272,23 @@ impl Home {
     }
 
     /// The server is a member from now on, also after a restart.
-    pub(crate) fn admit(&mut self, number: u16) -> Result<(), UpError> {
+    pub(crate) fn admit(&mut self, number: u16) -> Result<(), FolderError> {
         let mut numbers = self.members().to_vec();
         numbers.push(number);
         numbers.sort_unstable();
-        self.folder.set_numbers(numbers).map_err(UpError::Folder)
+        self.folder.set_numbers(numbers)
     }
 
     /// The server is no member any more.
-    pub(crate) fn strike(&mut self, number: u16) -> Result<(), UpError> {
+    pub(crate) fn strike(&mut self, number: u16) -> Result<(), FolderError> {
         let numbers = self.members().iter().copied().filter(|member| *member != number).collect();
-        self.folder.set_numbers(numbers).map_err(UpError::Folder)
+        self.folder.set_numbers(numbers)
     }
 
     /// Removes what there is of a server that is no member and does not run.
-    pub(crate) fn remove(&self, number: u16) -> Result<(), UpError> {
+    pub(crate) fn remove(&self, number: u16) -> Result<(), FolderError> {
         assert!(!self.members().contains(&number), "the data of a member is never removed");
-        self.folder.remove_server(number).map_err(UpError::Folder)
+        self.folder.remove_server(number)
     }
 
     /// Stops all servers at the same time.

@@ -75,7 +75,7 @@ impl Yard {
                 }
             }
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     /// All servers are stopped.
