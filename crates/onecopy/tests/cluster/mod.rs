@@ -10,6 +10,7 @@ pub(crate) mod plain;
 pub(crate) mod programs;
 pub(crate) mod random;
 pub(crate) mod raw;
+pub(crate) mod script;
 
 use folder::Folder;
 use rustix::process::{Signal, kill_process};
