@@ -46,14 +46,22 @@ const ABOUT: &str = "SELECT current_setting('server_version_num'), current_setti
     current_setting('log_min_messages'), current_setting('is_superuser'), pg_is_in_recovery(), \
     to_regclass('onecopy.cluster') IS NOT NULL";
 
+/// What a client proves of a password at one server has to open the others, too.
+const PASSWORDS: &str = "passwords of roles";
+
 /// What checksums of tables and schemas do not say: roles, and how far sequences are.
-const BEYOND: [(&str, &str); 2] = [
+const BEYOND: [(&str, &str); 3] = [
     (
         "roles",
         "SELECT format('%s objects, %s', count(*), md5(string_agg(line, E'\\n' ORDER BY line COLLATE \"C\"))) FROM ( \
          SELECT format('%s %s%s%s%s%s %s', rolname, rolsuper, rolinherit, rolcreaterole, rolcreatedb, rolcanlogin, \
          (SELECT string_agg(g.rolname, ',' ORDER BY g.rolname COLLATE \"C\") FROM pg_auth_members m \
           JOIN pg_roles g ON g.oid = m.roleid WHERE m.member = r.oid)) FROM pg_roles r WHERE rolname !~ '^pg_') AS lines(line)",
+    ),
+    (
+        PASSWORDS,
+        "SELECT format('%s objects, %s', count(*), md5(string_agg(line, E'\\n' ORDER BY line COLLATE \"C\"))) FROM ( \
+         SELECT format('%s %s', rolname, rolpassword) FROM pg_authid WHERE rolpassword IS NOT NULL) AS lines(line)",
     ),
     (
         "positions of sequences",
@@ -164,12 +172,7 @@ fn at(replica: &Replica, error: &BackendError) -> String {
 
 async fn reach(served: &Served, replica: &Replica) -> Result<Found, Unfit> {
     let place = format!("{} ({})", replica.name, replica.address);
-    let parameters = [
-        ("user", served.superuser.as_str()),
-        ("database", served.database.as_str()),
-        ("application_name", "onecopy start"),
-        ("client_encoding", "UTF8"),
-    ];
+    let own = [("application_name", "onecopy start"), ("client_encoding", "UTF8")];
     let unfit = |error: BackendError| {
         // 57P: it is starting or stopping.
         let may_pass = match &error {
@@ -178,7 +181,7 @@ async fn reach(served: &Served, replica: &Replica) -> Result<Found, Unfit> {
         };
         Unfit { text: format!("{place} cannot be reached: {error}"), may_pass }
     };
-    let opening = Connection::open(&replica.address, &parameters);
+    let opening = Connection::open_own(&replica.address, served, &own);
     let mut connection = match tokio::time::timeout(CONNECT_DEADLINE, opening).await {
         Ok(opened) => opened.map_err(unfit)?,
         Err(_) => return Err(Unfit { text: format!("{place} does not answer"), may_pass: true }),
@@ -309,6 +312,7 @@ async fn compare(open: &mut [(&Replica, Found)]) -> Result<(), String> {
     if differences.is_empty() {
         return Ok(());
     }
+    let is_about_passwords = differences.iter().any(|text| text.contains(PASSWORDS));
     let full: Vec<&str> =
         all.iter().filter(|(_, sums)| !is_empty(sums)).map(|(name, _)| name.as_str()).collect();
     let mut text =
@@ -320,6 +324,12 @@ async fn compare(open: &mut [(&Replica, Found)]) -> Result<(), String> {
     } else {
         text.push_str(
             "\nmake them identical while nobody writes: empty all but one, and restore a dump of that one",
+        );
+    }
+    if is_about_passwords {
+        text.push_str(
+            "\neach server stores a password with a salt of its own, so setting it anew does not help: ALTER ROLE with what one \
+             server has in pg_authid.rolpassword, as pg_dumpall --roles-only writes it",
         );
     }
     Err(text)

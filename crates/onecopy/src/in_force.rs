@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
+use crate::access::Access;
+use crate::tls::Identity;
+
 /// Most sessions at a time when nothing is said: each may own a connection to every replica, and ours have 300.
 pub(crate) const DEFAULT_SESSIONS_MAX: u64 = 280;
 
@@ -22,6 +25,8 @@ pub(crate) struct InForce {
     room: Arc<Semaphore>,
     places: Mutex<usize>,
     stop_patience_us: AtomicU64,
+    access: Mutex<Arc<Access>>,
+    identity: Mutex<Option<Arc<Identity>>>,
     /// Every setting: name, value, default, whether it can change. None where there is no configuration.
     shown: Mutex<Vec<[String; 4]>>,
     reload: Mutex<Option<Reload>>,
@@ -29,12 +34,14 @@ pub(crate) struct InForce {
 
 impl InForce {
     /// Settings that nothing changes, until [`InForce::reload_by`].
-    pub(crate) fn new(sessions_max: u64, stop_patience: Duration) -> Self {
+    pub(crate) fn new(sessions_max: u64, stop_patience: Duration, access: Access) -> Self {
         let in_force = Self {
             sessions_max: AtomicU64::new(0),
             room: Arc::new(Semaphore::new(0)),
             places: Mutex::new(0),
             stop_patience_us: AtomicU64::new(0),
+            access: Mutex::new(Arc::new(access)),
+            identity: Mutex::default(),
             shown: Mutex::default(),
             reload: Mutex::new(None),
         };
@@ -63,6 +70,26 @@ impl InForce {
     /// Most sessions at a time.
     pub(crate) fn sessions_max(&self) -> u64 {
         self.sessions_max.load(Ordering::Relaxed)
+    }
+
+    /// From now on these may come in.
+    pub(crate) fn set_access(&self, access: Access) {
+        *self.access.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(access);
+    }
+
+    /// Who may come in.
+    pub(crate) fn access(&self) -> Arc<Access> {
+        Arc::clone(&self.access.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// From now on this is the certificate that clients see; without one nothing is encrypted.
+    pub(crate) fn set_identity(&self, identity: Option<Identity>) {
+        *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = identity.map(Arc::new);
+    }
+
+    /// The certificate that clients see.
+    pub(crate) fn identity(&self) -> Option<Arc<Identity>> {
+        self.identity.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The places for sessions.

@@ -4,6 +4,7 @@
 //! over servers that `up` runs; `hub` is where everybody meets; `frontend` serves clients, `agent` and `keeper` serve
 //! replicas, `log` makes records durable, `postgres` runs servers, `capture` is what lies inside them.
 
+mod access;
 mod adoption;
 mod agent;
 mod backend;
@@ -31,10 +32,12 @@ mod node;
 mod notify;
 mod postgres;
 mod rebuild;
+mod scram;
 mod serve;
 mod standing;
 mod steward;
 mod terminal;
+mod tls;
 mod transactions;
 mod up;
 mod verify;

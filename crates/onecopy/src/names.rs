@@ -101,9 +101,7 @@ impl Names {
 
     async fn read(&self, address: &Address) -> Result<Vec<(u32, Kind, u32)>, BackendError> {
         const SHAPE: BackendError = BackendError::Protocol("an answer about names of an unexpected shape");
-        let Served { database, superuser } = &self.served;
-        let parameters = [("user", superuser.as_str()), ("database", database.as_str())];
-        let asked = async { Connection::open(address, &parameters).await?.simple(NAMES_SQL).await };
+        let asked = async { Connection::open_own(address, &self.served, &[]).await?.simple(NAMES_SQL).await };
         const SILENT: BackendError = BackendError::Protocol("no answer about names");
         let rows = tokio::time::timeout(ANSWER_DEADLINE, asked).await.map_err(|_| SILENT)??;
         let mut found = Vec::new();

@@ -4,6 +4,7 @@
 //! At the first start everything is compared once more before a client is let in, since somebody may have written to a
 //! server until our guards were in it.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -42,19 +43,12 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), Reason>
     let config = load(serve.config.as_ref(), &serve.settings)?;
     let level = logging::start(config.text("log_level"), config.text("log_format") == "json");
     let mut signals = Signals::take()?;
-    let mut listeners = Vec::new();
-    for address in config.addresses("listen") {
-        let listener = TcpListener::bind(address).await;
-        listeners.push(listener.map_err(|error| format!("{address} cannot be listened on: {error}"))?);
-    }
-    let mut pages = Vec::new();
-    for address in config.addresses("http_listen") {
-        let listener = TcpListener::bind(address).await;
-        pages.push(listener.map_err(|error| format!("{address} cannot be listened on: {error}"))?);
-    }
+    let listeners = listen(config.addresses("listen")).await?;
+    let pages = listen(config.addresses("http_listen")).await?;
     let served = Served {
         database: config.text("database").to_owned(),
         superuser: config.text("superuser").to_owned(),
+        secret: config.secret()?,
     };
     let folder = config.path("data");
     let settling = adoption::settle(&folder, &served, &config.replicas, config.duration("start_patience"));
@@ -76,7 +70,11 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), Reason>
                 takeover_after: config.duration("takeover_after"),
             },
         },
-        in_force: InForce::new(config.number("sessions_max"), config.duration("stop_patience")),
+        in_force: InForce::new(
+            config.number("sessions_max"),
+            config.duration("stop_patience"),
+            config.access(),
+        ),
         start_patience: Some(config.duration("start_patience")),
     })
     .await?;
@@ -84,7 +82,7 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), Reason>
     for listener in pages {
         tokio::spawn(metrics::serve(Arc::clone(&hub), listener));
     }
-    put_into_force(&config, &hub.in_force, &level);
+    put_into_force(&config, &hub.in_force, &level)?;
     let replicas = config.replicas.clone();
     reload_on_request(config, serve, &hub, level)?;
     let addresses: Vec<String> =
@@ -106,10 +104,19 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), Reason>
     ended
 }
 
+async fn listen(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, Reason> {
+    let mut listeners = Vec::new();
+    for address in addresses {
+        let listener = TcpListener::bind(address).await;
+        listeners.push(listener.map_err(|error| format!("{address} cannot be listened on: {error}"))?);
+    }
+    Ok(listeners)
+}
+
 fn place((number, replica): (ReplicaId, &Replica)) -> Place {
     let (host, port) = match &replica.address {
         Address::Unix { socket_dir, port } => (socket_dir.display().to_string(), *port),
-        Address::Tcp { host, port } => (host.clone(), *port),
+        Address::Tcp { host, port, .. } => (host.clone(), *port),
     };
     Place { replica: number, name: replica.name.clone(), host, port, address: replica.address.clone() }
 }
@@ -157,9 +164,13 @@ fn explain(mistakes: &[Mistake]) -> Reason {
     format!("the configuration cannot be used\n{}\n{end}", told.join("\n"))
 }
 
-fn put_into_force(config: &Config, in_force: &InForce, level: &Level) {
+/// Puts what can change into force: all of it, or nothing.
+fn put_into_force(config: &Config, in_force: &InForce, level: &Level) -> Result<(), Reason> {
+    in_force.set_identity(config.identity()?);
+    in_force.set_access(config.access());
     in_force.set(config.number("sessions_max"), config.duration("stop_patience"), config.shown());
     level.set(config.text("log_level"));
+    Ok(())
 }
 
 /// RELOAD and SIGHUP read the configuration anew.
@@ -167,7 +178,7 @@ fn reload_on_request(config: Config, serve: Serve, hub: &Arc<Hub>, level: Level)
     hub.in_force.reload_by(Box::new(move |in_force| -> Reloaded {
         let new = load(serve.config.as_ref(), &serve.settings)?;
         let differ = config.fixed_that_differ(&new);
-        put_into_force(&new, in_force, &level);
+        put_into_force(&new, in_force, &level)?;
         Ok(differ.into_iter().map(|name| format!("{name} takes its new value at the next start")).collect())
     }));
     let mut hangup =

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 
+use crate::access::Access;
 use crate::backend::Served;
 use crate::cli::Up;
 use crate::hub::{Hub, Limits, Patience};
@@ -51,7 +52,12 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), Reason> {
         log: home.dir.join("log"),
         places: home.servers.iter().map(place).collect(),
         limits,
-        in_force: InForce::new(DEFAULT_SESSIONS_MAX, Duration::from_secs(up.stop_patience.into())),
+        in_force: InForce::new(
+            DEFAULT_SESSIONS_MAX,
+            Duration::from_secs(up.stop_patience.into()),
+            // It listens on the loopback only, and so do its servers, which trust whoever is on the machine.
+            Access::open(),
+        ),
         start_patience: None,
     };
     let node = match Node::open(plan).await {

@@ -60,13 +60,8 @@ pub(crate) async fn look(hub: &Hub, looking: &Looking) {
 }
 
 async fn waits_at(seat: &Seat, served: &Served) -> Result<Vec<(SessionId, SessionId)>, BackendError> {
-    let Served { database, superuser } = served;
-    let parameters = [
-        ("user", superuser.as_str()),
-        ("database", database.as_str()),
-        ("application_name", "onecopy waits"),
-    ];
-    let mut connection = Connection::open(&seat.address, &parameters).await?;
+    let own = [("application_name", "onecopy waits")];
+    let mut connection = Connection::open_own(&seat.address, served, &own).await?;
     let rows = connection.simple(WAITS_SQL).await?;
     let session = |text: &Option<String>| seat.evictions.tenant(text.as_deref()?.parse().ok()?);
     let edge = |row: &Vec<Option<String>>| Some((session(row.first()?)?, session(row.get(1)?)?));

@@ -5,111 +5,17 @@
 
 mod cluster;
 
-use std::io::Read;
+#[path = "serve/login.rs"]
+mod login;
+
 use std::os::unix::net::UnixDatagram;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use cluster::folder::{self, Folder};
+use cluster::folder;
 use cluster::plain::Plain;
+use cluster::served::{Setup, WITHIN};
 use cluster::{connect, programs, rows, run, value};
-use rustix::process::{Signal, kill_process};
-
-const WITHIN: Duration = Duration::from_mins(1);
-
-/// A folder with a configuration over these servers.
-struct Setup {
-    folder: Folder,
-    port: u16,
-}
-
-impl Setup {
-    fn new(servers: &[&Plain], more: &str) -> Self {
-        let setup = Self { folder: Folder::new("serve"), port: folder::free_port() };
-        let ports: Vec<u16> = servers.iter().map(|server| server.port).collect();
-        setup.write(&ports, more);
-        setup
-    }
-
-    fn write(&self, servers: &[u16], more: &str) {
-        let mut text = format!(
-            "listen = \"127.0.0.1:{}\"\ndata = \"{}\"\nstart_patience = \"2s\"\n{more}\n",
-            self.port,
-            self.folder.path().join("data").display()
-        );
-        for port in servers {
-            text.push_str(&format!("[[replica]]\nurl = \"postgresql://127.0.0.1:{port}\"\n"));
-        }
-        std::fs::write(self.file(), text).unwrap();
-    }
-
-    fn file(&self) -> String {
-        self.folder.path().join("onecopy.toml").display().to_string()
-    }
-
-    /// Starts a node, and waits until a client is let in.
-    async fn serve(&self, environment: &[(&str, &str)]) -> Node {
-        let child = Command::new(env!("CARGO_BIN_EXE_onecopy"))
-            .args(["serve", "--config", &self.file()])
-            .envs(environment.iter().copied())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut node = Node(child);
-        let deadline = Instant::now() + WITHIN;
-        while connect("127.0.0.1", self.port, "postgres").await.is_err() {
-            let ended = node.0.try_wait().unwrap().is_some();
-            assert!(!ended && Instant::now() < deadline, "it does not serve: {}", node.words());
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        node
-    }
-
-    /// Starts a node that cannot serve; what it says.
-    async fn refused(&self) -> String {
-        let output = programs::onecopy(&["serve", "--config", &self.file()]).await;
-        assert!(!output.status.success(), "{}", programs::text(&output));
-        programs::text(&output)
-    }
-}
-
-struct Node(Child);
-
-impl Node {
-    fn signal(&self, signal: Signal) {
-        kill_process(folder::pid(i32::try_from(self.0.id()).unwrap()), signal).unwrap();
-    }
-
-    fn stop(mut self) {
-        self.signal(Signal::TERM);
-        let deadline = Instant::now() + WITHIN;
-        let status = loop {
-            if let Some(status) = self.0.try_wait().unwrap() {
-                break status;
-            }
-            assert!(Instant::now() < deadline, "it does not stop");
-            std::thread::sleep(Duration::from_millis(20));
-        };
-        assert!(status.success(), "{status}: {}", self.words());
-    }
-
-    /// What it said, once it has ended.
-    fn words(&mut self) -> String {
-        drop(self.0.kill());
-        let mut text = String::new();
-        self.0.stderr.take().map(|mut from| from.read_to_string(&mut text));
-        text
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        drop(self.0.kill());
-        drop(self.0.wait());
-    }
-}
+use rustix::process::Signal;
 
 const SCHEMA: &str =
     "CREATE TABLE item (id serial PRIMARY KEY, name text); INSERT INTO item (name) VALUES ('a'), ('b')";

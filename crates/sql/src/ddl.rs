@@ -7,9 +7,11 @@
 //! What cannot be seen here (a function called by an index) is deterministic by PostgreSQL's own rules or is left to
 //! the checksums.
 
+mod password;
 mod texts;
 mod values;
 
+pub use password::{Password, passwords};
 pub use texts::{Frozen, freeze_defaults, without_concurrently};
 
 use pg_query::NodeEnum;

@@ -116,20 +116,43 @@ pub fn command_tag(body: &[u8]) -> &[u8] {
 
 /// What the server asks for at log-in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Authentication {
+pub enum Authentication<'a> {
     /// Nothing (more).
     Ok,
+    /// SASL, by one of the mechanisms that [`sasl_mechanisms`] reads.
+    Sasl(&'a [u8]),
+    /// The next step of SASL: what its mechanism says.
+    SaslContinue(&'a [u8]),
+    /// The last step of SASL: what its mechanism says.
+    SaslFinal(&'a [u8]),
     /// A method by its protocol number that is not supported.
     Other(i32),
 }
 
-impl Authentication {
+impl<'a> Authentication<'a> {
     /// Reads the body of an authentication request.
-    pub fn parse(body: &[u8]) -> Result<Self, Malformed> {
-        Ok(match Reader(body).i32()? {
+    pub fn parse(body: &'a [u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader(body);
+        Ok(match reader.i32()? {
             0 => Self::Ok,
+            10 => Self::Sasl(reader.0),
+            11 => Self::SaslContinue(reader.0),
+            12 => Self::SaslFinal(reader.0),
             other => Self::Other(other),
         })
+    }
+}
+
+/// The names of the mechanisms of SASL that a server offers.
+pub fn sasl_mechanisms(list: &[u8]) -> Result<Vec<&[u8]>, Malformed> {
+    let mut reader = Reader(list);
+    let mut names = Vec::new();
+    loop {
+        let name = reader.string()?;
+        if name.is_empty() {
+            return Ok(names);
+        }
+        names.push(name);
     }
 }
 

@@ -170,9 +170,50 @@ pub fn cancel_request(out: &mut Vec<u8>, pid: i32, secret: &[u8]) {
     });
 }
 
+/// Client: the first step of SASL, by this mechanism.
+pub fn sasl_initial(out: &mut Vec<u8>, mechanism: &str, said: &str) {
+    message(out, client::PASSWORD, |b| {
+        string(b, mechanism.as_bytes());
+        b.extend_from_slice(&i32::try_from(said.len()).unwrap_or(i32::MAX).to_be_bytes());
+        b.extend_from_slice(said.as_bytes());
+    });
+}
+
+/// Client: the next step of SASL.
+pub fn sasl_response(out: &mut Vec<u8>, said: &str) {
+    message(out, client::PASSWORD, |b| b.extend_from_slice(said.as_bytes()));
+}
+
 /// Server: log-in succeeded.
 pub fn authentication_ok(out: &mut Vec<u8>) {
     message(out, server::AUTHENTICATION, |b| b.extend_from_slice(&[0; 4]));
+}
+
+/// Server: log-in is by one of these mechanisms of SASL.
+pub fn authentication_sasl(out: &mut Vec<u8>, mechanisms: &[&str]) {
+    message(out, server::AUTHENTICATION, |b| {
+        b.extend_from_slice(&10i32.to_be_bytes());
+        for name in mechanisms {
+            string(b, name.as_bytes());
+        }
+        b.push(0);
+    });
+}
+
+/// Server: the next step of SASL.
+pub fn authentication_sasl_continue(out: &mut Vec<u8>, said: &str) {
+    message(out, server::AUTHENTICATION, |b| {
+        b.extend_from_slice(&11i32.to_be_bytes());
+        b.extend_from_slice(said.as_bytes());
+    });
+}
+
+/// Server: the last step of SASL.
+pub fn authentication_sasl_final(out: &mut Vec<u8>, said: &str) {
+    message(out, server::AUTHENTICATION, |b| {
+        b.extend_from_slice(&12i32.to_be_bytes());
+        b.extend_from_slice(said.as_bytes());
+    });
 }
 
 /// Server: the key for cancel requests.

@@ -125,6 +125,16 @@ impl<'a> Frontend<'a> {
     }
 }
 
+/// What a client says first of SASL: the name of the mechanism, and what that says.
+pub fn sasl_initial(body: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
+    let mut reader = Reader(body);
+    let mechanism = reader.string()?;
+    let length = usize::try_from(reader.i32()?).map_err(|_| Malformed)?;
+    let said = reader.bytes(length)?;
+    reader.end()?;
+    Ok((mechanism, said))
+}
+
 /// A value of a Bind: whether it is in binary form, and its bytes, none for NULL.
 pub type BoundValue<'a> = (bool, Option<&'a [u8]>);
 

@@ -111,14 +111,8 @@ async fn open(assignment: &Assignment, synchronous_commit: &str) -> Result<Conne
     for (name, value) in SETTINGS {
         options.push_str(&format!(" -c {name}={value}"));
     }
-    let parameters = [
-        ("user", assignment.served.superuser.as_str()),
-        ("database", &assignment.served.database),
-        ("application_name", APPLICATION_NAME),
-        ("client_encoding", "UTF8"),
-        ("options", &options),
-    ];
-    Connection::open(&assignment.address, &parameters).await
+    let own = [("application_name", APPLICATION_NAME), ("client_encoding", "UTF8"), ("options", &options)];
+    Connection::open_own(&assignment.address, &assignment.served, &own).await
 }
 
 async fn check_settings(control: &mut Connection) -> Result<(), ConnectError> {

@@ -13,6 +13,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
+use crate::tls::{self, Outward};
+
 /// How long a connection over TCP may take to be made.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 
@@ -32,6 +34,8 @@ pub(crate) enum Address {
         host: String,
         /// The port.
         port: u16,
+        /// How it is encrypted, if it is.
+        tls: Option<Outward>,
     },
 }
 
@@ -39,7 +43,7 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unix { socket_dir, port } => write!(f, "{}/.s.PGSQL.{port}", socket_dir.display()),
-            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Tcp { host, port, .. } => write!(f, "{host}:{port}"),
         }
     }
 }
@@ -48,7 +52,7 @@ impl fmt::Display for Address {
 #[derive(Debug)]
 pub(crate) enum Stream {
     Unix(UnixStream),
-    Tcp(TcpStream),
+    Tcp(tls::Stream<TcpStream>),
 }
 
 impl Stream {
@@ -58,11 +62,16 @@ impl Stream {
             Address::Unix { socket_dir, port } => {
                 UnixStream::connect(socket_dir.join(format!(".s.PGSQL.{port}"))).await.map(Self::Unix)
             }
-            Address::Tcp { host, port } => {
-                let connecting = TcpStream::connect((host.as_str(), *port));
-                let stream = tokio::time::timeout(CONNECT_DEADLINE, connecting).await??;
-                stream.set_nodelay(true)?;
-                Ok(Self::Tcp(stream))
+            Address::Tcp { host, port, tls } => {
+                let connecting = async {
+                    let stream = TcpStream::connect((host.as_str(), *port)).await?;
+                    stream.set_nodelay(true)?;
+                    match tls {
+                        None => Ok(tls::Stream::Plain(stream)),
+                        Some(tls) => tls.connect(stream, host).await,
+                    }
+                };
+                tokio::time::timeout(CONNECT_DEADLINE, connecting).await?.map(Self::Tcp)
             }
         }
     }
@@ -73,7 +82,7 @@ impl Stream {
     pub(super) fn socket(&self) -> io::Result<OwnedFd> {
         match self {
             Self::Unix(stream) => stream.as_fd().try_clone_to_owned(),
-            Self::Tcp(stream) => stream.as_fd().try_clone_to_owned(),
+            Self::Tcp(stream) => stream.socket().as_fd().try_clone_to_owned(),
         }
     }
 }

@@ -9,8 +9,11 @@ use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 use wire::backend::{Authentication, Fields, tag};
 use wire::{encode, frame};
 
+use super::Served;
 use super::address::{Address, Stream};
 use super::buffer::Buffer;
+use super::proof::Proof;
+use crate::scram::Secret;
 
 /// Notifications that nobody takes off are dropped beyond so many bytes.
 const NOTIFICATIONS_BYTES_MAX: usize = 1 << 20;
@@ -22,6 +25,8 @@ pub(crate) enum BackendError {
     Io(std::io::Error),
     /// The server does not follow the protocol.
     Protocol(&'static str),
+    /// The server asks for what we do not have, or does not prove what it must.
+    LogIn(&'static str),
     /// The server said no: the body of its ErrorResponse.
     Server(Vec<u8>),
 }
@@ -31,7 +36,7 @@ impl BackendError {
     pub(crate) fn sqlstate(&self) -> Option<&[u8]> {
         match self {
             Self::Server(body) => Some(Fields::new(body).sqlstate()),
-            Self::Io(_) | Self::Protocol(_) => None,
+            Self::Io(_) | Self::Protocol(_) | Self::LogIn(_) => None,
         }
     }
 }
@@ -41,6 +46,7 @@ impl std::fmt::Display for BackendError {
         match self {
             Self::Io(error) => write!(f, "server connection: {error}"),
             Self::Protocol(what) => write!(f, "server connection: {what}"),
+            Self::LogIn(what) => f.write_str(what),
             Self::Server(body) => {
                 let fields = Fields::new(body);
                 let code = String::from_utf8_lossy(fields.sqlstate()).into_owned();
@@ -92,20 +98,32 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Connects and logs in with these start-up parameters (`user`, `database`, `options`, ...).
-    pub(crate) async fn open(address: &Address, parameters: &[(&str, &str)]) -> Result<Self, BackendError> {
+    /// A connection of Onecopy's own, with these start-up parameters besides.
+    pub(crate) async fn open_own(
+        address: &Address,
+        served: &Served,
+        more: &[(&str, &str)],
+    ) -> Result<Self, BackendError> {
+        let own = [("user", served.superuser.as_str()), ("database", served.database.as_str())];
+        Self::open(address, &served.secret, &[&own, more].concat()).await
+    }
+
+    /// Connects and logs in with these start-up parameters (`user`, `database`, `options`, ...), and with the secret
+    /// if the server asks for it.
+    pub(crate) async fn open(
+        address: &Address,
+        secret: &Secret,
+        parameters: &[(&str, &str)],
+    ) -> Result<Self, BackendError> {
         let mut connection = Self::of(Stream::connect(address).await?);
         encode::startup(&mut connection.output, parameters);
         connection.flush().await?;
+        let mut proof = Proof::new(secret);
         loop {
             let (tag, total) = connection.message().await?;
             let body = &connection.input.data()[frame::HEADER_BYTES..total];
             match tag {
-                tag::AUTHENTICATION if Authentication::parse(body)? != Authentication::Ok => {
-                    return Err(BackendError::Protocol(
-                        "the server asks for a password; it has to let Onecopy in by trust or peer (pg_hba.conf)",
-                    ));
-                }
+                tag::AUTHENTICATION => proof.step(Authentication::parse(body)?, &mut connection.output)?,
                 tag::BACKEND_KEY_DATA => {
                     let (pid, secret) = wire::backend::backend_key_data(body)?;
                     (connection.pid, connection.secret) = (pid, secret.to_vec());
@@ -118,6 +136,7 @@ impl Connection {
                 _ => {}
             }
             connection.input.consume(total);
+            connection.flush().await?;
             if tag == tag::READY_FOR_QUERY {
                 return Ok(connection);
             }
@@ -144,7 +163,11 @@ impl Connection {
 
     /// Sends what is in `output`.
     pub(crate) async fn flush(&mut self) -> std::io::Result<()> {
+        if self.output.is_empty() {
+            return Ok(());
+        }
         self.stream.write_all(&self.output).await?;
+        self.stream.flush().await?;
         self.output.clear();
         Ok(())
     }
@@ -214,5 +237,6 @@ pub(crate) async fn cancel(address: &Address, pid: i32, secret: &[u8]) -> std::i
     let mut request = Vec::new();
     encode::cancel_request(&mut request, pid, secret);
     stream.write_all(&request).await?;
+    stream.flush().await?;
     stream.shutdown().await
 }

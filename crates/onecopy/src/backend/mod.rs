@@ -4,11 +4,14 @@ mod address;
 mod buffer;
 mod connection;
 mod lines;
+mod proof;
 
 pub(crate) use address::Address;
 pub(crate) use buffer::Buffer;
 pub(crate) use connection::{BackendError, Connection, Rows, cancel};
 pub(crate) use lines::{Line, Lines};
+
+use crate::scram::Secret;
 
 /// What Onecopy serves of its servers: the same on each of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,11 +20,13 @@ pub(crate) struct Served {
     pub(crate) database: String,
     /// The role of Onecopy's own connections, a superuser.
     pub(crate) superuser: String,
+    /// What opens the servers to that role.
+    pub(crate) secret: Secret,
 }
 
 impl Served {
     /// What a new cluster of PostgreSQL has.
     pub(crate) fn of_new_servers() -> Self {
-        Self { database: "postgres".to_owned(), superuser: "postgres".to_owned() }
+        Self { database: "postgres".to_owned(), superuser: "postgres".to_owned(), secret: Secret::None }
     }
 }

@@ -14,15 +14,19 @@ mod tests;
 mod units;
 
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::access::{Access, Rule};
 use crate::backend::Address;
 use crate::cli::MAX_REPLICAS;
+use crate::scram::Secret;
+use crate::tls::{Identity, Outward, Trust};
 pub(crate) use mistake::Mistake;
 use read::{Raw, RawReplica, Sources};
 pub(crate) use settings::Given;
-use settings::{Kind, SETTINGS, Setting, Value};
+use settings::{SETTINGS, Setting, Value};
 
 /// A configuration without mistakes. A setting is asked for by its name, and has the type that the table says.
 #[derive(Clone, Debug)]
@@ -80,6 +84,7 @@ impl Config {
                 config.replicas.push(replica);
             }
         }
+        config.check_trust(sources, mistakes);
         if sources.replicas.is_empty() {
             mistakes.push(sources.missing_replicas());
         }
@@ -171,6 +176,58 @@ impl Config {
         }
     }
 
+    /// Who may come in.
+    pub(crate) fn access(&self) -> Access {
+        let roles = |name: &str| match self.value(name) {
+            Value::Roles(roles) => roles.clone(),
+            other => unreachable!("{name} is no list of roles: {other:?}"),
+        };
+        let Value::Rules(rules) = self.value("hba") else { unreachable!("hba is a list of rules") };
+        Access {
+            rules: rules.clone(),
+            admins: roles("admin_users"),
+            readers: roles("stats_users"),
+            is_open: false,
+        }
+    }
+
+    /// What opens the servers to the superuser.
+    pub(crate) fn secret(&self) -> Result<Secret, String> {
+        let path = self.path("superuser_password_file");
+        if path.as_os_str().is_empty() {
+            return Ok(Secret::None);
+        }
+        must_be_private(&path)?;
+        let text = std::fs::read_to_string(&path);
+        let text = text.map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+        Ok(Secret::Password(text.trim_end_matches(['\r', '\n']).to_owned()))
+    }
+
+    /// The certificate that clients see.
+    pub(crate) fn identity(&self) -> Result<Option<Identity>, String> {
+        let (certificate, key) = (self.path("tls_certificate_file"), self.path("tls_key_file"));
+        match (certificate.as_os_str().is_empty(), key.as_os_str().is_empty()) {
+            (true, true) => return Ok(None),
+            (false, false) => {}
+            _ => return Err("tls_certificate_file and tls_key_file go together: name both".to_owned()),
+        }
+        must_be_private(&key)?;
+        Identity::load(&certificate, &key).map(Some)
+    }
+
+    /// Whoever can reach us from another machine has to prove who he is, unless it is said which networks are trusted.
+    fn check_trust(&self, sources: &Sources, mistakes: &mut Vec<Mistake>) {
+        let Value::Rules(rules) = self.value("hba") else { unreachable!("hba is a list of rules") };
+        let is_reachable = self.addresses("listen").iter().any(|address| !address.ip().is_loopback());
+        if let Some(raw) = sources.get("hba").and_then(<[Raw]>::first)
+            && is_reachable
+            && rules.iter().any(Rule::trusts_anybody)
+        {
+            let help = "name the networks that are trusted, or listen on 127.0.0.1 only";
+            mistakes.push(raw.mistake("hba: everybody who can reach it is let in without a password", help));
+        }
+    }
+
     /// Every setting: its name, value and default as text, and whether it can change while the node runs.
     pub(crate) fn shown(&self) -> Vec<[String; 4]> {
         let row = |(setting, _, text): &(&Setting, Value, String)| {
@@ -193,27 +250,43 @@ impl Config {
     }
 }
 
+/// A secret that others can read is none. As PostgreSQL does, the group may read a file of root's.
+fn must_be_private(path: &Path) -> Result<(), String> {
+    let shown = path.display();
+    let about = std::fs::metadata(path).map_err(|error| format!("{shown} cannot be read: {error}"))?;
+    let forbidden = if about.uid() == 0 { 0o037 } else { 0o077 };
+    if about.mode() & forbidden == 0 {
+        return Ok(());
+    }
+    Err(format!("{shown} can be read by others than its owner: chmod 600 {shown}"))
+}
+
 /// Longest name of a replica.
 const NAME_BYTES_MAX: usize = 40;
 
 fn parse(setting: &Setting, raw: &[Raw], mistakes: &mut Vec<Mistake>) -> Option<Value> {
-    let mut addresses = Vec::new();
-    let mut single = None;
-    for (at, item) in raw.iter().enumerate() {
-        if at > 0 && !matches!(setting.kind, Kind::Addresses { .. }) {
-            mistakes.push(item.mistake(format!("{} takes one value", setting.name), "leave the others out"));
-            return None;
-        }
-        match setting.kind.parse(&item.text) {
-            Ok(Value::Addresses(mut more)) => addresses.append(&mut more),
-            Ok(value) => single = Some(value),
+    let mut whole = None;
+    for item in raw {
+        let value = match setting.kind.parse(&item.text) {
+            Ok(value) => value,
             Err((what, help)) => {
                 mistakes.push(item.mistake(format!("{}: {what}", setting.name), help));
                 return None;
             }
+        };
+        match (&mut whole, value) {
+            (None, value) => whole = Some(value),
+            (Some(Value::Addresses(all)), Value::Addresses(mut more)) => all.append(&mut more),
+            (Some(Value::Roles(all)), Value::Roles(mut more)) => all.append(&mut more),
+            (Some(Value::Rules(all)), Value::Rules(mut more)) => all.append(&mut more),
+            _ => {
+                mistakes
+                    .push(item.mistake(format!("{} takes one value", setting.name), "leave the others out"));
+                return None;
+            }
         }
     }
-    Some(single.unwrap_or(Value::Addresses(addresses)))
+    whole
 }
 
 /// Where the server of a URL listens; else what is wrong, and what to write instead.
@@ -225,10 +298,11 @@ fn address_of(url: &str, database: &str, superuser: &str) -> Result<Address, (St
     if !url.starts_with("postgresql://") && !url.starts_with("postgres://") {
         return Err((format!("\"{url}\" is not the URL of a server"), wanted()));
     }
+    let (url, tls) = without_tls(url)?;
     let config: tokio_postgres::Config =
         url.parse().map_err(|error| (format!("not the URL of a server: {error}"), wanted()))?;
     if config.get_password().is_some() {
-        let help = "let Onecopy in by trust or peer (pg_hba.conf); it keeps no passwords";
+        let help = "put it into the file that superuser_password_file names";
         return Err(("a password in a URL".to_owned(), help.to_owned()));
     }
     for (what, found, expected) in
@@ -241,9 +315,47 @@ fn address_of(url: &str, database: &str, superuser: &str) -> Result<Address, (St
     }
     let port = config.get_ports().first().copied().unwrap_or(5432);
     match config.get_hosts() {
-        [Host::Tcp(host)] => Ok(Address::Tcp { host: host.clone(), port }),
+        [Host::Tcp(host)] => Ok(Address::Tcp { host: host.clone(), port, tls }),
+        [Host::Unix(_)] if tls.is_some() => {
+            let help = "leave sslmode out: a Unix socket needs no encryption";
+            Err(("TLS over a Unix socket".to_owned(), help.to_owned()))
+        }
         [Host::Unix(folder)] => Ok(Address::Unix { socket_dir: folder.clone(), port }),
         [] => Err(("a URL without a host".to_owned(), wanted())),
         _ => Err(("a URL with several hosts".to_owned(), "each server is a replica of its own".to_owned())),
     }
+}
+
+/// The URL without what it says about encryption, and that.
+fn without_tls(url: &str) -> Result<(String, Option<Outward>), (String, String)> {
+    let Some((place, parameters)) = url.split_once('?') else { return Ok((url.to_owned(), None)) };
+    let (mut mode, mut root, mut others) = (None, None, Vec::new());
+    for parameter in parameters.split('&') {
+        match parameter.split_once('=') {
+            Some(("sslmode", value)) => mode = Some(value),
+            Some(("sslrootcert", value)) => root = Some(PathBuf::from(value.replace("%2F", "/"))),
+            _ => others.push(parameter),
+        }
+    }
+    let mut rest = place.to_owned();
+    if !others.is_empty() {
+        rest = format!("{place}?{}", others.join("&"));
+    }
+    let trust = match mode {
+        None | Some("disable") => return Ok((rest, None)),
+        Some("require") => Trust::Any,
+        Some("verify-ca") => Trust::Signed,
+        Some("verify-full") => Trust::SignedForHost,
+        Some(other) => {
+            let help = "it is one of disable, require, verify-ca, verify-full; nothing falls back";
+            return Err((format!("sslmode={other} is not offered"), help.to_owned()));
+        }
+    };
+    if trust != Trust::Any && root.is_none() {
+        let help = "add &sslrootcert= and the file with the certificate that is believed";
+        return Err(("a certificate is to be checked, and none is believed".to_owned(), help.to_owned()));
+    }
+    let tls = Outward::load(trust, root.as_deref())
+        .map_err(|error| (error, "name a file with certificates as PEM".to_owned()))?;
+    Ok((rest, Some(tls)))
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use super::units::{self, Wrong};
+use crate::access::Rule;
 
 /// A setting.
 #[derive(Debug)]
@@ -30,6 +31,12 @@ pub(crate) struct Setting {
 pub(crate) enum Kind {
     /// Any text but none.
     Text,
+    /// Any text, or none.
+    OptionalText,
+    /// Names of roles; there may be none.
+    Roles,
+    /// Rules about who comes in.
+    Rules,
     /// One of these.
     Word(&'static [&'static str]),
     /// Addresses to listen on; may there be none?
@@ -47,6 +54,8 @@ pub(crate) enum Kind {
 pub(crate) enum Value {
     Text(String),
     Addresses(Vec<SocketAddr>),
+    Roles(Vec<String>),
+    Rules(Vec<Rule>),
     Duration(Duration),
     Number(u64),
 }
@@ -59,8 +68,55 @@ pub(crate) const SETTINGS: &[Setting] = &[
         kind: Kind::Addresses { may_be_none: false },
         default: "127.0.0.1:6432",
         can_reload: false,
-        about: "The address, or list of addresses, on which clients are served. There are no passwords and no TLS \
-                yet, so only give one that none but trusted clients can reach.",
+        about: "The address, or list of addresses, on which clients are served.",
+    },
+    Setting {
+        name: "hba",
+        flag: "hba",
+        kind: Kind::Rules,
+        default: "host all all all scram-sha-256",
+        can_reload: true,
+        about: "Who is let in, from where, and how it is proven: a list of rules as in pg_hba.conf, of which the first \
+                that fits decides. A rule is `host`, `hostssl` (TLS only) or `hostnossl`, then databases, roles, and \
+                addresses (each `all` or a list with commas; addresses are one network), then `scram-sha-256`, `trust` \
+                or `reject`. Passwords are those of the roles in the servers, where they must be stored as \
+                SCRAM-SHA-256, alike at each (pg_dumpall copies them); the servers can ask for the same proof, and get \
+                it from the client's. A rule that trusts everybody from anywhere is a mistake unless all of `listen` is \
+                on the loopback.",
+    },
+    Setting {
+        name: "tls_certificate_file",
+        flag: "tls-certificate-file",
+        kind: Kind::OptionalText,
+        default: "",
+        can_reload: true,
+        about: "A file with the certificate that clients see, and those that it was signed by, as PEM. Clients get no \
+                encryption if empty; a rule `hostssl` demands it of them. The file is read again at RELOAD, even if \
+                only its content has changed.",
+    },
+    Setting {
+        name: "tls_key_file",
+        flag: "tls-key-file",
+        kind: Kind::OptionalText,
+        default: "",
+        can_reload: true,
+        about: "A file with the key of that certificate, as PEM; nobody else may be able to read it.",
+    },
+    Setting {
+        name: "admin_users",
+        flag: "admin-users",
+        kind: Kind::Roles,
+        default: "postgres",
+        can_reload: true,
+        about: "The roles that may do everything in the admin database.",
+    },
+    Setting {
+        name: "stats_users",
+        flag: "stats-users",
+        kind: Kind::Roles,
+        default: "",
+        can_reload: true,
+        about: "The roles that may use SHOW in the admin database, and nothing else.",
     },
     Setting {
         name: "http_listen",
@@ -93,8 +149,18 @@ pub(crate) const SETTINGS: &[Setting] = &[
         kind: Kind::Text,
         default: "postgres",
         can_reload: false,
-        about: "The superuser as which Onecopy's own connections log in. Each server has to let it, and every role \
-                that clients use, in without a password from here (pg_hba.conf: trust or peer).",
+        about: "The superuser as which Onecopy's own connections log in. Clients' connections log in as the clients' \
+                roles: without a password where the server's pg_hba.conf says `trust` or `peer`, and where it says \
+                `scram-sha-256` with what the client has proven to Onecopy.",
+    },
+    Setting {
+        name: "superuser_password_file",
+        flag: "superuser-password-file",
+        kind: Kind::OptionalText,
+        default: "",
+        can_reload: false,
+        about: "A file that holds the password of `superuser`, for servers that ask for it; nobody else may be able to \
+                read the file. No password is sent if empty.",
     },
     Setting {
         name: "start_patience",
@@ -199,7 +265,13 @@ impl Kind {
             Self::Text if text.trim().is_empty() => {
                 Err(("an empty value".to_owned(), "leave the line out for the default".to_owned()))
             }
-            Self::Text => Ok(Value::Text(text.to_owned())),
+            Self::Text | Self::OptionalText => Ok(Value::Text(text.to_owned())),
+            Self::Roles => Ok(Value::Roles(listed(text, ',').map(str::to_owned).collect())),
+            Self::Rules => {
+                // In a variable or a flag there are several in one text.
+                let rules: Result<Vec<Rule>, Wrong> = listed(text, ';').map(Rule::parse).collect();
+                Ok(Value::Rules(rules?))
+            }
             Self::Word(words) if words.contains(&text) => Ok(Value::Text(text.to_owned())),
             Self::Word(words) => {
                 Err((format!("\"{text}\" is not known"), format!("it is one of {}", words.join(", "))))
@@ -243,6 +315,9 @@ impl Kind {
     pub(super) fn describe(self) -> String {
         match self {
             Self::Text => "text".to_owned(),
+            Self::OptionalText => "text, or empty".to_owned(),
+            Self::Roles => "name of a role, or a list of them, or empty".to_owned(),
+            Self::Rules => "rule, or a list of them".to_owned(),
             Self::Word(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "),
             Self::Addresses { may_be_none } => {
                 format!("address:port, or a list of them{}", if may_be_none { ", or empty" } else { "" })
@@ -257,6 +332,10 @@ impl Kind {
             Self::Count(least, most) => format!("number, {least} to {most}"),
         }
     }
+}
+
+fn listed(text: &str, separator: char) -> impl Iterator<Item = &str> {
+    text.split(separator).map(str::trim).filter(|item| !item.is_empty())
 }
 
 fn out_of_range(text: &str, least: &str, most: &str) -> Wrong {

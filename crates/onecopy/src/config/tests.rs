@@ -1,6 +1,7 @@
 //! The configuration: what is read, in which rank, and how mistakes are told.
 
 use super::*;
+use crate::access::{Method, Visitor};
 
 fn load(text: &str) -> Result<Config, Vec<Mistake>> {
     load_with(text, &[], &Given::default())
@@ -28,7 +29,7 @@ fn a_file_is_read() {
     assert_eq!(config.number("transaction_size_max"), 16 << 30);
     let [first, second] = config.replicas.as_slice() else { panic!("{config:?}") };
     assert_eq!((first.name.as_str(), second.name.as_str()), ("replica-1", "b"));
-    assert_eq!(first.address, Address::Tcp { host: "10.0.0.1".to_owned(), port: 5433 });
+    assert_eq!(first.address, Address::Tcp { host: "10.0.0.1".to_owned(), port: 5433, tls: None });
     assert_eq!(second.address, Address::Unix { socket_dir: "/run/pg".into(), port: 5432 });
 }
 
@@ -82,7 +83,7 @@ uri = \"postgresql://10.0.0.3\"
         ("o.toml:8:19: reader_patience: \"40d\" is out of range", "from 0 to 1d"),
         ("o.toml:10:7: \"10.0.0.1:5432\" is not the URL of a server", "write postgresql://"),
         ("o.toml:11:1: a replica without a url", "add url ="),
-        ("o.toml:14:7: a password in a URL", "pg_hba.conf"),
+        ("o.toml:14:7: a password in a URL", "superuser_password_file"),
         ("o.toml:16:1: there is no setting \"uri\"", "did you mean url?"),
     ] {
         let found = told.iter().find(|text| text.starts_with(place));
@@ -111,6 +112,46 @@ fn servers_are_named_once() {
     assert!(load("").unwrap_err()[0].to_string().contains("no replica is named"));
     let other = "[[replica]]\nurl = \"postgresql://a/shop\"\n";
     assert!(load(other).unwrap_err()[0].to_string().contains("the URL says \"shop\""));
+}
+
+#[test]
+fn who_can_be_reached_asks_for_passwords() {
+    let with = |more: &str| {
+        load(&format!("{more}\n[[replica]]\nurl = \"postgresql://a\"\n")).map_err(|all| all[0].to_string())
+    };
+    let here = "127.0.0.1".parse().unwrap();
+    let visitor = Visitor { database: "any", role: "any", address: here, is_encrypted: false };
+    assert_eq!(with("").unwrap().access().method(visitor), Some(Method::Scram), "trust is only what is said");
+    with("listen = \"127.0.0.1:1\"\nhba = \"host all all all trust\"").unwrap();
+    with("listen = \"0.0.0.0:1\"\nhba = [\"host all all 10.0.0.0/8 trust\"]").unwrap();
+    let told =
+        with("listen = [\"127.0.0.1:1\", \"0.0.0.0:1\"]\nhba = [\"host all all ::/0 trust\"]").unwrap_err();
+    assert!(told.starts_with("o.toml:2:8: hba: everybody who can reach it"), "{told}");
+    let told = with("hba = [\"host all all all scram-sha-256\", \"host all all all md5\"]").unwrap_err();
+    assert!(told.contains("hba: the method \"md5\" is not offered"), "{told}");
+    let several =
+        with("hba = \"host a b all reject; host all all all trust\"\nadmin_users = \"a, b\"").unwrap();
+    assert_eq!(several.access().method(visitor), Some(Method::Trust));
+    assert_eq!(several.access().admins, ["a", "b"]);
+}
+
+#[test]
+fn encryption_toward_a_server_is_what_its_url_says() {
+    let url = |more: &str| load(&format!("[[replica]]\nurl = \"postgresql://a{more}\"\n"));
+    let tls = |config: Config| match &config.replicas[0].address {
+        Address::Tcp { tls, .. } => tls.is_some(),
+        Address::Unix { .. } => panic!("it is a name"),
+    };
+    assert!(!tls(url("").unwrap()) && !tls(url("?sslmode=disable").unwrap()));
+    assert!(tls(url("?sslmode=require").unwrap()));
+    for (more, told) in [
+        ("?sslmode=prefer", "sslmode=prefer is not offered"),
+        ("?sslmode=verify-full", "none is believed"),
+        ("?sslmode=verify-ca&sslrootcert=%2Fnowhere.pem", "no certificates can be read from /nowhere.pem"),
+    ] {
+        let found = url(more).unwrap_err()[0].to_string();
+        assert!(found.contains(told), "{more}: {found}");
+    }
 }
 
 #[test]

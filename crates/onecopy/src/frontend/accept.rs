@@ -12,16 +12,19 @@ use std::task::Poll;
 
 use sql::{Analyzer, Limits};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::LocalSet;
 
 use super::cancel::CancelKeys;
+use super::credentials::Credentials;
 use super::session::Worker;
 use super::startup;
 use crate::hub::Hub;
 
 /// Sockets that can wait for one thread.
 const HANDED_MAX: usize = 256;
+/// Clients that are logging in, at most.
+const LOGINS_MAX: usize = 1_000;
 /// Most threads.
 const THREADS_MAX: usize = 64;
 
@@ -36,14 +39,15 @@ impl Workers {
     /// Starts the threads.
     pub(crate) fn start(hub: &Arc<Hub>) -> std::io::Result<Self> {
         let keys = Arc::new(CancelKeys::default());
+        let logins = Arc::new(Semaphore::new(LOGINS_MAX));
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
         let mut senders = Vec::new();
         for index in 0..threads {
             let (sender, receiver) = mpsc::channel(HANDED_MAX);
-            let (hub, keys) = (Arc::clone(hub), Arc::clone(&keys));
+            let (hub, keys, logins) = (Arc::clone(hub), Arc::clone(&keys), Arc::clone(&logins));
             std::thread::Builder::new()
                 .name(format!("sessions-{index}"))
-                .spawn(move || work(hub, keys, receiver))?;
+                .spawn(move || work(hub, keys, logins, receiver))?;
             senders.push(sender);
         }
         Ok(Self { senders, turn: AtomicUsize::new(0) })
@@ -74,13 +78,18 @@ impl Workers {
     }
 }
 
-fn work(hub: Arc<Hub>, keys: Arc<CancelKeys>, mut sockets: mpsc::Receiver<std::net::TcpStream>) {
+fn work(
+    hub: Arc<Hub>,
+    keys: Arc<CancelKeys>,
+    logins: Arc<Semaphore>,
+    mut sockets: mpsc::Receiver<std::net::TcpStream>,
+) {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return tracing::error!(%error, "a session thread has no runtime"),
     };
     let analyzer = RefCell::new(Analyzer::new(Limits::default()));
-    let worker = Rc::new(Worker { hub, analyzer, keys });
+    let worker = Rc::new(Worker { hub, analyzer, keys, credentials: Credentials::default(), logins });
     let local = LocalSet::new();
     local.block_on(&runtime, async {
         while let Some(socket) = sockets.recv().await {

@@ -22,6 +22,7 @@ use super::client::Client;
 use super::fault::{Fault, Refusal};
 use super::session::Worker;
 use super::{membership, verify};
+use crate::access::Right;
 use command::{Command, command};
 
 /// How long PAUSE waits for sessions to end their transactions.
@@ -49,6 +50,7 @@ pub(crate) struct Admin {
     worker: Rc<Worker>,
     client: Client,
     dialect: Dialect,
+    right: Right,
     statements: BTreeMap<Vec<u8>, Vec<u8>>,
     portals: BTreeMap<Vec<u8>, Vec<u8>>,
     skipping: bool,
@@ -58,11 +60,12 @@ pub(crate) struct Admin {
 const NAMES_MAX: usize = 1_000;
 
 impl Admin {
-    pub(crate) fn new(worker: Rc<Worker>, client: Client, dialect: Dialect) -> Self {
+    pub(crate) fn new(worker: Rc<Worker>, client: Client, dialect: Dialect, right: Right) -> Self {
         Self {
             worker,
             client,
             dialect,
+            right,
             statements: BTreeMap::new(),
             portals: BTreeMap::new(),
             skipping: false,
@@ -171,6 +174,11 @@ impl Admin {
     async fn answer(&mut self, sql: &[u8], describe: bool) -> Result<(), Refusal> {
         let hub = &Arc::clone(&self.worker.hub);
         let command = command(sql)?;
+        if command.needs() > self.right {
+            let text = "this role may only look at the admin database";
+            let hint = "The setting admin_users of Onecopy's configuration says who may command.";
+            return Err(Refusal::new(sqlstate::INSUFFICIENT_PRIVILEGE, text, hint));
+        }
         let rows = match &command {
             Command::Show(view) => show::rows(hub, *view, self.dialect),
             Command::Verify => verify::run(hub).await?,

@@ -1,11 +1,14 @@
 //! The client's side of a session: its socket, what it sent, what it will be sent.
 
+use std::net::SocketAddr;
+
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use wire::frame;
 
 use super::fault::Fault;
 use crate::backend::Buffer;
+use crate::tls::{Identity, Stream};
 
 /// Replies are sent when so many bytes have come together, or when the batch ends.
 pub(crate) const FLUSH_BYTES: usize = 16 * 1024;
@@ -13,7 +16,9 @@ pub(crate) const FLUSH_BYTES: usize = 16 * 1024;
 /// A client.
 #[derive(Debug)]
 pub(crate) struct Client {
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: Stream<TcpStream>,
+    /// The hash of the certificate that it has seen, for a log-in to be bound to.
+    certificate: Option<Vec<u8>>,
     /// Received and not looked at yet.
     pub(crate) input: Buffer,
     /// To be sent.
@@ -28,7 +33,59 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn new(stream: TcpStream) -> Self {
-        Self { stream, input: Buffer::default(), out: Vec::new(), shown: false, received: 0, sent: 0 }
+        Self {
+            stream: Stream::Plain(stream),
+            certificate: None,
+            input: Buffer::default(),
+            out: Vec::new(),
+            shown: false,
+            received: 0,
+            sent: 0,
+        }
+    }
+
+    /// Where the client is.
+    pub(crate) fn peer(&self) -> Option<SocketAddr> {
+        self.stream.socket().peer_addr().ok()
+    }
+
+    /// Where it came in.
+    pub(crate) fn local(&self) -> Option<SocketAddr> {
+        self.stream.socket().local_addr().ok()
+    }
+
+    /// Whether nobody in between can read along.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.stream.is_encrypted()
+    }
+
+    /// What a log-in can be bound to.
+    pub(crate) fn certificate(&self) -> Option<Vec<u8>> {
+        self.certificate.clone()
+    }
+
+    /// Whether the client begins with a handshake. Nothing is taken off.
+    pub(crate) async fn begins_with_handshake(&mut self) -> Result<bool, Fault> {
+        const HANDSHAKE: u8 = 0x16;
+        let Stream::Plain(stream) = &self.stream else { return Ok(false) };
+        let mut first = [0];
+        let count = stream.peek(&mut first).await.map_err(|_| Fault::Client)?;
+        Ok(count == 1 && first[0] == HANDSHAKE)
+    }
+
+    /// From now on everything is encrypted.
+    pub(crate) async fn encrypt(mut self, identity: &Identity, has_asked: bool) -> Result<Self, Fault> {
+        let Stream::Plain(stream) = self.stream else { return Err(Fault::Client) };
+        // What came before the handshake came from nobody knows whom.
+        if !self.input.data().is_empty() {
+            return Err(Fault::Client);
+        }
+        self.stream = identity.accept(stream, has_asked).await.map_err(|error| {
+            tracing::debug!(%error, "no handshake with a client");
+            Fault::Client
+        })?;
+        self.certificate = identity.hash();
+        Ok(self)
     }
 
     /// Sends what is there.
@@ -36,6 +93,7 @@ impl Client {
         if !self.out.is_empty() {
             self.shown = true;
             self.stream.write_all(&self.out).await.map_err(|_| Fault::Client)?;
+            self.stream.flush().await.map_err(|_| Fault::Client)?;
             self.sent += self.out.len() as u64;
             self.out.clear();
         }

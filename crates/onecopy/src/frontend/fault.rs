@@ -75,6 +75,10 @@ impl Fault {
     pub(crate) fn at(replica: ReplicaId) -> impl Fn(BackendError) -> Self {
         move |error| match error {
             BackendError::Server(body) => Self::Server(body),
+            BackendError::LogIn(what) => Self::Fatal(Refusal::plain(
+                sqlstate::INVALID_AUTHORIZATION_SPECIFICATION,
+                format!("replica {} does not let the role in: {what}", replica.0 + 1),
+            )),
             BackendError::Io(_) | BackendError::Protocol(_) => Self::Lost(replica),
         }
     }

@@ -2,10 +2,10 @@
 //!
 //! | stage | file |
 //! |---|---|
-//! | accept | `accept`, `startup`, `session`, `simple`, `extended` |
+//! | accept | `accept`, `startup`, `login` (with `credentials`), `session`, `simple`, `extended` |
 //! | parse, classify | `demand`, `statement` (with the crate `sql`) |
 //! | order, place | `session::place` asks the hub; `course` foresees, `roaming` reads away from home |
-//! | execute | `statement`, `special`, `ddl`, `rewritten`, `control`; `relay`, `writeset`, `work`, `servers` |
+//! | execute | `statement`, `special`, `ddl`, `passwords`, `rewritten`, `control`; `relay`, `writeset`, `work`, `servers` |
 //! | propagate, acknowledge | `transaction`, `commit`, `captured`, `chains`, `claims` |
 
 mod accept;
@@ -21,13 +21,16 @@ mod client;
 mod commit;
 mod control;
 mod course;
+mod credentials;
 mod ddl;
 mod demand;
 mod extended;
 mod fault;
 mod homes;
+mod login;
 mod membership;
 mod needs;
+mod passwords;
 mod prepared;
 mod relay;
 mod residue;

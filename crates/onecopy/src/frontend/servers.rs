@@ -23,6 +23,7 @@ use crate::capture;
 use crate::clients::{Card, Connected};
 use crate::hub::Hub;
 use crate::names::{Names, Pairs};
+use crate::scram::Secret;
 
 /// How often a connection is tried when the server is not ready.
 const ATTEMPTS: u32 = 3;
@@ -141,12 +142,19 @@ pub(crate) struct Servers {
     /// By the numbers of the replicas, as far as any was used.
     all: Vec<Option<Server>>,
     card: Arc<Card>,
+    /// What the client has proven itself with, which opens the servers to its role.
+    secret: Secret,
     has_lost_state: bool,
 }
 
 impl Servers {
-    pub(crate) fn new(card: Arc<Card>) -> Self {
-        Self { all: Vec::new(), card, has_lost_state: false }
+    pub(crate) fn new(card: Arc<Card>, secret: Secret) -> Self {
+        Self { all: Vec::new(), card, secret, has_lost_state: false }
+    }
+
+    /// What opens the servers.
+    pub(crate) fn secret(&self) -> &Secret {
+        &self.secret
     }
 
     /// The connection to a replica, which must be there.
@@ -213,7 +221,7 @@ impl Servers {
         if slot.as_ref().is_none_or(|server| server.incarnation != incarnation) {
             self.has_lost_state |= slot.take().is_some_and(|server| server.holds_state);
             // A server that hangs takes connections and says nothing.
-            let opening = open(hub, settings, &self.card, replica, incarnation);
+            let opening = open(hub, settings, (&self.card, &self.secret), replica, incarnation);
             let opened = tokio::time::timeout(hub.patience.health_deadline, opening).await;
             *slot = Some(opened.unwrap_or(Err(Fault::Lost(replica)))?);
         }
@@ -231,7 +239,7 @@ impl Servers {
 async fn open(
     hub: &Hub,
     settings: &Settings,
-    card: &Arc<Card>,
+    (card, secret): (&Arc<Card>, &Secret),
     replica: ReplicaId,
     incarnation: Incarnation,
 ) -> Result<Server, Fault> {
@@ -241,7 +249,7 @@ async fn open(
     let parameters = settings.start_up(&options);
     let mut failed = None;
     for _ in 0..ATTEMPTS {
-        match Connection::open(&seat.address, &parameters).await {
+        match Connection::open(&seat.address, secret, &parameters).await {
             Ok(mut connection) => {
                 let line = seat.lines.enter(&connection).map_err(|_| Fault::Lost(replica))?;
                 // After the entry: whoever gave the server up before that has taken the proof away.
@@ -276,7 +284,9 @@ async fn open(
             }
             Err(error) => failed = Some(error),
         }
-        if failed.as_ref().and_then(BackendError::sqlstate).is_some_and(|code| code != b"57P03") {
+        let is_final = matches!(&failed, Some(BackendError::LogIn(_)))
+            || failed.as_ref().and_then(BackendError::sqlstate).is_some_and(|code| code != b"57P03");
+        if is_final {
             break;
         }
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
@@ -284,7 +294,7 @@ async fn open(
     Err(match failed {
         // The server is stopping, or starting: it will be back, or the agent will say so.
         Some(error) if error.sqlstate().is_some_and(|code| code.starts_with(b"57P")) => Fault::Lost(replica),
-        Some(BackendError::Server(body)) => Fault::Server(body),
+        Some(error @ (BackendError::Server(_) | BackendError::LogIn(_))) => Fault::at(replica)(error),
         _ => Fault::Lost(replica),
     })
 }

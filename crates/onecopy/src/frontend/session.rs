@@ -16,6 +16,7 @@ use std::time::Duration;
 use cluster::event::{AbortCause, Effect, Event, Home};
 use cluster::ids::{Identity, Incarnation, ReplicaId, SessionId, TableId};
 use sql::{Analyzer, Script, TransactionOptions};
+use tokio::sync::Semaphore;
 use wire::backend::Status;
 use wire::frontend::tag;
 use wire::{encode, sqlstate};
@@ -23,6 +24,7 @@ use wire::{encode, sqlstate};
 use super::cancel::{CancelKeys, CancelTarget};
 use super::client::Client;
 use super::course::Course;
+use super::credentials::Credentials;
 use super::fault::{Fault, Refusal};
 use super::homes::Wish;
 use super::prepared::Prepared;
@@ -50,6 +52,9 @@ pub(crate) struct Worker {
     pub(crate) hub: Arc<Hub>,
     pub(crate) analyzer: RefCell<Analyzer>,
     pub(crate) keys: Arc<CancelKeys>,
+    pub(crate) credentials: Credentials,
+    /// Places for clients that have not proven themselves yet.
+    pub(crate) logins: Arc<Semaphore>,
 }
 
 /// The transaction as the client sees it.

@@ -72,7 +72,8 @@ impl Session {
         let seat = &self.worker.hub.seats[usize::from(self.anchor().0)];
         let options = self.settings.server_options(None);
         let parameters = self.settings.start_up(&options);
-        let opened = crate::backend::Connection::open(&seat.address, &parameters).await;
+        let opened =
+            crate::backend::Connection::open(&seat.address, self.servers.secret(), &parameters).await;
         let mut connection = opened.map_err(Fault::at(self.anchor()))?;
         encode::sync(&mut output);
         connection.output = output;

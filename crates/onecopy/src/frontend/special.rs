@@ -90,7 +90,7 @@ impl Session {
                     self.pinned = true;
                     return Ok(None);
                 }
-                self.ddl(statement, text, work, alone).await.map(Some)
+                self.ddl_without_passwords(statement, text, work, alone).await.map(Some)
             }
             Verb::Maintenance(_) if matches!(self.transaction, Transaction::None) => {
                 self.maintenance(text, work).await.map(Some)

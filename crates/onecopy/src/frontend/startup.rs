@@ -1,8 +1,8 @@
 //! The beginning of a connection: encryption requests, cancel requests, log-in.
 //!
-//! There is no TLS and no password yet: the listener is on the loopback interface, and the server decides at log-in
-//! whether the role exists. The session's first server connection, to the home, is made here, because its settings
-//! are what the client is told.
+//! Who the client is comes first ([`super::login`]), and what it wants after that: whoever has not proven itself learns
+//! nothing of what is served here. The session's first server connection, to the home, is made here, because its settings
+//! are what the client is told; there the server decides whether the role may log in at all.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,22 +18,26 @@ use wire::startup::{Opening, OpeningError, opening};
 use wire::{encode, sqlstate};
 
 use super::admin::{Admin, Dialect};
-use super::cancel::CancelKeys;
 use super::client::Client;
 use super::course::Course;
 use super::fault::{Fault, Refusal};
 use super::homes::Wish;
+use super::login::authenticate;
 use super::prepared::Prepared;
 use super::servers::Servers;
 use super::session::{Session, Transaction, Worker};
 use super::settings::Settings;
+use crate::access::Right;
 use crate::clients::Who;
 use crate::hub::Hub;
+use crate::scram::Secret;
 
 /// The database in which Onecopy itself answers.
 pub(crate) const ADMIN_DATABASE: &str = "onecopy";
 /// Another name of it, under which programs made for PgBouncer find what they know.
 pub(crate) const ADMIN_ALIAS: &str = "pgbouncer";
+/// How long a client may take to log in, as PostgreSQL's `authentication_timeout`.
+const LOGIN_DEADLINE: Duration = Duration::from_mins(1);
 /// How many more clients may wait for a session to end.
 pub(crate) const WAITING_MAX: usize = 1_000;
 /// How long they wait.
@@ -48,15 +52,25 @@ const DEFAULTS_SQL: &str = "SELECT pg_catalog.unnest(setconfig) FROM pg_catalog.
 /// Serves one accepted connection to its end.
 pub(crate) async fn serve(worker: Rc<Worker>, stream: TcpStream) {
     let _ = stream.set_nodelay(true);
-    let mut client = Client::new(stream);
-    let Ok(Some(parameters)) = open(&mut client, &worker.keys).await else { return };
-    match request(&worker, &parameters) {
-        Ok(Request::Admin(dialect)) => Admin::new(worker, client, dialect).serve().await,
-        Ok(Request::Session(settings)) => {
-            let who = who(&client, &parameters);
+    let client = Client::new(stream);
+    let Ok(place) = Arc::clone(&worker.logins).try_acquire_owned() else {
+        return refuse(client, full("Too many are logging in; try again later.")).await;
+    };
+    let logging_in = async {
+        let (mut client, parameters) = open(client, &worker).await.ok().flatten()?;
+        let request = log_in(&worker, &mut client, &parameters).await;
+        Some((client, request))
+    };
+    let logged_in = timeout(LOGIN_DEADLINE, logging_in).await;
+    drop(place);
+    // Else it wanted something else, or takes too long.
+    let Ok(Some((client, request))) = logged_in else { return };
+    match request {
+        Ok(Request::Admin(dialect, right)) => Admin::new(worker, client, dialect, right).serve().await,
+        Ok(Request::Session { settings, who, secret }) => {
             // Until the session has ended.
             match room(&worker.hub).await {
-                Ok(_room) => serve_session(worker, client, *settings, who).await,
+                Ok(_room) => serve_session(worker, client, *settings, who, secret).await,
                 Err(fault) => refuse(client, fault).await,
             }
         }
@@ -64,29 +78,65 @@ pub(crate) async fn serve(worker: Rc<Worker>, stream: TcpStream) {
     }
 }
 
+/// Finds out what a client wants, and whether it may.
+async fn log_in(
+    worker: &Worker,
+    client: &mut Client,
+    parameters: &[(String, String)],
+) -> Result<Request, Fault> {
+    let (role, database) = role_and_database(parameters)?;
+    let secret = authenticate(worker, client, role, database).await?;
+    let dialect = match database {
+        ADMIN_DATABASE => Dialect::Own,
+        ADMIN_ALIAS => Dialect::PgBouncer,
+        _ => {
+            check_database(&worker.hub.served.database, database, parameters)?;
+            let settings = Settings::new(parameters, role, database)
+                .map_err(|message| Fault::Fatal(Refusal::plain(sqlstate::SYNTAX_ERROR, message)))?;
+            let who = who(client, parameters);
+            return Ok(Request::Session { settings: Box::new(settings), who, secret });
+        }
+    };
+    let right = worker.hub.in_force.access().right(role).ok_or_else(|| {
+        Fault::Fatal(Refusal::new(
+            sqlstate::INVALID_AUTHORIZATION_SPECIFICATION,
+            format!("role \"{role}\" has no right to the database \"{database}\""),
+            "The settings admin_users and stats_users of Onecopy's configuration say who has.",
+        ))
+    })?;
+    Ok(Request::Admin(dialect, right))
+}
+
+/// A client, and its start-up parameters.
+type Opened = (Client, Vec<(String, String)>);
+
 /// Waits until there is room for one more session. Who came first is served first; those who wait are bounded, too.
 async fn room(hub: &Hub) -> Result<OwnedSemaphorePermit, Fault> {
     let (room, waiting) = (hub.in_force.room(), Arc::clone(&hub.waiting_room));
     if let Ok(permit) = Arc::clone(&room).try_acquire_owned() {
         return Ok(permit);
     }
-    let full = |why: String| {
-        let hint = format!("Onecopy serves {} sessions at a time. {why}", hub.in_force.sessions_max());
-        Fault::Fatal(Refusal::new(sqlstate::TOO_MANY_CONNECTIONS, "sorry, too many clients already", hint))
-    };
+    let sessions = format!("Onecopy serves {} sessions at a time.", hub.in_force.sessions_max());
     let Ok(_place) = waiting.try_acquire_owned() else {
-        return Err(full(format!("{WAITING_MAX} more wait for a place; try again later.")));
+        return Err(full(format!("{sessions} {WAITING_MAX} more wait for a place; try again later.")));
     };
     match timeout(ROOM_DEADLINE, room.acquire_owned()).await {
         Ok(Ok(permit)) => Ok(permit),
-        _ => Err(full(format!("None has ended within {} s; try again later.", ROOM_DEADLINE.as_secs()))),
+        _ => Err(full(format!(
+            "{sessions} None has ended within {} s; try again later.",
+            ROOM_DEADLINE.as_secs()
+        ))),
     }
 }
 
-/// Whom a client wants to talk to.
+fn full(hint: impl Into<String>) -> Fault {
+    Fault::Fatal(Refusal::new(sqlstate::TOO_MANY_CONNECTIONS, "sorry, too many clients already", hint))
+}
+
+/// What a client wants, and may have.
 enum Request {
-    Admin(Dialect),
-    Session(Box<Settings>),
+    Admin(Dialect, Right),
+    Session { settings: Box<Settings>, who: Who, secret: Secret },
 }
 
 async fn refuse(mut client: Client, fault: Fault) {
@@ -103,26 +153,40 @@ async fn refuse(mut client: Client, fault: Fault) {
     }
 }
 
-/// The start-up parameters; `None` when the connection was for something else.
-async fn open(client: &mut Client, keys: &CancelKeys) -> Result<Option<Vec<(String, String)>>, Fault> {
+/// The client, encrypted if it wants that and we can, and its start-up parameters; `None` when the connection was for
+/// something else.
+async fn open(mut client: Client, worker: &Worker) -> Result<Option<Opened>, Fault> {
+    let identity = worker.hub.in_force.identity();
+    if let Some(identity) = &identity
+        && client.begins_with_handshake().await?
+    {
+        client = client.encrypt(identity, false).await?;
+    }
     loop {
         match opening(client.input.data()) {
             Ok(None) => client.fill().await?,
+            Ok(Some((Opening::Ssl, length))) if identity.is_some() && !client.is_encrypted() => {
+                let Some(identity) = &identity else { return Err(Fault::Client) };
+                client.input.consume(length);
+                client.out.push(b'S');
+                client.flush().await?;
+                client = client.encrypt(identity, true).await?;
+            }
             Ok(Some((Opening::Ssl | Opening::Gssenc, length))) => {
                 client.input.consume(length);
                 client.out.push(b'N');
                 client.flush().await?;
             }
             Ok(Some((Opening::Cancel { pid, secret }, _))) => {
-                keys.cancel(pid, secret).await;
+                worker.keys.cancel(pid, secret).await;
                 return Ok(None);
             }
             Ok(Some((Opening::Startup { minor, parameters }, length))) => {
                 let parameters: Vec<_> =
                     parameters.into_iter().map(|(n, v)| (n.to_owned(), v.to_owned())).collect();
                 client.input.consume(length);
-                negotiate(client, minor, &parameters);
-                return Ok(Some(parameters));
+                negotiate(&mut client, minor, &parameters);
+                return Ok(Some((client, parameters)));
             }
             Err(error) => {
                 let refusal = match error {
@@ -163,7 +227,7 @@ fn parameter<'a>(parameters: &'a [(String, String)], name: &str) -> Option<&'a s
     parameters.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
 }
 
-fn request(worker: &Worker, parameters: &[(String, String)]) -> Result<Request, Fault> {
+fn role_and_database(parameters: &[(String, String)]) -> Result<(&str, &str), Fault> {
     let user = parameter(parameters, "user").filter(|user| !user.is_empty()).ok_or_else(|| {
         Fault::Fatal(Refusal::plain(
             sqlstate::INVALID_AUTHORIZATION_SPECIFICATION,
@@ -171,27 +235,19 @@ fn request(worker: &Worker, parameters: &[(String, String)]) -> Result<Request, 
         ))
     })?;
     let database = parameter(parameters, "database").filter(|name| !name.is_empty()).unwrap_or(user);
-    match database {
-        ADMIN_DATABASE => return Ok(Request::Admin(Dialect::Own)),
-        ADMIN_ALIAS => return Ok(Request::Admin(Dialect::PgBouncer)),
-        _ => {}
-    }
-    check_database(&worker.hub.served.database, database, parameters)?;
-    let settings = Settings::new(parameters, user, database)
-        .map_err(|message| Fault::Fatal(Refusal::plain(sqlstate::SYNTAX_ERROR, message)))?;
-    Ok(Request::Session(Box::new(settings)))
+    Ok((user, database))
 }
 
 fn who(client: &Client, parameters: &[(String, String)]) -> Who {
     Who {
         user: parameter(parameters, "user").unwrap_or_default().to_owned(),
         application_name: parameter(parameters, "application_name").unwrap_or_default().to_owned(),
-        peer: client.stream.peer_addr().ok(),
-        local: client.stream.local_addr().ok(),
+        peer: client.peer(),
+        local: client.local(),
     }
 }
 
-async fn serve_session(worker: Rc<Worker>, client: Client, settings: Settings, who: Who) {
+async fn serve_session(worker: Rc<Worker>, client: Client, settings: Settings, who: Who, secret: Secret) {
     let keys = Arc::clone(&worker.keys);
     let hub = Arc::clone(&worker.hub);
     let (id, mailbox) = hub.open_session();
@@ -210,7 +266,7 @@ async fn serve_session(worker: Rc<Worker>, client: Client, settings: Settings, w
         id,
         mailbox,
         client,
-        servers: Servers::new(Arc::clone(&card)),
+        servers: Servers::new(Arc::clone(&card), secret),
         card,
         settings,
         transaction: Transaction::None,

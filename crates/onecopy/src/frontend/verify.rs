@@ -14,7 +14,7 @@ use cluster::parts::replica::State;
 use wire::sqlstate;
 
 use super::fault::Refusal;
-use crate::backend::{BackendError, Connection, Served};
+use crate::backend::{BackendError, Connection};
 use crate::checksum::{checksums, schema_checksums};
 use crate::hub::Hub;
 use crate::mailbox::Note;
@@ -130,13 +130,8 @@ async fn open_snapshots(hub: &Hub, replicas: &[ReplicaId]) -> Result<Vec<Connect
 
 async fn open_snapshot(hub: &Hub, replica: ReplicaId) -> Result<Connection, BackendError> {
     let seat = &hub.seats[usize::from(replica.0)];
-    let Served { database, superuser } = &hub.served;
-    let parameters = [
-        ("user", superuser.as_str()),
-        ("database", database.as_str()),
-        ("application_name", "onecopy verify"),
-    ];
-    let mut connection = Connection::open(&seat.address, &parameters).await?;
+    let own = [("application_name", "onecopy verify")];
+    let mut connection = Connection::open_own(&seat.address, &hub.served, &own).await?;
     connection.simple("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT 1").await?;
     Ok(connection)
 }

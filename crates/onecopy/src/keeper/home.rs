@@ -10,7 +10,7 @@
 use cluster::ids::{ReplicaId, Version};
 
 use super::READ_BYTES_MAX;
-use crate::backend::{Connection, Served};
+use crate::backend::Connection;
 use crate::capture::sequences::{load_marks, move_call};
 use crate::hub::Hub;
 
@@ -25,10 +25,9 @@ const UNBROKEN: &str = "INSERT INTO onecopy_capture.unbroken VALUES (now())";
 /// `upto`.
 pub(super) async fn mend_sequences(hub: &Hub, replica: ReplicaId, upto: Version) -> Result<(), String> {
     let address = &hub.seats[usize::from(replica.0)].address;
-    let Served { database, superuser } = &hub.served;
-    let parameters = [("user", superuser.as_str()), ("database", database.as_str()), ("options", OPTIONS)];
     let text = |error: crate::backend::BackendError| error.to_string();
-    let mut connection = Connection::open(address, &parameters).await.map_err(text)?;
+    let mut connection =
+        Connection::open_own(address, &hub.served, &[("options", OPTIONS)]).await.map_err(text)?;
     learn(hub, &mut connection).await?;
     if !connection.simple(IS_UNBROKEN).await.map_err(text)?.is_empty() {
         return Ok(());

@@ -24,6 +24,7 @@ use wire::{encode, frame};
 
 use super::account::Account;
 use crate::backend::{Address, BackendError, Connection};
+use crate::scram::Secret;
 
 /// Pieces of the archive that wait to be unpacked; a server sends them in some tens of kilobytes.
 const QUEUE_PIECES: usize = 64;
@@ -114,7 +115,7 @@ pub(crate) async fn receive(
     transfer: &Transfer,
 ) -> Result<(), BackupError> {
     let parameters = [("user", superuser), ("replication", "true"), ("application_name", "onecopy rebuild")];
-    let mut connection = Connection::open(donor, &parameters).await?;
+    let mut connection = Connection::open(donor, &Secret::None, &parameters).await?;
     let is_marked = major(&connection) >= MARKED_SINCE;
     // The server keeps its log from here on until the connection ends.
     let slot = getrandom::u64().map_err(|error| BackupError::Archive(error.to_string()))?;

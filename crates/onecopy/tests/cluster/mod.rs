@@ -11,6 +11,7 @@ pub(crate) mod programs;
 pub(crate) mod random;
 pub(crate) mod raw;
 pub(crate) mod script;
+pub(crate) mod served;
 
 use folder::Folder;
 use rustix::process::{Signal, kill_process};

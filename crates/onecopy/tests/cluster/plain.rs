@@ -3,6 +3,7 @@
 use super::folder::{self, Folder};
 use super::{connect, programs};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
@@ -13,7 +14,7 @@ const READY_WITHIN: Duration = Duration::from_mins(1);
 pub(crate) struct Plain {
     pub(crate) port: u16,
     child: Child,
-    _folder: Folder,
+    folder: Folder,
 }
 
 impl Plain {
@@ -40,13 +41,18 @@ impl Plain {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let plain = Self { port, child, _folder: folder };
+        let plain = Self { port, child, folder };
         let deadline = Instant::now() + READY_WITHIN;
         while connect("127.0.0.1", port, "postgres").await.is_err() {
             assert!(Instant::now() < deadline, "the server beside does not start");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         plain
+    }
+
+    /// Its data folder.
+    pub(crate) fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
     }
 
     pub(crate) async fn client(&self) -> Client {

@@ -52,7 +52,7 @@ impl Server {
 
     pub(super) async fn connect(&self, options: &str) -> Connection {
         let parameters = [("user", "postgres"), ("database", "postgres"), ("options", options)];
-        Connection::open(&self.address(), &parameters).await.unwrap()
+        Connection::open(&self.address(), &crate::scram::Secret::None, &parameters).await.unwrap()
     }
 
     fn data(&self) -> PathBuf {

@@ -6,6 +6,7 @@
 use wire::sqlstate;
 
 use super::Dialect;
+use crate::access::Right;
 use crate::frontend::fault::Refusal;
 use crate::frontend::membership::{self, Order};
 
@@ -129,6 +130,16 @@ pub(super) fn command(sql: &[u8]) -> Result<Command, Refusal> {
 }
 
 impl Command {
+    /// The least right that it takes.
+    pub(super) fn needs(&self) -> Right {
+        match self {
+            Self::Show(_) | Self::Set | Self::Empty => Right::See,
+            Self::Verify | Self::Replica(_) | Self::Pause | Self::Resume | Self::Reload | Self::Kill(_) => {
+                Right::Command
+            }
+        }
+    }
+
     /// The command tag.
     pub(super) fn tag(&self) -> &'static str {
         match self {

@@ -1,0 +1,222 @@
+//! How we look at a server's certificate.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio_rustls::TlsConnector;
+
+use super::{Stream, certificates, provider};
+
+/// What is asked of a server's certificate; the words are those of libpq's `sslmode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trust {
+    /// Nothing (`require`).
+    Any,
+    /// That one of ours has signed it (`verify-ca`).
+    Signed,
+    /// That it is for this host, too (`verify-full`).
+    SignedForHost,
+}
+
+/// How a server is reached.
+#[derive(Clone, Debug)]
+pub(crate) struct Outward {
+    trust: Trust,
+    root: Option<PathBuf>,
+    config: Arc<ClientConfig>,
+}
+
+impl PartialEq for Outward {
+    fn eq(&self, other: &Self) -> bool {
+        (self.trust, &self.root) == (other.trust, &other.root)
+    }
+}
+
+impl Eq for Outward {}
+
+impl Outward {
+    /// Reads the certificates that are believed, which is none only if nothing is asked.
+    pub(crate) fn load(trust: Trust, root: Option<&Path>) -> Result<Self, String> {
+        let provider = provider();
+        let verifier: Arc<dyn ServerCertVerifier> = match (trust, root) {
+            (Trust::Any, _) => Arc::new(Unchecked { provider: Arc::clone(&provider) }),
+            (_, None) => return Err("a certificate to check the server's with is missing".to_owned()),
+            (_, Some(path)) => Arc::new(Checked::load(trust, path, &provider)?),
+        };
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .dangerous()
+            .with_custom_certificate_verifier(verifier)
+            .with_no_client_auth();
+        Ok(Self { trust, root: root.map(Path::to_owned), config: Arc::new(config) })
+    }
+
+    /// Asks the server for encryption, which it must give.
+    pub(crate) async fn connect<S>(&self, mut stream: S, host: &str) -> io::Result<Stream<S>>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let mut request = 8i32.to_be_bytes().to_vec();
+        request.extend_from_slice(&wire::startup::SSL_REQUEST.to_be_bytes());
+        stream.write_all(&request).await?;
+        if stream.read_u8().await? != b'S' {
+            return Err(io::Error::other("the server does not offer TLS, which its URL asks for"));
+        }
+        let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+        let stream = TlsConnector::from(Arc::clone(&self.config)).connect(name, stream).await?;
+        Ok(Stream::ToServer(Box::new(stream)))
+    }
+}
+
+/// Believes that whoever answers is the server.
+#[derive(Debug)]
+struct Unchecked {
+    provider: Arc<CryptoProvider>,
+}
+
+/// Believes what ours have signed.
+#[derive(Debug)]
+struct Checked {
+    provider: Arc<CryptoProvider>,
+    inner: Arc<WebPkiServerVerifier>,
+    ours: Vec<CertificateDer<'static>>,
+    checks_host: bool,
+}
+
+impl Checked {
+    fn load(trust: Trust, path: &Path, provider: &Arc<CryptoProvider>) -> Result<Self, String> {
+        let shown = path.display();
+        let ours = certificates(path)?;
+        let mut roots = RootCertStore::empty();
+        for certificate in &ours {
+            let added = roots.add(certificate.clone());
+            added.map_err(|error| format!("a certificate of {shown} cannot be used: {error}"))?;
+        }
+        let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
+            .build()
+            .map_err(|error| format!("{shown}: {error}"))?;
+        let checks_host = trust == Trust::SignedForHost;
+        Ok(Self { provider: Arc::clone(provider), inner, ours, checks_host })
+    }
+}
+
+impl ServerCertVerifier for Checked {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        chain: &[CertificateDer<'_>],
+        host: &ServerName<'_>,
+        stapled: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        use CertificateError::{
+            Expired, ExpiredContext, NotValidForName, NotValidForNameContext, NotValidYet, NotValidYetContext,
+        };
+        match self.inner.verify_server_cert(certificate, chain, host, stapled, now) {
+            // The name is looked at last, so all else was right.
+            Err(Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. }))
+                if !self.checks_host =>
+            {
+                Ok(ServerCertVerified::assertion())
+            }
+            Err(Error::InvalidCertificate(
+                error @ (Expired | ExpiredContext { .. } | NotValidYet | NotValidYetContext { .. }),
+            )) => Err(error.into()),
+            // Many servers have a certificate that signed itself, as an authority's does, which the standard forbids. It
+            // is then the very one that we were given, and the time has been looked at.
+            Err(_) if self.ours.iter().any(|ours| ours == certificate) => {
+                if self.checks_host {
+                    rustls::client::verify_server_name(&ParsedCertificate::try_from(certificate)?, host)?;
+                }
+                Ok(ServerCertVerified::assertion())
+            }
+            other => other,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(
+            message,
+            certificate,
+            signature,
+            &self.provider.signature_verification_algorithms,
+        )
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(
+            message,
+            certificate,
+            signature,
+            &self.provider.signature_verification_algorithms,
+        )
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+impl ServerCertVerifier for Unchecked {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(
+            message,
+            certificate,
+            signature,
+            &self.provider.signature_verification_algorithms,
+        )
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(
+            message,
+            certificate,
+            signature,
+            &self.provider.signature_verification_algorithms,
+        )
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,128 @@
+//! `onecopy serve` over servers of a test's own.
+
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, kill_process};
+
+use super::folder::{self, Folder};
+use super::plain::Plain;
+use super::{connect, programs};
+
+/// No step takes longer.
+pub(crate) const WITHIN: Duration = Duration::from_mins(1);
+
+/// A folder with a configuration over these servers.
+pub(crate) struct Setup {
+    pub(crate) folder: Folder,
+    pub(crate) port: u16,
+}
+
+impl Setup {
+    /// Servers, and more lines of configuration.
+    pub(crate) fn new(servers: &[&Plain], more: &str) -> Self {
+        let setup = Self { folder: Folder::new("serve"), port: folder::free_port() };
+        let ports: Vec<u16> = servers.iter().map(|server| server.port).collect();
+        setup.write(&ports, more);
+        setup
+    }
+
+    /// Writes the file anew. Whoever is on the machine is trusted, unless `more` has rules of its own.
+    pub(crate) fn write(&self, servers: &[u16], more: &str) {
+        let trust = if more.contains("hba") { "" } else { "hba = \"host all all 127.0.0.1/32 trust\"" };
+        let urls: Vec<String> = servers.iter().map(|port| format!("postgresql://127.0.0.1:{port}")).collect();
+        self.write_urls(&urls, &format!("{more}\n{trust}"));
+    }
+
+    /// The same, with these URLs and no rules but those in `more`.
+    pub(crate) fn write_urls(&self, urls: &[String], more: &str) {
+        let mut text = format!(
+            "listen = \"127.0.0.1:{}\"\ndata = \"{}\"\nstart_patience = \"2s\"\n{more}\n",
+            self.port,
+            self.folder.path().join("data").display()
+        );
+        for url in urls {
+            text.push_str(&format!("[[replica]]\nurl = \"{url}\"\n"));
+        }
+        std::fs::write(self.file(), text).unwrap();
+    }
+
+    /// The file.
+    pub(crate) fn file(&self) -> String {
+        self.folder.path().join("onecopy.toml").display().to_string()
+    }
+
+    /// Starts a node, and waits until a client is let in.
+    pub(crate) async fn serve(&self, environment: &[(&str, &str)]) -> Node {
+        let child = Command::new(env!("CARGO_BIN_EXE_onecopy"))
+            .args(["serve", "--config", &self.file()])
+            .envs(environment.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut node = Node(child);
+        let deadline = Instant::now() + WITHIN;
+        // One that asks for a password serves, too.
+        while connect("127.0.0.1", self.port, "postgres").await.is_err_and(|error| !is_about_log_in(&error)) {
+            let ended = node.0.try_wait().unwrap().is_some();
+            assert!(!ended && Instant::now() < deadline, "it does not serve: {}", node.words());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        node
+    }
+
+    /// Starts a node that cannot serve; what it says.
+    pub(crate) async fn refused(&self) -> String {
+        let output = programs::onecopy(&["serve", "--config", &self.file()]).await;
+        assert!(!output.status.success(), "{}", programs::text(&output));
+        programs::text(&output)
+    }
+}
+
+/// A node that runs.
+pub(crate) struct Node(Child);
+
+impl Node {
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(folder::pid(i32::try_from(self.0.id()).unwrap()), signal).unwrap();
+    }
+
+    /// Stops it as a service manager does.
+    pub(crate) fn stop(mut self) {
+        self.signal(Signal::TERM);
+        let deadline = Instant::now() + WITHIN;
+        let status = loop {
+            if let Some(status) = self.0.try_wait().unwrap() {
+                break status;
+            }
+            assert!(Instant::now() < deadline, "it does not stop");
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        assert!(status.success(), "{status}: {}", self.words());
+    }
+
+    /// What it said, once it has ended.
+    fn words(&mut self) -> String {
+        drop(self.0.kill());
+        let mut text = String::new();
+        self.0.stderr.take().map(|mut from| from.read_to_string(&mut text));
+        text
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// Whether somebody was there who did not let us in.
+fn is_about_log_in(error: &tokio_postgres::Error) -> bool {
+    format!("{error:?}").contains("password missing")
+        || error.code().is_some_and(|code| code.code().starts_with("28"))
+}

@@ -1,0 +1,279 @@
+//! Promise: who cannot prove a role's password does not come in, who can is let in by servers that ask for it, too, over
+//! TLS where that is demanded; and nobody learns more than that from being refused.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use rcgen::{CertificateParams, KeyPair};
+use tokio_postgres::{Client, NoTls};
+
+use super::cluster::folder::give_away;
+use super::cluster::plain::Plain;
+use super::cluster::served::Setup;
+use super::cluster::{programs, rows, run, value};
+
+/// Two servers that let nobody in without a password, the second one over TLS only.
+struct Servers {
+    first: Plain,
+    second: Plain,
+}
+
+const PASSWORD: &str = "it's a secret";
+
+impl Servers {
+    async fn start() -> Self {
+        let (first, second) = (Plain::start().await, Plain::start().await);
+        let (a, b) = (first.client().await, second.client().await);
+        run(&a, "ALTER ROLE postgres PASSWORD 'master'; CREATE ROLE app LOGIN PASSWORD 'it''s a secret'")
+            .await;
+        run(&b, "CREATE ROLE app LOGIN").await;
+        run(&a, "CREATE TABLE item (id int PRIMARY KEY); GRANT ALL ON item TO app").await;
+        run(&b, "CREATE TABLE item (id int PRIMARY KEY); GRANT ALL ON item TO app").await;
+        for role in ["postgres", "app"] {
+            let kept =
+                value(&a, &format!("SELECT rolpassword FROM pg_authid WHERE rolname = '{role}'")).await;
+            run(&b, &format!("ALTER ROLE {role} PASSWORD '{kept}'")).await;
+        }
+        certify(&second.data(), "server");
+        run(&b, "ALTER SYSTEM SET ssl = on").await;
+        for (server, client, kind) in [(&first, &a, "host"), (&second, &b, "hostssl")] {
+            let rules = format!("{kind} all all 127.0.0.1/32 scram-sha-256\nlocal all all trust\n");
+            std::fs::write(server.data().join("pg_hba.conf"), rules).unwrap();
+            run(client, "SELECT pg_reload_conf()").await;
+        }
+        Self { first, second }
+    }
+
+    fn urls(&self) -> Vec<String> {
+        let root = self.second.data().join("server.crt").display().to_string().replace('/', "%2F");
+        vec![
+            format!("postgresql://127.0.0.1:{}", self.first.port),
+            format!("postgresql://127.0.0.1:{}?sslmode=verify-full&sslrootcert={root}", self.second.port),
+        ]
+    }
+}
+
+/// Writes a certificate for this machine that signs itself, and its key.
+fn certify(folder: &Path, name: &str) {
+    let key = KeyPair::generate().unwrap();
+    let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+    let certificate = CertificateParams::new(names).unwrap().self_signed(&key).unwrap();
+    for (end, text) in [("crt", certificate.pem()), ("key", key.serialize_pem())] {
+        let path = folder.join(format!("{name}.{end}"));
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+        if name == "server" {
+            give_away(&path);
+        }
+    }
+}
+
+async fn log_in(
+    setup: &Setup,
+    role: &str,
+    database: &str,
+    password: &str,
+) -> Result<Client, tokio_postgres::Error> {
+    let mut config = tokio_postgres::Config::new();
+    config.host("127.0.0.1").port(setup.port).user(role).dbname(database).password(password);
+    let (client, connection) = config.connect(NoTls).await?;
+    tokio::spawn(async move { drop(connection.await) });
+    Ok(client)
+}
+
+/// The code and the text of a refused log-in.
+async fn refusal(setup: &Setup, role: &str, database: &str, password: &str) -> (String, String) {
+    let refused = log_in(setup, role, database, password).await.err();
+    let refused = refused.unwrap_or_else(|| panic!("{role} came in to {database}"));
+    let said = refused.as_db_error().unwrap_or_else(|| panic!("{refused:?}"));
+    (said.code().code().to_owned(), said.message().to_owned())
+}
+
+const MORE: &str = "admin_users = [\"postgres\"]\nstats_users = [\"app\"]\n\
+    hba = [\"hostssl all tls all scram-sha-256\", \"hostnossl all tls all reject\", \"host all joe all reject\", \
+    \"host onecopy,postgres app,postgres,nobody,late,bare 127.0.0.0/8 scram-sha-256\"]";
+
+#[tokio::test]
+async fn a_password_opens_everything_and_nothing_else_does() {
+    let servers = Servers::start().await;
+    let setup = Setup::new(&[], "");
+    let file = setup.folder.path().join("password");
+    certify(setup.folder.path(), "node");
+    let shown = setup.folder.path().display();
+    let more = format!(
+        "{MORE}\nsuperuser_password_file = \"{shown}/password\"\ntls_certificate_file = \"{shown}/node.crt\"\n\
+         tls_key_file = \"{shown}/node.key\""
+    );
+    setup.write_urls(&servers.urls(), &more);
+    std::fs::write(&file, "wrong\n").unwrap();
+    let said = setup.refused().await;
+    assert!(said.contains("can be read by others than its owner"), "{said}");
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
+    let said = setup.refused().await;
+    assert!(said.contains("replica-1") && said.contains("(28P01)"), "{said}");
+    assert!(said.contains("replica-2"), "{said}");
+    std::fs::write(&file, "master\n").unwrap();
+    let node = setup.serve(&[]).await;
+
+    let app = log_in(&setup, "app", "postgres", PASSWORD).await.unwrap();
+    assert_eq!(value(&app, "SELECT current_user").await, "app");
+    run(&app, "INSERT INTO item VALUES (1)").await;
+    both_serve(&setup, &app).await;
+    let admin = log_in(&setup, "postgres", "onecopy", "master").await.unwrap();
+    assert!(rows(&admin, "VERIFY").await.iter().all(|row| row["result"] == "identical"));
+    refusals(&setup).await;
+    rights(&setup).await;
+    changes(&setup, &servers).await;
+    encryption(&setup, &admin).await;
+    let log = setup.folder.path().join("data").display().to_string();
+    let dumped = programs::text(&programs::onecopy(&["log", "dump", "--data", &log]).await);
+    assert!(dumped.contains("SCRAM-SHA-256$") && !dumped.contains("another"), "{dumped}");
+    node.stop();
+}
+
+/// The role's connections reach both servers.
+async fn both_serve(setup: &Setup, app: &Client) {
+    let admin = log_in(setup, "postgres", "onecopy", "master").await.unwrap();
+    for _ in 0..500 {
+        assert_eq!(value(app, "SELECT count(*) FROM item").await, "1");
+        let reads: Vec<String> =
+            rows(&admin, "SHOW REPLICAS").await.iter().map(|row| row["reads"].clone()).collect();
+        if reads.iter().all(|count| count != "0") {
+            return;
+        }
+    }
+    panic!("one server serves no reads");
+}
+
+async fn refusals(setup: &Setup) {
+    let wrong =
+        |role: &str| ("28P01".to_owned(), format!("password authentication failed for user \"{role}\""));
+    assert_eq!(refusal(setup, "app", "postgres", "it's no secret").await, wrong("app"));
+    assert_eq!(refusal(setup, "app", "onecopy", "").await, wrong("app"));
+    // Nobody learns that there is no such role, or that it has no password.
+    assert_eq!(refusal(setup, "nobody", "postgres", PASSWORD).await, wrong("nobody"));
+    let superuser = log_in(setup, "postgres", "postgres", "master").await.unwrap();
+    run(&superuser, "CREATE ROLE bare LOGIN").await;
+    assert_eq!(refusal(setup, "bare", "postgres", PASSWORD).await, wrong("bare"));
+    run(&superuser, "CREATE ROLE late PASSWORD 'x' VALID UNTIL '2001-01-01'").await;
+    assert_eq!(refusal(setup, "late", "postgres", "x").await, wrong("late"));
+    run(&superuser, "ALTER ROLE late VALID UNTIL 'infinity'").await;
+    let (code, said) = refusal(setup, "late", "postgres", "x").await;
+    assert_eq!((code.as_str(), said.as_str()), ("28000", "role \"late\" is not permitted to log in"));
+    for (role, database, what) in [
+        ("joe", "postgres", "a rule rejects"),
+        ("tls", "postgres", "a rule rejects"),
+        ("other", "postgres", "no rule lets in"),
+        ("app", "shop", "no rule lets in"),
+    ] {
+        let (code, said) = refusal(setup, role, database, PASSWORD).await;
+        assert!(code == "28000" && said.contains(what) && said.contains("127.0.0.1"), "{code} {said}");
+    }
+    let bare = super::cluster::connect("127.0.0.1", setup.port, "postgres").await.unwrap_err();
+    assert!(format!("{bare:?}").contains("password missing"), "{bare:?}");
+}
+
+async fn rights(setup: &Setup) {
+    let app = log_in(setup, "app", "onecopy", PASSWORD).await.unwrap();
+    assert_eq!(rows(&app, "SHOW REPLICAS").await.len(), 2);
+    for command in ["KILL 1", "PAUSE", "RELOAD", "VERIFY"] {
+        let refused = app.simple_query(command).await.unwrap_err();
+        assert_eq!(refused.code().unwrap().code(), "42501", "{command}");
+    }
+    let (code, said) = refusal(setup, "bare", "onecopy", "").await;
+    assert!(code == "28P01" || said.contains("no right"), "{code} {said}");
+}
+
+/// A password that is changed counts at once, at every server, and is written down nowhere.
+async fn changes(setup: &Setup, servers: &Servers) {
+    let superuser = log_in(setup, "postgres", "postgres", "master").await.unwrap();
+    run(&superuser, "ALTER ROLE app PASSWORD $$another$$").await;
+    assert_eq!(refusal(setup, "app", "postgres", PASSWORD).await.0, "28P01");
+    let app = log_in(setup, "app", "postgres", "another").await.unwrap();
+    both_serve(setup, &app).await;
+    let statement = superuser.prepare("CREATE ROLE tls LOGIN PASSWORD 'another'").await.unwrap();
+    superuser.execute(&statement, &[]).await.unwrap();
+    let mut kept = Vec::new();
+    let socket = |server: &Plain| {
+        let folder = server.data().parent().unwrap().display().to_string();
+        format!("host={folder} port={} user=postgres dbname=postgres", server.port)
+    };
+    for server in [&servers.first, &servers.second] {
+        let (client, connection) = tokio_postgres::connect(&socket(server), NoTls).await.unwrap();
+        tokio::spawn(async move { drop(connection.await) });
+        let sql = "SELECT string_agg(rolpassword, ' ' ORDER BY rolname) FROM pg_authid WHERE rolname IN ('app', 'tls')";
+        let mut found = String::new();
+        for _ in 0..500 {
+            found = value(&client, sql).await;
+            if found.matches("SCRAM-SHA-256$").count() == 2 {
+                break;
+            }
+        }
+        kept.push(found);
+    }
+    assert_eq!(kept[0], kept[1]);
+    assert_eq!(kept[0].matches("SCRAM-SHA-256$4096:").count(), 2, "{kept:?}");
+}
+
+async fn psql(setup: &Setup, options: &str) -> String {
+    let url = format!("host=127.0.0.1 port={} user=tls dbname=postgres {options}", setup.port);
+    let mut command =
+        programs::command("psql", &["-XAt", "-d", &url, "-c", "\\conninfo", "-c", "SELECT current_user"]);
+    command.env("PGPASSWORD", "another");
+    let output = command.output();
+    programs::text(&programs::finish("psql", output).await)
+}
+
+async fn encryption(setup: &Setup, admin: &Client) {
+    let folder = setup.folder.path();
+    let strict = |name: &str| {
+        format!("sslmode=verify-full channel_binding=require sslrootcert={}", folder.join(name).display())
+    };
+    let said = psql(setup, &strict("node.crt")).await;
+    assert!(said.contains("SSL connection (protocol: TLSv1.3") && said.contains("\ntls\n"), "{said}");
+    let said = psql(setup, "sslmode=disable").await;
+    assert!(said.contains("a rule rejects") && said.contains("no encryption"), "{said}");
+    let said = psql(setup, "sslmode=prefer channel_binding=disable").await;
+    assert!(said.contains("SSL connection"), "{said}");
+    // Another certificate counts from RELOAD on; who is connected stays.
+    certify(folder, "other");
+    for end in ["crt", "key"] {
+        std::fs::copy(folder.join(format!("other.{end}")), folder.join(format!("node.{end}"))).unwrap();
+    }
+    std::fs::write(folder.join("before.crt"), "nothing").unwrap();
+    run(admin, "RELOAD").await;
+    let said = psql(setup, &strict("other.crt")).await;
+    assert!(said.contains("SSL connection"), "{said}");
+    std::fs::write(folder.join("node.key"), "nothing").unwrap();
+    let refused = admin.simple_query("RELOAD").await.unwrap_err();
+    assert_eq!(refused.code().unwrap().code(), "F0000");
+    let said = psql(setup, &strict("other.crt")).await;
+    assert!(said.contains("SSL connection"), "a certificate that cannot be used was put into force: {said}");
+    direct_handshake(setup);
+}
+
+/// A client may begin with a handshake at once, if it names the protocol; whoever speaks first in plain text is not
+/// believed to have said it later.
+fn direct_handshake(setup: &Setup) {
+    use std::io::{Read, Write};
+    let openssl = |protocol: &[&str]| {
+        let place = format!("127.0.0.1:{}", setup.port);
+        let output = std::process::Command::new("openssl")
+            .args(["s_client", "-connect", &place, "-brief"])
+            .args(protocol)
+            .stdin(std::process::Stdio::null())
+            .output();
+        output.ok().map(|output| String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    match openssl(&["-alpn", "postgresql"]) {
+        Some(said) => assert!(said.contains("CONNECTION ESTABLISHED"), "{said}"),
+        None => super::cluster::folder::say("skipped: there is no openssl to shake hands with"),
+    }
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", setup.port)).unwrap();
+    let mut sent = vec![0, 0, 0, 8, 4, 210, 22, 47];
+    wire::encode::startup(&mut sent, &[("user", "app"), ("database", "postgres")]);
+    stream.write_all(&sent).unwrap();
+    let mut answer = Vec::new();
+    drop(stream.read_to_end(&mut answer));
+    assert_eq!(answer, b"S", "what was said in plain text was taken for encrypted");
+}
