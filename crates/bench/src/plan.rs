@@ -113,8 +113,10 @@ impl Entrant {
 pub(crate) struct Course {
     /// As `drive` calls it.
     pub(crate) load: String,
-    /// Clients for each server that the contestant has.
-    pub(crate) clients_per_server: usize,
+    /// Clients for each server that the contestant has; either this or `clients`.
+    clients_per_server: Option<usize>,
+    /// Clients, however many servers there are.
+    clients: Option<usize>,
     /// How large the database is.
     #[serde(default = "one")]
     pub(crate) scale: i32,
@@ -144,6 +146,11 @@ impl Course {
     /// How large the database is.
     pub(crate) fn size(&self) -> Size {
         Size { scale: self.scale, items: self.items, customers: self.customers }
+    }
+
+    /// How many clients there are, with so many servers.
+    pub(crate) fn clients(&self, servers: u16) -> usize {
+        self.clients.unwrap_or_else(|| self.clients_per_server.unwrap_or(1) * usize::from(servers))
     }
 
     /// When interactions are due, with so many servers.
@@ -212,9 +219,10 @@ impl Plan {
         for course in self.loads.iter().chain(self.failure.as_ref().map(|failure| &failure.course)) {
             course.which()?;
             course.isolation()?;
+            let is_one = course.clients.is_some() != course.clients_per_server.is_some();
             must(
-                (1..=CLIENTS_MAX).contains(&course.clients_per_server),
-                "clients_per_server: from 1 to 2,000",
+                is_one && (1..=CLIENTS_MAX).contains(&course.clients(1)),
+                "clients or clients_per_server: from 1 to 2,000",
             )?;
             must((1..=10_000).contains(&course.scale), "scale: from 1 to 10,000")?;
             let given = [course.think, course.rate_per_server];
@@ -292,6 +300,8 @@ mod tests {
             ("'tpcc'", "'tpcd'"),
             ("replicas = 2", "replicas = 17"),
             ("clients_per_server = 8", "clients_per_server = 0"),
+            ("clients_per_server = 8", "clients_per_server = 8\nclients = 8"),
+            ("clients_per_server = 8", "isolation = 'serializable'"),
             ("seconds = 3", "seconds = 3\ncores_per_server = -0.1"),
             ("scale = 2", "scale = 2\nisolation = 'chaos'"),
         ] {

@@ -140,8 +140,8 @@ fn folder(options: &Options) -> Result<PathBuf, Fault> {
 
 fn most_clients(plan: &Plan) -> u32 {
     let servers = plan.contestants.iter().map(Entrant::servers).max().unwrap_or(1);
-    let clients = plan.loads.iter().map(|load| load.clients_per_server).max().unwrap_or(1);
-    u32::try_from(clients).unwrap_or(u32::MAX).saturating_mul(u32::from(servers))
+    let clients = plan.loads.iter().map(|load| load.clients(servers)).max().unwrap_or(1);
+    u32::try_from(clients).unwrap_or(u32::MAX)
 }
 
 fn notes(plan: &Plan) -> Vec<String> {

@@ -31,7 +31,7 @@ pub(crate) fn run(
 ) -> Result<Loss, Fault> {
     let workload = failure.course.which()?.workload(&failure.course.size());
     let course = Course {
-        clients: failure.course.clients_per_server,
+        clients: failure.course.clients(1),
         pace: failure.course.pace(1),
         warm_up: Duration::ZERO,
         length: Duration::from_secs(u64::from(failure.seconds)),

@@ -145,7 +145,7 @@ pub(crate) fn course(
 ) -> Result<Course, Fault> {
     let seconds = |count: u32| Duration::from_secs(u64::from(count));
     Ok(Course {
-        clients: load.clients_per_server * usize::from(servers),
+        clients: load.clients(servers),
         pace: load.pace(servers),
         warm_up: seconds(plan.warm_up_s),
         length: seconds(plan.seconds),

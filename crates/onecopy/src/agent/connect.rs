@@ -38,6 +38,13 @@ const SETTINGS: &[(&str, &str)] = &[
     ("client_min_messages", "error"),
     ("bytea_output", "hex"),
     ("DateStyle", "ISO"),
+    // Rows are found by index wherever there is one: a plan made while a table was small must do when it has grown, and
+    // no statement is worth planning anew. Without jit, because the prohibitive costs of the others would call for it.
+    ("plan_cache_mode", "force_generic_plan"),
+    ("enable_seqscan", "off"),
+    ("enable_hashjoin", "off"),
+    ("enable_mergejoin", "off"),
+    ("jit", "off"),
     // The one who waits longest is the victim of a deadlock; the applier must never be. It has its own watchdog.
     ("deadlock_timeout", "1h"),
 ];

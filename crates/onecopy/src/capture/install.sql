@@ -389,12 +389,13 @@ $$;
 -- Puts tables that are new under capture, and what a statement did to our triggers right again. The order of names
 -- decides the tables' numbers, so that the same statements give the same numbers on every replica.
 --
--- One row trigger fires in ordinary sessions, for what is not told at once; it has no condition, since a condition is prepared anew by every statement,
--- which costs as much as half of capturing a row. The other one fires where session_replication_role is 'replica', else whoever
--- may set that, if only through a function, would write unseen. What lets the applier pass is the condition of that one,
--- which costs a tenth of what it costs to call the function. It asks for the role, too, since anybody can set the
--- other setting. Rows that are told at once have one trigger for all sessions: the role may change while a statement runs,
--- and what is told at its end must be neither less nor more than what it inserted.
+-- One row trigger fires in ordinary sessions, for what is not told at once; it has no condition, since a condition is
+-- prepared anew by every statement, which costs as much as half of capturing a row. The other one fires where
+-- session_replication_role is 'replica', else whoever may set that, if only through a function, would write unseen. What
+-- lets the applier pass is the condition of that one, which costs a tenth of what it costs to call the function. Where a
+-- trigger fires in every role the condition asks for the role, too, since anybody can set the other setting. Rows that are
+-- told at once have one trigger for all sessions: the role may change while a statement runs, and what is told at its end
+-- must be neither less nor more than what it inserted.
 CREATE OR REPLACE FUNCTION onecopy.install() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -405,8 +406,8 @@ DECLARE
     at_once boolean;
     events text;
     arguments text;
-    not_applier CONSTANT text := $when$ current_setting('onecopy.via', true) IS DISTINCT FROM '@APPLY@'
-        OR current_setting('session_replication_role') <> 'replica' $when$;
+    not_via_applier CONSTANT text := $when$ current_setting('onecopy.via', true) IS DISTINCT FROM '@APPLY@' $when$;
+    not_applier CONSTANT text := not_via_applier || $when$ OR current_setting('session_replication_role') <> 'replica' $when$;
 BEGIN
     FOR found IN
         SELECT c.oid, c.relkind, n.nspname, c.relname
@@ -446,7 +447,7 @@ BEGIN
             EXECUTE format('DROP TRIGGER IF EXISTS "!onecopy_insert" ON %s', name);
         END IF;
         EXECUTE format('CREATE OR REPLACE TRIGGER "!onecopy_replica" AFTER %s ON %s '
-            'FOR EACH ROW WHEN (%s) EXECUTE FUNCTION onecopy_capture.cap(%s)', events, name, not_applier, arguments);
+            'FOR EACH ROW WHEN (%s) EXECUTE FUNCTION onecopy_capture.cap(%s)', events, name, not_via_applier, arguments);
         EXECUTE format('CREATE OR REPLACE TRIGGER "!onecopy_truncate" AFTER TRUNCATE ON %s '
             'FOR EACH STATEMENT WHEN (%s) EXECUTE FUNCTION onecopy_capture.cap_truncate(%L)', name, not_applier, number);
         EXECUTE format('ALTER TABLE %s ENABLE TRIGGER "!onecopy", %s ENABLE REPLICA TRIGGER "!onecopy_replica", '
