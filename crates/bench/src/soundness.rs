@@ -14,6 +14,7 @@
 mod change;
 mod constant;
 mod draft;
+mod given;
 mod judge;
 mod schema;
 mod server;

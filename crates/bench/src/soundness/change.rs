@@ -42,7 +42,11 @@ impl<'a> Writer<'a> {
         let relation = self.writable();
         let columns = self.settable(relation);
         let names = columns.iter().map(|column| column.name).collect::<Vec<_>>().join(", ");
-        let rows = if self.percent(80) { self.rows(&columns) } else { self.selected(&columns) };
+        let rows = match self.dice.below(20) {
+            0..14 => self.rows(&columns),
+            14..17 => self.selected(&columns),
+            _ => self.given_rows(&columns),
+        };
         let conflict = self.on_conflict(relation, &columns);
         format!("INSERT INTO {} AS me ({names}) {rows}{conflict}{}", relation.name, self.returning())
     }
@@ -182,6 +186,9 @@ impl<'a> Writer<'a> {
             );
         }
         let set = self.assignments(&me);
+        if self.percent(15) {
+            return self.change_by_given(&me, Some(set));
+        }
         let condition = self.condition(std::slice::from_ref(&me));
         format!("UPDATE {only}{} AS me SET {set}{condition}{}", me.relation.name, self.returning())
     }
@@ -196,6 +203,9 @@ impl<'a> Writer<'a> {
                 "DELETE FROM {} AS me USING {} {} WHERE {condition} AND {inside}",
                 me.relation.name, other.relation.name, other.name
             );
+        }
+        if self.percent(15) {
+            return self.change_by_given(&me, None);
         }
         let condition = self.condition(std::slice::from_ref(&me));
         format!("DELETE FROM {} AS me{condition}{}", me.relation.name, self.returning())

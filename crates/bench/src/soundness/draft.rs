@@ -194,8 +194,9 @@ impl<'a> Writer<'a> {
 
     pub(super) fn query(&mut self) -> String {
         match self.dice.below(14) {
-            0..5 => self.plain_query(),
-            5..9 => self.join(),
+            0..4 => self.plain_query(),
+            4..7 => self.join(),
+            7..9 => self.by_given(),
             9 => self.aggregate(),
             10 => self.lateral(),
             11 => {

@@ -99,7 +99,7 @@ fn shadows_types(statement: &Statement, catalogue: &Catalogue) -> bool {
 }
 
 fn by_shape(statement: &Statement, shape: &Shape, catalogue: &Catalogue) -> Outline {
-    let mut resolver = Resolver::new(statement, catalogue);
+    let mut resolver = Resolver::new(statement, shape, catalogue);
     let all = resolver.effects.rows(None);
     match &shape.root {
         Root::Query(query) => {

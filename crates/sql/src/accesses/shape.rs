@@ -9,13 +9,15 @@ mod expression;
 mod modify;
 mod query;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{CopyStmt, Node};
 
 use super::Strength;
-use super::bind::Operand;
+use super::bind::{MAX_LIST, Operand};
+use super::value::Form;
 use crate::classify::relation_name;
 use crate::lexer::Span;
 use crate::name::Name;
@@ -28,6 +30,8 @@ pub(crate) struct Shape {
     pub(crate) root: Root,
     /// The number of every parameter, once for each time it occurs; `None` if not all were seen.
     pub(crate) parameters: Option<Vec<u32>>,
+    /// Names without a schema that FROM clauses name once.
+    pub(crate) named_once: BTreeSet<String>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -105,7 +109,59 @@ pub(crate) enum Output {
     Column {
         name: String,
         column: Option<ColumnRef>,
+        /// The value that it has in every row.
+        given: Option<Given>,
     },
+}
+
+/// A value that a query gives, or several of which each of its rows has one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Given {
+    pub(crate) operand: Operand,
+    pub(crate) kind: GivenKind,
+    /// It is what is stored if a row is, and not only what a column that equals it equals.
+    pub(crate) exact: bool,
+}
+
+/// What decides about the type that values of several rows have in common.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum GivenKind {
+    Null,
+    /// A string constant.
+    Text,
+    /// A constant that is an integer or `numeric`.
+    Number,
+    Parameter,
+    Typed(Form),
+    Other,
+}
+
+impl Given {
+    /// One of both. Values that become another type together may become other values: `'007'` beside 5 is 7.
+    pub(crate) fn or(self, other: Self) -> Option<Self> {
+        use GivenKind::{Null, Number, Parameter, Text, Typed};
+        let kind = match (self.kind, other.kind) {
+            (Text, Text) => Text,
+            (Number, Number) => Number,
+            (Typed(one), Typed(other)) if one == other => Typed(one),
+            (Null, kind)
+            | (kind, Null)
+            | (Parameter, kind @ (Text | Number | Parameter | Typed(_)))
+            | (kind @ (Text | Number | Typed(_)), Parameter) => kind,
+            _ => return None,
+        };
+        let is_given = |one: &Self| one.exact && one.kind != Parameter;
+        let exact = is_given(&self) && is_given(&other);
+        let mut operands = match self.operand {
+            Operand::List(operands) => operands,
+            one => vec![one],
+        };
+        match other.operand {
+            Operand::List(more) => operands.extend(more),
+            one => operands.push(one),
+        }
+        (operands.len() <= MAX_LIST).then_some(Self { operand: Operand::List(operands), kind, exact })
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -312,7 +368,8 @@ pub(crate) fn attach(statement: &mut Statement, node: &Node, text: &str, constan
 fn shape(node: &Node, text: &str, constants: Option<&[Span]>) -> Option<Shape> {
     let mut builder = Builder::new(text, constants);
     let root = builder.root(node.node.as_ref()?).ok()?;
-    Some(Shape { root, parameters: builder.parameters() })
+    let named_once = builder.named_once();
+    Some(Shape { root, parameters: builder.parameters(), named_once })
 }
 
 impl Builder<'_> {

@@ -761,6 +761,44 @@ EXPLAIN CREATE TEMP TABLE x AS SELECT * FROM customers
 
 EXPLAIN DECLARE c CURSOR FOR SELECT 1
 
+## constants by way of other queries
+
+UPDATE customers SET active = false FROM (VALUES (1, 'a'), (2, 'b')) v (id, note) WHERE customers.id = v.id
+
+UPDATE customers SET active = false FROM (VALUES ($1::int, $2::text), ($3, $4)) v (id, note) WHERE customers.id = v.id
+
+UPDATE products SET price = 1 FROM (VALUES ('007'), (5)) v (sku) WHERE products.sku = v.sku
+
+INSERT INTO plain (a, c) SELECT 1, 'x' UNION ALL SELECT 2, 'y'
+
+INSERT INTO plain (a, c) SELECT 1, '007' UNION ALL SELECT 2, 5
+
+INSERT INTO plain (a, c) SELECT $1, $2 UNION ALL SELECT 2, 'y'
+
+INSERT INTO plain (a, c) SELECT v.a, v.c FROM customers LEFT JOIN (VALUES (1, 'x')) v (a, c) ON customers.id = v.a
+
+INSERT INTO plain (a, c) SELECT 1 AS a, 'x' AS c FROM customers GROUP BY ROLLUP (1, 2)
+
+INSERT INTO plain (a, c) SELECT v.a, v.c FROM (VALUES (1, 'x'), (2, NULL)) v (a, c) LIMIT 1
+
+INSERT INTO orders (customer) SELECT $1 WHERE NOT EXISTS (SELECT FROM orders WHERE customer = $1)
+
+WITH v AS (SELECT 5 AS id) DELETE FROM customers USING v WHERE customers.id = v.id
+
+WITH v AS (SELECT 5 AS id), w AS (SELECT v.id FROM v) SELECT * FROM customers c, w WHERE c.id = w.id
+
+WITH v AS (SELECT id, name FROM customers LIMIT 5) SELECT * FROM v WHERE id = 3
+
+WITH RECURSIVE v (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM v WHERE n < 3) SELECT * FROM customers JOIN v ON id = n
+
+SELECT * FROM customers LEFT JOIN (SELECT 5 AS k) v ON id = k WHERE v.k = id
+
+SELECT * FROM customers RIGHT JOIN (SELECT 5 AS k) v ON id = k
+
+SELECT * FROM customers JOIN (SELECT 5 AS id UNION SELECT 6) v USING (id)
+
+WITH c AS (SELECT * FROM customers) SELECT (SELECT name FROM c WHERE c.id = o.customer) FROM orders o WHERE o.customer = 3
+
 ## code
 
 DO $$ BEGIN UPDATE customers SET balance = 0; END $$

@@ -12,7 +12,7 @@
 //!
 //! From the equalities of each alternative a column's value is carried over to the columns that equal it.
 
-use super::scope::{Scope, Variable};
+use super::scope::{Origin, Scope, Variable};
 use crate::accesses::MAX_MATCHES;
 use crate::accesses::bind::{Operand, Use};
 use crate::accesses::shape::Condition;
@@ -196,28 +196,39 @@ impl Scope<'_> {
             Condition::Never => Fact::Never,
             Condition::And(all) => Fact::And(all.iter().map(|one| self.fact(one)).collect()),
             Condition::Or(all) => Fact::Or(all.iter().map(|one| self.fact(one)).collect()),
-            Condition::Equal(one, other) => match (self.refer(one), self.refer(other)) {
-                (Some(one), Some(other)) => self.equal(one, other),
-                _ => Fact::Nothing,
-            },
+            Condition::Equal(one, other) => {
+                let (one, other) = (self.refer(one), self.refer(other));
+                self.equal(one, other)
+            }
             Condition::Is { column, operand, strict } => {
-                let variable = self.refer(column);
-                let form = variable.as_ref().and_then(|variable| self.form(variable));
-                match variable.zip(form) {
-                    Some((variable, form)) => {
-                        self.place(operand, form);
-                        let usage = if *strict { Use::Compared } else { Use::Same };
-                        Fact::Is { variable, form, operand: operand.clone(), usage }
-                    }
-                    None => Fact::Nothing,
+                let usage = if *strict { Use::Compared } else { Use::Same };
+                match self.refer(column) {
+                    Origin::Column(variable) => self.is(variable, operand, usage),
+                    Origin::Unknown | Origin::Given(_) => Fact::Nothing,
                 }
             }
         }
     }
 
+    fn is(&mut self, variable: Variable, operand: &Operand, usage: Use) -> Fact {
+        let Some(form) = self.form(&variable) else { return Fact::Nothing };
+        self.place(operand, form);
+        Fact::Is { variable, form, operand: operand.clone(), usage }
+    }
+
     /// Two columns are equal, if that is a matter of their values alone.
-    pub(super) fn equal(&self, one: Variable, other: Variable) -> Fact {
-        let forms = (self.form(&one), self.form(&other));
-        if forms.0.is_some() && forms.0 == forms.1 { Fact::Equal(one, other) } else { Fact::Nothing }
+    pub(super) fn equal(&mut self, one: Origin, other: Origin) -> Fact {
+        match (one, other) {
+            (Origin::Column(one), Origin::Column(other)) => {
+                let forms = (self.form(&one), self.form(&other));
+                if forms.0.is_some() && forms.0 == forms.1 { Fact::Equal(one, other) } else { Fact::Nothing }
+            }
+            // NULL in place of the value equals nothing either.
+            (Origin::Column(variable), Origin::Given(given))
+            | (Origin::Given(given), Origin::Column(variable)) => {
+                self.is(variable, &given.operand, Use::Compared)
+            }
+            _ => Fact::Nothing,
+        }
     }
 }

@@ -3,14 +3,17 @@
 //! It makes a range of every relation, puts its rows into contexts, and looks up every name. What is read is noted at
 //! the end, when everything that is known of the rows is there.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use super::facts::{ContextId, Facts, Known};
-use super::scope::{Level, Outputs, Range, RangeKind, Scope, Used, Variable};
+use super::scope::{Level, Origin, Outputs, Range, RangeKind, Scope, Used};
 use crate::access::{self, Because};
 use crate::accesses::effect::{Branches, Effects};
 use crate::accesses::outline::RowsId;
-use crate::accesses::shape::{Body, ColumnRef, Join, Locking, Output, Query, Root, Select, Source, Uses};
+use crate::accesses::shape::{
+    Body, ColumnRef, Given, Join, Locking, Output, Query, Root, Select, Shape, Source, Uses, WithQuery,
+};
 use crate::accesses::{ColumnSet, Columns, Strength, Why};
 use crate::catalogue::{Catalogue, Relation, TableId};
 use crate::name::Name;
@@ -24,12 +27,25 @@ pub(super) struct Resolver<'a> {
     pub(super) scope: Scope<'a>,
     pub(super) facts: Facts,
     /// WITH queries in reach, the innermost last.
-    with: Vec<(String, Rc<Outputs>)>,
+    with: Vec<(String, With)>,
+    /// Names that FROM clauses of the statement name once.
+    named_once: &'a BTreeSet<String>,
+    /// A join was met that puts NULLs in the place of rows.
+    joins_outer: bool,
     locks: Vec<(usize, Strength)>,
     /// Views within views, at present.
     views: usize,
     /// Views looked into so far.
     expanded: usize,
+}
+
+/// A WITH query.
+#[derive(Clone)]
+pub(super) enum With {
+    /// It has been walked through, and has these columns.
+    Seen(Rc<Outputs>),
+    /// It is named once, where it is what a query in FROM would be; how many levels and WITH queries it sees.
+    Once { query: Rc<WithQuery>, levels: usize, known: usize },
 }
 
 /// Views deeper inside of each other are not looked into.
@@ -39,7 +55,7 @@ const MAX_VIEW_DEPTH: usize = 8;
 const MAX_VIEWS: usize = 64;
 
 impl<'a> Resolver<'a> {
-    pub(super) fn new(statement: &'a Statement, catalogue: &'a Catalogue) -> Self {
+    pub(super) fn new(statement: &'a Statement, shape: &'a Shape, catalogue: &'a Catalogue) -> Self {
         Self {
             statement,
             catalogue,
@@ -47,6 +63,8 @@ impl<'a> Resolver<'a> {
             scope: Scope::new(catalogue),
             facts: Facts::default(),
             with: Vec::new(),
+            named_once: &shape.named_once,
+            joins_outer: false,
             locks: Vec::new(),
             views: 0,
             expanded: 0,
@@ -58,25 +76,32 @@ impl<'a> Resolver<'a> {
         let known = self.with.len();
         if query.recursive {
             for with in &query.with {
-                let columns = with.columns.iter().map(|name| (name.clone(), None)).collect();
-                self.with.push((with.name.clone(), Rc::new(Outputs { columns, open: true })));
+                let columns = with.columns.iter().map(|name| (name.clone(), Origin::Unknown)).collect();
+                self.with.push((with.name.clone(), With::Seen(Rc::new(Outputs { columns, open: true }))));
             }
         }
         for (at, with) in query.with.iter().enumerate() {
-            let outputs = Rc::new(without_origins(self.query(&with.query, None), &with.columns));
+            let only_reads = matches!(with.query.body, Body::Select(_) | Body::Combined { .. });
+            if only_reads && !query.recursive && self.named_once.contains(&with.name) {
+                let (levels, known) = (self.scope.levels.len(), self.with.len());
+                let once = With::Once { query: Rc::new(with.clone()), levels, known };
+                self.with.push((with.name.clone(), once));
+                continue;
+            }
+            let seen = With::Seen(Rc::new(without_columns(self.query(&with.query, None), &with.columns)));
             if query.recursive {
-                self.with[known + at].1 = outputs;
+                self.with[known + at].1 = seen;
             } else {
-                self.with.push((with.name.clone(), outputs));
+                self.with.push((with.name.clone(), seen));
             }
         }
         let outputs = match &query.body {
             Body::Select(select) => self.select(select, around),
             Body::Combined { left, right, uses } => {
-                let outputs = self.query(left, around);
-                self.query(right, around);
+                let left = self.query(left, around);
+                let right = self.query(right, around);
                 self.uses(uses, around);
-                without_origins(outputs, &[])
+                either(left, right)
             }
             Body::Insert(insert) => self.insert(insert),
             Body::Update(update) => self.update(update),
@@ -119,17 +144,28 @@ impl<'a> Resolver<'a> {
                     // A star of a relation further out, or one that USING or NATURAL changes.
                     outputs.open |= found.open || ranges.is_empty() || !level.merged.is_empty();
                 }
-                Output::Column { name, column } => {
-                    let origin = column.as_ref().and_then(|column| self.scope.refer(column));
+                Output::Column { name, column, given } => {
                     let grouped = select
                         .grouped
                         .as_ref()
                         .is_none_or(|columns| column.as_ref().is_some_and(|column| columns.contains(column)));
-                    outputs.columns.push((name.clone(), origin.filter(|_| grouped)));
+                    let origin = match (given, column) {
+                        (Some(given), _) => Origin::Given(given.clone()),
+                        (None, Some(column)) => match self.scope.refer(column) {
+                            // A join may have put NULL in its place.
+                            Origin::Given(given) if grouped => {
+                                Origin::Given(Given { exact: given.exact && !self.joins_outer, ..given })
+                            }
+                            origin if grouped => origin,
+                            _ => Origin::Unknown,
+                        },
+                        (None, None) => Origin::Unknown,
+                    };
+                    outputs.columns.push((name.clone(), origin));
                 }
             }
         }
-        if select.transparent && !outputs.open { outputs } else { without_origins(outputs, &[]) }
+        if select.transparent && !outputs.open { outputs } else { without_columns(outputs, &[]) }
     }
 
     /// Looks up the columns that expressions use, and walks through the queries in them.
@@ -170,6 +206,7 @@ impl<'a> Resolver<'a> {
                 self.enter(alias.clone().unwrap_or_default(), kind, context, true);
             }
             Source::Join { kind, sides, condition, using, uses } => {
+                self.joins_outer |= *kind != Join::Inner;
                 let (left, right, on) = self.sides(*kind, context);
                 let first = self.scope.levels.last().map_or(0, |level| level.ranges.len());
                 self.source(&sides[0], left);
@@ -192,10 +229,8 @@ impl<'a> Resolver<'a> {
                         (whole.ranges[first..middle].to_vec(), whole.ranges[middle..].to_vec());
                     let left = self.within(left, |resolver| resolver.scope.refer(&column));
                     let right = self.within(right, |resolver| resolver.scope.refer(&column));
-                    if let (Some(left), Some(right)) = (left, right) {
-                        let fact = self.scope.equal(left, right);
-                        self.facts.add(on, fact);
-                    }
+                    let fact = self.scope.equal(left, right);
+                    self.facts.add(on, fact);
                 }
                 if let Some(level) = self.scope.levels.last_mut().filter(|_| Scope::merges(*kind)) {
                     level.merged.extend(using.iter().cloned());
@@ -251,9 +286,15 @@ impl<'a> Resolver<'a> {
     pub(super) fn relation(&mut self, name: &Name, alias: Option<&str>, context: ContextId, is_source: bool) {
         let alias = alias.unwrap_or(&name.name).to_owned();
         let with = self.with.iter().rev().find(|(known, _)| name.schema.is_none() && *known == name.name);
-        if let Some((_, outputs)) = with.filter(|_| is_source) {
-            let kind = RangeKind::Derived { outputs: Rc::clone(outputs), inside: 0..0 };
-            self.enter(alias, kind, context, true);
+        if let Some((_, with)) = with.filter(|_| is_source) {
+            match with.clone() {
+                With::Seen(outputs) => {
+                    self.enter(alias, RangeKind::Derived { outputs, inside: 0..0 }, context, true);
+                }
+                With::Once { query, levels, known } => {
+                    self.with_query(&query, (levels, known), alias, context);
+                }
+            }
             return;
         }
         if is_source && let Some(view) = self.only_view(name) {
@@ -275,6 +316,19 @@ impl<'a> Resolver<'a> {
         self.enter(alias, RangeKind::Tables { ids, is_parent: self.is_parent(name) }, context, is_source);
     }
 
+    /// A WITH query is what it says where it stands, and sees nothing of what stands around its name.
+    fn with_query(&mut self, with: &WithQuery, sees: (usize, usize), alias: String, context: ContextId) {
+        let begin = self.scope.ranges.len();
+        let levels = self.scope.levels.split_off(sees.0.min(self.scope.levels.len()));
+        let known = self.with.split_off(sees.1.min(self.with.len()));
+        let outputs = self.query(&with.query, Some(context));
+        self.with.extend(known);
+        self.scope.levels.extend(levels);
+        let outputs = Rc::new(renamed(outputs, &with.columns));
+        let inside = begin..self.scope.ranges.len();
+        self.enter(alias, RangeKind::Derived { outputs, inside }, context, true);
+    }
+
     /// The query of the view that a name stands for, if it can stand for nothing else.
     fn only_view(&self, name: &Name) -> Option<&'a Statement> {
         let catalogue: &'a Catalogue = self.catalogue;
@@ -289,7 +343,7 @@ impl<'a> Resolver<'a> {
 
     /// A view is its query, which sees nothing of what stands around.
     fn view(&mut self, view: &'a Statement, alias: String, context: ContextId) {
-        let Some(Root::Query(query)) = view.shape.as_deref().map(|shape| &shape.root) else {
+        let Some(Shape { root: Root::Query(query), named_once, .. }) = view.shape.as_deref() else {
             self.effects.give_up(Why::Relation(Name::bare(alias)));
             return;
         };
@@ -300,11 +354,13 @@ impl<'a> Resolver<'a> {
         let levels = std::mem::take(&mut self.scope.levels);
         let with = std::mem::take(&mut self.with);
         let statement = std::mem::replace(&mut self.statement, view);
+        let named_once = std::mem::replace(&mut self.named_once, named_once);
         self.views += 1;
         self.expanded += 1;
         let outputs = Rc::new(self.query(query, Some(context)));
         self.views -= 1;
         self.statement = statement;
+        self.named_once = named_once;
         self.with = with;
         self.scope.levels = levels;
         let inside = begin..self.scope.ranges.len();
@@ -422,18 +478,35 @@ fn output_names(select: &Select) -> Vec<String> {
     select.outputs.iter().filter_map(name).collect()
 }
 
-/// The same columns, of which it is not known where they come from, the first ones under new names.
-fn without_origins(mut outputs: Outputs, names: &[String]) -> Outputs {
+/// The same result, of whose columns it is not known which ones of tables they are; the first ones under new names.
+fn without_columns(mut outputs: Outputs, names: &[String]) -> Outputs {
     for (_, origin) in &mut outputs.columns {
-        *origin = None;
+        if matches!(origin, Origin::Column(_)) {
+            *origin = Origin::Unknown;
+        }
     }
     renamed(outputs, names)
+}
+
+/// The columns of a set operation: each has what it has on one side or on the other.
+fn either(mut left: Outputs, right: Outputs) -> Outputs {
+    let sure = !left.open && !right.open && left.columns.len() == right.columns.len();
+    let mut others = right.columns.into_iter();
+    for (_, origin) in &mut left.columns {
+        *origin = match (std::mem::take(origin), others.next()) {
+            (Origin::Given(one), Some((_, Origin::Given(other)))) if sure => {
+                one.or(other).map_or(Origin::Unknown, Origin::Given)
+            }
+            _ => Origin::Unknown,
+        };
+    }
+    left
 }
 
 fn renamed(mut outputs: Outputs, names: &[String]) -> Outputs {
     if outputs.open && !names.is_empty() {
         // It is not known which column each name is for.
-        let columns = names.iter().map(|name| (name.clone(), None::<Variable>)).collect();
+        let columns = names.iter().map(|name| (name.clone(), Origin::Unknown)).collect();
         return Outputs { columns, open: true };
     }
     for (column, name) in outputs.columns.iter_mut().zip(names) {

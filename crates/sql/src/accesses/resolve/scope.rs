@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use super::facts::ContextId;
 use crate::accesses::bind::{Operand, Slot};
-use crate::accesses::shape::{ColumnRef, Join};
+use crate::accesses::shape::{ColumnRef, Given, Join};
 use crate::accesses::value::Form;
 use crate::catalogue::{Catalogue, TableId};
 
@@ -45,9 +45,28 @@ pub(super) struct Used {
 /// The columns of a query's result.
 #[derive(Debug, Default)]
 pub(super) struct Outputs {
-    pub(super) columns: Vec<(String, Option<Variable>)>,
+    pub(super) columns: Vec<(String, Origin)>,
     /// There may be others.
     pub(super) open: bool,
+}
+
+/// Where a column of a result comes from.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) enum Origin {
+    #[default]
+    Unknown,
+    Column(Variable),
+    /// It has this value wherever it is not NULL.
+    Given(Given),
+}
+
+impl Origin {
+    pub(super) fn column(self) -> Option<Variable> {
+        match self {
+            Self::Column(variable) => Some(variable),
+            Self::Unknown | Self::Given(_) => None,
+        }
+    }
 }
 
 /// A column of a range that stands for tables.
@@ -116,8 +135,8 @@ impl<'a> Scope<'a> {
         self.catalogue.table(id)?.columns.iter().position(|known| known.name == column)
     }
 
-    /// Notes that a column, or what may be one, is read. If it is surely one column of tables, says which.
-    pub(super) fn refer(&mut self, column: &ColumnRef) -> Option<Variable> {
+    /// Notes that a column, or what may be one, is read. If it is surely one column of tables, or a value, says which.
+    pub(super) fn refer(&mut self, column: &ColumnRef) -> Origin {
         match (&column.name, column.qualifier.last()) {
             (Some(name), None) => self.refer_bare(name),
             (name, Some(alias)) => self.refer_qualified(alias, name.as_deref()),
@@ -126,12 +145,12 @@ impl<'a> Scope<'a> {
                 for range in ranges {
                     self.use_whole(range);
                 }
-                None
+                Origin::Unknown
             }
         }
     }
 
-    fn refer_bare(&mut self, name: &str) -> Option<Variable> {
+    fn refer_bare(&mut self, name: &str) -> Origin {
         let mut doubtful = false;
         for level in (0..self.levels.len()).rev() {
             let ranges = self.levels[level].ranges.clone();
@@ -147,8 +166,8 @@ impl<'a> Scope<'a> {
             let sure = found.iter().filter(|found| found.1 == Has::Yes).count();
             let merged = self.levels[level].merged.iter().any(|merged| merged == name);
             match found.iter().find(|found| found.1 == Has::Yes) {
-                Some(&(range, _)) if !doubtful && (sure == 1 || merged) => return self.variable(range, name),
-                Some(_) => return None,
+                Some(&(range, _)) if !doubtful && (sure == 1 || merged) => return self.origin(range, name),
+                Some(_) => return Origin::Unknown,
                 None => {}
             }
         }
@@ -160,17 +179,17 @@ impl<'a> Scope<'a> {
         for range in whole {
             self.use_whole(range);
         }
-        None
+        Origin::Unknown
     }
 
-    fn refer_qualified(&mut self, alias: &str, name: Option<&str>) -> Option<Variable> {
+    fn refer_qualified(&mut self, alias: &str, name: Option<&str>) -> Origin {
         let matching = |level: &Level| -> Vec<usize> {
             level.ranges.iter().copied().filter(|&range| self.ranges[range].alias == alias).collect()
         };
         let found = self.levels.iter().rev().map(matching).find(|found| !found.is_empty());
         let Some(found) = found else {
             self.use_everything();
-            return None;
+            return Origin::Unknown;
         };
         for &range in &found {
             match name {
@@ -180,20 +199,20 @@ impl<'a> Scope<'a> {
             }
         }
         match (found.as_slice(), name) {
-            (&[range], Some(name)) if self.has(range, name) == Has::Yes => self.variable(range, name),
-            _ => None,
+            (&[range], Some(name)) if self.has(range, name) == Has::Yes => self.origin(range, name),
+            _ => Origin::Unknown,
         }
     }
 
-    /// The column of tables that a column of a range is.
-    pub(super) fn variable(&self, range: usize, name: &str) -> Option<Variable> {
+    /// The column of tables, or the value, that a column of a range is.
+    pub(super) fn origin(&self, range: usize, name: &str) -> Origin {
         match &self.ranges[range].kind {
-            RangeKind::Tables { .. } => Some(Variable { range, column: name.to_owned() }),
+            RangeKind::Tables { .. } => Origin::Column(Variable { range, column: name.to_owned() }),
             RangeKind::Derived { outputs, .. } => {
                 let mut same = outputs.columns.iter().filter(|(known, _)| known == name);
                 match (same.next(), same.next()) {
                     (Some((_, origin)), None) => origin.clone(),
-                    _ => None,
+                    _ => Origin::Unknown,
                 }
             }
         }
@@ -282,7 +301,8 @@ impl<'a> Scope<'a> {
                     for column in tables.first().map_or(&[][..], |table| table.columns.as_slice()) {
                         let sure = self.has(range, &column.name) == Has::Yes;
                         let variable = Variable { range, column: column.name.clone() };
-                        outputs.columns.push((column.name.clone(), sure.then_some(variable)));
+                        let origin = if sure { Origin::Column(variable) } else { Origin::Unknown };
+                        outputs.columns.push((column.name.clone(), origin));
                     }
                 }
             }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::facts::ContextId;
 use super::query::Resolver;
-use super::scope::{Level, Outputs, Range, RangeKind, Used};
+use super::scope::{Level, Origin, Outputs, Range, RangeKind, Used};
 use crate::accesses::bind::{Operand, Use};
 use crate::accesses::effect::Branches;
 use crate::accesses::shape::{
@@ -161,7 +161,7 @@ impl<'a> Resolver<'a> {
     }
 
     fn place_in(&mut self, range: usize, column: &str, operand: &Operand) {
-        let form = self.scope.variable(range, column).and_then(|variable| self.scope.form(&variable));
+        let form = self.scope.origin(range, column).column().and_then(|variable| self.scope.form(&variable));
         if let Some(form) = form {
             self.scope.place(operand, form);
         }
@@ -169,13 +169,17 @@ impl<'a> Resolver<'a> {
 
     pub(super) fn insert(&mut self, insert: &Insert) -> Outputs {
         // The values cannot see the target.
-        if let Values::Query(query) = &insert.new.values {
-            self.query(query, None);
-        }
+        let new = match &insert.new.values {
+            Values::Query(query) => {
+                let outputs = self.query(query, None);
+                NewRows { values: given_by(outputs), ..insert.new.clone() }
+            }
+            _ => insert.new.clone(),
+        };
         let context = self.facts.inside(None);
         let range = self.target(&insert.target, context);
         self.uses(&insert.uses, None);
-        self.place_rows(range, &insert.new);
+        self.place_rows(range, &new);
         if let Some(conflict) = &insert.conflict {
             self.enter_excluded(context);
             self.uses(&conflict.uses, None);
@@ -184,7 +188,7 @@ impl<'a> Resolver<'a> {
             }
         }
         for table in self.targets(range) {
-            let image = self.image(range, table, &insert.new);
+            let image = self.image(range, table, &new);
             let rows = self.effects.rows(image.clone());
             self.effects.insert(table, rows);
             if let Some(conflict) = &insert.conflict {
@@ -353,6 +357,18 @@ impl<'a> Resolver<'a> {
             self.effects.insert(table, all);
         }
     }
+}
+
+/// What is known of the rows that a query gives: as one row, of which a value can be one of several.
+fn given_by(outputs: Outputs) -> Values {
+    if outputs.open {
+        return Values::Many;
+    }
+    let term = |origin: Origin| match origin {
+        Origin::Given(given) if given.exact => Term::Operand(given.operand),
+        _ => Term::Other,
+    };
+    Values::Rows(vec![outputs.columns.into_iter().map(|(_, origin)| term(origin)).collect()])
 }
 
 /// What ON CONFLICT calls the row that was to be inserted.

@@ -1,5 +1,7 @@
 //! Expressions: what they use, what they say about columns, and which of them are values.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use pg_query::NodeEnum;
 use pg_query::protobuf::{
     AConst, AExpr, AExprKind, BoolExprType, BoolTestType, FuncCall, Node, NullTestType, SubLink, TypeName,
@@ -7,12 +9,12 @@ use pg_query::protobuf::{
 };
 
 use super::query::strings;
-use super::{ColumnRef, Condition, Unforeseen, Uses};
+use super::{ColumnRef, Condition, Given, GivenKind, Unforeseen, Uses};
 use crate::accesses::bind::{MAX_LIST, Operand};
 use crate::accesses::value::Form;
 use crate::census::Census;
 use crate::lexer::Span;
-use crate::name::SYSTEM_SCHEMA;
+use crate::name::{Name, SYSTEM_SCHEMA};
 
 /// Makes a shape of one tree.
 pub(super) struct Builder<'a> {
@@ -22,11 +24,24 @@ pub(super) struct Builder<'a> {
     parameters: Option<Vec<u32>>,
     /// A window function was seen in the SELECT at hand.
     pub(super) windowed: bool,
+    /// How often FROM clauses name what has no schema.
+    named: BTreeMap<String, usize>,
 }
 
 impl<'a> Builder<'a> {
     pub(super) fn new(text: &'a str, constants: Option<&'a [Span]>) -> Self {
-        Self { text, constants, parameters: Some(Vec::new()), windowed: false }
+        Self { text, constants, parameters: Some(Vec::new()), windowed: false, named: BTreeMap::new() }
+    }
+
+    /// Notes that a FROM clause names something.
+    pub(super) fn name(&mut self, name: &Name) {
+        if name.schema.is_none() {
+            *self.named.entry(name.name.clone()).or_default() += 1;
+        }
+    }
+
+    pub(super) fn named_once(&self) -> BTreeSet<String> {
+        self.named.iter().filter(|(_, count)| **count == 1).map(|(name, _)| name.clone()).collect()
     }
 
     pub(super) fn parameters(self) -> Option<Vec<u32>> {
@@ -307,6 +322,23 @@ impl<'a> Builder<'a> {
             }
             _ => None,
         }
+    }
+
+    /// A value that an item of a SELECT list gives to every row.
+    pub(super) fn given(&self, node: &Node) -> Option<Given> {
+        let operand = self.operand(node)?;
+        let kind = match (node.node.as_ref()?, &operand) {
+            (_, Operand::Null) => GivenKind::Null,
+            (_, Operand::Parameter(_)) => GivenKind::Parameter,
+            (_, Operand::Cast(_, form)) => GivenKind::Typed(*form),
+            (NodeEnum::AConst(constant), _) => match constant.val {
+                Some(a_const::Val::Sval(_)) => GivenKind::Text,
+                Some(a_const::Val::Ival(_) | a_const::Val::Fval(_)) => GivenKind::Number,
+                _ => GivenKind::Other,
+            },
+            _ => GivenKind::Other,
+        };
+        Some(Given { operand, kind, exact: true })
     }
 
     fn constant(&self, constant: &AConst) -> Option<Operand> {

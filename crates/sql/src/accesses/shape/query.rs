@@ -113,14 +113,46 @@ impl Builder<'_> {
             && groups.is_some();
         let grouped = if select.group_clause.is_empty() { None } else { Some(groups.unwrap_or_default()) };
         let locking = select.locking_clause.iter().map(locking).collect::<Result<_, _>>()?;
-        let outputs = match select.values_lists.first().map(|row| &row.node) {
-            Some(Some(NodeEnum::List(row))) => {
-                let name = |at| Output::Column { name: format!("column{}", at + 1), column: None };
-                (0..row.items.len()).map(name).collect()
-            }
-            _ => select.target_list.iter().map(output).collect::<Result<_, _>>()?,
+        // Grouping sets put NULLs in the place of what is grouped by.
+        let is_given = grouped.is_none() || select.group_clause.iter().all(is_column);
+        let outputs = if select.values_lists.is_empty() {
+            let outputs = select.target_list.iter().map(|node| self.output(node, is_given));
+            outputs.collect::<Result<_, _>>()?
+        } else {
+            self.columns_of_values(&select.values_lists)?
         };
         Ok(Select { from, condition, uses, outputs, transparent, grouped, locking })
+    }
+
+    fn output(&self, node: &Node, is_given: bool) -> Result<Output, Unforeseen> {
+        let Some(NodeEnum::ResTarget(target)) = &node.node else { return Err(Unforeseen) };
+        let value = target.val.as_deref().ok_or(Unforeseen)?;
+        let column = column_ref(value.node.as_ref().ok_or(Unforeseen)?);
+        match column {
+            Some(star) if star.name.is_none() => Ok(Output::Star(star)),
+            column => {
+                let own = column.as_ref().and_then(|column| column.name.clone());
+                // Other names are made up by the server; nobody can tell them apart from here.
+                let name = if target.name.is_empty() { own.unwrap_or_default() } else { target.name.clone() };
+                let given = self.given(value).filter(|_| is_given);
+                Ok(Output::Column { name, column, given })
+            }
+        }
+    }
+
+    fn columns_of_values(&self, rows: &[Node]) -> Result<Vec<Output>, Unforeseen> {
+        let rows = rows.iter().map(|row| match &row.node {
+            Some(NodeEnum::List(row)) => Ok(row.items.as_slice()),
+            _ => Err(Unforeseen),
+        });
+        let rows: Vec<&[Node]> = rows.collect::<Result<_, _>>()?;
+        let column = |at: usize| {
+            let mut given = rows.iter().map(|row| self.given(row.get(at)?));
+            let first = given.next().flatten();
+            let given = given.fold(first, |one, other| one?.or(other?));
+            Output::Column { name: format!("column{}", at + 1), column: None, given }
+        };
+        Ok((0..rows.first().map_or(0, |row| row.len())).map(column).collect())
     }
 
     pub(super) fn sources(&mut self, nodes: &[Node]) -> Result<Vec<Source>, Unforeseen> {
@@ -133,7 +165,9 @@ impl Builder<'_> {
                 if relation.alias.as_ref().is_some_and(|alias| !alias.colnames.is_empty()) {
                     return Err(Unforeseen);
                 }
-                Ok(Source::Relation { name: relation_name(relation), alias: alias(relation.alias.as_ref()) })
+                let name = relation_name(relation);
+                self.name(&name);
+                Ok(Source::Relation { name, alias: alias(relation.alias.as_ref()) })
             }
             NodeEnum::RangeSubselect(sub) => self.sub_select(sub),
             NodeEnum::RangeFunction(function) => self.function(function),
@@ -182,19 +216,8 @@ impl Builder<'_> {
     }
 }
 
-fn output(node: &Node) -> Result<Output, Unforeseen> {
-    let Some(NodeEnum::ResTarget(target)) = &node.node else { return Err(Unforeseen) };
-    let value = target.val.as_deref().and_then(|node| node.node.as_ref()).ok_or(Unforeseen)?;
-    let column = column_ref(value);
-    match column {
-        Some(star) if star.name.is_none() => Ok(Output::Star(star)),
-        column => {
-            let own = column.as_ref().and_then(|column| column.name.clone());
-            // Other names are made up by the server; nobody can tell them apart from here.
-            let name = if target.name.is_empty() { own.unwrap_or_default() } else { target.name.clone() };
-            Ok(Output::Column { name, column })
-        }
-    }
+fn is_column(node: &Node) -> bool {
+    matches!(node.node, Some(NodeEnum::ColumnRef(_)))
 }
 
 fn locking(node: &Node) -> Result<Locking, Unforeseen> {
