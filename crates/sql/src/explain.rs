@@ -13,7 +13,6 @@ use crate::determinism::{Determinism, Subject, determinism};
 use crate::home::may_leave_anchor;
 use crate::parser;
 use crate::script::{Part, SyntaxError};
-use crate::simple::{WhyNot, simple};
 use crate::statement::{Statement, Verb};
 
 /// The width of the first words.
@@ -147,28 +146,12 @@ impl Told<'_> {
         match &routing.writes {
             Some(tables) => {
                 for &table in tables {
-                    let capture = self.capture(table);
-                    self.say("capture", capture);
+                    self.say("capture", format!("rows of {}, by its trigger", self.names(&[table])));
                 }
             }
             None => self.say("capture", "rows, by the triggers of whatever it writes".to_owned()),
         }
         self.determinism();
-    }
-
-    /// How changes of a table are captured, and whether the table is simple enough for less.
-    fn capture(&self, table: TableId) -> String {
-        let name = self.names(&[table]);
-        match simple(table, self.catalogue) {
-            Ok(()) => format!("rows of {name}, by its trigger (simple: it could do without)"),
-            Err(WhyNot::Cascade(parent)) => {
-                format!(
-                    "rows of {name}, by its trigger (changes of {} change it, too)",
-                    self.names(&[parent])
-                )
-            }
-            Err(why) => format!("rows of {name}, by its trigger ({why})"),
-        }
     }
 
     /// Whether it could travel as a statement.

@@ -29,7 +29,6 @@ pub mod refusal;
 mod schema;
 mod script;
 mod setting;
-mod simple;
 mod statement;
 mod system_catalogue;
 
@@ -53,7 +52,6 @@ pub use profile::TemplateId;
 pub use refusal::REFUSALS;
 pub use schema::{LeftOut, Schema};
 pub use script::{Part, Script, SyntaxError};
-pub use simple::{WhyNot, simple};
 pub use statement::{
     CopyDirection, DdlFacts, Discard, Isolation, Maintenance, Opaque, RowEffect, SetValue, SettingCall,
     Statement, TransactionOptions, Verb,

@@ -72,13 +72,6 @@ pub(crate) fn reach(statement: &Statement, catalogue: &Catalogue) -> Reach {
     walk.finish()
 }
 
-/// Follows all users' functions of a name.
-pub(crate) fn reach_of_function(name: &str, catalogue: &Catalogue) -> Reach {
-    let mut walk = Walk::new(catalogue);
-    walk.run(name);
-    walk.finish()
-}
-
 struct Walk<'a> {
     catalogue: &'a Catalogue,
     reach: Reach,

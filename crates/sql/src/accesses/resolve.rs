@@ -5,6 +5,7 @@
 
 mod facts;
 mod query;
+mod relation;
 mod scope;
 mod write;
 
