@@ -88,12 +88,17 @@ impl<'a> Writer<'a> {
             2 => format!("SELECT * FROM (VALUES ({first}), ({second})) v ({numbers}) ORDER BY {order}"),
             3 => format!("WITH v ({numbers}) AS (SELECT {first}) SELECT v.* FROM v"),
             _ => {
+                // What must not be NULL stands for itself.
+                let outputs = columns.iter().zip(&one).enumerate().map(|(at, (column, value))| {
+                    if matches!(column.name, "k" | "l") { value.clone() } else { format!("v.c{}", at + 1) }
+                });
+                let outputs = outputs.collect::<Vec<_>>().join(", ");
                 let source = self.source();
                 let inside = self.predicate(std::slice::from_ref(&source), 0);
                 let (relation, alias) = (&source.relation.name, &source.name);
                 format!(
-                    "SELECT v.* FROM (SELECT count(*) AS n FROM {relation} {alias} WHERE {inside}) z \
-                     LEFT JOIN (VALUES ({first})) v ({numbers}) ON z.n > 1"
+                    "SELECT {outputs} FROM (SELECT count(*) AS n FROM {relation} {alias} WHERE {inside}) z \
+                     LEFT JOIN (VALUES ({second})) v ({numbers}) ON z.n > 1"
                 )
             }
         }

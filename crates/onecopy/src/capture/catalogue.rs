@@ -62,7 +62,7 @@ FROM captured JOIN facts USING (oid) ORDER BY id::int4
 const COLUMNS: &str = r"
 SELECT a.attrelid, a.attname, a.atttypid, a.attnotnull, a.attgenerated <> '', a.attidentity = 'a',
     COALESCE(array_position(x.indkey::int2[], a.attnum) + 1, 0),
-    CASE WHEN t.typcategory = 'A' THEN 0 ELSE t.typarray END,
+    CASE WHEN t.typcategory IN ('A', 'C') THEN 0 ELSE t.typarray END,
     COALESCE((SELECT quote_ident(n.nspname) || '.' || o.oprname
         FROM pg_opclass k JOIN pg_amop m ON m.amopfamily = k.opcfamily AND m.amopmethod = k.opcmethod
             AND m.amoplefttype = k.opcintype AND m.amoprighttype = k.opcintype AND m.amopstrategy = 3

@@ -230,7 +230,10 @@ pub(crate) const CASES: &[(&str, Outcome, &str)] = &[
          update t set a = a || 7, n = n + 1, j = coalesce(j, '{}'); table t order by k;"),
     ("enums, domains, composites and arrays of them", Same,
         "create type mood as enum ('sad', 'happy'); create domain pos as int check (value > 0); create type pair as (a int, m mood); create table t (k int primary key, m mood, ms mood[], p pos, c pair, cs pair[]);
-         insert into t values (1, 'happy', '{sad,happy}', 5, '(1,sad)', array['(2,happy)'::pair, null]); update t set m = 'sad', c.a = 9, ms = ms || 'happy'; select * from t where m = 'sad'; insert into t (k, p) values (2, -1); alter type mood add value 'so' before 'happy'; insert into t (k, m) values (3, 'so'); select k, m from t order by m;"),
+         insert into t values (1, 'happy', '{sad,happy}', 5, '(1,sad)', array['(2,happy)'::pair, null]); update t set m = 'sad', c.a = 9, ms = ms || 'happy'; select * from t where m = 'sad'; insert into t (k, p) values (2, -1); alter type mood add value 'so' before 'happy'; insert into t (k, m) values (3, 'so'); select k, m from t order by m;
+         insert into t (k, c) select g, row(g, 'sad')::pair from generate_series(10, 30) g; update t set p = 7, c.a = k + 1 where k >= 10; delete from t where k > 25; table t order by k;
+         create domain couple as pair; create table u (p pair primary key, d couple, ms mood[] unique, v int); insert into u select row(g, 'sad')::pair, row(g, 'happy')::pair::couple, array['sad', 'happy']::mood[] || array_fill('sad'::mood, array[g]), g from generate_series(1, 9) g;
+         update u set v = v + 1; update u set p.a = 10 + (p).a, d.m = 'sad', ms = ms || 'happy'; delete from u where (p).a > 15; table u order by v;"),
     ("columns of types without a binary form: aclitem, seg, arrays of them, as keys, without a key",
         Same,
         "create extension seg schema c; create domain width as c.seg; \
@@ -247,6 +250,18 @@ pub(crate) const CASES: &[(&str, Outcome, &str)] = &[
          create table made as select * from t; alter table made add at timestamptz default now(); alter table made drop at; \
          copy t (k, w) from stdin;\n60\t1.25\n61\t\\N\n\\.\ntable bare; select count(*) from made, keyed;",
     ),
+    ("keys of which equal values look different: -0, 1.00, char(n), interval, jsonb, timetz", Same,
+        "create table t1 (k float8 primary key, v int); insert into t1 values (0, 1), ('NaN', 2), ('Infinity', 3); update t1 set k = '-0' where k = 0; update t1 set v = v + 1; update t1 set k = 0, v = 9 where k = 0; delete from t1 where k = 'NaN'; insert into t1 values ('NaN', 5);
+         create table t2 (k numeric primary key, v int); insert into t2 values (1.0, 1), (2.50, 2), ('NaN', 3); update t2 set k = k + 0.00; update t2 set v = v + 1; delete from t2 where k = 'NaN'; begin; delete from t2 where k = 1; insert into t2 values (1, 7); commit;
+         create table t3 (k interval primary key, j jsonb unique, z timetz unique, c char(5) unique, v int); insert into t3 values ('1 mon', '{\"a\": 1.0}', '10:00+00', 'a', 1), ('2 days', '[1]', '12:00+02:30', 'b', 2), ('3 days', '[2]', '12:00+03', null, 3);
+         update t3 set k = '30 days', j = '{\"a\": 1.00}', z = '12:00+02', c = 'a  ' where v = 1; update t3 set v = v + 1; begin; delete from t3 where v = 2; insert into t3 values ('720:00:00', '{\"a\": 1}', '08:00-02', 'a', 5); commit;
+         table t1 order by k; table t2 order by k; table t3 order by k;"),
+    ("partitions with columns in another order, dropped ones, and a key", Same,
+        "create table p (id int, junk int, v text, k int) partition by list (k); alter table p drop column junk; create table p1 (k int, v text, gone int, id int); alter table p1 drop column gone; alter table p attach partition p1 for values in (1); create table p2 partition of p for values in (2); alter table p add primary key (id, k);
+         insert into p values (1, 'a', 1), (2, 'b', 2), (3, 'c', 1), (4, 'd', 1); update p set k = 3 - k; update p set v = v || '!'; insert into p (k, id, v) values (1, 7, 'z') on conflict (id, k) do update set v = 'again'; insert into p (k, id, v) values (1, 7, 'z') on conflict (id, k) do update set v = 'again'; delete from p where id = 2; table p order by id, k;"),
+    ("unique keys with NULLs, NULLS NOT DISTINCT, replica identities", Same,
+        "create table t (a int, b int, v int, unique nulls not distinct (a, b)); insert into t values (1, null, 1), (null, null, 2), (1, 1, 3); update t set v = v + 1; update t set a = 2 where b is null and a = 1; delete from t where a is null; create table n (k int primary key, a int, b int, unique (a, b)); insert into n values (1, null, 1), (2, null, 1), (3, 1, 1);
+         begin; update n set a = 1, b = null where k = 3; update n set a = 1 where k = 1; commit; alter table n replica identity full; update n set b = b + 1; alter table n replica identity nothing; update n set k = k + 10; delete from n where k = 12; table t order by v; table n order by k;"),
     ("a key that is an enum, text, numeric, an array, char(n)", Same,
         "create type e as enum ('a', 'b'); create table t1 (k e primary key, v int); create table t2 (k text primary key, v int); create table t3 (k numeric primary key, v int); create table t4 (k int[] primary key, v int); create table t5 (k char(4) primary key, v int);
          insert into t1 values ('a', 1); insert into t2 values ('ä', 1); insert into t3 values (1.0, 1); insert into t4 values ('{1}', 1); insert into t5 values ('x', 1); update t1 set v = 2 where k = 'a'; update t2 set v = 2; update t3 set k = 1.00, v = 2; update t4 set k = k || 2; update t5 set v = 2 where k = 'x'; select * from t1, t2, t3, t4, t5;"),

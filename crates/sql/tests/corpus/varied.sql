@@ -777,6 +777,8 @@ INSERT INTO plain (a, c) SELECT $1, $2 UNION ALL SELECT 2, 'y'
 
 INSERT INTO plain (a, c) SELECT v.a, v.c FROM customers LEFT JOIN (VALUES (1, 'x')) v (a, c) ON customers.id = v.a
 
+INSERT INTO plain (a, c) SELECT v.* FROM customers LEFT JOIN (VALUES (1, 'x')) v (a, c) ON customers.id = v.a
+
 INSERT INTO plain (a, c) SELECT 1 AS a, 'x' AS c FROM customers GROUP BY ROLLUP (1, 2)
 
 INSERT INTO plain (a, c) SELECT v.a, v.c FROM (VALUES (1, 'x'), (2, NULL)) v (a, c) LIMIT 1

@@ -132,7 +132,8 @@ impl<'a> Resolver<'a> {
                         |range: &usize| alias.is_none_or(|alias| self.scope.ranges[*range].alias == *alias);
                     let ranges: Vec<usize> = level.ranges.iter().copied().filter(is_meant).collect();
                     let found = self.scope.star(&ranges);
-                    outputs.columns.extend(found.columns);
+                    let columns = found.columns.into_iter();
+                    outputs.columns.extend(columns.map(|(name, origin)| (name, self.joined(origin))));
                     // A star of a relation further out, or one that USING or NATURAL changes.
                     outputs.open |= found.open || ranges.is_empty() || !level.merged.is_empty();
                 }
@@ -143,14 +144,10 @@ impl<'a> Resolver<'a> {
                         .is_none_or(|columns| column.as_ref().is_some_and(|column| columns.contains(column)));
                     let origin = match (given, column) {
                         (Some(given), _) => Origin::Given(given.clone()),
-                        (None, Some(column)) => match self.scope.refer(column) {
-                            // A join may have put NULL in its place.
-                            Origin::Given(given) if grouped => {
-                                Origin::Given(Given { exact: given.exact && !self.joins_outer, ..given })
-                            }
-                            origin if grouped => origin,
-                            _ => Origin::Unknown,
-                        },
+                        (None, Some(column)) => {
+                            let origin = self.scope.refer(column);
+                            if grouped { self.joined(origin) } else { Origin::Unknown }
+                        }
                         (None, None) => Origin::Unknown,
                     };
                     outputs.columns.push((name.clone(), origin));
@@ -158,6 +155,14 @@ impl<'a> Resolver<'a> {
             }
         }
         if select.transparent && !outputs.open { outputs } else { without_columns(outputs, &[]) }
+    }
+
+    /// What a column is after the joins: one may have put NULL in the place of a value.
+    fn joined(&self, origin: Origin) -> Origin {
+        match origin {
+            Origin::Given(given) => Origin::Given(Given { exact: given.exact && !self.joins_outer, ..given }),
+            origin => origin,
+        }
     }
 
     /// Looks up the columns that expressions use, and walks through the queries in them.
