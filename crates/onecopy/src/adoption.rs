@@ -6,7 +6,8 @@
 //! adopted. A start that finds "not adopted yet" takes our objects out and begins again, so a crash leaves nothing
 //! half done.
 //!
-//! A folder with a cluster only serves servers of that cluster. A server that cannot be reached then is waited for by
+//! A folder with a cluster only serves servers of that cluster. It remembers its members, as far as they are others than those
+//! of the configuration ([`crate::members`]). A server that cannot be reached then is waited for by
 //! its agent, which makes the same check.
 //!
 //! Not here: what was applied where (the keeper reads it), and copying data to an empty server.
@@ -17,12 +18,12 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cluster::ids::ClusterId;
+use cluster::ids::{ClusterId, ReplicaId};
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{BackendError, Connection, Served};
 use crate::checksum;
-use crate::config::Replica;
+use crate::config::{Replica, address_of};
 
 const DESCRIPTION: &str = "served.json";
 /// What `onecopy up` writes into its folders.
@@ -76,9 +77,27 @@ const BEYOND: [(&str, &str); 3] = [
 pub(crate) struct Membership {
     format: u32,
     cluster: String,
-    /// Names of the replicas; the first is the home of updates.
+    /// Names of the replicas that were adopted, in the order of their numbers.
     replicas: Vec<String>,
     is_adopted: bool,
+    /// Who is a member, once that is not who was adopted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    members: Option<Vec<Member>>,
+    /// Names that the configuration may still have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    dropped: Vec<String>,
+}
+
+/// A member, as the folder remembers it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Member {
+    /// Its number.
+    pub(crate) number: u16,
+    /// Its name.
+    pub(crate) name: String,
+    /// Where it is; none if only the configuration says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) url: Option<String>,
 }
 
 impl Membership {
@@ -92,7 +111,81 @@ impl Membership {
     pub(crate) fn is_adopted(&self) -> bool {
         self.is_adopted
     }
+
+    /// Who is a member, in the order of the numbers.
+    pub(crate) fn members(&self) -> Vec<Member> {
+        let adopted = |(number, name): (u16, &String)| Member { number, name: name.clone(), url: None };
+        self.members.clone().unwrap_or_else(|| (0..).zip(&self.replicas).map(adopted).collect())
+    }
+
+    /// The same cluster with one member more.
+    pub(crate) fn with(&self, member: Member) -> Self {
+        let dropped = self.dropped.iter().filter(|name| **name != member.name).cloned().collect();
+        let mut members = self.members();
+        members.push(member);
+        members.sort_by_key(|member| member.number);
+        Self { members: Some(members), dropped, is_adopted: true, ..self.clone() }
+    }
+
+    /// The same cluster with one member less.
+    pub(crate) fn without(&self, name: &str) -> Self {
+        let members = self.members().into_iter().filter(|member| member.name != name).collect();
+        let mut dropped = self.dropped.clone();
+        dropped.push(name.to_owned());
+        Self { members: Some(members), dropped, is_adopted: true, ..self.clone() }
+    }
+
+    /// The members with their places. The configuration says where they are; one that was added later may be missing
+    /// there, and one that was dropped may still be there.
+    fn in_force(&self, served: &Served, configured: &[Replica]) -> Result<Places, String> {
+        let mut places = Vec::new();
+        for Member { number, name, url } in self.members() {
+            let found = configured.iter().find(|replica| replica.name == name).cloned();
+            let replica = match (found, url) {
+                (Some(replica), _) => replica,
+                (None, Some(url)) => {
+                    tracing::warn!(
+                        replica = name,
+                        url,
+                        "a replica that was added is not in the configuration"
+                    );
+                    let (what, _) = match address_of(&url, &served.database, &served.superuser) {
+                        Ok(address) => {
+                            places.push((ReplicaId(number), Replica { name, address }));
+                            continue;
+                        }
+                        Err(wrong) => wrong,
+                    };
+                    return Err(format!("{name} was added at {url}: {what}"));
+                }
+                (None, None) => return Err(self.other_members()),
+            };
+            places.push((ReplicaId(number), replica));
+        }
+        for Replica { name, .. } in configured {
+            if places.iter().any(|(_, place)| place.name == *name) {
+                continue;
+            }
+            if !self.dropped.contains(name) {
+                return Err(self.other_members());
+            }
+            tracing::warn!(replica = name, "a replica that was dropped is still in the configuration");
+        }
+        Ok(places)
+    }
+
+    fn other_members(&self) -> String {
+        let names: Vec<String> = self.members().into_iter().map(|member| member.name).collect();
+        format!(
+            "the members of the cluster are {}, and the configuration names others\na server cannot be added or left out by \
+             the configuration alone: ADD REPLICA and DROP REPLICA do that while the node runs",
+            names.join(", ")
+        )
+    }
 }
+
+/// The members, with where they are.
+pub(crate) type Places = Vec<(ReplicaId, Replica)>;
 
 /// Checks the servers against the folder, and adopts them if it has no cluster yet.
 pub(crate) async fn settle(
@@ -100,11 +193,12 @@ pub(crate) async fn settle(
     served: &Served,
     replicas: &[Replica],
     patience: Duration,
-) -> Result<Membership, String> {
+) -> Result<(Membership, Places), String> {
     let known = read(folder)?;
     if let Some(membership) = known.clone().filter(|membership| membership.is_adopted) {
-        check_members(&membership, served, replicas).await?;
-        return Ok(membership);
+        let places = membership.in_force(served, replicas)?;
+        check_members(&membership, served, &places).await?;
+        return Ok((membership, places));
     }
     let mut open = reach_all(served, replicas, patience).await?;
     for (replica, found) in &mut open {
@@ -126,9 +220,16 @@ pub(crate) async fn settle(
     let cluster =
         known.map_or_else(|| ClusterId(u128::from_be_bytes(random)).to_string(), |known| known.cluster);
     let names = replicas.iter().map(|replica| replica.name.clone()).collect();
-    let membership = Membership { format: FORMAT, cluster, replicas: names, is_adopted: false };
+    let membership = Membership {
+        format: FORMAT,
+        cluster,
+        replicas: names,
+        is_adopted: false,
+        members: None,
+        dropped: Vec::new(),
+    };
     write(folder, &membership)?;
-    Ok(membership)
+    Ok((membership, (0..).map(ReplicaId).zip(replicas.iter().cloned()).collect()))
 }
 
 /// Everything is installed, and nothing came in between.
@@ -155,14 +256,17 @@ pub(crate) async fn undo(folder: &Path, served: &Served, replicas: &[Replica]) {
 }
 
 /// A server that let us in.
-struct Found {
-    connection: Connection,
-    cluster: Option<String>,
+pub(crate) struct Found {
+    /// The way to it.
+    pub(crate) connection: Connection,
+    /// The cluster that it belongs to.
+    pub(crate) cluster: Option<String>,
 }
 
 /// Why a server cannot be used; whether waiting may help.
-struct Unfit {
-    text: String,
+pub(crate) struct Unfit {
+    /// What is wrong.
+    pub(crate) text: String,
     may_pass: bool,
 }
 
@@ -170,7 +274,8 @@ fn at(replica: &Replica, error: &BackendError) -> String {
     format!("{} ({}) cannot be read: {error}", replica.name, replica.address)
 }
 
-async fn reach(served: &Served, replica: &Replica) -> Result<Found, Unfit> {
+/// Connects to a server, and looks whether it is one that can be served.
+pub(crate) async fn reach(served: &Served, replica: &Replica) -> Result<Found, Unfit> {
     let place = format!("{} ({})", replica.name, replica.address);
     let own = [("application_name", "onecopy start"), ("client_encoding", "UTF8")];
     let unfit = |error: BackendError| {
@@ -249,17 +354,9 @@ async fn reach_all<'a>(
 }
 
 /// Each server that answers belongs to the cluster.
-async fn check_members(membership: &Membership, served: &Served, replicas: &[Replica]) -> Result<(), String> {
-    let names: Vec<&String> = replicas.iter().map(|replica| &replica.name).collect();
-    if !membership.replicas.iter().eq(names) {
-        return Err(format!(
-            "the cluster was made of {}, in this order, and the configuration names others\na server cannot be added or \
-             left out by the configuration alone",
-            membership.replicas.join(", ")
-        ));
-    }
+async fn check_members(membership: &Membership, served: &Served, places: &Places) -> Result<(), String> {
     let mut wrong = Vec::new();
-    for replica in replicas {
+    for (_, replica) in places {
         match reach(served, replica).await {
             Ok(Found { cluster: Some(id), .. }) if id == membership.cluster => {}
             Ok(Found { cluster: Some(id), .. }) => {
@@ -378,7 +475,7 @@ fn read(folder: &Path) -> Result<Option<Membership>, String> {
 }
 
 /// Written whole or not at all.
-fn write(folder: &Path, membership: &Membership) -> Result<(), String> {
+pub(crate) fn write(folder: &Path, membership: &Membership) -> Result<(), String> {
     let (path, new): (PathBuf, PathBuf) = (folder.join(DESCRIPTION), folder.join("served.json.new"));
     let written = || -> std::io::Result<()> {
         fs::create_dir_all(folder)?;

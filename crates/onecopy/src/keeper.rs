@@ -67,7 +67,7 @@ impl Identities {
     }
 
     /// What an applied set says: the version that the replica has, and identities that no record has.
-    fn judge(
+    pub(crate) fn judge(
         &self,
         applied: &[Identity],
         first_retained: Version,

@@ -49,7 +49,8 @@ pub(crate) enum Request {
         /// Hears where it is.
         invited: oneshot::Sender<Result<Place, Invitation>>,
     },
-    /// Give it the data of the donor, let it run, and write down that it is a member. What of that fails leaves nothing.
+    /// Give it the data of the donor, unless it came with its own, let it run, and write down that it is a member. What of
+    /// that fails leaves nothing.
     Furnish {
         /// Which.
         replica: ReplicaId,
@@ -157,6 +158,8 @@ pub(crate) async fn furnish(hub: Arc<Hub>, newcomer: Newcomer) -> Result<Rebuilt
     drop(underway);
     let (bytes, _) = transfer.bytes();
     tracing::warn!(replica = %hub.seats[replica].name, %donor, bytes, %version, "a replica has joined");
+    // Of a server that came with its data nothing was copied.
+    let donor = if bytes > 0 { donor } else { String::new() };
     Ok(Rebuilt { donor, bytes, version })
 }
 

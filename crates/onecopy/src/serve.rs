@@ -25,6 +25,10 @@ use crate::node::{Node, Place, Plan, Reason, Signals};
 use crate::notify;
 use crate::terminal::Progress;
 
+mod roster;
+
+use roster::Roster;
+
 /// `onecopy check`.
 pub(crate) fn check(serve: &Serve, progress: &Progress) -> Result<(), Reason> {
     let config = load(serve.config.as_ref(), &serve.settings)?;
@@ -52,7 +56,7 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), Reason>
     };
     let folder = config.path("data");
     let settling = adoption::settle(&folder, &served, &config.replicas, config.duration("start_patience"));
-    let membership = tokio::select! {
+    let (membership, members) = tokio::select! {
         settled = settling => settled?,
         () = signals.stop() => return Err("interrupted".into()),
     };
@@ -60,7 +64,7 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), Reason>
         cluster: membership.id()?,
         served: served.clone(),
         log: folder.join("log"),
-        places: (0..).map(ReplicaId).zip(&config.replicas).map(place).collect(),
+        places: members.iter().map(|(replica, member)| place((*replica, member))).collect(),
         limits: Limits {
             transaction_bytes_max: config.number("transaction_size_max"),
             reader_patience: config.duration("reader_patience"),
@@ -99,7 +103,11 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), Reason>
         notify::tell("READY=1");
         Ok(())
     };
-    let ended = node.run(listeners, &mut signals, progress, begin).await;
+    let mut roster = Roster::open(&hub, folder.clone(), membership.clone(), members)?;
+    let ended = tokio::select! {
+        ended = node.run(listeners, &mut signals, progress, begin) => ended,
+        () = roster.run() => Err("nobody keeps the list of members any more".to_owned()),
+    };
     notify::tell("STOPPING=1");
     ended
 }

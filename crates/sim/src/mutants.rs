@@ -48,6 +48,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant { name: "statements survive a restart", switch: |r| r.connections_are_bound = false },
     Mutant { name: "old backends are not ended", switch: |r| r.reset_ends_backends = false },
     Mutant { name: "applied set remembered, not read", switch: |r| r.applied_is_read_again = false },
+    Mutant { name: "a copy is taken to be up to date", switch: |r| r.copy_is_read = false },
     Mutant { name: "durable before fsync", switch: |r| r.sync_before_logged = false },
     Mutant { name: "a failed fsync is tried again", switch: |r| r.failed_sync_stops = false },
     Mutant { name: "what cannot be applied is skipped", switch: |r| r.refused_is_diverged = false },

@@ -166,6 +166,27 @@ pub enum Fault {
         /// Which; not the home.
         replica: usize,
     },
+    /// A replica gets the data of another one.
+    Rebuild {
+        /// Which.
+        replica: usize,
+        /// How long that takes.
+        for_us: u64,
+    },
+    /// A replica leaves; a new one gets its number and its server.
+    Leave {
+        /// Which.
+        replica: usize,
+        /// After how long the new one joins, and how long it takes until it has data.
+        for_us: u64,
+    },
+    /// A replica takes nothing new.
+    Drain {
+        /// Which.
+        replica: usize,
+        /// For how long.
+        for_us: u64,
+    },
     /// Somebody wants all replicas at one version for a moment, as `VERIFY` does.
     Hold {
         /// For how long.

@@ -174,7 +174,10 @@ pub fn draw_placement(dice: &mut Dice, replicas: u16) -> Placement {
             for replica in (1..replicas).filter(|_| dice.percent(50)) {
                 holders = holders.with(ReplicaId(replica));
             }
-            placement.restrict(FragmentId::whole(TableId(table)), holders);
+            // Whoever joins later holds what is not restricted.
+            if holders != ReplicaSet::first(replicas) {
+                placement.restrict(FragmentId::whole(TableId(table)), holders);
+            }
         }
     }
     placement

@@ -368,6 +368,16 @@ impl Server {
         self.pending.clear();
     }
 
+    /// Takes the place of what was here: runs on a copy of another server, which has what was in its WAL then.
+    pub fn take_copy(&mut self, donor: &Self) {
+        self.crash(self.unflushed());
+        self.wal.clone_from(&donor.wal);
+        self.flushed = self.wal.len();
+        self.drawn = donor.drawn;
+        self.refuses = false;
+        self.start();
+    }
+
     /// Comes up with what is in the WAL.
     pub fn start(&mut self) {
         // What a sequence gave out is not always remembered.

@@ -16,6 +16,7 @@ mod ending;
 mod fault;
 mod hold;
 mod link;
+mod members;
 mod node;
 mod servers;
 mod session;
@@ -113,6 +114,9 @@ enum Happening {
     Apply { epoch: u32, replica: usize, incarnation: u32 },
     Catalogue { epoch: u32, replica: usize, version: u64, incarnation: u32 },
     TakeOver { epoch: u32, replica: usize },
+    Join { replica: usize, for_us: u64 },
+    Copied { epoch: u32, replica: usize },
+    Undrain { epoch: u32, replica: usize },
     ServerStart { replica: usize },
     Flush { replica: usize },
     NodeStart,
@@ -145,6 +149,7 @@ pub struct World {
     /// Some replica does not hold everything.
     is_partial: bool,
     servers: Vec<Server>,
+    membership: members::Membership,
     refresh_slow_until_us: Vec<u64>,
     disk: node::Disk,
     node: Option<Node>,
@@ -174,6 +179,7 @@ impl World {
             rules,
             is_partial: schema::is_partial(&plan.placement, plan.replicas),
             servers: (0..count).map(|_| Server::default()).collect(),
+            membership: members::Membership::new(count),
             refresh_slow_until_us: vec![0; count],
             disk: node::Disk::default(),
             node: None,
@@ -282,7 +288,15 @@ impl World {
             Happening::TakeOver { epoch, replica } if epoch == self.epoch => {
                 self.tell(Event::TakeOver { from: ReplicaId(replica as u16) });
             }
-            Happening::ServerStart { replica } => self.servers[replica].start(),
+            Happening::Join { replica, for_us } => self.join(replica, for_us),
+            Happening::Copied { epoch, replica } => self.copied(epoch, replica),
+            Happening::Undrain { epoch, replica } if epoch == self.epoch => {
+                self.tell(Event::Drained { replica: ReplicaId(replica as u16), is_drained: false });
+            }
+            // It may have been started on a copy meanwhile.
+            Happening::ServerStart { replica } if !self.servers[replica].is_up() => {
+                self.servers[replica].start();
+            }
             Happening::Flush { replica } => {
                 self.servers[replica].flush();
                 let after = self.dice.delay(self.plan.pace.flush_us) + 1;
@@ -321,7 +335,10 @@ impl World {
             agent.is_quarantined || server.generation == agent.generation
         };
         let servers_are_known = self.servers.iter().zip(&node.agents).all(is_same_server);
-        faults_are_over && servers_are_known && node.is_level(self.disk.records.len())
+        faults_are_over
+            && self.membership.is_settled()
+            && servers_are_known
+            && node.is_level(self.disk.records.len())
     }
 
     fn judge_end(&mut self) {

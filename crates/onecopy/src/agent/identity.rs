@@ -7,7 +7,7 @@ use cluster::ids::{Epoch, Identity, Nonce};
 use crate::backend::{BackendError, Rows};
 
 /// All identities that are there.
-pub(super) const READ_SQL: &str = "SELECT epoch, n, nonce FROM onecopy.applied";
+pub(crate) const READ_SQL: &str = "SELECT epoch, n, nonce FROM onecopy.applied";
 
 /// The three values in text form.
 fn identity_values(identity: Identity) -> [String; 3] {
@@ -19,7 +19,7 @@ fn identity_values(identity: Identity) -> [String; 3] {
 }
 
 /// Reads what [`READ_SQL`] returns.
-pub(super) fn read(rows: &Rows) -> Result<Vec<Identity>, BackendError> {
+pub(crate) fn read(rows: &Rows) -> Result<Vec<Identity>, BackendError> {
     let shape = BackendError::Protocol("an identity of an unexpected shape");
     let read_one = |row: &Vec<Option<String>>| {
         let [Some(epoch), Some(n), Some(nonce)] = row.as_slice() else { return None };

@@ -18,7 +18,7 @@
 mod apply;
 mod connect;
 mod exchange;
-mod identity;
+pub(crate) mod identity;
 mod pulse;
 mod serve;
 #[cfg(test)]

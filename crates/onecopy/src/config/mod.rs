@@ -290,7 +290,8 @@ fn parse(setting: &Setting, raw: &[Raw], mistakes: &mut Vec<Mistake>) -> Option<
 }
 
 /// Where the server of a URL listens; else what is wrong, and what to write instead.
-fn address_of(url: &str, database: &str, superuser: &str) -> Result<Address, (String, String)> {
+/// Where the server of a URL is; else what is wrong with it, and what to write instead.
+pub(crate) fn address_of(url: &str, database: &str, superuser: &str) -> Result<Address, (String, String)> {
     use tokio_postgres::config::Host;
     let wanted = || {
         "write postgresql://host:5432, or postgresql://%2Frun%2Fpostgresql:5432 for a Unix socket".to_owned()

@@ -30,6 +30,26 @@ impl Plain {
             .output()
             .unwrap();
         assert!(made.status.success(), "initdb: {}", programs::text(&made));
+        Self::run(folder).await
+    }
+
+    /// Makes and starts a copy of this server, as PostgreSQL's own program makes them.
+    pub(crate) async fn copy(&self) -> Self {
+        let folder = Folder::new("plain");
+        folder::give_away(folder.path());
+        let made = as_account(Command::new(programs::program("pg_basebackup")))
+            .args(["-U", "postgres", "-h", "127.0.0.1", "--no-sync", "-c", "fast", "-p"])
+            .args([&self.port.to_string(), "-D"])
+            .arg(folder.path().join("data"))
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "pg_basebackup: {}", programs::text(&made));
+        Self::run(folder).await
+    }
+
+    async fn run(folder: Folder) -> Self {
+        let data = folder.path().join("data");
         let port = folder::free_port();
         let child = as_account(Command::new(programs::program("postgres")))
             .arg("-D")

@@ -72,7 +72,7 @@ fn draw_faults(dice: &mut Dice, replicas: u16, is_crowded: bool) -> Vec<(u64, Fa
 
 fn draw_fault(dice: &mut Dice, replicas: u16) -> Fault {
     let replica = dice.index(usize::from(replicas));
-    match dice.below(26) {
+    match dice.below(30) {
         0 | 1 => Fault::ServerCrash { replica, down_us: dice.delay(3_000) },
         2 => Fault::ServerCrash { replica: 0, down_us: dice.delay(1_000) },
         3 | 4 => Fault::BackendKill,
@@ -87,6 +87,9 @@ fn draw_fault(dice: &mut Dice, replicas: u16) -> Fault {
         21 => Fault::ClockJump { by_us: dice.number() >> dice.between(2, 60) },
         22 => Fault::Refuse { replica: usize::from(replicas - 1) },
         23 | 24 => Fault::Hold { for_us: dice.delay(1_000), patience_us: dice.delay(5_000) },
+        25 | 26 => Fault::Rebuild { replica, for_us: dice.delay(3_000) },
+        27 => Fault::Leave { replica, for_us: dice.delay(3_000) },
+        28 => Fault::Drain { replica, for_us: dice.delay(5_000) },
         _ => Fault::SlowDisk { by_us: dice.delay(5_000) },
     }
 }

@@ -43,6 +43,8 @@ pub(super) struct Agent {
     pub(super) is_quarantined: bool,
     /// What it knew to be applied; only a mutant goes by it.
     remembered: u64,
+    /// What somebody says that it has, who has not looked; only a mutant goes by it.
+    pub(super) believed: Option<u64>,
 }
 
 impl World {
@@ -87,6 +89,9 @@ impl World {
         let remembered = self.agent(replica).remembered;
         if !self.rules.applied_is_read_again && remembered > 0 {
             return remembered;
+        }
+        if let Some(believed) = self.agent(replica).believed.take() {
+            return believed;
         }
         let applied = self.servers[replica].applied();
         let has = |record: &&cluster::record::Record| {

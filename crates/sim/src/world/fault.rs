@@ -40,6 +40,9 @@ impl World {
             Fault::Stall { for_us } => self.stall(for_us),
             Fault::ClockJump { by_us } => self.clock_ahead_us = self.clock_ahead_us.saturating_add(by_us),
             Fault::Refuse { replica } => self.servers[replica].refuses = true,
+            Fault::Rebuild { replica, for_us } => self.rebuild(replica, for_us),
+            Fault::Leave { replica, for_us } => self.leave(replica, for_us),
+            Fault::Drain { replica, for_us } => self.drain(replica, for_us),
             Fault::Hold { for_us, patience_us } => self.hold(for_us, patience_us),
         }
     }

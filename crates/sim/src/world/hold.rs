@@ -42,9 +42,11 @@ impl World {
     /// The core says that all that are up stand at a version.
     pub(super) fn held(&mut self, session: SessionId, version: Version) {
         let replicas = self.node.as_ref().map(|node| node.cluster.replicas()).unwrap_or_default();
-        let up = replicas.iter().enumerate().filter(|(_, status)| status.state == State::Up);
-        let up =
-            up.map(|(replica, status)| (replica, status.incarnation.0, self.servers[replica].generation));
+        let up = replicas.iter().filter(|status| status.state == State::Up);
+        let up = up.map(|status| {
+            let replica = usize::from(status.replica.0);
+            (replica, status.incarnation.0, self.servers[replica].generation)
+        });
         let up: Vec<Standing> = up.collect();
         let number = (session.0 - FIRST_HOLDER) as usize;
         let holder = &mut self.holders[number];

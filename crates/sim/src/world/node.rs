@@ -158,7 +158,12 @@ impl World {
             is_syncing: false,
         });
         for replica in 0..self.servers.len() {
-            self.begin_reset(replica);
+            if self.membership.has(replica) {
+                self.begin_reset(replica);
+            } else {
+                self.agent(replica).is_quarantined = true;
+                self.tell(Event::Left { replica: ReplicaId(replica as u16) });
+            }
         }
         self.wait_for(0);
     }

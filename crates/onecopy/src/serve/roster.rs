@@ -1,0 +1,161 @@
+//! The list of members of `onecopy serve`, while the node runs.
+//!
+//! The servers are somebody else's: none is made, copied over or stopped here. A server joins when it is a copy of a member
+//! (`pg_basebackup`, or one that was dropped) that the log can bring up to date; what it has it says itself. One that
+//! leaves keeps what it has, guards included, so that nobody writes to it by mistake.
+//!
+//! Invariant: a server is a member once, whatever names it is reached by.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use cluster::ids::ReplicaId;
+use cluster::placement::REPLICAS_MAX;
+use tokio::sync::mpsc;
+
+use crate::adoption::{self, Member, Membership, Places};
+use crate::agent::identity;
+use crate::backend::{BackendError, Connection};
+use crate::config::{Replica, address_of};
+use crate::hub::Hub;
+use crate::members::{Invitation, Request};
+use crate::node::{Place, Reason};
+
+use super::place;
+
+/// Requests that can wait.
+const REQUESTS: usize = 4;
+/// Which run of which server it is: copies share the first, restarts the first and not the second.
+const RUN: &str = "SELECT system_identifier, pg_postmaster_start_time()::text FROM pg_control_system()";
+
+/// The list, and who is on the way to it.
+pub(super) struct Roster {
+    hub: Arc<Hub>,
+    folder: PathBuf,
+    membership: Membership,
+    members: BTreeMap<ReplicaId, Replica>,
+    invited: BTreeMap<ReplicaId, (Member, Replica)>,
+    requests: mpsc::Receiver<Request>,
+}
+
+impl Roster {
+    /// The members of a node that was just put together.
+    pub(super) fn open(
+        hub: &Arc<Hub>,
+        folder: PathBuf,
+        membership: Membership,
+        places: Places,
+    ) -> Result<Self, Reason> {
+        let (registry, requests) = mpsc::channel(REQUESTS);
+        hub.registry.set(registry).map_err(|_| "there are two lists of members".to_owned())?;
+        let (members, invited) = (places.into_iter().collect(), BTreeMap::new());
+        Ok(Self { hub: Arc::clone(hub), folder, membership, members, invited, requests })
+    }
+
+    /// Carries out requests, for as long as it is let. Whoever asked may have gone when it is done.
+    pub(super) async fn run(&mut self) {
+        while let Some(request) = self.requests.recv().await {
+            match request {
+                Request::Invite { url, invited } => {
+                    let answer = self.invite(url).await;
+                    let _ = invited.send(answer);
+                }
+                Request::Furnish { replica, done, .. } => {
+                    let _ = done.send(self.admit(replica));
+                }
+                Request::Strike { replica, done } => {
+                    let _ = done.send(self.strike(replica));
+                }
+                Request::Dismiss { done, .. } => {
+                    let _ = done.send(Ok(()));
+                }
+            }
+        }
+        std::future::pending::<()>().await;
+    }
+
+    async fn invite(&mut self, url: Option<String>) -> Result<Place, Invitation> {
+        let url = url.ok_or(Invitation::Unsupported(
+            "`onecopy serve` makes no servers",
+            "ADD REPLICA 'postgresql://host:port' names one that is there.",
+        ))?;
+        let served = &self.hub.served;
+        let address = address_of(&url, &served.database, &served.superuser)
+            .map_err(|(what, help)| Invitation::Unfit(format!("{what}; {help}")))?;
+        if let Some(twin) = self.members.values().find(|member| member.address == address) {
+            return Err(Invitation::Unfit(format!("{} is that server", twin.name)));
+        }
+        let number = (0..REPLICAS_MAX)
+            .find(|number| self.hub.seats.is_free(ReplicaId(*number)))
+            .ok_or_else(|| Invitation::Unfit("all numbers are in use; start the node anew".to_owned()))?;
+        let is_taken = |name: &String| self.members.values().any(|member| member.name == *name);
+        let named = (u32::from(number) + 1..).map(|number| format!("replica-{number}"));
+        let name = named.into_iter().find(|name| !is_taken(name)).unwrap_or_default();
+        let newcomer = Replica { name, address };
+        self.look_at(&newcomer).await.map_err(Invitation::Unfit)?;
+        let replica = ReplicaId(number);
+        let member = Member { number, name: newcomer.name.clone(), url: Some(url) };
+        let place = place((replica, &newcomer));
+        self.invited.insert(replica, (member, newcomer));
+        Ok(place)
+    }
+
+    /// Whether the server is a copy of a member that can be brought up to date, and not a member itself.
+    async fn look_at(&self, newcomer: &Replica) -> Result<(), Reason> {
+        let served = &self.hub.served;
+        let mut found = adoption::reach(served, newcomer).await.map_err(|unfit| unfit.text)?;
+        let at = &newcomer.address;
+        let cluster = self.hub.cluster_id.to_string();
+        match &found.cluster {
+            Some(id) if *id == cluster => {}
+            Some(id) => {
+                return Err(format!("the server at {at} belongs to the cluster {id}, not to {cluster}"));
+            }
+            None => {
+                return Err(format!(
+                    "the server at {at} has nothing of the cluster in it; copy a member (pg_basebackup --host .. --port .. \
+                     --pgdata .. --checkpoint fast), start the copy, and add that"
+                ));
+            }
+        }
+        let text = |error: BackendError| format!("the server at {at} cannot be read: {error}");
+        let applied = found.connection.simple(identity::READ_SQL).await.map_err(text)?;
+        let applied = identity::read(&applied).map_err(text)?;
+        self.hub.identities.judge(&applied, self.hub.log.first_retained()).map_err(|reason| {
+            format!("the server at {at} cannot be brought up to date: {reason}, by a new copy of a member")
+        })?;
+        let run = run(&mut found.connection).await.map_err(text)?;
+        for member in self.members.values() {
+            // One that cannot be reached is down, so it is not this one.
+            let Ok(mut other) = adoption::reach(served, member).await else { continue };
+            if self::run(&mut other.connection).await.is_ok_and(|other| other == run) {
+                return Err(format!("{} is that server", member.name));
+            }
+        }
+        Ok(())
+    }
+
+    fn admit(&mut self, replica: ReplicaId) -> Result<(), Reason> {
+        let (member, newcomer) = self.invited.remove(&replica).ok_or("it was not invited")?;
+        let changed = self.membership.with(member);
+        adoption::write(&self.folder, &changed)?;
+        self.membership = changed;
+        self.members.insert(replica, newcomer);
+        Ok(())
+    }
+
+    fn strike(&mut self, replica: ReplicaId) -> Result<(), Reason> {
+        let member = self.members.get(&replica).ok_or("it is no member")?;
+        let changed = self.membership.without(&member.name);
+        adoption::write(&self.folder, &changed)?;
+        self.membership = changed;
+        self.members.remove(&replica);
+        Ok(())
+    }
+}
+
+async fn run(connection: &mut Connection) -> Result<Vec<Option<String>>, BackendError> {
+    let rows = connection.simple(RUN).await?;
+    rows.into_iter().next().ok_or(BackendError::Protocol("a server gives no account of itself"))
+}
