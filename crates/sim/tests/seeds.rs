@@ -47,6 +47,7 @@ fn frequent_mutants_are_caught() {
         ("a new anchor need not catch up", Anomaly::StaleRead),
         ("writes are not certified", Anomaly::LostUpdate),
         ("reads are not certified", Anomaly::WriteSkew),
+        ("a copy is taken to be up to date", Anomaly::Diverged),
     ];
     for (name, anomaly) in frequent {
         let mutant = MUTANTS.iter().find(|mutant| mutant.name == name).expect("the mutant exists");

@@ -33,6 +33,15 @@ pub(crate) struct Running {
     pub(crate) secret: Vec<u8>,
 }
 
+impl Running {
+    /// Asks the server to end what it runs there.
+    pub(crate) async fn cancel(&self) {
+        if let Err(error) = backend::cancel(&self.address, self.pid, &self.secret).await {
+            tracing::warn!(%error, "a cancel request could not be forwarded");
+        }
+    }
+}
+
 /// One session's entry.
 #[derive(Debug)]
 pub(crate) struct CancelTarget {
@@ -55,11 +64,7 @@ impl CancelTarget {
         match doing {
             Doing::Nothing => {}
             Doing::Waiting => self.mailbox.cancel(),
-            Doing::Running(at) => {
-                if let Err(error) = backend::cancel(&at.address, at.pid, &at.secret).await {
-                    tracing::warn!(%error, "a cancel request could not be forwarded");
-                }
-            }
+            Doing::Running(at) => at.cancel().await,
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use wire::frame;
@@ -106,6 +108,13 @@ impl Client {
         self.input.fill(&mut self.stream).await.map_err(|_| Fault::Client)?;
         self.received += (self.input.data().len() - before) as u64;
         Ok(())
+    }
+
+    /// Whether the client has closed its side, and nothing is left to be read of what it sent.
+    pub(crate) fn is_gone(&self) -> bool {
+        let mut byte = [0];
+        let looked = recv(self.stream.socket(), &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        !matches!(looked, Ok((_, 1..)) | Err(Errno::AGAIN | Errno::INTR))
     }
 
     /// Waits for a whole message at the head of the input: its tag and length. It is left there.

@@ -106,9 +106,6 @@ impl Session {
             Ok(false) => self.commit_unlogged().await,
             Err(fault) => {
                 self.roll_back_home().await;
-                if let Transaction::Lost(_) = self.transaction {
-                    self.end_local(false);
-                }
                 Err(fault)
             }
         }

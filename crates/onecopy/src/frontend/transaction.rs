@@ -305,8 +305,11 @@ impl Session {
             // An error closes the connection, which rolls back as well.
             let _ = self.own_query(b"ROLLBACK").await;
         }
-        if let Transaction::Update(_) = self.transaction {
-            self.end_transaction(false);
+        match self.transaction {
+            Transaction::None => {}
+            // The client has asked for its end, so there is nothing left that it would have to be told.
+            Transaction::Lost(_) => self.end_local(false),
+            _ => self.end_transaction(false),
         }
     }
 

@@ -18,6 +18,32 @@ impl Raw {
         raw
     }
 
+    /// Sends what `write` puts there, and does not wait for anything.
+    pub(crate) fn send(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        let mut out = Vec::new();
+        write(&mut out);
+        self.0.write_all(&out).unwrap();
+    }
+
+    /// Reads up to ReadyForQuery; how many messages came before it.
+    pub(crate) fn skip_to_ready(&mut self) -> u64 {
+        let (mut count, mut input, mut more) = (0, Vec::new(), vec![0; 1 << 16]);
+        loop {
+            let mut done = 0;
+            while let Some(frame) = wire::next_frame(&input[done..]).unwrap() {
+                if frame.tag == tag::READY_FOR_QUERY {
+                    return count;
+                }
+                count += 1;
+                done += frame.bytes.len();
+            }
+            input.drain(..done);
+            let read = self.0.read(&mut more).unwrap();
+            assert!(read > 0, "the connection ended after {count} messages");
+            input.extend_from_slice(&more[..read]);
+        }
+    }
+
     /// Sends what `write` puts there; tags and bodies of what comes back before ReadyForQuery.
     pub(crate) fn exchange(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Vec<(u8, Vec<u8>)> {
         let mut out = Vec::new();

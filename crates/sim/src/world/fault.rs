@@ -39,7 +39,8 @@ impl World {
             Fault::Partition { replica, for_us, resets } => self.cut(replica, for_us, resets),
             Fault::Stall { for_us } => self.stall(for_us),
             Fault::ClockJump { by_us } => self.clock_ahead_us = self.clock_ahead_us.saturating_add(by_us),
-            Fault::Refuse { replica } => self.servers[replica].refuses = true,
+            // Else there might be nobody left to copy.
+            Fault::Refuse { replica } => self.servers[replica].refuses |= self.membership.is_settled(),
             Fault::Rebuild { replica, for_us } => self.rebuild(replica, for_us),
             Fault::Leave { replica, for_us } => self.leave(replica, for_us),
             Fault::Drain { replica, for_us } => self.drain(replica, for_us),

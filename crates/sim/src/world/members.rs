@@ -42,7 +42,7 @@ impl World {
         let serves = |other: &usize| {
             let agent = &node.agents[*other];
             let server = &self.servers[*other];
-            let is_known = server.is_up() && server.generation == agent.generation;
+            let is_known = server.is_up() && server.generation == agent.generation && !server.refuses;
             *other != replica && agent.is_serving && !agent.is_quarantined && is_known
         };
         (0..self.servers.len()).find(serves)
