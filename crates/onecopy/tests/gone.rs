@@ -95,7 +95,7 @@ async fn a_client_that_goes_away_leaves_a_whole_transaction_or_none() {
     for k in 0..40 {
         let mut raw = Raw::connect(cluster.port);
         raw.exchange(|out| {
-            say(out, &format!("begin; insert into a values ({k}); insert into b values ({k})"))
+            say(out, &format!("begin; insert into a values ({k}); insert into b values ({k})"));
         });
         raw.send(|out| say(out, "commit"));
         if k % 2 == 0 {
@@ -126,6 +126,8 @@ async fn one_backend_is_not_a_server(cluster: &Cluster) {
     let failed = cluster.client().await;
     run(&failed, "begin; update t set seen = 200 where k = 6").await;
     failed.batch_execute("select 1 / 0").await.unwrap_err();
+    let ending = cluster.client().await;
+    run(&ending, "begin; update t set seen = 200 where k = 5").await;
     run(&open, "begin; update t set seen = 200 where k = 7").await;
     run(&idle, "update t set seen = seen + 1 where k = 8").await;
     let admin = cluster.try_client("onecopy").await.unwrap();
@@ -142,11 +144,14 @@ async fn one_backend_is_not_a_server(cluster: &Cluster) {
         let gone = value(&direct, &format!("select pg_terminate_backend({})", server["remote_pid"])).await;
         ended += usize::from(gone == "t");
     }
-    assert!(ended >= 3, "the backends of all three sessions were there: {servers:?}");
+    assert!(ended >= 4, "the backends of all four sessions were there: {servers:?}");
     let lost = open.batch_execute("update t set seen = 201 where k = 7").await.unwrap_err();
     assert_eq!(lost.code().unwrap().code(), "40001");
     run(&open, "rollback").await;
-    // That the backend is gone is found out by the ROLLBACK itself.
+    // That the backend is gone is found out by the ROLLBACK or COMMIT itself, which is the end of the transaction.
+    let lost = ending.batch_execute("commit").await.unwrap_err();
+    assert_eq!(lost.code().unwrap().code(), "40001");
+    run(&ending, "update t set seen = seen + 1 where k = 5").await;
     run(&failed, "rollback").await;
     run(&failed, "update t set seen = seen + 1 where k = 6").await;
     run(&idle, "update t set seen = seen + 1 where k = 8").await;

@@ -106,6 +106,10 @@ impl Session {
             Ok(false) => self.commit_unlogged().await,
             Err(fault) => {
                 self.roll_back_home().await;
+                // It was lost before: COMMIT is the end of it all the same.
+                if let Transaction::Lost(_) = self.transaction {
+                    self.end_local(false);
+                }
                 Err(fault)
             }
         }
