@@ -118,7 +118,9 @@ pub(crate) async fn schema_checksums(
 ) -> Result<BTreeMap<String, String>, BackendError> {
     connection.simple(PIN_TEXT).await?;
     let mut sums = BTreeMap::new();
+    let may_be_lent = !connection.simple(SEQUENCES_LENT).await?.is_empty();
     for (kind, query) in SCHEMA {
+        let query = if may_be_lent { query.replace(PLAIN_BOUNDS, OWN_BOUNDS) } else { (*query).to_owned() };
         let sql = format!(
             "{USERS} SELECT format('%s objects, %s', count(*), md5(string_agg(line, E'\\n' ORDER BY line COLLATE \"C\"))) \
              FROM ({query}) AS lines(line)"
@@ -127,6 +129,14 @@ pub(crate) async fn schema_checksums(
     }
     Ok(sums)
 }
+
+/// Where ranges of sequences can be lent to a replica, the bounds that are theirs by the schema.
+const SEQUENCES_LENT: &str = "SELECT 1 WHERE to_regclass('onecopy_capture.leased') IS NOT NULL";
+const PLAIN_BOUNDS: &str = "FROM pg_sequence s ";
+const OWN_BOUNDS: &str = "FROM (SELECT q.seqrelid, q.seqtypid, q.seqstart, q.seqincrement, q.seqcycle, \
+    COALESCE(l.greatest, q.seqmax) AS seqmax, COALESCE(l.least, q.seqmin) AS seqmin FROM pg_sequence q \
+    LEFT JOIN (onecopy_capture.sequences o JOIN onecopy_capture.leased l ON l.sequence = o.id) \
+    ON o.relation = q.seqrelid) s ";
 
 const SHAPE: BackendError = BackendError::Protocol("an answer about checksums of an unexpected shape");
 

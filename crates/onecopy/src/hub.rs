@@ -25,7 +25,7 @@ use cluster::time::Time;
 use rustc_hash::FxHashMap;
 use sql::Catalogue;
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::backend::Served;
@@ -56,6 +56,8 @@ pub(crate) enum AgentOrder {
     Apply { incarnation: Incarnation, from: Version, upto: Version },
     /// End everything there and begin anew.
     Reset,
+    /// It is the anchor: take back the ranges of sequences that it was lent.
+    TakeBack,
     /// Read the catalogue.
     LoadCatalogue { version: Version },
     /// The replica is no member any more.
@@ -189,6 +191,10 @@ pub(crate) struct Hub {
     pub(crate) in_force: InForce,
     /// How far sequences may have come.
     sequences: Mutex<Sequences>,
+    /// Wakes whoever lends ranges of them.
+    pub(crate) lending: Notify,
+    /// The next record of the anchor's should bring marks for what was drawn to be lent.
+    pub(crate) wants_marks: AtomicBool,
     /// What is known of them includes what was logged before this node started.
     has_learned: AtomicBool,
     /// One for each client that may wait for such a permit.
@@ -240,6 +246,8 @@ impl Hub {
             learned: Learned::default(),
             looking: Looking::default(),
             sequences: Mutex::default(),
+            lending: Notify::new(),
+            wants_marks: AtomicBool::new(false),
             has_learned: AtomicBool::new(false),
             standing,
             log_bytes_max,
@@ -284,6 +292,10 @@ impl Hub {
             Effect::Append { version, identity, body } => {
                 count(&self.stats.records);
                 self.identities.insert(identity, version);
+                if body.writes_everything() {
+                    // What a statement draws from, and how, may be another thing after it.
+                    self.sequences().leases.void_all();
+                }
                 if body.moves_sequences() {
                     body.sequences().for_each(|mark| self.sequences().note(version, mark));
                 }
@@ -326,6 +338,10 @@ impl Hub {
         tracing::warn!(%old, %new, "another replica is the anchor from now on");
         count(&self.stats.takeovers);
         self.anchor.store(replica.0, Ordering::Release);
+        self.sequences().leases.replica_changed(replica);
+        if self.seats[replica].is_lent.load(Ordering::Acquire) {
+            self.order(replica, AgentOrder::TakeBack);
+        }
         self.set_reader_patience();
         self.forget_names();
     }
@@ -339,7 +355,7 @@ impl Hub {
         }
     }
 
-    fn order(&self, replica: ReplicaId, order: AgentOrder) {
+    pub(crate) fn order(&self, replica: ReplicaId, order: AgentOrder) {
         if self.seats[replica].orders.try_send(order).is_err() {
             tracing::error!(replica = %replica.0, "an agent does not take its orders");
         }
@@ -421,6 +437,15 @@ impl Hub {
     /// What is known of sequences.
     pub(crate) fn sequences(&self) -> MutexGuard<'_, Sequences> {
         self.sequences.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was drawn from sequences to be lent needs these marks in the next record of the anchor's.
+    pub(crate) fn wanted_marks(&self) -> Vec<cluster::record::Sequence> {
+        if !self.wants_marks.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let (anchor, durable) = (self.anchor(), self.log.durable());
+        self.sequences().wanted_marks(anchor, durable)
     }
 
     /// Whether what is known of sequences includes the log of before.

@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 
 use crate::agent::{Agent, AgentEvent, Assignment, Command};
 use crate::hub::{AgentOrder, Hub, Lasting};
+use crate::lending;
 
 /// How often what is applied is made durable.
 const MAINTAIN_EVERY: Duration = Duration::from_secs(10);
@@ -125,7 +126,7 @@ impl Keeper {
         mut orders: mpsc::Receiver<AgentOrder>,
         delay: Duration,
     ) {
-        let seat = &hub.seats[usize::from(replica.0)];
+        let seat = &hub.seats[replica];
         let assignment = Assignment {
             name: seat.name.clone(),
             address: seat.address.clone(),
@@ -189,6 +190,11 @@ impl Keeper {
                 self.next_piece(from, upto)
             }
             AgentOrder::Leave => None,
+            AgentOrder::TakeBack => {
+                let (hub, replica) = (Arc::clone(&self.hub), self.replica);
+                tokio::spawn(async move { lending::take_back(&hub, replica).await });
+                None
+            }
             AgentOrder::Reset => Some(Command::Reset { incarnation: self.incarnation }),
             AgentOrder::LoadCatalogue { version } => {
                 Some(Command::LoadCatalogue { incarnation: self.incarnation, generation: version.0 })
@@ -202,6 +208,10 @@ impl Keeper {
             Ok(mut records) => {
                 records.retain(|record| record.header().last <= upto);
                 if !records.is_empty() {
+                    if records.iter().any(|record| record.writes_everything()) {
+                        // Applying it takes back what was lent here.
+                        self.hub.sequences().leases.close(self.replica);
+                    }
                     let (incarnation, last_ddl) = (self.incarnation, self.hub.last_ddl());
                     return Some(Command::Apply { incarnation, records, last_ddl });
                 }
@@ -232,7 +242,7 @@ impl Keeper {
     }
 
     fn catching_up(&self, is_so: bool) {
-        self.hub.seats[usize::from(self.replica.0)].is_catching_up.store(is_so, Ordering::Relaxed);
+        self.hub.seats[self.replica].is_catching_up.store(is_so, Ordering::Relaxed);
     }
 
     async fn event(&mut self, event: AgentEvent) -> Option<Command> {
@@ -242,13 +252,14 @@ impl Keeper {
                 return self.up(incarnation, proof_sql, &applied).await;
             }
             AgentEvent::Down { incarnation, reason } => {
-                let name = &self.hub.seats[usize::from(replica.0)].name;
+                let name = &self.hub.seats[replica].name;
                 tracing::warn!(replica = %name, %reason, "the replica is down");
                 self.is_up = false;
+                self.hub.sequences().leases.replica_changed(replica);
                 (self.recovering, self.ordered) = (None, None);
                 self.catching_up(false);
                 self.hub.handle(Event::ReplicaLost { replica, incarnation });
-                self.hub.seats[usize::from(replica.0)].give_up();
+                self.hub.seats[replica].give_up();
                 self.lose_anchor();
             }
             AgentEvent::Suspect { incarnation, is_suspect } => {
@@ -256,6 +267,7 @@ impl Keeper {
             }
             AgentEvent::Applied { incarnation, upto } => {
                 self.applied = self.applied.max(upto);
+                self.hub.sequences().leases.open(replica);
                 if self.recovering.is_some() {
                     return self.recover().await;
                 }
@@ -284,9 +296,10 @@ impl Keeper {
         proof_sql: String,
         applied: &[Identity],
     ) -> Option<Command> {
-        let seat = &self.hub.seats[usize::from(self.replica.0)];
+        let seat = &self.hub.seats[self.replica];
         *seat.proof.lock().unwrap_or_else(PoisonError::into_inner) = (incarnation, proof_sql);
         self.incarnation = incarnation;
+        self.hub.sequences().leases.replica_changed(self.replica);
         self.hub.forget_names();
         if self.hub.log_was_empty && applied.iter().any(|identity| identity.epoch < self.hub.epoch) {
             let reason = "it has transactions that the log has not: the log was lost or removed";

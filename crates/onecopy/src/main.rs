@@ -21,6 +21,7 @@ mod hub;
 mod in_force;
 mod keeper;
 mod learned;
+mod lending;
 mod log;
 mod logbook;
 mod logging;

@@ -32,6 +32,7 @@ use crate::frontend::Workers;
 use crate::hub::{AgentOrder, Birth, Hub, Lasting, Limits, Seat};
 use crate::in_force::InForce;
 use crate::keeper::Identities;
+use crate::lending;
 use crate::log::{Log, LogFailure, Notices, Recovered};
 use crate::mailbox::End;
 use crate::terminal::Progress;
@@ -108,7 +109,7 @@ impl Signals {
 pub(crate) struct Node {
     /// Where everybody meets.
     pub(crate) hub: Arc<Hub>,
-    statistics: JoinHandle<()>,
+    chores: [JoinHandle<()>; 2],
     start_patience: Option<Duration>,
 }
 
@@ -158,6 +159,7 @@ impl Node {
             let delay = if replicas.last() == Some(replica) { slow } else { Duration::ZERO };
             hub.employ(*replica, orders, delay);
         }
+        let lender = tokio::spawn(lending::run(Arc::clone(&hub)));
         let clients = Arc::clone(&hub);
         let statistics = tokio::spawn(async move {
             loop {
@@ -165,7 +167,7 @@ impl Node {
                 clients.clients.end_period();
             }
         });
-        Ok(Self { hub, statistics, start_patience: plan.start_patience })
+        Ok(Self { hub, chores: [statistics, lender], start_patience: plan.start_patience })
     }
 
     /// Waits until every replica stands where the log ends. When that takes too long those that do are enough, if the
@@ -277,9 +279,13 @@ impl Node {
         // Without its log no session could finish anything.
         let patience = if ended.is_ok() { hub.in_force.stop_patience() } else { Duration::ZERO };
         end_sessions(&hub, patience, signals, progress).await;
+        for status in hub.replicas().iter().filter(|status| status.state == State::Up) {
+            hub.sequences().leases.replica_changed(status.replica);
+            lending::take_back(&hub, status.replica).await;
+        }
         hub.log.close();
         hub.dismiss_keepers().await;
-        self.statistics.abort();
+        self.chores.iter().for_each(JoinHandle::abort);
         ended
     }
 }

@@ -66,6 +66,9 @@ pub struct Routing {
     pub user_types: bool,
     /// Something in it, or in a view, policy or function that it reaches, tells when the transaction began.
     pub transaction_time: bool,
+    /// Something in it, or in what it reaches, asks what the session has drawn from sequences last: only the server
+    /// where it drew knows.
+    pub asks_draws: bool,
 }
 
 /// Draws all conclusions. Use [`Statement::routing`], which keeps them.
@@ -80,6 +83,7 @@ pub(crate) fn routing(statement: &Statement, catalogue: &Catalogue) -> Routing {
         writes: (named && reach.targets_known).then(|| ordered(&reach.writes)),
         user_types: speaks_user_types(statement, catalogue, &reach),
         transaction_time: reach.transaction_time,
+        asks_draws: reach.asks_draws,
     }
 }
 
@@ -121,6 +125,7 @@ pub fn access(statement: &Statement, catalogue: &Catalogue) -> Access {
 fn access_within(statement: &Statement, reach: &Reach) -> Access {
     match (shape(statement), reach.because) {
         (Err(because), _) | (Ok(()), Some(because)) => Access::Anchor(because),
+        (Ok(()), None) if reach.asks_draws => Access::Anchor(Because::Unknown),
         // A function that it calls does.
         (Ok(()), None) if !reach.writes.is_empty() || !reach.locks.is_empty() => {
             Access::Anchor(Because::Update)

@@ -92,6 +92,9 @@ const CONNECTION_BOUND: [&str; 2] = ["random", "random_normal"];
 /// Volatile functions that change nothing but a sequence. No rollback takes that back, and no transaction waits for it.
 const SEQUENCE_FUNCTIONS: [&str; 1] = ["nextval"];
 
+/// Functions that tell what this session has drawn from sequences last, and do nothing else.
+const DRAWN_FUNCTIONS: [&str; 2] = ["currval", "lastval"];
+
 /// Types whose input and output depend on nothing but the text and the session's settings; sorted.
 const TYPES: [&str; 62] = [
     "bit",
@@ -192,6 +195,11 @@ pub(crate) fn reads_server_state(name: &str) -> bool {
 /// Whether a volatile function may be called in a bounded read all the same.
 pub(crate) fn is_harmless_volatile(name: &str) -> bool {
     HARMLESS_VOLATILE.contains(&name)
+}
+
+/// Whether a function tells what the session has drawn.
+pub(crate) fn asks_draws(name: &str) -> bool {
+    DRAWN_FUNCTIONS.contains(&name)
 }
 
 /// Whether a function touches no data, although a read that calls it is bound to its connection.

@@ -1,10 +1,14 @@
 //! Whether a statement of an update transaction may run away from the anchor.
 //!
 //! It may if all that it does is bounded and means the same on every replica: known rows of known tables, whose values carry
-//! no numbers that differ between servers, without sequences, schema changes, cursors or notifications.
+//! no numbers that differ between servers, without schema changes, cursors or notifications. Rows that draw from sequences
+//! may be written where ranges of these are lent to ([`draws`]).
+
+use std::collections::BTreeSet;
 
 use crate::access::{Access, Because, Claims, Routing};
-use crate::catalogue::{Catalogue, ColumnDefault, TableId};
+use crate::builtin;
+use crate::catalogue::{Catalogue, ColumnDefault, Draws, SequenceId, TableId};
 use crate::statement::{Statement, Verb};
 
 /// Whether any replica may be its home. `is_binary`: parameters or results may be in binary form.
@@ -32,15 +36,49 @@ pub fn may_leave_anchor(
     statement.settings.is_empty()
         && !statement.calls("setval")
         && routing.claims != Claims::Everything
-        && !matches!(routing.access, Access::Anchor(Because::Unknown | Because::Catalogue))
+        && (routing.asks_draws
+            || !matches!(routing.access, Access::Anchor(Because::Unknown | Because::Catalogue)))
         && !(is_binary && routing.user_types)
         && reads.iter().chain(writes).all(is_alike)
-        && writes.iter().all(|id| draws_nothing(*id, catalogue))
+        && writes.iter().all(|id| draws_what_is_known(*id, catalogue))
+        // Its rows come once, however many there are.
+        && !(matches!(statement.verb, Verb::Copy { .. }) && !draws(routing, catalogue).is_empty())
+}
+
+/// Which sequences a statement may draw from, if all of them are known: those of the tables that it may write.
+pub fn draws(routing: &Routing, catalogue: &Catalogue) -> BTreeSet<SequenceId> {
+    let of = |id: &TableId| match catalogue.draws(*id) {
+        Some(Draws::From(ids)) => ids.as_slice(),
+        Some(Draws::FromSome) | None => &[],
+    };
+    routing.writes.iter().flatten().flat_map(of).copied().collect()
 }
 
 /// A catalogue that was read from a schema's text knows defaults only.
-fn draws_nothing(id: TableId, catalogue: &Catalogue) -> bool {
+fn draws_what_is_known(id: TableId, catalogue: &Catalogue) -> bool {
     let draws = |default: &ColumnDefault| matches!(default, ColumnDefault::Sequence(_));
     let by_default = |table: &crate::Table| table.columns.iter().any(|column| draws(&column.default));
-    catalogue.draws(id).is_none() && !catalogue.table(id).is_some_and(by_default)
+    match catalogue.draws(id) {
+        None => !catalogue.table(id).is_some_and(by_default),
+        Some(Draws::From(_)) => true,
+        Some(Draws::FromSome) => false,
+    }
+}
+
+/// Whether a statement only asks what the session has drawn from sequences last: it can be asked where that was, beside
+/// whatever else is open.
+pub fn only_asks_draws(statement: &Statement, catalogue: &Catalogue) -> bool {
+    let asks = |name: &crate::Name| {
+        let known = builtin::asks_draws(&name.name) || name.name == "pg_get_serial_sequence";
+        known && name.may_be_built_in() && !catalogue.is_user_function(&name.name)
+    };
+    statement.verb == Verb::Select
+        && statement.opaque.is_none()
+        && statement.functions.iter().any(|name| builtin::asks_draws(&name.name))
+        && statement.functions.iter().all(asks)
+        && statement.types.iter().all(crate::Name::may_be_built_in)
+        && statement.settings.is_empty()
+        && [&statement.reads, &statement.writes, &statement.row_locks, &statement.operators]
+            .iter()
+            .all(|names| names.is_empty())
 }

@@ -45,7 +45,7 @@ pub use determinism::{
     may_read_clock,
 };
 pub use explain::{explain, explained};
-pub use home::may_leave_anchor;
+pub use home::{draws, may_leave_anchor, only_asks_draws};
 pub use lexer::Span;
 pub use name::Name;
 pub use profile::TemplateId;

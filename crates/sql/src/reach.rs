@@ -60,6 +60,8 @@ pub(crate) struct Reach {
     pub(crate) user_types: bool,
     /// Something in it tells when the transaction began.
     pub(crate) transaction_time: bool,
+    /// Something in it asks what the session has drawn from sequences.
+    pub(crate) asks_draws: bool,
     /// The targets that it names are tables or views which the catalogue has.
     pub(crate) targets_known: bool,
 }
@@ -371,7 +373,9 @@ impl<'a> Walk<'a> {
             self.run(&name.name);
         }
         let is_built_in = name.may_be_built_in() && self.catalogue.builtin_volatility(&name.name).is_some();
-        if is_built_in || !is_users {
+        if is_built_in && !is_users && builtin::asks_draws(&name.name) {
+            self.reach.asks_draws = true;
+        } else if is_built_in || !is_users {
             if let Err(because) = built_in(self.catalogue, name) {
                 self.note(because);
             }

@@ -17,6 +17,7 @@
 //!
 //! Not here: reading and moving sequences.
 
+pub mod leases;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +25,7 @@ use std::collections::BTreeMap;
 
 use crate::ids::{ReplicaId, SequenceId, Version};
 use crate::record::Sequence;
+use leases::{Leases, Loan};
 
 /// So many values may be drawn before the next mark is due.
 pub const AHEAD_VALUES: u32 = 1_000;
@@ -154,6 +156,8 @@ impl Known {
 pub struct Sequences {
     known: BTreeMap<SequenceId, Known>,
     now: Reading,
+    /// What is lent to replicas that are not the anchor.
+    pub leases: Leases,
 }
 
 impl Sequences {
@@ -181,6 +185,7 @@ impl Sequences {
     }
 
     fn begin(&mut self, id: SequenceId) {
+        self.leases.void(id);
         self.now.begun += 1;
         let known = self.known.entry(id).or_default();
         known.generation += 1;
@@ -228,6 +233,50 @@ impl Sequences {
         }
         let is_exact = std::mem::take(&mut known.is_set) || question.is_exact;
         Some(state.mark(question.holder, known.generation, if is_exact { 0 } else { AHEAD_VALUES }))
+    }
+
+    /// The marks that somebody waits for who has drawn what is to be lent, for the next record of the anchor's.
+    pub fn wanted_marks(&mut self, anchor: ReplicaId, durable: Version) -> Vec<Sequence> {
+        let mut furthest: BTreeMap<SequenceId, Sequence> = BTreeMap::new();
+        for (values, state) in self.leases.drawn() {
+            let known = self.known.entry(state.id).or_default();
+            known.promote(durable);
+            let drawn = state.mark(anchor, known.generation, 0);
+            if !known.covers(&drawn, true) {
+                // Room for some more of the size.
+                let ahead = AHEAD_VALUES.max(values.saturating_mul(4));
+                let mark = state.mark(anchor, known.generation, ahead);
+                let entry = furthest.entry(state.id).or_insert(mark);
+                if mark.exceeds(entry) {
+                    *entry = mark;
+                }
+            }
+        }
+        furthest.into_values().collect()
+    }
+
+    /// The next range that can be put into force at its replica.
+    pub fn next_loan(&mut self, anchor: ReplicaId, durable: Version) -> Option<Loan> {
+        let Self { known, leases, .. } = self;
+        known.values_mut().for_each(|known| known.promote(durable));
+        leases.next_loan(|state| {
+            known
+                .get(&state.id)
+                .is_some_and(|known| known.covers(&state.mark(anchor, known.generation, 0), false))
+        })
+    }
+
+    /// Whether something that was drawn to be lent waits for its mark.
+    pub fn has_drawn(&self) -> bool {
+        self.leases.drawn().next().is_some()
+    }
+
+    /// All marks, those on the way to the log included.
+    pub fn all_marks(&self) -> Vec<Sequence> {
+        let of = |known: &Known| -> Vec<Sequence> {
+            known.durable.values().chain(&known.appended).map(|(_, mark)| *mark).collect()
+        };
+        self.known.values().flat_map(of).collect()
     }
 
     /// The durable marks of records after one version and up to another.

@@ -169,6 +169,8 @@ impl Applier {
         for item in items {
             if let Item::Statement(statement) = item {
                 self.items(std::mem::take(&mut rows)).await?;
+                // A schema change has to find the sequences as they are elsewhere.
+                self.connection.simple("SELECT onecopy_capture.unlend()").await?;
                 self.statement(&statement).await?;
             } else {
                 rows.push(item);

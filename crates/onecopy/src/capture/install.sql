@@ -39,6 +39,11 @@ INSERT INTO onecopy_capture.next_sequence SELECT 1 WHERE NOT EXISTS (SELECT FROM
 CREATE TABLE IF NOT EXISTS onecopy_capture.marks (
     sequence int4, holder int4, generation int8 NOT NULL, value int8 NOT NULL, called boolean NOT NULL,
     descends boolean NOT NULL, PRIMARY KEY (sequence, holder));
+-- The sequences that stand in a range that was lent to this replica, with the bounds that are theirs by the schema.
+CREATE TABLE IF NOT EXISTS onecopy_capture.leased (sequence int4 PRIMARY KEY, least int8 NOT NULL, greatest int8 NOT NULL);
+-- Counts how often all that was lent was taken back: who wants to put a range into force has to know the number.
+CREATE TABLE IF NOT EXISTS onecopy_capture.stint (n int8 NOT NULL);
+INSERT INTO onecopy_capture.stint SELECT 1 WHERE NOT EXISTS (SELECT FROM onecopy_capture.stint);
 -- A server that recovers from a crash empties it: as long as it has a row, the sequences have lost nothing.
 CREATE UNLOGGED TABLE IF NOT EXISTS onecopy_capture.unbroken (since timestamptz NOT NULL);
 
@@ -311,6 +316,10 @@ BEGIN
         RAISE EXCEPTION 'there is no sequence of number %', $1;
     END IF;
     PERFORM onecopy_capture.keep_mark($1, $2, $3, $4, $5, $6);
+    -- As long as it stands in a range of its own, the mark is only remembered.
+    IF EXISTS (SELECT FROM onecopy_capture.leased l WHERE l.sequence = $1) THEN
+        RETURN;
+    END IF;
     SELECT seqmin, seqmax INTO bounds FROM pg_sequence WHERE seqrelid = target;
     value := least(greatest(value, bounds.seqmin), bounds.seqmax);
     EXECUTE format('SELECT last_value, is_called FROM %s', target) INTO present, present_called;
@@ -319,6 +328,108 @@ BEGIN
             OR (value = present AND called AND NOT present_called))) THEN
         PERFORM setval(target, value, called);
     END IF;
+END $$;
+
+-- What `onecopy.sequences` says of one, whoever has touched it; nothing where there is no such sequence.
+CREATE OR REPLACE FUNCTION onecopy_capture.state_of(sequence int4) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    target regclass;
+    rules text;
+    value int8;
+    called boolean;
+BEGIN
+    SELECT s.relation, s.rules INTO target, rules FROM onecopy_capture.sequences s WHERE s.id = $1;
+    IF target IS NULL THEN
+        RETURN '';
+    END IF;
+    EXECUTE format('SELECT last_value, is_called FROM %s', target) INTO value, called;
+    RETURN concat_ws(' ', $1, value, called, rules);
+END $$;
+
+-- Draws what is to be lent: the longest run of values without another's among them. It says what `onecopy.sequences`
+-- says of one, and then the first, the last and the number of these values; nothing where there is no such sequence.
+CREATE OR REPLACE FUNCTION onecopy_capture.draw_range(sequence int4, amount int4) RETURNS text
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    target regclass;
+    rules text;
+    increment int8;
+    value int8;
+    first int8;
+    last int8;
+    length int4 := 0;
+    best_first int8;
+    best_last int8;
+    best int4 := 0;
+BEGIN
+    SELECT s.relation, s.rules, q.seqincrement INTO target, rules, increment
+        FROM onecopy_capture.sequences s JOIN pg_sequence q ON q.seqrelid = s.relation WHERE s.id = $1;
+    IF target IS NULL THEN
+        RETURN '';
+    END IF;
+    FOR i IN 1..amount LOOP
+        value := nextval(target);
+        IF length > 0 AND value = last + increment THEN
+            length := length + 1;
+        ELSE
+            first := value;
+            length := 1;
+        END IF;
+        last := value;
+        IF length > best THEN
+            best_first := first;
+            best_last := last;
+            best := length;
+        END IF;
+    END LOOP;
+    RETURN concat_ws(' ', $1, value, true, rules, best_first, best_last, best);
+END $$;
+
+-- Puts a range into force: the sequence stands at its first value and is bounded by the last. Both are seen at once, since
+-- the sequence is moved while the row with the bound is held, and who knows the former bound cannot get past it. Whether
+-- it was done: not if anything lent was taken back since the number was read.
+CREATE OR REPLACE FUNCTION onecopy_capture.lend(stint int8, sequence int4, first int8, last int8) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    target regclass := (SELECT s.relation FROM onecopy_capture.sequences s WHERE s.id = $2);
+BEGIN
+    PERFORM FROM onecopy_capture.stint s WHERE s.n = $1 FOR SHARE;
+    IF NOT FOUND OR target IS NULL THEN
+        RETURN false;
+    END IF;
+    INSERT INTO onecopy_capture.leased SELECT $2, seqmin, seqmax FROM pg_sequence WHERE seqrelid = target
+        ON CONFLICT DO NOTHING;
+    UPDATE pg_sequence SET seqmin = CASE WHEN seqincrement < 0 THEN $4 ELSE seqmin END,
+        seqmax = CASE WHEN seqincrement > 0 THEN $4 ELSE seqmax END WHERE seqrelid = target;
+    PERFORM setval(target, $3, false);
+    RETURN true;
+END $$;
+
+-- Takes back all that was lent: the sequences have their bounds again and stand where the marks say. Which they are.
+CREATE OR REPLACE FUNCTION onecopy_capture.unlend() RETURNS SETOF int4
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    lent record;
+    mark record;
+BEGIN
+    UPDATE onecopy_capture.stint SET n = n + 1;
+    FOR lent IN
+        SELECT l.sequence, s.relation::regclass AS target, l.least, l.greatest
+        FROM onecopy_capture.leased l LEFT JOIN onecopy_capture.sequences s ON s.id = l.sequence
+    LOOP
+        CONTINUE WHEN lent.target IS NULL;
+        UPDATE pg_sequence SET seqmin = lent.least, seqmax = lent.greatest WHERE seqrelid = lent.target;
+        SELECT least(greatest(m.value, lent.least), lent.greatest) AS value, m.called INTO mark
+            FROM onecopy_capture.marks m WHERE m.sequence = lent.sequence
+            ORDER BY m.generation DESC, CASE WHEN m.descends THEN -m.value::numeric ELSE m.value END DESC, m.called DESC
+            LIMIT 1;
+        IF FOUND THEN
+            PERFORM setval(lent.target, mark.value, mark.called);
+        END IF;
+        RETURN NEXT lent.sequence;
+    END LOOP;
+    DELETE FROM onecopy_capture.leased;
 END $$;
 
 -- Why a table cannot be replicated, or NULL. Types are followed into arrays, domains, ranges and composites.
@@ -468,7 +579,10 @@ BEGIN
         INSERT INTO onecopy_capture.sequences VALUES (number, found.oid, false, '');
     END LOOP;
     UPDATE onecopy_capture.sequences s SET caches = q.caches, rules = q.rules
-    FROM (SELECT seqrelid, seqcache > 1, concat_ws(' ', seqincrement, seqmin, seqmax, seqcycle, seqstart) FROM pg_sequence)
+    FROM (SELECT seqrelid, seqcache > 1, concat_ws(' ', seqincrement, COALESCE(l.least, seqmin), COALESCE(l.greatest, seqmax),
+            seqcycle, seqstart)
+        FROM pg_sequence LEFT JOIN (onecopy_capture.sequences o JOIN onecopy_capture.leased l ON l.sequence = o.id)
+            ON o.relation = seqrelid)
         AS q(relation, caches, rules)
     WHERE q.relation = s.relation AND (s.caches, s.rules) <> (q.caches, q.rules);
     obstacle := onecopy_capture.fires_at_refresh();

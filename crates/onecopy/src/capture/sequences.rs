@@ -9,6 +9,7 @@
 
 use cluster::ids::{ReplicaId, SequenceId};
 use cluster::parts::sequences::State;
+use cluster::parts::sequences::leases::Range;
 use cluster::record::Sequence;
 use sql::{Draws, TableId};
 
@@ -108,6 +109,18 @@ fn arguments(mark: &Sequence) -> String {
 pub(crate) fn states(answer: &str) -> Option<Vec<State>> {
     answer.split(';').filter(|part| !part.is_empty()).map(state).collect()
 }
+
+/// What `onecopy_capture.draw_range` has answered: the state that the draw left, and the range.
+pub(crate) fn drawn_range(answer: &str) -> Option<(State, Range)> {
+    let words: Vec<&str> = answer.split(' ').collect();
+    let (said, range) = words.split_at_checked(STATE_WORDS)?;
+    let [first, last, count] = range else { return None };
+    let range = Range { first: first.parse().ok()?, last: last.parse().ok()?, count: count.parse().ok()? };
+    Some((state(&said.join(" "))?, range))
+}
+
+/// The words that tell the state of one sequence.
+const STATE_WORDS: usize = 8;
 
 fn state(part: &str) -> Option<State> {
     let words: Vec<&str> = part.split(' ').collect();

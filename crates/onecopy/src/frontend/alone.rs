@@ -35,9 +35,15 @@ impl Session {
         self.client.shown = false;
         let started = tokio::time::Instant::now();
         let mut retries = 0;
+        let mut only_anchor = false;
         loop {
-            let judged = self.judge_update(demand).await;
+            let mut judged = self.judge_update(demand).await;
+            judged.is_roamable &= !only_anchor;
+            if let Some(answered) = self.ask_where_drawn(&judged, work).await {
+                return answered;
+            }
             let result = self.run_once(&judged, work, ends).await;
+            self.after_setting(&judged);
             let error = match &result {
                 Err(Fault::Lost(_) | Fault::Evicted) if !self.client.shown && retries < RETRIES_MAX => {
                     retries += 1;
@@ -66,7 +72,13 @@ impl Session {
                     self.client.out.truncate(mark);
                     return self.run_hidden_write(demand, work, ends).await;
                 }
-                Some(_) => return result,
+                Some(_) => {
+                    let is_end = |ended| self.met_end_of_range(ended, &judged, self.last_home);
+                    if self.client.shown || only_anchor || !result.as_ref().is_ok_and(is_end) {
+                        return result;
+                    }
+                    only_anchor = true;
+                }
             }
             self.client.out.truncate(mark);
             count(&self.hub().stats.retried);

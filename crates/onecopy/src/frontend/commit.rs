@@ -55,7 +55,9 @@ impl Session {
         };
         let server = self.servers.get(update.replica);
         let hub = &self.worker.hub;
-        let asks = update.drawn.ask(|| hub.sequences().reading());
+        // Elsewhere it draws what was lent, which marks cover.
+        let is_anchor = update.replica == hub.anchor();
+        let asks = update.drawn.ask(is_anchor, || hub.sequences().reading());
         let (name, sql, is_ready) = if asks {
             (DRAWN_STATEMENT, DRAWN_SQL, server.drawn_ready)
         } else {
@@ -128,7 +130,7 @@ impl Session {
             self.own_query(b"SET CONSTRAINTS ALL IMMEDIATE").await?;
         }
         let leaves_record = self.check_residue().await? || self.must_certify();
-        let draws = self.note_drawing()?;
+        let draws = self.draws_need_marks().await?;
         if !leaves_record && draws {
             self.mark_sequences(false).await?;
         }
@@ -136,7 +138,8 @@ impl Session {
             return Err(broken("the update transaction is gone"));
         };
         // Also where the one row that was written is the one that could not be understood.
-        if !leaves_record && !update.drawn.has_marks() && update.capture.broken.is_none() {
+        let has_marks = update.drawn.has_marks() || update.brings_marks;
+        if !leaves_record && !has_marks && update.capture.broken.is_none() {
             return Ok(false);
         }
         if update.has_hold {
@@ -155,7 +158,8 @@ impl Session {
             self.read_identity().await?;
         }
         self.check_capture().await?;
-        if draws {
+        // The home may have become the anchor meanwhile.
+        if draws || (self.is_at_anchor() && self.note_drawing()?) {
             self.mark_sequences(true).await?;
         }
         let Transaction::Update(update) = &mut self.transaction else {
@@ -163,7 +167,11 @@ impl Session {
         };
         update.has_file = update.capture.hand_over().await?;
         // Not into the file: whoever orders the record has to see them.
-        for mark in update.drawn.take_marks() {
+        let mut marks = update.drawn.take_marks();
+        if update.replica == self.worker.hub.anchor() {
+            marks.append(&mut self.worker.hub.wanted_marks());
+        }
+        for mark in marks {
             update
                 .capture
                 .record

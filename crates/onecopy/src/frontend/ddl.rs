@@ -84,7 +84,7 @@ impl Session {
             Transaction::Begun(_) => self.start_transaction(&Demand::one(statement)).await?,
             Transaction::Update(_) => {
                 let judged = Demand::one(statement).judge(self);
-                if !self.come_to_anchor(&judged).await? {
+                if !self.come_to_anchor(&judged, true).await? {
                     self.gate(Reads::All, Claims::everything()).await?;
                 }
                 self.note_anchor_needed();

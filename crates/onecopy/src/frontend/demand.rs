@@ -1,10 +1,11 @@
 //! What a group of statements needs, and what the catalogue says of that.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cluster::claims::Claims;
 use cluster::event::Reads;
-use cluster::ids::{SessionId, TableId, Version};
+use cluster::ids::{SequenceId, SessionId, TableId, Version};
 use sql::accesses::Accesses;
 use sql::{Access, Because, Catalogue, Routing, Statement, TemplateId, Verb};
 
@@ -54,6 +55,12 @@ pub(crate) struct Judged {
     sets_sequences: bool,
     /// All that the statements touch, if it is known and bounded.
     pub(crate) touched: Option<Accesses>,
+    /// It says that it calls `setval`.
+    pub(crate) calls_setval: bool,
+    /// It asks what the session has drawn from sequences.
+    pub(crate) asks_draws: bool,
+    /// That, and nothing else.
+    pub(crate) only_asks_draws: bool,
     /// Any replica can be the home of a transaction with these statements.
     pub(crate) is_roamable: bool,
     /// The schema has changed since: nothing may be concluded.
@@ -130,6 +137,12 @@ impl Demand {
                 .iter()
                 .any(|s| matches!(s.verb, Verb::DeclareCursor { hold: true, .. })),
             sets_sequences: self.statements.iter().any(|s| s.verb == Verb::Truncate || s.calls("setval")),
+            calls_setval: self.statements.iter().any(|s| s.calls("setval")),
+            asks_draws: routings.iter().any(|routing| routing.asks_draws),
+            only_asks_draws: !self.has_unparsed
+                && !self.keeps_portal
+                && !self.statements.is_empty()
+                && self.statements.iter().all(|s| sql::only_asks_draws(s, &catalogue)),
             is_plain: self
                 .statements
                 .iter()
@@ -206,6 +219,12 @@ impl Judged {
             }
         }
         if self.has_unparsed { Reads::All } else { Reads::Tables(all.into()) }
+    }
+
+    /// The sequences that may be drawn from, if it may run away from the anchor, which it may only where they are lent to.
+    pub(crate) fn draws(&self) -> BTreeSet<SequenceId> {
+        let of = |routing: &Arc<Routing>| sql::draws(routing, &self.catalogue);
+        self.routings.iter().flat_map(of).collect()
     }
 
     /// Which sequences may be drawn from or set.

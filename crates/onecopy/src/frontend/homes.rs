@@ -1,7 +1,7 @@
 //! Where an update transaction may have its home, and what becomes of one that turns out to need the anchor.
 //!
 //! Any replica may be the home of what is bounded: statements that the catalogue understands to the end, on tables whose
-//! rows mean the same everywhere, without sequences, schema changes, cursors, notifications, or anything else that is the
+//! rows mean the same everywhere, without schema changes, cursors, notifications, or anything else that is the
 //! anchor's own. The core chooses among them by conflict and load. A transaction that is one statement is known whole; of
 //! an interactive one the first statement is known, and how others went on that began alike ([`crate::learned`]).
 //!
@@ -11,11 +11,12 @@
 //!
 //! Invariant: what runs away from the anchor leaves nothing there but captured rows.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use cluster::claims::{Claims, Footprint};
 use cluster::event::{AbortCause, Home, Reads, Rival};
-use cluster::ids::{ReplicaId, Version};
+use cluster::ids::{ReplicaId, SequenceId, Version};
 use sql::{Because, Catalogue, Isolation, Routing, SetValue, Statement, TransactionOptions, Verb};
 use wire::{encode, sqlstate};
 
@@ -56,6 +57,10 @@ pub(crate) struct Opening {
     pub(crate) writes: Claims,
     /// Where it may run.
     pub(crate) home: Home,
+    /// Away from the anchor only where these sequences are lent to.
+    pub(crate) draws: BTreeSet<SequenceId>,
+    /// It asks what was drawn before, which is known there only.
+    pub(crate) asks_draws: bool,
     /// The catalogue that this was concluded from.
     pub(crate) generation: Version,
 }
@@ -64,7 +69,14 @@ impl Opening {
     /// Of what nobody can bound.
     pub(crate) fn unbounded() -> Self {
         let (reads, writes) = (Reads::All, Claims::everything());
-        Self { reads, writes, home: Home::Anchor, generation: Version(u64::MAX) }
+        Self {
+            reads,
+            writes,
+            home: Home::Anchor,
+            draws: BTreeSet::new(),
+            asks_draws: false,
+            generation: Version(u64::MAX),
+        }
     }
 }
 
@@ -177,15 +189,17 @@ impl Session {
         Ok(self.opening(judged, may))
     }
 
-    fn opening(&self, judged: &Judged, may_leave: bool) -> Opening {
+    fn opening(&mut self, judged: &Judged, may_leave: bool) -> Opening {
         let home = match self.wish {
-            _ if !may_leave => Home::Anchor,
             Wish::Anchor => Home::Anchor,
             Wish::Auto | Wish::Any => Home::Any,
             Wish::At(replica) => Home::At(replica),
         };
+        let home = if may_leave { self.drawn_home(judged, home) } else { Home::Anchor };
+        let draws = if home == Home::Anchor { BTreeSet::new() } else { judged.draws() };
         let (reads, writes) = (judged.home_reads(), judged.writes(self.id));
-        Opening { reads, writes, home, generation: judged.generation }
+        let asks_draws = judged.asks_draws && home != Home::Anchor;
+        Opening { reads, writes, home, draws, asks_draws, generation: judged.generation }
     }
 
     /// Handles settings of our own, `onecopy.access` and `onecopy.home`.
@@ -260,9 +274,10 @@ impl Session {
     }
 
     /// Sees to it that a statement that only the anchor can run can be run there: whether it is the first one of its
-    /// transaction there.
-    pub(crate) async fn come_to_anchor(&mut self, judged: &Judged) -> Result<bool, Fault> {
-        if !self.is_away_for(judged) {
+    /// transaction there. Nor can another replica run it that is not lent what it draws.
+    pub(crate) async fn come_to_anchor(&mut self, judged: &Judged, is_first: bool) -> Result<bool, Fault> {
+        let lacks_lease = !is_first && self.lacks_lease(judged).await;
+        if !lacks_lease && !self.is_away_for(judged) {
             return Ok(false);
         }
         self.note_anchor_needed();
@@ -274,21 +289,28 @@ impl Session {
             && self.savepoints.is_empty()
             && self.settings.staged() == 0;
         if !may_move {
-            self.roll_back_home().await;
-            if !was_implicit {
-                self.lose(options);
-            }
-            return Err(Refusal::new(
-                sqlstate::SERIALIZATION_FAILURE,
-                "the transaction runs at a replica that cannot run this statement",
-                "Run the transaction again: it will begin where all of it can be run.",
-            )
-            .into());
+            return Err(self
+                .lose_at_home("the transaction runs at a replica that cannot run this statement")
+                .await);
         }
         self.roll_back_home().await;
         let opening = Opening { home: Home::Anchor, ..self.opening(judged, false) };
         self.open_update(options, opening, was_implicit).await?;
         Ok(true)
+    }
+
+    /// Rolls the open transaction back, which was at the wrong home: the next one that begins alike begins at the anchor.
+    pub(crate) async fn lose_at_home(&mut self, why: &str) -> Fault {
+        self.note_anchor_needed();
+        if let Transaction::Update(update) = &self.transaction {
+            let (options, was_implicit) = (update.options, update.is_implicit);
+            self.roll_back_home().await;
+            if !was_implicit {
+                self.lose(options);
+            }
+        }
+        let hint = "Run the transaction again: it will begin where all of it can be run.";
+        Refusal::new(sqlstate::SERIALIZATION_FAILURE, why, hint).into()
     }
 
     /// A query of the catalogues in a transaction elsewhere: at the anchor, beside it.

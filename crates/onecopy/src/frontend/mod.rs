@@ -27,6 +27,7 @@ mod demand;
 mod extended;
 mod fault;
 mod homes;
+mod leases;
 mod login;
 mod membership;
 mod needs;

@@ -11,8 +11,7 @@
 //! bring the transaction home, too, and the statement is run again if nothing of it was shown.
 
 use cluster::claims::Claims;
-use cluster::event::{Home, Reads};
-use cluster::ids::Version;
+use cluster::event::Reads;
 use sql::{CopyDirection, Isolation, TransactionOptions, Verb};
 use wire::sqlstate;
 
@@ -104,13 +103,8 @@ impl Session {
         }
         self.transaction = Transaction::None;
         let (reads, writes) = (Reads::Tables([].into()), Claims::default());
-        let opened = self
-            .open_update(
-                options,
-                Opening { reads, writes, home: Home::Anchor, generation: Version(u64::MAX) },
-                false,
-            )
-            .await;
+        let opened =
+            self.open_update(options, Opening { reads, writes, ..Opening::unbounded() }, false).await;
         if opened.is_err() {
             self.transaction = Transaction::Begun(options);
         }

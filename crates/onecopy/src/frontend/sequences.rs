@@ -78,9 +78,9 @@ impl Drawn {
         self.from_any || !self.from.is_empty()
     }
 
-    /// Whether the question goes with the identity; if so, when it was asked.
-    pub(crate) fn ask(&mut self, reading: impl FnOnce() -> Reading) -> bool {
-        self.asked = (self.is_any() && self.told.is_none()).then(reading);
+    /// Whether the question goes with the identity, if it is to; then, when it was asked.
+    pub(crate) fn ask(&mut self, may: bool, reading: impl FnOnce() -> Reading) -> bool {
+        self.asked = (may && self.is_any() && self.told.is_none()).then(reading);
         self.asked.is_some()
     }
 
@@ -151,6 +151,44 @@ impl Session {
         Ok(update.drawn.is_any() && update.options.read_only != Some(true))
     }
 
+    /// Whether the open update transaction has drawn where the sequences count, so that marks have to cover it. What was
+    /// lent to a replica is covered already; but if it may have drawn more than that there, it is refused.
+    pub(crate) async fn draws_need_marks(&mut self) -> Result<bool, Fault> {
+        let (is_anchor, draws) = (self.is_at_anchor(), self.note_drawing()?);
+        let Transaction::Update(update) = &self.transaction else {
+            return Err(broken("no update transaction is open"));
+        };
+        if is_anchor || !draws {
+            return Ok(draws);
+        }
+        if update.is_borrowing && !update.drawn.from_any && !self.hub().is_outdated(update.generation) {
+            let rows = u32::try_from(update.capture.record.rows()).unwrap_or(u32::MAX);
+            let (ids, replica) = (update.drawn.from.clone(), update.replica);
+            self.use_lease(&ids, replica, rows.saturating_sub(1));
+            return Ok(false);
+        }
+        let (_, states) = match self.drawn()?.told.take() {
+            Some(told) => told,
+            None => self.read_all_sequences().await?,
+        };
+        if states.is_empty() && self.drawn()?.from_any {
+            return Ok(false);
+        }
+        Err(Fault::Rival(Refusal::retry(
+            "the transaction drew from a sequence at a replica while the schema or the anchor changed",
+        )))
+    }
+
+    /// Whether the open update transaction is where sequences count.
+    pub(crate) fn is_at_anchor(&self) -> bool {
+        matches!(&self.transaction, Transaction::Update(update) if update.replica == self.anchor())
+    }
+
+    async fn read_all_sequences(&mut self) -> Result<(Reading, Vec<State>), Fault> {
+        self.drawn()?.may_be_any();
+        self.read_sequences().await
+    }
+
     /// Finds the marks that the record of the open update transaction needs for what it has drawn. It leaves a record only
     /// for them, unless it has one in any case.
     pub(crate) async fn mark_sequences(&mut self, has_record: bool) -> Result<(), Fault> {
@@ -204,6 +242,11 @@ impl Session {
         let hub = &self.worker.hub;
         let durable = hub.log.durable();
         let mut sequences = hub.sequences();
+        if update.drawn.from_any {
+            // Nobody knows whether it drew from them or set them.
+            states.iter().for_each(|state| sequences.leases.void(state.id));
+            self.servers.drew_at(update.replica, !states.is_empty());
+        }
         let is_exact = update.drawn.are_set;
         if is_exact && std::mem::take(&mut update.drawn.are_set) && sequences.set(states) {
             return Ok(false);

@@ -54,6 +54,8 @@ pub(crate) struct Server {
     pub(crate) openings: Vec<&'static str>,
     /// Something of the session exists only here: temporary objects, LISTEN.
     pub(crate) holds_state: bool,
+    /// The session may have drawn from sequences here.
+    has_draws: bool,
     /// The edition of names that the next field is of.
     edition: u64,
     /// What the anchor calls the objects of this server; none at the anchor itself.
@@ -145,16 +147,72 @@ pub(crate) struct Servers {
     /// What the client has proven itself with, which opens the servers to its role.
     secret: Secret,
     has_lost_state: bool,
+    /// Where the session drew from sequences last: only that connection can tell what.
+    draws_at: Option<ReplicaId>,
+    /// It may have drawn at another one since.
+    is_unsure: bool,
+    /// The session asks what it drew.
+    pub(crate) asks_draws: bool,
 }
 
 impl Servers {
     pub(crate) fn new(card: Arc<Card>, secret: Secret) -> Self {
-        Self { all: Vec::new(), card, secret, has_lost_state: false }
+        Self {
+            all: Vec::new(),
+            card,
+            secret,
+            has_lost_state: false,
+            draws_at: None,
+            is_unsure: false,
+            asks_draws: false,
+        }
     }
 
     /// What opens the servers.
     pub(crate) fn secret(&self) -> &Secret {
         &self.secret
+    }
+
+    /// Where it is known what the session has drawn; none if nowhere.
+    pub(crate) fn draws_at(&mut self) -> Option<ReplicaId> {
+        if std::mem::take(&mut self.is_unsure) {
+            self.draws_at = None;
+        }
+        self.draws_at
+    }
+
+    /// The session draws at this replica now.
+    pub(crate) fn draw_at(&mut self, replica: ReplicaId) {
+        (self.draws_at, self.is_unsure) = (Some(replica), false);
+        if let Some(server) = self.find(replica) {
+            server.has_draws = true;
+        }
+    }
+
+    /// It may draw there: what runs is not known.
+    pub(crate) fn may_draw_at(&mut self, replica: ReplicaId) {
+        match self.draws_at {
+            Some(place) if place != replica => {
+                self.is_unsure = true;
+                if let Some(server) = self.find(replica) {
+                    server.has_draws = true;
+                }
+            }
+            _ => self.draw_at(replica),
+        }
+    }
+
+    /// Whether it did.
+    pub(crate) fn drew_at(&mut self, replica: ReplicaId, it_did: bool) {
+        if it_did {
+            self.draw_at(replica);
+        }
+        self.is_unsure = false;
+    }
+
+    /// What the session drew was discarded, or is to be.
+    pub(crate) fn forget_draws(&mut self) {
+        (self.draws_at, self.is_unsure, self.asks_draws) = (None, false, false);
     }
 
     /// The connection to a replica, which must be there.
@@ -174,6 +232,7 @@ impl Servers {
 
     /// Closes a connection; the server rolls back what is open on it.
     pub(crate) fn close(&mut self, replica: ReplicaId) {
+        self.draws_at.take_if(|place| *place == replica);
         let closed = self.all.get_mut(usize::from(replica.0)).and_then(Option::take);
         self.has_lost_state |= closed.is_some_and(|server| server.holds_state);
     }
@@ -203,6 +262,7 @@ impl Servers {
                 *server = None;
             }
         }
+        self.draws_at.take_if(|place| *place != keep);
     }
 
     /// A connection of just this incarnation, with the session's settings.
@@ -220,6 +280,7 @@ impl Servers {
         let slot = &mut self.all[number];
         if slot.as_ref().is_none_or(|server| server.incarnation != incarnation) {
             self.has_lost_state |= slot.take().is_some_and(|server| server.holds_state);
+            self.draws_at.take_if(|place| *place == replica);
             // A server that hangs takes connections and says nothing.
             let opening = open(hub, settings, (&self.card, &self.secret), replica, incarnation);
             let opened = tokio::time::timeout(hub.patience.health_deadline, opening).await;
@@ -228,6 +289,10 @@ impl Servers {
         let server = slot.as_mut().expect("it was put there just now");
         if server.edition != hub.names_edition() {
             (server.edition, server.names) = ServerNames::of(hub, replica);
+        }
+        if server.has_draws && self.draws_at != Some(replica) {
+            server.connection.simple("DISCARD SEQUENCES").await.map_err(Fault::at(replica))?;
+            server.has_draws = false;
         }
         if server.settings != settings.generation() {
             bring_settings(server, settings).await?;
@@ -278,6 +343,7 @@ async fn open(
                     ahead: VecDeque::new(),
                     openings: Vec::new(),
                     holds_state: false,
+                    has_draws: false,
                     edition,
                     names,
                 });

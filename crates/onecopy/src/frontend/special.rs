@@ -57,6 +57,13 @@ impl Session {
                 Ok(Some(Ended::default()))
             }
             Verb::ExplainRouting => self.explain_routing(text).await.map(Some),
+            Verb::Discard(Discard::Sequences) => {
+                let ended = self.run_beside(statement, work, alone).await?;
+                if ended.error.is_none() {
+                    self.servers.forget_draws();
+                }
+                Ok(Some(ended))
+            }
             Verb::Show(_) | Verb::Discard(_) => self.run_beside(statement, work, alone).await.map(Some),
             Verb::Savepoint(_) | Verb::Release(_) | Verb::RollbackTo(_) => {
                 self.savepoint(statement, work).await.map(Some)
@@ -246,6 +253,7 @@ impl Session {
                 self.pinned = false;
                 self.is_listening = false;
                 self.servers.forget_state();
+                self.servers.forget_draws();
             }
         }
         Ok(ended)

@@ -149,17 +149,20 @@ impl Session {
             self.note_snapshot(takes_snapshot, &ended);
             return ended;
         }
+        if let Some(answered) = self.ask_where_drawn(&judged, work).await {
+            return answered;
+        }
         if let Some(answered) = self.ask_beside(demand, &judged, work).await {
             return answered;
         }
-        let is_first = self.come_to_anchor(&judged).await? || is_first;
+        let is_first = self.come_to_anchor(&judged, is_first).await? || is_first;
         if !is_first {
             self.gate(judged.home_reads(), judged.writes(self.id)).await?;
             while self.is_stale_at(self.last_home, judged.generation) {
                 // What was concluded no longer holds; nothing was sent.
                 self.executed();
                 judged = self.judge_update(demand).await;
-                if self.come_to_anchor(&judged).await? {
+                if self.come_to_anchor(&judged, false).await? {
                     break;
                 }
                 self.gate(judged.home_reads(), judged.writes(self.id)).await?;
@@ -167,9 +170,12 @@ impl Session {
         }
         self.claim(&judged);
         self.note_course(demand, &judged);
+        self.await_sequences(self.last_home).await?;
+        let mark = self.client.out.len();
+        self.client.shown = false;
         let ended = self.at_home(work, false).await;
         self.note_snapshot(takes_snapshot, &ended);
-        ended
+        self.after_draw(&judged, mark, ended).await
     }
 
     /// After a statement that has taken the transaction's snapshot, if it keeps one.
@@ -194,6 +200,7 @@ impl Session {
 
     pub(super) fn claim(&mut self, judged: &Judged) {
         let catalogue = self.hub().catalogue();
+        self.note_place_of_draws(judged);
         if let Transaction::Update(update) = &mut self.transaction {
             update.has_hold |= judged.has_hold;
             update.has_locks |= judged.has_locks;

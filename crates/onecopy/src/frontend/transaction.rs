@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use cluster::claims::Claims;
-use cluster::event::{Event, Level, Needs, Reads};
+use cluster::event::{Event, Home, Level, Needs, Reads};
 use cluster::ids::{Identity, Nonce, ReplicaId, Version};
 use sql::{Isolation, TemplateId, TransactionOptions};
 use wire::sqlstate;
@@ -15,6 +15,7 @@ use super::cancel::Doing;
 use super::ddl::SchemaChanges;
 use super::fault::{Fault, Refusal};
 use super::homes::{Opening, ReadSoFar, inside};
+use super::leases::Uses;
 use super::relay::{Ended, Expected, Relay};
 use super::sequences::Drawn;
 use super::servers::Server;
@@ -41,6 +42,12 @@ pub(crate) struct Update {
     pub(crate) capture: Capture,
     /// What it may have drawn from sequences.
     pub(crate) drawn: Drawn,
+    /// It began where sequences are lent to, not at the anchor.
+    pub(crate) is_borrowing: bool,
+    /// What it draws from there.
+    pub(crate) uses: Uses,
+    /// It leaves a record for marks that others wait for.
+    pub(crate) brings_marks: bool,
     /// What home drew when the identity was inserted.
     pub(crate) ticket: Option<u64>,
     /// It has changed the schema.
@@ -94,6 +101,9 @@ impl Update {
             options,
             capture,
             drawn: Drawn::default(),
+            is_borrowing: false,
+            uses: Uses::new(),
+            brings_marks: false,
             ticket: None,
             has_ddl: false,
             schema_changes: SchemaChanges::default(),
@@ -136,7 +146,7 @@ impl Session {
             self.settle().await;
         }
         let isolation = options.isolation.unwrap_or(Isolation::ReadCommitted);
-        let Opening { reads, mut writes, home, generation } = opening;
+        let Opening { reads, mut writes, mut home, draws, asks_draws, generation } = opening;
         lock_reads(isolation, &reads, &mut writes);
         let reads = if isolation >= Isolation::RepeatableRead { Reads::All } else { reads };
         let mut attempts = 0;
@@ -159,6 +169,19 @@ impl Session {
                 self.forget_update();
                 return Err(Fault::Unplaced(place.replica));
             }
+            let Some(uses) = self.may_draw(&draws, place.replica) else {
+                self.forget_update();
+                if asks_draws {
+                    self.await_lease(&draws, place.replica).await?;
+                } else {
+                    home = Home::Anchor;
+                }
+                continue;
+            };
+            if let Err(fault) = self.await_sequences(place.replica).await {
+                self.forget_update();
+                return Err(fault);
+            }
             let Self { id, worker, servers, settings, progress, .. } = &mut *self;
             match servers.ensure(&worker.hub, settings, place.replica, place.incarnation).await {
                 Ok(server) => {
@@ -169,7 +192,9 @@ impl Session {
                     let mut capture = Capture::new(Arc::clone(&worker.hub), identity, Arc::clone(progress));
                     capture.claims.begin_turn(0);
                     worker.hub.transactions.begin(progress, place.replica);
+                    let is_borrowing = place.replica != worker.hub.anchor();
                     let update = Update::new((identity, place.replica), options, is_implicit, capture);
+                    let update = Update { is_borrowing, uses, ..update };
                     self.transaction = Transaction::Update(Box::new(update));
                     (self.last_home, self.tenancy) = (place.replica, Some(tenancy));
                     return Ok(());

@@ -47,6 +47,8 @@ pub(crate) struct Seat {
     pub(super) has_left: AtomicBool,
     /// It joined while the node ran, and has not been up yet.
     pub(crate) is_new: AtomicBool,
+    /// Its sequences may stand in ranges that it was lent.
+    pub(crate) is_lent: AtomicBool,
     pub(super) orders: mpsc::Sender<AgentOrder>,
 }
 
@@ -71,6 +73,7 @@ impl Seat {
             is_catching_up: AtomicBool::new(false),
             has_left: AtomicBool::new(false),
             is_new: AtomicBool::new(false),
+            is_lent: AtomicBool::new(false),
             orders,
         };
         (seat, queue)
@@ -81,6 +84,11 @@ impl Seat {
         *self.proof.lock().unwrap_or_else(PoisonError::into_inner) = (Incarnation::default(), String::new());
         let cut = self.lines.cut();
         tracing::debug!(replica = %self.name, connections = cut, "cut");
+    }
+
+    /// The present incarnation; the default one while the server is given up.
+    pub(crate) fn incarnation(&self) -> Incarnation {
+        self.proof.lock().unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// The query that must return a row on a connection of this incarnation; `None` when it is not the present one.

@@ -7,12 +7,15 @@
 //! The marks are those of the records in the log and those that the server remembers, which are the ones of
 //! records that were trimmed.
 
+use std::sync::atomic::Ordering;
+
 use cluster::ids::{ReplicaId, Version};
 
 use super::READ_BYTES_MAX;
 use crate::backend::Connection;
 use crate::capture::sequences::{load_marks, move_call};
 use crate::hub::Hub;
+use crate::lending::unlend;
 
 const OPTIONS: &str =
     "-c synchronous_commit=on -c session_replication_role=replica -c search_path=pg_catalog";
@@ -24,11 +27,15 @@ const UNBROKEN: &str = "INSERT INTO onecopy_capture.unbroken VALUES (now())";
 /// Moves the sequences to where the log says, if the server may have lost that. It has applied everything up to
 /// `upto`.
 pub(super) async fn mend_sequences(hub: &Hub, replica: ReplicaId, upto: Version) -> Result<(), String> {
-    let address = &hub.seats[usize::from(replica.0)].address;
+    let address = &hub.seats[replica].address;
     let text = |error: crate::backend::BackendError| error.to_string();
     let mut connection =
         Connection::open_own(address, &hub.served, &[("options", OPTIONS)]).await.map_err(text)?;
     learn(hub, &mut connection).await?;
+    // Ranges were lent to the former incarnation.
+    hub.sequences().leases.replica_changed(replica);
+    unlend(hub, &mut connection).await.map_err(text)?;
+    hub.seats[replica].is_lent.store(false, Ordering::Release);
     if !connection.simple(IS_UNBROKEN).await.map_err(text)?.is_empty() {
         return Ok(());
     }
@@ -43,7 +50,7 @@ pub(super) async fn mend_sequences(hub: &Hub, replica: ReplicaId, upto: Version)
     }
     connection.simple(UNBROKEN).await.map_err(text)?;
     connection.simple("COMMIT").await.map_err(text)?;
-    tracing::info!(sequences = marks.len(), replica = %hub.seats[usize::from(replica.0)].name, "the sequences stand at their marks");
+    tracing::info!(sequences = marks.len(), replica = %hub.seats[replica].name, "the sequences stand at their marks");
     Ok(())
 }
 

@@ -87,10 +87,12 @@ FROM family JOIN pg_policy p ON p.polrelid = family.member ORDER BY family.oid, 
 
 /// Sequences, with the column that each belongs to.
 pub(super) const SEQUENCES: &str = r"
-SELECT n.nspname, c.relname, format_type(s.seqtypid, NULL), s.seqstart, s.seqincrement, s.seqmin, s.seqmax, s.seqcycle,
-    s.seqcache, d.refobjid, a.attname, COALESCE(d.deptype = 'i', false)
+SELECT n.nspname, c.relname, format_type(s.seqtypid, NULL), s.seqstart, s.seqincrement,
+    COALESCE(l.least, s.seqmin), COALESCE(l.greatest, s.seqmax), s.seqcycle, s.seqcache,
+    d.refobjid, a.attname, COALESCE(d.deptype = 'i', false)
 FROM pg_sequence s JOIN pg_class c ON c.oid = s.seqrelid AND c.relpersistence <> 't'
 JOIN pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN (onecopy_capture.sequences o JOIN onecopy_capture.leased l ON l.sequence = o.id) ON o.relation = s.seqrelid
 LEFT JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.refclassid = 'pg_class'::regclass
     AND d.refobjsubid > 0 AND d.deptype IN ('a', 'i')
 LEFT JOIN pg_attribute a ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid

@@ -1,0 +1,345 @@
+//! A small world around what is lent: clients at the anchor and at two borrowers, somebody who lends, a log that lags,
+//! settings, and crashes that lose what they can. With each of its rules broken on purpose it has to find a value that is
+//! given out twice.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRng, TestRunner};
+
+use super::*;
+use crate::ids::Version;
+use crate::parts::sequences::{Question, Sequences, Verdict};
+use crate::record::Sequence;
+
+const ANCHOR: ReplicaId = ReplicaId(0);
+const SEQUENCE: SequenceId = SequenceId(7);
+
+/// What is broken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Mutant {
+    Nothing,
+    LentTwice,
+    LentUnmarked,
+    KeptOverCrash,
+    KeptOverSetting,
+}
+
+/// What the one who lends has in hand.
+#[derive(Clone, Copy, Debug)]
+enum Hand {
+    Empty,
+    Drew(Want, Range, State, u64),
+    Lends(Loan, u64),
+}
+
+/// A borrower's sequence: its next value, its bound, and after how many settings that was drawn.
+#[derive(Clone, Copy, Debug)]
+struct Borrowed {
+    next: i64,
+    last: i64,
+    epoch: u64,
+}
+
+struct World {
+    mutant: Mutant,
+    sequences: Sequences,
+    anchor: State,
+    past: Vec<State>,
+    log: Vec<Vec<Sequence>>,
+    durable: usize,
+    settings: u64,
+    hand: Hand,
+    /// Ranges that were drawn, and the setting before that.
+    drawn_in: BTreeMap<i64, u64>,
+    borrowed: [Option<Borrowed>; 2],
+    waiting: Vec<(usize, i64, u64)>,
+    given: BTreeSet<(u64, i64)>,
+}
+
+fn state(value: i64, called: bool) -> State {
+    State { id: SEQUENCE, value, called, increment: 1, min: 1, max: 1_000_000, cycles: false, start: 1 }
+}
+
+impl World {
+    fn new(mutant: Mutant) -> Self {
+        let anchor = state(1, false);
+        Self {
+            mutant,
+            sequences: Sequences::default(),
+            anchor,
+            past: vec![anchor],
+            log: Vec::new(),
+            durable: 0,
+            settings: 0,
+            hand: Hand::Empty,
+            drawn_in: BTreeMap::new(),
+            borrowed: [None; 2],
+            waiting: Vec::new(),
+            given: BTreeSet::new(),
+        }
+    }
+
+    fn step(&mut self, what: u8, choice: u16) -> Result<(), String> {
+        match what {
+            0..=3 => self.client(choice)?,
+            4..=7 => self.synchronise(choice)?,
+            8..=12 => self.lend(),
+            13..=18 => self.borrower(usize::from(what % 2), choice)?,
+            19 if choice.is_multiple_of(4) => self.crash_anchor(choice),
+            20 if choice.is_multiple_of(4) => self.crash_borrower(usize::from(choice / 4 % 2)),
+            21 if choice.is_multiple_of(4) => self.set(choice),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn version(&self) -> Version {
+        Version(self.durable as u64)
+    }
+
+    fn draw(&mut self, count: u32) -> (i64, i64) {
+        let first = self.anchor.value + i64::from(self.anchor.called);
+        (self.anchor.value, self.anchor.called) = (first + i64::from(count) - 1, true);
+        self.past.push(self.anchor);
+        (first, self.anchor.value)
+    }
+
+    fn give(&mut self, settings: u64, value: i64) -> Result<(), String> {
+        let is_new = self.given.insert((settings, value));
+        if is_new { Ok(()) } else { Err(format!("{value} is given out twice")) }
+    }
+
+    /// A transaction at the anchor, which brings the marks that are waited for.
+    fn client(&mut self, choice: u16) -> Result<(), String> {
+        let (_, value) = self.draw(u32::from(choice % 5) + 1);
+        let states = [self.anchor];
+        let asked = Question {
+            holder: ANCHOR,
+            reading: self.sequences.reading(),
+            states: &states,
+            is_exact: false,
+            has_record: choice.is_multiple_of(3),
+            durable: self.version(),
+        };
+        let Verdict::Add(mut marks) = self.sequences.judge(asked) else { return Ok(()) };
+        if marks.is_empty() && !choice.is_multiple_of(3) {
+            return self.give(self.settings, value);
+        }
+        marks.append(&mut self.sequences.wanted_marks(ANCHOR, self.version()));
+        self.append(marks);
+        self.waiting.push((self.log.len(), value, self.settings));
+        Ok(())
+    }
+
+    fn append(&mut self, marks: Vec<Sequence>) {
+        let version = Version(self.log.len() as u64 + 1);
+        marks.iter().for_each(|mark| self.sequences.note(version, *mark));
+        self.log.push(marks);
+    }
+
+    fn synchronise(&mut self, choice: u16) -> Result<(), String> {
+        self.durable = self.log.len().min(self.durable + usize::from(choice % 4));
+        let (done, waiting) = self.waiting.iter().partition(|(at, ..)| *at <= self.durable);
+        self.waiting = waiting;
+        let done: Vec<(usize, i64, u64)> = done;
+        done.into_iter().try_for_each(|(_, value, settings)| self.give(settings, value))
+    }
+
+    fn lend(&mut self) {
+        self.hand = match self.hand {
+            Hand::Empty => self.take_up(),
+            Hand::Drew(want, range, state, settings) => {
+                self.sequences.leases.drew(want, range, state);
+                self.drawn_in.insert(range.first, settings);
+                Hand::Empty
+            }
+            Hand::Lends(loan, settings) => {
+                if self.sequences.leases.lent(loan) {
+                    let Range { first, last, .. } = loan.range;
+                    let borrowed = Some(Borrowed { next: first, last, epoch: settings });
+                    self.borrowed[usize::from(loan.want.replica.0 - 1)] = borrowed;
+                    if self.mutant == Mutant::LentTwice {
+                        self.borrowed = [borrowed; 2];
+                    }
+                }
+                Hand::Empty
+            }
+        };
+    }
+
+    fn take_up(&mut self) -> Hand {
+        if let Some(want) = self.sequences.leases.next_want() {
+            // Fewer than in earnest, so that they are used up.
+            if !self.sequences.leases.may_be_drawn(want, &self.anchor) {
+                return Hand::Empty;
+            }
+            let count = lendable(&self.anchor, want.values).map_or(0, |values| values.min(20));
+            let (first, last) = self.draw(count.max(1));
+            return Hand::Drew(want, Range { first, last, count }, self.anchor, self.settings);
+        }
+        let loan = match self.mutant {
+            Mutant::LentUnmarked => self.sequences.leases.next_loan(|_| true),
+            _ => self.sequences.next_loan(ANCHOR, self.version()),
+        };
+        match loan {
+            Some(loan) => Hand::Lends(loan, self.drawn_in[&loan.range.first]),
+            None => Hand::Empty,
+        }
+    }
+
+    /// A transaction at a borrower.
+    fn borrower(&mut self, at: usize, choice: u16) -> Result<(), String> {
+        let replica = ReplicaId(u16::try_from(at).unwrap() + 1);
+        if self.sequences.leases.ask(SEQUENCE, replica, 1).is_none() {
+            return Ok(());
+        }
+        let Some(mut borrowed) = self.borrowed[at] else {
+            return Err("nothing is lent".to_owned());
+        };
+        if borrowed.epoch != self.settings {
+            return Err("a setting is not obeyed".to_owned());
+        }
+        for _ in 0..=choice % 6 {
+            if borrowed.next > borrowed.last {
+                self.sequences.leases.spent(SEQUENCE, replica);
+                break;
+            }
+            self.give(borrowed.epoch, borrowed.next)?;
+            borrowed.next += 1;
+        }
+        self.borrowed[at] = Some(borrowed);
+        Ok(())
+    }
+
+    /// The server loses what it has not written; all that is in the log is applied before it serves.
+    fn crash_anchor(&mut self, choice: u16) {
+        self.durable = self.log.len();
+        self.anchor = self.past[usize::from(choice / 4) % self.past.len()];
+        let mut best: Option<Sequence> = None;
+        for mark in self.log.iter().flatten() {
+            if best.is_none_or(|best| mark.exceeds(&best)) {
+                best = Some(*mark);
+            }
+        }
+        if let Some(mark) = best
+            && (mark.generation > 0 || mark.value > self.anchor.value)
+        {
+            (self.anchor.value, self.anchor.called) = (mark.value, mark.called);
+        }
+        self.past = vec![self.anchor];
+        if self.mutant != Mutant::KeptOverCrash {
+            self.sequences.leases.replica_changed(ANCHOR);
+        }
+    }
+
+    fn crash_borrower(&mut self, at: usize) {
+        self.borrowed[at] = None;
+        self.sequences.leases.replica_changed(ReplicaId(u16::try_from(at).unwrap() + 1));
+    }
+
+    /// A statement that sets the sequence, and its commit.
+    fn set(&mut self, choice: u16) {
+        (self.anchor.value, self.anchor.called) = (i64::from(choice % 300) + 1, true);
+        self.past = vec![self.anchor];
+        let states = [self.anchor];
+        if self.mutant == Mutant::KeptOverSetting {
+            self.settings += 1;
+            return;
+        }
+        self.sequences.set(&states);
+        self.sequences.leases.void_all();
+        let asked = Question {
+            holder: ANCHOR,
+            reading: self.sequences.reading(),
+            states: &states,
+            is_exact: true,
+            has_record: false,
+            durable: self.version(),
+        };
+        if let Verdict::Add(marks) = self.sequences.judge(asked) {
+            self.append(marks);
+        }
+        self.durable = self.log.len();
+        self.settings += 1;
+    }
+}
+
+fn play(mutant: Mutant, steps: &[(u8, u16)]) -> Result<usize, String> {
+    let mut world = World::new(mutant);
+    steps.iter().try_for_each(|(what, choice)| world.step(*what, *choice))?;
+    Ok(world.given.len())
+}
+
+fn steps() -> impl Strategy<Value = Vec<(u8, u16)>> {
+    vec((0..22_u8, any::<u16>()), 0..400)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn nothing_is_given_out_twice(steps in steps()) {
+        if let Err(why) = play(Mutant::Nothing, &steps) {
+            prop_assert!(false, "{}", why);
+        }
+    }
+}
+
+#[test]
+fn each_broken_rule_is_found() {
+    for mutant in [Mutant::LentTwice, Mutant::LentUnmarked, Mutant::KeptOverCrash, Mutant::KeptOverSetting] {
+        let config = Config { cases: 4_000, failure_persistence: None, ..Config::default() };
+        let rng = TestRng::deterministic_rng(config.rng_algorithm);
+        let found = TestRunner::new_with_rng(config, rng)
+            .run(&steps(), |steps| play(mutant, &steps).map(drop).map_err(TestCaseError::fail));
+        assert!(found.is_err(), "{mutant:?} does no harm");
+    }
+}
+
+#[test]
+fn what_is_low_is_renewed_and_what_is_behind_is_not_lent() {
+    let mut leases = Leases::default();
+    let replica = ReplicaId(1);
+    let lend = |leases: &mut Leases, first: i64| {
+        let want = leases.next_want().unwrap();
+        let range = Range { first, last: first + i64::from(want.values) - 1, count: want.values };
+        if !leases.may_be_drawn(want, &state(first - 1, true)) {
+            return (0, None);
+        }
+        leases.drew(want, range, state(range.last, true));
+        let loan = leases.next_loan(|_| true);
+        (want.values, loan.map(|loan| leases.lent(loan)))
+    };
+    let mut may = |leases: &mut Leases, values| leases.ask(SEQUENCE, replica, values);
+    assert!(may(&mut leases, 1).is_none());
+    assert_eq!(lend(&mut leases, 1), (LEASE_VALUES_FIRST, Some(true)));
+    assert!(may(&mut leases, 150).is_some() && !leases.is_asked());
+    let held = may(&mut leases, 50);
+    assert!(held.is_some() && leases.is_asked());
+    assert_eq!(lend(&mut leases, 500), (2 * LEASE_VALUES_FIRST, Some(true)));
+    // It is set back, and somebody has drawn who may not see a lower bound in time.
+    leases.void(SEQUENCE);
+    assert!(may(&mut leases, 1).is_none());
+    assert_eq!(lend(&mut leases, 1).1, None);
+    assert!(may(&mut leases, 1).is_none() && leases.is_asked());
+    drop(held);
+    assert_eq!(lend(&mut leases, 1).1, Some(true));
+    assert!(may(&mut leases, 1).is_some());
+    // What is unknown is not tried again in this life of the server.
+    leases.bar(replica);
+    assert!(may(&mut leases, 1).is_none() && !leases.is_asked());
+    leases.replica_changed(replica);
+    assert!(may(&mut leases, 1).is_none() && leases.is_asked());
+}
+
+#[test]
+fn small_ones_and_wheels_are_not_lent() {
+    assert_eq!(lendable(&state(1, true), 256), Some(256));
+    assert_eq!(lendable(&state(999_000, true), 256), None);
+    assert_eq!(lendable(&State { max: 10_000, ..state(1, true) }, 256), Some(156));
+    assert_eq!(lendable(&State { cycles: true, ..state(1, true) }, 256), None);
+    let down = State { increment: -2, min: -100_000, max: -1, ..state(-1, true) };
+    assert_eq!(lendable(&down, 8_192), Some(781));
+    let whole = State { increment: i64::MAX, min: i64::MIN, max: i64::MAX, ..state(0, true) };
+    assert_eq!(lendable(&whole, 256), None);
+}

@@ -1,0 +1,247 @@
+//! Drawing from sequences away from the anchor, and asking what was drawn.
+//!
+//! A statement that may draw runs at another home only if that is lent a range of every sequence that it may draw from
+//! (`cluster::parts::sequences::leases`); asking for one is what gets it lent. If the range ends in the middle of it, the
+//! server refuses to go on, and the statement is run again at the anchor, unseen if nothing of it was shown.
+//!
+//! What `currval` and `lastval` tell is known to one server connection only: that on which the session drew last. The
+//! session remembers which it is ([`super::servers::Servers::draws_at`]) and asks there. When it draws at another place, what
+//! the former one knows is discarded, so an answer can be missing (55000) but not stale.
+//!
+//! Invariant: at a replica that is not the anchor no transaction of ours draws what that was not lent.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use cluster::claims::Claims;
+use cluster::event::{Home, Reads};
+use cluster::ids::{ReplicaId, SequenceId};
+use cluster::parts::sequences::leases::Use;
+use sql::TransactionOptions;
+use wire::sqlstate;
+
+use super::demand::Judged;
+use super::fault::{Fault, Refusal};
+use super::homes::Opening;
+use super::relay::Ended;
+use super::session::{Session, Transaction, WAIT_MAX};
+use super::work::Work;
+
+/// How long a transaction that has begun elsewhere waits to be lent something.
+const LEASE_PATIENCE: Duration = Duration::from_millis(500);
+/// How often it looks.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// By which it is known that a transaction draws from what its home was lent.
+pub(crate) type Uses = BTreeMap<SequenceId, Use>;
+
+impl Session {
+    /// Whether a statement that may draw from these sequences may run at a replica. If not, it soon may. As long as the
+    /// transaction has what is returned, what was lent stays valid for it.
+    pub(crate) fn may_draw(&self, draws: &BTreeSet<SequenceId>, replica: ReplicaId) -> Option<Uses> {
+        let hub = self.hub();
+        let mut uses = Uses::new();
+        if draws.is_empty() || replica == hub.anchor() {
+            return Some(uses);
+        }
+        let mut sequences = hub.sequences();
+        for id in draws {
+            uses.extend(sequences.leases.ask(*id, replica, 1).map(|of| (*id, of)));
+        }
+        let may = uses.len() == draws.len();
+        let is_asked = sequences.leases.is_asked();
+        drop(sequences);
+        if is_asked {
+            hub.lending.notify_one();
+        }
+        may.then_some(uses)
+    }
+
+    /// So many more values than were asked for were used up, about.
+    pub(crate) fn use_lease(&self, ids: &BTreeSet<SequenceId>, replica: ReplicaId, values: u32) {
+        if values == 0 {
+            return;
+        }
+        let mut sequences = self.hub().sequences();
+        for id in ids {
+            drop(sequences.leases.ask(*id, replica, values));
+        }
+        drop(sequences);
+        self.hub().lending.notify_one();
+    }
+
+    /// Whether the open update transaction is at a replica that is not lent what a further statement may draw, even after
+    /// some time.
+    pub(crate) async fn lacks_lease(&mut self, judged: &Judged) -> bool {
+        let Transaction::Update(update) = &self.transaction else { return false };
+        let replica = update.replica;
+        if replica == self.anchor() || !judged.is_roamable {
+            return false;
+        }
+        let draws = judged.draws();
+        let started = tokio::time::Instant::now();
+        while started.elapsed() < LEASE_PATIENCE {
+            if let Some(mut uses) = self.may_draw(&draws, replica) {
+                if let Transaction::Update(update) = &mut self.transaction {
+                    update.uses.append(&mut uses);
+                }
+                return false;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        true
+    }
+
+    /// What asks for values that were drawn at a replica draws others itself. It cannot run elsewhere, so it brings the
+    /// marks that others would bring sooner or later.
+    pub(crate) async fn await_lease(
+        &mut self,
+        draws: &BTreeSet<SequenceId>,
+        replica: ReplicaId,
+    ) -> Result<(), Fault> {
+        let started = tokio::time::Instant::now();
+        while started.elapsed() < LEASE_PATIENCE {
+            if self.may_draw(draws, replica).is_some() {
+                return Ok(());
+            }
+            if !self.hub().wanted_marks().is_empty() {
+                self.bring_marks().await?;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        Err(Refusal::unsupported(
+            "currval or lastval in a statement that draws from a sequence of which nothing is lent to the replica",
+            "Use RETURNING, or SET onecopy.home = anchor.",
+        )
+        .into())
+    }
+
+    /// A transaction at the anchor that leaves nothing but the marks that are waited for.
+    async fn bring_marks(&mut self) -> Result<(), Fault> {
+        let options =
+            self.resolve(TransactionOptions { read_only: Some(false), ..TransactionOptions::default() });
+        let opening =
+            Opening { reads: Reads::Tables([].into()), writes: Claims::default(), ..Opening::unbounded() };
+        Box::pin(self.open_update(options, opening, true)).await?;
+        if let Transaction::Update(update) = &mut self.transaction {
+            update.brings_marks = true;
+        }
+        self.commit_home().await?;
+        self.settle().await;
+        Ok(())
+    }
+
+    /// The anchor's sequences have to be those of the anchor: another replica that became it may have been lent ranges.
+    pub(crate) async fn await_sequences(&self, replica: ReplicaId) -> Result<(), Fault> {
+        let started = tokio::time::Instant::now();
+        let seat = &self.hub().seats[replica];
+        while self.anchor() == replica && seat.is_lent.load(Ordering::Acquire) {
+            if started.elapsed() > WAIT_MAX {
+                return Err(Fault::Lost(replica));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
+    }
+
+    /// Where a statement has to run that asks what was drawn, or that draws in a session which asks that.
+    pub(crate) fn drawn_home(&mut self, judged: &Judged, home: Home) -> Home {
+        self.servers.asks_draws |= judged.asks_draws;
+        let Some(place) = self.servers.draws_at() else { return home };
+        if !judged.asks_draws && (!self.servers.asks_draws || judged.draws().is_empty()) {
+            return home;
+        }
+        if place == self.anchor() { Home::Anchor } else { Home::At(place) }
+    }
+
+    /// A statement that draws, or may do so, is about to run in the open update transaction.
+    pub(crate) fn note_place_of_draws(&mut self, judged: &Judged) {
+        let Transaction::Update(update) = &self.transaction else { return };
+        let replica = update.replica;
+        if !judged.draws().is_empty() {
+            self.servers.draw_at(replica);
+        } else if judged.is_suspect() || judged.calls_setval {
+            self.servers.may_draw_at(replica);
+        }
+    }
+
+    /// Runs a statement that asks nothing but what was drawn where that is known, unless it runs there in any case.
+    pub(crate) async fn ask_where_drawn(
+        &mut self,
+        judged: &Judged,
+        work: Work<'_>,
+    ) -> Option<Result<Ended, Fault>> {
+        if !judged.asks_draws {
+            return None;
+        }
+        self.servers.asks_draws = true;
+        let place = self.servers.draws_at()?;
+        let open_at = match &self.transaction {
+            Transaction::Update(update) => Some(update.replica),
+            Transaction::Read(read) => Some(read.replica),
+            _ => None,
+        };
+        let is_whole = matches!(work, Work::Query { .. } | Work::Batch { sync: true, .. });
+        if judged.only_asks_draws && is_whole {
+            return match (open_at, &self.transaction) {
+                (None, _) if place == self.anchor() => None,
+                (Some(at), Transaction::Update(_)) if at == place => Some(self.at_home(work, false).await),
+                (Some(at), _) if at == place => None,
+                _ => Some(self.read_at(place, work).await),
+            };
+        }
+        open_at.filter(|at| *at != place).map(|_| {
+            Err(Refusal::unsupported(
+                "currval or lastval in a transaction that runs at another replica than the one where the session drew",
+                "Ask with a statement of its own, or use RETURNING; or SET onecopy.home = anchor.",
+            )
+            .into())
+        })
+    }
+
+    /// After a statement of the open transaction that began at `mark` of the output: one that met the end of a range has
+    /// cost the transaction, which is not the client's fault.
+    pub(crate) async fn after_draw(
+        &mut self,
+        judged: &Judged,
+        mark: usize,
+        ended: Result<Ended, Fault>,
+    ) -> Result<Ended, Fault> {
+        if let Ok(Ended { error: Some(_), .. }) = &ended
+            && !self.client.shown
+            && let Ok(failed) = &ended
+            && self.met_end_of_range(failed, judged, self.last_home)
+        {
+            self.client.out.truncate(mark);
+            return Err(self
+                .lose_at_home("the values of a sequence that the replica was lent are used up")
+                .await);
+        }
+        self.after_setting(judged);
+        ended
+    }
+
+    /// After a statement that may have set sequences: that is done whatever becomes of it, and no value that was lent before
+    /// may be drawn by who begins from now on.
+    pub(crate) fn after_setting(&self, judged: &Judged) {
+        if judged.calls_setval {
+            self.hub().sequences().leases.void_all();
+        }
+    }
+
+    /// Whether a statement failed because the range of its replica has ended; then more will be lent.
+    pub(crate) fn met_end_of_range(&self, ended: &Ended, judged: &Judged, replica: ReplicaId) -> bool {
+        let draws = judged.draws();
+        let is_end = ended.sqlstate() == Some(sqlstate::SEQUENCE_GENERATOR_LIMIT_EXCEEDED.as_bytes())
+            && replica != self.anchor()
+            && !draws.is_empty();
+        if is_end {
+            let mut sequences = self.hub().sequences();
+            draws.iter().for_each(|id| sequences.leases.spent(*id, replica));
+            drop(sequences);
+            self.hub().lending.notify_one();
+        }
+        is_end
+    }
+}
