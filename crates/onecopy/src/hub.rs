@@ -8,10 +8,11 @@ mod members;
 mod replicas;
 mod seat;
 mod seats;
+mod sequences;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use cluster::Cluster;
@@ -432,30 +433,6 @@ impl Hub {
     /// The catalogue that statements are classified with.
     pub(crate) fn catalogue(&self) -> Arc<Catalogue> {
         Arc::clone(&self.catalogue.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// What is known of sequences.
-    pub(crate) fn sequences(&self) -> MutexGuard<'_, Sequences> {
-        self.sequences.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What was drawn from sequences to be lent needs these marks in the next record of the anchor's.
-    pub(crate) fn wanted_marks(&self) -> Vec<cluster::record::Sequence> {
-        if !self.wants_marks.load(Ordering::Acquire) {
-            return Vec::new();
-        }
-        let (anchor, durable) = (self.anchor(), self.log.durable());
-        self.sequences().wanted_marks(anchor, durable)
-    }
-
-    /// Whether what is known of sequences includes the log of before.
-    pub(crate) fn knows_sequences(&self) -> bool {
-        self.has_learned.load(Ordering::Acquire)
-    }
-
-    /// The log of before was read for them.
-    pub(crate) fn sequences_known(&self) {
-        self.has_learned.store(true, Ordering::Release);
     }
 
     /// A newer catalogue, which reflects all DDL up to its generation.

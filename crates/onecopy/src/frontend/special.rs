@@ -58,11 +58,7 @@ impl Session {
             }
             Verb::ExplainRouting => self.explain_routing(text).await.map(Some),
             Verb::Discard(Discard::Sequences) => {
-                let ended = self.run_beside(statement, work, alone).await?;
-                if ended.error.is_none() {
-                    self.servers.forget_draws();
-                }
-                Ok(Some(ended))
+                self.discard_sequences(statement, work, alone).await.map(Some)
             }
             Verb::Show(_) | Verb::Discard(_) => self.run_beside(statement, work, alone).await.map(Some),
             Verb::Savepoint(_) | Verb::Release(_) | Verb::RollbackTo(_) => {
@@ -222,6 +218,19 @@ impl Session {
         let ended = self.run_beside(statement, work, alone).await?;
         if ended.error.is_none() {
             self.stage(name, None, &replayable(work));
+        }
+        Ok(ended)
+    }
+
+    async fn discard_sequences(
+        &mut self,
+        statement: &Arc<Statement>,
+        work: Work<'_>,
+        alone: bool,
+    ) -> Result<Ended, Fault> {
+        let ended = self.run_beside(statement, work, alone).await?;
+        if ended.error.is_none() {
+            self.servers.forget_draws();
         }
         Ok(ended)
     }
