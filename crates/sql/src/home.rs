@@ -42,7 +42,7 @@ pub fn may_leave_anchor(
         && reads.iter().chain(writes).all(is_alike)
         && writes.iter().all(|id| draws_what_is_known(*id, catalogue))
         // Its rows come once, however many there are.
-        && !(matches!(statement.verb, Verb::Copy { .. }) && !draws(routing, catalogue).is_empty())
+        && (!matches!(statement.verb, Verb::Copy { .. }) || draws(routing, catalogue).is_empty())
 }
 
 /// Which sequences a statement may draw from, if all of them are known: those of the tables that it may write.

@@ -258,7 +258,9 @@ impl Sequences {
     /// The next range that can be put into force at its replica.
     pub fn next_loan(&mut self, anchor: ReplicaId, durable: Version) -> Option<Loan> {
         let Self { known, leases, .. } = self;
-        known.values_mut().for_each(|known| known.promote(durable));
+        for known in known.values_mut() {
+            known.promote(durable);
+        }
         leases.next_loan(|state| {
             known
                 .get(&state.id)

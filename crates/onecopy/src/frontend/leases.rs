@@ -238,7 +238,9 @@ impl Session {
             && !draws.is_empty();
         if is_end {
             let mut sequences = self.hub().sequences();
-            draws.iter().for_each(|id| sequences.leases.spent(*id, replica));
+            for id in &draws {
+                sequences.leases.spent(*id, replica);
+            }
             drop(sequences);
             self.hub().lending.notify_one();
         }

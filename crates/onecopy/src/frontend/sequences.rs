@@ -244,7 +244,9 @@ impl Session {
         let mut sequences = hub.sequences();
         if update.drawn.from_any {
             // Nobody knows whether it drew from them or set them.
-            states.iter().for_each(|state| sequences.leases.void(state.id));
+            for state in states {
+                sequences.leases.void(state.id);
+            }
             self.servers.drew_at(update.replica, !states.is_empty());
         }
         let is_exact = update.drawn.are_set;

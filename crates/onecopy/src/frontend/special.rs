@@ -57,10 +57,7 @@ impl Session {
                 Ok(Some(Ended::default()))
             }
             Verb::ExplainRouting => self.explain_routing(text).await.map(Some),
-            Verb::Discard(Discard::Sequences) => {
-                self.discard_sequences(statement, work, alone).await.map(Some)
-            }
-            Verb::Show(_) | Verb::Discard(_) => self.run_beside(statement, work, alone).await.map(Some),
+            Verb::Show(_) | Verb::Discard(_) => self.show_or_discard(statement, work, alone).await.map(Some),
             Verb::Savepoint(_) | Verb::Release(_) | Verb::RollbackTo(_) => {
                 self.savepoint(statement, work).await.map(Some)
             }
@@ -222,14 +219,15 @@ impl Session {
         Ok(ended)
     }
 
-    async fn discard_sequences(
+    /// SHOW, and DISCARD of a part.
+    async fn show_or_discard(
         &mut self,
         statement: &Arc<Statement>,
         work: Work<'_>,
         alone: bool,
     ) -> Result<Ended, Fault> {
         let ended = self.run_beside(statement, work, alone).await?;
-        if ended.error.is_none() {
+        if statement.verb == Verb::Discard(Discard::Sequences) && ended.error.is_none() {
             self.servers.forget_draws();
         }
         Ok(ended)

@@ -133,7 +133,9 @@ impl World {
 
     fn append(&mut self, marks: Vec<Sequence>) {
         let version = Version(self.log.len() as u64 + 1);
-        marks.iter().for_each(|mark| self.sequences.note(version, *mark));
+        for mark in &marks {
+            self.sequences.note(version, *mark);
+        }
         self.log.push(marks);
     }
 
@@ -310,7 +312,7 @@ fn what_is_low_is_renewed_and_what_is_behind_is_not_lent() {
         let loan = leases.next_loan(|_| true);
         (want.values, loan.map(|loan| leases.lent(loan)))
     };
-    let mut may = |leases: &mut Leases, values| leases.ask(SEQUENCE, replica, values);
+    let may = |leases: &mut Leases, values| leases.ask(SEQUENCE, replica, values);
     assert!(may(&mut leases, 1).is_none());
     assert_eq!(lend(&mut leases, 1), (LEASE_VALUES_FIRST, Some(true)));
     assert!(may(&mut leases, 150).is_some() && !leases.is_asked());
