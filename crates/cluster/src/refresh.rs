@@ -212,6 +212,14 @@ impl RefreshTable {
         !self.primary_key.is_empty() && !self.key_is_deferrable
     }
 
+    /// Whether equal keys of one row have the same bytes whichever server reports them. Values of arrays and composites
+    /// can be stored in several forms.
+    fn has_plain_key(&self) -> bool {
+        self.primary_key
+            .iter()
+            .all(|&at| self.columns[at].array_oid.is_some() || self.columns[at].cast.is_some())
+    }
+
     /// Whether values of all columns that an update or delete needs can be elements of arrays.
     fn unnests(&self) -> bool {
         self.columns.iter().all(|column| column.written == Written::Never || column.array_oid.is_some())

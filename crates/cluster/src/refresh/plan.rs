@@ -138,13 +138,19 @@ impl<'a> Planner<'_, 'a> {
     }
 
     fn end_record(&mut self) -> Result<(), RefreshError> {
+        let mut must_go = self.waiting_rows > WAITING_ROWS_MAX;
         for (id, waiting) in &mut self.waiting {
             match waiting {
-                Waiting::ByKey(folds) => folds.end_record(self.tables.table(*id)?)?,
+                Waiting::ByKey(folds) => {
+                    let table = self.tables.table(*id)?;
+                    folds.end_record(table)?;
+                    // The next record may come from a server to which the same key has other bytes.
+                    must_go |= !table.has_plain_key();
+                }
                 Waiting::ByImage(nets, own) => end_record(nets, std::mem::take(own)),
             }
         }
-        if self.waiting_rows > WAITING_ROWS_MAX { self.flush() } else { Ok(()) }
+        if must_go { self.flush() } else { Ok(()) }
     }
 
     fn truncate(&mut self, table: TableId) -> Result<(), RefreshError> {

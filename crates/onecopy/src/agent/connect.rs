@@ -37,7 +37,11 @@ const SETTINGS: &[(&str, &str)] = &[
     ("check_function_bodies", "off"),
     ("client_min_messages", "error"),
     ("bytea_output", "hex"),
+    // Rows without a key are compared as text.
     ("DateStyle", "ISO"),
+    ("IntervalStyle", "postgres"),
+    ("TimeZone", "UTC"),
+    ("extra_float_digits", "3"),
     // Rows are found by index wherever there is one: a plan made while a table was small must do when it has grown, and
     // no statement is worth planning anew. Without jit, because the prohibitive costs of the others would call for it.
     ("plan_cache_mode", "force_generic_plan"),
