@@ -67,12 +67,8 @@ impl Identities {
             .collect()
     }
 
-    /// What an applied set says: the version that the replica has, and identities that no record has.
-    pub(crate) fn judge(
-        &self,
-        applied: &[Identity],
-        first_retained: Version,
-    ) -> Result<(Version, Vec<Identity>), String> {
+    /// What an applied set says.
+    pub(crate) fn judge(&self, applied: &[Identity], first_retained: Version) -> Result<Judged, String> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut versions: Vec<Version> =
             applied.iter().filter_map(|i| known.by_identity.get(i).copied()).collect();
@@ -93,8 +89,20 @@ impl Identities {
                 gap[0].next()
             ));
         }
-        Ok((last, strangers))
+        let first = versions.first().copied().unwrap_or(Version::ZERO);
+        Ok(Judged { first, last, strangers })
     }
+}
+
+/// What an applied set says.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Judged {
+    /// The oldest version whose identity is there; those before it were forgotten.
+    first: Version,
+    /// The replica has every version up to this one.
+    last: Version,
+    /// No record has them.
+    strangers: Vec<Identity>,
 }
 
 /// One replica's keeper.
@@ -307,9 +315,11 @@ impl Keeper {
             return None;
         }
         match self.hub.identities.judge(applied, self.hub.log.first_retained()) {
-            Ok((version, strangers)) => {
+            Ok(Judged { first, last: version, strangers }) => {
                 tracing::info!(replica = %seat.name, %version, "the replica is up");
                 self.applied = version;
+                // What it was told to forget when it was lost it may still have; left there, it would look like a gap.
+                self.forgotten = Version(first.0.saturating_sub(1));
                 self.strangers = strangers.into_iter().filter(|i| i.epoch < self.hub.epoch).collect();
                 let durable = self.hub.log.durable();
                 self.marked = None;
@@ -369,5 +379,39 @@ impl Keeper {
         let marks = self.hub.sequences().marks(self.marked, self.applied, durable);
         self.marked = Some(self.applied);
         Some(Command::Maintain { incarnation: self.incarnation, applied: self.applied, forget, marks })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cluster::ids::{Epoch, Nonce};
+
+    use super::*;
+
+    fn identity(n: u64) -> Identity {
+        Identity { epoch: Epoch(1), n, nonce: Nonce(7) }
+    }
+
+    /// Of versions 1 to 10, each with the identity of its number.
+    fn known() -> Identities {
+        let known = Identities::default();
+        (1..=10).for_each(|n| known.insert(identity(n), Version(n)));
+        known
+    }
+
+    #[test]
+    fn an_applied_set_begins_where_it_was_last_forgotten() {
+        let has = |from: u64, upto: u64| (from..=upto).map(identity).collect::<Vec<_>>();
+        let judged = known().judge(&has(4, 8), Version(1)).unwrap();
+        assert_eq!((judged.first, judged.last, judged.strangers), (Version(4), Version(8), vec![]));
+        let judged = known().judge(&[], Version(1)).unwrap();
+        assert_eq!((judged.first, judged.last), (Version::ZERO, Version::ZERO));
+        let gap = [has(2, 3), has(6, 8)].concat();
+        let reason = known().judge(&gap, Version(1)).unwrap_err();
+        assert!(reason.starts_with("it has version 6 but not version 4"), "{reason}");
+        let stranger = Identity { epoch: Epoch(9), ..identity(5) };
+        let judged = known().judge(&[has(4, 8), vec![stranger]].concat(), Version(1)).unwrap();
+        assert_eq!((judged.last, judged.strangers), (Version(8), vec![stranger]));
+        assert!(known().judge(&has(1, 2), Version(5)).unwrap_err().contains("the log begins with version 5"));
     }
 }
