@@ -7,10 +7,15 @@ mod cluster;
 
 use cluster::folder::{self, Folder};
 use cluster::{Cluster, rows, run, value};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 
 const NOTICED_WITHIN: Duration = Duration::from_secs(20);
+/// So many transactions of so many rows of about 2 kB fill a small disk.
+const PARTS: u64 = 16;
+const PART_ROWS: u64 = 2_000;
 const TRIMMED_WITHIN: Duration = Duration::from_mins(2);
 
 #[tokio::test]
@@ -45,6 +50,84 @@ async fn a_full_disk_refuses_commits_until_there_is_room() {
     }
     run(&other, "insert into t values (4)").await;
     assert_eq!(cluster.everywhere("select id from t order by id").await, [["1"], ["3"], ["4"]]);
+    cluster.verify().await;
+    cluster.stop().await;
+}
+
+/// A file system of its own, so small that it can be filled.
+struct Small(PathBuf);
+
+impl Small {
+    /// In the place of a folder, with what is in that. None if this machine does not let us.
+    fn mount(folder: &Path, size: &str) -> Option<Self> {
+        let beside = folder.with_extension("kept");
+        std::fs::rename(folder, &beside).unwrap();
+        std::fs::create_dir(folder).unwrap();
+        let options = format!("size={size},mode=0700");
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(folder).status();
+        if !mounted.is_ok_and(|status| status.success()) {
+            std::fs::remove_dir(folder).unwrap();
+            std::fs::rename(&beside, folder).unwrap();
+            return None;
+        }
+        let small = Self(folder.to_owned());
+        let copied = Command::new("cp").arg("-a").arg(beside.join(".")).arg(folder).status().unwrap();
+        assert!(copied.success(), "the data fits");
+        folder::give_away(folder);
+        std::fs::remove_dir_all(beside).unwrap();
+        Some(small)
+    }
+
+    fn resize(&self, size: &str) {
+        let options = format!("remount,size={size}");
+        let done = Command::new("mount").args(["-o", &options]).arg(&self.0).status().unwrap();
+        assert!(done.success(), "there is room");
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        folder::end_processes_in(&self.0);
+        drop(Command::new("umount").arg("-l").arg(&self.0).status());
+    }
+}
+
+#[tokio::test]
+async fn a_replica_whose_disk_is_full_is_left_behind_and_follows_when_there_is_room() {
+    let mut cluster = Cluster::start(2).await;
+    let client = cluster.client().await;
+    run(&client, "create table t (id int primary key, text text)").await;
+    let full = cluster.caught_up().await[1].clone();
+    cluster.stop().await;
+    let Some(small) = Small::mount(&cluster.data().join(&full.name), "90m") else {
+        folder::say("no disk can be filled here: mounting is not allowed");
+        return;
+    };
+    cluster.up_again().await;
+    let client = cluster.client().await;
+    run(&client, "set onecopy.home = 'anchor'").await;
+    for part in 0..PARTS {
+        let ids = format!("generate_series({part} * {PART_ROWS}, {part} * {PART_ROWS} + {PART_ROWS} - 1)");
+        let text =
+            "(select string_agg(md5(random()::text), '') from generate_series(1, 60) where i is not null)";
+        run(&client, &format!("insert into t select i, {text} from {ids} i")).await;
+    }
+    // It is behind and serves nothing, but nobody takes its data for wrong; what is read and written elsewhere goes on.
+    let deadline = Instant::now() + NOTICED_WITHIN;
+    while cluster.replicas().await[1].state == "up" {
+        assert!(Instant::now() < deadline, "a full disk is never noticed");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let count = (PARTS * PART_ROWS).to_string();
+    for id in 0..20 {
+        assert_eq!(value(&client, "select count(*) from t where id >= 0").await, count);
+        run(&client, &format!("insert into t values (-1 - {id})")).await;
+        let behind = &cluster.replicas().await[1];
+        assert!(behind.state == "catching_up" || behind.state == "down", "{behind:?}");
+    }
+    small.resize("900m");
+    cluster.caught_up().await;
     cluster.verify().await;
     cluster.stop().await;
 }
