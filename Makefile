@@ -1,4 +1,5 @@
 # make up      three PostgreSQL servers behind one address (ARGS="--replicas 2 --port 7000" for something else)
+# make demo    twenty seconds on servers made for it: load, the loss of a server, and what came of it
 # make test    everything that must hold before a change is committed
 # make check   the part of it that runs no test
 # make bench   TPC-W and TPC-C at 1, 2 and 4 replicas beside PostgreSQL and its rivals, in about 10 minutes (needs root)
@@ -11,10 +12,14 @@ CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(PATH)
 ARGS ?=
 
-.PHONY: up test check bench bench-full bench-proxy fuzz soundness setup setup-test
+.PHONY: up demo test check bench bench-full bench-proxy fuzz soundness setup setup-test
 
 up: setup
 	@cargo run --release --package onecopy -- up $(ARGS)
+
+demo: setup-test
+	@cargo build --quiet --release --package onecopy --package bench
+	@target/release/onecopy demo $(ARGS)
 
 test: setup-test check
 	cargo test --workspace
@@ -45,3 +50,4 @@ setup:
 
 setup-test:
 	@scripts/setup test
+	@scripts/drivers

@@ -1,4 +1,4 @@
-//! Benchmarks: `proxy`, what a client pays on real servers for having onecopy in between; `check-live`, whether what
+//! Benchmarks: `demo`, a first impression; `proxy`, what a client pays on real servers for having onecopy in between; `check-live`, whether what
 //! clients saw could have come from one PostgreSQL; `classify`, what it costs to know a statement; `predict`, how much of a
 //! transaction is known when it begins; `bulk`, what large transactions cost, and in how much memory; `drive`,
 //! a workload against what runs already; `run`, a plan of comparisons with reports and plots; and `soundness`, whether what is concluded about statements holds on a real
@@ -12,6 +12,7 @@ mod account;
 mod bulk;
 mod classify;
 mod cpu;
+mod demo;
 mod drive;
 mod fault;
 mod interrupt;
@@ -55,6 +56,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Show in twenty seconds what onecopy does: load, the loss of a server, and what came of it.
+    Demo(demo::Options),
     /// Compare direct connections, PgBouncer, and onecopy with one replica.
     Proxy(proxy::Options),
     /// Compare knowing a statement, by the cache and without it, with parsing it.
@@ -80,6 +83,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let news = |line: &str| eprintln!("{line}");
     let outcome = Interrupt::listen().and_then(|interrupt| match cli.command {
+        Command::Demo(options) => demo::run(&options, &interrupt, &news),
         Command::Proxy(options) => proxy::run(&options, &interrupt, &news),
         Command::Classify(options) => classify::run(&options, &interrupt, &news),
         Command::Predict(options) => predict::run(&options, &interrupt, &news),

@@ -56,6 +56,10 @@ pub(crate) enum Command {
     /// Show what is in the log of a cluster, or check that it is whole. Nothing is changed.
     #[command(subcommand)]
     Log(LogCommand),
+    /// Twenty seconds on servers made for it: load, the loss of a server, and what came of it. Needs the program
+    /// `onecopy-bench`.
+    #[command(disable_help_flag = true)]
+    Demo(Bench),
     /// Compare, drive and check real servers; `onecopy bench help` tells more. Needs the program `onecopy-bench`.
     #[command(disable_help_flag = true)]
     Bench(Bench),
@@ -141,9 +145,9 @@ pub(crate) struct Serve {
 /// `onecopy verify`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Verify {
-    /// The port on which the cluster is served.
-    #[arg(long, value_name = "PORT", default_value_t = DEFAULT_PORT, value_parser = clap::value_parser!(u16).range(1..))]
-    pub(crate) port: u16,
+    /// The port on which the cluster is served [default: $PGPORT, else 6432].
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) port: Option<u16>,
 }
 
 /// `onecopy explain`.
@@ -153,10 +157,10 @@ pub(crate) struct Explain {
     #[arg(long, value_name = "FILE")]
     pub(crate) schema: Option<PathBuf>,
 
-    /// The port on which the cluster is served.
-    #[arg(long, value_name = "PORT", default_value_t = DEFAULT_PORT, value_parser = clap::value_parser!(u16).range(1..),
+    /// The port on which the cluster is served [default: $PGPORT, else 6432].
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..),
           conflicts_with = "schema")]
-    pub(crate) port: u16,
+    pub(crate) port: Option<u16>,
 
     /// The statement; its parameters, $1 and so on, need no values.
     #[arg(value_name = "SQL")]
@@ -166,10 +170,10 @@ pub(crate) struct Explain {
 /// `onecopy replica`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Replica {
-    /// The port on which the cluster is served.
-    #[arg(long, global = true, value_name = "PORT", default_value_t = DEFAULT_PORT,
+    /// The port on which the cluster is served [default: $PGPORT, else 6432].
+    #[arg(long, global = true, value_name = "PORT",
           value_parser = clap::value_parser!(u16).range(1..))]
-    pub(crate) port: u16,
+    pub(crate) port: Option<u16>,
 
     /// What to do.
     #[command(subcommand)]

@@ -1,4 +1,4 @@
-//! `onecopy bench` and `onecopy sim`: hand everything on to the programs `onecopy-bench` and `onecopy-sim`.
+//! `onecopy demo`, `onecopy bench` and `onecopy sim`: hand everything on to the programs `onecopy-bench` and `onecopy-sim`.
 //!
 //! Benchmarks and simulated experiments need clients, plots and a simulator, none of which belongs into a program that
 //! stands between people and their data. So they are programs of their own, beside this one or on the path, and this is

@@ -7,10 +7,11 @@
 use std::path::Path;
 
 use sql::{Catalogue, Schema, SyntaxError};
+use tokio_postgres::SimpleQueryMessage;
 use tokio_postgres::error::ErrorPosition;
-use tokio_postgres::{NoTls, SimpleQueryMessage};
 
 use crate::cli::Explain;
+use crate::reach;
 use crate::terminal::Progress;
 
 /// What the node is sent before the statement.
@@ -52,13 +53,10 @@ fn conclude(sql: &str, catalogue: &Catalogue) -> Result<Vec<String>, String> {
     sql::explain(sql, true, catalogue).map_err(told)
 }
 
-async fn by_cluster(sql: &str, port: u16) -> Result<Vec<String>, String> {
-    let config = format!("host=127.0.0.1 port={port} user=postgres dbname=postgres");
-    let (client, connection) = tokio_postgres::connect(&config, NoTls).await.map_err(|error| {
-        format!(
-            "no node can be reached on port {port}: {error}\nName a file of CREATE statements with --schema."
-        )
-    })?;
+async fn by_cluster(sql: &str, port: Option<u16>) -> Result<Vec<String>, String> {
+    let (client, connection) = reach::connect(port, None)
+        .await
+        .map_err(|error| format!("{error}\nName a file of CREATE statements with --schema."))?;
     let connection = tokio::spawn(connection);
     let answer = client.simple_query(&format!("{PREFIX}{sql}")).await;
     drop(client);

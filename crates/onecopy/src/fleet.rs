@@ -6,10 +6,11 @@
 use std::future::poll_fn;
 use std::pin::pin;
 
-use tokio_postgres::{AsyncMessage, NoTls, SimpleQueryMessage};
+use tokio_postgres::{AsyncMessage, SimpleQueryMessage};
 
 use crate::cli::{Replica, ReplicaAction};
 use crate::frontend::ADMIN_DATABASE;
+use crate::reach;
 use crate::terminal::Progress;
 
 /// The results of a check that are no trouble.
@@ -42,11 +43,8 @@ pub(crate) async fn command(replica: &Replica, progress: &Progress) -> Result<()
 }
 
 /// The names of the columns and the rows of the answer; notices are shown as they come.
-async fn ask(port: u16, sql: &str, progress: &Progress) -> Result<Vec<Vec<String>>, String> {
-    let config = format!("host=127.0.0.1 port={port} user=postgres dbname={ADMIN_DATABASE}");
-    let (client, mut connection) = tokio_postgres::connect(&config, NoTls)
-        .await
-        .map_err(|error| format!("no node can be reached on port {port}: {error}"))?;
+async fn ask(port: Option<u16>, sql: &str, progress: &Progress) -> Result<Vec<Vec<String>>, String> {
+    let (client, mut connection) = reach::connect(port, Some(ADMIN_DATABASE)).await?;
     let mut answer = pin!(client.simple_query(sql));
     let answer = loop {
         tokio::select! {

@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 
 use cluster::ids::{TableId, Version};
 use cluster::record::{Record, Statement};
-use tokio_postgres::{NoTls, SimpleQueryMessage};
+use tokio_postgres::SimpleQueryMessage;
 
 use crate::cli::{LogCommand, LogDump};
 use crate::log::{Contents, Found, Inspected, RowCounts, inspect};
 use crate::postgres;
+use crate::reach;
 use crate::terminal::Progress;
 
 /// Where the log is inside of a data folder.
@@ -189,10 +190,7 @@ fn statement_line(statement: &Statement) -> String {
 }
 
 async fn table_names(port: u16) -> Result<Names, String> {
-    let config = format!("host=127.0.0.1 port={port} user=postgres dbname=postgres");
-    let (client, connection) = tokio_postgres::connect(&config, NoTls)
-        .await
-        .map_err(|error| format!("no node can be reached on port {port}: {error}"))?;
+    let (client, connection) = reach::connect(Some(port), None).await?;
     let connection = tokio::spawn(connection);
     let answer = client.simple_query(TABLES_SQL).await;
     drop(client);

@@ -32,6 +32,7 @@ mod names;
 mod node;
 mod notify;
 mod postgres;
+mod reach;
 mod rebuild;
 mod scram;
 mod serve;
@@ -71,6 +72,10 @@ fn main() -> ExitCode {
             Command::Check(serve) => serve::check(&serve, &progress),
             Command::Explain(explain) => explain::command(&explain, &progress).await,
             Command::Log(log) => logbook::command(log, &progress).await,
+            Command::Demo(demo) => {
+                let words = [&["demo".into()], demo.arguments.as_slice()].concat();
+                Err(companion::become_program(&companion::BENCH, &words))
+            }
             Command::Bench(bench) => Err(companion::become_program(&companion::BENCH, &bench.arguments)),
             Command::Sim(sim) => Err(companion::become_program(&companion::SIM, &sim.arguments)),
             Command::Replica(replica) => fleet::command(&replica, &progress).await,

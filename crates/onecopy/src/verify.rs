@@ -1,16 +1,14 @@
 //! `onecopy verify`: asks a running node to compare its replicas, and says what it found.
 
-use tokio_postgres::{NoTls, SimpleQueryMessage};
+use tokio_postgres::SimpleQueryMessage;
 
 use crate::frontend::ADMIN_DATABASE;
+use crate::reach;
 use crate::terminal::Progress;
 
 /// Prints one line a table; an error if any differs.
-pub(crate) async fn command(port: u16, progress: &Progress) -> Result<(), String> {
-    let config = format!("host=127.0.0.1 port={port} user=postgres dbname={ADMIN_DATABASE}");
-    let (client, connection) = tokio_postgres::connect(&config, NoTls)
-        .await
-        .map_err(|error| format!("no node can be reached on port {port}: {error}"))?;
+pub(crate) async fn command(port: Option<u16>, progress: &Progress) -> Result<(), String> {
+    let (client, connection) = reach::connect(port, Some(ADMIN_DATABASE)).await?;
     let connection = tokio::spawn(connection);
     let answer = client.simple_query("VERIFY").await.map_err(|error| match error.as_db_error() {
         Some(refused) => match refused.hint() {

@@ -5,6 +5,8 @@
 
 mod cluster;
 
+#[path = "serve/drivers.rs"]
+mod drivers;
 #[path = "serve/login.rs"]
 mod login;
 

@@ -13,15 +13,16 @@ use super::cluster::served::Setup;
 use super::cluster::{programs, rows, run, value};
 
 /// Two servers that let nobody in without a password, the second one over TLS only.
-struct Servers {
+pub(crate) struct Servers {
     first: Plain,
     second: Plain,
 }
 
-const PASSWORD: &str = "it's a secret";
+/// The password of `app`.
+pub(crate) const PASSWORD: &str = "it's a secret";
 
 impl Servers {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let (first, second) = (Plain::start().await, Plain::start().await);
         let (a, b) = (first.client().await, second.client().await);
         run(&a, "ALTER ROLE postgres PASSWORD 'master'; CREATE ROLE app LOGIN PASSWORD 'it''s a secret'")
@@ -29,22 +30,29 @@ impl Servers {
         run(&b, "CREATE ROLE app LOGIN").await;
         run(&a, "CREATE TABLE item (id int PRIMARY KEY); GRANT ALL ON item TO app").await;
         run(&b, "CREATE TABLE item (id int PRIMARY KEY); GRANT ALL ON item TO app").await;
+        for client in [&a, &b] {
+            run(client, "GRANT CREATE ON SCHEMA public TO app").await;
+        }
         for role in ["postgres", "app"] {
             let kept =
                 value(&a, &format!("SELECT rolpassword FROM pg_authid WHERE rolname = '{role}'")).await;
             run(&b, &format!("ALTER ROLE {role} PASSWORD '{kept}'")).await;
         }
-        certify(&second.data(), "server");
-        run(&b, "ALTER SYSTEM SET ssl = on").await;
-        for (server, client, kind) in [(&first, &a, "host"), (&second, &b, "hostssl")] {
-            let rules = format!("{kind} all all 127.0.0.1/32 scram-sha-256\nlocal all all trust\n");
-            std::fs::write(server.data().join("pg_hba.conf"), rules).unwrap();
-            run(client, "SELECT pg_reload_conf()").await;
-        }
+        ask_for_passwords(&first, &a, "host").await;
+        encrypt(&second, &b).await;
         Self { first, second }
     }
 
-    fn urls(&self) -> Vec<String> {
+    /// A line of configuration with the password of Onecopy's own connections.
+    pub(crate) fn password_file(&self, setup: &Setup) -> String {
+        let file = setup.folder.path().join("password");
+        std::fs::write(&file, "master\n").unwrap();
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
+        format!("superuser_password_file = \"{}\"", file.display())
+    }
+
+    /// Where they are.
+    pub(crate) fn urls(&self) -> Vec<String> {
         let root = self.second.data().join("server.crt").display().to_string().replace('/', "%2F");
         vec![
             format!("postgresql://127.0.0.1:{}", self.first.port),
@@ -53,8 +61,21 @@ impl Servers {
     }
 }
 
+/// From now on a server lets nobody in but over TLS and with a password.
+pub(crate) async fn encrypt(server: &Plain, client: &Client) {
+    certify(&server.data(), "server");
+    run(client, "ALTER SYSTEM SET ssl = on").await;
+    ask_for_passwords(server, client, "hostssl").await;
+}
+
+async fn ask_for_passwords(server: &Plain, client: &Client, kind: &str) {
+    let rules = format!("{kind} all all 127.0.0.1/32 scram-sha-256\nlocal all all trust\n");
+    std::fs::write(server.data().join("pg_hba.conf"), rules).unwrap();
+    run(client, "SELECT pg_reload_conf()").await;
+}
+
 /// Writes a certificate for this machine that signs itself, and its key.
-fn certify(folder: &Path, name: &str) {
+pub(crate) fn certify(folder: &Path, name: &str) {
     let key = KeyPair::generate().unwrap();
     let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
     let certificate = CertificateParams::new(names).unwrap().self_signed(&key).unwrap();
@@ -250,6 +271,26 @@ async fn encryption(setup: &Setup, admin: &Client) {
     let said = psql(setup, &strict("other.crt")).await;
     assert!(said.contains("SSL connection"), "a certificate that cannot be used was put into force: {said}");
     direct_handshake(setup);
+    own_commands(setup, &folder.join("other.crt")).await;
+}
+
+/// `onecopy replica list` and its kin log in as psql does.
+async fn own_commands(setup: &Setup, root: &Path) {
+    let port = setup.port.to_string();
+    let root = root.display().to_string();
+    let tls = [("PGSSLMODE", "verify-full"), ("PGSSLROOTCERT", root.as_str())];
+    let run = async |more: &[(&str, &str)]| {
+        let mut command = programs::command(env!("CARGO_BIN_EXE_onecopy"), &["replica", "list"]);
+        command.envs([("PGHOST", "127.0.0.1"), ("PGPORT", &port), ("HOME", "/nowhere")]);
+        command.env_remove("PGPASSWORD").envs(more.iter().copied());
+        programs::text(&programs::finish("onecopy", command.output()).await)
+    };
+    let said = run(&[&tls[..], &[("PGPASSWORD", "master")]].concat()).await;
+    assert!(said.contains("replica-2") && said.contains("exit status: 0"), "{said}");
+    let said = run(&[&tls[..], &[("PGPASSWORD", "wrong")]].concat()).await;
+    assert!(said.contains("password authentication failed for user \"postgres\""), "{said}");
+    let said = run(&[]).await;
+    assert!(said.contains("set PGPASSWORD, or PGPASSFILE"), "{said}");
 }
 
 /// A client may begin with a handshake at once, if it names the protocol; whoever speaks first in plain text is not

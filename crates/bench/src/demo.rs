@@ -1,0 +1,245 @@
+//! `demo`: a first impression, in half a minute, on servers that are made for it and taken away again.
+//!
+//! Clients read accounts and move money between them, first on one PostgreSQL, then through onecopy over three, then on
+//! the one again; so what is compared is of one run on one machine. In the middle of the second part a server is killed
+//! and comes back. At the end the money must still be there and the replicas must be identical, or the demonstration
+//! has failed; a client that is told of an error is one that the table names.
+
+mod report;
+
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use crate::account::Account;
+use crate::fault::Fault;
+use crate::interrupt::Interrupt;
+use crate::live::node::{self, Node};
+use crate::pgbench::{self, Door};
+use crate::postgres::{Binaries, Likeness, Plain};
+use crate::program;
+use crate::proxy;
+use crate::scratch::Scratch;
+use report::{Pace, Replica, Report, Strike};
+
+/// How many accounts there are, in hundred thousands.
+const SCALE: u32 = 2;
+/// For how long the single server is measured, before and after, in seconds.
+const ALONE_S: u32 = 4;
+/// Which replica is killed. The first one would be the anchor, whose place another one takes; `check-live` does that.
+const KILLED: u64 = 2;
+/// How often the line is renewed.
+const LOOK: Duration = Duration::from_secs(1);
+/// How often the state is asked for while the killed server is awaited.
+const CLOSE_LOOK: Duration = Duration::from_millis(250);
+/// How long replicas may take to be level when nobody writes any more.
+const LEVEL: Duration = Duration::from_mins(1);
+
+/// `demo`.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// How many clients there are.
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=200))]
+    clients: u32,
+
+    /// For how long they go through onecopy, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u32).range(6..=600))]
+    seconds: u32,
+
+    /// The folder of postgres, initdb, psql and pgbench [default: looked for].
+    #[arg(long, value_name = "DIR")]
+    pg_bin: Option<PathBuf>,
+
+    /// The program to show [default: the one beside this one, else built from these sources].
+    #[arg(long, value_name = "FILE")]
+    onecopy: Option<PathBuf>,
+}
+
+/// Everything that a part of the demonstration needs.
+struct Stage<'a> {
+    options: &'a Options,
+    binaries: &'a Binaries,
+    scratch: &'a Scratch,
+    interrupt: &'a Interrupt,
+    scripts: [PathBuf; 2],
+}
+
+/// Runs it; `news` hears what goes on.
+pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str)) -> Result<String, Fault> {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let binaries = Binaries::find(options.pg_bin.as_deref())?;
+    let scratch = Scratch::new()?;
+    let beside = std::env::current_exe().ok().map(|own| own.with_file_name("onecopy"));
+    let onecopy = match options.onecopy.clone().or(beside.filter(|program| program.is_file())) {
+        Some(program) => program,
+        None => proxy::build(&repository, &scratch, interrupt, news)?,
+    };
+    news("starting three servers behind onecopy, and one beside it ..");
+    let node = Node::start(&onecopy, &binaries, &scratch, interrupt)?;
+    let door = Door { port: node.port, database: "postgres", options: None };
+    let first =
+        node::server(node.data(), 1).ok_or_else(|| Fault::Missing("there is no first replica".into()))?;
+    let likeness = Likeness::of(&binaries, &Door { port: first.port, ..door.clone() }, &scratch, interrupt)?;
+    let plain = Plain::start(&binaries, Account::choose()?, &likeness, &scratch, interrupt)?;
+    news("filling both with accounts ..");
+    for door in [&door, &plain.door] {
+        pgbench::fill(&binaries, door, SCALE, &scratch, interrupt)?;
+    }
+    let scripts = scripts(&scratch)?;
+    let stage = Stage { options, binaries: &binaries, scratch: &scratch, interrupt, scripts };
+    news(&format!("{ALONE_S} s on the single server ..."));
+    let before = stage.alone(&plain)?;
+    news(&format!("{} s through onecopy ..", options.seconds));
+    let (seen, strike, replicas) = stage.through(&node)?;
+    news(&format!("{ALONE_S} s on the single server again ..."));
+    let after = stage.alone(&plain)?;
+    news("comparing the replicas ..");
+    let compared = stage.settle(&onecopy, &node)?;
+    let money = binaries.ask(&door, "SELECT sum(abalance) FROM pgbench_accounts", &scratch, interrupt)?;
+    let report = Report {
+        version: likeness.version().to_owned(),
+        clients: options.clients,
+        alone: [before, after],
+        seen,
+        strike,
+        replicas,
+        money: money.trim().to_owned(),
+        compared,
+    };
+    if report.is_right() { Ok(report.to_string()) } else { Err(Fault::Wrong(report.to_string())) }
+}
+
+/// What the clients do: read an account, and move money from one to another.
+fn scripts(scratch: &Scratch) -> Result<[PathBuf; 2], Fault> {
+    let accounts = SCALE * 100_000;
+    let read =
+        format!("\\set a random(1, {accounts})\nSELECT abalance FROM pgbench_accounts WHERE aid = :a;\n");
+    let transfer = format!(
+        "\\set x random(1, {accounts})\n\\set y random(1, {accounts})\n\\set d random(1, 500)\n\
+         \\set a least(:x, :y)\n\\set b greatest(:x, :y)\nBEGIN;\n\
+         UPDATE pgbench_accounts SET abalance = abalance - :d WHERE aid = :a;\n\
+         UPDATE pgbench_accounts SET abalance = abalance + :d WHERE aid = :b;\nEND;\n"
+    );
+    Ok([scratch.file("read.sql", &read)?, scratch.file("transfer.sql", &transfer)?])
+}
+
+impl Stage<'_> {
+    /// The clients, to their end; what pgbench reports.
+    fn load(&self, door: &Door, seconds: u32, log: &Path) -> Result<String, Fault> {
+        let mut command = program::command(self.binaries.program("pgbench"));
+        command.args(["-h", "127.0.0.1", "-p", &door.port.to_string(), "-U", "postgres", "-n", "-P", "1"]);
+        command.args(["-M", "prepared", "--max-tries", "20", "-c", &self.options.clients.to_string()]);
+        command.args(["-T", &seconds.to_string(), "-j", "2"]);
+        for (script, weight) in self.scripts.iter().zip([4, 1]) {
+            command.arg("-f").arg(format!("{}@{weight}", script.display()));
+        }
+        program::run("pgbench", command.arg(door.database), log, self.interrupt)
+    }
+
+    fn alone(&self, plain: &Plain) -> Result<Pace, Fault> {
+        Pace::read(&self.load(&plain.door, ALONE_S, &self.scratch.path("alone.log"))?)
+    }
+
+    /// The part through onecopy: the clients beside a line that tells what goes on.
+    fn through(&self, node: &Node) -> Result<(Pace, Strike, Vec<Replica>), Fault> {
+        let door = Door { port: node.port, database: "postgres", options: None };
+        let log = self.scratch.path("through.log");
+        let before = self.replicas(node)?;
+        let (said, strike) = std::thread::scope(|scope| {
+            let load = scope.spawn(|| self.load(&door, self.options.seconds, &log));
+            let strike = self.watch(node, &log, || load.is_finished());
+            let said = load.join().unwrap_or_else(|_| Err(Fault::Missing("the clients were lost".into())));
+            Ok::<_, Fault>((said?, strike?))
+        })?;
+        let served = self.replicas(node)?.into_iter().zip(before).map(|(after, before)| after.since(&before));
+        Ok((Pace::read(&said)?, strike, served.collect()))
+    }
+
+    /// Shows how it goes, and kills a server in the middle.
+    fn watch(&self, node: &Node, log: &Path, is_over: impl Fn() -> bool) -> Result<Strike, Fault> {
+        let begun = Instant::now();
+        let strike_at = Duration::from_secs(u64::from(self.options.seconds)) * 2 / 5;
+        let name = format!("replica-{KILLED}");
+        let (mut killed, mut back, mut shown) = (None, None, None);
+        while !is_over() {
+            let at = begun.elapsed();
+            if killed.is_none() && at >= strike_at {
+                if !node::kill_server(node.data(), KILLED) {
+                    return Err(Fault::Missing(format!("{name} cannot be killed")));
+                }
+                killed = Some(at);
+            }
+            let replicas = self.replicas(node)?;
+            // It is seen as lost a moment after it was killed.
+            let is_up = replicas.iter().any(|replica| replica.name == name && replica.state == "up");
+            if let Some(killed) = killed
+                && back.is_none()
+                && is_up
+                && at > killed + CLOSE_LOOK
+            {
+                back = Some(at);
+            }
+            // Elsewhere than on a terminal one line a second is enough.
+            if shown.is_none_or(|shown| at >= shown + LOOK) || std::io::stderr().is_terminal() {
+                show(&line(at, log, &replicas));
+                shown = Some(at);
+            }
+            let is_awaited = killed.is_some() && back.is_none();
+            self.interrupt.pause(if is_awaited { CLOSE_LOOK } else { LOOK })?;
+        }
+        show("");
+        Ok(Strike { name, killed, back })
+    }
+
+    fn replicas(&self, node: &Node) -> Result<Vec<Replica>, Fault> {
+        let door = Door { port: node.port, database: "onecopy", options: None };
+        let shown = self.binaries.ask(&door, "SHOW REPLICAS", self.scratch, self.interrupt)?;
+        shown.lines().map(Replica::read).collect()
+    }
+
+    /// Waits until all replicas have everything, and compares them; how many things were compared.
+    fn settle(&self, onecopy: &Path, node: &Node) -> Result<usize, Fault> {
+        let begun = Instant::now();
+        while self.replicas(node)?.iter().any(|replica| replica.state != "up") {
+            if begun.elapsed() > LEVEL {
+                return Err(Fault::Missing("the killed server did not come back".into()));
+            }
+            self.interrupt.pause(LOOK)?;
+        }
+        let mut verify = program::command(onecopy);
+        verify.args(["verify", "--port", &node.port.to_string()]);
+        let said =
+            program::run("onecopy verify", &mut verify, &self.scratch.path("verify.log"), self.interrupt)?;
+        Ok(said.lines().filter(|line| line.ends_with(": identical")).count())
+    }
+}
+
+/// One line about the present moment.
+fn line(at: Duration, log: &Path, replicas: &[Replica]) -> String {
+    let said = std::fs::read_to_string(log).unwrap_or_default();
+    let rate = report::seconds(&said).last().map_or(0.0, |(_, rate)| *rate);
+    let reads: u64 = replicas.iter().map(|replica| replica.reads).sum();
+    let each = replicas.iter().map(|replica| {
+        let share = replica.reads * 100 / reads.max(1);
+        let state =
+            if replica.state == "up" { String::new() } else { format!(" {}", replica.state.to_uppercase()) };
+        format!("{}{state} {share} %", replica.name)
+    });
+    let each: Vec<String> = each.collect();
+    format!("{:>4.0} s  {rate:>6.0} transactions/s   reads: {}", at.as_secs_f64(), each.join(", "))
+}
+
+/// On a terminal the line takes the place of the last one; elsewhere it follows it.
+#[expect(clippy::print_stderr, reason = "this is the line that moves")]
+fn show(line: &str) {
+    let mut to = std::io::stderr();
+    if to.is_terminal() {
+        eprint!("\r\x1b[K{line}");
+        // A line that is not shown is not worth stopping for.
+        let _ = to.flush();
+    } else if !line.is_empty() {
+        eprintln!("{line}");
+    }
+}
