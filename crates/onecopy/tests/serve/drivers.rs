@@ -32,7 +32,9 @@ fn applications() -> Vec<(&'static str, &'static str, Command)> {
         command
     };
     let mut node = Command::new("node");
-    node.arg(here.join("node_app.js")).env("NODE_PATH", fetched.join("node/node_modules")).env("NODE_NO_WARNINGS", "1");
+    node.arg(here.join("node_app.js"))
+        .env("NODE_PATH", fetched.join("node/node_modules"))
+        .env("NODE_NO_WARNINGS", "1");
     let mut jdbc = Command::new("java");
     jdbc.arg("-cp").arg(fetched.join("jdbc/postgresql-42.7.4.jar")).arg(here.join("Jdbc.java"));
     vec![
