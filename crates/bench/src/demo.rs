@@ -72,7 +72,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
     let binaries = Binaries::find(options.pg_bin.as_deref())?;
     let scratch = Scratch::new()?;
     let beside = std::env::current_exe().ok().map(|own| own.with_file_name("onecopy"));
-    let onecopy = match options.onecopy.clone().or(beside.filter(|program| program.is_file())) {
+    let onecopy = match options.onecopy.clone().or_else(|| beside.filter(|program| program.is_file())) {
         Some(program) => program,
         None => proxy::build(&repository, &scratch, interrupt, news)?,
     };
