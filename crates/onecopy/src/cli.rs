@@ -56,6 +56,8 @@ pub(crate) enum Command {
     /// Show what is in the log of a cluster, or check that it is whole. Nothing is changed.
     #[command(subcommand)]
     Log(LogCommand),
+    /// Show what a running node does, renewed every few seconds.
+    Top(Top),
     /// Twenty seconds on servers made for it: load, the loss of a server, and what came of it. Needs the program
     /// `onecopy-bench`.
     #[command(disable_help_flag = true)]
@@ -148,6 +150,22 @@ pub(crate) struct Verify {
     /// The port on which the cluster is served [default: $PGPORT, else 6432].
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) port: Option<u16>,
+}
+
+/// `onecopy top`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Top {
+    /// The port on which the cluster is served [default: $PGPORT, else 6432].
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) port: Option<u16>,
+
+    /// How often it is renewed, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub(crate) every: u32,
+
+    /// How often in all [default: until it is interrupted].
+    #[arg(long, value_name = "N")]
+    pub(crate) count: Option<u32>,
 }
 
 /// `onecopy explain`.

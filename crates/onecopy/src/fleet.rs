@@ -81,7 +81,7 @@ async fn ask(port: Option<u16>, sql: &str, progress: &Progress) -> Result<Vec<Ve
 }
 
 /// The rows as lines in which the columns stand below each other.
-fn aligned(rows: &[Vec<String>]) -> Vec<String> {
+pub(crate) fn aligned(rows: &[Vec<String>]) -> Vec<String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
     let width =
         |at: usize| rows.iter().filter_map(|row| row.get(at)).map(|v| v.chars().count()).max().unwrap_or(0);

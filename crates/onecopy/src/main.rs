@@ -40,6 +40,7 @@ mod standing;
 mod steward;
 mod terminal;
 mod tls;
+mod top;
 mod transactions;
 mod up;
 mod verify;
@@ -79,6 +80,7 @@ fn main() -> ExitCode {
             Command::Bench(bench) => Err(companion::become_program(&companion::BENCH, &bench.arguments)),
             Command::Sim(sim) => Err(companion::become_program(&companion::SIM, &sim.arguments)),
             Command::Replica(replica) => fleet::command(&replica, &progress).await,
+            Command::Top(top) => top::command(&top, &progress).await,
             Command::Verify(verify) => verify::command(verify.port, &progress).await,
         }
     });

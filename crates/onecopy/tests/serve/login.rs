@@ -44,7 +44,7 @@ impl Servers {
     }
 
     /// A line of configuration with the password of Onecopy's own connections.
-    pub(crate) fn password_file(&self, setup: &Setup) -> String {
+    pub(crate) fn password_file(setup: &Setup) -> String {
         let file = setup.folder.path().join("password");
         std::fs::write(&file, "master\n").unwrap();
         std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
@@ -287,6 +287,11 @@ async fn own_commands(setup: &Setup, root: &Path) {
     };
     let said = run(&[&tls[..], &[("PGPASSWORD", "master")]].concat()).await;
     assert!(said.contains("replica-2") && said.contains("exit status: 0"), "{said}");
+    let mut command =
+        programs::command(env!("CARGO_BIN_EXE_onecopy"), &["top", "--count", "1", "--every", "1"]);
+    command.envs([("PGPORT", port.as_str()), ("PGUSER", "app"), ("PGPASSWORD", "another")]).envs(tls);
+    let shown = programs::text(&programs::finish("onecopy", command.output()).await);
+    assert!(shown.contains("reads/s") && shown.contains("replica-2  up"), "{shown}");
     let said = run(&[&tls[..], &[("PGPASSWORD", "wrong")]].concat()).await;
     assert!(said.contains("password authentication failed for user \"postgres\""), "{said}");
     let said = run(&[]).await;
