@@ -35,6 +35,12 @@ impl Session {
                 "Whether an exception block undid it cannot be told. Run it on its own, or use DELETE.",
             )));
         }
+        if update.capture.has_torn_truncate {
+            return Err(Fault::Refused(Refusal::unsupported(
+                "TRUNCATE of several tables with a trigger that writes rows of one of them",
+                "Truncate them in statements of their own, or use DELETE.",
+            )));
+        }
         let nested = update.capture.runs.iter().filter(|run| run.is_nested);
         let mut xids: Vec<u32> = nested.map(|run| run.xid).collect();
         xids.sort_unstable();

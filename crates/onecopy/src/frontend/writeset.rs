@@ -7,6 +7,7 @@
 //! Invariant: whoever adds to the record calls [`Capture::make_room`] before much more is added; when that fails the
 //! transaction cannot be committed any more and has to be rolled back.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cluster::ids::{Identity, TableId, Version};
@@ -55,6 +56,10 @@ pub(crate) struct Capture {
     pub(crate) nested: bool,
     /// A table was truncated inside a function: whether an exception block undid it cannot be told.
     pub(crate) has_nested_truncate: bool,
+    /// A trigger wrote rows of a table while a TRUNCATE went on that is told to have emptied it only after that.
+    pub(crate) has_torn_truncate: bool,
+    /// Tables that functions have written since a TRUNCATE was told, as long as it may still go on.
+    written_at_truncate: Option<BTreeSet<TableId>>,
     /// OIDs of the tables that the schema change at hand wrote anew.
     pub(crate) rewritten: Vec<u32>,
     /// Why the transaction cannot be replicated.
@@ -80,6 +85,8 @@ impl Capture {
             runs: Vec::new(),
             nested: false,
             has_nested_truncate: false,
+            has_torn_truncate: false,
+            written_at_truncate: None,
             rewritten: Vec::new(),
             broken: None,
             generation: Version(u64::MAX),
@@ -105,12 +112,25 @@ impl Capture {
                     self.chains.note_nested(table);
                 }
                 self.has_nested_truncate |= nested && operation == Operation::Truncate;
+                self.note_truncate(table, nested, operation);
                 self.note_run(element, xid, nested, operation == Operation::Delete);
             }
             Captured::Rewritten(oid) => self.rewritten.push(oid),
             broken => self.broken = Some(broken),
         }
         true
+    }
+
+    /// All tables of a TRUNCATE are empty before the triggers of the first one run, but each is told when its own turn has
+    /// come. What a trigger wrote meanwhile into one that is told later would be lost at the other replicas.
+    fn note_truncate(&mut self, table: TableId, nested: bool, operation: Operation) {
+        match (operation, &mut self.written_at_truncate) {
+            (Operation::Truncate, Some(written)) => self.has_torn_truncate |= written.contains(&table),
+            (Operation::Truncate, none) => *none = Some(BTreeSet::new()),
+            (_, Some(written)) if nested => _ = written.insert(table),
+            // Another statement has begun.
+            (_, written) => *written = None,
+        }
     }
 
     /// Takes a row that a query of our own read: one column, the row's image. `xid` is the transaction's number.

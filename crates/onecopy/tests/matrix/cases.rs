@@ -326,6 +326,13 @@ pub(crate) const CASES: &[(&str, Outcome, &str)] = &[
     ("session_replication_role", Refused("0A000"), "set session_replication_role = replica;"),
     ("another client encoding", Refused("0A000"), "set client_encoding = 'LATIN1';"),
     ("TRUNCATE inside a function", Refused("0A000"), "create table t (k int); do $$ begin truncate c.t; end $$;"),
+    ("TRUNCATE of several tables, of which a trigger fills one again", Refused("0A000"),
+        "create table p (k int primary key); create table q (k int primary key, p int references p); insert into p values (1); insert into q values (1, 1);
+         create function f() returns trigger language plpgsql as $$ begin insert into c.q values (100, null); return null; end $$; create trigger a after truncate on p for each statement execute function f(); truncate p, q; table q;"),
+    ("TRUNCATE with triggers that keep a journal", Same,
+        "create table p (k int primary key); create table q (k int primary key, p int references p); create table j (n int generated always as identity primary key, what text); insert into p values (1); insert into q values (1, 1);
+         create function f() returns trigger language plpgsql as $$ begin insert into c.j (what) values (tg_table_name); return null; end $$; create trigger a after truncate on p for each statement execute function f(); create trigger b before truncate on q for each statement execute function f();
+         truncate p, q; begin; insert into p values (2); truncate q; insert into q values (5, 2); truncate p cascade; insert into p values (3); commit; table p; table q; table j order by n;"),
     ("CREATE DATABASE", Refused("0A000"), "create database other;"),
     ("ALTER SYSTEM", Refused("0A000"), "alter system set work_mem = '1MB';"),
     ("CREATE TABLESPACE", Refused("0A000"), "create tablespace s location '/nowhere';"),
