@@ -147,7 +147,8 @@ impl Demand {
                 .statements
                 .iter()
                 .all(|s| matches!(s.verb, Verb::Insert | Verb::Update | Verb::Delete | Verb::Merge)),
-            is_roamable: may_leave_anchor(self, &routings, &catalogue),
+            is_roamable: may_leave_anchor(self, &routings, &catalogue)
+                && (session.may_borrow() || routings.iter().all(|r| sql::draws(r, &catalogue).is_empty())),
             touched: self.touched(&catalogue),
             is_outdated: false,
             template: self.statements.first().map(|statement| statement.template),

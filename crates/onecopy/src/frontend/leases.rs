@@ -23,7 +23,7 @@ use wire::sqlstate;
 
 use super::demand::Judged;
 use super::fault::{Fault, Refusal};
-use super::homes::Opening;
+use super::homes::{Opening, Wish};
 use super::relay::Ended;
 use super::session::{Session, Transaction, WAIT_MAX};
 use super::work::Work;
@@ -37,6 +37,12 @@ const LOOK: Duration = Duration::from_millis(1);
 pub(crate) type Uses = BTreeMap<SequenceId, Use>;
 
 impl Session {
+    /// Whether the client has asked for other homes than the anchor. Who has not finds the values in the order in which one
+    /// server gives them out.
+    pub(crate) fn may_borrow(&self) -> bool {
+        matches!(self.wish, Wish::Any | Wish::At(_))
+    }
+
     /// Whether a statement that may draw from these sequences may run at a replica. If not, it soon may. As long as the
     /// transaction has what is returned, what was lent stays valid for it.
     pub(crate) fn may_draw(&self, draws: &BTreeSet<SequenceId>, replica: ReplicaId) -> Option<Uses> {
