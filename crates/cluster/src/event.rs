@@ -148,6 +148,16 @@ pub enum Event {
         /// Who.
         session: SessionId,
     },
+    /// The open update transaction can only be rolled back: it needs no locks any more.
+    Failed {
+        /// Who.
+        session: SessionId,
+    },
+    /// A statement of an open update transaction is not to run after all; the transaction goes on.
+    Withdraw {
+        /// Who.
+        session: SessionId,
+    },
     /// Every record up to this version is durable in the log.
     Logged {
         /// The last durable version.

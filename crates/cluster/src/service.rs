@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use crate::event::{Effect, Event};
 use crate::ids::{ServiceId, Version};
 use crate::parts::conflicts::Count;
-use crate::protocols::{Protocol, ReplicaStatus};
+use crate::protocols::{Protocol, ReplicaStatus, Waiting};
 use crate::time::Time;
 
 /// The service that has every table.
@@ -50,6 +50,11 @@ impl Cluster {
     /// What transactions waited for and were aborted for, the worst first.
     pub fn conflicts(&self) -> Vec<Count> {
         self.services[&WHOLE].conflicts()
+    }
+
+    /// Who waits for transactions of other homes at this moment.
+    pub fn waiting(&self) -> Vec<Waiting> {
+        self.services[&WHOLE].waiting()
     }
 
     fn whole_mut(&mut self) -> &mut Box<dyn Protocol> {

@@ -12,7 +12,7 @@ mod cluster;
 mod scenarios;
 
 use cluster::plain::Plain;
-use cluster::script::{Played, Stage, Trace, Waits, ask, open, play, sqlstate, within};
+use cluster::script::{Played, Stage, Trace, Waits, ask, later, open, play, says_the_same, sqlstate, within};
 use cluster::{Cluster, connect, run, table};
 use scenarios::{FAMILY, HERMITAGE, PAIR, SCENARIOS};
 
@@ -36,7 +36,7 @@ async fn conflicts_end_as_on_one_postgresql() {
                 let ours = play(cluster.port, stage, level, steps, (Waits::Like(&theirs), homes)).await;
                 let mut as_one = ours == theirs;
                 if !as_one && !homes.is_empty() {
-                    let later = later(&theirs);
+                    let later = later(&ours);
                     let later = play(plain.port, stage, level, &later, (Waits::Ask, &[])).await;
                     let is_stricter = level == REPEATABLE_READ && is_stricter(&ours.traces, &theirs.traces);
                     as_one = is_stricter || says_the_same(&ours, &later);
@@ -66,29 +66,6 @@ async fn conflicts_end_as_on_one_postgresql() {
 /// What it is played on, and where the clients have their homes.
 fn stage(name: &str) -> (Stage, &'static [&'static [&'static str]]) {
     if SCENARIOS.iter().any(|(other, _)| *other == name) { (FAMILY, &HOMES) } else { (PAIR, &[APART]) }
-}
-
-/// Between homes a statement that waits is sent when it waits no more: the steps in the order in which that makes them.
-fn later(played: &Played) -> Vec<&'static str> {
-    let (mut steps, mut put_off) = (Vec::new(), Vec::new());
-    for trace in &played.traces {
-        let (mut own, others) = put_off.into_iter().partition(|step: &&str| step[..1] == trace.step[..1]);
-        put_off = others;
-        steps.append(&mut own);
-        if trace.waited { &mut put_off } else { &mut steps }.push(trace.step);
-    }
-    steps.append(&mut put_off);
-    steps
-}
-
-/// Every step got the same answer, in whatever order they came.
-fn says_the_same(ours: &Played, theirs: &Played) -> bool {
-    let answers = |played: &Played| {
-        let mut answers: Vec<_> = played.traces.iter().map(|t| (t.step, t.answer.clone())).collect();
-        answers.sort_unstable();
-        answers
-    };
-    ours.end == theirs.end && answers(ours) == answers(theirs)
 }
 
 /// A transaction failed that would not have.
@@ -175,7 +152,7 @@ async fn deadlock(cluster: &Cluster, plain: &Plain) {
         run(&b, "begin; update t set v = v + 1 where k = 2").await;
         let first = ask(&a, "update t set v = v + 1 where k = 2".to_owned());
         let second = ask(&b, "update t set v = v + 1 where k = 1".to_owned());
-        let (first, second) = tokio::join!(within(first, "the first"), within(second, "the second"));
+        let (first, second) = tokio::join!(within(first), within(second));
         let mut outcomes = [&first[..5], &second[..5]];
         outcomes.sort_unstable();
         assert_eq!(outcomes, ["40P01", "done "], "{first} / {second}");

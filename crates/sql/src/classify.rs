@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{
-    CopyStmt, CreateTableAsStmt, DeclareCursorStmt, DiscardMode, ExplainStmt, Node, ObjectType, PrepareStmt,
-    RangeVar, SelectStmt,
+    CopyStmt, CreateTableAsStmt, DeclareCursorStmt, DiscardMode, ExplainStmt, LockWaitPolicy, Node,
+    ObjectType, PrepareStmt, RangeVar, SelectStmt,
 };
 
 use crate::census::Census;
@@ -93,7 +93,13 @@ fn select(select: &SelectStmt) -> Statement {
     let mut statement = filled(Verb::Select, census, Inside::Nothing);
     statement.modifies_inside |= modifies_inside;
     statement.settings = setting::setting_calls(select);
+    statement.nowait = select.locking_clause.iter().any(is_nowait);
     statement
+}
+
+fn is_nowait(node: &Node) -> bool {
+    matches!(&node.node, Some(NodeEnum::LockingClause(locking))
+        if locking.wait_policy() == LockWaitPolicy::LockWaitError)
 }
 
 /// A statement of a kind, with everything the census found in it.
@@ -328,7 +334,7 @@ fn utility(node: &NodeEnum) -> Option<Statement> {
             let mut census = Census::default();
             census.add(&statement.relations);
             let row_locks = census.reads.into_iter().collect();
-            Some(Statement { row_locks, ..Statement::of(Verb::Lock) })
+            Some(Statement { row_locks, nowait: statement.nowait, ..Statement::of(Verb::Lock) })
         }
         NodeEnum::TruncateStmt(statement) => {
             let mut census = Census::default();

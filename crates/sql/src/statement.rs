@@ -29,6 +29,8 @@ pub struct Statement {
     pub writes: Vec<Name>,
     /// Relations locked by LOCK TABLE, or by FOR UPDATE and its kin (then all that the statement reads).
     pub row_locks: Vec<Name>,
+    /// Locks that cannot be had at once are an error: NOWAIT.
+    pub nowait: bool,
     /// Functions called.
     pub functions: Vec<Name>,
     /// Operators used.
@@ -331,6 +333,7 @@ impl Statement {
             with_names: Vec::new(),
             writes: Vec::new(),
             row_locks: Vec::new(),
+            nowait: false,
             functions: Vec::new(),
             operators: Vec::new(),
             types: Vec::new(),

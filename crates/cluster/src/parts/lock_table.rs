@@ -109,6 +109,21 @@ impl LockTable {
         self.grant()
     }
 
+    /// The session does not want any more what it waits for; it keeps what it has. Whoever may go on now.
+    pub fn withdraw(&mut self, session: SessionId) -> Vec<SessionId> {
+        if self.edges.remove(&session).is_none() {
+            return Vec::new();
+        }
+        let own = self.of_session.entry(session).or_default();
+        if let Some(seq) = own.pop_if(|seq| self.waiting.contains_key(seq))
+            && let Some(entry) = self.entries.remove(&seq)
+        {
+            self.waiting.remove(&seq);
+            self.index.remove(seq, &entry.request.claims);
+        }
+        self.grant()
+    }
+
     /// A transaction that has not begun will run elsewhere, because its home is lost: so nobody holds anything there.
     pub fn rehome(&mut self, session: SessionId, home: usize) {
         for seq in self.of_session.get(&session).into_iter().flatten() {
@@ -177,6 +192,11 @@ impl LockTable {
     pub fn chain(&self, claims: &Claims) -> Option<usize> {
         let last = self.index.last_before(Seq::MAX, claims)?;
         Some(self.entries[&last].request.home)
+    }
+
+    /// Whom the session waits for.
+    pub fn rivals(&self, session: SessionId) -> Vec<SessionId> {
+        self.edges.get(&session).into_iter().flatten().copied().collect()
     }
 
     /// Whether the session waits here.
@@ -280,6 +300,19 @@ mod tests {
         assert_eq!(table.release(S[0]), [S[1]]);
         assert_eq!(table.release(S[1]), [S[2]]);
         assert_eq!(table.release(S[2]), [S[3]]);
+    }
+
+    #[test]
+    fn who_withdraws_keeps_what_it_has() {
+        let mut table = LockTable::default();
+        assert_eq!(want(&mut table, 0, 0, &[7]), None);
+        assert_eq!(want(&mut table, 1, 1, &[8]), None);
+        assert_eq!(want(&mut table, 1, 1, &[7]), Some(S[0]));
+        assert_eq!(want(&mut table, 2, 0, &[7]), Some(S[1]), "it stands in line");
+        assert_eq!(table.withdraw(S[1]), [S[2]]);
+        assert_eq!(table.withdraw(S[1]), [], "it waits for nothing");
+        assert_eq!(want(&mut table, 3, 2, &[8]), Some(S[1]));
+        assert_eq!(table.release(S[1]), [S[3]]);
     }
 
     #[test]

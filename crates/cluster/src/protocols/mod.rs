@@ -20,7 +20,7 @@ pub mod shipping;
 pub mod vr_l;
 
 use crate::event::{Effect, Event};
-use crate::ids::{Incarnation, ReplicaId, Version};
+use crate::ids::{Incarnation, ReplicaId, SessionId, TableId, Version};
 use crate::parts::conflicts::Count;
 use crate::parts::replica::State;
 use crate::time::Time;
@@ -70,4 +70,22 @@ pub trait Protocol: std::fmt::Debug + Send {
 
     /// What transactions waited for and were aborted for, the worst first.
     fn conflicts(&self) -> Vec<Count>;
+
+    /// Who waits for transactions of other homes at this moment.
+    fn waiting(&self) -> Vec<Waiting>;
+}
+
+/// A statement that waits for other transactions.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Waiting {
+    /// Whose.
+    pub session: SessionId,
+    /// Where it is to run.
+    pub home: ReplicaId,
+    /// Whose transactions it waits for.
+    pub rivals: Vec<SessionId>,
+    /// The table where they meet, as far as one can tell.
+    pub table: Option<TableId>,
+    /// Since when.
+    pub since: Time,
 }

@@ -49,7 +49,7 @@ mod updates;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{Protocol, ReplicaStatus};
+use super::{Protocol, ReplicaStatus, Waiting};
 use crate::claims::{Claimed, Claims};
 use crate::event::{Effect, Event, Level, Needs, Reads};
 use crate::ids::{Epoch, Identity, Incarnation, ReplicaId, SessionId, TableId, Version};
@@ -332,6 +332,8 @@ impl Protocol for Onecopy {
             Event::End { session } => self.end(session, out),
             Event::Committed { session } => self.committed(session, out),
             Event::GiveUp { session } => self.give_up(session, out),
+            Event::Failed { session } => self.unlock(session, out),
+            Event::Withdraw { session } => self.withdraw(session, out),
             Event::Logged { upto } => self.logged(upto, out),
             Event::ReplicaUp { replica, incarnation, applied } => {
                 self.replica_up(replica, incarnation, applied, out);
@@ -393,5 +395,9 @@ impl Protocol for Onecopy {
 
     fn conflicts(&self) -> Vec<Count> {
         self.conflicts.all()
+    }
+
+    fn waiting(&self) -> Vec<Waiting> {
+        self.waits_between_homes()
     }
 }

@@ -3,7 +3,9 @@
 //! A record that is in the log must be applied; whoever holds a lock in its way has to give way. A client's read may hold
 //! a schema change up for as long as the operator allows (like `max_standby_streaming_delay` of a hot standby), anything
 //! else gives way: its statement is cancelled, and if it is still there later its backend is ended (an idle transaction
-//! cannot be cancelled). An update transaction that is open here is not even waited for: it has been overtaken. This also stands in for what the server does by itself after
+//! cannot be cancelled). An update transaction that is open here is not even waited for: it has been overtaken. One that holds
+//! up whoever is in the way gives way, too, if that lasts: it may itself wait for what is being applied, which no server can
+//! see, and so for ever. This also stands in for what the server does by itself after
 //! `deadlock_timeout`, which the applier has set out of reach: sending autovacuum away.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const FIRST_LOOK: Duration = Duration::from_millis(5);
 /// How long the control connection may take to answer.
 const CONTROL_DEADLINE: Duration = Duration::from_secs(10);
+/// Chains of waits are followed so far.
+const DEPTH_MAX: u32 = 8;
 /// Evictions that are remembered until their sessions have heard of them.
 const EVICTIONS_MAX: usize = 10_000;
 
@@ -117,23 +121,20 @@ pub(super) async fn watched<T>(
 }
 
 async fn clear_way(control: &mut Connection, way: Way<'_>, seen: &mut Seen) -> Result<(), BackendError> {
-    let question = format!(
-        "SELECT b.pid, a.backend_type IS NOT DISTINCT FROM 'client backend' \
-         FROM unnest(pg_blocking_pids({})) AS b(pid) LEFT JOIN pg_stat_activity a USING (pid)",
-        way.applier
-    );
-    let rows = ask(control, &question).await?;
-    let blockers: BTreeMap<i32, bool> = rows
-        .iter()
-        .filter_map(|row| Some((row.first()?.as_deref()?.parse().ok()?, row.get(1)?.as_deref() == Some("t"))))
-        .collect();
+    let blockers = blockers(control, way.applier).await?;
     seen.since.retain(|pid, _| blockers.contains_key(pid));
-    for (pid, is_client) in blockers.into_iter().filter(|(pid, _)| *pid != 0) {
+    for (pid, Blocker { is_client, is_direct }) in blockers {
+        let since = *seen.since.entry(pid).or_insert_with(Instant::now);
         if let Some(session) = way.evictions.tenant(pid) {
-            overtake(control, way, pid, session).await?;
+            // One that is not in the way itself may well end soon, unless it waits for this very refresh.
+            if is_direct || since.elapsed() >= PATIENCE {
+                overtake(control, way, pid, session).await?;
+            }
             continue;
         }
-        let since = *seen.since.entry(pid).or_insert_with(Instant::now);
+        if !is_direct {
+            continue;
+        }
         let reader_patience = Duration::from_millis(way.reader_patience.load(Ordering::Relaxed));
         let patience = if is_client { reader_patience.max(PATIENCE) } else { PATIENCE };
         let acted = seen.acted.get(&pid).copied();
@@ -154,6 +155,33 @@ async fn clear_way(control: &mut Connection, way: Way<'_>, seen: &mut Seen) -> R
         ask(control, &format!("SELECT {function}({pid})")).await?;
     }
     Ok(())
+}
+
+/// Somebody for whom the applier waits.
+#[derive(Clone, Copy, Debug)]
+struct Blocker {
+    is_client: bool,
+    /// Not only by way of somebody else.
+    is_direct: bool,
+}
+
+/// For whom the applier waits, and for whom those wait.
+async fn blockers(control: &mut Connection, applier: i32) -> Result<BTreeMap<i32, Blocker>, BackendError> {
+    let question = format!(
+        "WITH RECURSIVE way(pid, depth) AS ( \
+             SELECT pid, 1 FROM unnest(pg_blocking_pids({applier})) AS b(pid) \
+             UNION SELECT b.pid, depth + 1 FROM way, unnest(pg_blocking_pids(way.pid)) AS b(pid) \
+             WHERE depth < {DEPTH_MAX}) \
+         SELECT pid, a.backend_type IS NOT DISTINCT FROM 'client backend', min(depth) = 1 \
+         FROM way LEFT JOIN pg_stat_activity a USING (pid) WHERE pid NOT IN (0, {applier}) GROUP BY 1, 2"
+    );
+    let rows = ask(control, &question).await?;
+    let is_true = |cell: Option<&Option<String>>| cell.is_some_and(|cell| cell.as_deref() == Some("t"));
+    let blocker = |row: &Vec<Option<String>>| {
+        let pid = row.first()?.as_deref()?.parse().ok()?;
+        Some((pid, Blocker { is_client: is_true(row.get(1)), is_direct: is_true(row.get(2)) }))
+    };
+    Ok(rows.iter().filter_map(blocker).collect())
 }
 
 /// An update transaction gives way at once: what is refreshed was first. Its session hears of it before its backend ends.

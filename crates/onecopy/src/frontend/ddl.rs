@@ -85,7 +85,7 @@ impl Session {
             Transaction::Update(_) => {
                 let judged = Demand::one(statement).judge(self);
                 if !self.come_to_anchor(&judged, true).await? {
-                    self.gate(Reads::All, Claims::everything()).await?;
+                    self.gate(Reads::All, Claims::everything(), false).await?;
                 }
                 self.note_anchor_needed();
             }

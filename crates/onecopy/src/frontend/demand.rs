@@ -47,6 +47,8 @@ pub(crate) struct Judged {
     pub(crate) may_write: bool,
     /// Rows or tables are locked.
     pub(crate) has_locks: bool,
+    /// It does not wait for locks.
+    pub(crate) nowait: bool,
     /// Something is written that the command tag does not count.
     pub(crate) has_uncounted: bool,
     /// A WITH HOLD cursor is declared.
@@ -131,6 +133,7 @@ impl Demand {
             access: access.map(|()| tables.into()),
             may_write: matches!(access, Err(Because::Update | Because::Unknown)) && !self.is_control(),
             has_locks: self.statements.iter().any(|s| locks(s)),
+            nowait: self.statements.iter().any(|s| s.nowait),
             has_uncounted: self.statements.iter().any(|s| writes_uncounted(s)),
             has_hold: self
                 .statements

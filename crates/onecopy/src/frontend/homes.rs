@@ -55,6 +55,8 @@ pub(crate) struct Opening {
     pub(crate) reads: Reads,
     /// What that may write.
     pub(crate) writes: Claims,
+    /// It fails rather than to wait for transactions of other homes.
+    pub(crate) nowait: bool,
     /// Where it may run.
     pub(crate) home: Home,
     /// Away from the anchor only where these sequences are lent to.
@@ -72,6 +74,7 @@ impl Opening {
         Self {
             reads,
             writes,
+            nowait: false,
             home: Home::Anchor,
             draws: BTreeSet::new(),
             asks_draws: false,
@@ -199,7 +202,8 @@ impl Session {
         let draws = if home == Home::Anchor { BTreeSet::new() } else { judged.draws() };
         let (reads, writes) = (judged.home_reads(), judged.writes(self.id));
         let asks_draws = judged.asks_draws && home != Home::Anchor;
-        Opening { reads, writes, home, draws, asks_draws, generation: judged.generation }
+        let nowait = judged.nowait;
+        Opening { reads, writes, nowait, home, draws, asks_draws, generation: judged.generation }
     }
 
     /// Handles settings of our own, `onecopy.access` and `onecopy.home`.

@@ -351,12 +351,21 @@ impl Session {
 
     /// Asks for a place and waits for it.
     pub(crate) async fn place(&mut self, event: Event) -> Result<Placed, Fault> {
+        self.place_update(event, false).await
+    }
+
+    /// The same; with `nowait` it is refused to wait for transactions of other homes.
+    pub(crate) async fn place_update(&mut self, event: Event, nowait: bool) -> Result<Placed, Fault> {
         self.mailbox.forget_cancel();
         let aim = self.aim(&event);
+        let is_inside = matches!(event, Event::Statement { .. });
         if let Some(Effect::Execute { replica, incarnation, identity, .. }) =
             self.worker.hub.ask(Some(self.id), event)
         {
             return Ok(Placed::At(Place { replica, incarnation, identity }));
+        }
+        if let Some(refusal) = nowait.then(|| self.must_wait()).flatten() {
+            return self.give_up(is_inside, refusal);
         }
         let _shown = self.card.wait(Doing::Waiting);
         let mut wait = Wait::begin(aim, &self.settings.timeouts);
@@ -365,7 +374,7 @@ impl Session {
                 Some(note) => note,
                 None => match wait.next(&self.worker.hub, &self.mailbox).await {
                     Some(note) => note,
-                    None => return Err(self.give_up(wait.refusal())),
+                    None => return self.give_up(is_inside, wait.refusal()),
                 },
             };
             match note {
@@ -377,12 +386,11 @@ impl Session {
                 Note::Effect(other) => {
                     tracing::error!(?other, "a session that waits for a place does not expect this");
                 }
-                Note::Cancel => return Err(self.give_up(cancelled())),
+                Note::Cancel => return self.give_up(is_inside, cancelled()),
                 // What was begun is finished first.
                 Note::End(End::AfterTransaction) => self.note_end(End::AfterTransaction),
                 Note::End(end) => {
-                    self.give_up(ended(end));
-                    return Err(Fault::Fatal(ended(end)));
+                    return self.give_up(false, ended(end)).and(Err(Fault::Fatal(ended(end))));
                 }
             }
         }
@@ -398,10 +406,24 @@ impl Session {
         }
     }
 
-    fn give_up(&mut self, refusal: Refusal) -> Fault {
-        self.worker.hub.handle(Event::GiveUp { session: self.id });
-        self.mailbox.clear();
-        Fault::Refused(refusal)
+    /// A statement does not wait any longer. If it is one of an open update transaction, that goes on.
+    fn give_up(&mut self, is_inside: bool, refusal: Refusal) -> Result<Placed, Fault> {
+        let session = self.id;
+        let event = if is_inside { Event::Withdraw { session } } else { Event::GiveUp { session } };
+        self.worker.hub.handle(event);
+        // The core may have ended the transaction just before.
+        let cause = self.why_aborted().filter(|_| is_inside);
+        cause.map_or(Err(Fault::Refused(refusal)), |cause| Ok(Placed::Aborted(cause)))
+    }
+
+    /// What NOWAIT is told, if transactions of other homes are in its way.
+    fn must_wait(&self) -> Option<Refusal> {
+        let waiting = self.hub().waiting();
+        let waiting = waiting.into_iter().find(|waiting| waiting.session == self.id)?;
+        let catalogue = self.hub().catalogue();
+        let table = waiting.table.and_then(|id| catalogue.table(id));
+        let what = table.map_or_else(String::new, |table| format!(" on row in relation \"{}\"", table.name));
+        Some(Refusal::plain(sqlstate::LOCK_NOT_AVAILABLE, format!("could not obtain lock{what}")))
     }
 
     /// The session was told to end.

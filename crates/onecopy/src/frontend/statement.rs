@@ -157,7 +157,7 @@ impl Session {
         }
         let is_first = self.come_to_anchor(&judged, is_first).await? || is_first;
         if !is_first {
-            self.gate(judged.home_reads(), judged.writes(self.id)).await?;
+            self.gate(judged.home_reads(), judged.writes(self.id), judged.nowait).await?;
             while self.is_stale_at(self.last_home, judged.generation) {
                 // What was concluded no longer holds; nothing was sent.
                 self.executed();
@@ -165,7 +165,7 @@ impl Session {
                 if self.come_to_anchor(&judged, false).await? {
                     break;
                 }
-                self.gate(judged.home_reads(), judged.writes(self.id)).await?;
+                self.gate(judged.home_reads(), judged.writes(self.id), judged.nowait).await?;
             }
         }
         self.claim(&judged);
@@ -338,6 +338,10 @@ impl Session {
         }
         if matches!(self.transaction, Transaction::None) {
             self.failed = false;
+        }
+        if self.failed && self.savepoints.is_empty() && matches!(self.transaction, Transaction::Update(_)) {
+            // As on one server nobody waits for it any more.
+            self.hub().handle(Event::Failed { session: self.id });
         }
     }
 

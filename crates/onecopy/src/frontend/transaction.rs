@@ -146,7 +146,7 @@ impl Session {
             self.settle().await;
         }
         let isolation = options.isolation.unwrap_or(Isolation::ReadCommitted);
-        let Opening { reads, mut writes, mut home, draws, asks_draws, generation } = opening;
+        let Opening { reads, mut writes, nowait, mut home, draws, asks_draws, generation } = opening;
         lock_reads(isolation, &reads, &mut writes);
         let reads = if isolation >= Isolation::RepeatableRead { Reads::All } else { reads };
         let mut attempts = 0;
@@ -164,7 +164,7 @@ impl Session {
                 needs: self.needs(reads.clone(), writes.clone()),
             };
             self.cancel.set(Doing::Waiting);
-            let Placed::At(place) = self.place(event).await? else { continue };
+            let Placed::At(place) = self.place_update(event, nowait).await? else { continue };
             if self.is_stale_at(place.replica, generation) {
                 self.forget_update();
                 return Err(Fault::Unplaced(place.replica));
@@ -220,7 +220,7 @@ impl Session {
     }
 
     /// Waits until a further statement of the open update transaction may run.
-    pub(crate) async fn gate(&mut self, reads: Reads, mut writes: Claims) -> Result<(), Fault> {
+    pub(crate) async fn gate(&mut self, reads: Reads, mut writes: Claims, nowait: bool) -> Result<(), Fault> {
         let is_write = !writes.is_empty();
         if let Transaction::Update(update) = &self.transaction {
             lock_reads(update.options.isolation.unwrap_or(Isolation::ReadCommitted), &reads, &mut writes);
@@ -239,7 +239,7 @@ impl Session {
         };
         let event = Event::Statement { session: self.id, needs: self.needs(reads, writes) };
         self.cancel.set(Doing::Waiting);
-        match self.place(event).await {
+        match self.place_update(event, nowait).await {
             Ok(Placed::At(_)) => {
                 if let Transaction::Update(update) = &mut self.transaction {
                     let elements = update.capture.record.elements();
@@ -253,6 +253,8 @@ impl Session {
                 self.abandon_home();
                 Err(fault)
             }
+            // Nothing was sent: what the transaction did before stands, and a savepoint leads back to it.
+            Err(fault @ Fault::Refused(_)) => Err(fault),
             // The core has forgotten the transaction; the server must, too.
             Err(fault) => {
                 self.abandon_home();

@@ -13,6 +13,8 @@ use tokio_postgres::{Client, SimpleQueryMessage};
 /// A step that must wait is watched this long.
 const WATCHED_FOR: Duration = Duration::from_millis(120);
 const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
+/// The answer that did not come in that time.
+const NEVER: &str = "it never answers";
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 const BLOCKED: &str = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
 
@@ -114,8 +116,31 @@ pub(crate) async fn play(
 
 async fn end_waits(waiting: Vec<(usize, usize, Answer)>, traces: &mut [Trace]) {
     for (_, n, answer) in waiting {
-        traces[n].answer = within(answer, traces[n].step).await;
+        traces[n].answer = within(answer).await;
     }
+}
+
+/// Between homes a statement that waits is sent when it waits no more: the steps in the order in which that makes them.
+pub(crate) fn later(played: &Played) -> Vec<&'static str> {
+    let (mut steps, mut put_off) = (Vec::new(), Vec::new());
+    for trace in &played.traces {
+        let (mut own, others) = put_off.into_iter().partition(|step: &&str| step[..1] == trace.step[..1]);
+        put_off = others;
+        steps.append(&mut own);
+        if trace.waited { &mut put_off } else { &mut steps }.push(trace.step);
+    }
+    steps.append(&mut put_off);
+    steps
+}
+
+/// Every step got the same answer, in whatever order they came.
+pub(crate) fn says_the_same(ours: &Played, theirs: &Played) -> bool {
+    let answers = |played: &Played| {
+        let mut answers: Vec<_> = played.traces.iter().map(|t| (t.step, t.answer.clone())).collect();
+        answers.sort_unstable();
+        answers
+    };
+    ours.end == theirs.end && answers(ours) == answers(theirs)
 }
 
 /// The number of a step's client, and its statement.
@@ -152,11 +177,8 @@ pub(crate) async fn open(port: u16) -> Arc<Client> {
 }
 
 /// The answer to a step that has waited.
-pub(crate) async fn within(answer: Answer, step: &str) -> String {
-    tokio::time::timeout(ANSWERS_WITHIN, answer)
-        .await
-        .unwrap_or_else(|_| panic!("`{step}` never answers"))
-        .unwrap()
+pub(crate) async fn within(answer: Answer) -> String {
+    tokio::time::timeout(ANSWERS_WITHIN, answer).await.map_or_else(|_| NEVER.to_owned(), Result::unwrap)
 }
 
 /// Sends a statement at once; the answer is its rows and counts, or its SQLSTATE.

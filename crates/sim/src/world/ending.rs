@@ -1,6 +1,6 @@
 //! How a transaction ends: with a record, without one, by an error, or with its home.
 
-use cluster::event::{Event, Reads};
+use cluster::event::{Effect, Event, Reads};
 use cluster::ids::{ReplicaId, SessionId};
 
 use super::session::Phase;
@@ -8,6 +8,7 @@ use super::{Cancel, Happening, Message, World};
 use crate::history::{Level, Outcome};
 use crate::program::Frame;
 use crate::record;
+use crate::server::SqlError;
 use crate::trace::Stage;
 
 /// A single statement that lost its home is run again, unseen, this often.
@@ -154,6 +155,15 @@ impl World {
         let line = run.line;
         self.trace.say(self.agenda.now_us(), Stage::Accept, || format!("session {session} is cancelled"));
         match (run.phase, line) {
+            (Phase::Placing, Some(_)) if run.is_begun => {
+                self.tell(Event::Withdraw { session: SessionId(session as u64) });
+                let mailbox = &mut self.sessions[session].mailbox;
+                // It may be over already, and is going to hear of it.
+                if !mailbox.iter().any(|effect| matches!(effect, Effect::Abort { .. })) {
+                    mailbox.clear();
+                    self.statement_failed(session, SqlError::Cancelled);
+                }
+            }
             (Phase::Placing, line) => {
                 self.tell(Event::GiveUp { session: SessionId(session as u64) });
                 self.sessions[session].mailbox.clear();

@@ -374,7 +374,7 @@ impl World {
         }
     }
 
-    fn statement_failed(&mut self, session: usize, error: SqlError) {
+    pub(super) fn statement_failed(&mut self, session: usize, error: SqlError) {
         let Some(run) = self.sessions[session].run.as_mut() else { return };
         let noted = &mut self.history.transactions[run.transaction].statements;
         if !matches!(error, SqlError::Unique | SqlError::ForeignKey)

@@ -15,6 +15,7 @@ use crate::parts::in_flight::Place;
 use crate::parts::lock_table::Request;
 use crate::parts::replica::{State, Turn};
 use crate::placement::ReplicaSet;
+use crate::protocols::Waiting;
 use crate::record::SealedBody;
 
 impl Onecopy {
@@ -77,7 +78,8 @@ impl Onecopy {
         let Some(transaction) = self.transactions.get_mut(&session) else { return };
         let is_strict = transaction.level == Level::Serializable;
         let claims = needs.writes.clone();
-        let table = claims.rows.first().map(|row| row.0).or_else(|| claims.tables.first().copied());
+        let row = claims.rows.first().or(claims.shared.first());
+        let table = row.map(|row| row.0).or_else(|| claims.tables.first().copied());
         let request = Request { home: transaction.home, claims, is_strict };
         let granted = self.locks.request(session, request);
         if self.locks.is_waiting(session) {
@@ -124,6 +126,34 @@ impl Onecopy {
                 self.let_run(session, &needs, out);
             }
         }
+    }
+
+    /// The statement that waits is not to run. What the transaction holds by then it keeps, as on one server.
+    pub(super) fn withdraw(&mut self, session: SessionId, out: &mut Out<'_>) {
+        for replica in &mut self.replicas {
+            replica.waiting.remove(session);
+        }
+        self.executed(session);
+        if let Some(transaction) = self.transactions.get_mut(&session) {
+            transaction.pending = None;
+        }
+        let granted = self.locks.withdraw(session);
+        self.go_on(granted, out);
+    }
+
+    pub(super) fn waits_between_homes(&self) -> Vec<Waiting> {
+        let waiting = |session: SessionId| {
+            let transaction = self.transactions.get(&session)?;
+            let pending = transaction.pending.as_ref()?;
+            Some(Waiting {
+                session,
+                home: self.replicas[transaction.home].id,
+                rivals: self.locks.rivals(session),
+                table: pending.table,
+                since: pending.since,
+            })
+        };
+        self.locks.waiting().into_iter().filter_map(waiting).collect()
     }
 
     fn break_deadlocks(

@@ -202,7 +202,9 @@ impl View {
                 "database server_assignment_count xact_count query_count bytes_received bytes_sent xact_time \
                  query_time wait_time"
             }
-            Self::Transactions => "session home state since_s rows captured_bytes spilled_bytes",
+            Self::Transactions => {
+                "session home state since_s rows captured_bytes spilled_bytes waits_for in_table"
+            }
             Self::Users => "name pool_size pool_mode current_connections",
             Self::Version if dialect == Dialect::Own => "version cluster durable",
             Self::Version => "version",

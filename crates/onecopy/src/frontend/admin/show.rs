@@ -1,10 +1,13 @@
 //! The tables of the admin database that are Onecopy's own.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use cluster::ids::{ReplicaId, SessionId};
 use cluster::parts::conflicts::Count;
 use cluster::parts::replica::State;
+use cluster::protocols::Waiting;
 
 use super::command::{View, help};
 use super::{Dialect, bouncer};
@@ -13,6 +16,9 @@ use crate::learned::Shown;
 
 /// A replica that lacks more versions than this is called catching up.
 const CATCHING_UP_VERSIONS: u64 = 1_000;
+
+/// The state of a transaction that waits for others.
+const WAITING: &str = "waiting";
 
 /// Most templates that are shown.
 const TEMPLATES_MAX: usize = 1_000;
@@ -98,21 +104,40 @@ fn replicas(hub: &Hub) -> Vec<Vec<String>> {
 }
 
 fn transactions(hub: &Hub) -> Vec<Vec<String>> {
-    hub.transactions
-        .show()
-        .into_iter()
-        .map(|shown| {
-            vec![
-                shown.session.to_string(),
-                hub.seats[usize::from(shown.home.0)].name.clone(),
-                shown.phase.word().to_owned(),
-                format!("{:.1}", shown.age_s),
-                shown.rows.to_string(),
-                shown.bytes.to_string(),
-                shown.spilled_bytes.to_string(),
-            ]
-        })
-        .collect()
+    let mut waiting: BTreeMap<SessionId, Waiting> =
+        hub.waiting().into_iter().map(|waits| (waits.session, waits)).collect();
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    for shown in hub.transactions.show() {
+        let waits = waiting.remove(&shown.session);
+        let state = if waits.is_some() { WAITING } else { shown.phase.word() };
+        let sizes = [shown.rows, shown.bytes, shown.spilled_bytes].map(|size| size.to_string());
+        let row = [shown.session.to_string(), home(hub, shown.home), state.to_owned(), age(shown.age_s)];
+        rows.push(row.into_iter().chain(sizes).chain(waits_for(hub, waits.as_ref())).collect());
+    }
+    // With their first statement: they are open nowhere yet.
+    for waits in waiting.values() {
+        let age = age(hub.age_s(waits.since));
+        let row = [waits.session.to_string(), home(hub, waits.home), WAITING.to_owned(), age];
+        let sizes = [0; 3].map(|size: u64| size.to_string());
+        rows.push(row.into_iter().chain(sizes).chain(waits_for(hub, Some(waits))).collect());
+    }
+    rows
+}
+
+fn home(hub: &Hub, replica: ReplicaId) -> String {
+    hub.seats[usize::from(replica.0)].name.clone()
+}
+
+fn age(seconds: f64) -> String {
+    format!("{seconds:.1}")
+}
+
+/// The sessions that hold it up, and the table where they meet.
+fn waits_for(hub: &Hub, waits: Option<&Waiting>) -> [String; 2] {
+    let rivals = waits.iter().flat_map(|waits| &waits.rivals).map(ToString::to_string);
+    let catalogue = hub.catalogue();
+    let table = waits.and_then(|waits| catalogue.table(waits.table?));
+    [rivals.collect::<Vec<_>>().join(", "), table.map_or_else(String::new, |table| table.name.clone())]
 }
 
 fn stats(hub: &Hub) -> Vec<Vec<String>> {

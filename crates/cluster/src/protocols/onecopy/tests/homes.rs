@@ -225,3 +225,29 @@ fn who_waits_for_an_empty_record_goes_on_when_it_is_passed_over() {
     assert!(bench.feed(event).is_empty());
     assert_eq!(bench.applied(1, 1), ["execute 3 at 1"], "version 2 is nothing to it");
 }
+
+#[test]
+fn nobody_waits_for_who_has_failed() {
+    let mut bench = Bench::new();
+    bench.roam(S1, RC, &[5]);
+    bench.roam(S2, RC, &[6]);
+    assert!(bench.write(S2, &[5]).is_empty(), "another home holds it");
+    assert_eq!(bench.feed(Event::Failed { session: S1 }), ["execute 2 at 2"]);
+    assert!(bench.feed(Event::End { session: S1 }).is_empty());
+    assert_eq!(bench.finish_with(S2, &[rows(&[6]), rows(&[5])], Reads::All), ["append 1"]);
+}
+
+#[test]
+fn who_withdraws_a_statement_goes_on_without_it() {
+    let mut bench = Bench::new();
+    bench.roam(S1, RC, &[5]);
+    bench.roam(S2, RC, &[6]);
+    assert!(bench.write(S2, &[5]).is_empty(), "another home holds it");
+    let waiting = bench.protocol.waiting();
+    assert_eq!((waiting[0].session, &waiting[0].rivals[..], waiting[0].table), (S2, &[S1][..], Some(TABLE)));
+    assert!(bench.feed(Event::Withdraw { session: S2 }).is_empty());
+    assert_eq!(bench.protocol.waiting(), []);
+    assert_eq!(bench.finish_with(S1, &[rows(&[5])], Reads::All), ["append 1"], "nobody is let run");
+    assert_eq!(bench.write(S2, &[7]), ["execute 2 at 2"]);
+    assert_eq!(bench.finish_with(S2, &[rows(&[6]), rows(&[7])], Reads::All), ["append 2"]);
+}

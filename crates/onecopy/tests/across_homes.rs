@@ -1,0 +1,299 @@
+//! Promise: what one PostgreSQL does for two sessions, Onecopy does for two whose transactions have their homes at
+//! different replicas: cascades, references, unique values, deferred checks, savepoints, locks of all kinds, time-outs,
+//! cancels, schema changes, large transactions, deadlocks.
+//!
+//! Most of it are scripts, compared with a PostgreSQL beside ([`scenarios`]). At the end of each all replicas are alike.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod cluster;
+#[path = "across_homes/scenarios.rs"]
+mod scenarios;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::plain::Plain;
+use cluster::script::{Answer, Played, Waits, ask, later, open, play, says_the_same, sqlstate, within};
+use cluster::{Cluster, connect, run, table, value};
+use scenarios::{Closeness, SCENARIOS, SCHEMA, TABLES};
+use tokio_postgres::{Client, NoTls};
+
+const LEVEL: &str = "read committed";
+/// Each client at a replica of its own; the anchor is the first of the second list.
+const HOMES: [&[&str]; 2] =
+    [&["replica-2", "replica-3", "replica-1"], &["replica-1", "replica-2", "replica-3"]];
+/// Large transactions begin here.
+const SPILL_BYTES: &str = "4000";
+/// That something waits is believed after this long.
+const WAITS_FOR: Duration = Duration::from_millis(120);
+
+#[tokio::test]
+async fn two_homes_are_like_one_server() {
+    let environment = [("ONECOPY_TEST_SPILL_BYTES", SPILL_BYTES)];
+    let (mut cluster, plain) = (Cluster::start_with(3, &environment).await, Plain::start().await);
+    run(&cluster.client().await, SCHEMA).await;
+    run(&plain.client().await, SCHEMA).await;
+    let mut different = Vec::new();
+    for (name, closeness, steps) in SCENARIOS {
+        let theirs = play(plain.port, TABLES, LEVEL, steps, (Waits::Ask, &[])).await;
+        for homes in HOMES {
+            let waits = if *closeness == Closeness::Same { Waits::Like(&theirs) } else { Waits::Watch };
+            let ours = play(cluster.port, TABLES, LEVEL, steps, (waits, homes)).await;
+            if !is_close(*closeness, &ours, &theirs, &plain).await {
+                different.push(format!("=== {name}, {homes:?}\n{}", side_by_side(&ours, &theirs)));
+            }
+            cluster.everywhere(TABLES.after).await;
+        }
+    }
+    assert!(different.is_empty(), "{}", different.join("\n"));
+    limits_of_waiting(&cluster).await;
+    waits_are_shown(&cluster).await;
+    queues_skip_what_is_locked(&cluster).await;
+    who_leaves_is_not_waited_for(&cluster).await;
+    schema_changes(&cluster).await;
+    large_transactions(&cluster).await;
+    deadlocks(&cluster).await;
+    a_ring_through_a_refresh(&cluster).await;
+    cluster.verify().await;
+    cluster.stop().await;
+}
+
+/// As on one server, or as there if what waited here had been sent when it waited no more.
+async fn is_close(closeness: Closeness, ours: &Played, theirs: &Played, plain: &Plain) -> bool {
+    let order = match closeness {
+        Closeness::Same => return ours == theirs,
+        Closeness::Loses if ours.traces.iter().any(|trace| sqlstate(&trace.answer) == Some("40001")) => {
+            return true;
+        }
+        Closeness::AsIf(order) => order.to_vec(),
+        Closeness::Loses | Closeness::Waits => later(ours),
+    };
+    let other = play(plain.port, TABLES, LEVEL, &order, (Waits::Ask, &[])).await;
+    says_the_same(ours, theirs) || says_the_same(ours, &other)
+}
+
+fn side_by_side(ours: &Played, theirs: &Played) -> String {
+    let mut text = String::new();
+    for (our, their) in ours.traces.iter().zip(&theirs.traces) {
+        let (waits, waited) =
+            (if our.waited { "waits, " } else { "" }, if their.waited { "waits, " } else { "" });
+        text += &format!("{}\n    {waits}{}\n    {waited}{}\n", our.step, our.answer, their.answer);
+    }
+    if ours.end != theirs.end {
+        text += &format!("{:?}\n{:?}\n", ours.end, theirs.end);
+    }
+    text
+}
+
+/// A client at a home of its own.
+async fn at(cluster: &Cluster, home: usize) -> Arc<Client> {
+    let client = open(cluster.port).await;
+    run(&client, &format!("set onecopy.home = 'replica-{home}'")).await;
+    client
+}
+
+/// The rows as at first, and a transaction at one home that holds the first row of `q`.
+async fn holder(cluster: &Cluster, home: usize) -> Arc<Client> {
+    run(&cluster.client().await, TABLES.before).await;
+    let client = at(cluster, home).await;
+    run(&client, "begin; update q set v = v + 1 where k = 1").await;
+    client
+}
+
+/// Sends what has to wait.
+async fn waits(client: &Arc<Client>, statement: &str) -> Answer {
+    let answer = ask(client, statement.to_owned());
+    tokio::time::sleep(WAITS_FOR).await;
+    assert!(!answer.is_finished(), "`{statement}` does not wait: {}", answer.await.unwrap());
+    answer
+}
+
+/// The client's own limits count while it waits for another home, and so does a cancel request.
+async fn limits_of_waiting(cluster: &Cluster) {
+    const ADD: &str = "update q set v = v + 10 where k = 1";
+    let a = holder(cluster, 2).await;
+    let b = at(cluster, 3).await;
+    for (setting, code) in [("lock_timeout", "55P03"), ("statement_timeout", "57014")] {
+        run(&b, &format!("set {setting} = '150ms'")).await;
+        let alone = within(ask(&b, ADD.to_owned())).await;
+        assert_eq!(sqlstate(&alone), Some(code), "{alone}");
+        run(&b, "begin; update q set v = v + 10 where k = 2").await;
+        let inside = within(ask(&b, ADD.to_owned())).await;
+        assert_eq!(sqlstate(&inside), Some(code), "{inside}");
+        let after = within(ask(&b, "select 1".to_owned())).await;
+        assert_eq!(sqlstate(&after), Some("25P02"), "{after}");
+        run(&b, &format!("rollback; reset {setting}")).await;
+    }
+    for setting in ["lock_timeout", "statement_timeout"] {
+        run(
+            &b,
+            &format!("begin; update q set v = 0 where k = 3; savepoint s; set local {setting} = '150ms'"),
+        )
+        .await;
+        let late = within(ask(&b, ADD.to_owned())).await;
+        assert!(matches!(sqlstate(&late), Some("55P03" | "57014")), "{late}");
+        run(&b, "rollback to s; update q set v = v + 5 where k = 4; rollback").await;
+    }
+    let token = b.cancel_token();
+    for begin in ["", "begin"] {
+        run(&b, begin).await;
+        let waiting = waits(&b, ADD).await;
+        token.cancel_query(NoTls).await.unwrap();
+        let answer = within(waiting).await;
+        assert_eq!(sqlstate(&answer), Some("57014"), "{answer}");
+    }
+    run(&b, "rollback").await;
+    run(&a, "commit").await;
+    run(&b, ADD).await;
+    assert_eq!(value(&b, "select sum(v) from q").await, "161", "nothing of what was cancelled");
+}
+
+/// Who waits is shown with whom it waits for, inside a transaction and before one.
+async fn waits_are_shown(cluster: &Cluster) {
+    let a = holder(cluster, 2).await;
+    let (b, c) = (at(cluster, 3).await, at(cluster, 1).await);
+    run(&c, "begin; update q set v = v + 1 where k = 2").await;
+    let first = waits(&b, "update q set v = v + 10 where k = 1").await;
+    let second = waits(&c, "update q set v = v + 10 where k = 1").await;
+    let admin = connect("127.0.0.1", cluster.port, "onecopy").await.unwrap();
+    let shown = cluster::rows(&admin, "SHOW TRANSACTIONS").await;
+    let at = |home: &str| shown.iter().find(|row| row["home"] == home).expect("one at each home");
+    let (holds, waits) = (at("replica-2"), [at("replica-3"), at("replica-1")]);
+    assert_eq!((&*holds["state"], &*holds["waits_for"]), ("open", ""), "{shown:?}");
+    for row in waits {
+        assert_eq!((&*row["state"], &*row["in_table"]), ("waiting", "q"), "{shown:?}");
+        assert!(row["waits_for"].split(", ").any(|session| *session == holds["session"]), "{shown:?}");
+    }
+    run(&a, "rollback").await;
+    assert_eq!(within(first).await, "done 1");
+    assert_eq!(within(second).await, "done 1");
+    run(&c, "commit").await;
+}
+
+/// Left to onecopy, transactions that take the next free row of a table run at one home, whose server skips for them.
+async fn queues_skip_what_is_locked(cluster: &Cluster) {
+    const NEXT: &str = "select k from q order by k limit 1 for update skip locked";
+    run(&cluster.client().await, TABLES.before).await;
+    let clients = [open(cluster.port).await, open(cluster.port).await, open(cluster.port).await];
+    for (n, client) in clients.iter().enumerate() {
+        run(client, "set onecopy.home = 'any'; begin").await;
+        let taken = within(ask(client, NEXT.to_owned())).await;
+        assert_eq!(taken, format!("{}; done 1", n + 1));
+    }
+    for client in clients {
+        run(&client, "rollback").await;
+    }
+}
+
+/// A client that goes while it waits, or while others wait for it.
+async fn who_leaves_is_not_waited_for(cluster: &Cluster) {
+    const ADD: &str = "update q set v = v + 10 where k = 1";
+    let a = holder(cluster, 2).await;
+    let (b, c) = (at(cluster, 3).await, at(cluster, 1).await);
+    run(&b, "begin").await;
+    let gone = waits(&b, ADD).await;
+    gone.abort();
+    drop(b);
+    let waiting = waits(&c, ADD).await;
+    drop(a);
+    assert_eq!(within(waiting).await, "done 1");
+    assert_eq!(value(&c, "select v from q where k = 1").await, "20", "one of three commits");
+}
+
+/// A schema change waits for transactions at all homes, and they for it.
+async fn schema_changes(cluster: &Cluster) {
+    let a = holder(cluster, 2).await;
+    let b = at(cluster, 3).await;
+    let waiting = waits(&b, "alter table q add column w int default 7").await;
+    run(&a, "update q set v = v + 1 where k = 2; commit").await;
+    within(waiting).await;
+    assert_eq!(value(&a, "select v + w from q where k = 2").await, "28");
+    run(&b, "begin; alter table q drop column w").await;
+    let waiting = waits(&a, "update q set v = 0 where k = 3").await;
+    run(&b, "commit").await;
+    assert_eq!(within(waiting).await, "done 1");
+    let by_w = within(ask(&a, "update q set w = 0".to_owned())).await;
+    assert_eq!(sqlstate(&by_w), Some("42703"), "{by_w}");
+    run(&a, "begin; insert into q values (6, 60)").await;
+    let waiting = waits(&b, "create unique index concurrently by_v on q (v)").await;
+    run(&a, "commit").await;
+    within(waiting).await;
+    let doubled = within(ask(&a, "insert into q values (7, 60)".to_owned())).await;
+    assert_eq!(sqlstate(&doubled), Some("23505"), "{doubled}");
+    run(&b, "drop index by_v").await;
+}
+
+/// Rows that are in a file conflict as others do. Nobody can foresee the keys of these, so who commits first wins.
+async fn large_transactions(cluster: &Cluster) {
+    const FILL: &str = "insert into q select n, n from generate_series(1001, 3000) n";
+    let a = holder(cluster, 2).await;
+    let (b, c) = (at(cluster, 3).await, at(cluster, 1).await);
+    run(&a, FILL).await;
+    let admin = connect("127.0.0.1", cluster.port, "onecopy").await.unwrap();
+    let shown = cluster::rows(&admin, "SHOW TRANSACTIONS").await;
+    assert!(shown.iter().any(|row| row["spilled_bytes"] != "0"), "{shown:?}");
+    run(&b, "insert into q values (2000, 0)").await;
+    let lost = within(ask(&a, "commit".to_owned())).await;
+    assert_eq!(sqlstate(&lost), Some("40001"), "{lost}");
+    assert_eq!(cluster.everywhere("select count(*) from q where k > 1000").await, [["1"]]);
+    run(&b, "delete from q where k = 2000").await;
+    run(&a, FILL).await;
+    run(&b, "begin; update q set v = v + 1 where k > 1000").await;
+    let waiting = waits(&c, "update q set v = 0 where k = 1500").await;
+    run(&b, "rollback").await;
+    assert_eq!(within(waiting).await, "done 1");
+    assert_eq!(
+        cluster.everywhere("select count(*), sum(v) from q where k > 1000").await,
+        [["2000", "3999500"]]
+    );
+}
+
+/// Rings of waits through two homes, and through a home and its server's own locks: one gives way, at once.
+async fn deadlocks(cluster: &Cluster) {
+    let add = |k: usize| format!("update q set v = v + 1 where k = {k}");
+    for homes in [[2, 3, 2], [2, 2, 3], [1, 3, 2]] {
+        run(&cluster.client().await, TABLES.before).await;
+        let clients = [at(cluster, homes[0]).await, at(cluster, homes[1]).await, at(cluster, homes[2]).await];
+        for (n, client) in clients.iter().enumerate() {
+            run(client, &format!("begin; {}", add(n + 1))).await;
+        }
+        let finish = |(n, client): (usize, &Arc<Client>)| {
+            let (client, answer) = (Arc::clone(client), ask(client, add((n + 1) % 3 + 1)));
+            // Whoever waits for one that goes on must hear of its end.
+            tokio::spawn(async move {
+                let answer = answer.await.unwrap();
+                run(&client, "commit").await;
+                answer
+            })
+        };
+        let answers: Vec<Answer> = clients.iter().enumerate().map(finish).collect();
+        let mut lost = 0;
+        for answer in answers {
+            let answer = within(answer).await;
+            lost += usize::from(sqlstate(&answer) == Some("40P01"));
+            assert!(answer == "done 1" || sqlstate(&answer) == Some("40P01"), "{homes:?}: {answer}");
+        }
+        assert_eq!(lost, 1, "{homes:?}");
+        let rows = table(&clients[0], "select sum(v) from q").await;
+        assert_eq!(rows, [["154"]], "{homes:?}: two of three, twice");
+    }
+}
+
+/// Somebody who came past us holds a row that a refresh needs, and waits for one of ours, which waits for the refresh.
+async fn a_ring_through_a_refresh(cluster: &Cluster) {
+    run(&cluster.client().await, TABLES.before).await;
+    let replica = cluster.caught_up().await.into_iter().find(|replica| replica.name == "replica-2").unwrap();
+    let stranger = Arc::new(cluster.direct(&replica).await);
+    let (a, b) = (at(cluster, 2).await, at(cluster, 3).await);
+    run(&a, "begin; update q set v = v + 1 where k = 2").await;
+    run(&stranger, "begin; select from q where k = 1 for update").await;
+    let foreign = waits(&stranger, "select from q where k = 2 for update").await;
+    run(&b, "update q set v = v + 10 where k = 1").await;
+    let own = within(ask(&a, "update q set v = v + 1 where k = 1".to_owned())).await;
+    assert_eq!(sqlstate(&own), Some("40001"), "{own}");
+    within(foreign).await;
+    run(&stranger, "rollback").await;
+    run(&a, "rollback").await;
+    assert_eq!(cluster.everywhere("select v from q where k < 3 order by k").await, [["20"], ["20"]]);
+}

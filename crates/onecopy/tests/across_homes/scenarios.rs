@@ -1,0 +1,473 @@
+//! What two or three clients do, step by step.
+
+use crate::cluster::script::Stage;
+
+/// Parents with all kinds of references to them, and a table by itself.
+pub(crate) const TABLES: Stage = Stage {
+    before: "delete from falls; delete from loses; delete from moves; delete from late; delete from p; delete from q;
+             insert into p values (1, 10, 100), (2, 20, 200), (3, 30, 300);
+             insert into falls values (1, 1, 0), (2, 1, 0), (3, 2, 0);
+             insert into loses values (1, 1, 0), (2, 2, 0);
+             insert into moves values (1, 1, 0), (2, 2, 0);
+             insert into late values (1, 1, 1);
+             insert into q select n, n * 10 from generate_series(1, 5) n",
+    after: "select 'p', k, v, u from p union all select 'falls', k, p, v from falls
+            union all select 'loses', k, p, v from loses union all select 'moves', k, p, v from moves
+            union all select 'late', k, u, p from late union all select 'q', k, v, null from q order by 1, 2",
+};
+
+/// Run once.
+pub(crate) const SCHEMA: &str = "
+create table p (k int primary key, v int, u int unique);
+create table falls (k int primary key, p int references p on delete cascade, v int);
+create table loses (k int primary key, p int references p on delete set null, v int);
+create table moves (k int primary key, p int references p on update cascade on delete cascade, v int);
+create table late (k int primary key, u int unique deferrable initially deferred,
+                   p int references p deferrable initially deferred);
+create table q (k int primary key, v int);
+";
+
+/// How close it must come to one PostgreSQL.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Closeness {
+    /// The same answers and the same waits.
+    Same,
+    /// It may wait where PostgreSQL does not, or elsewhere, and then answers as if it had been sent later.
+    Waits,
+    /// As if the steps had come in this order.
+    AsIf(&'static [&'static str]),
+    /// The same, or a transaction loses because nobody could foresee what it wrote.
+    Loses,
+}
+
+use Closeness::{AsIf, Loses, Same, Waits};
+
+/// At READ COMMITTED.
+pub(crate) const SCENARIOS: &[(&str, Closeness, &[&str])] = &[
+    (
+        "a parent falls, a child changes",
+        Same,
+        &["a begin", "a delete from p where k = 1", "b update falls set v = 9 where k = 1", "a commit"],
+    ),
+    (
+        "a parent falls, and does not",
+        Same,
+        &["a begin", "a delete from p where k = 1", "b update falls set v = 9 where k = 1", "a rollback"],
+    ),
+    (
+        "a child changes, its parent falls",
+        Same,
+        &["b begin", "b update falls set v = 9 where k = 1", "a delete from p where k = 1", "b commit"],
+    ),
+    (
+        "a parent falls, a child comes",
+        Same,
+        &["a begin", "a delete from p where k = 1", "b insert into falls values (9, 1, 0)", "a commit"],
+    ),
+    (
+        "a child comes, its parent falls",
+        Same,
+        &["b begin", "b insert into falls values (9, 1, 0)", "a delete from p where k = 1", "b commit"],
+    ),
+    (
+        "a reference is lost, the row changes",
+        Same,
+        &["a begin", "a delete from p where k = 1", "b update loses set v = 9 where k = 1", "a commit"],
+    ),
+    (
+        "a row changes, its reference is lost",
+        Same,
+        &["b begin", "b update loses set v = 9 where k = 1", "a delete from p where k = 1", "b commit"],
+    ),
+    (
+        "a reference is pointed elsewhere, its parent falls",
+        Same,
+        &["b begin", "b update falls set p = 2 where k = 1", "a delete from p where k = 1", "b commit"],
+    ),
+    (
+        "a reference is pointed to what falls",
+        Same,
+        &["a begin", "a delete from p where k = 2", "b update falls set p = 2 where k = 1", "a commit"],
+    ),
+    (
+        "a parent has another key, a child comes",
+        Same,
+        &["a begin", "a update p set k = 7 where k = 3", "b insert into moves values (9, 3, 0)", "a commit"],
+    ),
+    (
+        "a parent has another key, a child changes",
+        Waits,
+        &["a begin", "a update p set k = 7 where k = 3", "b insert into moves values (9, 7, 0)", "a commit"],
+    ),
+    (
+        "children come to one parent at once",
+        Same,
+        &[
+            "a begin",
+            "b begin",
+            "a insert into falls values (8, 3, 0)",
+            "b insert into falls values (9, 3, 0)",
+            "a commit",
+            "b commit",
+        ],
+    ),
+    (
+        "a parent changes, a child comes",
+        Same,
+        &["a begin", "a update p set v = 0 where k = 3", "b insert into falls values (9, 3, 0)", "a commit"],
+    ),
+    (
+        "a parent comes, its child too early",
+        Waits,
+        &[
+            "a begin",
+            "a insert into p values (9, 9, 9)",
+            "b insert into falls values (9, 9, 0)",
+            "a commit",
+            "b insert into falls values (9, 9, 0)",
+        ],
+    ),
+    (
+        "one unique value from two sides",
+        Same,
+        &[
+            "a begin",
+            "b begin",
+            "a insert into p values (8, 8, 800)",
+            "b update p set u = 800 where k = 2",
+            "a commit",
+            "b rollback",
+        ],
+    ),
+    (
+        "a unique value becomes free",
+        AsIf(&[
+            "b begin",
+            "b insert into p values (9, 9, 100)",
+            "a begin",
+            "a update p set u = 111 where k = 1",
+            "a commit",
+            "b commit",
+        ]),
+        &[
+            "a begin",
+            "b begin",
+            "a update p set u = 111 where k = 1",
+            "b insert into p values (9, 9, 100)",
+            "a commit",
+            "b commit",
+        ],
+    ),
+    (
+        "who has failed holds nothing",
+        Same,
+        &[
+            "a begin",
+            "a update q set v = 0 where k = 1",
+            "a insert into q values (2, 0)",
+            "b update q set v = v + 1 where k = 1",
+            "a commit",
+        ],
+    ),
+    (
+        "a unique value becomes free, and does not",
+        Waits,
+        &[
+            "a begin",
+            "b begin",
+            "a delete from p where k = 3",
+            "b insert into p values (9, 9, 300)",
+            "a rollback",
+            "b rollback",
+        ],
+    ),
+    (
+        "ON CONFLICT DO NOTHING",
+        Same,
+        &[
+            "a begin",
+            "b begin",
+            "a insert into q values (9, 90)",
+            "b insert into q values (9, 91), (10, 100) on conflict do nothing",
+            "a commit",
+            "b commit",
+        ],
+    ),
+    (
+        "a deferred unique value twice",
+        Waits,
+        &[
+            "a begin",
+            "b begin",
+            "a insert into late values (8, 80, null)",
+            "b insert into late values (9, 80, null)",
+            "a commit",
+            "b commit",
+        ],
+    ),
+    (
+        "a deferred unique value passed on",
+        Loses,
+        &[
+            "a begin",
+            "a insert into late values (8, 1, null)",
+            "b update late set u = 2 where k = 1",
+            "a commit",
+        ],
+    ),
+    (
+        "a deferred reference whose parent comes",
+        Waits,
+        &["a begin", "a insert into late values (8, 8, 8)", "b insert into p values (8, 8, 8)", "a commit"],
+    ),
+    (
+        "a deferred reference whose parent goes",
+        Waits,
+        &["a begin", "a insert into late values (8, 8, 3)", "b delete from p where k = 3", "a commit"],
+    ),
+    (
+        "what a savepoint took back is free",
+        Waits,
+        &[
+            "a begin",
+            "a savepoint s",
+            "a update q set v = 0 where k = 1",
+            "a rollback to s",
+            "b update q set v = v + 1 where k = 1",
+            "a update q set v = 0 where k = 2",
+            "a commit",
+        ],
+    ),
+    (
+        "a savepoint before and after",
+        Same,
+        &[
+            "a begin",
+            "a update q set v = v + 1 where k = 1",
+            "a savepoint s",
+            "a update q set v = v + 1 where k = 2",
+            "a insert into q values (1, 0)",
+            "a rollback to s",
+            "b update q set v = v * 2 where k = 1",
+            "a insert into q values (7, 70)",
+            "a commit",
+            "b select v from q where k = 1",
+        ],
+    ),
+    (
+        "savepoints of two that do not meet",
+        Same,
+        &[
+            "a begin",
+            "a savepoint s",
+            "a update q set v = 1 where k = 1",
+            "b begin",
+            "b savepoint s",
+            "b update q set v = 2 where k = 2",
+            "b release s",
+            "b commit",
+            "a rollback to s",
+            "a commit",
+        ],
+    ),
+    (
+        "an error after a savepoint, and on",
+        Same,
+        &[
+            "a begin",
+            "a savepoint s",
+            "b insert into q values (8, 80)",
+            "a insert into q values (8, 81)",
+            "a rollback to s",
+            "a update q set v = 82 where k = 8",
+            "a commit",
+        ],
+    ),
+    (
+        "FOR SHARE and FOR SHARE",
+        Same,
+        &[
+            "a begin",
+            "b begin",
+            "a select v from q where k = 1 for share",
+            "b select v from q where k = 1 for share",
+            "b commit",
+            "c update q set v = 0 where k = 1",
+            "a commit",
+        ],
+    ),
+    (
+        "FOR UPDATE and FOR UPDATE",
+        Same,
+        &[
+            "a begin",
+            "b begin",
+            "a select v from q where k = 1 for update",
+            "b select v from q where k = 1 for update",
+            "a update q set v = v + 1 where k = 1",
+            "a commit",
+            "b update q set v = v + 1 where k = 1",
+            "b commit",
+        ],
+    ),
+    (
+        "FOR UPDATE of a parent, and a child",
+        Same,
+        &[
+            "a begin",
+            "a select v from p where k = 3 for update",
+            "b insert into falls values (9, 3, 0)",
+            "a commit",
+        ],
+    ),
+    (
+        "FOR NO KEY UPDATE of a parent, and a child",
+        Waits,
+        &[
+            "a begin",
+            "a select v from p where k = 3 for no key update",
+            "b insert into falls values (9, 3, 0)",
+            "a commit",
+        ],
+    ),
+    (
+        "FOR KEY SHARE and UPDATE",
+        Waits,
+        &[
+            "a begin",
+            "a select v from q where k = 1 for key share",
+            "b update q set v = 0 where k = 1",
+            "a select v from q where k = 1",
+            "a commit",
+        ],
+    ),
+    (
+        "FOR UPDATE NOWAIT",
+        Same,
+        &[
+            "a begin",
+            "a select v from q where k = 1 for update",
+            "b begin",
+            "b select v from q where k = 2 for update nowait",
+            "b select v from q where k = 1 for update nowait",
+            "b rollback",
+            "b select v from q where k = 1 for share nowait",
+            "a commit",
+            "b select v from q where k = 1 for update nowait",
+        ],
+    ),
+    (
+        "FOR UPDATE NOWAIT of an updated row",
+        Same,
+        &[
+            "a begin",
+            "a update q set v = 0 where k = 1",
+            "b select v from q where k = 1 for update nowait",
+            "a rollback",
+        ],
+    ),
+    (
+        "LOCK TABLE",
+        Same,
+        &[
+            "a begin",
+            "a lock table q in exclusive mode",
+            "b update q set v = 0 where k = 1",
+            "c select v from q where k = 1",
+            "a commit",
+        ],
+    ),
+    (
+        "LOCK TABLE of what somebody changes",
+        Same,
+        &["b begin", "b update q set v = 0 where k = 1", "a begin", "a lock table q", "b commit", "a commit"],
+    ),
+    (
+        "advisory locks of sessions",
+        Same,
+        &[
+            "a select pg_advisory_lock(7)",
+            "b select pg_try_advisory_lock(7)",
+            "b select pg_advisory_lock(7)",
+            "a select pg_advisory_unlock(7)",
+            "a select pg_try_advisory_lock(7)",
+            "b select pg_advisory_unlock(7)",
+        ],
+    ),
+    (
+        "advisory locks of transactions",
+        Same,
+        &[
+            "a begin",
+            "a select pg_advisory_xact_lock(8)",
+            "b begin",
+            "b select pg_try_advisory_xact_lock(8)",
+            "b select pg_advisory_xact_lock(8)",
+            "a update q set v = 0 where k = 1",
+            "a commit",
+            "b select v from q where k = 1",
+            "b commit",
+        ],
+    ),
+    (
+        "a temporary table",
+        Same,
+        &[
+            "a create temp table mine (k int, v int)",
+            "a insert into mine values (1, 5)",
+            "b begin",
+            "b update q set v = v + 1 where k = 1",
+            "a update q set v = q.v + mine.v from mine where q.k = mine.k",
+            "b commit",
+            "a select v from q where k = 1",
+        ],
+    ),
+    (
+        "everything is emptied, and somebody writes",
+        Same,
+        &[
+            "b begin",
+            "b insert into q values (8, 80)",
+            "a truncate q",
+            "b commit",
+            "a select count(*) from q",
+        ],
+    ),
+    (
+        "a row by its predicate, three at it",
+        Waits,
+        &[
+            "a begin",
+            "b begin",
+            "a update q set v = v + 1 where k = 1",
+            "b update q set v = v + 2 where k = 2",
+            "c update q set v = v * 10 where v > 20",
+            "a commit",
+            "b commit",
+        ],
+    ),
+    (
+        "a moved key",
+        Same,
+        &[
+            "a begin",
+            "b begin",
+            "a update q set k = 11 where k = 1",
+            "b update q set v = v + 1 where k = 1",
+            "a commit",
+            "b update q set v = v + 1 where k = 11",
+            "b commit",
+        ],
+    ),
+    (
+        "in one statement both ways",
+        Loses,
+        &[
+            "a begin",
+            "a with gone as (delete from q where k = 1 returning v) insert into q select 9, v from gone",
+            "b insert into q values (1, 1)",
+            "c insert into q values (9, 1)",
+            "a commit",
+        ],
+    ),
+];
