@@ -9,6 +9,7 @@ mod replicas;
 mod seat;
 mod seats;
 mod sequences;
+mod waits;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
@@ -18,9 +19,8 @@ use std::time::{Duration, Instant};
 use cluster::Cluster;
 use cluster::event::{Effect, Event};
 use cluster::ids::{ClusterId, DatabaseId, Epoch, Incarnation, ReplicaId, ServiceId, SessionId, Version};
-use cluster::parts::conflicts::Count;
 use cluster::parts::sequences::Sequences;
-use cluster::protocols::{ReplicaStatus, Waiting};
+use cluster::protocols::ReplicaStatus;
 use cluster::record::Header;
 use cluster::time::Time;
 use rustc_hash::FxHashMap;
@@ -392,22 +392,6 @@ impl Hub {
     /// The replicas as the core sees them.
     pub(crate) fn replicas(&self) -> Vec<ReplicaStatus> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner).cluster.replicas()
-    }
-
-    /// What transactions waited for and were aborted for, the worst first.
-    pub(crate) fn conflicts(&self) -> Vec<Count> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner).cluster.conflicts()
-    }
-
-    /// Who waits for transactions of other homes at this moment.
-    pub(crate) fn waiting(&self) -> Vec<Waiting> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner).cluster.waiting()
-    }
-
-    /// How long it is since a time of the core, in seconds.
-    pub(crate) fn age_s(&self, since: Time) -> f64 {
-        let now = Time { us: u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX) };
-        Duration::from_micros(now.since_us(since)).as_secs_f64()
     }
 
     /// The last durable version.

@@ -390,7 +390,8 @@ impl Session {
                 // What was begun is finished first.
                 Note::End(End::AfterTransaction) => self.note_end(End::AfterTransaction),
                 Note::End(end) => {
-                    return self.give_up(false, ended(end)).and(Err(Fault::Fatal(ended(end))));
+                    let fatal = Err(Fault::Fatal(ended(end)));
+                    return self.give_up(false, ended(end)).and(fatal);
                 }
             }
         }

@@ -1,0 +1,28 @@
+//! What the core tells of waits and conflicts between transactions, for people and for NOWAIT.
+
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use cluster::parts::conflicts::Count;
+use cluster::protocols::Waiting;
+use cluster::time::Time;
+
+use super::Hub;
+
+impl Hub {
+    /// What transactions waited for and were aborted for, the worst first.
+    pub(crate) fn conflicts(&self) -> Vec<Count> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner).cluster.conflicts()
+    }
+
+    /// Who waits for transactions of other homes at this moment.
+    pub(crate) fn waiting(&self) -> Vec<Waiting> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner).cluster.waiting()
+    }
+
+    /// How long it is since a time of the core, in seconds.
+    pub(crate) fn age_s(&self, since: Time) -> f64 {
+        let now = Time { us: u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX) };
+        Duration::from_micros(now.since_us(since)).as_secs_f64()
+    }
+}
