@@ -10,7 +10,7 @@ use crate::accesses::{Grade, Teller};
 use crate::analyzer::{Analyzer, Limits};
 use crate::catalogue::{Catalogue, TableId};
 use crate::determinism::{Determinism, Subject, determinism};
-use crate::home::may_leave_anchor;
+use crate::home::{draws, may_leave_anchor};
 use crate::parser;
 use crate::script::{Part, SyntaxError};
 use crate::statement::{Statement, Verb};
@@ -128,7 +128,8 @@ impl Told<'_> {
                 format!("at any replica that has applied what was written to {}", self.names(tables))
             }
             Access::Anchor(Because::Update)
-                if may_leave_anchor(statement, &routing, false, self.catalogue) =>
+                if may_leave_anchor(statement, &routing, false, self.catalogue)
+                    && draws(&routing, self.catalogue).is_empty() =>
             {
                 "at any replica: where what it conflicts with runs, or ran last, else by load".to_owned()
             }
