@@ -5,6 +5,7 @@
 # make bench   TPC-W and TPC-C at 1, 2 and 4 replicas beside PostgreSQL and its rivals, in about 10 minutes (needs root)
 # make bench-full   all workloads, up to 8 replicas, and the loss of one; some hours
 # make bench-proxy  the proxy's cost, beside a direct connection and PgBouncer
+# make differential  2,000 random schemas: what all replicas have after random transactions, beside one PostgreSQL
 # make soundness  100,000 pairs of statements on a real server, whether what is concluded about them holds
 # make fuzz    the lexer and the cache of statements against PostgreSQL's parser, for about half an hour
 
@@ -12,7 +13,7 @@ CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(PATH)
 ARGS ?=
 
-.PHONY: up demo test check bench bench-full bench-proxy fuzz soundness setup setup-test
+.PHONY: up demo test check bench bench-full bench-proxy differential fuzz soundness setup setup-test
 
 up: setup
 	@cargo run --release --package onecopy -- up $(ARGS)
@@ -41,6 +42,9 @@ bench-proxy: setup-test
 
 fuzz: setup
 	ONECOPY_FUZZ=100 cargo test --package sql --test fuzz
+
+differential: setup-test
+	cargo xtask differential --schemas 2000 $(ARGS)
 
 soundness: setup-test
 	cargo xtask soundness --pairs 100000 $(ARGS)

@@ -15,6 +15,7 @@ tasks:
   bench ..        benchmarks, `bench run PLAN` above all; `bench help` tells more
   check-live ..   real servers under load, judged as the simulator judges; `check-live --help` tells more
   chaos ..        the same while everything fails that can, `chaos --seconds 600 --seed S`
+  differential .. random transactions through onecopy and on one server, `differential --schemas N --seed S`
   soundness ..    pairs of statements on a real server, `soundness --pairs N --seed S`; `soundness --help` tells more
   sim ..          the simulator, `sim --seeds N` or `sim --seed S --trace`; `sim --help` tells more";
 
@@ -31,7 +32,7 @@ fn main() -> ExitCode {
             return run_crate("sim", &[&["--commit", &commit], rest].concat());
         }
         ["chaos", rest @ ..] => return run_crate("bench", &[&["check-live", "--chaos"], rest].concat()),
-        ["check-live" | "soundness", ..] => return run_crate("bench", &words),
+        ["check-live" | "differential" | "soundness", ..] => return run_crate("bench", &words),
         _ => Err(USAGE.to_owned()),
     };
     let (text, code) = match outcome {

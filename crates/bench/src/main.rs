@@ -1,8 +1,9 @@
-//! Benchmarks: `demo`, a first impression; `proxy`, what a client pays on real servers for having onecopy in between; `check-live`, whether what
-//! clients saw could have come from one PostgreSQL; `classify`, what it costs to know a statement; `predict`, how much of a
-//! transaction is known when it begins; `bulk`, what large transactions cost, and in how much memory; `drive`,
-//! a workload against what runs already; `run`, a plan of comparisons with reports and plots; and `soundness`, whether what is concluded about statements holds on a real
-//! server.
+//! Benchmarks: `demo`, a first impression; `proxy`, what a client pays on real servers for having onecopy in between;
+//! `check-live`, whether what clients saw could have come from one PostgreSQL; `classify`, what it costs to know a
+//! statement; `predict`, how much of a transaction is known when it begins; `bulk`, what large transactions cost, and in
+//! how much memory; `drive`, a workload against what runs already; `run`, a plan of comparisons with reports and plots;
+//! `soundness`, whether what is concluded about statements holds on a real server; and `differential`, whether all
+//! replicas have what one server has.
 //!
 //! Everything a benchmark needs it starts itself, in a temporary folder and on free ports, and takes away again, also
 //! when it is interrupted. Numbers are compared only within one run: on a machine that others use too, nothing else
@@ -13,6 +14,7 @@ mod bulk;
 mod classify;
 mod cpu;
 mod demo;
+mod differential;
 mod drive;
 mod fault;
 mod interrupt;
@@ -70,6 +72,8 @@ enum Command {
     Rebuild(rebuild::Options),
     /// Put clients on replicated servers and judge what they saw as the simulator does.
     CheckLive(live::Options),
+    /// Run random transactions through onecopy and on a plain server, and compare what all replicas have.
+    Differential(differential::Options),
     /// Put one workload on a PostgreSQL or onecopy that runs already.
     Drive(Box<load::Options>),
     /// Compare contestants on workloads, by a plan, on servers that are started for it.
@@ -90,6 +94,7 @@ fn main() -> ExitCode {
         Command::Bulk(options) => bulk::run(&options, &interrupt, &news),
         Command::Rebuild(options) => rebuild::run(&options, &interrupt, &news),
         Command::CheckLive(options) => live::run(&options, &interrupt, &news),
+        Command::Differential(options) => differential::run(&options, &interrupt, &news),
         Command::Drive(options) => load::run(&options, &interrupt, &news),
         Command::Run(options) => run::run(&options, &interrupt, &news),
         Command::Soundness(options) => soundness::run(&options, &interrupt, &news),

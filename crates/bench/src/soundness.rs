@@ -33,10 +33,10 @@ use crate::fault::Fault;
 use crate::interrupt::Interrupt;
 use crate::postgres::{Binaries, Likeness, Plain};
 use crate::scratch::Scratch;
-use draft::Draft;
+pub(crate) use draft::Draft;
 use judge::{Forget, Orders};
-use schema::World;
-use server::{Answer, Contents, Session};
+pub(crate) use schema::World;
+pub(crate) use server::{Answer, Contents, Session, asking};
 
 /// Statements over one schema; each two of them are a pair, and each with itself.
 const STATEMENTS: usize = 12;
@@ -177,7 +177,7 @@ impl Case {
         for row in rows {
             session.attempt(row).await?;
         }
-        let asked = server::asking(&self.catalogue);
+        let asked = asking(&self.catalogue);
         let start = session.contents(&asked).await?;
         let (mut alone, mut after) = (Vec::new(), Vec::new());
         for &first in chosen {

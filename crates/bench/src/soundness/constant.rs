@@ -108,11 +108,11 @@ impl Kind {
 
 /// A value bound to a parameter.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Bound {
+pub(crate) struct Bound {
     /// As it is declared; `UNKNOWN` when the server finds it.
-    pub(super) declared: Type,
+    pub(crate) declared: Type,
     /// As it is sent.
-    pub(super) bytes: Option<Vec<u8>>,
+    pub(crate) bytes: Option<Vec<u8>>,
     pub(super) is_binary: bool,
 }
 

@@ -10,9 +10,9 @@ use super::schema::{Column, Relation, World};
 
 /// A statement with its parameters.
 #[derive(Clone, Debug)]
-pub(super) struct Draft {
-    pub(super) text: String,
-    pub(super) parameters: Vec<Bound>,
+pub(crate) struct Draft {
+    pub(crate) text: String,
+    pub(crate) parameters: Vec<Bound>,
 }
 
 /// Where a statement is written.
@@ -34,7 +34,7 @@ pub(super) struct Source<'a> {
 
 impl Draft {
     /// Draws one.
-    pub(super) fn draw(dice: &mut Dice, world: &World) -> Self {
+    pub(crate) fn draw(dice: &mut Dice, world: &World) -> Self {
         let binds = dice.percent(40);
         let mut writer = Writer { dice, world, parameters: Vec::new(), binds, names: 0 };
         let text = writer.statement();

@@ -32,11 +32,11 @@ pub(super) struct Relation {
 
 /// A schema with its rows.
 #[derive(Clone, Debug, Default)]
-pub(super) struct World {
+pub(crate) struct World {
     /// One statement each.
-    pub(super) ddl: Vec<String>,
+    pub(crate) ddl: Vec<String>,
     /// One INSERT each; the server may refuse some.
-    pub(super) rows: Vec<String>,
+    pub(crate) rows: Vec<String>,
     pub(super) relations: Vec<Relation>,
     /// Functions of one `int` that write.
     pub(super) functions: Vec<&'static str>,
@@ -58,7 +58,7 @@ const KEYS: [Kind; 9] = [
 
 impl World {
     /// Draws one.
-    pub(super) fn draw(dice: &mut Dice) -> Self {
+    pub(crate) fn draw(dice: &mut Dice) -> Self {
         let mut world = Self::default();
         for number in 0..dice.between(2, 4) {
             world.table(dice, &format!("t{number}"));

@@ -28,7 +28,7 @@ impl<'a> FromSql<'a> for Cell {
 
 /// What a client is told.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Answer {
+pub(crate) enum Answer {
     /// The rows in a fixed order, and the number in the command tag.
     Rows(Vec<Vec<Option<Vec<u8>>>>, u64),
     /// The SQLSTATE.
@@ -36,13 +36,13 @@ pub(super) enum Answer {
 }
 
 /// A row of a table as texts of its columns.
-pub(super) type Row = Vec<Option<String>>;
+pub(crate) type Row = Vec<Option<String>>;
 
 /// All rows of all tables of the catalogue, each after its table's number, in a fixed order.
-pub(super) type Contents = Vec<(u32, Row)>;
+pub(crate) type Contents = Vec<(u32, Row)>;
 
 /// A connection with a transaction.
-pub(super) struct Session {
+pub(crate) struct Session {
     client: Client,
 }
 
@@ -53,7 +53,7 @@ fn broken(error: &Error) -> Fault {
 
 impl Session {
     /// Connects to a server of ours.
-    pub(super) async fn open(port: u16) -> Result<Self, Fault> {
+    pub(crate) async fn open(port: u16) -> Result<Self, Fault> {
         let target = format!("host=127.0.0.1 port={port} user=postgres dbname=postgres");
         let (client, connection) = tokio_postgres::connect(&target, NoTls).await.map_err(|e| broken(&e))?;
         tokio::spawn(connection);
@@ -63,7 +63,7 @@ impl Session {
     }
 
     /// Something that must not fail.
-    pub(super) async fn order(&self, text: &str) -> Result<(), Fault> {
+    pub(crate) async fn order(&self, text: &str) -> Result<(), Fault> {
         self.client.batch_execute(text).await.map_err(|error| match broken(&error) {
             Fault::Unreadable { what, said } => Fault::Unreadable { what: format!("{what} to {text}"), said },
             other => other,
@@ -123,7 +123,8 @@ impl Session {
         Ok((answer, contents))
     }
 
-    async fn run(&self, draft: &Draft) -> Result<Answer, Fault> {
+    /// Runs a statement and waits for all of its answer.
+    pub(crate) async fn run(&self, draft: &Draft) -> Result<Answer, Fault> {
         match self.rows(draft).await {
             Ok((mut rows, affected)) => {
                 rows.sort();
@@ -150,7 +151,7 @@ impl Session {
     }
 
     /// The answer to [`asking`].
-    pub(super) async fn contents(&self, asked: &str) -> Result<Contents, Fault> {
+    pub(crate) async fn contents(&self, asked: &str) -> Result<Contents, Fault> {
         let rows = self.client.query_typed(asked, &[]).await.map_err(|error| broken(&error))?;
         let mut contents = Vec::with_capacity(rows.len());
         for row in rows {
@@ -164,7 +165,7 @@ impl Session {
 }
 
 /// The query for the contents of all tables.
-pub(super) fn asking(catalogue: &Catalogue) -> String {
+pub(crate) fn asking(catalogue: &Catalogue) -> String {
     let parts: Vec<String> = catalogue
         .tables()
         .map(|table| {

@@ -188,7 +188,8 @@ impl Session {
             .template
             .is_some_and(|template| hub.learned.may_leave(template, hub.catalogue().generation()));
         let is_known = is_known || matches!(self.wish, Wish::Any | Wish::At(_));
-        let may = judged.is_roamable && is_known && !self.must_stay_home().await?;
+        let returns = std::mem::take(&mut self.returns_to_anchor);
+        let may = judged.is_roamable && is_known && !returns && !self.must_stay_home().await?;
         Ok(self.opening(judged, may))
     }
 
@@ -306,6 +307,7 @@ impl Session {
     /// Rolls the open transaction back, which was at the wrong home: the next one that begins alike begins at the anchor.
     pub(crate) async fn lose_at_home(&mut self, why: &str) -> Fault {
         self.note_anchor_needed();
+        self.returns_to_anchor = true;
         if let Transaction::Update(update) = &self.transaction {
             let (options, was_implicit) = (update.options, update.is_implicit);
             self.roll_back_home().await;

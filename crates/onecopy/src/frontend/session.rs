@@ -147,6 +147,8 @@ pub(crate) struct Session {
     pub(crate) tenancy: Option<Tenancy>,
     /// Where update transactions should begin.
     pub(crate) wish: Wish,
+    /// The last transaction was ended because only the anchor could have run it: the next one begins there.
+    pub(crate) returns_to_anchor: bool,
     /// Where the last update transaction was, or is.
     pub(crate) last_home: ReplicaId,
 }

@@ -287,6 +287,7 @@ async fn serve_session(worker: Rc<Worker>, client: Client, settings: Settings, w
         loss: None,
         tenancy: None,
         wish: Wish::default(),
+        returns_to_anchor: false,
         last_home: hub.anchor(),
         progress: hub.transactions.register(id),
     };
