@@ -69,6 +69,8 @@ pub struct Routing {
     /// Something in it, or in what it reaches, asks what the session has drawn from sequences last: only the server
     /// where it drew knows.
     pub asks_draws: bool,
+    /// Defaults of columns may be computed where it writes: without that nothing is drawn for rows.
+    pub fills_defaults: bool,
 }
 
 /// Draws all conclusions. Use [`Statement::routing`], which keeps them.
@@ -84,6 +86,7 @@ pub(crate) fn routing(statement: &Statement, catalogue: &Catalogue) -> Routing {
         user_types: speaks_user_types(statement, catalogue, &reach),
         transaction_time: reach.transaction_time,
         asks_draws: reach.asks_draws,
+        fills_defaults: reach.fills_defaults,
     }
 }
 

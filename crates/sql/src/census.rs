@@ -120,6 +120,8 @@ pub(crate) struct Census {
     pub(crate) chooses: bool,
     /// A relation is to be unlogged.
     pub(crate) unlogged: bool,
+    /// INSERT, MERGE or DEFAULT anywhere: defaults of columns may be computed.
+    pub(crate) fills_defaults: bool,
     /// How many nodes there are, names and the parts of types left out.
     pub(crate) nodes: usize,
     /// A node that no query is known to have.
@@ -309,6 +311,7 @@ impl Census {
         if !known && QUERY_NODES.binary_search(&node).is_err() {
             self.note_stranger(node);
         }
+        self.fills_defaults |= matches!(node, "InsertStmt" | "MergeStmt" | "SetToDefault");
         if matches!(node, "CaseExpr" | "JoinExpr" | "SubLink") {
             self.operators.insert(Name::bare("="));
         }

@@ -123,6 +123,7 @@ fn filled(verb: Verb, census: Census, inside: Inside) -> Statement {
         column_names: census.column_names.into_iter().collect(),
         modifies_inside: census.modifies && inside == Inside::Statement,
         system_columns: census.system_columns,
+        fills_defaults: census.fills_defaults,
         opaque: census.stranger.map(Opaque::Node),
         ..Statement::of(verb)
     }

@@ -40,13 +40,17 @@ pub fn may_leave_anchor(
             || !matches!(routing.access, Access::Anchor(Because::Unknown | Because::Catalogue)))
         && !(is_binary && routing.user_types)
         && reads.iter().chain(writes).all(is_alike)
-        && writes.iter().all(|id| draws_what_is_known(*id, catalogue))
+        && (!routing.fills_defaults || writes.iter().all(|id| draws_what_is_known(*id, catalogue)))
         // Its rows come once, however many there are.
         && (!matches!(statement.verb, Verb::Copy { .. }) || draws(routing, catalogue).is_empty())
 }
 
-/// Which sequences a statement may draw from, if all of them are known: those of the tables that it may write.
+/// Which sequences a statement may draw from, if all of them are known: those of the tables that it may write, unless
+/// it cannot compute a default there.
 pub fn draws(routing: &Routing, catalogue: &Catalogue) -> BTreeSet<SequenceId> {
+    if !routing.fills_defaults {
+        return BTreeSet::new();
+    }
     let of = |id: &TableId| match catalogue.draws(*id) {
         Some(Draws::From(ids)) => ids.as_slice(),
         Some(Draws::FromSome) | None => &[],

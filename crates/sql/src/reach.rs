@@ -62,6 +62,8 @@ pub(crate) struct Reach {
     pub(crate) transaction_time: bool,
     /// Something in it asks what the session has drawn from sequences.
     pub(crate) asks_draws: bool,
+    /// Defaults of the columns that it writes may be computed.
+    pub(crate) fills_defaults: bool,
     /// The targets that it names are tables or views which the catalogue has.
     pub(crate) targets_known: bool,
 }
@@ -129,6 +131,7 @@ impl<'a> Walk<'a> {
     }
 
     fn note_unknown(&mut self) {
+        self.reach.fills_defaults = true;
         self.note(Because::Unknown);
         self.reach.unbounded = true;
     }
@@ -150,6 +153,8 @@ impl<'a> Walk<'a> {
             self.note_unknown();
         }
         self.reach.transaction_time |= statement.transaction_time;
+        self.reach.fills_defaults |=
+            statement.fills_defaults || !matches!(statement.verb, Verb::Select | Verb::Update | Verb::Delete);
         for name in &statement.reads {
             self.read(Some(statement), name);
         }
@@ -346,6 +351,8 @@ impl<'a> Walk<'a> {
         for (child, reference) in self.catalogue.referenced_by(id) {
             self.reach.reads.insert(child.id);
             let refuses = |action| matches!(action, Action::NoAction | Action::Restrict);
+            self.reach.fills_defaults |=
+                [reference.on_delete, reference.on_update].contains(&Action::SetDefault);
             if self.truncates || !refuses(reference.on_delete) || !refuses(reference.on_update) {
                 self.write_table(child.id);
             }
@@ -413,6 +420,7 @@ impl<'a> Walk<'a> {
 
     /// Whatever has the name of something is taken for it.
     fn words(&mut self, words: &Words) {
+        self.reach.fills_defaults = true;
         for word in &words.names {
             let name = Name::bare(word);
             let called = words.called.contains(word);

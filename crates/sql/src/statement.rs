@@ -43,6 +43,8 @@ pub struct Statement {
     pub modifies_inside: bool,
     /// A column is read whose value is the server's own affair (ctid, xmin, tableoid, ...).
     pub system_columns: bool,
+    /// Defaults of columns may be computed: there is an INSERT, a MERGE or the word DEFAULT in it, or it is not known.
+    pub fills_defaults: bool,
     /// Something is called whose value is that of the transaction's beginning: `now()` and its kin. It may be too much.
     pub transaction_time: bool,
     /// What set_config calls at the top of a SELECT list would set; such a statement is keyed by its exact text.
@@ -340,6 +342,7 @@ impl Statement {
             column_names: Vec::new(),
             modifies_inside: false,
             system_columns: false,
+            fills_defaults: true,
             transaction_time: false,
             settings: Vec::new(),
             opaque: None,

@@ -36,6 +36,17 @@ fn an_update_by_key_is_told_by_its_rows() {
 }
 
 #[test]
+fn what_draws_no_value_may_run_anywhere() {
+    let anywhere = ["at any replica: where what it conflicts with runs, or ran last, else by load"];
+    for text in ["UPDATE visits SET who = 'x' WHERE id = 1", "DELETE FROM visits WHERE id = 1"] {
+        assert_eq!(lines(&told(text), "runs"), anywhere, "{text}");
+    }
+    for text in ["INSERT INTO visits (who) VALUES ('x')", "UPDATE visits SET id = DEFAULT WHERE id = 1"] {
+        assert_ne!(lines(&told(text), "runs"), anywhere, "{text}");
+    }
+}
+
+#[test]
 fn parameters_need_no_values() {
     let told =
         told("SELECT i_title FROM item JOIN author ON a_id = i_a_id WHERE i_id = $1 OR i_id = ANY ($2)");

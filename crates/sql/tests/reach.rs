@@ -413,3 +413,38 @@ fn policies_run_with_every_access() {
     assert_eq!(routing("select * from secured", &contents).access, UNKNOWN);
     assert_eq!(routing("delete from secured", &contents).claims, Claims::Everything);
 }
+
+#[test]
+fn defaults_are_computed_for_new_rows_and_where_they_are_asked_for() {
+    let mut contents = with_functions(vec![
+        sql("adds", "INSERT INTO t VALUES (1)"),
+        sql("counts", "SELECT count(*) FROM t"),
+        plpgsql("guesses", "BEGIN PERFORM 1; END"),
+    ]);
+    let fills = |text: &str, contents: &Contents| routing(text, contents).fills_defaults;
+    for text in [
+        "update t set a = 1 where a = 2",
+        "delete from t where a = 2",
+        "select * from t for update",
+        "with gone as (delete from t returning a) update t2 set a = 1 from gone",
+    ] {
+        assert!(!fills(text, &contents), "{text}");
+    }
+    for text in [
+        "insert into t values (1)",
+        "update t set a = default",
+        "update t set (a, b) = (1, default)",
+        "with added as (insert into t values (1) returning a) delete from t2 using added",
+        "merge into t using t2 on t.a = t2.a when not matched then insert values (1)",
+        "delete from t where a = adds()",
+        "delete from t where a = guesses()",
+        "copy t from stdin",
+        "execute something",
+    ] {
+        assert!(fills(text, &contents), "{text}");
+    }
+    refer(&mut contents, 25, 5, Action::Cascade);
+    assert!(!fills("delete from t", &contents));
+    refer(&mut contents, 25, 5, Action::SetDefault);
+    assert!(fills("delete from t", &contents));
+}
