@@ -100,6 +100,7 @@ async fn every_home_draws() {
     let mut cluster = Cluster::start_as(3, &[], &["--takeover-after-ms", "1"]).await;
     run(&cluster.client().await, SCHEMA).await;
     let mut book = Book::default();
+    who_draws_nothing_needs_no_loan(&cluster, &mut book).await;
     at_all_homes(&cluster, &mut book).await;
     what_was_drawn(&cluster, &mut book).await;
     more_than_was_lent(&cluster, &mut book).await;
@@ -128,6 +129,16 @@ const DRAWS: [(&str, &str); 3] = [
     ("ident_id_seq", "insert into ident (v) values (1) returning id"),
     ("kept", "insert into cached (v) values (1) returning id"),
 ];
+
+async fn who_draws_nothing_needs_no_loan(cluster: &Cluster, book: &mut Book) {
+    let values = answers(&cluster.client().await, "insert into pair default values returning b").await;
+    book.note("pair_b_seq", &values);
+    let client = at(cluster, "replica-2").await;
+    for sql in ["update pair set a = 7 where b = 1", "delete from pair where b = 1"] {
+        assert!(runs_at(cluster, "replica-2", &client, sql).await.0, "{sql}");
+    }
+    assert!(!runs_at(cluster, "replica-2", &client, "update pair set a = default where b = 1").await.0);
+}
 
 async fn at_all_homes(cluster: &Cluster, book: &mut Book) {
     let clients =
