@@ -5,8 +5,8 @@ use std::time::Duration;
 use cluster::ids::{Identity, Incarnation};
 use cluster::record::Sequence;
 
-use wire::backend::tag;
-use wire::frame;
+use wire::backend::{Fields, tag};
+use wire::{frame, sqlstate};
 
 use super::apply::{Applier, Failure};
 use super::connect::Ready;
@@ -125,16 +125,18 @@ impl Agent {
 }
 
 /// Reads the catalogue. The server's functions that show definitions look past the transaction's snapshot, so they stumble
-/// over what is dropped meanwhile; then it is read again.
+/// over what is dropped meanwhile; then it is read again. While a schema change that is open holds something it is read
+/// again for as long as that takes.
 async fn load_catalogue(control: &mut Connection, generation: u64) -> Result<sql::Catalogue, BackendError> {
     let mut attempts = 1;
     loop {
         match capture::catalogue::load(control, generation).await {
             Err(BackendError::Server(body)) if attempts < CATALOGUE_ATTEMPTS => {
+                let is_locked = Fields::new(&body).sqlstate() == sqlstate::LOCK_NOT_AVAILABLE.as_bytes();
                 tracing::debug!(reason = %BackendError::Server(body), "the catalogue is read again");
                 control.simple("ROLLBACK").await?;
                 tokio::time::sleep(CATALOGUE_PAUSE).await;
-                attempts += 1;
+                attempts += u32::from(!is_locked);
             }
             outcome => return outcome,
         }

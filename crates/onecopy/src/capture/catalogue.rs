@@ -117,10 +117,12 @@ const FLAGS: &str = "SELECT \
         AND (castsource < 16384 OR castcontext = 'i')), \
     EXISTS (SELECT FROM pg_constraint WHERE condeferrable) OR EXISTS (SELECT FROM pg_trigger WHERE tgdeferrable)";
 
-/// One snapshot, and texts of values that do not depend on the server's configuration.
+/// One snapshot, and texts of values that do not depend on the server's configuration. Showing a definition locks what it
+/// speaks of, so this may stand in a schema change's way while it waits for that itself: it gives up long before a client's
+/// `deadlock_timeout` makes the client the victim.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL datestyle = 'ISO'; \
     SET LOCAL intervalstyle = 'postgres'; SET LOCAL bytea_output = 'hex'; SET LOCAL extra_float_digits = 1; \
-    SET LOCAL quote_all_identifiers = off";
+    SET LOCAL quote_all_identifiers = off; SET LOCAL lock_timeout = '50ms'";
 
 /// Everything that [`load`] asks, in the order of [`Answers`].
 const QUERIES: [&str; 20] = [
