@@ -89,6 +89,7 @@ impl Session {
         let started = tokio::time::Instant::now();
         while started.elapsed() < LEASE_PATIENCE {
             if let Some(mut uses) = self.may_draw(&draws, replica) {
+                self.has_borrowed |= !uses.is_empty();
                 if let Transaction::Update(update) = &mut self.transaction {
                     update.uses.append(&mut uses);
                 }
@@ -236,11 +237,12 @@ impl Session {
         }
     }
 
-    /// Whether a statement failed because the range of its replica has ended; then more will be lent.
+    /// Whether a statement failed because the range of its replica has ended; then more will be lent. The replica may have
+    /// become the anchor meanwhile.
     pub(crate) fn met_end_of_range(&self, ended: &Ended, judged: &Judged, replica: ReplicaId) -> bool {
         let draws = judged.draws();
         let is_end = ended.sqlstate() == Some(sqlstate::SEQUENCE_GENERATOR_LIMIT_EXCEEDED.as_bytes())
-            && replica != self.anchor()
+            && self.has_borrowed
             && !draws.is_empty();
         if is_end {
             let mut sequences = self.hub().sequences();

@@ -151,6 +151,8 @@ pub(crate) struct Session {
     pub(crate) returns_to_anchor: bool,
     /// Where the last update transaction was, or is.
     pub(crate) last_home: ReplicaId,
+    /// It draws, or drew, from what that was lent.
+    pub(crate) has_borrowed: bool,
 }
 
 impl Session {

@@ -289,6 +289,7 @@ async fn serve_session(worker: Rc<Worker>, client: Client, settings: Settings, w
         wish: Wish::default(),
         returns_to_anchor: false,
         last_home: hub.anchor(),
+        has_borrowed: false,
         progress: hub.transactions.register(id),
     };
     let serving = async {
