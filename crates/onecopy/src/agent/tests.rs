@@ -537,3 +537,25 @@ async fn the_catalogue_is_read() {
     assert_eq!(catalogue.builtin_volatility("random"), Some(sql::Volatility::Volatile));
     assert!(catalogue.is_user_type("mood") && catalogue.has_deferrable() && !catalogue.has_user_casts());
 }
+
+/// What is read locks what it shows, in an order of its own: a schema change must not be the victim of that.
+#[tokio::test]
+async fn reading_the_catalogue_gives_way_to_schema_changes() {
+    let mut pair = Pair::start().await;
+    for name in ["one", "two", "three"] {
+        pair.ddl(&format!("CREATE VIEW {name} AS SELECT 1")).await;
+    }
+    let mut changer = pair.servers[1].connect("").await;
+    changer
+        .simple(
+            "BEGIN READ WRITE; SET LOCAL deadlock_timeout = '200ms'; LOCK TABLE two IN ACCESS EXCLUSIVE MODE",
+        )
+        .await
+        .unwrap();
+    let load = Command::LoadCatalogue { incarnation: pair.second.incarnation, generation: 1 };
+    pair.second.commands.send(load).await.unwrap();
+    // Long enough for it to have one of the others and to wait.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    changer.simple("LOCK TABLE one, three IN ACCESS EXCLUSIVE MODE; COMMIT").await.expect("it has way");
+    assert!(matches!(pair.second.event().await, AgentEvent::Catalogue { .. }));
+}
