@@ -46,11 +46,12 @@ impl Outward {
     /// Reads the certificates that are believed, which is none only if nothing is asked.
     pub(crate) fn load(trust: Trust, root: Option<&Path>) -> Result<Self, String> {
         let provider = provider();
-        let verifier: Arc<dyn ServerCertVerifier> = match (trust, root) {
-            (Trust::Any, _) => Arc::new(Unchecked { provider: Arc::clone(&provider) }),
+        let wanted = match (trust, root) {
+            (Trust::Any, _) => None,
             (_, None) => return Err("a certificate to check the server's with is missing".to_owned()),
-            (_, Some(path)) => Arc::new(Checked::load(trust, path, &provider)?),
+            (_, Some(path)) => Some(Wanted::load(trust, path, &provider)?),
         };
+        let verifier = Arc::new(Verifier { provider: Arc::clone(&provider), wanted });
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?
@@ -77,22 +78,23 @@ impl Outward {
     }
 }
 
-/// Believes that whoever answers is the server.
+/// Looks at a server's certificate.
 #[derive(Debug)]
-struct Unchecked {
+struct Verifier {
     provider: Arc<CryptoProvider>,
+    /// None: whoever answers is believed to be the server.
+    wanted: Option<Wanted>,
 }
 
 /// Believes what ours have signed.
 #[derive(Debug)]
-struct Checked {
-    provider: Arc<CryptoProvider>,
+struct Wanted {
     inner: Arc<WebPkiServerVerifier>,
     ours: Vec<CertificateDer<'static>>,
     checks_host: bool,
 }
 
-impl Checked {
+impl Wanted {
     fn load(trust: Trust, path: &Path, provider: &Arc<CryptoProvider>) -> Result<Self, String> {
         let shown = path.display();
         let ours = certificates(path)?;
@@ -105,12 +107,10 @@ impl Checked {
             .build()
             .map_err(|error| format!("{shown}: {error}"))?;
         let checks_host = trust == Trust::SignedForHost;
-        Ok(Self { provider: Arc::clone(provider), inner, ours, checks_host })
+        Ok(Self { inner, ours, checks_host })
     }
-}
 
-impl ServerCertVerifier for Checked {
-    fn verify_server_cert(
+    fn verify(
         &self,
         certificate: &CertificateDer<'_>,
         chain: &[CertificateDer<'_>],
@@ -142,50 +142,21 @@ impl ServerCertVerifier for Checked {
             other => other,
         }
     }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(
-            message,
-            certificate,
-            signature,
-            &self.provider.signature_verification_algorithms,
-        )
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(
-            message,
-            certificate,
-            signature,
-            &self.provider.signature_verification_algorithms,
-        )
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
-    }
 }
 
-impl ServerCertVerifier for Unchecked {
+impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
+        certificate: &CertificateDer<'_>,
+        chain: &[CertificateDer<'_>],
+        host: &ServerName<'_>,
+        stapled: &[u8],
+        now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
+        match &self.wanted {
+            None => Ok(ServerCertVerified::assertion()),
+            Some(wanted) => wanted.verify(certificate, chain, host, stapled, now),
+        }
     }
 
     fn verify_tls12_signature(
