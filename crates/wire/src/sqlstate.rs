@@ -18,6 +18,7 @@ pub const INVALID_AUTHORIZATION_SPECIFICATION: &str = "28000";
 pub const INVALID_PASSWORD: &str = "28P01";
 pub const INVALID_CURSOR_NAME: &str = "34000";
 pub const INVALID_CATALOG_NAME: &str = "3D000";
+pub const CHECK_VIOLATION: &str = "23514";
 pub const SERIALIZATION_FAILURE: &str = "40001";
 pub const DEADLOCK_DETECTED: &str = "40P01";
 pub const DUPLICATE_PREPARED_STATEMENT: &str = "42P05";

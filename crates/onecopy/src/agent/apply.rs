@@ -4,17 +4,22 @@
 //! a statement that concerns no row is no error to the server, but is one here. A batch that fails is undone and its
 //! records are tried one by one, so that what is reported as diverged is the one record that cannot be applied.
 //!
+//! A CHECK held when and where the row was written. One that depends on more than the row (the time, other rows, a setting) may
+//! not hold here any more; then the rows are applied once more without that CHECK.
+//!
 //! A record with statements (a schema change) is a transaction of its own: its statements run as the role and with the
 //! settings of their author, and the tables are read again after each. So is a record with rows in a file, which are
 //! read and planned a chunk at a time: sound, because at the end of each chunk the replica stands where home stood then.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cluster::ids::Version;
 use cluster::record::{Item, Record, Statement};
-use cluster::refresh::{RefreshTables, plan};
+use cluster::refresh::{RefreshTables, Step, plan};
 use wire::backend::Fields;
 use wire::encode::{self, Format};
+use wire::sqlstate;
 
 use super::exchange::{self, Prepared, Trouble};
 use super::identity;
@@ -35,6 +40,36 @@ const PASSING_CLASSES: [&[u8]; 7] = [b"08", b"25", b"40", b"53", b"55", b"57", b
 /// of temporary tables.
 const CHECKED_AT_HOME: &str = "check_function_bodies";
 
+/// At the end of a transaction without some of the CHECKs.
+const RESUME_CHECKS: &str = "SELECT onecopy_capture.resume_checks()";
+
+/// Whose CHECKs do not hold any more: a table's or a domain's, with its schema.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Checked {
+    schema: String,
+    table: Option<String>,
+    domain: Option<String>,
+}
+
+impl Checked {
+    /// What a server's error says of it.
+    fn violated(trouble: &Trouble) -> Option<Self> {
+        let Trouble::Server(body) = trouble else { return None };
+        let fields = Fields::new(body);
+        let field = |code| fields.get(code).map(|name| String::from_utf8_lossy(name).into_owned());
+        let (table, domain) = (field(b't'), field(b'd'));
+        let is_known = table.is_some() || domain.is_some();
+        (fields.sqlstate() == sqlstate::CHECK_VIOLATION.as_bytes() && is_known)
+            .then(|| Some(Self { schema: field(b's')?, table, domain }))?
+    }
+
+    fn suspend(&self) -> String {
+        let name = |name: &Option<String>| name.as_deref().map_or_else(|| "NULL".to_owned(), literal);
+        let (table, domain) = (name(&self.table), name(&self.domain));
+        format!("SELECT onecopy_capture.suspend_checks({}, {table}, {domain});", literal(&self.schema))
+    }
+}
+
 /// Why records were not applied.
 #[derive(Debug)]
 pub(super) enum Failure {
@@ -52,11 +87,14 @@ pub(super) struct Applier {
     spills: SpillFolder,
     /// The tables are as they are after this version.
     known_to: Version,
+    /// These CHECKs do not count in the next transaction.
+    unchecked: BTreeSet<Checked>,
 }
 
 impl Applier {
     pub(super) fn new(connection: Connection, tables: RefreshTables, spills: SpillFolder) -> Self {
-        Self { connection, tables, prepared: Prepared::default(), spills, known_to: Version::ZERO }
+        let (known_to, unchecked) = (Version::ZERO, BTreeSet::new());
+        Self { connection, tables, prepared: Prepared::default(), spills, known_to, unchecked }
     }
 
     /// Its server process.
@@ -88,9 +126,7 @@ impl Applier {
     async fn apply(&mut self, records: &[Arc<Record>]) -> Result<(), Failure> {
         let alone = |record: &Arc<Record>| is_alone(record);
         for group in records.chunk_by(|a, b| !alone(a) && !alone(b)) {
-            let first_try = self.transaction(group).await;
-            let Err(trouble) = first_try else { continue };
-            self.undo().await?;
+            let Err(trouble) = self.attempt(group).await? else { continue };
             match group {
                 [record] => settle(record, trouble)?,
                 several => {
@@ -105,9 +141,28 @@ impl Applier {
     }
 
     async fn apply_one(&mut self, record: &Arc<Record>) -> Result<(), Failure> {
-        let Err(trouble) = self.transaction(std::slice::from_ref(record)).await else { return Ok(()) };
-        self.undo().await?;
+        let Err(trouble) = self.attempt(std::slice::from_ref(record)).await? else { return Ok(()) };
         settle(record, trouble)
+    }
+
+    /// One transaction, again without the CHECKs that stop it. What fails for another reason is undone.
+    async fn attempt(&mut self, records: &[Arc<Record>]) -> Result<Result<(), Trouble>, Failure> {
+        loop {
+            let outcome = self.transaction(records).await;
+            let Err(trouble) = outcome else { break };
+            self.undo().await?;
+            match Checked::violated(&trouble) {
+                Some(checked) if self.unchecked.insert(checked.clone()) => {
+                    tracing::debug!(?checked, "rows are applied that a CHECK would not let pass any more");
+                }
+                _ => {
+                    self.unchecked.clear();
+                    return Ok(Err(trouble));
+                }
+            }
+        }
+        self.unchecked.clear();
+        Ok(Ok(()))
     }
 
     async fn transaction(&mut self, records: &[Arc<Record>]) -> Result<(), Trouble> {
@@ -115,15 +170,31 @@ impl Applier {
             [record] if is_alone(record) => self.piece_by_piece(record).await?,
             _ => self.rows_only(records).await?,
         }
+        if !self.unchecked.is_empty() {
+            self.connection.simple(RESUME_CHECKS).await?;
+        }
         self.connection.simple("COMMIT").await?;
+        Ok(())
+    }
+
+    /// In the open transaction, those CHECKs do not count that have stopped the records before.
+    async fn suspend_checks(&mut self) -> Result<(), Trouble> {
+        for checked in &self.unchecked {
+            self.connection.simple(&checked.suspend()).await?;
+        }
         Ok(())
     }
 
     async fn rows_only(&mut self, records: &[Arc<Record>]) -> Result<(), Trouble> {
         let steps =
             plan(&self.tables, records.iter().map(|record| record.items())).map_err(Trouble::Refresh)?;
-        let before = self.begin(records);
-        exchange::run(&mut self.connection, &self.tables, &mut self.prepared, steps, &before).await
+        let mut before = self.begin(records).to_vec();
+        if !self.unchecked.is_empty() {
+            self.exchange(Vec::new(), &before).await?;
+            self.suspend_checks().await?;
+            before.clear();
+        }
+        self.exchange(steps, &before).await
     }
 
     /// Puts BEGIN and the identities into the output; returns the rows that these commands report.
@@ -145,7 +216,8 @@ impl Applier {
 
     async fn piece_by_piece(&mut self, record: &Arc<Record>) -> Result<(), Trouble> {
         let before = self.begin(std::slice::from_ref(record));
-        exchange::run(&mut self.connection, &self.tables, &mut self.prepared, Vec::new(), &before).await?;
+        self.exchange(Vec::new(), &before).await?;
+        self.suspend_checks().await?;
         if record.is_spilled() {
             self.spilled(record).await?;
         }
@@ -171,7 +243,11 @@ impl Applier {
                 self.items(std::mem::take(&mut rows)).await?;
                 // A schema change has to find the sequences as they are elsewhere.
                 self.connection.simple("SELECT onecopy_capture.unlend()").await?;
+                if !self.unchecked.is_empty() {
+                    self.connection.simple(RESUME_CHECKS).await?;
+                }
                 self.statement(&statement).await?;
+                self.suspend_checks().await?;
             } else {
                 rows.push(item);
             }
@@ -184,7 +260,11 @@ impl Applier {
             return Ok(());
         }
         let steps = plan(&self.tables, [items]).map_err(Trouble::Refresh)?;
-        exchange::run(&mut self.connection, &self.tables, &mut self.prepared, steps, &[]).await
+        self.exchange(steps, &[]).await
+    }
+
+    async fn exchange(&mut self, steps: Vec<Step<'_>>, before: &[Option<u64>]) -> Result<(), Trouble> {
+        exchange::run(&mut self.connection, &self.tables, &mut self.prepared, steps, before).await
     }
 
     async fn statement(&mut self, statement: &Statement) -> Result<(), Trouble> {

@@ -592,6 +592,71 @@ BEGIN
     END IF;
 END $$;
 
+-- Whether a CHECK says the same of a row whenever and wherever it is asked: it calls nothing that may change its mind, and
+-- reads no clock. Casts by way of text count as such calls, since settings may decide what they give.
+CREATE OR REPLACE FUNCTION onecopy_capture.is_lasting(expression pg_node_tree) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT expression::text !~ '\{(SQLVALUEFUNCTION|NEXTVALUEEXPR|COERCEVIAIO) ' AND NOT EXISTS (
+        SELECT FROM regexp_matches(expression::text, ':(?:op|elem)?funcid ([0-9]+)', 'g') AS called(id)
+        JOIN pg_proc p ON p.oid = called.id[1]::oid WHERE p.provolatile <> 'i')
+$$;
+
+-- The CHECK that a statement of this transaction has just held against rows that were there, and that is not lasting: each
+-- replica would hold it against them at another time. Or NULL. A row of the catalogue that is seen although its writer
+-- has not committed is our own.
+CREATE OR REPLACE FUNCTION onecopy_capture.passing_check(class oid, object oid) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    present CONSTANT numeric := pg_current_xact_id()::text::numeric;
+    found record;
+    has_rows boolean;
+BEGIN
+    FOR found IN
+        SELECT k.conname, k.conrelid FROM pg_constraint k
+        WHERE k.contype = 'c' AND k.convalidated AND NOT onecopy_capture.is_lasting(k.conbin)
+          AND CASE WHEN class = 'pg_class'::regclass THEN k.conrelid = object ELSE k.contypid = object END
+          AND pg_xact_status((present - mod(present, 4294967296) + k.xmin::text::numeric)::text::xid8) = 'in progress'
+    LOOP
+        IF found.conrelid <> 0 THEN
+            EXECUTE format('SELECT EXISTS (SELECT FROM %s)', found.conrelid::regclass) INTO has_rows;
+            CONTINUE WHEN NOT has_rows;
+        END IF;
+        RETURN found.conname;
+    END LOOP;
+    RETURN NULL;
+END $$;
+
+-- Until the end of this transaction at the latest, nobody holds rows against the CHECKs of a table, or values against those
+-- of a domain and of what is below it: they held where and when the row was written. Nobody else sees it, since
+-- `resume_checks` comes before the COMMIT. The lock keeps those away who change the same row of the catalogue in place.
+CREATE OR REPLACE FUNCTION onecopy_capture.suspend_checks(schema_name text, table_name text, domain_name text) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF table_name IS NOT NULL THEN
+        -- What a schema change has made, or will make, in this very transaction.
+        IF to_regclass(format('%I.%I', schema_name, table_name)) IS NULL THEN
+            RETURN;
+        END IF;
+        EXECUTE format('LOCK TABLE ONLY %I.%I IN SHARE UPDATE EXCLUSIVE MODE', schema_name, table_name);
+        UPDATE pg_class SET relchecks = 0 WHERE oid = format('%I.%I', schema_name, table_name)::regclass;
+    ELSE
+        WITH RECURSIVE below(typ) AS (
+            SELECT to_regtype(format('%I.%I', schema_name, domain_name))::oid
+            UNION SELECT t.typbasetype FROM below JOIN pg_type t ON t.oid = typ WHERE t.typtype = 'd'
+        )
+        UPDATE pg_constraint SET contype = '-' FROM below WHERE contypid = typ AND contype = 'c';
+    END IF;
+END $$;
+
+-- All CHECKs count again.
+CREATE OR REPLACE FUNCTION onecopy_capture.resume_checks() RETURNS void
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    UPDATE pg_constraint SET contype = 'c' WHERE contype = '-';
+    UPDATE pg_class c SET relchecks = k.checks
+    FROM (SELECT conrelid, count(*) AS checks FROM pg_constraint WHERE contype = 'c' AND conrelid <> 0 GROUP BY conrelid) AS k
+    WHERE c.oid = k.conrelid AND c.relchecks <> k.checks;
+$$;
+
 -- Whether the object of a schema change is a temporary table's.
 CREATE OR REPLACE FUNCTION onecopy_capture.is_temporary(class oid, object oid, schema_name text) RETURNS boolean
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -635,6 +700,7 @@ SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     context text;
     leaning text;
+    passing text;
 BEGIN
     GET DIAGNOSTICS context = PG_CONTEXT;
     IF current_setting('onecopy.ddl', true) = '@DDL@' AND (onecopy_capture.is_own_statement(context)
@@ -644,6 +710,15 @@ BEGIN
         IF leaning IS NOT NULL THEN
             RAISE EXCEPTION '% would depend on a temporary object', leaning USING ERRCODE = '0A000',
                 DETAIL = 'Temporary objects are at one replica only.';
+        END IF;
+        IF TG_EVENT = 'ddl_command_end' AND TG_TAG IN ('ALTER TABLE', 'ALTER DOMAIN') THEN
+            SELECT onecopy_capture.passing_check(classid, objid) INTO passing FROM pg_event_trigger_ddl_commands()
+                WHERE onecopy_capture.passing_check(classid, objid) IS NOT NULL LIMIT 1;
+            IF passing IS NOT NULL THEN
+                RAISE EXCEPTION 'the CHECK % depends on more than the values that it checks', quote_ident(passing)
+                    USING ERRCODE = '0A000', DETAIL = 'Each replica would hold it against the rows that are there at another time.',
+                    HINT = 'Add it NOT VALID, so that it counts for new rows, and leave it unvalidated.';
+            END IF;
         END IF;
         RETURN;
     ELSIF current_setting('onecopy.via', true) = '@APPLY@' AND current_setting('session_replication_role') = 'replica' THEN
