@@ -18,6 +18,7 @@ mod build;
 mod image;
 mod read;
 mod sealed;
+mod shipped;
 mod spill;
 #[cfg(test)]
 mod tests;
@@ -32,6 +33,7 @@ pub use build::{Mark, RecordBuilder, TooLarge};
 pub use image::{Column, Columns, Image, ImageError, Values};
 pub use read::{Change, Item, Items, RowChange, RowChanges, Rows, Sequence, Statement};
 pub use sealed::SealedBody;
+pub use shipped::Shipped;
 pub use spill::{CHUNK_HEAD_BYTES, Chunk, ChunkCheck, Span, Spilled};
 
 /// Size of the encoded header.

@@ -32,6 +32,14 @@ impl UnfinishedWriters {
         }
     }
 
+    /// The replica has come back, and of what was under way only these are under way there.
+    pub fn reset<'a>(&mut self, replica: usize, under_way: impl Iterator<Item = &'a [(FragmentId, Mode)]>) {
+        self.counts.values_mut().for_each(|counts| counts[replica] = 0);
+        for (fragment, _) in under_way.flatten().filter(|(_, mode)| *mode == Mode::Write) {
+            self.counts.get_mut(fragment).expect("what is under way has begun")[replica] += 1;
+        }
+    }
+
     /// It is over at this replica.
     pub fn end(&mut self, replica: usize, locks: &[(FragmentId, Mode)]) {
         for (fragment, _) in locks.iter().filter(|(_, mode)| *mode == Mode::Write) {
@@ -61,6 +69,10 @@ mod tests {
         assert!(writers.is_free(0, &[(orders, Mode::Read)]), "readers are in nobody's way");
         writers.end(1, &locks);
         assert!(writers.is_free(1, &[(item, Mode::Read), (orders, Mode::Read)]));
+        assert!(!writers.is_free(0, &[(item, Mode::Read)]));
+        writers.reset(0, [].into_iter());
+        assert!(writers.is_free(0, &[(item, Mode::Read)]));
+        writers.reset(0, [&locks[..]].into_iter());
         assert!(!writers.is_free(0, &[(item, Mode::Read)]));
     }
 }

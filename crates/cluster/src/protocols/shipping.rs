@@ -24,6 +24,7 @@
 //! ([`StatementId`]), the driver has the texts.
 
 mod failover;
+mod joining;
 mod message;
 mod proxy;
 mod scheduler;
@@ -33,6 +34,7 @@ pub(super) mod stage;
 mod tests;
 
 pub use failover::{Known, ProxyState, roll_forward};
+pub use joining::Decided;
 pub use message::{
     Answer, Ending, FromProxy, Kind, Operation, Request, SequenceNumber, StatementId, ToProxy, Transaction,
 };

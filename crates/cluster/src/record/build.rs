@@ -11,7 +11,7 @@ use super::read::{self, Element, Elements, Items, kind, op};
 use super::spill::{CHUNK_HEAD_BYTES, Chunk, Span, Spilled, is_in};
 use super::{
     BODY_LIMIT_BYTES, Change, FORMAT, FORMAT_SPILLED, HEADER_BYTES, Header, Item, Record, SealedBody,
-    Sequence, Statement, TableId, WRITES_EVERYTHING, put,
+    Sequence, Shipped, Statement, TableId, WRITES_EVERYTHING, put,
 };
 
 /// A kind byte and the length of what follows.
@@ -114,6 +114,21 @@ impl RecordBuilder {
         for text in settings {
             self.put_sized(text.as_bytes());
         }
+        self.statements += 1;
+        self.elements += 1;
+        Ok(())
+    }
+
+    /// Adds a client's statement that every replica runs.
+    pub fn push_shipped(&mut self, shipped: &Shipped) -> Result<(), TooLarge> {
+        let Shipped { role, settings, text, is_extended, types, values } = shipped;
+        let parts = [role.as_bytes(), settings.as_bytes(), text, types, values];
+        let need = ITEM_HEAD_BYTES + 1 + parts.iter().map(|part| 4 + part.len()).sum::<usize>();
+        self.start_item(kind::SHIPPED, need)?;
+        let (before, after) = parts.split_at(3);
+        before.iter().for_each(|part| self.put_sized(part));
+        self.bytes.push(u8::from(*is_extended));
+        after.iter().for_each(|part| self.put_sized(part));
         self.statements += 1;
         self.elements += 1;
         Ok(())
@@ -243,6 +258,7 @@ impl RecordBuilder {
                     Change::Truncate => self.push_truncate(row.table),
                 },
                 Element::Item(Item::Statement(statement)) => self.push_statement(&statement),
+                Element::Item(Item::Shipped(shipped)) => self.push_shipped(&shipped),
                 Element::Item(Item::Sequence(sequence)) => self.push_sequence(&sequence),
                 Element::Item(Item::Fence) => self.push_fence(),
                 Element::Item(Item::Rows(_) | Item::Spilled(_)) => {

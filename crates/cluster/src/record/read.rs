@@ -3,7 +3,7 @@
 //! One cursor serves both sides: [`check_body_shape`] walks a body that came from outside and reports where it is
 //! malformed; the iterators walk a body that was checked, so they need not report anything.
 
-use super::{DecodeError, Record, ReplicaId, SequenceId, Span, Spilled, TableId};
+use super::{DecodeError, Record, ReplicaId, SequenceId, Shipped, Span, Spilled, TableId};
 
 /// The byte that an item begins with.
 pub(super) mod kind {
@@ -13,6 +13,7 @@ pub(super) mod kind {
     pub(in super::super) const FENCE: u8 = 4;
     /// Only in [`FORMAT_SPILLED`](super::super::FORMAT_SPILLED).
     pub(in super::super) const SPILLED: u8 = 5;
+    pub(in super::super) const SHIPPED: u8 = 6;
 }
 
 /// The byte that a row change begins with.
@@ -32,6 +33,8 @@ pub enum Item<'a> {
     Rows(Rows<'a>),
     /// A statement that every replica runs as it stands.
     Statement(Statement),
+    /// A statement of a client that every replica runs, with its parameters.
+    Shipped(Shipped),
     /// How far a sequence may have come.
     Sequence(Sequence),
     /// A new leader's term begins; its epoch is in the record's identity.
@@ -300,7 +303,7 @@ pub(super) fn check_body_shape(record: &Record) -> Result<(), DecodeError> {
                     rows += 1;
                 }
             }
-            Item::Statement(_) | Item::Fence => everything = true,
+            Item::Statement(_) | Item::Shipped(_) | Item::Fence => everything = true,
             Item::Sequence(_) => {}
             // Whether a statement is among these is seen when they are read.
             Item::Spilled(spilled) => {
@@ -386,6 +389,7 @@ impl<'a> Cursor<'a> {
             kind::SEQUENCE => Item::Sequence(inner.sequence()?),
             kind::FENCE => Item::Fence,
             kind::SPILLED => Item::Spilled(inner.spilled()?),
+            kind::SHIPPED => Item::Shipped(inner.shipped()?),
             _ => return None,
         };
         inner.at_end().then_some(item)
@@ -398,6 +402,17 @@ impl<'a> Cursor<'a> {
         let count = self.u32()?;
         let settings = (0..count).map(|_| Some((self.text()?, self.text()?))).collect::<Option<_>>()?;
         Some(Statement { text, role, search_path, settings })
+    }
+
+    fn shipped(&mut self) -> Option<Shipped> {
+        Some(Shipped {
+            role: self.text()?,
+            settings: self.text()?,
+            text: self.sized()?.to_vec(),
+            is_extended: self.flag()?,
+            types: self.sized()?.to_vec(),
+            values: self.sized()?.to_vec(),
+        })
     }
 
     fn sequence(&mut self) -> Option<Sequence> {

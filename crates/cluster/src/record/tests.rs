@@ -13,6 +13,7 @@ pub(super) enum Step {
     Delete(u32, Vec<u8>),
     Truncate(u32),
     Statement(Statement),
+    Shipped(Shipped),
     Sequence(Sequence),
     Fence,
 }
@@ -32,6 +33,19 @@ fn table() -> impl Strategy<Value = u32> {
 fn statement() -> impl Strategy<Value = Statement> {
     (text(), text(), text(), vec((text(), text()), 0..3))
         .prop_map(|(text, role, search_path, settings)| Statement { text, role, search_path, settings })
+}
+
+fn shipped() -> impl Strategy<Value = Shipped> {
+    (text(), text(), image(), any::<bool>(), image(), image()).prop_map(
+        |(role, settings, text, is_extended, types, values)| Shipped {
+            role,
+            settings,
+            text,
+            is_extended,
+            types,
+            values,
+        },
+    )
 }
 
 fn sequence() -> impl Strategy<Value = Sequence> {
@@ -54,6 +68,7 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
         2 => (table(), image()).prop_map(|(t, old)| Step::Delete(t, old)),
         1 => table().prop_map(Step::Truncate),
         1 => statement().prop_map(Step::Statement),
+        1 => shipped().prop_map(Step::Shipped),
         1 => sequence().prop_map(Step::Sequence),
         1 => Just(Step::Fence),
     ]
@@ -82,6 +97,7 @@ pub(super) fn push(builder: &mut RecordBuilder, step: &Step) {
         Step::Delete(t, old) => builder.push_delete(TableId(*t), old),
         Step::Truncate(t) => builder.push_truncate(TableId(*t)),
         Step::Statement(statement) => builder.push_statement(statement),
+        Step::Shipped(shipped) => builder.push_shipped(shipped),
         Step::Sequence(sequence) => builder.push_sequence(sequence),
         Step::Fence => builder.push_fence(),
     }
@@ -125,6 +141,7 @@ fn steps_of(record: &Record) -> Vec<Step> {
                 Change::Truncate => Step::Truncate(row.table.0),
             })),
             Item::Statement(statement) => steps.push(Step::Statement(statement)),
+            Item::Shipped(shipped) => steps.push(Step::Shipped(shipped)),
             Item::Sequence(sequence) => steps.push(Step::Sequence(sequence)),
             Item::Fence => steps.push(Step::Fence),
             Item::Spilled(_) => panic!("nothing was spilled"),
@@ -182,7 +199,7 @@ proptest! {
     fn what_was_built_is_read(header in header(), steps in vec(step(), 0..20)) {
         let builder = build(&steps);
         prop_assert_eq!(builder.is_empty(), steps.is_empty());
-        prop_assert_eq!(builder.has_statement(), steps.iter().any(|s| matches!(s, Step::Statement(_))));
+        prop_assert_eq!(builder.has_statement(), steps.iter().any(|s| matches!(s, Step::Statement(_) | Step::Shipped(_))));
         let built_tables = builder.tables().to_vec();
         let record = builder.finish(header);
         let read = Record::decode(record.bytes().to_vec()).unwrap();
@@ -196,7 +213,7 @@ proptest! {
         let tables: std::collections::BTreeSet<_> = changes.iter().map(|change| change.table).collect();
         prop_assert_eq!(read.tables().collect::<Vec<_>>(), tables.into_iter().collect::<Vec<_>>());
         prop_assert_eq!(read.tables().collect::<Vec<_>>(), built_tables);
-        let everything = steps.iter().any(|s| matches!(s, Step::Statement(_) | Step::Fence));
+        let everything = steps.iter().any(|s| matches!(s, Step::Statement(_) | Step::Shipped(_) | Step::Fence));
         prop_assert_eq!(read.writes_everything(), everything);
     }
 

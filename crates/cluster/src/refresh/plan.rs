@@ -87,7 +87,7 @@ pub fn plan<'a, I: IntoIterator<Item = Item<'a>>>(
                 Item::Rows(rows) => planner.rows(rows.iter())?,
                 Item::Sequence(sequence) => planner.steps.push(Step::Sequence(sequence)),
                 Item::Fence => {}
-                Item::Statement(_) => return Err(RefreshError::Statement),
+                Item::Statement(_) | Item::Shipped(_) => return Err(RefreshError::Statement),
                 Item::Spilled(_) => return Err(RefreshError::Spilled),
             }
         }

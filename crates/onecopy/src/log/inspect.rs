@@ -249,6 +249,11 @@ fn note(contents: &mut Contents, item: Item<'_>) {
     match item {
         Item::Rows(rows) => rows.iter().for_each(|change| count(&mut contents.rows, change)),
         Item::Statement(statement) => contents.statements.push(statement),
+        Item::Shipped(shipped) => contents.statements.push(Statement {
+            text: String::from_utf8_lossy(&shipped.text).into_owned(),
+            role: shipped.role,
+            ..Statement::default()
+        }),
         Item::Sequence(sequence) => contents.sequences.push(sequence),
         Item::Fence => contents.is_fence = true,
         Item::Spilled(_) => {}

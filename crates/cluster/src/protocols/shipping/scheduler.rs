@@ -35,29 +35,36 @@ pub enum Output {
 
 /// A transaction that is not over at all replicas.
 #[derive(Debug)]
-struct Active {
+pub(super) struct Active {
     session: SessionId,
-    locks: LockSet,
+    pub(super) locks: LockSet,
     /// The replicated operations that were sent, the lock request the first.
-    sent: u32,
+    pub(super) sent: u32,
     /// How many of them each replica has done.
-    done: Vec<u32>,
+    pub(super) done: Vec<u32>,
     /// How many replicas have done all of them.
     complete: usize,
     is_answered: bool,
     /// Where it is fixed, when it is.
     chosen: Option<usize>,
-    writes: Vec<StatementId>,
+    pub(super) writes: Vec<Operation>,
     ended: usize,
-    stage: Stage,
+    pub(super) stage: Stage,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stage {
+pub(super) enum Stage {
     Open,
     /// Its writes are on their way to the log; the operation of a single update is still to be sent.
     Logging(Option<Operation>),
-    Ending,
+    /// Its end was sent. A single update has the one operation that it was.
+    Ending(Ending, Option<Operation>),
+}
+
+impl Stage {
+    fn is_ending(self) -> bool {
+        matches!(self, Self::Ending(..))
+    }
 }
 
 #[derive(Debug, Default)]
@@ -71,7 +78,7 @@ struct Session {
 
 /// The transactions by their numbers. They end nearly in order, so a queue finds them without a search.
 #[derive(Debug, Default)]
-struct Actives {
+pub(super) struct Actives {
     first: u64,
     slots: VecDeque<Option<Active>>,
     count: usize,
@@ -84,11 +91,16 @@ impl Actives {
         SequenceNumber(self.first + self.slots.len() as u64)
     }
 
-    fn last(&self) -> SequenceNumber {
+    pub(super) fn last(&self) -> SequenceNumber {
         SequenceNumber(self.first + self.slots.len() as u64)
     }
 
-    fn numbers(&self) -> impl Iterator<Item = SequenceNumber> + '_ {
+    /// Every number up to this one is over.
+    pub(super) fn over(&self) -> SequenceNumber {
+        SequenceNumber(self.first)
+    }
+
+    pub(super) fn numbers(&self) -> impl Iterator<Item = SequenceNumber> + '_ {
         let first = self.first;
         (1..)
             .zip(&self.slots)
@@ -100,11 +112,11 @@ impl Actives {
         number.0.checked_sub(self.first + 1).map(|at| at as usize)
     }
 
-    fn get(&self, number: SequenceNumber) -> Option<&Active> {
+    pub(super) fn get(&self, number: SequenceNumber) -> Option<&Active> {
         self.slots.get(self.slot(number)?)?.as_ref()
     }
 
-    fn get_mut(&mut self, number: SequenceNumber) -> Option<&mut Active> {
+    pub(super) fn get_mut(&mut self, number: SequenceNumber) -> Option<&mut Active> {
         let at = self.slot(number)?;
         self.slots.get_mut(at)?.as_mut()
     }
@@ -125,12 +137,12 @@ impl Actives {
 #[derive(Debug)]
 pub struct Scheduler {
     choices: Choices,
-    up: Vec<bool>,
-    up_count: usize,
-    loads: Loads,
-    actives: Actives,
+    pub(super) up: Vec<bool>,
+    pub(super) up_count: usize,
+    pub(super) loads: Loads,
+    pub(super) actives: Actives,
     sessions: BTreeMap<SessionId, Session>,
-    writers: UnfinishedWriters,
+    pub(super) writers: UnfinishedWriters,
 }
 
 impl Scheduler {
@@ -207,7 +219,7 @@ impl Scheduler {
     pub fn logged(&mut self, number: SequenceNumber, out: &mut Vec<Output>) {
         let Some(active) = self.actives.get_mut(number) else { return };
         let Stage::Logging(operation) = active.stage else { return };
-        active.stage = Stage::Ending;
+        active.stage = Stage::Ending(Ending::Commit, operation);
         let locks = active.locks.clone();
         match operation {
             Some(operation) => {
@@ -274,7 +286,7 @@ impl Scheduler {
         let Some(active) = self.actives.get_mut(number) else { return };
         let was_complete = active.sent > 0 && active.done[index] == active.sent;
         active.complete -= usize::from(was_complete);
-        active.ended -= usize::from(was_complete && active.stage == Stage::Ending);
+        active.ended -= usize::from(was_complete && active.stage.is_ending());
         if active.chosen == Some(index) {
             // Another one that has all of it, if there is one; else the first that will.
             let has_all = |other: &usize| self.up[*other] && active.done[*other] == active.sent;
@@ -359,7 +371,7 @@ impl Scheduler {
 
     fn answer(active: &mut Active, sessions: &mut BTreeMap<SessionId, Session>, out: &mut Vec<Output>) {
         active.is_answered = true;
-        if active.stage == Stage::Ending
+        if active.stage.is_ending()
             && let Some(state) = sessions.get_mut(&active.session)
         {
             state.open = None;
@@ -374,10 +386,11 @@ impl Scheduler {
         self.forget_if_over(number);
     }
 
-    /// "The record is deleted only when all databases have returned a response" (section 4.2).
+    /// "The record is deleted only when all databases have returned a response" (section 4.2). When there is none left, the
+    /// first that comes back has to.
     fn forget_if_over(&mut self, number: SequenceNumber) {
         let Some(active) = self.actives.get(number) else { return };
-        if active.stage != Stage::Ending || active.ended < self.up_count {
+        if !active.stage.is_ending() || active.ended < self.up_count.max(1) {
             return;
         }
         let session = active.session;
@@ -392,7 +405,7 @@ impl Scheduler {
         if operation.kind == Kind::Write {
             self.add_everywhere(operation.cost_us);
             let active = self.actives.get_mut(number).expect("it was found above");
-            active.writes.push(operation.statement);
+            active.writes.push(operation);
             self.replicate(number, |_| ToProxy::Execute { number, operation }, out);
             return;
         }
@@ -437,9 +450,10 @@ impl Scheduler {
         let Some(active) = self.actives.get_mut(number) else { return };
         if ending == Ending::Commit && !active.writes.is_empty() {
             active.stage = Stage::Logging(None);
-            out.push(Output::Log(number, active.writes.clone()));
+            let writes = active.writes.iter().map(|write| write.statement);
+            out.push(Output::Log(number, writes.collect()));
         } else {
-            active.stage = Stage::Ending;
+            active.stage = Stage::Ending(ending, None);
             self.replicate(number, |_| ToProxy::End { number, ending }, out);
         }
     }
@@ -463,7 +477,7 @@ impl Scheduler {
         let updates = self.sessions.get(&session).map_or(&[][..], |state| &state.updates);
         // A transaction that has ended at a replica has done the operations that were sent, its end the last.
         let has_ended = |number: &SequenceNumber, index: usize| {
-            self.actives.get(*number).is_none_or(|a| a.stage == Stage::Ending && a.done[index] == a.sent)
+            self.actives.get(*number).is_none_or(|a| a.stage.is_ending() && a.done[index] == a.sent)
         };
         let has_own = |index: usize| self.up[index] && updates.iter().all(|n| has_ended(n, index));
         let best = self.loads.least(|index| has_own(index) && self.writers.is_free(index, locks));

@@ -134,6 +134,23 @@ impl Stage {
         self.carry_out(out);
     }
 
+    /// It comes back with a database that has everything up to `from`, and what `has` says.
+    pub(crate) fn join(
+        &mut self,
+        replica: usize,
+        from: SequenceNumber,
+        has: &[u64],
+        tail: &BTreeMap<SequenceNumber, super::Decided>,
+    ) {
+        self.proxies[replica] = Proxy::new(from);
+        self.working[replica].clear();
+        self.mail[replica].clear();
+        let mut out = Vec::new();
+        let id = ReplicaId(replica as u16);
+        self.scheduler.replica_joined(id, from, |number| has.contains(&number.0), tail, &mut out);
+        self.carry_out(out);
+    }
+
     /// Who was answered since the last look.
     pub(crate) fn answered(&mut self) -> Vec<u64> {
         assert!(self.answers.iter().all(|(_, answer)| *answer == Answer::Done), "{:?}", self.answers);

@@ -40,6 +40,7 @@ fn steps_of<'a>(items: impl Iterator<Item = Item<'a>>) -> Vec<Step> {
                 Change::Truncate => Step::Truncate(row.table.0),
             })),
             Item::Statement(statement) => steps.push(Step::Statement(statement)),
+            Item::Shipped(shipped) => steps.push(Step::Shipped(shipped)),
             Item::Sequence(sequence) => steps.push(Step::Sequence(sequence)),
             Item::Fence => steps.push(Step::Fence),
             Item::Spilled(_) => {}
@@ -83,7 +84,9 @@ impl Scene {
     }
 
     fn undo(&mut self) {
-        let is_row = |step: &Step| !matches!(step, Step::Statement(_) | Step::Sequence(_) | Step::Fence);
+        let is_row = |step: &Step| {
+            !matches!(step, Step::Statement(_) | Step::Shipped(_) | Step::Sequence(_) | Step::Fence)
+        };
         let from = self.undoable_from;
         let undone = self.expected.iter().filter(|(at, step)| *at >= from && is_row(step));
         let spans: Vec<Span> = undone.map(|&(at, _)| Span { from: at, to: at + 1 }).collect();
