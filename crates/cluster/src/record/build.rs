@@ -126,9 +126,13 @@ impl RecordBuilder {
         let need = ITEM_HEAD_BYTES + 1 + parts.iter().map(|part| 4 + part.len()).sum::<usize>();
         self.start_item(kind::SHIPPED, need)?;
         let (before, after) = parts.split_at(3);
-        before.iter().for_each(|part| self.put_sized(part));
+        for part in before {
+            self.put_sized(part);
+        }
         self.bytes.push(u8::from(*is_extended));
-        after.iter().for_each(|part| self.put_sized(part));
+        for part in after {
+            self.put_sized(part);
+        }
         self.statements += 1;
         self.elements += 1;
         Ok(())
