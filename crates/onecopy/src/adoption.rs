@@ -10,7 +10,7 @@
 //! of the configuration ([`crate::members`]). A server that cannot be reached then is waited for by
 //! its agent, which makes the same check.
 //!
-//! Not here: what was applied where (the keeper reads it), and copying data to an empty server.
+//! Not here: what was applied where (the keeper reads it), and copying data to an empty server ([`crate::fill`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use cluster::ids::{ClusterId, ReplicaId};
 use serde::{Deserialize, Serialize};
+use wire::sqlstate;
 
 use crate::backend::{BackendError, Connection, Served};
 use crate::checksum;
@@ -39,7 +40,7 @@ const MAJORS: std::ops::RangeInclusive<u32> = 14..=18;
 const NAMED_MAX: usize = 5;
 
 /// What takes our objects out of a server. Triggers on tables go with their functions.
-const REMOVE_TRIGGERS: [&str; 3] = ["onecopy_ddl", "onecopy_drop", "onecopy_rewrite"];
+pub(crate) const EVENT_TRIGGERS: [&str; 3] = ["onecopy_ddl", "onecopy_drop", "onecopy_rewrite"];
 const REMOVE_SCHEMAS: &str = "DROP SCHEMA IF EXISTS onecopy, onecopy_capture CASCADE";
 
 /// What we ask a server about itself, and what it must not be.
@@ -209,7 +210,7 @@ pub(crate) async fn settle(
                  Onecopy's objects out of the server: DROP EVENT TRIGGER for each of {}; {REMOVE_SCHEMAS};",
                 replica.name,
                 folder.display(),
-                REMOVE_TRIGGERS.join(", ")
+                EVENT_TRIGGERS.join(", ")
             ));
         }
         remove(&mut found.connection).await.map_err(|error| at(replica, &error))?;
@@ -267,7 +268,15 @@ pub(crate) struct Found {
 pub(crate) struct Unfit {
     /// What is wrong.
     pub(crate) text: String,
+    /// The server is there, but not the database.
+    pub(crate) has_no_database: bool,
     may_pass: bool,
+}
+
+impl Unfit {
+    fn for_good(text: String) -> Self {
+        Self { text, has_no_database: false, may_pass: false }
+    }
 }
 
 fn at(replica: &Replica, error: &BackendError) -> String {
@@ -284,17 +293,21 @@ pub(crate) async fn reach(served: &Served, replica: &Replica) -> Result<Found, U
             BackendError::Io(_) => true,
             other => other.sqlstate().is_some_and(|code| code.starts_with(b"57P")),
         };
-        Unfit { text: format!("{place} cannot be reached: {error}"), may_pass }
+        let has_no_database = error.sqlstate() == Some(sqlstate::INVALID_CATALOG_NAME.as_bytes());
+        Unfit { text: format!("{place} cannot be reached: {error}"), has_no_database, may_pass }
     };
     let opening = Connection::open_own(&replica.address, served, &own);
     let mut connection = match tokio::time::timeout(CONNECT_DEADLINE, opening).await {
         Ok(opened) => opened.map_err(unfit)?,
-        Err(_) => return Err(Unfit { text: format!("{place} does not answer"), may_pass: true }),
+        Err(_) => {
+            let text = format!("{place} does not answer");
+            return Err(Unfit { text, has_no_database: false, may_pass: true });
+        }
     };
     let rows = connection.simple(ABOUT).await.map_err(unfit)?;
     let row: Vec<String> = rows.into_iter().next().unwrap_or_default().into_iter().flatten().collect();
     let [version, encoding, messages, is_superuser, is_standby, is_installed] = row.as_slice() else {
-        return Err(Unfit { text: format!("{place} gives no account of itself"), may_pass: false });
+        return Err(Unfit::for_good(format!("{place} gives no account of itself")));
     };
     let major = version.parse::<u32>().map_or(0, |number| number / 10_000);
     let is_chatty = messages == "info" || messages.starts_with("debug");
@@ -313,7 +326,7 @@ pub(crate) async fn reach(served: &Served, replica: &Replica) -> Result<Found, U
         String::new()
     };
     if !wrong.is_empty() {
-        return Err(Unfit { text: format!("{place} {wrong}"), may_pass: false });
+        return Err(Unfit::for_good(format!("{place} {wrong}")));
     }
     let mut cluster = None;
     if is_installed == "t" {
@@ -377,7 +390,7 @@ async fn check_members(membership: &Membership, served: &Served, places: &Places
 }
 
 async fn remove(connection: &mut Connection) -> Result<(), BackendError> {
-    for name in REMOVE_TRIGGERS {
+    for name in EVENT_TRIGGERS {
         connection.simple(&format!("DROP EVENT TRIGGER IF EXISTS {name}")).await?;
     }
     connection.simple(REMOVE_SCHEMAS).await?;
@@ -432,6 +445,17 @@ async fn compare(open: &mut [(&Replica, Found)]) -> Result<(), String> {
     Err(text)
 }
 
+/// What a server's database has, some of it by name; nothing if it is empty.
+pub(crate) async fn what_is_there(connection: &mut Connection) -> Result<Option<String>, BackendError> {
+    let sums = sums(connection).await?;
+    let mut names: Vec<&str> = sums.iter().filter(is_something).map(|(name, _)| name.as_str()).collect();
+    names.sort_by_key(|name| !name.starts_with("table "));
+    let more = names.len().saturating_sub(NAMED_MAX);
+    names.truncate(NAMED_MAX);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    Ok((!names.is_empty()).then(|| names.join(", ") + &more))
+}
+
 async fn sums(connection: &mut Connection) -> Result<Sums, BackendError> {
     connection.simple("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
     let mut sums = checksum::checksums(connection).await?;
@@ -445,10 +469,11 @@ async fn sums(connection: &mut Connection) -> Result<Sums, BackendError> {
 
 /// No table, and no object of any other kind.
 fn is_empty(sums: &Sums) -> bool {
-    let has = |(name, sum): (&String, &String)| {
-        name.starts_with("table ") || (name.starts_with("schema: ") && !sum.starts_with("0 objects"))
-    };
-    !sums.iter().any(has)
+    !sums.iter().any(|entry| is_something(&entry))
+}
+
+fn is_something((name, sum): &(&String, &String)) -> bool {
+    name.starts_with("table ") || (name.starts_with("schema: ") && !sum.starts_with("0 objects"))
 }
 
 fn read(folder: &Path) -> Result<Option<Membership>, String> {

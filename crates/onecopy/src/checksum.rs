@@ -27,14 +27,14 @@ const SCHEMA: &[(&str, &str)] = &[
     (
         "relations",
         "SELECT format('%I.%I %s%s%s%s %s %s %s %s', n.nspname, c.relname, c.relkind, c.relpersistence, c.relrowsecurity, \
-         c.relispopulated, c.relowner::regrole, c.relacl, c.reloptions, CASE WHEN c.relkind IN ('v', 'm') THEN pg_get_viewdef(c.oid) END) \
+         c.relispopulated, c.relowner::regrole, @RELATION_RIGHTS@, c.reloptions, CASE WHEN c.relkind IN ('v', 'm') THEN pg_get_viewdef(c.oid) END) \
          FROM pg_class c JOIN users n ON n.oid = c.relnamespace WHERE c.relpersistence <> 't' AND c.relkind <> 't'",
     ),
     (
         "columns",
         "SELECT format('%I.%I.%I %s %s %s%s %s %s %s', n.nspname, c.relname, a.attname, row_number() OVER \
          (PARTITION BY c.oid ORDER BY a.attnum), format_type(a.atttypid, a.atttypmod), a.attidentity, a.attgenerated, \
-         a.attnotnull, pg_get_expr(d.adbin, d.adrelid), a.attacl) \
+         a.attnotnull, pg_get_expr(d.adbin, d.adrelid), @COLUMN_RIGHTS@) \
          FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN users n ON n.oid = c.relnamespace \
          LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum \
          WHERE a.attnum > 0 AND NOT a.attisdropped AND c.relkind IN ('r', 'p', 'v', 'm', 'c') AND c.relpersistence <> 't'",
@@ -66,7 +66,7 @@ const SCHEMA: &[(&str, &str)] = &[
     ),
     (
         "functions",
-        "SELECT format('%s %s %s %s', p.oid::regprocedure, p.proowner::regrole, p.proacl, \
+        "SELECT format('%s %s %s %s', p.oid::regprocedure, p.proowner::regrole, @FUNCTION_RIGHTS@, \
          CASE WHEN p.prokind <> 'a' THEN pg_get_functiondef(p.oid) END) \
          FROM pg_proc p JOIN users n ON n.oid = p.pronamespace",
     ),
@@ -83,6 +83,27 @@ const SCHEMA: &[(&str, &str)] = &[
          JOIN users n ON n.oid = c.relnamespace WHERE c.relpersistence <> 't'",
     ),
 ];
+
+/// Rights, by what stands in for them above: the same ones may have been given in another order, or not at all where they are
+/// what everybody has.
+const RIGHTS: [(&str, &str); 3] = [
+    (
+        "@RELATION_RIGHTS@",
+        "COALESCE(c.relacl, acldefault(CASE c.relkind WHEN 'S' THEN 's' ELSE 'r' END::\"char\", c.relowner))",
+    ),
+    ("@FUNCTION_RIGHTS@", "COALESCE(p.proacl, acldefault('f', p.proowner))"),
+    ("@COLUMN_RIGHTS@", "a.attacl"),
+];
+
+/// A query without such words.
+fn with_rights(query: &str) -> String {
+    RIGHTS.iter().fold(query.to_owned(), |query, (word, rights)| {
+        let sorted = format!(
+            "(SELECT string_agg(i::text, ' ' ORDER BY i::text COLLATE \"C\") FROM unnest({rights}) AS i)"
+        );
+        query.replace(word, &sorted)
+    })
+}
 
 /// The schemas whose objects count.
 const USERS: &str = "WITH users AS (SELECT oid, nspname FROM pg_namespace WHERE nspname !~ '^pg_' \
@@ -120,7 +141,8 @@ pub(crate) async fn schema_checksums(
     let mut sums = BTreeMap::new();
     let may_be_lent = !connection.simple(SEQUENCES_LENT).await?.is_empty();
     for (kind, query) in SCHEMA {
-        let query = if may_be_lent { query.replace(PLAIN_BOUNDS, OWN_BOUNDS) } else { (*query).to_owned() };
+        let query = with_rights(query);
+        let query = if may_be_lent { query.replace(PLAIN_BOUNDS, OWN_BOUNDS) } else { query };
         let sql = format!(
             "{USERS} SELECT format('%s objects, %s', count(*), md5(string_agg(line, E'\\n' ORDER BY line COLLATE \"C\"))) \
              FROM ({query}) AS lines(line)"

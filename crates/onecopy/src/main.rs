@@ -15,6 +15,7 @@ mod clients;
 mod companion;
 mod config;
 mod explain;
+mod fill;
 mod fleet;
 mod frontend;
 mod hub;

@@ -13,6 +13,9 @@
 //! come to the end of a transaction first, for a moment; what is open after that is rolled back (40001), as if the
 //! anchor was lost.
 //!
+//! A server of somebody else comes with a copy of its own, or is empty and is filled by us ([`crate::fill`]). Before such
+//! a one serves, what it has is compared with the home of updates, row by row; if it is anything else it does not join.
+//!
 //! Where the servers come from, and where the list is, is the affair of whoever takes the [`Request`]s.
 //!
 //! Invariant: the list on disk names a replica only while it has, or had, all data up to some version of the log.
@@ -28,11 +31,14 @@ use cluster::protocols::ReplicaStatus;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use crate::backend::Address;
+use crate::config::Replica;
+use crate::fill;
+use crate::frontend::check;
 use crate::hub::{AgentOrder, Hub};
 use crate::node::{Place, Reason};
 use crate::postgres::Transfer;
 use crate::rebuild::{self, RebuildError, Rebuilt, Stage, Underway};
+use crate::standing;
 
 /// How long transactions may take to end before the anchor gives its place up.
 const QUIET_MAX: Duration = Duration::from_secs(5);
@@ -44,10 +50,10 @@ const LOOK: Duration = Duration::from_millis(10);
 pub(crate) enum Request {
     /// Name a server that could become a member. Nothing is written down yet.
     Invite {
-        /// Where it is; none if one is to be made.
-        url: Option<String>,
+        /// Which.
+        who: Invitee,
         /// Hears where it is.
-        invited: oneshot::Sender<Result<Place, Invitation>>,
+        invited: oneshot::Sender<Result<Invited, Invitation>>,
     },
     /// Give it the data of the donor, unless it came with its own, let it run, and write down that it is a member. What of
     /// that fails leaves nothing.
@@ -55,7 +61,7 @@ pub(crate) enum Request {
         /// Which.
         replica: ReplicaId,
         /// Whom to copy.
-        donor: Address,
+        donor: ReplicaId,
         /// How far it is.
         transfer: Arc<Transfer>,
         /// Hears the end.
@@ -74,6 +80,42 @@ pub(crate) enum Request {
         replica: ReplicaId,
         /// Hears the end.
         done: oneshot::Sender<Result<(), Reason>>,
+    },
+}
+
+/// A server that is to become a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Invitee {
+    /// One that is to be made.
+    Made,
+    /// The one at this address.
+    At(String),
+    /// That of a former member, whatever it has now.
+    Former(ReplicaId),
+}
+
+/// A server that can become a member.
+#[derive(Debug)]
+pub(crate) struct Invited {
+    /// Where it is.
+    pub(crate) place: Place,
+    /// How it gets its data.
+    pub(crate) data: Data,
+}
+
+/// How a new member gets its data.
+#[derive(Clone, Debug)]
+pub(crate) enum Data {
+    /// Whoever keeps the list copies another one's files.
+    Copied,
+    /// It came with them.
+    Brought,
+    /// We fill it.
+    Filled {
+        /// Which server.
+        server: Replica,
+        /// What it has may go.
+        is_former: bool,
     },
 }
 
@@ -118,29 +160,30 @@ pub(crate) struct Newcomer {
     /// Its number.
     pub(crate) replica: ReplicaId,
     orders: mpsc::Receiver<AgentOrder>,
+    data: Data,
 }
 
 /// A new member without data. [`furnish`] has to follow.
-pub(crate) async fn invite(hub: &Hub, url: Option<String>) -> Result<Newcomer, MemberError> {
+pub(crate) async fn invite(hub: &Hub, who: Invitee) -> Result<Newcomer, MemberError> {
     if !hub.replicas().iter().any(|status| status.state == State::Up) {
         return Err(MemberError::NoOther);
     }
     let (invited, answer) = oneshot::channel();
-    let place = ask(hub, Request::Invite { url, invited }, answer).await?;
-    let place = place.map_err(|why| match why {
+    let invitation = ask(hub, Request::Invite { who, invited }, answer).await?;
+    let Invited { place, data } = invitation.map_err(|why| match why {
         Invitation::Unsupported(what, instead) => MemberError::Unsupported(what, instead),
         Invitation::Unfit(reason) => MemberError::Failed(reason),
     })?;
     let replica = place.replica;
-    Ok(Newcomer { replica, orders: hub.join(place) })
+    Ok(Newcomer { replica, orders: hub.join(place), data })
 }
 
 /// Gives it data; returns when it has all that was durable when its server ran. What fails leaves no member.
 pub(crate) async fn furnish(hub: Arc<Hub>, newcomer: Newcomer) -> Result<Rebuilt, MemberError> {
-    let Newcomer { replica, orders } = newcomer;
+    let Newcomer { replica, orders, data } = newcomer;
     let underway = Underway { hub: Arc::clone(&hub), replica };
     let transfer = Arc::new(Transfer::default());
-    let donor = match copy(&hub, replica, &transfer).await {
+    let donor = match give_data(&hub, replica, &data, &transfer).await {
         Ok(donor) => donor,
         Err(error) => {
             hub.leave(replica);
@@ -149,12 +192,22 @@ pub(crate) async fn furnish(hub: Arc<Hub>, newcomer: Newcomer) -> Result<Rebuilt
     };
     let target = hub.durable();
     hub.set_stage(replica, Some(Stage::CatchingUp { target }));
+    let is_ours = matches!(data, Data::Copied);
+    if !is_ours {
+        hub.handle(Event::Drained { replica, is_drained: true });
+    }
     hub.employ(replica, orders, Duration::ZERO);
     hub.rebuilt(replica);
+    if !is_ours {
+        not_compared(&hub, replica);
+    }
     let version = rebuild::caught_up(&hub, replica, target).await.map_err(|error| match error {
         RebuildError::Stuck(reason) | RebuildError::Failed(reason) => MemberError::Stuck(reason),
         other => MemberError::Stuck(other.to_string()),
     })?;
+    if !is_ours {
+        compare(&hub, replica).await?;
+    }
     drop(underway);
     let (bytes, _) = transfer.bytes();
     tracing::warn!(replica = %hub.seats[replica].name, %donor, bytes, %version, "a replica has joined");
@@ -163,16 +216,56 @@ pub(crate) async fn furnish(hub: Arc<Hub>, newcomer: Newcomer) -> Result<Rebuilt
     Ok(Rebuilt { donor, bytes, version })
 }
 
+/// Until it is compared it does not serve, also if the node starts anew.
+fn not_compared(hub: &Hub, replica: ReplicaId) {
+    let name = &hub.seats[replica].name;
+    let reason = "the node has ended before it was compared with the others; CHECK REPLICAS is not enough";
+    if let Err(error) = standing::write_quarantine(hub.log.folder(), name, reason) {
+        tracing::warn!(replica = %name, %error, "if the node ends now, it will serve without having been compared");
+    }
+}
+
+/// It serves from now on if it has what the others have; else it is no member any more.
+async fn compare(hub: &Hub, replica: ReplicaId) -> Result<(), MemberError> {
+    hub.set_stage(replica, Some(Stage::Comparing));
+    let found = check::newcomer(hub, replica).await;
+    let differs = match found {
+        Ok(None) => {
+            let name = &hub.seats[replica].name;
+            if let Err(error) = standing::lift_quarantine(hub.log.folder(), name) {
+                tracing::warn!(replica = %name, %error, "after a restart it will begin in quarantine");
+            }
+            hub.handle(Event::Drained { replica, is_drained: false });
+            return Ok(());
+        }
+        Ok(Some(what)) => what,
+        Err(reason) => format!("it cannot be compared with the other replicas: {reason}"),
+    };
+    let (done, answer) = oneshot::channel();
+    let struck = ask(hub, Request::Strike { replica, done }, answer).await?;
+    hub.leave(replica);
+    struck.map_err(MemberError::Failed)?;
+    Err(MemberError::Failed(differs))
+}
+
 /// The name of the donor.
-async fn copy(hub: &Hub, replica: ReplicaId, transfer: &Arc<Transfer>) -> Result<String, MemberError> {
+async fn give_data(
+    hub: &Hub,
+    replica: ReplicaId,
+    data: &Data,
+    transfer: &Arc<Transfer>,
+) -> Result<String, MemberError> {
     let slowest = rebuild::donors(hub, replica).map(|donor| donor.applied).min();
     hub.keep_from(replica, slowest.ok_or(MemberError::NoOther)?);
     let donor = rebuild::donor(hub, replica).await.map_err(|_| MemberError::NoOther)?;
     let seat = &hub.seats[donor];
     let stage = Stage::Copying { donor: seat.name.clone(), transfer: Arc::clone(transfer) };
     hub.set_stage(replica, Some(stage));
+    if let Data::Filled { server, is_former } = data {
+        fill::run(hub, donor, server, *is_former, transfer).await.map_err(MemberError::Failed)?;
+    }
     let (done, answer) = oneshot::channel();
-    let (donor, transfer) = (seat.address.clone(), Arc::clone(transfer));
+    let transfer = Arc::clone(transfer);
     let furnished = ask(hub, Request::Furnish { replica, donor, transfer, done }, answer).await?;
     furnished.map_err(MemberError::Failed)?;
     Ok(seat.name.clone())
@@ -199,6 +292,20 @@ pub(crate) async fn dismiss(hub: &Hub, replica: ReplicaId) -> Result<Result<(), 
     hub.leave(replica);
     let (done, answer) = oneshot::channel();
     ask(hub, Request::Dismiss { replica, done }, answer).await
+}
+
+/// Whether a member whose server is not ours could be filled anew: looked at before it stops being one.
+pub(crate) async fn may_be_refilled(hub: &Hub, replica: ReplicaId) -> Result<(), MemberError> {
+    if hub.registry.get().is_none() {
+        return Err(UNSUPPORTED);
+    }
+    if rebuild::donors(hub, replica).next().is_none() {
+        return Err(MemberError::NoOther);
+    }
+    let seat = &hub.seats[replica];
+    let server = Replica { name: seat.name.clone(), address: seat.address.clone() };
+    fill::standing(&hub.served, &server).await.map_err(MemberError::Failed)?;
+    fill::prepare(hub).await.map_err(MemberError::Failed)
 }
 
 /// A replica takes nothing new from now on; what is open there may still be.

@@ -38,6 +38,7 @@ use fetch::FetchError;
 pub(crate) use folder::default_path as default_data_folder;
 use folder::{Cluster, Folder, FolderError};
 use initdb::InitError;
+pub(crate) use locate::program_folders;
 use locate::{Binaries, LocateError, Release, Search};
 use server::Site;
 pub(crate) use server::{Server, ServerError};

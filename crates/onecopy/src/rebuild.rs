@@ -8,7 +8,7 @@
 //!
 //! Invariant: a replica leaves quarantine only after its server has started on a complete copy.
 //!
-//! Non-goal: servers that are not ours to stop.
+//! Non-goal: servers that are not ours to stop. They leave, are filled and join again ([`crate::members`]).
 
 use std::fmt;
 use std::sync::Arc;
@@ -50,6 +50,8 @@ pub(crate) enum Stage {
         /// It has to come up to here.
         target: Version,
     },
+    /// What it has is compared with the home of updates.
+    Comparing,
 }
 
 impl fmt::Display for Stage {
@@ -62,6 +64,7 @@ impl fmt::Display for Stage {
                 // The part of the log that belongs to a copy is not in the total.
                 write!(f, "copying {donor}: {} of about {} MB", received >> 20, total.max(received) >> 20)
             }
+            Self::Comparing => f.write_str("comparing all it has with the home of updates"),
             Self::CatchingUp { target } => write!(f, "catching up to version {target}"),
         }
     }

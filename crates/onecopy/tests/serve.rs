@@ -9,6 +9,8 @@ mod cluster;
 mod drivers;
 #[path = "serve/login.rs"]
 mod login;
+#[path = "serve/members.rs"]
+mod members;
 
 use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
@@ -55,56 +57,6 @@ async fn identical_servers_are_adopted_and_recognised() {
     setup.write(&[a.port, c.port], "");
     let said = setup.refused().await;
     assert!(said.contains("replica-2") && said.contains("has nothing of the cluster"), "{said}");
-}
-
-#[tokio::test]
-async fn a_copy_of_a_member_joins_and_a_member_leaves() {
-    let (a, b) = (Plain::start().await, Plain::start().await);
-    for server in [&a, &b] {
-        run(&server.client().await, SCHEMA).await;
-    }
-    let setup = Setup::new(&[&a, &b], "");
-    let node = setup.serve(&[]).await;
-    let client = connect("127.0.0.1", setup.port, "postgres").await.unwrap();
-    let admin = connect("127.0.0.1", setup.port, "onecopy").await.unwrap();
-    let stranger = Plain::start().await;
-    let add = |port: u16| format!("ADD REPLICA 'postgresql://localhost:{port}'");
-    for (sql, state, words) in [
-        (add(stranger.port), "55000", "has nothing of the cluster in it; copy a member (pg_basebackup"),
-        (add(a.port), "55000", "replica-1 is that server"),
-        (add(folder::free_port()), "55000", "cannot be reached"),
-        ("ADD REPLICA".to_owned(), "0A000", "`onecopy serve` makes no servers"),
-        ("ADD REPLICA 'mysql://x'".to_owned(), "55000", "not the URL of a server"),
-    ] {
-        let error = admin.simple_query(&sql).await.unwrap_err();
-        let error = error.as_db_error().unwrap();
-        assert_eq!(error.code().code(), state, "{sql}");
-        assert!(error.message().contains(words) && error.hint().is_some(), "{sql}: {error}");
-    }
-    let c = b.copy().await;
-    run(&client, "INSERT INTO item (name) VALUES ('c')").await;
-    assert_eq!(rows(&admin, &add(c.port)).await[0]["replica"], "replica-3");
-    let names = "SELECT string_agg(name, ',' ORDER BY id) FROM item";
-    assert_eq!(value(&c.client().await, names).await, "a,b,c", "it has what came after the copy");
-    assert_eq!(rows(&admin, "DROP REPLICA replica-1").await[0]["members"], "2");
-    run(&client, "INSERT INTO item (name) VALUES ('d')").await;
-    assert!(rows(&admin, "VERIFY").await.iter().all(|row| row["result"] == "identical"));
-    assert_eq!(value(&a.client().await, names).await, "a,b,c", "it is left as it was");
-    assert!(run_fails(&a, "INSERT INTO item (name) VALUES ('behind')").await);
-    node.stop();
-    // The configuration still names the first two; a restart knows the members, and what it does not know is refused.
-    let node = setup.serve(&[]).await;
-    let admin = connect("127.0.0.1", setup.port, "onecopy").await.unwrap();
-    let members: Vec<String> =
-        rows(&admin, "SHOW REPLICAS").await.iter().map(|row| row["name"].clone()).collect();
-    assert_eq!(members, ["replica-2", "replica-3"]);
-    // One that was dropped is brought up to date from the log.
-    assert_eq!(rows(&admin, &add(a.port)).await[0]["replica"], "replica-1");
-    assert_eq!(value(&a.client().await, names).await, "a,b,c,d");
-    node.stop();
-    setup.write(&[a.port, b.port, c.port, stranger.port], "");
-    let said = setup.refused().await;
-    assert!(said.contains("names others") && said.contains("ADD REPLICA"), "{said}");
 }
 
 async fn run_fails(server: &Plain, sql: &str) -> bool {

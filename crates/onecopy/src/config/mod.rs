@@ -195,7 +195,8 @@ impl Config {
     pub(crate) fn secret(&self) -> Result<Secret, String> {
         let path = self.path("superuser_password_file");
         if path.as_os_str().is_empty() {
-            return Ok(Secret::None);
+            let password = std::env::var("PGPASSWORD").ok().filter(|password| !password.is_empty());
+            return Ok(password.map_or(Secret::None, Secret::Password));
         }
         must_be_private(&path)?;
         let text = std::fs::read_to_string(&path);

@@ -160,7 +160,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         default: "",
         can_reload: false,
         about: "A file that holds the password of `superuser`, for servers that ask for it; nobody else may be able to \
-                read the file. No password is sent if empty.",
+                read the file. If empty, the variable PGPASSWORD may have it; else no password is sent.",
     },
     Setting {
         name: "start_patience",

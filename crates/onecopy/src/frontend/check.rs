@@ -66,6 +66,15 @@ pub(super) async fn run(hub: &Hub) -> Result<Vec<Vec<String>>, Refusal> {
     Ok(rows)
 }
 
+/// In what a replica that has just joined differs from the home of updates, at one version; nothing if in nothing.
+pub(crate) async fn newcomer(hub: &Hub, replica: ReplicaId) -> Result<Option<String>, String> {
+    let text = |refusal: Refusal| refusal.message;
+    let _turn = verify::Turn::take(hub).map_err(text)?;
+    let (version, sums) = sums(hub, &[replica, hub.anchor()]).await.map_err(text)?;
+    let what = difference(&sums[0], &sums[1]);
+    Ok(what.map(|what| format!("it differs from the other replicas at version {version}: {what}")))
+}
+
 /// The checksums of these replicas, at one version.
 async fn sums(hub: &Hub, replicas: &[ReplicaId]) -> Result<(Version, Vec<Sums>), Refusal> {
     let (version, mut open) = verify::snapshots(hub, replicas).await?;

@@ -15,7 +15,7 @@ use super::check;
 use super::client::Client;
 use super::fault::Refusal;
 use crate::hub::Hub;
-use crate::members::{self, MemberError};
+use crate::members::{self, Invitee, MemberError};
 use crate::rebuild::{self, RebuildError, Rebuilt};
 
 /// How often a waiting client hears how far it is.
@@ -100,13 +100,17 @@ pub(super) async fn run(
         Order::Check => check::run(hub).await,
         Order::Rebuild(name) => {
             let replica = named(hub, name)?;
+            if hub.seats[replica].errands.get().is_none() {
+                return refill(hub, name, replica, client).await;
+            }
             let task = tokio::spawn(rebuild::run(Arc::clone(hub), replica));
             let rebuilt = watched(hub, replica, task, client).await?;
             rebuilt.map(|rebuilt| told(name, rebuilt)).map_err(|error| refusal(name, &error))
         }
         Order::Add(url) => {
             let refused = |error| member_refusal("a replica cannot be added", &error);
-            let newcomer = members::invite(hub, url.clone()).await.map_err(refused)?;
+            let who = url.clone().map_or(Invitee::Made, Invitee::At);
+            let newcomer = members::invite(hub, who).await.map_err(refused)?;
             let replica = newcomer.replica;
             let task = tokio::spawn(members::furnish(Arc::clone(hub), newcomer));
             let added = watched(hub, replica, task, client).await?.map_err(refused)?;
@@ -135,6 +139,29 @@ pub(super) async fn run(
             Ok(vec![vec![name.clone(), "serving".to_owned()]])
         }
     }
+}
+
+/// A server of somebody else cannot be given other files: it leaves, is emptied and filled, and joins again.
+async fn refill(
+    hub: &Arc<Hub>,
+    name: &str,
+    replica: ReplicaId,
+    client: &mut Client,
+) -> Result<Vec<Vec<String>>, Refusal> {
+    let refused = |error| member_refusal(&format!("replica \"{name}\" cannot be rebuilt"), &error);
+    members::may_be_refilled(hub, replica).await.map_err(refused)?;
+    // What is left of its server is what is to go; nobody of ours has stopped it.
+    let _ = members::dismiss(hub, replica).await.map_err(refused)?;
+    let gone = |error: MemberError| {
+        let message = format!("replica \"{name}\" is no member any more, and was not filled: {error}");
+        let hint = "When the cause is removed, ADD REPLICA with its address; what it has left of the cluster does not matter.";
+        Refusal::new(sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE, message, hint)
+    };
+    let newcomer = members::invite(hub, Invitee::Former(replica)).await.map_err(gone)?;
+    let replica = newcomer.replica;
+    let task = tokio::spawn(members::furnish(Arc::clone(hub), newcomer));
+    let added = watched(hub, replica, task, client).await?.map_err(gone)?;
+    Ok(told(name, added))
 }
 
 /// Waits for the end of what gives a replica data, and tells the client how far it is.
@@ -204,11 +231,9 @@ fn refusal(name: &str, error: &RebuildError) -> Refusal {
     let state = sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE;
     match error {
         RebuildError::Underway => Refusal::new(state, message, "SHOW REPLICAS tells how far it is."),
-        RebuildError::NotOurs => Refusal::new(
-            sqlstate::FEATURE_NOT_SUPPORTED,
-            message,
-            "Only servers of `onecopy up` are rebuilt in place.",
-        ),
+        RebuildError::NotOurs => {
+            Refusal::new(sqlstate::FEATURE_NOT_SUPPORTED, message, "The members cannot be changed here.")
+        }
         RebuildError::NoDonor => Refusal::new(
             state,
             message,

@@ -15,7 +15,7 @@ mod cancel;
 mod canonical;
 mod captured;
 mod chains;
-mod check;
+pub(crate) mod check;
 mod claims;
 mod client;
 mod commit;

@@ -46,6 +46,16 @@ impl Transfer {
     pub(crate) fn bytes(&self) -> (u64, u64) {
         (self.received_bytes.load(Ordering::Relaxed), self.total_bytes.load(Ordering::Relaxed))
     }
+
+    /// About so much it will be.
+    pub(crate) fn expect(&self, bytes: u64) {
+        self.total_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// So much more has come.
+    pub(crate) fn add(&self, bytes: u64) {
+        self.received_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
 }
 
 /// What stays free on the disk, which may be that of the log, too.
@@ -203,7 +213,7 @@ impl Receiving<'_> {
         let [None, _, Some(kilobytes)] = row.as_slice() else { return Err(BackupError::Tablespaces) };
         let kilobytes: u64 = String::from_utf8_lossy(kilobytes).parse().unwrap_or_default();
         let total_bytes = kilobytes << 10;
-        self.transfer.total_bytes.store(total_bytes, Ordering::Relaxed);
+        self.transfer.expect(total_bytes);
         let disk = rustix::fs::statvfs(self.into)
             .map_err(|error| BackupError::Io { path: self.into.to_owned(), source: error.into() })?;
         let (path, free_bytes) = (self.into.to_owned(), disk.f_bavail.saturating_mul(disk.f_frsize));
@@ -215,7 +225,7 @@ impl Receiving<'_> {
     }
 
     async fn piece(&self, bytes: &[u8]) -> Result<(), Stopped> {
-        self.transfer.received_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        self.transfer.add(bytes.len() as u64);
         self.pieces.send(bytes.to_vec()).await.map_err(|_| Stopped::NotTaken)
     }
 }

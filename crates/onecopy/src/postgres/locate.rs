@@ -142,6 +142,20 @@ impl Search {
     }
 }
 
+/// Folders that may have programs for clients, those of this machine's packages before what is on PATH (which may be a
+/// program that only chooses one of them).
+pub(crate) fn program_folders() -> Vec<PathBuf> {
+    let named = env::var_os(VARIABLE).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let mut folders: Vec<PathBuf> = named.into_iter().collect();
+    for (parent, prefix, inner) in USUAL {
+        folders.extend(numbered(Path::new(parent), prefix, inner));
+    }
+    let path = env::var_os("PATH").unwrap_or_default();
+    folders.extend(env::split_paths(&path).filter(|p| p.is_absolute()));
+    folders.truncate(CANDIDATES);
+    folders
+}
+
 /// What `postgres` in this folder says that it is.
 async fn release_of(folder: &Path, account: &Account) -> Result<Release, Fault> {
     for (program, fault) in [("postgres", Fault::NoServer), ("initdb", Fault::NoInitdb)] {

@@ -61,6 +61,20 @@ impl Outward {
         Ok(Self { trust, root: root.map(Path::to_owned), config: Arc::new(config) })
     }
 
+    /// What libpq's `sslmode` has to be for the same.
+    pub(crate) fn mode(&self) -> &'static str {
+        match self.trust {
+            Trust::Any => "require",
+            Trust::Signed => "verify-ca",
+            Trust::SignedForHost => "verify-full",
+        }
+    }
+
+    /// The file with the certificates that are believed.
+    pub(crate) fn root(&self) -> Option<&Path> {
+        self.root.as_deref()
+    }
+
     /// Asks the server for encryption, which it must give.
     pub(crate) async fn connect<S>(&self, mut stream: S, host: &str) -> io::Result<Stream<S>>
     where

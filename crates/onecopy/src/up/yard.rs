@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use crate::backend::Address;
 use crate::hub::Hub;
-use crate::members::{Invitation, Request};
+use crate::members::{Data, Invitation, Invited, Invitee, Request};
 use crate::node::{Place, Reason};
 use crate::postgres::{Home, Server, Transfer};
 use crate::steward::{self, Errand};
@@ -58,11 +58,12 @@ impl Yard {
     pub(super) async fn run(&mut self) {
         while let Some(request) = self.requests.recv().await {
             match request {
-                Request::Invite { url, invited } => {
+                Request::Invite { who, invited } => {
                     // Whoever asked may have gone: then nothing has changed.
-                    let _ = invited.send(self.invite(url.as_deref()));
+                    let _ = invited.send(self.invite(&who));
                 }
                 Request::Furnish { replica, donor, transfer, done } => {
+                    let donor = self.hub.seats[donor].address.clone();
                     let furnished = self.furnish(replica, &donor, &transfer).await;
                     let _ = done.send(furnished);
                 }
@@ -86,8 +87,8 @@ impl Yard {
         home.stop().await;
     }
 
-    fn invite(&mut self, url: Option<&str>) -> Result<Place, Invitation> {
-        if url.is_some() {
+    fn invite(&mut self, who: &Invitee) -> Result<Invited, Invitation> {
+        if *who != Invitee::Made {
             return Err(Invitation::Unsupported(
                 "a server of somebody else cannot join servers of `onecopy up`",
                 "ADD REPLICA without an address makes one more server here; `onecopy serve` serves servers that exist.",
@@ -97,7 +98,7 @@ impl Yard {
         let server = self.home.further(is_free).map_err(|error| Invitation::Unfit(error.to_string()))?;
         let place = place(&server);
         self.invited.insert(place.replica, server);
-        Ok(place)
+        Ok(Invited { place, data: Data::Copied })
     }
 
     async fn furnish(

@@ -68,7 +68,7 @@ pub(crate) async fn encrypt(server: &Plain, client: &Client) {
     ask_for_passwords(server, client, "hostssl").await;
 }
 
-async fn ask_for_passwords(server: &Plain, client: &Client, kind: &str) {
+pub(crate) async fn ask_for_passwords(server: &Plain, client: &Client, kind: &str) {
     let rules = format!("{kind} all all 127.0.0.1/32 scram-sha-256\nlocal all all trust\n");
     std::fs::write(server.data().join("pg_hba.conf"), rules).unwrap();
     run(client, "SELECT pg_reload_conf()").await;
@@ -89,7 +89,7 @@ pub(crate) fn certify(folder: &Path, name: &str) {
     }
 }
 
-async fn log_in(
+pub(crate) async fn log_in(
     setup: &Setup,
     role: &str,
     database: &str,

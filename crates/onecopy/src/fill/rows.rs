@@ -1,0 +1,176 @@
+//! Rows from one server into another, by COPY.
+
+use std::fmt;
+
+use wire::backend::tag;
+use wire::{encode, frame};
+
+use crate::backend::{BackendError, Connection};
+use crate::capture::catalogue::quoted;
+use crate::postgres::Transfer;
+
+/// So much is collected before it is sent on.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// Nobody asks a CHECK again of what has passed it. Only until `resume_checks`, and in a database that nobody uses yet.
+pub(super) const SUSPEND_CHECKS: &str = "UPDATE pg_constraint SET contype = '-' WHERE contypid <> 0 AND contype = 'c'; \
+    UPDATE pg_class SET relchecks = 0 WHERE relchecks > 0";
+
+/// The tables that hold rows: their names, the columns whose values are stored and not computed, and sizes.
+const TABLES: &str = "SELECT n.nspname, c.relname, (SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) \
+    FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''), \
+    pg_table_size(c.oid), EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attgenerated <> '') \
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+    WHERE c.relkind = 'r' AND c.relpersistence <> 't' \
+    AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'onecopy', 'onecopy_capture') ORDER BY 1, 2";
+
+/// Those that have other files than the snapshot says: they were written anew since, and look empty in it.
+const REWRITTEN: &str = "SELECT c.oid::regclass FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+    WHERE c.relkind = 'r' AND c.relpersistence <> 't' AND c.relfilenode <> 0 \
+    AND n.nspname NOT IN ('pg_catalog', 'information_schema') \
+    AND c.relfilenode IS DISTINCT FROM pg_relation_filenode(c.oid) LIMIT 1";
+
+/// A table to be copied.
+#[derive(Debug)]
+pub(super) struct Table {
+    name: String,
+    /// The columns that are copied, if not simply all.
+    columns: Option<String>,
+    bytes: u64,
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+/// Why rows were not copied.
+#[derive(Debug)]
+pub(super) enum CopyError {
+    /// The donor has ended it, or was lost.
+    Donor(BackendError),
+    /// The server does not take it, or was lost.
+    Target(BackendError),
+}
+
+impl fmt::Display for CopyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Donor(error) => write!(
+                f,
+                "{error}, at the replica that is copied (a TRUNCATE or schema change may have been in wait for longer than \
+                 reader_patience)"
+            ),
+            Self::Target(error) => write!(f, "{error}, at the server that is filled"),
+        }
+    }
+}
+
+/// Locks all tables against being written anew or changed; `None` if that has happened to one since the snapshot.
+pub(super) async fn lock(connection: &mut Connection) -> Result<Option<Vec<Table>>, BackendError> {
+    const SHAPE: BackendError = BackendError::Protocol("an answer about tables of an unexpected shape");
+    let mut tables = Vec::new();
+    for row in connection.simple(TABLES).await? {
+        let [Some(schema), Some(name), columns, bytes, Some(computes)] = row.as_slice() else {
+            return Err(SHAPE);
+        };
+        let name = format!("{}.{}", quoted(schema), quoted(name));
+        let bytes = bytes.as_deref().and_then(|bytes| bytes.parse().ok()).unwrap_or_default();
+        let columns = columns.clone().filter(|_| computes == "t");
+        tables.push(Table { name, columns, bytes });
+    }
+    let names: Vec<String> = tables.iter().map(|table| format!("ONLY {}", table.name)).collect();
+    if !names.is_empty() {
+        connection.simple(&format!("LOCK TABLE {} IN ACCESS SHARE MODE", names.join(", "))).await?;
+    }
+    let rewritten = connection.simple(REWRITTEN).await?;
+    Ok(rewritten.is_empty().then_some(tables))
+}
+
+/// About how much there is.
+pub(super) fn total_bytes(tables: &[Table]) -> u64 {
+    tables.iter().map(|table| table.bytes).sum()
+}
+
+/// Copies one table. What an extension has put there is replaced.
+pub(super) async fn copy(
+    donor: &mut Connection,
+    target: &mut Connection,
+    table: &Table,
+    transfer: &Transfer,
+) -> Result<(), CopyError> {
+    let Table { name, columns, .. } = table;
+    let columns = columns.as_ref().map(|columns| format!(" ({columns})")).unwrap_or_default();
+    target.simple(&format!("BEGIN; DELETE FROM ONLY {name}")).await.map_err(CopyError::Target)?;
+    let (from, into) =
+        (format!("COPY {name}{columns} TO STDOUT"), format!("COPY {name}{columns} FROM STDIN"));
+    pipe(donor, &from, target, &into, transfer).await?;
+    target.simple("COMMIT").await.map_err(CopyError::Target)?;
+    Ok(())
+}
+
+/// What one COPY sends, the other one takes.
+pub(super) async fn pipe(
+    donor: &mut Connection,
+    from: &str,
+    target: &mut Connection,
+    into: &str,
+    transfer: &Transfer,
+) -> Result<(), CopyError> {
+    encode::query(&mut target.output, into.as_bytes());
+    target.flush().await.map_err(|error| CopyError::Target(error.into()))?;
+    loop {
+        let (kind, total) = target.message().await.map_err(CopyError::Target)?;
+        if kind == tag::ERROR_RESPONSE {
+            let refused = target.drain().await.err();
+            let refused = refused.unwrap_or(BackendError::Protocol("an error that is none"));
+            return Err(CopyError::Target(refused));
+        }
+        target.input.consume(total);
+        if kind == tag::COPY_IN_RESPONSE {
+            break;
+        }
+    }
+    encode::query(&mut donor.output, from.as_bytes());
+    donor.flush().await.map_err(|error| CopyError::Donor(error.into()))?;
+    let sent = send_on(donor, target, transfer).await;
+    match &sent {
+        Err(CopyError::Donor(_)) => encode::copy_fail(&mut target.output, "the donor has ended it"),
+        _ => encode::copy_done(&mut target.output),
+    }
+    target.flush().await.map_err(|error| CopyError::Target(error.into()))?;
+    let taken = target.drain().await;
+    sent?;
+    taken.map(|_| ()).map_err(CopyError::Target)
+}
+
+/// Sends messages with rows on as they are, up to the end of the donor's answer.
+async fn send_on(
+    donor: &mut Connection,
+    target: &mut Connection,
+    transfer: &Transfer,
+) -> Result<(), CopyError> {
+    let mut refused = None;
+    loop {
+        let (kind, total) = donor.message().await.map_err(CopyError::Donor)?;
+        match kind {
+            tag::COPY_DATA => {
+                target.output.extend_from_slice(&donor.input.data()[..total]);
+                transfer.add((total - frame::HEADER_BYTES) as u64);
+            }
+            tag::ERROR_RESPONSE if refused.is_none() => {
+                let body = donor.input.data()[frame::HEADER_BYTES..total].to_vec();
+                refused = Some(BackendError::Server(body));
+            }
+            _ => {}
+        }
+        donor.input.consume(total);
+        if target.output.len() > CHUNK_BYTES {
+            target.flush().await.map_err(|error| CopyError::Target(error.into()))?;
+        }
+        if kind == tag::READY_FOR_QUERY {
+            return refused.map_or(Ok(()), |error| Err(CopyError::Donor(error)));
+        }
+    }
+}

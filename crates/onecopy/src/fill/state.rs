@@ -1,0 +1,101 @@
+//! What Onecopy itself keeps in a server: which records are in it, the numbers of its objects, marks of sequences.
+
+use crate::backend::{BackendError, Connection};
+use crate::capture::catalogue::quoted;
+use crate::node::Reason;
+use crate::postgres::Transfer;
+
+use super::rows::pipe;
+
+/// Tables that are the same everywhere, row by row.
+const ALIKE: [&str; 5] = [
+    "onecopy.applied",
+    "onecopy_capture.marks",
+    "onecopy_capture.next_table",
+    "onecopy_capture.next_name",
+    "onecopy_capture.next_sequence",
+];
+
+/// Our numbers of types and relations, by the names of these.
+const NAMES: &str = "SELECT o.id, o.is_type, n.nspname, COALESCE(t.typname, c.relname) FROM onecopy_capture.names o \
+    LEFT JOIN pg_type t ON o.is_type AND t.oid = o.object LEFT JOIN pg_class c ON NOT o.is_type AND c.oid = o.object \
+    JOIN pg_namespace n ON n.oid = COALESCE(t.typnamespace, c.relnamespace)";
+
+const NAMED: &str = "INSERT INTO onecopy_capture.names \
+    SELECT f.id, f.is_type, COALESCE(t.oid, c.oid) FROM onecopy_filling.names f \
+    LEFT JOIN pg_namespace n ON n.nspname = f.schema_name \
+    LEFT JOIN pg_type t ON f.is_type AND t.typnamespace = n.oid AND t.typname = f.name \
+    LEFT JOIN pg_class c ON NOT f.is_type AND c.relnamespace = n.oid AND c.relname = f.name";
+
+/// Sequences with what is theirs by the schema: where a range of one is lent to the donor, its server has another bound.
+const SEQUENCES: &str = "SELECT s.id, n.nspname, c.relname, s.caches, s.rules, COALESCE(l.least, q.seqmin), \
+    COALESCE(l.greatest, q.seqmax), l.sequence IS NOT NULL \
+    FROM onecopy_capture.sequences s JOIN pg_class c ON c.oid = s.relation JOIN pg_namespace n ON n.oid = c.relnamespace \
+    JOIN pg_sequence q ON q.seqrelid = s.relation LEFT JOIN onecopy_capture.leased l ON l.sequence = s.id";
+
+const NUMBERED: &str = "INSERT INTO onecopy_capture.sequences \
+    SELECT f.id, c.oid, f.caches, f.rules FROM onecopy_filling.sequences f \
+    LEFT JOIN pg_namespace n ON n.nspname = f.schema_name \
+    LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = f.name AND c.relkind = 'S'";
+
+const BOUNDED: &str = "UPDATE pg_sequence q SET seqmin = f.least, seqmax = f.greatest FROM onecopy_filling.sequences f \
+    JOIN onecopy_capture.sequences s ON s.id = f.id WHERE q.seqrelid = s.relation";
+
+/// Where a sequence stands that the donor draws from a range of its own: up to there its values may have been given out.
+const MARKED: &str = "SELECT setval(s.relation::regclass, least(greatest(m.value, f.least), f.greatest), m.called) \
+    FROM onecopy_filling.sequences f JOIN onecopy_capture.sequences s ON s.id = f.id CROSS JOIN LATERAL ( \
+    SELECT m.value, m.called FROM onecopy_capture.marks m WHERE m.sequence = f.id ORDER BY m.generation DESC, \
+    CASE WHEN m.descends THEN -m.value::numeric ELSE m.value END DESC, m.called DESC LIMIT 1) AS m WHERE f.is_leased";
+
+/// Copies all of it, when the schema is there.
+pub(super) async fn copy(donor: &mut Connection, target: &mut Connection) -> Result<(), Reason> {
+    let uncounted = Transfer::default();
+    let text = |error: BackendError| format!("what Onecopy keeps in a server cannot be copied: {error}");
+    target
+        .simple(
+            "CREATE TABLE onecopy_filling.names (id int4, is_type boolean, schema_name name, name name); \
+             CREATE TABLE onecopy_filling.sequences (id int4, schema_name name, name name, caches boolean, rules text, \
+             least int8, greatest int8, is_leased boolean)",
+        )
+        .await
+        .map_err(text)?;
+    for table in ALIKE {
+        target.simple(&format!("DELETE FROM {table}")).await.map_err(text)?;
+        let (from, into) = (format!("COPY {table} TO STDOUT"), format!("COPY {table} FROM STDIN"));
+        pipe(donor, &from, target, &into, &uncounted).await.map_err(|error| error.to_string())?;
+    }
+    for (query, table) in [(NAMES, "names"), (SEQUENCES, "sequences")] {
+        let (from, into) =
+            (format!("COPY ({query}) TO STDOUT"), format!("COPY onecopy_filling.{table} FROM STDIN"));
+        pipe(donor, &from, target, &into, &uncounted).await.map_err(|error| error.to_string())?;
+    }
+    // What the server does not have by that name has no id there, and then this is refused.
+    for sql in [NAMED, NUMBERED, BOUNDED] {
+        target.simple(sql).await.map_err(text)?;
+    }
+    positions(donor, target).await.map_err(text)?;
+    target.simple(MARKED).await.map_err(text)?;
+    target.simple("DROP TABLE onecopy_filling.names, onecopy_filling.sequences").await.map_err(text)?;
+    Ok(())
+}
+
+/// Sequences are no part of a snapshot: they stand where the donor's stand now, or further than in the snapshot.
+async fn positions(donor: &mut Connection, target: &mut Connection) -> Result<(), BackendError> {
+    const SHAPE: BackendError = BackendError::Protocol("an answer about sequences of an unexpected shape");
+    for row in donor.simple(SEQUENCES).await? {
+        let [_, Some(schema), Some(name), _, _, _, _, Some(is_leased)] = row.as_slice() else {
+            return Err(SHAPE);
+        };
+        if is_leased == "t" {
+            continue;
+        }
+        let name = format!("{}.{}", quoted(schema), quoted(name));
+        let stands = donor.simple(&format!("SELECT last_value, is_called FROM {name}")).await?;
+        let [Some(value), Some(called)] = stands.first().map(Vec::as_slice).unwrap_or_default() else {
+            return Err(SHAPE);
+        };
+        let literal = name.replace('\'', "''");
+        target.simple(&format!("SELECT setval('{literal}', {value}, '{called}')")).await?;
+    }
+    Ok(())
+}
