@@ -12,7 +12,8 @@
 //!
 //! Not here: what was applied where (the keeper reads it), and copying data to an empty server ([`crate::fill`]).
 
-use std::collections::{BTreeMap, BTreeSet};
+mod contents;
+
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -23,8 +24,8 @@ use serde::{Deserialize, Serialize};
 use wire::sqlstate;
 
 use crate::backend::{BackendError, Connection, Served};
-use crate::checksum;
 use crate::config::{Replica, address_of};
+pub(crate) use contents::what_is_there;
 
 const DESCRIPTION: &str = "served.json";
 /// What `onecopy up` writes into its folders.
@@ -36,8 +37,6 @@ const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(200);
 /// The releases of PostgreSQL that are served.
 const MAJORS: std::ops::RangeInclusive<u32> = 14..=18;
-/// Names of tables that differ, at most.
-const NAMED_MAX: usize = 5;
 
 /// What takes our objects out of a server. Triggers on tables go with their functions.
 pub(crate) const EVENT_TRIGGERS: [&str; 3] = ["onecopy_ddl", "onecopy_drop", "onecopy_rewrite"];
@@ -47,31 +46,6 @@ const REMOVE_SCHEMAS: &str = "DROP SCHEMA IF EXISTS onecopy, onecopy_capture CAS
 const ABOUT: &str = "SELECT current_setting('server_version_num'), current_setting('server_encoding'), \
     current_setting('log_min_messages'), current_setting('is_superuser'), pg_is_in_recovery(), \
     to_regclass('onecopy.cluster') IS NOT NULL";
-
-/// What a client proves of a password at one server has to open the others, too.
-const PASSWORDS: &str = "passwords of roles";
-
-/// What checksums of tables and schemas do not say: roles, and how far sequences are.
-const BEYOND: [(&str, &str); 3] = [
-    (
-        "roles",
-        "SELECT format('%s objects, %s', count(*), md5(string_agg(line, E'\\n' ORDER BY line COLLATE \"C\"))) FROM ( \
-         SELECT format('%s %s%s%s%s%s %s', rolname, rolsuper, rolinherit, rolcreaterole, rolcreatedb, rolcanlogin, \
-         (SELECT string_agg(g.rolname, ',' ORDER BY g.rolname COLLATE \"C\") FROM pg_auth_members m \
-          JOIN pg_roles g ON g.oid = m.roleid WHERE m.member = r.oid)) FROM pg_roles r WHERE rolname !~ '^pg_') AS lines(line)",
-    ),
-    (
-        PASSWORDS,
-        "SELECT format('%s objects, %s', count(*), md5(string_agg(line, E'\\n' ORDER BY line COLLATE \"C\"))) FROM ( \
-         SELECT format('%s %s', rolname, rolpassword) FROM pg_authid WHERE rolpassword IS NOT NULL) AS lines(line)",
-    ),
-    (
-        "positions of sequences",
-        "SELECT format('%s objects, %s', count(*), md5(string_agg(line, E'\\n' ORDER BY line COLLATE \"C\"))) FROM ( \
-         SELECT format('%I.%I %s', schemaname, sequencename, last_value) FROM pg_sequences \
-         WHERE schemaname NOT IN ('onecopy', 'onecopy_capture')) AS lines(line)",
-    ),
-];
 
 /// What the folder says about its cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -215,7 +189,7 @@ pub(crate) async fn settle(
         }
         remove(&mut found.connection).await.map_err(|error| at(replica, &error))?;
     }
-    compare(&mut open).await?;
+    contents::compare(&mut open).await?;
     let mut random = [0; 16];
     getrandom::fill(&mut random).map_err(|error| format!("no random number: {error}"))?;
     let cluster =
@@ -297,13 +271,11 @@ pub(crate) async fn reach(served: &Served, replica: &Replica) -> Result<Found, U
         Unfit { text: format!("{place} cannot be reached: {error}"), has_no_database, may_pass }
     };
     let opening = Connection::open_own(&replica.address, served, &own);
-    let mut connection = match tokio::time::timeout(CONNECT_DEADLINE, opening).await {
-        Ok(opened) => opened.map_err(unfit)?,
-        Err(_) => {
-            let text = format!("{place} does not answer");
-            return Err(Unfit { text, has_no_database: false, may_pass: true });
-        }
+    let Ok(opened) = tokio::time::timeout(CONNECT_DEADLINE, opening).await else {
+        let text = format!("{place} does not answer");
+        return Err(Unfit { text, has_no_database: false, may_pass: true });
     };
+    let mut connection = opened.map_err(unfit)?;
     let rows = connection.simple(ABOUT).await.map_err(unfit)?;
     let row: Vec<String> = rows.into_iter().next().unwrap_or_default().into_iter().flatten().collect();
     let [version, encoding, messages, is_superuser, is_standby, is_installed] = row.as_slice() else {
@@ -395,85 +367,6 @@ async fn remove(connection: &mut Connection) -> Result<(), BackendError> {
     }
     connection.simple(REMOVE_SCHEMAS).await?;
     Ok(())
-}
-
-type Sums = BTreeMap<String, String>;
-
-/// All are identical, or the error says what differs.
-async fn compare(open: &mut [(&Replica, Found)]) -> Result<(), String> {
-    let mut all: Vec<(String, Sums)> = Vec::new();
-    for (replica, found) in open {
-        let sums = sums(&mut found.connection).await.map_err(|error| at(replica, &error))?;
-        all.push((replica.name.clone(), sums));
-    }
-    let (first_name, first) = &all[0];
-    let mut differences = Vec::new();
-    for (name, sums) in &all[1..] {
-        let keys: BTreeSet<&String> = first.keys().chain(sums.keys()).collect();
-        let mut differ: Vec<&str> =
-            keys.into_iter().filter(|key| first.get(*key) != sums.get(*key)).map(String::as_str).collect();
-        let more = differ.len().saturating_sub(NAMED_MAX);
-        differ.truncate(NAMED_MAX);
-        if !differ.is_empty() {
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            differences.push(format!("{first_name} and {name} differ in {}{more}", differ.join(", ")));
-        }
-    }
-    if differences.is_empty() {
-        return Ok(());
-    }
-    let is_about_passwords = differences.iter().any(|text| text.contains(PASSWORDS));
-    let full: Vec<&str> =
-        all.iter().filter(|(_, sums)| !is_empty(sums)).map(|(name, _)| name.as_str()).collect();
-    let mut text =
-        format!("the servers do not hold the same, so nothing was changed\n{}", differences.join("\n"));
-    if let [only] = full.as_slice() {
-        text.push_str(&format!(
-            "\nonly {only} has data: copy it to the others first, while nobody writes (pg_dumpall from {only} into each)"
-        ));
-    } else {
-        text.push_str(
-            "\nmake them identical while nobody writes: empty all but one, and restore a dump of that one",
-        );
-    }
-    if is_about_passwords {
-        text.push_str(
-            "\neach server stores a password with a salt of its own, so setting it anew does not help: ALTER ROLE with what one \
-             server has in pg_authid.rolpassword, as pg_dumpall --roles-only writes it",
-        );
-    }
-    Err(text)
-}
-
-/// What a server's database has, some of it by name; nothing if it is empty.
-pub(crate) async fn what_is_there(connection: &mut Connection) -> Result<Option<String>, BackendError> {
-    let sums = sums(connection).await?;
-    let mut names: Vec<&str> = sums.iter().filter(is_something).map(|(name, _)| name.as_str()).collect();
-    names.sort_by_key(|name| !name.starts_with("table "));
-    let more = names.len().saturating_sub(NAMED_MAX);
-    names.truncate(NAMED_MAX);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    Ok((!names.is_empty()).then(|| names.join(", ") + &more))
-}
-
-async fn sums(connection: &mut Connection) -> Result<Sums, BackendError> {
-    connection.simple("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
-    let mut sums = checksum::checksums(connection).await?;
-    for (what, sql) in BEYOND {
-        let rows = connection.simple(sql).await?;
-        sums.insert(what.to_owned(), rows.into_iter().flatten().flatten().next().unwrap_or_default());
-    }
-    connection.simple("COMMIT").await?;
-    Ok(sums)
-}
-
-/// No table, and no object of any other kind.
-fn is_empty(sums: &Sums) -> bool {
-    !sums.iter().any(|entry| is_something(&entry))
-}
-
-fn is_something((name, sum): &(&String, &String)) -> bool {
-    name.starts_with("table ") || (name.starts_with("schema: ") && !sum.starts_with("0 objects"))
 }
 
 fn read(folder: &Path) -> Result<Option<Membership>, String> {
