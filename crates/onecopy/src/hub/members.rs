@@ -56,6 +56,7 @@ impl Hub {
         self.order(replica, AgentOrder::Leave);
         seat.has_left.store(true, Ordering::Release);
         seat.give_up();
+        self.sequences().leases.replica_changed(replica);
         self.standing().forget(replica);
         if let Err(error) = standing::lift_quarantine(self.log.folder(), &seat.name) {
             tracing::warn!(replica = %seat.name, %error, "a replica of this name will begin in quarantine");

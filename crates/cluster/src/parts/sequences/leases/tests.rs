@@ -1,6 +1,6 @@
 //! A small world around what is lent: clients at the anchor and at two borrowers, somebody who lends, a log that lags,
-//! settings, and crashes that lose what they can. With each of its rules broken on purpose it has to find a value that is
-//! given out twice.
+//! settings, crashes that lose what they can, and borrowers that become the anchor. With each of its rules broken on purpose it
+//! has to find a value that is given out twice.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ use crate::ids::Version;
 use crate::parts::sequences::{Question, Sequences, Verdict};
 use crate::record::Sequence;
 
-const ANCHOR: ReplicaId = ReplicaId(0);
+const REPLICAS: usize = 3;
 const SEQUENCE: SequenceId = SequenceId(7);
 
 /// What is broken.
@@ -22,6 +22,12 @@ enum Mutant {
     LentUnmarked,
     KeptOverCrash,
     KeptOverSetting,
+    /// Who becomes the anchor draws on in the range that it was lent.
+    KeptAtTakeOver,
+    /// It draws before it has what was assigned before.
+    TookOverEarly,
+    /// What was drawn at the former anchor, and has no mark yet, is lent all the same.
+    LentOverTakeOver,
 }
 
 /// What the one who lends has in hand.
@@ -43,6 +49,8 @@ struct Borrowed {
 struct World {
     mutant: Mutant,
     sequences: Sequences,
+    /// Which replica it is.
+    home: usize,
     anchor: State,
     past: Vec<State>,
     log: Vec<Vec<Sequence>>,
@@ -51,7 +59,7 @@ struct World {
     hand: Hand,
     /// Ranges that were drawn, and the setting before that.
     drawn_in: BTreeMap<i64, u64>,
-    borrowed: [Option<Borrowed>; 2],
+    borrowed: [Option<Borrowed>; REPLICAS],
     waiting: Vec<(usize, i64, u64)>,
     given: BTreeSet<(u64, i64)>,
 }
@@ -66,6 +74,7 @@ impl World {
         Self {
             mutant,
             sequences: Sequences::default(),
+            home: 0,
             anchor,
             past: vec![anchor],
             log: Vec::new(),
@@ -73,7 +82,7 @@ impl World {
             settings: 0,
             hand: Hand::Empty,
             drawn_in: BTreeMap::new(),
-            borrowed: [None; 2],
+            borrowed: [None; REPLICAS],
             waiting: Vec::new(),
             given: BTreeSet::new(),
         }
@@ -84,13 +93,23 @@ impl World {
             0..=3 => self.client(choice)?,
             4..=7 => self.synchronise(choice)?,
             8..=12 => self.lend(),
-            13..=18 => self.borrower(usize::from(what % 2), choice)?,
+            13..=18 => self.borrower(self.other(what), choice)?,
             19 if choice.is_multiple_of(4) => self.crash_anchor(choice),
-            20 if choice.is_multiple_of(4) => self.crash_borrower(usize::from(choice / 4 % 2)),
+            20 if choice.is_multiple_of(4) => self.crash_borrower(self.other(choice.to_le_bytes()[1])),
             21 if choice.is_multiple_of(4) => self.set(choice),
+            22 if choice.is_multiple_of(4) => self.take_over(self.other(choice.to_le_bytes()[1])),
             _ => {}
         }
         Ok(())
+    }
+
+    /// One of those that are not the anchor.
+    fn other(&self, choice: u8) -> usize {
+        (self.home + 1 + usize::from(choice % 2)) % REPLICAS
+    }
+
+    fn anchor(&self) -> ReplicaId {
+        id(self.home)
     }
 
     fn version(&self) -> Version {
@@ -114,7 +133,7 @@ impl World {
         let (_, value) = self.draw(u32::from(choice % 5) + 1);
         let states = [self.anchor];
         let asked = Question {
-            holder: ANCHOR,
+            holder: self.anchor(),
             reading: self.sequences.reading(),
             states: &states,
             is_exact: false,
@@ -125,7 +144,7 @@ impl World {
         if marks.is_empty() && !choice.is_multiple_of(3) {
             return self.give(self.settings, value);
         }
-        marks.append(&mut self.sequences.wanted_marks(ANCHOR, self.version()));
+        marks.append(&mut self.sequences.wanted_marks(self.anchor(), self.version()));
         self.append(marks);
         self.waiting.push((self.log.len(), value, self.settings));
         Ok(())
@@ -159,9 +178,9 @@ impl World {
                 if self.sequences.leases.lent(loan) {
                     let Range { first, last, .. } = loan.range;
                     let borrowed = Some(Borrowed { next: first, last, epoch: settings });
-                    self.borrowed[usize::from(loan.want.replica.0 - 1)] = borrowed;
+                    self.borrowed[usize::from(loan.want.replica.0)] = borrowed;
                     if self.mutant == Mutant::LentTwice {
-                        self.borrowed = [borrowed; 2];
+                        self.borrowed = [borrowed; REPLICAS];
                     }
                 }
                 Hand::Empty
@@ -181,7 +200,7 @@ impl World {
         }
         let loan = match self.mutant {
             Mutant::LentUnmarked => self.sequences.leases.next_loan(|_| true),
-            _ => self.sequences.next_loan(ANCHOR, self.version()),
+            _ => self.sequences.next_loan(self.anchor(), self.version()),
         };
         match loan {
             Some(loan) => Hand::Lends(loan, self.drawn_in[&loan.range.first]),
@@ -191,7 +210,7 @@ impl World {
 
     /// A transaction at a borrower.
     fn borrower(&mut self, at: usize, choice: u16) -> Result<(), String> {
-        let replica = ReplicaId(u16::try_from(at).unwrap() + 1);
+        let replica = id(at);
         if self.sequences.leases.ask(SEQUENCE, replica, 1).is_none() {
             return Ok(());
         }
@@ -217,8 +236,17 @@ impl World {
     fn crash_anchor(&mut self, choice: u16) {
         self.durable = self.log.len();
         self.anchor = self.past[usize::from(choice / 4) % self.past.len()];
+        self.move_to_marks(self.log.len());
+        self.past = vec![self.anchor];
+        if self.mutant != Mutant::KeptOverCrash {
+            self.sequences.leases.replica_changed(self.anchor());
+        }
+    }
+
+    /// The anchor's sequence stands where the first so many records say, or further.
+    fn move_to_marks(&mut self, records: usize) {
         let mut best: Option<Sequence> = None;
-        for mark in self.log.iter().flatten() {
+        for mark in self.log[..records].iter().flatten() {
             if best.is_none_or(|best| mark.exceeds(&best)) {
                 best = Some(*mark);
             }
@@ -228,15 +256,28 @@ impl World {
         {
             (self.anchor.value, self.anchor.called) = (mark.value, mark.called);
         }
-        self.past = vec![self.anchor];
-        if self.mutant != Mutant::KeptOverCrash {
-            self.sequences.leases.replica_changed(ANCHOR);
-        }
     }
 
+    /// Also a borrower that is drained and leaves, or is given other data.
     fn crash_borrower(&mut self, at: usize) {
         self.borrowed[at] = None;
-        self.sequences.leases.replica_changed(ReplicaId(u16::try_from(at).unwrap() + 1));
+        self.sequences.leases.replica_changed(id(at));
+    }
+
+    /// The anchor is lost, with what it drew and nobody has a record of; a borrower takes its place.
+    fn take_over(&mut self, at: usize) {
+        let had = self.borrowed[at].take();
+        self.home = at;
+        self.anchor = state(1, false);
+        let applied = if self.mutant == Mutant::TookOverEarly { self.durable } else { self.log.len() };
+        self.move_to_marks(applied);
+        if let Some(Borrowed { next, .. }) = had.filter(|_| self.mutant == Mutant::KeptAtTakeOver) {
+            self.anchor = state(next - 1, true);
+        }
+        self.past = vec![self.anchor];
+        if self.mutant != Mutant::LentOverTakeOver {
+            self.sequences.leases.replica_changed(id(at));
+        }
     }
 
     /// A statement that sets the sequence, and its commit.
@@ -251,7 +292,7 @@ impl World {
         self.sequences.set(&states);
         self.sequences.leases.void_all();
         let asked = Question {
-            holder: ANCHOR,
+            holder: self.anchor(),
             reading: self.sequences.reading(),
             states: &states,
             is_exact: true,
@@ -266,6 +307,10 @@ impl World {
     }
 }
 
+fn id(at: usize) -> ReplicaId {
+    ReplicaId(u16::try_from(at).unwrap())
+}
+
 fn play(mutant: Mutant, steps: &[(u8, u16)]) -> Result<usize, String> {
     let mut world = World::new(mutant);
     steps.iter().try_for_each(|(what, choice)| world.step(*what, *choice))?;
@@ -273,7 +318,7 @@ fn play(mutant: Mutant, steps: &[(u8, u16)]) -> Result<usize, String> {
 }
 
 fn steps() -> impl Strategy<Value = Vec<(u8, u16)>> {
-    vec((0..22_u8, any::<u16>()), 0..400)
+    vec((0..23_u8, any::<u16>()), 0..400)
 }
 
 proptest! {
@@ -289,7 +334,15 @@ proptest! {
 
 #[test]
 fn each_broken_rule_is_found() {
-    for mutant in [Mutant::LentTwice, Mutant::LentUnmarked, Mutant::KeptOverCrash, Mutant::KeptOverSetting] {
+    for mutant in [
+        Mutant::LentTwice,
+        Mutant::LentUnmarked,
+        Mutant::KeptOverCrash,
+        Mutant::KeptOverSetting,
+        Mutant::KeptAtTakeOver,
+        Mutant::TookOverEarly,
+        Mutant::LentOverTakeOver,
+    ] {
         let config = Config { cases: 4_000, failure_persistence: None, ..Config::default() };
         let rng = TestRng::deterministic_rng(config.rng_algorithm);
         let found = TestRunner::new_with_rng(config, rng)
