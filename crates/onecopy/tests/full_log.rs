@@ -132,6 +132,60 @@ async fn a_replica_whose_disk_is_full_is_left_behind_and_follows_when_there_is_r
     cluster.stop().await;
 }
 
+/// The anchor's disk is full, first for rows, then for the server's own log, which ends the server.
+#[tokio::test]
+async fn a_full_disk_at_the_anchor_loses_nothing_and_ends_no_service() {
+    let mut cluster = Cluster::start_as(3, &[], &["--takeover-after-ms", "1000"]).await;
+    run(&cluster.client().await, "create table t (id int primary key, text text)").await;
+    let full = cluster.caught_up().await[0].clone();
+    assert_eq!(full.role, "anchor");
+    cluster.stop().await;
+    let Some(small) = Small::mount(&cluster.data().join(&full.name), "90m") else {
+        folder::say("no disk can be filled here: mounting is not allowed");
+        return;
+    };
+    cluster.up_again().await;
+    let mut acknowledged = Vec::new();
+    let (mut client, mut told, mut part) = (cluster.client().await, Vec::new(), 0);
+    let deadline = Instant::now() + TRIMMED_WITHIN;
+    // Whatever happens, whoever writes is either told so or has written.
+    while cluster.replicas().await[0].role == "anchor" {
+        assert!(Instant::now() < deadline, "its place is never taken; clients were told {told:?}");
+        run(&client, "set onecopy.home = 'anchor'").await;
+        let first = part * 1_000;
+        part += 1;
+        let text =
+            "(select string_agg(md5(random()::text), '') from generate_series(1, 60) where i is not null)";
+        let sql = format!("insert into t select i, {text} from generate_series({first}, {first} + 999) i");
+        match client.batch_execute(&sql).await {
+            Ok(()) => acknowledged.push(first),
+            Err(error) => {
+                let code = error.code().map_or("closed", tokio_postgres::error::SqlState::code).to_owned();
+                assert!(["53100", "40001", "57P01", "closed"].contains(&code.as_str()), "{error:?}");
+                if client.is_closed() {
+                    client = cluster.client().await;
+                }
+                told.push(code);
+            }
+        }
+    }
+    folder::say(&format!(
+        "the anchor's disk was full after {} parts; clients were told {told:?}",
+        acknowledged.len()
+    ));
+    // The others go on, with all that was acknowledged.
+    let client = cluster.client().await;
+    for id in 1..20 {
+        run(&client, &format!("insert into t values (-{id})")).await;
+    }
+    let there = "select count(*) from t where id >= 0";
+    assert_eq!(value(&client, there).await, (acknowledged.len() * 1_000).to_string());
+    small.resize("900m");
+    assert_eq!(cluster.everywhere(there).await, [[(acknowledged.len() * 1_000).to_string()]]);
+    cluster.verify().await;
+    cluster.stop().await;
+}
+
 /// Writes until it is refused with 53100; the message.
 async fn refusal(client: &Client) -> String {
     let deadline = Instant::now() + NOTICED_WITHIN;
