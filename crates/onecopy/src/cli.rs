@@ -20,6 +20,10 @@ pub(crate) const DEFAULT_STOP_PATIENCE_S: u16 = 5;
 pub(crate) const DEFAULT_HEALTH_DEADLINE_MS: u32 = 3_000;
 /// How long the anchor may be down before another replica takes its place.
 pub(crate) const DEFAULT_TAKEOVER_AFTER_MS: u32 = 300;
+/// The most connections of one role to each server that sessions share.
+pub(crate) const DEFAULT_POOL_SIZE: u16 = 20;
+/// How long a statement waits for one of them.
+pub(crate) const DEFAULT_POOL_WAIT_MS: u32 = 30_000;
 /// The most PostgreSQL servers that one `onecopy up` runs.
 pub(crate) const MAX_REPLICAS: u16 = 16;
 
@@ -126,6 +130,19 @@ pub(crate) struct Up {
     #[arg(long, value_name = "MS", default_value_t = DEFAULT_TAKEOVER_AFTER_MS,
           value_parser = clap::value_parser!(u32).range(0..=86_400_000))]
     pub(crate) takeover_after_ms: u32,
+
+    /// Whether sessions keep their server connections, or the sessions of a role share them, a transaction at a time.
+    #[arg(long, value_name = "MODE", value_parser = ["session", "transaction"], default_value = "session")]
+    pub(crate) pool_mode: String,
+
+    /// The most connections of one role to each server that sessions share.
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_POOL_SIZE, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    pub(crate) pool_size: u16,
+
+    /// How long a statement waits for such a connection, in milliseconds, before it fails.
+    #[arg(long, value_name = "MS", default_value_t = DEFAULT_POOL_WAIT_MS,
+          value_parser = clap::value_parser!(u32).range(1..=86_400_000))]
+    pub(crate) pool_wait_ms: u32,
 
     /// The folder of the programs `postgres` and `initdb`, of PostgreSQL 14 to 18 [default: looked for, else fetched].
     #[arg(long, value_name = "DIR")]

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -133,6 +133,8 @@ pub(crate) struct Card {
     is_in_transaction: AtomicBool,
     counted: [AtomicU64; 8],
     servers: Mutex<BTreeMap<ReplicaId, i32>>,
+    /// Why it keeps connections that sessions share, as bits.
+    pub(crate) pins: AtomicU16,
 }
 
 impl Card {
@@ -149,6 +151,7 @@ impl Card {
             is_in_transaction: AtomicBool::new(false),
             counted: Default::default(),
             servers: Mutex::default(),
+            pins: AtomicU16::new(0),
         }
     }
 
@@ -201,6 +204,11 @@ impl Card {
     /// It has a connection to a server, until the guard is dropped.
     pub(crate) fn connect(self: &Arc<Self>, replica: ReplicaId, pid: i32) -> Connected {
         self.count(7, 1);
+        self.use_server(replica, pid)
+    }
+
+    /// It uses one that was opened before, until the guard is dropped.
+    pub(crate) fn use_server(self: &Arc<Self>, replica: ReplicaId, pid: i32) -> Connected {
         self.servers.lock().unwrap_or_else(PoisonError::into_inner).insert(replica, pid);
         Connected { card: Arc::clone(self), replica, pid }
     }

@@ -31,7 +31,7 @@ use tokio::task::JoinSet;
 
 use crate::backend::Served;
 use crate::clients::Clients;
-use crate::frontend::WAITING_MAX;
+use crate::frontend::{Pooling, Pools, WAITING_MAX};
 use crate::in_force::InForce;
 use crate::keeper::Identities;
 use crate::learned::Learned;
@@ -136,6 +136,8 @@ pub(crate) struct Limits {
     pub(crate) log_bytes_max: u64,
     /// How long replicas are waited for.
     pub(crate) patience: Patience,
+    /// How sessions share server connections.
+    pub(crate) pooling: Pooling,
 }
 
 /// How long replicas are waited for.
@@ -190,6 +192,8 @@ pub(crate) struct Hub {
     pub(crate) clients: Clients,
     /// The settings that can change.
     pub(crate) in_force: InForce,
+    /// The server connections that sessions share.
+    pub(crate) pools: Arc<Pools>,
     /// How far sequences may have come.
     sequences: Mutex<Sequences>,
     /// Wakes whoever lends ranges of them.
@@ -219,7 +223,7 @@ impl Hub {
     /// Nothing runs yet; the log's writer is started by the caller.
     pub(crate) fn new(cluster: Cluster, log: Log, seats: Vec<Seat>, birth: Birth) -> Arc<Self> {
         let Birth { anchor, cluster_id, served, epoch, log_was_empty, identities, limits, in_force } = birth;
-        let Limits { transaction_bytes_max, reader_patience, log_bytes_max, patience } = limits;
+        let Limits { transaction_bytes_max, reader_patience, log_bytes_max, patience, pooling } = limits;
         let seats = Seats::new(seats);
         let standing = Mutex::new(Standing::of(seats.iter().map(|seat| seat.replica)));
         let names = RwLock::new((0, unknown_names(&seats, anchor, &served)));
@@ -244,6 +248,7 @@ impl Hub {
             clients: Clients::default(),
             is_verifying: AtomicBool::new(false),
             in_force,
+            pools: Pools::new(pooling),
             learned: Learned::default(),
             looking: Looking::default(),
             sequences: Mutex::default(),

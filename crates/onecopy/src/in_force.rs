@@ -12,6 +12,9 @@ use crate::tls::Identity;
 /// Most sessions at a time when nothing is said: each may own a connection to every replica, and ours have 300.
 pub(crate) const DEFAULT_SESSIONS_MAX: u64 = 280;
 
+/// The same where sessions share their connections.
+pub(crate) const POOLED_SESSIONS_MAX: u64 = 10_000;
+
 /// What reading anew came to: what is worth telling, or why nothing was changed.
 pub(crate) type Reloaded = Result<Vec<String>, String>;
 

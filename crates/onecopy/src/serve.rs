@@ -17,6 +17,7 @@ use crate::backend::{Address, Served};
 use crate::cli::Serve;
 use crate::config::{Config, Given, Mistake, Replica};
 use crate::frontend::verify;
+use crate::frontend::{POOL_MODE_TRANSACTION, Pooling};
 use crate::hub::{Hub, Limits, Patience};
 use crate::in_force::{InForce, Reloaded};
 use crate::logging::{self, Level};
@@ -73,6 +74,7 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), Reason>
                 health_deadline: config.duration("health_deadline"),
                 takeover_after: config.duration("takeover_after"),
             },
+            pooling: pooling(&config),
         },
         in_force: InForce::new(
             config.number("sessions_max"),
@@ -204,4 +206,12 @@ fn reload_on_request(config: Config, serve: Serve, hub: &Arc<Hub>, level: Level)
         }
     });
     Ok(())
+}
+
+fn pooling(config: &Config) -> Pooling {
+    Pooling {
+        is_shared: config.text("pool_mode") == POOL_MODE_TRANSACTION,
+        size: usize::try_from(config.number("pool_size")).unwrap_or(usize::MAX),
+        wait: config.duration("pool_wait"),
+    }
 }

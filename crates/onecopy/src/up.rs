@@ -12,8 +12,9 @@ use tokio::net::TcpListener;
 use crate::access::Access;
 use crate::backend::Served;
 use crate::cli::Up;
+use crate::frontend::{POOL_MODE_TRANSACTION, Pooling};
 use crate::hub::{Hub, Limits, Patience};
-use crate::in_force::{DEFAULT_SESSIONS_MAX, InForce};
+use crate::in_force::{DEFAULT_SESSIONS_MAX, InForce, POOLED_SESSIONS_MAX};
 use crate::metrics;
 use crate::node::{Node, Plan, Reason, Signals};
 use crate::postgres::{self, Home, UpError, UpOptions};
@@ -53,7 +54,7 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), Reason> {
         places: home.servers.iter().map(place).collect(),
         limits,
         in_force: InForce::new(
-            DEFAULT_SESSIONS_MAX,
+            if limits.pooling.is_shared { POOLED_SESSIONS_MAX } else { DEFAULT_SESSIONS_MAX },
             Duration::from_secs(up.stop_patience.into()),
             // It listens on the loopback only, and so do its servers, which trust whoever is on the machine.
             Access::open(),
@@ -92,6 +93,11 @@ fn limits(up: &Up) -> Limits {
         patience: Patience {
             health_deadline: Duration::from_millis(up.health_deadline_ms.into()),
             takeover_after: Duration::from_millis(up.takeover_after_ms.into()),
+        },
+        pooling: Pooling {
+            is_shared: up.pool_mode == POOL_MODE_TRANSACTION,
+            size: up.pool_size.into(),
+            wait: Duration::from_millis(up.pool_wait_ms.into()),
         },
     }
 }

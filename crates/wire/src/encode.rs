@@ -73,6 +73,15 @@ pub fn parse_raw(out: &mut Vec<u8>, name: &[u8], sql: &[u8], types: &[u8]) {
     });
 }
 
+/// Client: bind as another Bind does, whose formats and values these are.
+pub fn bind_raw(out: &mut Vec<u8>, portal: &[u8], statement: &[u8], rest: &[u8]) {
+    message(out, client::BIND, |b| {
+        string(b, portal);
+        string(b, statement);
+        b.extend_from_slice(rest);
+    });
+}
+
 /// Client: bind values, all in one format; results come in the same format.
 pub fn bind(out: &mut Vec<u8>, portal: &[u8], statement: &[u8], values: &[Option<&[u8]>], format: Format) {
     message(out, client::BIND, |b| {

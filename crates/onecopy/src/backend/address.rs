@@ -4,7 +4,7 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -83,6 +83,14 @@ impl Stream {
         match self {
             Self::Unix(stream) => stream.as_fd().try_clone_to_owned(),
             Self::Tcp(stream) => stream.socket().as_fd().try_clone_to_owned(),
+        }
+    }
+
+    /// The socket itself.
+    pub(super) fn borrow(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Unix(stream) => stream.as_fd(),
+            Self::Tcp(stream) => stream.socket().as_fd(),
         }
     }
 }

@@ -4,9 +4,13 @@
 //! owner's affair. [`Connection::simple`] is for the few queries that Onecopy asks on its own account.
 
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
-use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
-use wire::backend::{Authentication, Fields, tag};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
+use wire::backend::{Authentication, Fields, Status, tag};
+use wire::frontend::tag as frontend;
 use wire::{encode, frame};
 
 use super::Served;
@@ -14,6 +18,9 @@ use super::address::{Address, Stream};
 use super::buffer::Buffer;
 use super::proof::Proof;
 use crate::scram::Secret;
+
+/// How long a server may take to pass a cancel request on.
+const CANCEL_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Notifications that nobody takes off are dropped beyond so many bytes.
 const NOTIFICATIONS_BYTES_MAX: usize = 1 << 20;
@@ -95,6 +102,19 @@ pub(crate) struct Connection {
     pub(crate) secret: Vec<u8>,
     /// The settings that the server reported at log-in, in its order.
     pub(crate) parameters: Vec<(Vec<u8>, Vec<u8>)>,
+    /// What is known of how far the server has come with what it was sent.
+    pace: Pace,
+}
+
+/// How many answers are still to come, and what the last one said.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    /// ReadyForQuery that the server owes.
+    owed: u32,
+    /// What the last one said.
+    status: Status,
+    /// Something was sent that was not understood here.
+    is_unsure: bool,
 }
 
 impl Connection {
@@ -138,6 +158,7 @@ impl Connection {
             connection.input.consume(total);
             connection.flush().await?;
             if tag == tag::READY_FOR_QUERY {
+                connection.pace = Pace { owed: 0, status: Status::Idle, is_unsure: false };
                 return Ok(connection);
             }
         }
@@ -153,6 +174,48 @@ impl Connection {
             pid: 0,
             secret: Vec::new(),
             parameters: Vec::new(),
+            pace: Pace { owed: 0, status: Status::Idle, is_unsure: true },
+        }
+    }
+
+    /// Whether the server has answered everything and no transaction is open on it, so that anybody may go on here.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        let Pace { owed, status, is_unsure } = self.pace;
+        let is_read = self.input.data().is_empty() && self.output.is_empty();
+        owed == 0 && status == Status::Idle && !is_unsure && is_read
+    }
+
+    /// Whether every answer was read, whatever the last one said.
+    pub(crate) fn is_in_step(&self) -> bool {
+        self.pace.owed == 0 && !self.pace.is_unsure && self.input.data().is_empty()
+    }
+
+    /// Whether the server has said nothing since, and is there: what came unasked may be its last words.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let mut byte = [0];
+        matches!(
+            recv(self.stream.borrow(), &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT),
+            Err(Errno::AGAIN)
+        )
+    }
+
+    /// A ReadyForQuery was read.
+    pub(crate) fn note_ready(&mut self, status: Option<Status>) {
+        match (self.pace.owed.checked_sub(1), status) {
+            (Some(owed), Some(status)) => (self.pace.owed, self.pace.status) = (owed, status),
+            _ => self.pace.is_unsure = true,
+        }
+    }
+
+    /// Counts the answers that what is about to be sent will have.
+    fn note_sent(&mut self) {
+        let mut rest = self.output.as_slice();
+        while !rest.is_empty() {
+            let Ok(Some((tag, total))) = frame::header(rest) else { return self.pace.is_unsure = true };
+            let Some(after) = rest.get(total..) else { return self.pace.is_unsure = true };
+            self.pace.owed +=
+                u32::from(matches!(tag, frontend::QUERY | frontend::SYNC | frontend::FUNCTION_CALL));
+            rest = after;
         }
     }
 
@@ -166,6 +229,7 @@ impl Connection {
         if self.output.is_empty() {
             return Ok(());
         }
+        self.note_sent();
         self.stream.write_all(&self.output).await?;
         self.stream.flush().await?;
         self.output.clear();
@@ -210,6 +274,7 @@ impl Connection {
         loop {
             let (tag, total) = self.message().await?;
             let body = &self.input.data()[frame::HEADER_BYTES..total];
+            let ready = (tag == tag::READY_FOR_QUERY).then(|| Status::parse(body).ok());
             match tag {
                 tag::DATA_ROW => rows.push(
                     wire::backend::data_row(body)?
@@ -224,19 +289,26 @@ impl Connection {
                 _ => {}
             }
             self.input.consume(total);
-            if tag == tag::READY_FOR_QUERY {
+            if let Some(status) = ready {
+                self.note_ready(status);
                 return error.map_or(Ok(rows), Err);
             }
         }
     }
 }
 
-/// Asks the server to cancel what the process `pid` is running. That it was sent is all that can be known.
+/// Asks the server to cancel what the process `pid` is running. The server closes the connection once it has passed that
+/// on, which is all that can be known.
 pub(crate) async fn cancel(address: &Address, pid: i32, secret: &[u8]) -> std::io::Result<()> {
     let mut stream = Stream::connect(address).await?;
     let mut request = Vec::new();
     encode::cancel_request(&mut request, pid, secret);
     stream.write_all(&request).await?;
     stream.flush().await?;
-    stream.shutdown().await
+    let passed_on = async {
+        let mut byte = [0];
+        // Nothing is ever answered: it is the end of the stream, or an error that ends it as well.
+        while matches!(stream.read(&mut byte).await, Ok(1..)) {}
+    };
+    tokio::time::timeout(CANCEL_DEADLINE, passed_on).await.map_err(std::io::Error::from)
 }

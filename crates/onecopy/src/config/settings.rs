@@ -225,8 +225,34 @@ pub(crate) const SETTINGS: &[Setting] = &[
         kind: Kind::Count(1, 10_000),
         default: "280",
         can_reload: true,
-        about: "The most sessions at a time. Each may own a connection to every server, so keep it below their \
-                `max_connections`.",
+        about: "The most sessions at a time. Where `pool_mode` is `session` each may own a connection to every server, \
+                so keep it below their `max_connections`.",
+    },
+    Setting {
+        name: "pool_mode",
+        flag: "pool-mode",
+        kind: Kind::Word(&["session", "transaction"]),
+        default: "session",
+        can_reload: false,
+        about: "Who has a server connection, and until when. A session keeps those that it has used until it ends, or \
+                (`transaction`) has one only while a transaction of it is open, and the sessions of a role share them.",
+    },
+    Setting {
+        name: "pool_size",
+        flag: "pool-size",
+        kind: Kind::Count(1, 10_000),
+        default: "20",
+        can_reload: false,
+        about: "The most connections of one role to each server that sessions share, where `pool_mode` is \
+                `transaction`. The sum over all roles has to be below the servers' `max_connections`.",
+    },
+    Setting {
+        name: "pool_wait",
+        flag: "pool-wait",
+        kind: Kind::Duration(1, 86_400_000),
+        default: "30s",
+        can_reload: false,
+        about: "How long a statement waits for such a connection before it fails with 53300.",
     },
     Setting {
         name: "log_level",

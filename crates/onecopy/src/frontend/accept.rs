@@ -17,6 +17,7 @@ use tokio::task::LocalSet;
 
 use super::cancel::CancelKeys;
 use super::credentials::Credentials;
+use super::pools::REAP_EVERY;
 use super::session::Worker;
 use super::startup;
 use crate::hub::Hub;
@@ -42,6 +43,13 @@ impl Workers {
         let logins = Arc::new(Semaphore::new(LOGINS_MAX));
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
         let mut senders = Vec::new();
+        let pools = Arc::clone(&hub.pools);
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(REAP_EVERY).await;
+                pools.reap();
+            }
+        });
         for index in 0..threads {
             let (sender, receiver) = mpsc::channel(HANDED_MAX);
             let (hub, keys, logins) = (Arc::clone(hub), Arc::clone(&keys), Arc::clone(&logins));

@@ -4,14 +4,19 @@
 //! a record and the reply to its COMMIT nothing is forwarded: only the log decides there (pitfalls 1.1).
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use rustc_hash::FxHashMap;
+use tokio::sync::watch;
 
-use crate::backend::{self, Address};
+use crate::backend::{self, Address, Connection};
 use crate::mailbox::{End, Mailbox};
 
 /// Length of the secrets that we give out, in bytes (all that protocol 3.0 allows).
 const SECRET_BYTES: usize = 4;
+
+/// How long a connection is kept for a cancel request that is under way to it.
+const CANCEL_PATIENCE: Duration = Duration::from_secs(12);
 
 /// What a session is doing, as far as a cancel request is concerned.
 #[derive(Clone, Debug, Default)]
@@ -28,12 +33,42 @@ pub(crate) enum Doing {
 /// A server connection, as a cancel request needs it.
 #[derive(Debug)]
 pub(crate) struct Running {
-    pub(crate) address: Address,
+    address: Address,
     pub(crate) pid: i32,
-    pub(crate) secret: Vec<u8>,
+    secret: Vec<u8>,
+    /// Cancel requests that may not have arrived yet.
+    under_way: watch::Sender<usize>,
+}
+
+/// A cancel request is under way, as long as this lives.
+struct UnderWay<'a>(&'a Running);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.under_way.send_modify(|count| *count -= 1);
+    }
 }
 
 impl Running {
+    pub(crate) fn new(address: Address, connection: &Connection) -> Self {
+        let (pid, secret) = (connection.pid, connection.secret.clone());
+        Self { address, pid, secret, under_way: watch::channel(0).0 }
+    }
+
+    fn enter(&self) {
+        self.under_way.send_modify(|count| *count += 1);
+    }
+
+    /// Waits until no cancel request is under way to this connection; whether that was so in time. After that none can
+    /// hit what somebody else runs there, if nobody was told of it in the meantime.
+    pub(crate) async fn is_left_alone(&self) -> bool {
+        if *self.under_way.borrow() == 0 {
+            return true;
+        }
+        let mut count = self.under_way.subscribe();
+        tokio::time::timeout(CANCEL_PATIENCE, count.wait_for(|count| *count == 0)).await.is_ok()
+    }
+
     /// Asks the server to end what it runs there.
     pub(crate) async fn cancel(&self) {
         if let Err(error) = backend::cancel(&self.address, self.pid, &self.secret).await {
@@ -60,11 +95,21 @@ impl CancelTarget {
     }
 
     pub(crate) async fn cancel(&self) {
-        let doing = self.doing.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let doing = {
+            let doing = self.doing.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Doing::Running(at) = &*doing {
+                // Before the session can say that it has ended there.
+                at.enter();
+            }
+            doing.clone()
+        };
         match doing {
             Doing::Nothing => {}
             Doing::Waiting => self.mailbox.cancel(),
-            Doing::Running(at) => at.cancel().await,
+            Doing::Running(at) => {
+                let _under_way = UnderWay(&at);
+                at.cancel().await;
+            }
         }
     }
 }

@@ -8,6 +8,7 @@ use wire::{encode, sqlstate};
 
 use super::fault::{Fault, Refusal};
 use super::relay::{Ended, Relay};
+use super::servers::Server;
 use super::session::{Session, Transaction};
 use super::settings::Severity;
 
@@ -140,6 +141,17 @@ impl Session {
             return;
         }
         self.end_local(commit);
+    }
+
+    /// The client is gone: whoever uses the connection next finds no transaction there.
+    pub(crate) async fn leave_read(&mut self) {
+        let Transaction::Read(read) = &self.transaction else { return };
+        let replica = read.replica;
+        let is_sent = |server: &mut Server| server.ahead.is_empty() && server.connection.is_in_step();
+        if self.servers.is_shared() && self.servers.find(replica).is_some_and(is_sent) {
+            self.end_read(false).await;
+        }
+        self.transaction = Transaction::None;
     }
 
     fn set_transaction(&mut self, said: TransactionOptions) -> Result<Option<&'static str>, Fault> {

@@ -292,11 +292,11 @@ impl Session {
             catalogue: Version(u64::MAX),
         };
         let Ok(Placed::At(place)) = self.place(event).await else { return Err("it is not up".into()) };
-        let Self { worker, servers, settings, .. } = &mut *self;
-        let result = match servers.ensure(&worker.hub, settings, replica, place.incarnation).await {
+        let connected = self.connect(place).await;
+        let result = match connected.map(|()| self.servers.get(replica)) {
             Ok(server) => {
                 let sql = String::from_utf8_lossy(text).into_owned();
-                server.prepared.remove(&b""[..]);
+                server.prepared.remove(b"");
                 server.connection.simple(&sql).await.map(|_| ()).map_err(|error| error.to_string())
             }
             Err(_) => Err("no connection".into()),

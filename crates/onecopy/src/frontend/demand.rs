@@ -65,6 +65,12 @@ pub(crate) struct Judged {
     pub(crate) only_asks_draws: bool,
     /// Any replica can be the home of a transaction with these statements.
     pub(crate) is_roamable: bool,
+    /// It does nothing but to call set_config, in a way that is followed.
+    pub(crate) only_sets_settings: bool,
+    /// It touches the session or the transaction only.
+    pub(crate) is_control: bool,
+    /// Those of its statements that may run code of users which does what is not known.
+    pub(crate) code: Vec<Arc<Statement>>,
     /// The schema has changed since: nothing may be concluded.
     pub(crate) is_outdated: bool,
     /// Of the first statement.
@@ -110,6 +116,23 @@ impl Demand {
         !self.has_unparsed && self.statements.iter().all(|statement| is_control(&statement.verb))
     }
 
+    /// Whether all that it does is to call set_config where that is told by the statement itself.
+    fn only_sets_settings(&self) -> bool {
+        let only = |sent: &Sent| {
+            let statement = sent.statement();
+            let has_nothing = statement.reads.is_empty() && statement.types.is_empty();
+            let calls = sent
+                .with_comments()
+                .map_or(0, |text| text.to_ascii_lowercase().matches("set_config").count());
+            statement.verb == Verb::Select
+                && has_nothing
+                && !statement.settings.is_empty()
+                && statement.settings.len() == calls
+                && statement.functions.iter().all(|function| function.name == "set_config")
+        };
+        !self.has_unparsed && self.sent.len() == self.statements.len() && self.sent.iter().all(only)
+    }
+
     pub(crate) fn judge(&self, session: &Session) -> Judged {
         let catalogue = session.hub().catalogue();
         let routings: Vec<_> = self.statements.iter().map(|s| s.routing(&catalogue)).collect();
@@ -152,6 +175,9 @@ impl Demand {
                 .all(|s| matches!(s.verb, Verb::Insert | Verb::Update | Verb::Delete | Verb::Merge)),
             is_roamable: may_leave_anchor(self, &routings, &catalogue)
                 && (session.may_borrow() || routings.iter().all(|r| sql::draws(r, &catalogue).is_empty())),
+            only_sets_settings: self.only_sets_settings(),
+            is_control: self.is_control(),
+            code: self.statements.iter().filter(|s| runs_code(s, &catalogue)).map(Arc::clone).collect(),
             touched: self.touched(&catalogue),
             is_outdated: false,
             template: self.statements.first().map(|statement| statement.template),
@@ -248,6 +274,34 @@ impl Judged {
     pub(crate) fn is_suspect(&self) -> bool {
         self.has_unparsed || self.routings.iter().any(|routing| !is_harmless(routing))
     }
+}
+
+/// Whether a statement may run code that users have written (functions, triggers, rules, views) of which nobody knows
+/// what it does.
+pub(crate) fn runs_code(statement: &Statement, catalogue: &Catalogue) -> bool {
+    use Verb::{
+        Call, Copy, Ddl, DeclareCursor, Delete, Do, Execute, Explain, Insert, Merge, Select, Truncate, Update,
+    };
+    let runs = matches!(
+        statement.verb,
+        Select
+            | Insert
+            | Update
+            | Delete
+            | Merge
+            | Copy { .. }
+            | Do
+            | Call
+            | Execute { .. }
+            | DeclareCursor { .. }
+            | Explain { .. }
+            | Truncate
+            | Ddl(_)
+    );
+    runs && !is_harmless(&statement.routing(catalogue))
+        && (statement.verb != Select
+            || !statement.reads.is_empty()
+            || statement.functions.iter().any(|name| catalogue.is_user_function(&name.name)))
 }
 
 /// Whether a statement, or the one inside of it, locks what it reads.

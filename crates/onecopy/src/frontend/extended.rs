@@ -12,6 +12,7 @@ use wire::backend::tag as server_tag;
 use wire::frontend::{Frontend, Target};
 use wire::{Frame, encode, oids, sqlstate};
 
+use super::cached::NOTHING;
 use super::course::ACCESS_SETTING;
 use super::ddl::describe_nothing;
 use super::demand::Demand;
@@ -25,6 +26,9 @@ use super::work::{Message, Work, doubt};
 
 /// A batch of more bytes than this is run in parts.
 const BATCH_BYTES_MAX: usize = 16 << 20;
+
+/// What a name of ours may add to a message.
+const NAME_BYTES: usize = 40;
 
 /// Messages for a server, gathered.
 #[derive(Debug)]
@@ -52,7 +56,7 @@ impl Group {
         }
     }
 
-    fn push(&mut self, bytes: &[u8], statement: Option<(Vec<u8>, u64)>) -> &mut Message {
+    fn push(&mut self, bytes: &[u8], statement: Option<Arc<Known>>) -> &mut Message {
         self.bytes += bytes.len();
         self.only_closes &= bytes.first() == Some(&wire::frontend::tag::CLOSE);
         self.messages.push(Message { bytes: bytes.to_vec(), statement, is_parse: false, closes: None });
@@ -168,23 +172,28 @@ impl Session {
         }
         group.demand.declares_users |= oids::declares_users(types);
         let script = self.script(sql);
-        let generation = self.prepared.insert(name, sql, types, script).ok_or_else(|| {
+        let shared = self.shared_number(name, sql, types);
+        let known = self.prepared.insert(name, sql, types, script, shared).ok_or_else(|| {
             Fault::Refused(Refusal::new(
                 sqlstate::PROGRAM_LIMIT_EXCEEDED,
                 format!("a session can have {} prepared statements", super::prepared::STATEMENTS_MAX),
                 "Close or DEALLOCATE some.",
             ))
         })?;
-        match self.prepared.get(name).cloned() {
-            Some(known) if own_statement(&known).is_some() => {
-                if self.run_group(group, false).await? {
-                    encode::bare(&mut self.client.out, server_tag::PARSE_COMPLETE);
-                } else {
-                    self.prepared.remove(name);
-                }
+        if own_statement(&known).is_some() {
+            if self.run_group(group, false).await? {
+                encode::bare(&mut self.client.out, server_tag::PARSE_COMPLETE);
+            } else {
+                self.prepared.remove(name);
             }
-            _ => group.push(bytes, Some((name.to_vec(), generation))).is_parse = true,
+            return Ok(());
         }
+        let ours = known.is_shared().then(|| {
+            let mut ours = Vec::with_capacity(bytes.len() + NAME_BYTES);
+            encode::parse_raw(&mut ours, &known.server_name, sql, types);
+            ours
+        });
+        group.push(ours.as_deref().unwrap_or(bytes), Some(known)).is_parse = true;
         Ok(())
     }
 
@@ -208,7 +217,13 @@ impl Session {
             group.demand.declares_users |=
                 known.as_ref().is_some_and(|known| oids::declares_users(&known.types));
             group.bound.extend(known.as_deref().and_then(single));
-            group.push(bytes, known.map(|known| (statement.to_vec(), known.generation)));
+            let shared = known.as_ref().filter(|known| known.is_shared());
+            let ours = shared.map(|known| {
+                let mut ours = Vec::with_capacity(bytes.len() + NAME_BYTES);
+                encode::bind_raw(&mut ours, portal, &known.server_name, values);
+                ours
+            });
+            group.push(ours.as_deref().unwrap_or(bytes), known);
         }
         Ok(())
     }
@@ -229,7 +244,14 @@ impl Session {
                 describe_own(&mut self.client.out, &own.verb, statement.is_some());
             }
         } else {
-            group.push(bytes, statement.zip(known).map(|(name, known)| (name.to_vec(), known.generation)));
+            let known = known.filter(|_| statement.is_some());
+            let shared = known.as_ref().filter(|known| known.is_shared());
+            let ours = shared.map(|known| {
+                let mut ours = Vec::with_capacity(bytes.len() + NAME_BYTES);
+                encode::describe(&mut ours, Target::Statement(&known.server_name));
+                ours
+            });
+            group.push(ours.as_deref().unwrap_or(bytes), known);
         }
         Ok(())
     }
@@ -303,7 +325,14 @@ impl Session {
                 }
                 return Ok(());
             }
-            group.push(bytes, None).closes = Some(name.to_vec());
+            if known.is_some_and(|known| known.is_shared()) {
+                // Others may use it on the same connection.
+                let mut nothing = Vec::with_capacity(NAME_BYTES);
+                encode::close(&mut nothing, Target::Statement(NOTHING));
+                group.push(&nothing, None);
+            } else {
+                group.push(bytes, None).closes = Some(name.to_vec());
+            }
             return Ok(());
         }
         if is_own {
@@ -346,12 +375,9 @@ impl Session {
             group.demand.statements.append(&mut group.bound);
         }
         let sync = (at_sync && !group.copies_in) || (group.demand.is_empty() && is_free);
-        let prepared = std::mem::take(&mut self.prepared);
-        let work = Work::Batch { messages: &group.messages, prepared: &prepared, sync };
+        let work = Work::Batch { messages: &group.messages, sync };
         let result = self.run(&group.demand, work, sync).await;
-        let portals_end = matches!(self.transaction, Transaction::None);
-        self.prepared = prepared;
-        if portals_end {
+        if matches!(self.transaction, Transaction::None) {
             self.prepared.drop_portals();
         }
         let ended = match result {
@@ -364,8 +390,8 @@ impl Session {
         self.note_status(&ended);
         if ended.error.is_some() {
             let parsed = group.messages.iter().rev().filter(|message| message.is_parse);
-            for (name, _) in parsed.take(ended.parses_left).filter_map(|message| message.statement.as_ref()) {
-                self.prepared.remove(name);
+            for known in parsed.take(ended.parses_left).filter_map(|message| message.statement.as_ref()) {
+                self.prepared.remove(&known.name);
             }
             self.doubt(&group);
             if !sync {

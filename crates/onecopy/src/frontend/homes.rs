@@ -222,7 +222,9 @@ impl Session {
                 self.set_home(value, *local).map(Some)
             }
             Verb::Reset(Some(name)) if name == HOME_SETTING => {
-                self.set_home(&SetValue::Default, false).map(Some)
+                self.wish = Wish::Auto;
+                encode::command_complete(&mut self.client.out, "RESET");
+                Ok(Some(Ended::default()))
             }
             Verb::Show(name) if name == HOME_SETTING => {
                 let wished = self.wished_home();

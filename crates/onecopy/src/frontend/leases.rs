@@ -183,6 +183,9 @@ impl Session {
             return None;
         }
         self.servers.asks_draws = true;
+        if !self.servers.recover_draws() {
+            return Some(Err(lost_draws().into()));
+        }
         let place = self.servers.draws_at()?;
         let open_at = match &self.transaction {
             Transaction::Update(update) => Some(update.replica),
@@ -254,4 +257,11 @@ impl Session {
         }
         is_end
     }
+}
+
+fn lost_draws() -> Refusal {
+    Refusal::unsupported(
+        "currval or lastval after the connection on which the session drew was used by others",
+        "From now on the session keeps the connection on which it draws. Use RETURNING, or ask in the same transaction.",
+    )
 }

@@ -5,12 +5,13 @@
 //! | accept | `accept`, `startup`, `login` (with `credentials`), `session`, `simple`, `extended` |
 //! | parse, classify | `demand`, `statement` (with the crate `sql`) |
 //! | order, place | `session::place` asks the hub; `course` foresees, `roaming` reads away from home |
-//! | execute | `statement`, `special`, `ddl`, `passwords`, `rewritten`, `control`; `relay`, `writeset`, `work`, `servers` |
+//! | execute | `statement`, `special`, `ddl`, `passwords`, `rewritten`, `control`; `relay`, `writeset`, `work`, `servers` (shared: `pools`, `sharing`, `handing`, `dress`, `pins`, `cached`) |
 //! | propagate, acknowledge | `transaction`, `commit`, `captured`, `chains`, `claims` |
 
 mod accept;
 mod admin;
 mod alone;
+mod cached;
 mod cancel;
 mod canonical;
 mod captured;
@@ -24,14 +25,18 @@ mod course;
 mod credentials;
 mod ddl;
 mod demand;
+mod dress;
 mod extended;
 mod fault;
+mod handing;
 mod homes;
 mod leases;
 mod login;
 mod membership;
 mod needs;
 mod passwords;
+pub(crate) mod pins;
+mod pools;
 mod prepared;
 mod relay;
 mod residue;
@@ -42,10 +47,12 @@ mod sequences;
 mod servers;
 mod session;
 mod settings;
+mod sharing;
 mod simple;
 mod special;
 mod startup;
 mod statement;
+mod timeouts;
 mod transaction;
 pub(crate) mod verify;
 mod wait;
@@ -53,4 +60,5 @@ mod work;
 mod writeset;
 
 pub(crate) use accept::Workers;
+pub(crate) use pools::{POOL_MODE_TRANSACTION, Pooling, Pools, Usage};
 pub(crate) use startup::{ADMIN_DATABASE, WAITING_MAX};

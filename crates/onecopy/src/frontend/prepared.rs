@@ -5,14 +5,20 @@
 //! name is what is meant now.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustc_hash::FxHashMap;
 use sql::Script;
 
+use super::cached::name_of;
 use super::sent::{KEPT_BYTES_MAX, Sent};
+use super::session::{Session, Transaction};
 
 /// Most named statements of one session.
 pub(crate) const STATEMENTS_MAX: usize = 10_000;
+
+/// The number of the next Parse of any session; 0 is for a doubtful one.
+static GENERATIONS: AtomicU64 = AtomicU64::new(1);
 
 /// A statement that the client prepared.
 #[derive(Debug)]
@@ -23,8 +29,24 @@ pub(crate) struct Known {
     pub(crate) types: Vec<u8>,
     /// What it is; `None` when our parser does not accept it.
     pub(crate) script: Option<Arc<Script>>,
-    /// Which Parse it was.
+    /// Which Parse it was; where sessions share connections, equal ones have one number.
     pub(crate) generation: u64,
+    /// Its name for the client.
+    pub(crate) name: Vec<u8>,
+    /// Its name on servers.
+    pub(crate) server_name: Vec<u8>,
+}
+
+impl Known {
+    /// Whether its name on servers is one of ours.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.server_name != self.name
+    }
+}
+
+/// A number for a statement that is like no other.
+pub(crate) fn fresh_generation() -> u64 {
+    GENERATIONS.fetch_add(1, Ordering::Relaxed)
 }
 
 /// What a Bind made.
@@ -40,26 +62,28 @@ struct Portal {
 pub(crate) struct Prepared {
     statements: FxHashMap<Vec<u8>, Arc<Known>>,
     portals: FxHashMap<Vec<u8>, Portal>,
-    generations: u64,
 }
 
 impl Prepared {
-    /// Registers a Parse; `None` when there are too many.
+    /// Registers a Parse; `None` when there are too many. With a number it has a name of ours on servers.
     pub(crate) fn insert(
         &mut self,
         name: &[u8],
         sql: &[u8],
         types: &[u8],
         script: Option<Arc<Script>>,
-    ) -> Option<u64> {
+        shared: Option<u64>,
+    ) -> Option<Arc<Known>> {
         if self.statements.len() >= STATEMENTS_MAX && !self.statements.contains_key(name) {
             return None;
         }
-        self.generations += 1;
-        let generation = self.generations;
-        let known = Known { sql: sql.to_vec(), types: types.to_vec(), script, generation };
-        self.statements.insert(name.to_vec(), Arc::new(known));
-        Some(generation)
+        // Sessions share connections, so no two of them may mean different things by one number.
+        let generation = shared.unwrap_or_else(fresh_generation);
+        let (name, sql, types) = (name.to_vec(), sql.to_vec(), types.to_vec());
+        let server_name = shared.map_or_else(|| name.clone(), name_of);
+        let known = Arc::new(Known { sql, types, script, generation, name: name.clone(), server_name });
+        self.statements.insert(name, Arc::clone(&known));
+        Some(known)
     }
 
     /// The statement of this name.
@@ -109,5 +133,24 @@ impl Prepared {
     pub(crate) fn clear(&mut self) {
         self.statements.clear();
         self.portals.clear();
+    }
+}
+
+impl Session {
+    /// The number of a statement that gets a name of ours on servers, where sessions share connections. Equal ones share
+    /// theirs, if they mean the same: under the same settings and schema, with nothing that one session alone can see.
+    pub(crate) fn shared_number(&self, name: &[u8], sql: &[u8], types: &[u8]) -> Option<u64> {
+        if name.is_empty() || !self.servers.is_shared() {
+            return None;
+        }
+        let is_own = match &self.transaction {
+            Transaction::Update(update) => update.has_ddl || update.is_suspect,
+            _ => false,
+        };
+        if is_own || self.pinned || self.settings.is_astray() {
+            return Some(fresh_generation());
+        }
+        let hub = self.hub();
+        Some(hub.pools.number(sql, types, &self.settings.meaning(), hub.last_ddl()))
     }
 }

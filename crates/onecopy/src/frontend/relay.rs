@@ -31,8 +31,8 @@ pub(crate) struct Expected {
     pub(crate) completions: Option<usize>,
     /// For each Parse sent: whether it was our own.
     pub(crate) own_parses: VecDeque<bool>,
-    /// For each Close sent: whether it was our own.
-    pub(crate) own_closes: VecDeque<bool>,
+    /// For each Close sent: whose it was.
+    pub(crate) own_closes: VecDeque<Closing>,
     /// The reply is ours; nothing goes to the client.
     pub(crate) silent: bool,
     /// The rows that come are those of a table and belong into the record; the transaction's number comes with it.
@@ -41,6 +41,17 @@ pub(crate) struct Expected {
     pub(crate) hold: bool,
     /// Characters of the query string before this statement, for error positions.
     pub(crate) position_offset: usize,
+}
+
+/// Whom the answer to a Close is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Closing {
+    /// The client closed something.
+    Clients,
+    /// We did.
+    Ours,
+    /// It stands for a Parse of the client's: what that would prepare is there.
+    AsParse,
 }
 
 /// How a unit ended.
@@ -125,7 +136,10 @@ impl<'a> Relay<'a> {
         self.ended = Ended { lost_encoding, ..Ended::default() };
         self.expected = expected;
         self.unit().await?;
-        self.ended.parses_left = self.expected.own_parses.iter().filter(|is_own| !**is_own).count();
+        let unparsed = self.expected.own_parses.iter().filter(|is_own| !**is_own).count();
+        let unanswered =
+            self.expected.own_closes.iter().filter(|closing| **closing == Closing::AsParse).count();
+        self.ended.parses_left = unparsed + unanswered;
         if self.ended.is_evicted {
             return Err(Fault::Evicted);
         }
@@ -241,10 +255,19 @@ impl<'a> Relay<'a> {
             tag::NOTICE_RESPONSE => !self.capture.as_deref_mut().is_some_and(|capture| capture.take(body)),
             tag::READY_FOR_QUERY => {
                 self.ended.status = Status::parse(body).ok();
+                self.server.connection.note_ready(self.ended.status);
                 false
             }
             tag::PARSE_COMPLETE => !self.expected.own_parses.pop_front().unwrap_or(false),
-            tag::CLOSE_COMPLETE => !self.expected.own_closes.pop_front().unwrap_or(false),
+            tag::CLOSE_COMPLETE => match self.expected.own_closes.pop_front() {
+                None | Some(Closing::Clients) => true,
+                Some(Closing::Ours) => false,
+                Some(Closing::AsParse) => {
+                    self.pass();
+                    encode::bare(&mut self.client.out, tag::PARSE_COMPLETE);
+                    false
+                }
+            },
             tag::PARAMETER_STATUS => {
                 let (name, value) = wire::backend::parameter_status(body).unwrap_or_default();
                 self.ended.lost_encoding |= name == b"client_encoding" && value != b"UTF8";

@@ -1,4 +1,7 @@
-//! The server connections that a session owns: one for each replica it has used.
+//! The server connections that a session has: at most one for each replica.
+//!
+//! It opens them itself and keeps them, or, where sessions share theirs, has each from a pool as long as it needs it
+//! ([`super::pools`]).
 //!
 //! A connection belongs to one incarnation of its replica. At log-in it proves that the agent of that incarnation is
 //! still connected to the same run of the server, so no statement reaches a server that restarted and lost the tail of
@@ -7,16 +10,19 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cluster::ids::{Incarnation, ReplicaId};
-use rustc_hash::FxHashMap;
 use sql::Isolation;
 use wire::encode;
 use wire::frontend::Target;
 
+use super::cached::Cached;
 use super::cancel::Running;
-use super::fault::{Fault, Refusal};
+use super::dress::{Shared, dress};
+use super::fault::Fault;
 use super::settings::Settings;
+use super::sharing::Sharing;
 use crate::agent::Evictions;
 use crate::backend::{BackendError, Connection, Line};
 use crate::capture;
@@ -40,8 +46,8 @@ pub(crate) struct Server {
     _line: Line,
     /// Where it is said that this backend was sent away.
     pub(crate) evictions: Arc<Evictions>,
-    /// Statements prepared here: name and the generation of what was prepared.
-    pub(crate) prepared: FxHashMap<Vec<u8>, u64>,
+    /// Statements prepared here.
+    pub(crate) prepared: Cached,
     /// How many of the session's settings were brought here.
     pub(crate) settings: u64,
     /// The insert into `onecopy.applied` is prepared.
@@ -55,13 +61,15 @@ pub(crate) struct Server {
     /// Something of the session exists only here: temporary objects, LISTEN.
     pub(crate) holds_state: bool,
     /// The session may have drawn from sequences here.
-    has_draws: bool,
+    pub(super) has_draws: bool,
     /// The edition of names that the next field is of.
     edition: u64,
     /// What the anchor calls the objects of this server; none at the anchor itself.
     pub(crate) names: Option<ServerNames>,
-    /// It is shown while this lives.
-    _shown: Connected,
+    /// What is to be known of it where sessions share it.
+    pub(super) shared: Option<Shared>,
+    /// It is shown with its session while this lives.
+    pub(super) shown: Option<Connected>,
 }
 
 /// A BEGIN of ours. It is answered together with what follows it: a Sync of its own would cost the server another system
@@ -94,7 +102,7 @@ impl Server {
     /// Puts a simple query into the output. It ends the unnamed statement of this connection.
     pub(crate) fn query(&mut self, sql: &[u8]) {
         encode::query(&mut self.connection.output, sql);
-        self.prepared.remove(&b""[..]);
+        self.prepared.remove(b"");
     }
 
     /// Puts a BEGIN into the output. Something that is answered at once has to follow before it is sent.
@@ -142,22 +150,26 @@ fn opening(isolation: Isolation, is_read_only: bool) -> &'static str {
 #[derive(Debug)]
 pub(crate) struct Servers {
     /// By the numbers of the replicas, as far as any was used.
-    all: Vec<Option<Server>>,
-    card: Arc<Card>,
+    pub(super) all: Vec<Option<Server>>,
+    pub(super) card: Arc<Card>,
     /// What the client has proven itself with, which opens the servers to its role.
     secret: Secret,
     has_lost_state: bool,
     /// Where the session drew from sequences last: only that connection can tell what.
-    draws_at: Option<ReplicaId>,
+    pub(super) draws_at: Option<ReplicaId>,
     /// It may have drawn at another one since.
     is_unsure: bool,
     /// The session asks what it drew.
     pub(crate) asks_draws: bool,
+    /// How it shares them, if it does.
+    pub(super) sharing: Option<Sharing>,
 }
 
 impl Servers {
-    pub(crate) fn new(card: Arc<Card>, secret: Secret) -> Self {
+    pub(crate) fn new(hub: &Hub, settings: &Settings, card: Arc<Card>, secret: Secret) -> Self {
+        let sharing = Sharing::of(hub, settings, &secret);
         Self {
+            sharing,
             all: Vec::new(),
             card,
             secret,
@@ -184,6 +196,9 @@ impl Servers {
     /// The session draws at this replica now.
     pub(crate) fn draw_at(&mut self, replica: ReplicaId) {
         (self.draws_at, self.is_unsure) = (Some(replica), false);
+        if let Some(sharing) = &mut self.sharing {
+            sharing.has_lost_draws = false;
+        }
         if let Some(server) = self.find(replica) {
             server.has_draws = true;
         }
@@ -269,7 +284,7 @@ impl Servers {
     pub(crate) async fn ensure(
         &mut self,
         hub: &Hub,
-        settings: &Settings,
+        settings: &mut Settings,
         replica: ReplicaId,
         incarnation: Incarnation,
     ) -> Result<&mut Server, Fault> {
@@ -282,9 +297,14 @@ impl Servers {
             self.has_lost_state |= slot.take().is_some_and(|server| server.holds_state);
             self.draws_at.take_if(|place| *place == replica);
             // A server that hangs takes connections and says nothing.
+            let shared = match &mut self.sharing {
+                Some(sharing) => Some(sharing.new_one(replica, self.card.id)?),
+                None => None,
+            };
             let opening = open(hub, settings, (&self.card, &self.secret), replica, incarnation);
             let opened = tokio::time::timeout(hub.patience.health_deadline, opening).await;
-            *slot = Some(opened.unwrap_or(Err(Fault::Lost(replica)))?);
+            let opened = opened.unwrap_or(Err(Fault::Lost(replica)))?;
+            *slot = Some(Server { shared, ..opened });
         }
         let server = slot.as_mut().expect("it was put there just now");
         if server.edition != hub.names_edition() {
@@ -294,10 +314,13 @@ impl Servers {
             server.connection.simple("DISCARD SEQUENCES").await.map_err(Fault::at(replica))?;
             server.has_draws = false;
         }
-        if server.settings != settings.generation() {
-            bring_settings(server, settings).await?;
+        let dressed = dress(server, settings, self.card.id).await;
+        if dressed.is_err() && server.shared.is_some() {
+            // Nobody knows what it has now.
+            *slot = None;
         }
-        Ok(server)
+        dressed?;
+        Ok(slot.as_mut().expect("it is there unless that failed"))
     }
 }
 
@@ -322,21 +345,18 @@ async fn open(
                 if connection.simple(&proof).await.map_err(Fault::at(replica))?.is_empty() {
                     return Err(Fault::Lost(replica));
                 }
-                let running = Running {
-                    address: seat.address.clone(),
-                    pid: connection.pid,
-                    secret: connection.secret.clone(),
-                };
+                let running = Running::new(seat.address.clone(), &connection);
                 let (edition, names) = ServerNames::of(hub, replica);
                 return Ok(Server {
-                    _shown: card.connect(replica, connection.pid),
+                    shown: Some(card.connect(replica, connection.pid)),
+                    shared: None,
                     _line: line,
                     running: Arc::new(running),
                     evictions: Arc::clone(&seat.evictions),
                     replica,
                     incarnation,
                     connection,
-                    prepared: FxHashMap::default(),
+                    prepared: Cached::default(),
                     settings: 0,
                     applied_ready: false,
                     drawn_ready: false,
@@ -355,7 +375,7 @@ async fn open(
         if is_final {
             break;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
     Err(match failed {
         // The server is stopping, or starting: it will be back, or the agent will say so.
@@ -363,25 +383,4 @@ async fn open(
         Some(error @ (BackendError::Server(_) | BackendError::LogIn(_))) => Fault::at(replica)(error),
         _ => Fault::Lost(replica),
     })
-}
-
-/// Replays what the session has set, in order. A value that one replica took and another does not is an error.
-async fn bring_settings(server: &mut Server, settings: &Settings) -> Result<(), Fault> {
-    let replica = server.replica;
-    let sql = settings.replay();
-    if !sql.is_empty() {
-        server.connection.simple(&sql).await.map_err(|error| match Fault::at(replica)(error) {
-            Fault::Server(body) => Fault::Refused(Refusal::plain(
-                wire::sqlstate::INTERNAL_ERROR,
-                format!(
-                    "the session's settings cannot be brought to replica {}: {}",
-                    replica.0 + 1,
-                    wire::backend::Fields::new(&body).message()
-                ),
-            )),
-            other => other,
-        })?;
-    }
-    server.settings = settings.generation();
-    Ok(())
 }

@@ -27,6 +27,7 @@ use super::course::Course;
 use super::credentials::Credentials;
 use super::fault::{Fault, Refusal};
 use super::homes::Wish;
+use super::pins::Look;
 use super::prepared::Prepared;
 use super::relay::Relay;
 use super::servers::Servers;
@@ -124,6 +125,8 @@ pub(crate) struct Session {
     pub(crate) pinned: bool,
     /// A statement that nobody can bound has run; it may have made a temporary table.
     pub(crate) may_have_temporary: bool,
+    /// Where sessions share connections: what the servers are to be asked before theirs are given back.
+    pub(crate) look: Look,
     /// LISTEN was used: notifications are looked for while idle.
     pub(crate) is_listening: bool,
     pub(crate) cancel: Arc<CancelTarget>,
@@ -191,6 +194,7 @@ impl Session {
             if self.is_settling {
                 self.settle().await;
             }
+            self.give_back().await;
             let is_open = !matches!(self.transaction, Transaction::None);
             self.card.rest(is_open, self.client.received, self.client.sent);
             self.take_notifications();
@@ -330,6 +334,8 @@ impl Session {
         if let Transaction::Update(_) = self.transaction {
             self.roll_back_home().await;
         }
+        self.leave_read().await;
+        self.give_back().await;
         self.worker.hub.close_session(self.id);
     }
 
@@ -457,7 +463,7 @@ impl Session {
 }
 
 /// The last words to a client.
-fn ended(end: End) -> Refusal {
+pub(crate) fn ended(end: End) -> Refusal {
     let why = match end {
         End::AfterTransaction | End::Now => "terminating connection: Onecopy is stopping",
         End::Killed => "terminating connection due to administrator command",
@@ -465,6 +471,6 @@ fn ended(end: End) -> Refusal {
     Refusal::plain(sqlstate::ADMIN_SHUTDOWN, why)
 }
 
-fn cancelled() -> Refusal {
+pub(crate) fn cancelled() -> Refusal {
     Refusal::plain(sqlstate::QUERY_CANCELED, "canceling statement due to user request")
 }

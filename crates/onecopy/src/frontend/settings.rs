@@ -8,15 +8,24 @@
 //! isolation level and read-only mode are kept here, put into every BEGIN, and answered from here.
 
 use std::borrow::Cow;
-use std::time::Duration;
+use std::sync::Arc;
 
 use sql::{Isolation, TransactionOptions};
+
+use super::timeouts::Timeouts;
 
 /// One thing that was set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
     name: String,
     statement: String,
+}
+
+impl Entry {
+    /// Whether it leads back to what the session began with.
+    fn resets(&self) -> bool {
+        self.statement.get(..5).is_some_and(|verb| verb.eq_ignore_ascii_case("reset"))
+    }
 }
 
 /// The settings of one session.
@@ -27,7 +36,11 @@ pub(crate) struct Settings {
     /// The client's own `options`, less what is kept here.
     options: String,
     kept: Vec<Entry>,
+    /// What [`Settings::dress`] came to, and at which generation.
+    dress: (u64, Arc<str>),
     staged: Vec<Entry>,
+    /// Something was set for the open transaction alone.
+    pub(crate) has_local: bool,
     generation: u64,
     /// The level of a transaction that does not say.
     pub(crate) isolation: Isolation,
@@ -47,65 +60,6 @@ pub(crate) struct Settings {
     pub(crate) conforming: bool,
     /// The least severe of our own messages that `client_min_messages` lets through.
     pub(crate) least: Severity,
-}
-
-/// How long the client wants to wait, in milliseconds; 0 is for ever.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(clippy::struct_field_names, reason = "units come last")]
-pub(crate) struct Timeouts {
-    lock_ms: u64,
-    statement_ms: u64,
-    /// Until the transaction ends.
-    local_lock_ms: Option<u64>,
-    local_statement_ms: Option<u64>,
-}
-
-impl Timeouts {
-    /// For locks.
-    pub(crate) fn lock(&self) -> Option<Duration> {
-        let limit_ms = self.local_lock_ms.unwrap_or(self.lock_ms);
-        (limit_ms > 0).then(|| Duration::from_millis(limit_ms))
-    }
-
-    /// For a statement.
-    pub(crate) fn statement(&self) -> Option<Duration> {
-        let limit_ms = self.local_statement_ms.unwrap_or(self.statement_ms);
-        (limit_ms > 0).then(|| Duration::from_millis(limit_ms))
-    }
-
-    /// One was set. What cannot be read is the server's to judge, and bounds nothing here.
-    pub(crate) fn note(&mut self, name: &str, value: Option<&str>, is_local: bool) {
-        let limit_ms = value.and_then(milliseconds).unwrap_or(0);
-        match (name, is_local) {
-            ("lock_timeout", false) => self.lock_ms = limit_ms,
-            ("lock_timeout", true) => self.local_lock_ms = Some(limit_ms),
-            ("statement_timeout", false) => self.statement_ms = limit_ms,
-            ("statement_timeout", true) => self.local_statement_ms = Some(limit_ms),
-            _ => {}
-        }
-    }
-
-    /// The transaction is over.
-    pub(crate) fn end_local(&mut self) {
-        (self.local_lock_ms, self.local_statement_ms) = (None, None);
-    }
-}
-
-/// A time as the server reads it: a number, and its unit if it is not milliseconds.
-fn milliseconds(text: &str) -> Option<u64> {
-    let text = text.trim();
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let number: u64 = text[..digits].parse().ok()?;
-    let factor = match text[digits..].trim() {
-        "" | "ms" => 1,
-        "us" => return Some(number.div_ceil(1_000)),
-        "s" => 1_000,
-        "min" => 60_000,
-        "h" => 3_600_000,
-        "d" => 86_400_000,
-        _ => return None,
-    };
-    number.checked_mul(factor)
 }
 
 /// Of messages of our own.
@@ -144,7 +98,9 @@ impl Settings {
             start: vec![("user".into(), user.into()), ("database".into(), database.into())],
             options: String::new(),
             kept: Vec::new(),
+            dress: (0, "".into()),
             staged: Vec::new(),
+            has_local: false,
             generation: 0,
             isolation: Isolation::ReadCommitted,
             read_only: false,
@@ -239,6 +195,54 @@ impl Settings {
             sql.push(';');
         }
         sql
+    }
+
+    /// The statements that lead from what a connection begins with to where the session is; none is like RESET ALL.
+    pub(crate) fn dress(&mut self) -> Arc<str> {
+        if self.dress.0 != self.generation {
+            let kept = self.kept.iter().filter(|entry| !entry.resets());
+            let text = statements(kept);
+            self.dress = (self.generation, text.into());
+        }
+        Arc::clone(&self.dress.1)
+    }
+
+    /// What of it can change the meaning of a statement's text.
+    pub(crate) fn meaning(&self) -> String {
+        let means = |entry: &&Entry| {
+            let name = entry.name.as_str();
+            !(name.contains('.')
+                || name == "application_name"
+                || name.ends_with("_timeout")
+                || entry.resets())
+        };
+        statements(self.kept.iter().filter(means))
+    }
+
+    /// Whether the open transaction has settings of its own.
+    pub(crate) fn is_astray(&self) -> bool {
+        self.has_local || !self.staged.is_empty()
+    }
+
+    /// Whether a setting is kept just so.
+    pub(crate) fn has_exactly(&self, name: &str, value: &str) -> bool {
+        let statement = set_config(name, value);
+        self.kept.iter().any(|entry| entry.name.eq_ignore_ascii_case(name) && entry.statement == statement)
+    }
+
+    /// Kept settings with names of the client's own, of which no server tells.
+    pub(crate) fn own_names(&self) -> Vec<String> {
+        let names = self.kept.iter().map(|entry| entry.name.to_ascii_lowercase());
+        names.filter(|name| name.contains('.')).collect()
+    }
+
+    /// Whether a connection has another role than the one that logged in, or may have.
+    pub(crate) fn is_other_role(&self, role: &str, user: Option<&str>) -> bool {
+        let sets = |entry: &Entry| {
+            !entry.resets() && matches!(entry.name.as_str(), "role" | "session_authorization")
+        };
+        let login = self.start.iter().find(|(name, _)| name == "user").map(|(_, user)| user.as_str());
+        role != "none" || user != login || self.kept.iter().any(sets)
     }
 
     /// Whether a function that sets something by itself could make names mean something else here than on the other
@@ -389,6 +393,16 @@ impl Settings {
     }
 }
 
+fn statements<'a>(entries: impl Iterator<Item = &'a Entry>) -> String {
+    entries.flat_map(|entry| [entry.statement.as_str(), ";"]).collect()
+}
+
+/// The statement that sets this.
+pub(crate) fn set_config(name: &str, value: &str) -> String {
+    let quote = |text: &str| text.replace('\'', "''").replace('\\', "\\\\");
+    format!("SELECT pg_catalog.set_config(E'{}', E'{}', false)", quote(name), quote(value))
+}
+
 fn refuse_forbidden(name: &str) -> Result<(), String> {
     if name.starts_with("onecopy.") || FORBIDDEN.iter().any(|(forbidden, _)| *forbidden == name) {
         return Err(format!("{name} cannot be set through Onecopy"));
@@ -482,22 +496,6 @@ mod tests {
             settings(&[("options", "-c default_transaction_isolation=repeatable\\ read")]).unwrap();
         given.begin_with(&role);
         assert_eq!(given.isolation, Isolation::RepeatableRead);
-    }
-
-    #[test]
-    fn timeouts_are_read_as_the_server_reads_them() {
-        for (text, limit_ms) in [("250", 250), ("5s", 5_000), (" 2 min ", 120_000), ("1500us", 2), ("0", 0)] {
-            assert_eq!(milliseconds(text), Some(limit_ms), "{text}");
-        }
-        assert_eq!(milliseconds("soon"), None);
-        let mut timeouts = Timeouts::default();
-        timeouts.note("lock_timeout", Some("5s"), false);
-        timeouts.note("lock_timeout", Some("10ms"), true);
-        assert_eq!(timeouts.lock(), Some(Duration::from_millis(10)));
-        timeouts.end_local();
-        assert_eq!(timeouts.lock(), Some(Duration::from_secs(5)));
-        timeouts.note("lock_timeout", None, false);
-        assert_eq!((timeouts.lock(), timeouts.statement()), (None, None));
     }
 
     #[test]

@@ -8,14 +8,16 @@ use std::sync::Arc;
 use sql::{Discard, SetValue, Statement, Verb};
 use wire::{encode, sqlstate};
 
+use super::cached::is_ours;
 use super::course::ACCESS_SETTING;
 use super::demand::Demand;
 use super::fault::{Fault, Refusal};
 use super::homes::{HOME_SETTING, Wish};
+use super::pins::Pin;
 use super::relay::Ended;
 use super::sent::Sent;
 use super::session::{Session, Transaction};
-use super::settings::{FORBIDDEN, RESET_ALL, Settings};
+use super::settings::{FORBIDDEN, RESET_ALL, Settings, set_config};
 use super::work::Work;
 
 /// The column of EXPLAIN (ROUTING).
@@ -37,6 +39,7 @@ impl Session {
         if let Some(ended) = self.own_setting(&statement.verb)? {
             return Ok(Some(ended));
         }
+        self.note_traces(statement, text)?;
         match &statement.verb {
             Verb::Set { name, value, local } => {
                 self.set(statement, name, value, *local, work, alone).await.map(Some)
@@ -107,16 +110,12 @@ impl Session {
         }
         for call in &statement.settings {
             match (&call.name, &call.value, call.local) {
-                (_, _, Some(true)) => {}
+                (_, _, Some(true)) => self.settings.has_local = true,
                 (Some(name), Some(value), Some(false)) => {
-                    let quote = |text: &str| text.replace('\'', "''");
-                    let replay = format!(
-                        "SELECT pg_catalog.set_config(E'{}', E'{}', false)",
-                        quote(name).replace('\\', "\\\\"),
-                        quote(value).replace('\\', "\\\\")
-                    );
+                    let replay = set_config(name, value);
                     self.stage(&name.to_ascii_lowercase(), Some(value), &replay);
                 }
+                (name, ..) if self.servers.is_shared() => self.note_set_config(name.as_deref()),
                 _ => self.pinned = true,
             }
         }
@@ -169,6 +168,7 @@ impl Session {
         let timeouts = self.settings.timeouts;
         self.settings.note_name(name, text);
         if local {
+            self.settings.has_local = true;
             self.settings.timeouts = timeouts;
             self.settings.timeouts.note(name, text, true);
         }
@@ -259,6 +259,7 @@ impl Session {
                 self.prepared.clear();
                 self.pinned = false;
                 self.is_listening = false;
+                self.look.forget();
                 self.servers.forget_state();
                 self.servers.forget_draws();
             }
@@ -400,6 +401,11 @@ impl Session {
             encode::command_complete(&mut self.client.out, "DEALLOCATE");
             return Ok(Ended::default());
         }
+        if self.servers.is_shared() && !self.may_have_prepared(name)? {
+            self.prepared.clear();
+            encode::command_complete(&mut self.client.out, "DEALLOCATE ALL");
+            return Ok(Ended::default());
+        }
         let ended = self.run_beside(statement, work, true).await?;
         if name.is_none() && ended.error.is_none() {
             self.prepared.clear();
@@ -410,6 +416,22 @@ impl Session {
             self.servers.close_others(anchor);
         }
         Ok(ended)
+    }
+
+    /// Where sessions share connections: whether PREPARE may have made statements. What others have prepared on the same
+    /// connection is not the session's to end.
+    fn may_have_prepared(&mut self, name: Option<&str>) -> Result<bool, Fault> {
+        let anchor = self.anchor();
+        let may = self.look.is_due(anchor)
+            || self.servers.find(anchor).is_some_and(|server| server.has_pin(Pin::Prepare));
+        match name {
+            Some(name) if !may || is_ours(name.as_bytes()) => Err(Refusal::plain(
+                sqlstate::INVALID_SQL_STATEMENT_NAME,
+                format!("prepared statement \"{name}\" does not exist"),
+            )
+            .into()),
+            _ => Ok(may),
+        }
     }
 
     fn refuse_away_from_home(&self, what: &str) -> Result<(), Fault> {

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cluster::ids::ReplicaId;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
@@ -23,6 +24,7 @@ use super::course::Course;
 use super::fault::{Fault, Refusal};
 use super::homes::Wish;
 use super::login::authenticate;
+use super::pins::Look;
 use super::prepared::Prepared;
 use super::servers::Servers;
 use super::session::{Session, Transaction, Worker};
@@ -48,6 +50,16 @@ const DEFAULTS_SQL: &str = "SELECT pg_catalog.unnest(setconfig) FROM pg_catalog.
      WHERE setrole IN (0, (SELECT oid FROM pg_catalog.pg_roles WHERE rolname = session_user)) \
      AND setdatabase IN (0, (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())) \
      ORDER BY setrole <> 0, setdatabase <> 0";
+
+/// Which role this is, whether it may log in, and what it begins with.
+const STANDING_SQL: &str = "SELECT pg_catalog.concat_ws(' ', r.oid, r.rolcanlogin, \
+     pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CONNECT'), \
+     (SELECT pg_catalog.array_agg(s.setconfig ORDER BY s.setrole, s.setdatabase) FROM pg_catalog.pg_db_role_setting s \
+      WHERE s.setrole IN (0, r.oid) AND s.setdatabase IN (0, \
+          (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()))) ) \
+     FROM pg_catalog.pg_roles r WHERE r.rolname = session_user";
+/// How often a new connection is made because a role is not what it was.
+const DOUBTS_MAX: u32 = 10;
 
 /// Serves one accepted connection to its end.
 pub(crate) async fn serve(worker: Rc<Worker>, stream: TcpStream) {
@@ -266,7 +278,7 @@ async fn serve_session(worker: Rc<Worker>, client: Client, settings: Settings, w
         id,
         mailbox,
         client,
-        servers: Servers::new(Arc::clone(&card), secret),
+        servers: Servers::new(&hub, &settings, Arc::clone(&card), secret),
         card,
         settings,
         transaction: Transaction::None,
@@ -277,6 +289,7 @@ async fn serve_session(worker: Rc<Worker>, client: Client, settings: Settings, w
         skipping: false,
         pinned: false,
         may_have_temporary: false,
+        look: Look::default(),
         is_listening: false,
         cancel,
         ending: None,
@@ -329,17 +342,37 @@ fn check_database(served: &str, database: &str, parameters: &[(String, String)])
 }
 
 impl Session {
-    /// Connects to the home and tells the client what the server says of itself.
-    async fn greet(&mut self) -> Result<(), Fault> {
+    /// Connects to the home. Where sessions share connections the role may be there from before: it has to be the same one,
+    /// with the same right to log in, and to begin with the same settings.
+    async fn connect_first(&mut self) -> Result<ReplicaId, Fault> {
         let started = tokio::time::Instant::now();
-        let anchor = loop {
-            match self.connect_home().await {
+        let mut doubts = 0;
+        loop {
+            let anchor = match self.connect_home().await {
                 Err(Fault::Unplaced(_) | Fault::Lost(_)) if started.elapsed() < super::session::WAIT_MAX => {
                     tokio::time::sleep(super::session::RETRY_PAUSE).await;
+                    continue;
                 }
-                other => break other?,
+                other => other?,
+            };
+            if !self.servers.is_shared() {
+                return Ok(anchor);
             }
-        };
+            let said = self.servers.get(anchor).connection.simple(STANDING_SQL).await;
+            if self.servers.believe(anchor, said) {
+                return Ok(anchor);
+            }
+            doubts += 1;
+            if doubts == DOUBTS_MAX {
+                let text = "the role is changed again and again";
+                return Err(Fault::Fatal(Refusal::plain(sqlstate::CANNOT_CONNECT_NOW, text)));
+            }
+        }
+    }
+
+    /// Connects to the home and tells the client what the server says of itself.
+    async fn greet(&mut self) -> Result<(), Fault> {
+        let anchor = self.connect_first().await?;
         let connection = &mut self.servers.get(anchor).connection;
         let defaults = connection.simple(DEFAULTS_SQL).await.map_err(Fault::at(anchor))?;
         let defaults: Vec<String> = defaults.into_iter().flatten().flatten().collect();

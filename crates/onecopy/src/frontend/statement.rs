@@ -142,6 +142,7 @@ impl Session {
                 };
                 self.place_read(&reads, Some(replica), judged.generation).await?;
             }
+            self.foresee_traces(&judged, replica);
             let ended = self.at_replica(replica, work).await;
             if ended.is_err() {
                 self.abandon_read();
@@ -200,6 +201,9 @@ impl Session {
 
     pub(super) fn claim(&mut self, judged: &Judged) {
         let catalogue = self.hub().catalogue();
+        if let Some(replica) = self.open_at() {
+            self.foresee_traces(judged, replica);
+        }
         self.note_place_of_draws(judged);
         if let Transaction::Update(update) = &mut self.transaction {
             update.has_hold |= judged.has_hold;
@@ -262,9 +266,7 @@ impl Session {
                 return Err(Fault::Unplaced(at.unwrap_or_else(|| self.anchor())));
             }
         };
-        let Self { worker, servers, settings, .. } = &mut *self;
-        let ensured = servers.ensure(&worker.hub, settings, place.replica, place.incarnation).await;
-        match ensured.map(|_| ()) {
+        match self.connect(place).await {
             Ok(()) => Ok(place.replica),
             Err(fault) => {
                 self.servers.close(place.replica);

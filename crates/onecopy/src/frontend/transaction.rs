@@ -154,11 +154,7 @@ impl Session {
             attempts += 1;
             let event = Event::Begin {
                 session: self.id,
-                level: match isolation {
-                    Isolation::Serializable => Level::Serializable,
-                    Isolation::RepeatableRead => Level::RepeatableRead,
-                    Isolation::ReadUncommitted | Isolation::ReadCommitted => Level::ReadCommitted,
-                },
+                level: level_of(isolation),
                 nonce: nonce()?,
                 home,
                 needs: self.needs(reads.clone(), writes.clone()),
@@ -181,6 +177,12 @@ impl Session {
             if let Err(fault) = self.await_sequences(place.replica).await {
                 self.forget_update();
                 return Err(fault);
+            }
+            if let Some(ticket) = self.servers.claim(place.replica, place.incarnation) {
+                // Whoever waits for a connection holds nothing that others wait for.
+                self.forget_update();
+                self.await_server(place, ticket).await?;
+                continue;
             }
             let Self { id, worker, servers, settings, progress, .. } = &mut *self;
             match servers.ensure(&worker.hub, settings, place.replica, place.incarnation).await {
@@ -395,6 +397,7 @@ impl Session {
         }
         self.failed = false;
         self.settings.timeouts.end_local();
+        self.settings.has_local = false;
         self.savepoints.clear();
         self.end_course(committed);
         self.prepared.drop_portals();
@@ -408,6 +411,14 @@ impl Session {
     fn forget_update(&mut self) {
         self.worker.hub.handle(Event::End { session: self.id });
         self.mailbox.clear();
+    }
+}
+
+fn level_of(isolation: Isolation) -> Level {
+    match isolation {
+        Isolation::Serializable => Level::Serializable,
+        Isolation::RepeatableRead => Level::RepeatableRead,
+        Isolation::ReadUncommitted | Isolation::ReadCommitted => Level::ReadCommitted,
     }
 }
 

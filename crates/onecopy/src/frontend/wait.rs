@@ -13,7 +13,7 @@ use wire::sqlstate;
 
 use super::fault::Refusal;
 use super::session::WAIT_MAX;
-use super::settings::Timeouts;
+use super::timeouts::Timeouts;
 use crate::hub::Hub;
 use crate::mailbox::{Mailbox, Note};
 use crate::waits::{FIRST_LOOK, NEXT_LOOK, look};

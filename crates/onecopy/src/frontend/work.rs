@@ -1,9 +1,14 @@
 //! A piece of work for a server connection: what to send, and what to expect back.
 
-use super::prepared::Prepared;
-use super::relay::Expected;
-use super::servers::Server;
+use std::sync::Arc;
+
 use wire::encode;
+use wire::frontend::Target;
+
+use super::cached::NOTHING;
+use super::prepared::Known;
+use super::relay::{Closing, Expected};
+use super::servers::Server;
 
 /// Something to be run, on whichever connection it is placed.
 #[derive(Clone, Copy, Debug)]
@@ -19,8 +24,6 @@ pub(crate) enum Work<'a> {
     Batch {
         /// Them.
         messages: &'a [Message],
-        /// The session's statements, to prepare what is missing on the connection.
-        prepared: &'a Prepared,
         /// Whether a Sync ends it.
         sync: bool,
     },
@@ -31,8 +34,8 @@ pub(crate) enum Work<'a> {
 pub(crate) struct Message {
     /// The whole message.
     pub(crate) bytes: Vec<u8>,
-    /// The statement that it parses, binds or describes, with the generation that is meant.
-    pub(crate) statement: Option<(Vec<u8>, u64)>,
+    /// The statement that it parses, binds or describes.
+    pub(crate) statement: Option<Arc<Known>>,
     /// It is a Parse.
     pub(crate) is_parse: bool,
     /// It closes this statement.
@@ -47,11 +50,11 @@ impl Work<'_> {
                 server.query(sql);
                 Expected { position_offset, ..Expected::default() }
             }
-            Work::Batch { messages, prepared, sync } => {
+            Work::Batch { messages, sync } => {
                 let mut expected = Expected::default();
                 let mut count = messages.len();
                 for message in messages {
-                    count += write_message(server, message, prepared, &mut expected);
+                    count += write_message(server, message, &mut expected);
                 }
                 if sync {
                     encode::sync(&mut server.connection.output);
@@ -66,38 +69,46 @@ impl Work<'_> {
 }
 
 /// How many messages of our own had to go before the message.
-fn write_message(
-    server: &mut Server,
-    message: &Message,
-    prepared: &Prepared,
-    expected: &mut Expected,
-) -> usize {
-    let output = &mut server.connection.output;
+fn write_message(server: &mut Server, message: &Message, expected: &mut Expected) -> usize {
+    let Server { connection, prepared, .. } = server;
+    let output = &mut connection.output;
     let mut count = 0;
-    if let Some((name, generation)) = &message.statement {
-        if message.is_parse {
-            expected.own_parses.push_back(false);
-            server.prepared.insert(name.clone(), *generation);
-        } else if server.prepared.get(name) != Some(generation)
-            && let Some(known) = prepared.get(name)
-        {
-            if !name.is_empty() && server.prepared.contains_key(name) {
-                // The name means something else here, or nobody knows whether it does: the old one has to go first.
-                encode::close(output, wire::frontend::Target::Statement(name));
-                expected.own_closes.push_back(true);
+    if let Some(known) = &message.statement {
+        let (name, generation) = (known.server_name.as_slice(), known.generation);
+        let is_there = prepared.has(name, generation);
+        if message.is_parse && is_there && known.is_shared() {
+            // Another session, or this one before, has prepared it: it is as good as parsed.
+            encode::close(output, Target::Statement(NOTHING));
+            expected.own_closes.push_back(Closing::AsParse);
+            return 0;
+        }
+        if !is_there {
+            while let Some(old) = prepared.evict() {
+                encode::close(output, Target::Statement(&old));
+                expected.own_closes.push_back(Closing::Ours);
                 count += 1;
             }
-            encode::parse_raw(output, name, &known.sql, &known.types);
-            expected.own_parses.push_back(true);
-            server.prepared.insert(name.clone(), *generation);
-            count += 1;
+            if !name.is_empty() && prepared.may_have(name) && (!message.is_parse || known.is_shared()) {
+                // The name means something else here, or nobody knows whether it does: the old one has to go first.
+                encode::close(output, Target::Statement(name));
+                expected.own_closes.push_back(Closing::Ours);
+                count += 1;
+            }
+            if !message.is_parse {
+                encode::parse_raw(output, name, &known.sql, &known.types);
+                count += 1;
+            }
+        }
+        if message.is_parse || !is_there {
+            expected.own_parses.push_back(!message.is_parse);
+            prepared.insert(name, generation);
         }
     }
     if let Some(name) = &message.closes {
-        server.prepared.remove(name);
+        prepared.remove(name);
     }
     if message.bytes.first() == Some(&wire::frontend::tag::CLOSE) {
-        expected.own_closes.push_back(false);
+        expected.own_closes.push_back(Closing::Clients);
     }
     output.extend_from_slice(&message.bytes);
     count
@@ -106,7 +117,7 @@ fn write_message(
 /// After an error nobody knows which of the messages took effect: what they prepared has to be prepared again.
 pub(crate) fn doubt(server: &mut Server, messages: &[Message]) {
     const DOUBTFUL: u64 = 0;
-    for (name, _) in messages.iter().filter_map(|message| message.statement.as_ref()) {
-        server.prepared.insert(name.clone(), DOUBTFUL);
+    for known in messages.iter().filter_map(|message| message.statement.as_ref()) {
+        server.prepared.insert(&known.server_name, DOUBTFUL);
     }
 }

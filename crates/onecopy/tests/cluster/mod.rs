@@ -357,6 +357,7 @@ fn spawn(
         .arg(data)
         .arg("--pg-bin")
         .arg(programs::pg_bin())
+        .args(pool_mode(arguments))
         .args(arguments)
         .envs(environment.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
@@ -368,6 +369,13 @@ fn spawn(
     keep_lines(child.stdout.take().expect("it is piped"), Arc::clone(&printed));
     keep_lines(child.stderr.take().expect("it is piped"), Arc::clone(&printed));
     (child, printed)
+}
+
+/// Every test runs with shared connections where the environment says so.
+fn pool_mode(arguments: &[String]) -> Vec<String> {
+    let wanted = std::env::var("ONECOPY_TEST_POOL_MODE").ok();
+    let is_said = arguments.iter().any(|argument| argument == "--pool-mode");
+    wanted.filter(|_| !is_said).map_or_else(Vec::new, |mode| vec!["--pool-mode".to_owned(), mode])
 }
 
 fn keep_lines(from: impl AsyncRead + Unpin + Send + 'static, into: Arc<Mutex<Vec<String>>>) {

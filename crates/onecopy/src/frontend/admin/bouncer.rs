@@ -1,17 +1,23 @@
 //! The tables that people know from PgBouncer.
 //!
 //! The columns have PgBouncer's names and meaning, so that its exporter and dashboards work; what has no counterpart
-//! here is 0 or empty. A session keeps its server connections, so the pool mode is `session`, and a server connection is
-//! active while its session is.
+//! here is 0 or empty. Where a session keeps its server connections the pool mode is `session`, and a server connection is
+//! active while its session is; where sessions share them it is `transaction`, a connection is active while a session has
+//! it, and those that nobody has are idle. A session that keeps one all the same is told with the reason (`pinned`).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::clients::{Card, Counted, Doing, STATS_PERIOD};
+use crate::frontend::pins::Pins;
+use crate::frontend::{POOL_MODE_TRANSACTION, Usage};
 use crate::hub::Hub;
 
-const POOL_MODE: &str = "session";
+fn pool_mode(hub: &Hub) -> &'static str {
+    if hub.pools.pooling.is_shared { POOL_MODE_TRANSACTION } else { "session" }
+}
 
 /// SHOW CLIENTS.
 pub(super) fn clients(hub: &Hub) -> Vec<Vec<String>> {
@@ -42,6 +48,7 @@ pub(super) fn clients(hub: &Hub) -> Vec<Vec<String>> {
             String::new(),
             card.who.application_name.clone(),
             card.id.0.to_string(),
+            Pins::words(card.pins.load(Ordering::Relaxed)),
         ]
     };
     hub.clients.cards().iter().map(|card| row(card)).collect()
@@ -49,9 +56,10 @@ pub(super) fn clients(hub: &Hub) -> Vec<Vec<String>> {
 
 /// SHOW SERVERS.
 pub(super) fn servers(hub: &Hub) -> Vec<Vec<String>> {
-    let mut rows = Vec::new();
+    let mut rows = idle_servers(hub);
     for card in hub.clients.cards() {
-        let state = if is_active(card.doing()) { "active" } else { "idle" };
+        let is_used = hub.pools.pooling.is_shared || is_active(card.doing());
+        let state = if is_used { "active" } else { "idle" };
         for (replica, pid) in card.servers() {
             let seat = &hub.seats[usize::from(replica.0)];
             rows.push(vec![
@@ -72,6 +80,25 @@ pub(super) fn servers(hub: &Hub) -> Vec<Vec<String>> {
         }
     }
     rows
+}
+
+/// Connections that sessions share and nobody has.
+fn idle_servers(hub: &Hub) -> Vec<Vec<String>> {
+    let of = |usage: &Usage| -> Vec<Vec<String>> {
+        let seat = &hub.seats[usage.replica];
+        let row = |pid: &i32| {
+            let told = [usage.role.as_str(), &hub.served.database, "idle", &seat.name, &seat.host];
+            let mut row = vec!["S".to_owned()];
+            row.extend(told.map(str::to_owned));
+            row.push(seat.port.to_string());
+            row.extend(std::iter::repeat_n(String::new(), 3));
+            row.push(pid.to_string());
+            row.extend(std::iter::repeat_n(String::new(), 2));
+            row
+        };
+        usage.idle.iter().map(row).collect()
+    };
+    hub.pools.usage().iter().flat_map(of).collect()
 }
 
 #[derive(Default)]
@@ -95,11 +122,14 @@ pub(super) fn pools(hub: &Hub) -> Vec<Vec<String>> {
         } else {
             pool.active += 1;
         }
-        if is_active(doing) {
+        if is_active(doing) || hub.pools.pooling.is_shared {
             pool.servers_active += servers;
         } else {
             pool.servers_idle += servers;
         }
+    }
+    for usage in hub.pools.usage() {
+        pools.entry(usage.role).or_default().servers_idle += usage.idle.len();
     }
     let row = |(user, pool): (String, Pool)| {
         let mut row = vec![hub.served.database.clone(), user];
@@ -107,7 +137,7 @@ pub(super) fn pools(hub: &Hub) -> Vec<Vec<String>> {
             [pool.active, pool.waiting, 0, 0, pool.servers_active, 0, 0, pool.servers_idle, 0, 0, 0];
         row.extend(numbers.iter().map(usize::to_string));
         row.extend([(pool.longest_us / 1_000_000).to_string(), (pool.longest_us % 1_000_000).to_string()]);
-        row.push(POOL_MODE.to_owned());
+        row.push(pool_mode(hub).to_owned());
         row
     };
     pools.into_iter().map(row).collect()
@@ -115,12 +145,16 @@ pub(super) fn pools(hub: &Hub) -> Vec<Vec<String>> {
 
 /// SHOW DATABASES: one row for each replica.
 pub(super) fn databases(hub: &Hub) -> Vec<Vec<String>> {
-    let cards = hub.clients.cards();
+    let (cards, usage) = (hub.clients.cards(), hub.pools.usage());
+    let pooling = hub.pools.pooling;
+    let most =
+        if pooling.is_shared { pooling.size.to_string() } else { hub.in_force.sessions_max().to_string() };
     let paused = if hub.clients.is_paused() { "1" } else { "0" };
     let rows = hub.replicas();
     let rows = rows.iter().map(|status| {
         let seat = &hub.seats[status.replica];
         let current = cards.iter().filter(|card| card.servers().contains_key(&status.replica)).count();
+        let idle: usize = usage.iter().filter(|u| u.replica == status.replica).map(|u| u.idle.len()).sum();
         let disabled = status.state != cluster::parts::replica::State::Up;
         vec![
             hub.served.database.clone(),
@@ -128,12 +162,12 @@ pub(super) fn databases(hub: &Hub) -> Vec<Vec<String>> {
             seat.port.to_string(),
             hub.served.database.clone(),
             String::new(),
-            hub.in_force.sessions_max().to_string(),
+            most.clone(),
             "0".to_owned(),
             "0".to_owned(),
-            POOL_MODE.to_owned(),
+            pool_mode(hub).to_owned(),
             hub.in_force.sessions_max().to_string(),
-            current.to_string(),
+            (current + idle).to_string(),
             paused.to_owned(),
             u8::from(disabled).to_string(),
         ]
@@ -145,10 +179,12 @@ pub(super) fn databases(hub: &Hub) -> Vec<Vec<String>> {
 pub(super) fn lists(hub: &Hub) -> Vec<Vec<String>> {
     let cards = hub.clients.cards();
     let users = users(hub).len();
+    let is_shared = hub.pools.pooling.is_shared;
     let of = |active: bool| -> usize {
-        let cards = cards.iter().filter(|card| is_active(card.doing()) == active);
+        let cards = cards.iter().filter(|card| (is_shared || is_active(card.doing())) == active);
         cards.map(|card| card.servers().len()).sum()
     };
+    let idle: usize = hub.pools.usage().iter().map(|usage| usage.idle.len()).sum();
     let items = [
         ("databases", 1),
         ("users", users),
@@ -157,7 +193,7 @@ pub(super) fn lists(hub: &Hub) -> Vec<Vec<String>> {
         ("free_clients", 0),
         ("used_clients", cards.len()),
         ("login_clients", 0),
-        ("free_servers", of(false)),
+        ("free_servers", of(false) + idle),
         ("used_servers", of(true)),
         ("dns_names", 0),
         ("dns_zones", 0),
@@ -174,7 +210,7 @@ pub(super) fn users(hub: &Hub) -> Vec<Vec<String>> {
         *users.entry(card.who.user.clone()).or_default() += card.servers().len();
     }
     let row = |(user, connections): (String, usize)| {
-        vec![user, String::new(), POOL_MODE.to_owned(), connections.to_string()]
+        vec![user, String::new(), pool_mode(hub).to_owned(), connections.to_string()]
     };
     users.into_iter().map(row).collect()
 }

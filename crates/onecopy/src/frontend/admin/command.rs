@@ -175,7 +175,7 @@ impl View {
         match self {
             Self::Clients => {
                 "type user database state addr port local_addr local_port connect_time request_time wait wait_us \
-                 close_needed ptr link remote_pid tls application_name id"
+                 close_needed ptr link remote_pid tls application_name id pinned"
             }
             Self::Config => "key value default changeable",
             Self::Databases => {

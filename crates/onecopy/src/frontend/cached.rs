@@ -1,0 +1,118 @@
+//! The statements that are prepared on one server connection.
+//!
+//! On a connection of the session's own they have the client's names. Where sessions share connections, each distinct
+//! text has a name of ours, so that sessions neither get in each other's way nor prepare again what another one has
+//! (PgBouncer does the same). There may be many of these over time, so there is a limit: what was not used since the last
+//! round goes first (the clock algorithm).
+
+use std::collections::VecDeque;
+
+use rustc_hash::FxHashMap;
+
+/// Statements with names of ours on one connection, at most.
+const OURS_MAX: usize = 500;
+
+/// What names of ours begin with.
+const OURS: &[u8] = b"onecopy p";
+
+/// A name of a statement that is never prepared: to close it does nothing, and is answered all the same.
+pub(crate) const NOTHING: &[u8] = b"onecopy nothing";
+
+/// The name of ours for the statement of that number.
+pub(crate) fn name_of(generation: u64) -> Vec<u8> {
+    [OURS, generation.to_string().as_bytes()].concat()
+}
+
+/// Whether a name may be one of ours.
+pub(crate) fn is_ours(name: &[u8]) -> bool {
+    name.starts_with(OURS)
+}
+
+#[derive(Debug)]
+struct Entry {
+    generation: u64,
+    is_used: bool,
+}
+
+/// Name and number of each.
+#[derive(Debug, Default)]
+pub(crate) struct Cached {
+    known: FxHashMap<Vec<u8>, Entry>,
+    /// Names of ours, in the order in which they are looked at for one that can go.
+    ours: VecDeque<Vec<u8>>,
+}
+
+impl Cached {
+    /// Whether just that is prepared under the name; then it counts as used.
+    pub(crate) fn has(&mut self, name: &[u8], generation: u64) -> bool {
+        let Some(entry) = self.known.get_mut(name) else { return false };
+        entry.is_used = true;
+        entry.generation == generation
+    }
+
+    /// Whether something may be prepared under the name.
+    pub(crate) fn may_have(&self, name: &[u8]) -> bool {
+        self.known.contains_key(name)
+    }
+
+    /// It is prepared from now on.
+    pub(crate) fn insert(&mut self, name: &[u8], generation: u64) {
+        let before = self.known.insert(name.to_vec(), Entry { generation, is_used: true });
+        if before.is_none() && is_ours(name) {
+            self.ours.push_back(name.to_vec());
+        }
+    }
+
+    /// It is not any more.
+    pub(crate) fn remove(&mut self, name: &[u8]) {
+        if self.known.remove(name).is_some() && is_ours(name) {
+            self.ours.retain(|ours| ours != name);
+        }
+    }
+
+    /// None is.
+    pub(crate) fn clear(&mut self) {
+        self.known.clear();
+        self.ours.clear();
+    }
+
+    /// One that has to be closed before there is room for another.
+    pub(crate) fn evict(&mut self) -> Option<Vec<u8>> {
+        while self.ours.len() >= OURS_MAX {
+            let name = self.ours.pop_front()?;
+            let Some(entry) = self.known.get_mut(&name) else { continue };
+            if std::mem::take(&mut entry.is_used) {
+                self.ours.push_back(name);
+            } else {
+                self.known.remove(&name);
+                return Some(name);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_used_stays_and_the_rest_is_bounded() {
+        let mut cached = Cached::default();
+        cached.insert(b"of the client's", 1);
+        let often = name_of(7);
+        let mut closed = Vec::new();
+        for generation in 0..2_000 {
+            let name = name_of(generation);
+            closed.extend(cached.evict());
+            cached.insert(&name, generation);
+            assert!(generation < 7 || cached.has(&often, 7));
+        }
+        assert!(cached.has(b"of the client's", 1) && !cached.has(b"of the client's", 2));
+        assert_eq!(cached.ours.len(), OURS_MAX);
+        assert_eq!(closed.len(), 2_000 - OURS_MAX);
+        assert!(!closed.contains(&often));
+        cached.remove(&often);
+        assert!(!cached.may_have(&often) && !cached.ours.contains(&often));
+    }
+}

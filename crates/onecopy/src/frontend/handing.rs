@@ -1,0 +1,133 @@
+//! When a session that shares its connections gets one, and when it gives it back.
+//!
+//! It has one as long as a transaction of it is open there, or something of the session exists there alone
+//! ([`super::pins`]); else it is given back after each answer. Whoever waits for one holds nothing that others wait for:
+//! what it does not need it gives back first, and an update transaction leaves its place in the order and asks for it
+//! anew. So sessions cannot wait for each other in a ring, but for one case, which the limit of the wait ends: a
+//! transaction that needs a second connection, to ask another replica something.
+//!
+//! Invariant: a connection goes back only at rest: every answer was read, no transaction is open, and no cancel request
+//! that was meant for this session is under way to it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use cluster::ids::ReplicaId;
+use tokio::time::Instant;
+use wire::sqlstate;
+
+use super::cancel::Doing;
+use super::fault::{Fault, Refusal};
+use super::pins::Pins;
+use super::session::{Place, Session, cancelled, ended};
+use super::sharing::Ticket;
+use crate::clients::Doing as Shown;
+use crate::mailbox::{End, Note};
+
+impl Session {
+    /// Sees to it that there is a connection to the place, as the session's settings want it.
+    pub(crate) async fn connect(&mut self, place: Place) -> Result<(), Fault> {
+        if let Some(ticket) = self.servers.claim(place.replica, place.incarnation) {
+            self.await_server(place, ticket).await?;
+        }
+        let Self { worker, servers, settings, .. } = &mut *self;
+        servers.ensure(&worker.hub, settings, place.replica, place.incarnation).await.map(|_| ())
+    }
+
+    /// Waits for a connection that somebody gives back.
+    pub(crate) async fn await_server(&mut self, place: Place, mut ticket: Ticket) -> Result<(), Fault> {
+        self.give_back().await;
+        self.mailbox.forget_cancel();
+        self.cancel.set(Doing::Waiting);
+        let _shown = self.card.wait(Shown::Waiting);
+        let wait = self.hub().pools.pooling.wait;
+        let limit = self.settings.timeouts.statement().filter(|limit| *limit < wait);
+        let until = Instant::now() + limit.unwrap_or(wait);
+        let mut later = Vec::new();
+        let mailbox = Arc::clone(&self.mailbox);
+        let granted = loop {
+            tokio::select! {
+                biased;
+                granted = &mut ticket => break granted.map_err(|_| Fault::Lost(place.replica)),
+                note = mailbox.next() => match note {
+                    Note::Cancel => break Err(cancelled().into()),
+                    Note::End(End::AfterTransaction) => self.note_end(End::AfterTransaction),
+                    Note::End(end) => break Err(Fault::Fatal(ended(end))),
+                    effect @ Note::Effect(_) => later.push(effect),
+                },
+                () = tokio::time::sleep_until(until) => {
+                    break Err(self.waited_too_long(place.replica, limit.is_some()).into());
+                }
+            }
+        };
+        for note in later {
+            mailbox.push(note);
+        }
+        self.cancel.set(Doing::Nothing);
+        self.servers.take(granted?, place.replica, place.incarnation);
+        Ok(())
+    }
+
+    fn waited_too_long(&self, replica: ReplicaId, is_clients: bool) -> Refusal {
+        let hub = self.hub();
+        if is_clients {
+            let text = "canceling statement due to statement timeout";
+            let hint = "It waited for a server connection: SHOW POOLS in the database \"onecopy\" tells who has them.";
+            return Refusal::new(sqlstate::QUERY_CANCELED, text, hint);
+        }
+        let (size, wait) = (hub.pools.pooling.size, hub.pools.pooling.wait);
+        Refusal::new(
+            sqlstate::TOO_MANY_CONNECTIONS,
+            format!(
+                "none of the {size} connections of role \"{}\" to {} was free within {} ms",
+                self.servers.role(),
+                hub.seats[replica].name,
+                wait.as_millis()
+            ),
+            "SHOW POOLS and SHOW CLIENTS in the database \"onecopy\" tell who has them, and why; pool_size says how many \
+             there may be, and pool_wait how long a statement waits.",
+        )
+    }
+
+    /// Gives back every connection that the session does not need for what is open.
+    pub(crate) async fn give_back(&mut self) {
+        if !self.servers.is_shared() {
+            return;
+        }
+        self.servers.drop_permits();
+        self.cancel.set(Doing::Nothing);
+        let mut kept = Pins::default();
+        for replica in self.servers.held() {
+            let is_busy =
+                self.open_at() == Some(replica) || (self.is_settling && self.settling_at == replica);
+            if !is_busy {
+                kept = kept.with(self.give_back_one(replica).await);
+            }
+        }
+        self.card.pins.store(kept.bits(), Ordering::Relaxed);
+    }
+
+    /// Gives one back, unless it has to be kept; says why it is.
+    async fn give_back_one(&mut self, replica: ReplicaId) -> Pins {
+        let Some(server) = self.servers.find(replica) else { return Pins::default() };
+        if !server.connection.is_at_rest() || !server.ahead.is_empty() {
+            self.servers.close(replica);
+            return Pins::default();
+        }
+        if self.look.is_due(replica) && self.look_at(replica).await.is_err() {
+            self.servers.close(replica);
+            return Pins::default();
+        }
+        self.client.out.append(&mut self.servers.get(replica).connection.notifications);
+        let server = match self.servers.take_off(replica, &mut self.settings) {
+            Ok(server) => server,
+            Err(pins) => return pins,
+        };
+        // Whoever sends one from now on finds that nothing runs.
+        if server.running.is_left_alone().await && server.connection.is_at_rest() {
+            server.evictions.take(server.running.pid);
+            self.hub().pools.give_back(server);
+        }
+        Pins::default()
+    }
+}

@@ -1,0 +1,346 @@
+//! Server connections that sessions share, for a transaction each time.
+//!
+//! There is one pool for each role and replica: connections log in as the client's role, so only sessions of that role may
+//! use them (DESIGN, trust). In a pool a connection is of a [`Kind`]: what it was opened with. A session gets only one
+//! of its own kind, so that RESET leads back to what that session began with, and no proof of one client opens a server
+//! to another that gave none. The connection that it had last comes first: what it has set, prepared and drawn there is
+//! still there.
+//!
+//! A pool is as large as its permits. A connection has one as long as it lives, so whatever becomes of it, somebody who
+//! waits gets the permit or the connection, in the order in which they came.
+//!
+//! Invariant: what lies here is at rest (`Connection::is_at_rest`), and holds nothing of its last session that is
+//! not known: [`super::handing`] sees to that. Whoever takes it puts it into his own state first ([`super::dress`]).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use cluster::ids::{Incarnation, ReplicaId, SessionId, Version};
+use rustc_hash::FxHashMap;
+use tokio::sync::oneshot;
+
+use super::prepared::fresh_generation;
+use super::servers::Server;
+use super::settings::Settings;
+use crate::scram::Secret;
+
+/// The word for it in the configuration.
+pub(crate) const POOL_MODE_TRANSACTION: &str = "transaction";
+
+/// A connection that nobody has used for so long is closed.
+const IDLE_MAX: Duration = Duration::from_mins(10);
+/// One that is older is closed when it is not in use: roles, rights and settings of the server may have changed.
+const AGE_MAX: Duration = Duration::from_hours(1);
+/// How often it is looked for such.
+pub(crate) const REAP_EVERY: Duration = Duration::from_secs(30);
+
+/// Statements that are known to be the same, at most.
+const STATEMENTS_MAX: usize = 20_000;
+/// Longer texts are not compared, in bytes.
+const SHARED_TEXT_MAX: usize = 64 << 10;
+
+/// How sessions share server connections.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pooling {
+    /// They do.
+    pub(crate) is_shared: bool,
+    /// The most connections of a role to a replica.
+    pub(crate) size: usize,
+    /// How long a session waits for one.
+    pub(crate) wait: Duration,
+}
+
+/// What a connection was opened with.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Kind {
+    role: Arc<str>,
+    parameters: Vec<(String, String)>,
+    /// The client has proven something that opens the servers.
+    is_proven: bool,
+}
+
+impl Kind {
+    /// The kind that a session opens.
+    pub(crate) fn of(settings: &Settings, secret: &Secret) -> Self {
+        let options = settings.server_options(None);
+        let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+        let parameters: Vec<_> = settings.start_up(&options).into_iter().map(owned).collect();
+        let role = parameters.iter().find(|(name, _)| name == "user").map_or("", |(_, role)| role.as_str());
+        Self { role: role.into(), parameters, is_proven: !matches!(secret, Secret::None) }
+    }
+
+    /// The role that logs in, shared.
+    pub(super) fn role_name(&self) -> Arc<str> {
+        Arc::clone(&self.role)
+    }
+
+    /// The role that logs in.
+    pub(crate) fn role(&self) -> &str {
+        &self.role
+    }
+}
+
+/// The right to one connection.
+#[derive(Debug)]
+pub(crate) struct Permit {
+    pools: Arc<Pools>,
+    key: Key,
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.pools.release(&self.key);
+    }
+}
+
+/// What whoever waits is given.
+#[derive(Debug)]
+pub(crate) enum Granted {
+    /// A connection that was given back, of any kind.
+    Server(Box<Server>),
+    /// A new one may be opened.
+    Open(Permit),
+}
+
+/// What came of asking for a connection.
+#[derive(Debug)]
+pub(crate) enum Taken {
+    /// At once.
+    Now(Granted),
+    /// When somebody gives one back.
+    Later(oneshot::Receiver<Granted>),
+}
+
+type Key = (Arc<str>, ReplicaId);
+
+#[derive(Debug, Default)]
+struct Pool {
+    /// Permits that are out.
+    total: usize,
+    /// Connections that nobody uses; the last one was used last.
+    idle: Vec<Server>,
+    waiting: VecDeque<oneshot::Sender<Granted>>,
+}
+
+/// What the servers say of a role, and since when.
+#[derive(Debug, Default)]
+struct Standing {
+    said: String,
+    epoch: u64,
+}
+
+#[derive(Debug, Default)]
+struct Inside {
+    pools: BTreeMap<Key, Pool>,
+    roles: BTreeMap<Arc<str>, Standing>,
+}
+
+/// All pools.
+#[derive(Debug)]
+pub(crate) struct Pools {
+    pub(crate) pooling: Pooling,
+    inside: Mutex<Inside>,
+    statements: Mutex<FxHashMap<Meaning, u64>>,
+}
+
+/// What makes two prepared statements the same.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Meaning {
+    sql: Vec<u8>,
+    types: Vec<u8>,
+    settings: String,
+    schema: Version,
+}
+
+/// How a pool is used.
+#[derive(Clone, Debug)]
+pub(crate) struct Usage {
+    pub(crate) role: String,
+    pub(crate) replica: ReplicaId,
+    /// Processes of those that nobody has.
+    pub(crate) idle: Vec<i32>,
+}
+
+impl Pools {
+    pub(crate) fn new(pooling: Pooling) -> Arc<Self> {
+        Arc::new(Self { pooling, inside: Mutex::default(), statements: Mutex::default() })
+    }
+
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection for a session: one that lies here, or the right to open one, or a place in the line.
+    pub(crate) fn take(
+        self: &Arc<Self>,
+        kind: &Arc<Kind>,
+        replica: ReplicaId,
+        incarnation: Incarnation,
+        session: SessionId,
+    ) -> Taken {
+        let key: Key = (Arc::clone(&kind.role), replica);
+        // What is of no use is closed when the lock is free: its permit comes back then.
+        let mut useless = Vec::new();
+        let mut inside = self.inside();
+        let epoch = inside.roles.get(&kind.role).map_or(0, |standing| standing.epoch);
+        let pool = inside.pools.entry(key.clone()).or_default();
+        useless.extend(pool.idle.extract_if(.., |server| {
+            server.incarnation != incarnation || server.epoch() != epoch || !server.connection.is_quiet()
+        }));
+        let gone = useless.len();
+        let is_full = pool.total.saturating_sub(gone) >= self.pooling.size;
+        let taken = match pool.choose(kind, session, is_full) {
+            Some(index) => Taken::Now(Granted::Server(Box::new(pool.idle.remove(index)))),
+            None if !is_full => {
+                pool.total += 1;
+                Taken::Now(Granted::Open(Permit { pools: Arc::clone(self), key }))
+            }
+            // One of another kind: its permit is what is wanted.
+            None if !pool.idle.is_empty() => Taken::Now(Granted::Server(Box::new(pool.idle.remove(0)))),
+            None => {
+                let (sender, receiver) = oneshot::channel();
+                pool.waiting.retain(|other| !other.is_closed());
+                pool.waiting.push_back(sender);
+                Taken::Later(receiver)
+            }
+        };
+        drop(inside);
+        drop(useless);
+        taken
+    }
+
+    /// The connection that a session gave back last, if nobody has used it since.
+    pub(crate) fn take_own(
+        &self,
+        kind: &Kind,
+        replica: ReplicaId,
+        session: SessionId,
+    ) -> Option<Box<Server>> {
+        let mut inside = self.inside();
+        let pool = inside.pools.get_mut(&(Arc::clone(&kind.role), replica))?;
+        let own = |server: &Server| server.wearer() == session && server.is_of(kind);
+        let index = pool.idle.iter().position(own)?;
+        Some(Box::new(pool.idle.remove(index)))
+    }
+
+    /// A connection at rest comes back: to whoever has waited longest.
+    pub(crate) fn give_back(&self, server: Server) {
+        let mut inside = self.inside();
+        let Some(role) = server.role() else { return };
+        let epoch = inside.roles.get(&role).map_or(0, |standing| standing.epoch);
+        if server.epoch() != epoch || server.age() > AGE_MAX {
+            drop(inside);
+            return drop(server);
+        }
+        let pool = inside.pools.entry((role, server.replica)).or_default();
+        let mut granted = Granted::Server(Box::new(server));
+        while let Some(waiting) = pool.waiting.pop_front() {
+            match waiting.send(granted) {
+                Ok(()) => return,
+                Err(refused) => granted = refused,
+            }
+        }
+        if let Granted::Server(server) = granted {
+            pool.idle.push(*server);
+        }
+    }
+
+    /// A connection is closed.
+    fn release(self: &Arc<Self>, key: &Key) {
+        let mut inside = self.inside();
+        let Some(pool) = inside.pools.get_mut(key) else { return };
+        pool.total -= 1;
+        let mut refused = Vec::new();
+        while let Some(waiting) = pool.waiting.pop_front() {
+            if waiting.is_closed() {
+                continue;
+            }
+            pool.total += 1;
+            let permit = Permit { pools: Arc::clone(self), key: key.clone() };
+            match waiting.send(Granted::Open(permit)) {
+                Ok(()) => break,
+                Err(back) => {
+                    // It is dropped when the lock is free, and the next one is served then.
+                    refused.push(back);
+                    break;
+                }
+            }
+        }
+        drop(inside);
+        drop(refused);
+    }
+
+    /// What the servers say of a role now. Connections from before it said something else are of no use any more: a role
+    /// of that name may be another one, or begin with other settings.
+    pub(crate) fn hear(&self, role: &str, said: &str) {
+        let mut inside = self.inside();
+        let standing = inside.roles.entry(role.into()).or_default();
+        if standing.said != said {
+            said.clone_into(&mut standing.said);
+            standing.epoch += 1;
+        }
+    }
+
+    /// What is known of the role is no longer true.
+    pub(crate) fn doubt(&self, role: &str) {
+        let mut inside = self.inside();
+        let standing = inside.roles.entry(role.into()).or_default();
+        standing.said.clear();
+        standing.epoch += 1;
+    }
+
+    /// Which connections of a role are of use at present.
+    pub(crate) fn epoch(&self, role: &str) -> u64 {
+        self.inside().roles.get(role).map_or(0, |standing| standing.epoch)
+    }
+
+    /// Closes what has not been used for long, or is too old.
+    pub(crate) fn reap(&self) {
+        let mut old = Vec::new();
+        let mut inside = self.inside();
+        for pool in inside.pools.values_mut() {
+            let is_old = |server: &mut Server| server.idle() > IDLE_MAX || server.age() > AGE_MAX;
+            old.extend(pool.idle.extract_if(.., is_old));
+        }
+        drop(inside);
+        drop(old);
+    }
+
+    /// The number that all statements of this text have under these settings and this schema.
+    pub(crate) fn number(&self, sql: &[u8], types: &[u8], settings: &str, schema: Version) -> u64 {
+        let (sql, types, settings) = (sql.to_vec(), types.to_vec(), settings.to_owned());
+        if sql.len() > SHARED_TEXT_MAX {
+            return fresh_generation();
+        }
+        let mut statements = self.statements.lock().unwrap_or_else(PoisonError::into_inner);
+        if statements.len() >= STATEMENTS_MAX {
+            // Those who have a number keep it; who comes gets another one.
+            statements.clear();
+        }
+        *statements.entry(Meaning { sql, types, settings, schema }).or_insert_with(fresh_generation)
+    }
+
+    /// How each pool is used.
+    pub(crate) fn usage(&self) -> Vec<Usage> {
+        let inside = self.inside();
+        let usage = |((role, replica), pool): (&Key, &Pool)| Usage {
+            role: role.to_string(),
+            replica: *replica,
+            idle: pool.idle.iter().map(|server| server.running.pid).collect(),
+        };
+        inside.pools.iter().map(usage).collect()
+    }
+}
+
+impl Pool {
+    /// The best of the idle connections: the session's own, else the one that was used last, but none on which a session
+    /// may still want to know what it drew, as long as there is room for more.
+    fn choose(&self, kind: &Kind, session: SessionId, is_full: bool) -> Option<usize> {
+        let fitting = || self.idle.iter().enumerate().filter(|(_, server)| server.is_of(kind));
+        let own = fitting().find(|(_, server)| server.wearer() == session);
+        let free = || fitting().rev().find(|(_, server)| !server.has_draws());
+        let any = || fitting().next().filter(|_| is_full);
+        own.or_else(free).or_else(any).map(|(index, _)| index)
+    }
+}

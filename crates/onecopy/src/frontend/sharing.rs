@@ -1,0 +1,248 @@
+//! A session's side of the connections that it shares: how it gets one from the pool, and takes one off to give it back.
+//!
+//! [`super::pools`] has those that nobody uses, [`super::handing`] says when one is needed and when it is not any more.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cluster::ids::{Incarnation, ReplicaId, SessionId};
+use tokio::sync::oneshot;
+
+use super::dress::Shared;
+use super::fault::Fault;
+use super::pins::{Pin, Pins};
+use super::pools::{Granted, Kind, Permit, Pools, Taken};
+use super::servers::{Server, Servers};
+use super::settings::Settings;
+use super::transaction::broken;
+use crate::backend::{BackendError, Rows};
+use crate::hub::Hub;
+use crate::scram::Secret;
+
+/// A place in the line for a connection.
+pub(crate) type Ticket = oneshot::Receiver<Granted>;
+
+/// How a session shares its connections with others.
+#[derive(Debug)]
+pub(super) struct Sharing {
+    pub(super) pools: Arc<Pools>,
+    pub(super) kind: Arc<Kind>,
+    /// What it may open.
+    pub(super) permits: Vec<(ReplicaId, Permit)>,
+    /// What it drew was on a connection that others have used since.
+    pub(super) has_lost_draws: bool,
+}
+
+impl Server {
+    /// Whether it was opened with the same as this.
+    pub(super) fn is_of(&self, kind: &Kind) -> bool {
+        self.shared.as_ref().is_some_and(|shared| *shared.kind == *kind)
+    }
+
+    /// The role that shares it.
+    pub(super) fn role(&self) -> Option<Arc<str>> {
+        self.shared.as_ref().map(|shared| shared.kind.role_name())
+    }
+
+    /// When it was opened, in changes of what the servers say of its role.
+    pub(super) fn epoch(&self) -> u64 {
+        self.shared.as_ref().map_or(0, |shared| shared.epoch)
+    }
+
+    /// The session that used it last.
+    pub(super) fn wearer(&self) -> SessionId {
+        self.shared.as_ref().map_or(SessionId(0), |shared| shared.wearer)
+    }
+
+    pub(super) fn age(&self) -> Duration {
+        self.shared.as_ref().map_or(Duration::ZERO, |shared| shared.opened.elapsed())
+    }
+
+    /// For how long nobody has used it.
+    pub(super) fn idle(&self) -> Duration {
+        self.shared.as_ref().map_or(Duration::ZERO, |shared| shared.since.elapsed())
+    }
+
+    /// Whether its last session may have drawn from sequences here.
+    pub(super) fn has_draws(&self) -> bool {
+        self.has_draws
+    }
+
+    pub(super) fn forget_draws(&mut self) {
+        self.has_draws = false;
+    }
+
+    /// Whether the session keeps it because of that.
+    pub(super) fn has_pin(&self, pin: Pin) -> bool {
+        self.shared.as_ref().is_some_and(|shared| shared.pins.has(pin))
+    }
+
+    /// What the session has left here, as the server says.
+    pub(super) fn found(&mut self, pins: Pins) {
+        self.holds_state = !pins.is_empty();
+        if let Some(shared) = &mut self.shared {
+            (shared.pins, shared.is_tainted) = (pins, true);
+        }
+    }
+}
+
+impl Servers {
+    /// Whether they are shared with other sessions.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.sharing.is_some()
+    }
+
+    /// Gets what a connection to a replica needs, if sessions share theirs: what has to be waited for, if anything.
+    pub(crate) fn claim(&mut self, replica: ReplicaId, incarnation: Incarnation) -> Option<Ticket> {
+        match self.find(replica).map(|server| server.incarnation) {
+            Some(there) if there == incarnation => return None,
+            Some(_) => self.close(replica),
+            None => {}
+        }
+        let sharing = self.sharing.as_mut()?;
+        if sharing.permits.iter().any(|(at, _)| *at == replica) {
+            return None;
+        }
+        match sharing.pools.take(&sharing.kind, replica, incarnation, self.card.id) {
+            Taken::Now(granted) => {
+                self.take(granted, replica, incarnation);
+                None
+            }
+            Taken::Later(granted) => Some(granted),
+        }
+    }
+
+    /// Takes what was granted, for a connection to that replica.
+    pub(crate) fn take(&mut self, granted: Granted, replica: ReplicaId, incarnation: Incarnation) {
+        let Some(sharing) = &mut self.sharing else { return };
+        let permit = match granted {
+            Granted::Open(permit) => Some(permit),
+            Granted::Server(mut server) => {
+                let epoch = sharing.pools.epoch(sharing.kind.role());
+                let is_fit = server.is_of(&sharing.kind)
+                    && server.incarnation == incarnation
+                    && server.epoch() == epoch
+                    && server.connection.is_quiet();
+                if is_fit {
+                    return self.put(*server);
+                }
+                server.shared.as_mut().and_then(|shared| shared.permit.take())
+            }
+        };
+        sharing.permits.extend(permit.map(|permit| (replica, permit)));
+    }
+
+    /// A connection from the pool is this session's for now.
+    fn put(&mut self, mut server: Server) {
+        let replica = server.replica;
+        let is_own = server.wearer() == self.card.id;
+        if let Some(sharing) = &mut self.sharing
+            && !is_own
+            && self.draws_at == Some(replica)
+        {
+            (self.draws_at, sharing.has_lost_draws) = (None, true);
+        }
+        server.shown = Some(self.card.use_server(replica, server.running.pid));
+        let number = usize::from(replica.0);
+        if self.all.len() <= number {
+            self.all.resize_with(number + 1, || None);
+        }
+        self.all[number] = Some(server);
+    }
+
+    /// Whether the session can be told what it drew; if it cannot, that is because others have used the connection since.
+    pub(crate) fn recover_draws(&mut self) -> bool {
+        let Some(sharing) = &mut self.sharing else { return true };
+        if let Some(replica) = self.draws_at
+            && self.all.get(usize::from(replica.0)).is_none_or(Option::is_none)
+        {
+            let own = sharing.pools.take_own(&sharing.kind, replica, self.card.id);
+            sharing.has_lost_draws |= own.is_none();
+            self.draws_at.take_if(|_| own.is_none());
+            if let Some(server) = own {
+                self.put(*server);
+            }
+        }
+        self.sharing.as_ref().is_none_or(|sharing| !sharing.has_lost_draws)
+    }
+
+    /// The replicas that it has a connection to.
+    pub(crate) fn held(&self) -> Vec<ReplicaId> {
+        self.all.iter().flatten().map(|server| server.replica).collect()
+    }
+
+    /// Takes a connection off that is to be given back, unless it has to be kept; says why it is.
+    pub(crate) fn take_off(&mut self, replica: ReplicaId, settings: &mut Settings) -> Result<Server, Pins> {
+        let (asks, draws_at) = (self.asks_draws, self.draws_at);
+        let nothing = Pins::default();
+        let slot = self.all.get_mut(usize::from(replica.0)).ok_or(nothing)?;
+        let server = slot.as_mut().ok_or(nothing)?;
+        let has_drawn = server.has_draws && draws_at == Some(replica);
+        let is_up_to_date = server.settings == settings.generation();
+        if let Some(shared) = &mut server.shared {
+            shared.pins.remove(Pin::Currval);
+            if has_drawn && asks {
+                shared.pins.add(Pin::Currval);
+            }
+            if !shared.pins.is_empty() {
+                return Err(shared.pins);
+            }
+            shared.worn = is_up_to_date.then(|| settings.dress());
+            shared.since = Instant::now();
+        }
+        server.holds_state = false;
+        server.shown = None;
+        slot.take().ok_or(nothing)
+    }
+
+    /// What the anchor says of the role: whether the connection, which may be from before, is as good as a new one. If
+    /// not, it is closed.
+    pub(crate) fn believe(&mut self, anchor: ReplicaId, said: Result<Rows, BackendError>) -> bool {
+        let Some(sharing) = &self.sharing else { return true };
+        let role = sharing.kind.role();
+        match said {
+            Ok(rows) if !rows.is_empty() => sharing.pools.hear(role, &format!("{rows:?}")),
+            _ => sharing.pools.doubt(role),
+        }
+        let epoch = sharing.pools.epoch(role);
+        let is_good = self.find(anchor).is_some_and(|server| server.epoch() == epoch);
+        if !is_good {
+            self.close(anchor);
+        }
+        is_good
+    }
+
+    /// Gives back what it may open and does not need.
+    pub(crate) fn drop_permits(&mut self) {
+        if let Some(sharing) = &mut self.sharing {
+            sharing.permits.clear();
+        }
+    }
+
+    /// The role that its sessions share connections of.
+    pub(crate) fn role(&self) -> &str {
+        self.sharing.as_ref().map_or("", |sharing| sharing.kind.role())
+    }
+}
+
+impl Sharing {
+    /// If sessions share connections.
+    pub(super) fn of(hub: &Hub, settings: &Settings, secret: &Secret) -> Option<Self> {
+        let pools = Arc::clone(&hub.pools);
+        pools.pooling.is_shared.then(|| Self {
+            pools,
+            kind: Arc::new(Kind::of(settings, secret)),
+            permits: Vec::new(),
+            has_lost_draws: false,
+        })
+    }
+
+    /// What has to be known of a connection that is about to be opened.
+    pub(super) fn new_one(&mut self, replica: ReplicaId, session: SessionId) -> Result<Shared, Fault> {
+        let claimed = self.permits.iter().position(|(at, _)| *at == replica);
+        let claimed = claimed.ok_or_else(|| broken("a connection was not claimed before it was opened"))?;
+        let (_, permit) = self.permits.swap_remove(claimed);
+        let epoch = self.pools.epoch(self.kind.role());
+        Ok(Shared::new((Arc::clone(&self.kind), epoch), permit, session))
+    }
+}

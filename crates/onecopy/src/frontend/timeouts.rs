@@ -1,0 +1,83 @@
+//! How long a client wants to wait, as far as we wait for it.
+
+use std::time::Duration;
+
+/// How long the client wants to wait, in milliseconds; 0 is for ever.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_field_names, reason = "units come last")]
+pub(crate) struct Timeouts {
+    lock_ms: u64,
+    statement_ms: u64,
+    /// Until the transaction ends.
+    local_lock_ms: Option<u64>,
+    local_statement_ms: Option<u64>,
+}
+
+impl Timeouts {
+    /// For locks.
+    pub(crate) fn lock(&self) -> Option<Duration> {
+        let limit_ms = self.local_lock_ms.unwrap_or(self.lock_ms);
+        (limit_ms > 0).then(|| Duration::from_millis(limit_ms))
+    }
+
+    /// For a statement.
+    pub(crate) fn statement(&self) -> Option<Duration> {
+        let limit_ms = self.local_statement_ms.unwrap_or(self.statement_ms);
+        (limit_ms > 0).then(|| Duration::from_millis(limit_ms))
+    }
+
+    /// One was set. What cannot be read is the server's to judge, and bounds nothing here.
+    pub(crate) fn note(&mut self, name: &str, value: Option<&str>, is_local: bool) {
+        let limit_ms = value.and_then(milliseconds).unwrap_or(0);
+        match (name, is_local) {
+            ("lock_timeout", false) => self.lock_ms = limit_ms,
+            ("lock_timeout", true) => self.local_lock_ms = Some(limit_ms),
+            ("statement_timeout", false) => self.statement_ms = limit_ms,
+            ("statement_timeout", true) => self.local_statement_ms = Some(limit_ms),
+            _ => {}
+        }
+    }
+
+    /// The transaction is over.
+    pub(crate) fn end_local(&mut self) {
+        (self.local_lock_ms, self.local_statement_ms) = (None, None);
+    }
+}
+
+/// A time as the server reads it: a number, and its unit if it is not milliseconds.
+fn milliseconds(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let number: u64 = text[..digits].parse().ok()?;
+    let factor = match text[digits..].trim() {
+        "" | "ms" => 1,
+        "us" => return Some(number.div_ceil(1_000)),
+        "s" => 1_000,
+        "min" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return None,
+    };
+    number.checked_mul(factor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_are_read_as_the_server_reads_them() {
+        for (text, limit_ms) in [("250", 250), ("5s", 5_000), (" 2 min ", 120_000), ("1500us", 2), ("0", 0)] {
+            assert_eq!(milliseconds(text), Some(limit_ms), "{text}");
+        }
+        assert_eq!(milliseconds("soon"), None);
+        let mut timeouts = Timeouts::default();
+        timeouts.note("lock_timeout", Some("5s"), false);
+        timeouts.note("lock_timeout", Some("10ms"), true);
+        assert_eq!(timeouts.lock(), Some(Duration::from_millis(10)));
+        timeouts.end_local();
+        assert_eq!(timeouts.lock(), Some(Duration::from_secs(5)));
+        timeouts.note("lock_timeout", None, false);
+        assert_eq!((timeouts.lock(), timeouts.statement()), (None, None));
+    }
+}

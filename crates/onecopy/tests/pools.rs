@@ -1,0 +1,384 @@
+//! Promise: where sessions share server connections nobody notices, but by waiting.
+//!
+//! Two replicas with one shared connection each, so that every statement of one session runs where another one was
+//! just before. What cannot be shared keeps its connection, for a reason that is shown.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod cluster;
+
+use std::time::{Duration, Instant};
+
+use cluster::{Cluster, rows, run, table, value};
+use tokio_postgres::{Client, NoTls};
+
+const SCHEMA: &str = "
+create table t (k int primary key, v text); insert into t select i, 'row ' || i from generate_series(1, 50) i;
+create table s (id serial primary key, v int);
+create schema a; create table a.w (v text); insert into a.w values ('in a'); create table w (v text); insert into w values ('in public');
+create role joe login; create role reader; grant select on t, w to joe; grant usage on schema a to joe;
+create function makes_temporary() returns void language plpgsql as $$ begin create temp table made (k int); end $$;
+";
+
+/// It sets what no server tells.
+const REMEMBERS: &str = "create function remembers(name text) returns text language sql as \
+                         $$ select set_config('app.name', name, false) $$";
+
+/// How long a statement waits for a connection here.
+const WAIT: Duration = Duration::from_secs(2);
+
+#[tokio::test]
+async fn sessions_share_connections_and_do_not_notice() {
+    let arguments = ["--pool-mode", "transaction", "--pool-size", "1", "--pool-wait-ms", "2000"];
+    let mut cluster = Cluster::start_as(2, &[], &arguments).await;
+    run(&cluster.client().await, SCHEMA).await;
+    settings(&cluster).await;
+    prepared(&cluster).await;
+    traces(&cluster).await;
+    drawn(&cluster).await;
+    waiting(&cluster).await;
+    cancelling(&cluster).await;
+    gone(&cluster).await;
+    roles(&cluster).await;
+    many(&cluster).await;
+    cluster.verify().await;
+    cluster.stop().await;
+}
+
+async fn pair(cluster: &Cluster) -> (Client, Client) {
+    (cluster.client().await, cluster.client().await)
+}
+
+/// Asserts what a query says to each of two sessions, again and again, on every replica.
+async fn says(query: &str, each: [(&Client, &str); 2]) {
+    for _ in 0..4 {
+        for (client, expected) in each {
+            assert_eq!(value(client, query).await, expected, "{query}");
+        }
+    }
+}
+
+async fn settings(cluster: &Cluster) {
+    let (a, b) = pair(cluster).await;
+    let before = value(&b, "show work_mem").await;
+    run(&a, "set work_mem = '1MB'").await;
+    says("show work_mem", [(&a, "1MB"), (&b, &before)]).await;
+    // Reads spread over the replicas, and the setting with them.
+    says("select current_setting('work_mem') from t where k = 1", [(&a, "1MB"), (&b, &before)]).await;
+    run(&a, "begin; set work_mem = '2MB'; insert into t values (100, 'x')").await;
+    run(&a, "rollback").await;
+    says("show work_mem", [(&a, "1MB"), (&b, &before)]).await;
+    run(&a, "begin; savepoint s; set work_mem = '3MB'; rollback to s; commit").await;
+    run(&b, "begin; set local work_mem = '4MB'; select 1; commit").await;
+    says("show work_mem", [(&a, "1MB"), (&b, &before)]).await;
+    run(&a, "reset work_mem").await;
+    says("show work_mem", [(&a, &before), (&b, &before)]).await;
+    run(&a, "set search_path = a").await;
+    says("select v from w", [(&a, "in a"), (&b, "in public")]).await;
+    run(&b, "set role reader; set application_name = 'b'").await;
+    says("select current_user", [(&a, "postgres"), (&b, "reader")]).await;
+    says("show application_name", [(&a, ""), (&b, "b")]).await;
+    run(&a, "discard all").await;
+    run(&b, "reset all; reset role").await;
+    says("select v from w", [(&a, "in public"), (&b, "in public")]).await;
+    // A value that is no constant, and a name that no server tells.
+    a.query("select set_config('app.who', $1, false)", &[&"anna"]).await.unwrap();
+    b.query("select set_config('app.who', $1, false)", &[&"bert"]).await.unwrap();
+    assert_pinned(cluster, &[]).await;
+    says("select current_setting('app.who', true)", [(&a, "anna"), (&b, "bert")]).await;
+    run(&a, "reset app.who; set datestyle = 'SQL, DMY'").await;
+    says("select '01/02/2003'::date::text", [(&a, "01/02/2003"), (&b, "2003-01-02")]).await;
+    assert_eq!(value(&a, "select extract(month from '01/02/2003'::date)::text").await, "2");
+    assert_pinned(cluster, &[]).await;
+    let reset = a.simple_query("reset onecopy.home").await.unwrap();
+    assert!(format!("{reset:?}").contains("CommandComplete"), "{reset:?}");
+}
+
+async fn prepared(cluster: &Cluster) {
+    let (a, b) = pair(cluster).await;
+    // The driver calls both by the same name.
+    let of_a = a.prepare("select v from t where k = $1").await.unwrap();
+    let of_b = b.prepare("select k + $1 from t where k = 7").await.unwrap();
+    let same = b.prepare("select v from t where k = $1").await.unwrap();
+    for n in 0..6 {
+        assert_eq!(
+            a.query_one(&of_a, &[&(n + 1)]).await.unwrap().get::<_, String>(0),
+            format!("row {}", n + 1)
+        );
+        assert_eq!(b.query_one(&of_b, &[&n]).await.unwrap().get::<_, i32>(0), 7 + n);
+        assert_eq!(b.query_one(&same, &[&2]).await.unwrap().get::<_, String>(0), "row 2");
+    }
+    // Pipelined, in two sessions at a time.
+    let one: [&(dyn tokio_postgres::types::ToSql + Sync); 1] = [&1];
+    let (first, second, other) =
+        tokio::join!(a.query(&of_a, &one), a.query(&of_a, &one), b.query(&of_b, &one));
+    assert_eq!(first.unwrap()[0].get::<_, String>(0), second.unwrap()[0].get::<_, String>(0));
+    assert_eq!(other.unwrap()[0].get::<_, i32>(0), 8);
+    // The same text under other settings means something else.
+    run(&a, "set search_path = a").await;
+    let of_a = a.prepare("select v from w").await.unwrap();
+    let of_b = b.prepare("select v from w").await.unwrap();
+    for _ in 0..3 {
+        assert_eq!(a.query_one(&of_a, &[]).await.unwrap().get::<_, String>(0), "in a");
+        assert_eq!(b.query_one(&of_b, &[]).await.unwrap().get::<_, String>(0), "in public");
+    }
+    // What was closed by one is there for the other.
+    drop(of_a);
+    run(&a, "select 1").await;
+    let all = b.prepare("select * from w").await.unwrap();
+    assert_eq!(b.query_one(&all, &[]).await.unwrap().len(), 1);
+    run(&a, "alter table public.w add column more int default 5").await;
+    let again = a.prepare("select * from public.w").await.unwrap();
+    assert_eq!(a.query_one(&again, &[]).await.unwrap().len(), 2);
+    let fresh = cluster.client().await;
+    assert_eq!(
+        fresh.query_one("select * from w", &[]).await.unwrap().len(),
+        2,
+        "prepared again after the change"
+    );
+    for (client, names) in [(&a, "deallocate all"), (&b, "discard all")] {
+        run(client, names).await;
+    }
+    assert_eq!(
+        fresh.query_one("select v from t where k = $1", &[&3]).await.unwrap().get::<_, String>(0),
+        "row 3"
+    );
+    let error = a.simple_query("deallocate nothing").await.unwrap_err();
+    assert_eq!(error.code().unwrap().code(), "26000");
+}
+
+/// Asserts why sessions keep their connections; that is found out after the answer.
+async fn assert_pinned(cluster: &Cluster, why: &[&str]) {
+    let admin = cluster.try_client("onecopy").await.unwrap();
+    let deadline = Instant::now() + WAIT * 5;
+    loop {
+        let all = rows(&admin, "show clients").await;
+        let pinned: Vec<&str> =
+            all.iter().map(|row| row["pinned"].as_str()).filter(|p| !p.is_empty()).collect();
+        if pinned == why {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{all:?}, not {why:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// What a session leaves on its connection: each is kept, shown, and let go when it is undone.
+const TRACES: [(&str, &str, &str); 8] = [
+    ("create temp table mine (k int)", "temporary", "drop table mine"),
+    ("select makes_temporary()", "temporary", "drop table made"),
+    ("select pg_advisory_lock(7)", "advisory lock", "select pg_advisory_unlock(7)"),
+    ("listen news", "listen", "unlisten news"),
+    ("begin; declare c cursor with hold for select 1; commit", "cursor with hold", "close c"),
+    ("prepare p as select 1", "prepare", "deallocate p"),
+    ("select setseed(0.5)", "setting", "discard all"),
+    ("do $$ begin perform set_config('app.hidden', 'x', false); end $$", "function", "discard all"),
+];
+
+async fn traces(cluster: &Cluster) {
+    let (a, b) = pair(cluster).await;
+    for (leaves, why, undo) in TRACES {
+        run(&a, leaves).await;
+        assert_pinned(cluster, &[why]).await;
+        run(&a, undo).await;
+        assert_pinned(cluster, &[]).await;
+        run(&b, "insert into s (v) values (1)").await;
+    }
+    // What is gone with its transaction keeps nothing.
+    run(&a, "begin; create temp table mine (k int); rollback").await;
+    run(&a, "begin; select pg_advisory_xact_lock(7); commit").await;
+    assert_pinned(cluster, &[]).await;
+    run(&b, REMEMBERS).await;
+    // Code that sets what nobody sees is followed by nobody but its own connection.
+    run(&a, "select remembers('anna')").await;
+    assert_pinned(cluster, &["function"]).await;
+    assert_eq!(value(&a, "select current_setting('app.name', true)").await, "anna");
+    drop(a);
+    let c = cluster.client().await;
+    run(&c, "insert into s (v) values (1)").await;
+    assert_eq!(value(&c, "select coalesce(current_setting('app.name', true), '')").await, "");
+}
+
+async fn drawn(cluster: &Cluster) {
+    let (a, b) = pair(cluster).await;
+    run(&a, "insert into s (v) values (1)").await;
+    let own = value(&a, "select max(id)::text from s").await;
+    // Nobody has used the connection since; and from now on nobody does.
+    assert_eq!(value(&a, "select currval('s_id_seq')").await, own);
+    assert_pinned(cluster, &["currval"]).await;
+    run(&a, "discard sequences").await;
+    assert_pinned(cluster, &[]).await;
+    let c = cluster.client().await;
+    for (draw, ask) in [
+        ("insert into s (v) values (1)", "select currval('s_id_seq')"),
+        ("select nextval('s_id_seq')", "select lastval()"),
+    ] {
+        let c = cluster.client().await;
+        run(&c, draw).await;
+        run(&b, "select nextval('s_id_seq')").await;
+        let error = c.simple_query(ask).await.unwrap_err();
+        assert_eq!(error.code().unwrap().code(), "0A000", "{error:?}");
+        // It is known now that it asks.
+        run(&c, draw).await;
+        let (own, max) = (value(&c, ask).await, value(&c, "select last_value from s_id_seq").await);
+        assert_eq!(own, max);
+    }
+    drop(a);
+    run(&c, "select 1").await;
+}
+
+async fn waiting(cluster: &Cluster) {
+    const INSERT: &str = "insert into s (v) values (1)";
+    let ((a, b), (hasty, stopped)) = (pair(cluster).await, pair(cluster).await);
+    run(&hasty, "set statement_timeout = '100ms'").await;
+    run(&a, "begin; create table never (k int)").await;
+    let begun = Instant::now();
+    let error = b.simple_query(INSERT).await.unwrap_err();
+    let error = error.as_db_error().unwrap();
+    assert_eq!(error.code().code(), "53300", "{error:?}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("SHOW POOLS")), "{error:?}");
+    assert!(begun.elapsed() >= WAIT, "it gave up after {:?}", begun.elapsed());
+    // A limit of the client's own is met first, and it need not wait any longer than it wants.
+    let error = hasty.simple_query(INSERT).await.unwrap_err();
+    assert_eq!(error.code().unwrap().code(), "57014", "{error:?}");
+    let stop = stopped.cancel_token();
+    let (ended, ()) = tokio::join!(stopped.simple_query(INSERT), async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let admin = cluster.try_client("onecopy").await.unwrap();
+        let pools = rows(&admin, "show pools").await;
+        assert_eq!(
+            (pools[0]["cl_waiting"].as_str(), pools[0]["sv_active"].as_str()),
+            ("1", "1"),
+            "{pools:?}"
+        );
+        stop.cancel_query(NoTls).await.unwrap();
+    });
+    assert_eq!(ended.unwrap_err().code().unwrap().code(), "57014");
+    let (waited, ()) = tokio::join!(b.simple_query(INSERT), async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        run(&a, "rollback").await;
+    });
+    waited.unwrap();
+    run(&hasty, INSERT).await;
+}
+
+/// A cancel request hits the statement that it was meant for, or nothing.
+async fn cancelling(cluster: &Cluster) {
+    let (a, b) = pair(cluster).await;
+    let stop = a.cancel_token();
+    let (slept, ()) = tokio::join!(a.simple_query("select pg_sleep(20) from t"), async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        stop.cancel_query(NoTls).await.unwrap();
+    });
+    assert_eq!(slept.unwrap_err().code().unwrap().code(), "57014");
+    let mut hits = 0;
+    for n in 0..60 {
+        let short = format!("select pg_sleep({})", f64::from(n % 6) / 1000.0);
+        let (cancelled, stopped, other) = tokio::join!(
+            a.simple_query(&short),
+            stop.cancel_query(NoTls),
+            b.simple_query("select pg_sleep(0.004)")
+        );
+        stopped.unwrap();
+        hits += usize::from(cancelled.is_err());
+        other.unwrap_or_else(|error| panic!("it was meant for another session: {error:?}"));
+        run(&b, "select pg_sleep(0.001)").await;
+    }
+    assert!(hits < 60, "some are over before they can be cancelled");
+}
+
+/// Whoever goes in the middle of a transaction leaves a clean connection.
+async fn gone(cluster: &Cluster) {
+    let b = cluster.client().await;
+    for begin in ["begin", "begin read only"] {
+        let a = cluster.client().await;
+        run(
+            &a,
+            &format!("{begin}; set work_mem = '1MB'; set local search_path = a, public; select * from t"),
+        )
+        .await;
+        if begin == "begin" {
+            run(&a, "insert into t values (200, 'of nobody'); select pg_advisory_lock(9)").await;
+        }
+        drop(a);
+        assert_eq!(value(&b, "select count(*)::text from t where k = 200").await, "0");
+        assert_eq!(value(&b, "show search_path").await, "\"$user\", public");
+        assert_eq!(value(&b, "select pg_try_advisory_lock(9)::text").await, "true");
+        run(&b, "select pg_advisory_unlock(9)").await;
+    }
+    // In the middle of an answer, too.
+    let mut raw = cluster::raw::Raw::connect(cluster.port);
+    raw.send(|out| wire::encode::query(out, b"select repeat('x', 1000) from generate_series(1, 100000)"));
+    drop(raw);
+    assert_eq!(value(&b, "select count(*)::text from t").await, "50");
+}
+
+/// A connection of a role is no better than a new one.
+async fn roles(cluster: &Cluster) {
+    let admin = cluster.client().await;
+    let joe = || connect_as(cluster.port, "joe");
+    let before = joe().await.unwrap();
+    assert_eq!(value(&before, "select v from t where k = 1").await, "row 1");
+    run(&admin, "alter role joe set work_mem = '7MB'").await;
+    assert_eq!(value(&joe().await.unwrap(), "show work_mem").await, "7MB");
+    run(&admin, "alter role joe nologin").await;
+    let error = joe().await.expect_err("it may not log in");
+    assert_eq!(error.code().unwrap().code(), "28000", "{error:?}");
+    drop(before);
+    run(
+        &admin,
+        "revoke all on t, w from joe; revoke all on schema a from joe; drop role joe; create role joe login",
+    )
+    .await;
+    let after = joe().await.unwrap();
+    let error = after.simple_query("select v from t where k = 1").await.unwrap_err();
+    assert_eq!(error.code().unwrap().code(), "42501", "it is another one: {error:?}");
+    let shown = table(&cluster.try_client("onecopy").await.unwrap(), "show pools").await;
+    assert!(shown.iter().any(|row| row.contains(&"joe".to_owned())), "{shown:?}");
+}
+
+async fn connect_as(port: u16, role: &str) -> Result<Client, tokio_postgres::Error> {
+    let settings = format!("host=127.0.0.1 port={port} user={role} dbname=postgres connect_timeout=10");
+    let (client, connection) = tokio_postgres::connect(&settings, NoTls).await?;
+    tokio::spawn(async move { drop(connection.await) });
+    Ok(client)
+}
+
+/// Far more clients than connections: the idle ones cost no connection, the others take turns.
+async fn many(cluster: &Cluster) {
+    const IDLE: usize = 60;
+    const ACTIVE: usize = 12;
+    const EACH: i32 = 15;
+    let mut idle = Vec::new();
+    for _ in 0..IDLE {
+        idle.push(cluster.client().await);
+    }
+    let mut working = tokio::task::JoinSet::new();
+    for n in 0..ACTIVE {
+        let client = cluster.client().await;
+        working.spawn(async move {
+            let change = client.prepare("update t set v = v || $2 where k = $1").await.unwrap();
+            let read = client.prepare("select length(v) from t where k = $1").await.unwrap();
+            let key = i32::try_from(n).unwrap() + 1;
+            let before: i32 = client.query_one(&read, &[&key]).await.unwrap().get(0);
+            for done in 1..=EACH {
+                client.execute(&change, &[&key, &"x"]).await.unwrap();
+                let now: i32 = client.query_one(&read, &[&key]).await.unwrap().get(0);
+                assert_eq!(now, before + done, "a session reads its own writes");
+            }
+        });
+    }
+    while let Some(done) = working.join_next().await {
+        done.unwrap();
+    }
+    let admin = cluster.try_client("onecopy").await.unwrap();
+    let pools = rows(&admin, "show pools").await;
+    let pool = pools.iter().find(|row| row["user"] == "postgres").unwrap();
+    let number = |column: &str| pool[column].parse::<usize>().unwrap();
+    assert!(number("sv_active") + number("sv_idle") <= 2, "{pool:?}");
+    assert!(number("cl_active") + number("cl_waiting") >= IDLE, "{pool:?}");
+    assert_eq!(pool["pool_mode"], "transaction");
+    for client in &idle {
+        run(client, "select 1").await;
+    }
+}
