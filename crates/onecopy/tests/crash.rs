@@ -3,14 +3,18 @@
 //! Writers insert numbers, each in a transaction that also counts up the writer's own row. When a writer is answered, it
 //! notes the number. After the kill and the next start the numbers noted must be there; a table without a key shows a
 //! record that was applied twice, and so does a count that is not the number of rows.
+//!
+//! A process that is killed leaves what it has written, though nobody has synchronised it; after a power cut that is gone, too.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod cluster;
 
 use cluster::random::Random;
-use cluster::{Cluster, Replica, connect, run, table};
+use cluster::{Cluster, Replica, connect, folder, run, table};
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -79,6 +83,85 @@ async fn everything_is_killed() {
         let load = start_load(&cluster, &book).await;
         wait_some(&mut random).await;
         cluster.kill_everything().await;
+        end_load(load, &book).await;
+        cluster.up_again().await;
+        check(&cluster, &book).await;
+    }
+    cluster.verify().await;
+    cluster.stop().await;
+}
+
+/// A disk of its own for a folder: a file with a file system in it. What nobody has synchronised, and the system has not
+/// written by itself, is not in the file.
+struct Disk {
+    folder: PathBuf,
+    image: PathBuf,
+}
+
+const DISK_BYTES: u64 = 1 << 30;
+
+impl Disk {
+    /// In the place of a folder, with what is in that. None if this machine does not let us.
+    fn mount(folder: &Path) -> Option<Self> {
+        let (kept, image) = (folder.with_extension("kept"), folder.with_extension("disk"));
+        std::fs::rename(folder, &kept).unwrap();
+        std::fs::create_dir(folder).unwrap();
+        std::fs::File::create(&image).unwrap().set_len(DISK_BYTES).unwrap();
+        let disk = Self { folder: folder.to_owned(), image };
+        let made = is_done(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&disk.image)) && disk.attach();
+        if !made {
+            std::fs::remove_dir(folder).unwrap();
+            std::fs::rename(&kept, folder).unwrap();
+            return None;
+        }
+        assert!(is_done(Command::new("cp").arg("-a").arg(kept.join(".")).arg(folder)), "the data fits");
+        assert!(is_done(Command::new("sync").arg("-f").arg(folder)));
+        std::fs::remove_dir_all(kept).unwrap();
+        Some(disk)
+    }
+
+    /// The file system writes its own journal when it is asked to synchronise, and hardly ever by itself.
+    fn attach(&self) -> bool {
+        let options = ["-o", "loop,commit=300,noatime"];
+        is_done(Command::new("mount").args(options).arg(&self.image).arg(&self.folder))
+    }
+
+    /// The power is cut when nothing runs any more: what is in the file is all there is.
+    fn cut(&mut self) {
+        let after = self.image.with_extension("after");
+        let copied = is_done(Command::new("cp").arg("--sparse=always").arg(&self.image).arg(&after));
+        assert!(copied && is_done(Command::new("umount").arg(&self.folder)));
+        std::fs::rename(&after, &self.image).unwrap();
+        assert!(self.attach(), "the disk is there again");
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        folder::end_processes_in(&self.folder);
+        is_done(Command::new("umount").arg("-l").arg(&self.folder));
+    }
+}
+
+fn is_done(command: &mut Command) -> bool {
+    command.output().is_ok_and(|output| output.status.success())
+}
+
+#[tokio::test]
+async fn the_power_is_cut() {
+    let mut random = Random::new();
+    let (mut cluster, book) = begin().await;
+    cluster.stop().await;
+    let Some(mut disk) = Disk::mount(&cluster.data()) else {
+        folder::say("no power can be cut here: mounting is not allowed");
+        return;
+    };
+    cluster.up_again().await;
+    for _ in 0..rounds() {
+        let load = start_load(&cluster, &book).await;
+        wait_some(&mut random).await;
+        cluster.kill_everything().await;
+        disk.cut();
         end_load(load, &book).await;
         cluster.up_again().await;
         check(&cluster, &book).await;
