@@ -5,6 +5,8 @@
 # make bench   TPC-W and TPC-C at 1, 2 and 4 replicas beside PostgreSQL and its rivals, in about 10 minutes (needs root)
 # make bench-full   all workloads, up to 8 replicas, and the loss of one; some hours
 # make bench-proxy  the proxy's cost, beside a direct connection and PgBouncer
+# make sim     10,000 seeds of the simulator, and each rule switched off in turn
+# make chaos   ten minutes on real servers while everything fails that can (ARGS="--seconds 60 --seed 7")
 # make differential  2,000 random schemas: what all replicas have after random transactions, beside one PostgreSQL
 # make soundness  100,000 pairs of statements on a real server, whether what is concluded about them holds
 # make fuzz    the lexer and the cache of statements against PostgreSQL's parser, for about half an hour
@@ -13,7 +15,7 @@ CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(PATH)
 ARGS ?=
 
-.PHONY: up demo test check bench bench-full bench-proxy differential fuzz soundness setup setup-test
+.PHONY: up demo test check bench bench-full bench-proxy sim chaos differential fuzz soundness setup setup-test
 
 up: setup
 	@cargo run --release --package onecopy -- up $(ARGS)
@@ -42,6 +44,13 @@ bench-proxy: setup-test
 
 fuzz: setup
 	ONECOPY_FUZZ=100 cargo test --package sql --test fuzz
+
+sim: setup
+	cargo xtask sim --seeds 10000 $(ARGS)
+	cargo xtask sim --mutants --seeds 8000
+
+chaos: setup-test
+	cargo xtask chaos $(if $(ARGS),$(ARGS),--seconds 600)
 
 differential: setup-test
 	cargo xtask differential --schemas 2000 $(ARGS)
