@@ -49,6 +49,9 @@ const PIN: &str = "SET search_path = pg_catalog; SET row_security = off; SET Dat
     SET extra_float_digits = 3; SET bytea_output = hex; SET lc_monetary = 'C'; SET statement_timeout = 0; \
     SET idle_in_transaction_session_timeout = 0; SET quote_all_identifiers = off; SET xmlbinary = base64";
 
+/// Whether there is a schema that every new database has.
+const HAS_PUBLIC: &str = "SELECT 1 FROM pg_namespace WHERE nspname = 'public'";
+
 /// How long somebody may be in the way of our locks.
 const LOCK_PATIENCE: &str = "SET lock_timeout = '10s'";
 
@@ -96,6 +99,10 @@ pub(crate) async fn run(
     place::make_anew(&mut outside, &hub.served, &database, is_former).await.map_err(there)?;
     let mut connection = connect(&hub.served, target, hub).await.map_err(there)?;
     mark(&mut connection, hub).await.map_err(there)?;
+    // A new database has it, and no dump takes it away.
+    if source.connection.simple(HAS_PUBLIC).await.map_err(at_donor)?.is_empty() {
+        connection.simple("DROP SCHEMA public").await.map_err(there)?;
+    }
     connection.simple(&source.schema.before_rows).await.map_err(there)?;
     connection.simple(rows::SUSPEND_CHECKS).await.map_err(there)?;
     for table in &source.tables {

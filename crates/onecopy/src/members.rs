@@ -219,7 +219,7 @@ pub(crate) async fn furnish(hub: Arc<Hub>, newcomer: Newcomer) -> Result<Rebuilt
 /// Until it is compared it does not serve, also if the node starts anew.
 fn not_compared(hub: &Hub, replica: ReplicaId) {
     let name = &hub.seats[replica].name;
-    let reason = "the node has ended before it was compared with the others; CHECK REPLICAS is not enough";
+    let reason = "the node has ended before it was compared with the others; it must be rebuilt";
     if let Err(error) = standing::write_quarantine(hub.log.folder(), name, reason) {
         tracing::warn!(replica = %name, %error, "if the node ends now, it will serve without having been compared");
     }

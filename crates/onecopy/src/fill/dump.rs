@@ -76,7 +76,7 @@ impl Program {
         let mut command = Command::new(&self.path);
         command
             .args(["--no-password", "--no-tablespaces", "--encoding=UTF8", LOCK_PATIENCE])
-            .args(["--exclude-schema=onecopy", "--exclude-schema=onecopy_capture"])
+            .args(["--exclude-schema=onecopy", "--exclude-schema=onecopy_capture", "--no-subscriptions"])
             .arg(format!("--section={section}"))
             .arg(format!("--snapshot={snapshot}"));
         self.reach(&mut command);

@@ -34,8 +34,9 @@ fn memberships(has_options: bool) -> String {
 }
 
 /// Takes every membership back; the dependent ones go with the first.
-const NO_MEMBERSHIPS: &str = "SELECT format('REVOKE %I FROM %I CASCADE', g.rolname, r.rolname) FROM pg_auth_members m \
-    JOIN pg_authid g ON g.oid = m.roleid JOIN pg_authid r ON r.oid = m.member WHERE g.rolname !~ '^pg_' OR r.rolname !~ '^pg_'";
+const NO_MEMBERSHIPS: &str = "SELECT format('REVOKE %I FROM %I GRANTED BY %I CASCADE', g.rolname, r.rolname, \
+    COALESCE(b.rolname, CURRENT_USER)) FROM pg_auth_members m JOIN pg_authid g ON g.oid = m.roleid \
+    JOIN pg_authid r ON r.oid = m.member LEFT JOIN pg_authid b ON b.oid = m.grantor WHERE g.rolname !~ '^pg_' OR r.rolname !~ '^pg_'";
 
 /// Settings of roles, in all databases and in this one, and of this one.
 const SETTINGS: &str = "SELECT format('INSERT INTO pg_db_role_setting SELECT %s, %s, %L', \
@@ -190,7 +191,7 @@ pub(super) async fn database(donor: &mut Connection) -> Result<Database, Backend
             options.push_str(words);
             let literal = |text: &String| format!("'{}'", text.replace('\'', "''"));
             if let Some(locale) = locale {
-                let name = if provider == "i" { "ICU_LOCALE" } else { "LOCALE" };
+                let name = if provider == "i" { "ICU_LOCALE" } else { "BUILTIN_LOCALE" };
                 options.push_str(&format!(" {name} {}", literal(locale)));
             }
             if let Some(rules) = rules {

@@ -182,6 +182,11 @@ async fn an_empty_server_is_filled_while_clients_write() {
     assert_eq!(rows(&admin, "SHOW REPLICAS").await.len(), 3);
     let d = Plain::start().await;
     run(&connect("127.0.0.1", d.port, "template1").await.unwrap(), "DROP DATABASE postgres").await;
+    run(
+        &connect("127.0.0.1", setup.port, "postgres").await.unwrap(),
+        "DROP SCHEMA public CASCADE; CREATE TABLE shop.last (a int)",
+    )
+    .await;
     rows(&admin, &add(&d)).await;
     assert_identical(&admin).await;
     node.stop();
