@@ -1,7 +1,7 @@
 //! `check-live`: real servers under load, and the simulator's judges over what clients saw.
 //!
 //! Clients append to lists and read them at every level, alone and in transactions, in both protocols; beside them others
-//! move money between accounts. What each saw is a history as `sim::history` has it, with times of one clock, and
+//! move money between accounts, or draw numbers from a sequence. What each saw is a history as `sim::history` has it, with times of one clock, and
 //! `sim::check` says whether one PostgreSQL could have produced it. Lists that are full are put away and new ones
 //! taken, so that a read stays small however long the run is.
 //!
@@ -11,6 +11,7 @@
 
 mod bank;
 mod client;
+mod drawn;
 pub(crate) mod node;
 mod plan;
 mod session;
@@ -48,6 +49,8 @@ use tally::Tally;
 const LISTS: &str = "check_live_list";
 /// The table of accounts.
 const BANK: &str = "check_live_bank";
+/// The table of rows with a number from a sequence.
+const DRAWN: &str = "check_live_drawn";
 /// At how many appends a list is put away; those under way still reach it.
 const LENGTH: u64 = 48;
 /// How many generations of lists are there for each second; a run ends when they are used up.
@@ -98,8 +101,8 @@ pub(crate) struct Options {
     #[arg(long)]
     kill: bool,
 
-    /// Strike with everything there is, in an order drawn from the seed: servers killed, hung, cut off, full; the node
-    /// killed; all killed at once.
+    /// Strike with everything there is, in an order drawn from the seed: servers killed, hung, cut off, full, drained,
+    /// rebuilt; the node killed; all killed at once.
     #[arg(long, conflicts_with = "kill")]
     chaos: bool,
 
@@ -147,6 +150,8 @@ impl Options {
 struct Run {
     history: History,
     tally: Tally,
+    /// Numbers that were drawn from a sequence.
+    given: drawn::Numbers,
     /// The replicas whose servers were killed, in this order.
     kills: Vec<u64>,
     verified: Vec<Vec<String>>,
@@ -214,6 +219,11 @@ async fn drive(
             listers.spawn(async move { client::work(number, &course, &shelf).await });
         }
     }
+    let mut drawers = JoinSet::new();
+    for home in drawn::HOMES {
+        let course = course.clone();
+        drawers.spawn(async move { drawn::work(home, &course).await });
+    }
     let mut run = Run::default();
     match node {
         Some(node) if options.kill => run.kills = kill_servers(node.data(), &course).await,
@@ -231,6 +241,10 @@ async fn drive(
     for tally in bankers.join_all().await {
         run.tally.add(tally);
     }
+    for (numbers, tally) in drawers.join_all().await {
+        run.given.extend(numbers);
+        run.tally.add(tally);
+    }
     run.history.transactions.sort_by_key(|t| t.statements.first().map_or(0, |s| s.begin_us));
     settle(&mut run, &course).await?;
     Ok(run)
@@ -241,6 +255,8 @@ async fn prepare(session: &Session, rows: u32) -> Result<(), Refusal> {
     for sql in [
         format!("drop table if exists {LISTS}"),
         format!("drop table if exists {BANK}"),
+        format!("drop table if exists {DRAWN}"),
+        format!("create table {DRAWN} (id bigserial primary key, v int)"),
         format!("create table {LISTS} (k int primary key, v text not null)"),
         format!("create table {BANK} (k int primary key, balance bigint not null)"),
         format!("insert into {LISTS} select k, '' from generate_series(0, {last}) k"),
@@ -290,6 +306,7 @@ async fn settle(run: &mut Run, course: &Course) -> Result<(), Refusal> {
 async fn look(run: &mut Run, session: &Session, port: u16) -> Result<(), Refusal> {
     let rows = session.simple(&format!("select k, v from {LISTS} where v <> '' order by k")).await?;
     let sum = bank::sum(session, "true").await?;
+    let there = drawn::there(session).await?;
     let admin = Session::open(port, "onecopy").await?;
     let replicas = admin.simple("SHOW REPLICAS").await?;
     if let Some(row) = replicas.iter().find(|row| row.get(3).is_none_or(|state| state != "up")) {
@@ -299,6 +316,7 @@ async fn look(run: &mut Run, session: &Session, port: u16) -> Result<(), Refusal
     let finals = rows.iter().map(|row| client::seen(row)).collect::<Option<Vec<_>>>();
     run.history.finals = finals.ok_or_else(|| Refusal::Told("the final rows are no lists".into()))?;
     bank::check(sum, "the end", &mut run.tally);
+    run.tally.wrong.extend(drawn::judge(&run.given, &there));
     run.verified = verified;
     Ok(())
 }
@@ -355,6 +373,7 @@ fn tell(options: &Options, run: &Run) -> String {
     }
     let elements: usize = run.history.finals.iter().map(|seen| seen.list.len()).sum();
     let _ = writeln!(text, "{elements} appends in {} lists", run.history.finals.len());
+    let _ = writeln!(text, "{} numbers drawn from a sequence", run.given.len());
     let _ = writeln!(text, "{} aborted by 40001 or 40P01", run.tally.again);
     if options.kill {
         let _ = writeln!(text, "killed the servers of the replicas {:?}", run.kills);

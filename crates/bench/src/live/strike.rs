@@ -2,7 +2,8 @@
 //!
 //! Every kind comes once before one comes again. A server is killed with all its processes; it hangs when all of them are
 //! stopped; its way is cut when its socket is out of reach and every connection is ended; it is full when somebody
-//! else has all its connections. The node is killed and started again; at worst everything is killed at once.
+//! else has all its connections. A replica is drained and takes part again, or is given the data of another one. The node is
+//! killed and started again; at worst everything is killed at once.
 //!
 //! Not here: what the clients saw. A disk that is full takes a file system of its own: see [`KINDS`].
 
@@ -43,6 +44,10 @@ pub(crate) enum Kind {
     Cut,
     /// A server has no connection left for a while.
     Connections,
+    /// A replica is drained, and takes part again after a while.
+    Drain,
+    /// A replica is rebuilt.
+    Rebuild,
     /// kill -9 of the node, which is started again.
     Node,
     /// kill -9 of everything at once.
@@ -50,13 +55,15 @@ pub(crate) enum Kind {
 }
 
 /// All of them. A full disk is left out: it would need a mounted file system of its own.
-pub(super) const KINDS: [Kind; 8] = [
+pub(super) const KINDS: [Kind; 10] = [
     Kind::Kill,
     Kind::Hang,
     Kind::Backend,
     Kind::Backends,
     Kind::Cut,
     Kind::Connections,
+    Kind::Drain,
+    Kind::Rebuild,
     Kind::Node,
     Kind::All,
 ];
@@ -70,6 +77,8 @@ impl fmt::Display for Kind {
             Self::Backends => "all backends ended",
             Self::Cut => "way cut for 4 s",
             Self::Connections => "no connections for 4 s",
+            Self::Drain => "drained for 4 s",
+            Self::Rebuild => "rebuilt",
             Self::Node => "node killed",
             Self::All => "all killed at once",
         })
@@ -157,6 +166,12 @@ impl Striker<'_> {
             Kind::Backends => end_backends(&folder, "pid <> pg_backend_pid()").await,
             Kind::Cut => cut(&folder).await,
             Kind::Connections => take_connections(&folder).await,
+            Kind::Drain => {
+                order(self.node.port, &format!("DRAIN REPLICA replica-{replica}")).await;
+                sleep(LASTS).await;
+                order(self.node.port, &format!("UNDRAIN REPLICA replica-{replica}")).await;
+            }
+            Kind::Rebuild => order(self.node.port, &format!("REBUILD REPLICA replica-{replica}")).await,
             Kind::Node | Kind::All => {
                 self.node.kill();
                 if kind == Kind::All {
@@ -184,6 +199,14 @@ async fn look(port: u16) -> Option<(Counted, Option<u64>)> {
     let anchor = replicas.iter().position(|row| row.iter().any(|cell| cell == "anchor"));
     let counted = Counted { retried: count("retried_unseen")?, takeovers: count("takeovers")? };
     Some((counted, anchor.and_then(|index| u64::try_from(index + 1).ok())))
+}
+
+/// In the admin database; what cannot be done just now is left.
+async fn order(port: u16, sql: &str) {
+    if let Some(admin) = Session::try_open(port, "onecopy").await {
+        // It says no where too few replicas are up.
+        let _ = admin.simple(sql).await;
+    }
 }
 
 /// Past the node; a server that is down just now is left alone.
