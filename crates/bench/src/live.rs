@@ -45,6 +45,8 @@ use session::Session;
 use strike::{Counted, Kind, Strike, Striker};
 use tally::Tally;
 
+/// The protocol that captures rows.
+const ONECOPY: &str = "onecopy";
 /// The table of lists.
 const LISTS: &str = "check_live_list";
 /// The table of accounts.
@@ -110,6 +112,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "KINDS", value_enum, value_delimiter = ',', conflicts_with_all = ["kill", "port"])]
     strikes: Vec<Kind>,
 
+    /// What orders transactions, as `onecopy up --protocol` has it.
+    #[arg(long, value_name = "NAME", default_value = ONECOPY, conflicts_with = "port")]
+    protocol: String,
+
     /// The folder of PostgreSQL's programs; else ONECOPY_PG_BIN, else the newest installed release.
     #[arg(long, value_name = "FOLDER")]
     pg_bin: Option<PathBuf>,
@@ -126,6 +132,8 @@ struct Course {
     seed: u64,
     end: Instant,
     interrupt: Interrupt,
+    /// Statements are shipped: tables are to be declared, and everything is serializable, whatever was asked for.
+    ships: bool,
 }
 
 impl Course {
@@ -190,7 +198,8 @@ fn start(
         None => proxy::build(&repository, scratch, interrupt, news)?,
     };
     news("starting the servers");
-    let arguments = ["--health-deadline-ms", HEALTH_DEADLINE_MS].map(str::to_owned);
+    let words = ["--health-deadline-ms", HEALTH_DEADLINE_MS, "--protocol", &options.protocol];
+    let arguments = words.map(str::to_owned);
     let shape = Shape { name: "onecopy", replicas: node::REPLICAS, arguments: &arguments };
     Node::start_shaped(shape, &onecopy, &binaries, scratch, interrupt)
 }
@@ -207,7 +216,8 @@ async fn drive(
     drop(session);
     let shelf = Arc::new(Shelf::new(options.keys, rows));
     let end = Instant::now() + Duration::from_secs(options.seconds.into());
-    let course = Course { port, seed: options.seed, end, interrupt: interrupt.clone() };
+    let ships = options.protocol != ONECOPY;
+    let course = Course { port, seed: options.seed, end, interrupt: interrupt.clone(), ships };
     let mut listers = JoinSet::new();
     let mut bankers = JoinSet::new();
     for number in 0..options.clients {
@@ -366,7 +376,8 @@ fn conclude(options: &Options, run: &Run) -> Result<String, Fault> {
 }
 
 fn tell(options: &Options, run: &Run) -> String {
-    let mut text = format!("seed {}, {} s, {} clients\n", options.seed, options.seconds, options.clients);
+    let Options { seed, seconds, clients, protocol, .. } = options;
+    let mut text = format!("{protocol}, seed {seed}, {seconds} s, {clients} clients\n");
     let _ = writeln!(text, "{:<28}{:>10}{:>10}{:>10}", "kind", "committed", "aborted", "unknown");
     for (kind, ends) in &run.tally.kinds {
         let _ = writeln!(text, "{kind:<28}{:>10}{:>10}{:>10}", ends.committed, ends.aborted, ends.unknown);

@@ -6,9 +6,11 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use cluster::protocols::shipping::Choices;
 
 use crate::config::Given;
+use crate::shipping::PROTOCOLS;
 
 /// The port that `onecopy up` serves on when none is named.
 pub(crate) const DEFAULT_PORT: u16 = 6432;
@@ -117,6 +119,11 @@ pub(crate) struct Up {
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) http_port: Option<u16>,
 
+    /// What orders transactions: the product's own protocol, or one of the schedulers that ship statements to all replicas.
+    /// A folder stays with its kind.
+    #[arg(long, value_name = "NAME", default_value_t, value_enum)]
+    pub(crate) protocol: Protocol,
+
     /// How long transactions get to end after a signal to stop, in seconds; a second signal ends them at once.
     #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_STOP_PATIENCE_S)]
     pub(crate) stop_patience: u16,
@@ -147,6 +154,32 @@ pub(crate) struct Up {
     /// The folder of the programs `postgres` and `initdb`, of PostgreSQL 14 to 18 [default: looked for, else fetched].
     #[arg(long, value_name = "DIR")]
     pub(crate) pg_bin: Option<PathBuf>,
+}
+
+/// What orders transactions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Protocol {
+    /// Rows are captured where a transaction runs, and applied elsewhere in the log's order.
+    #[default]
+    Onecopy,
+    /// Statements go to all replicas; the last reply counts.
+    Eager,
+    /// The same; all reads of a transaction go where load was least when it began.
+    FrL,
+    /// The same; they go to the replica that granted the locks first.
+    FrC,
+    /// The same; each read goes where load is least.
+    VrL,
+    /// The same; each read goes where nothing is in its way, and among these where load is least.
+    ConflictAware,
+}
+
+impl Protocol {
+    /// The scheduler, if statements are shipped.
+    pub(crate) fn choices(self) -> Option<Choices> {
+        let value = self.to_possible_value()?;
+        PROTOCOLS.into_iter().find(|choices| choices.name == value.get_name())
+    }
 }
 
 /// `onecopy serve` and `onecopy check`.

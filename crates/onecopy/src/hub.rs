@@ -39,6 +39,7 @@ use crate::log::{Log, LogFailure};
 use crate::mailbox::{End, Mailbox, Note};
 use crate::members::Request;
 use crate::names::Names;
+use crate::shipping::Shipping;
 use crate::standing::Standing;
 use crate::transactions::Transactions;
 use crate::waits::Looking;
@@ -156,6 +157,8 @@ pub(crate) struct Hub {
     pub(crate) log: Log,
     /// The replicas.
     pub(crate) seats: Seats,
+    /// What orders everything, where statements are shipped.
+    pub(crate) shipping: OnceLock<Arc<Shipping>>,
     /// Their keepers.
     keepers: Mutex<JoinSet<()>>,
     /// Where those run, whoever calls for a new one.
@@ -232,6 +235,7 @@ impl Hub {
             inside: Mutex::new(inside),
             log,
             seats,
+            shipping: OnceLock::new(),
             keepers: Mutex::default(),
             runtime: Handle::current(),
             registry: OnceLock::new(),

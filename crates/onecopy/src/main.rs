@@ -37,6 +37,7 @@ mod reach;
 mod rebuild;
 mod scram;
 mod serve;
+mod shipping;
 mod standing;
 mod steward;
 mod terminal;

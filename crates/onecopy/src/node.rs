@@ -18,6 +18,7 @@ use cluster::ids::{ClusterId, DatabaseId, Epoch, Identity, Nonce, ReplicaId, Ser
 use cluster::parts::replica::State;
 use cluster::placement::{Placement, REPLICAS_MAX};
 use cluster::protocols::onecopy::{Onecopy, Options, Rules};
+use cluster::protocols::shipping::Choices;
 use cluster::record::{Header, RecordBuilder};
 use cluster::time::Time;
 use tokio::net::TcpListener;
@@ -81,6 +82,8 @@ pub(crate) struct Plan {
     pub(crate) in_force: InForce,
     /// How long replicas are waited for at the start; for ever if none.
     pub(crate) start_patience: Option<Duration>,
+    /// The scheduler, where statements are shipped.
+    pub(crate) shipping: Option<Choices>,
 }
 
 /// The signals that end a node.
@@ -109,7 +112,9 @@ impl Signals {
 pub(crate) struct Node {
     /// Where everybody meets.
     pub(crate) hub: Arc<Hub>,
-    chores: [JoinHandle<()>; 2],
+    chores: Vec<JoinHandle<()>>,
+    /// What nobody takes in a node without agents.
+    _orders: Vec<mpsc::Receiver<AgentOrder>>,
     start_patience: Option<Duration>,
 }
 
@@ -117,6 +122,10 @@ impl Node {
     /// Opens and fences the log, makes the core, and starts an agent for each replica.
     pub(crate) async fn open(plan: Plan) -> Result<Self, Reason> {
         raise_file_limit();
+        if let Some(choices) = plan.shipping {
+            return crate::shipping::open(plan, choices).await;
+        }
+        crate::shipping::refuse_other_kind(&plan.log)?;
         let rules = rules()?;
         let (log, recovered) = Log::open(&plan.log, plan.cluster).map_err(|error| error.to_string())?;
         if let Some(torn) = &recovered.torn_tail {
@@ -130,7 +139,7 @@ impl Node {
         for (identity, version) in &recovered.identities {
             identities.insert(*identity, *version);
         }
-        let last = fence(&log, plan.cluster, epoch, &recovered, &identities)?;
+        let (last, _) = fence(&log, plan.cluster, epoch, &recovered, &identities)?;
         match fence_durable.recv().await {
             Some(Ok(())) => {}
             Some(Err(reason)) => return Err(reason),
@@ -160,14 +169,18 @@ impl Node {
             hub.employ(*replica, orders, delay);
         }
         let lender = tokio::spawn(lending::run(Arc::clone(&hub)));
-        let clients = Arc::clone(&hub);
-        let statistics = tokio::spawn(async move {
-            loop {
-                tokio::time::sleep(STATS_PERIOD).await;
-                clients.clients.end_period();
-            }
-        });
-        Ok(Self { hub, chores: [statistics, lender], start_patience: plan.start_patience })
+        let chores = vec![end_periods(&hub), lender];
+        Ok(Self::of(hub, chores, Vec::new(), plan.start_patience))
+    }
+
+    /// A node whose parts work already.
+    pub(crate) fn of(
+        hub: Arc<Hub>,
+        chores: Vec<JoinHandle<()>>,
+        orders: Vec<mpsc::Receiver<AgentOrder>>,
+        start_patience: Option<Duration>,
+    ) -> Self {
+        Self { hub, chores, _orders: orders, start_patience }
     }
 
     /// Waits until every replica stands where the log ends. When that takes too long those that do are enough, if the
@@ -290,6 +303,17 @@ impl Node {
     }
 }
 
+/// Statistics are taken over periods.
+pub(crate) fn end_periods(hub: &Arc<Hub>) -> JoinHandle<()> {
+    let hub = Arc::clone(hub);
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(STATS_PERIOD).await;
+            hub.clients.end_period();
+        }
+    })
+}
+
 /// The core of a new term: who of all numbers is a member is known from the start.
 fn core(seats: &[Seat], epoch: Epoch, last: Version, rules: Rules) -> Result<Cluster, Reason> {
     let members: Vec<ReplicaId> = seats.iter().map(|seat| seat.replica).collect();
@@ -355,14 +379,14 @@ fn start_log(
     log.start(notices).map_err(|error| error.to_string())
 }
 
-/// Appends the record that opens the new epoch; its version.
-fn fence(
+/// Appends the record that opens the new epoch; its version, and the number that tells this term from others.
+pub(crate) fn fence(
     log: &Log,
     cluster: ClusterId,
     epoch: Epoch,
     recovered: &Recovered,
     identities: &Identities,
-) -> Result<Version, Reason> {
+) -> Result<(Version, Nonce), Reason> {
     let nonce = getrandom::u64().map_err(|error| format!("no random number: {error}"))?;
     let identity = Identity { epoch, n: 0, nonce: Nonce(nonce) };
     let version = recovered.last.next();
@@ -378,7 +402,7 @@ fn fence(
     };
     identities.insert(identity, version);
     log.append(Arc::new(body.finish(header)));
-    Ok(version)
+    Ok((version, Nonce(nonce)))
 }
 
 /// All rules are on, unless a test says otherwise.

@@ -82,6 +82,7 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), Reason>
             config.access(),
         ),
         start_patience: Some(config.duration("start_patience")),
+        shipping: None,
     })
     .await?;
     let hub = Arc::clone(&node.hub);

@@ -60,6 +60,7 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), Reason> {
             Access::open(),
         ),
         start_patience: None,
+        shipping: up.protocol.choices(),
     };
     let node = match Node::open(plan).await {
         Ok(node) => node,

@@ -30,8 +30,11 @@ async fn run(dice: &mut Dice, course: &Course, tally: &mut Tally) -> Result<(), 
     let mut session = Session::open(course.port, "postgres").await?;
     while !course.is_over() {
         let is_transfer = dice.percent(50);
-        let ended =
-            if is_transfer { transfer(&session, dice).await } else { look(&session, dice, tally).await };
+        let ended = if is_transfer {
+            transfer(&session, dice, course).await
+        } else {
+            look(&session, dice, tally).await
+        };
         let ends = tally.kinds.entry(if is_transfer { "transfer" } else { "balance" }.into()).or_default();
         match ended {
             Ok(()) => ends.committed += 1,
@@ -56,7 +59,7 @@ async fn run(dice: &mut Dice, course: &Course, tally: &mut Tally) -> Result<(), 
     Ok(())
 }
 
-async fn transfer(session: &Session, dice: &mut Dice) -> Result<(), Refusal> {
+async fn transfer(session: &Session, dice: &mut Dice, course: &Course) -> Result<(), Refusal> {
     let level = *dice.pick(&[Level::ReadCommitted, Level::RepeatableRead, Level::Serializable]);
     let from = dice.below(ACCOUNTS);
     let to = (from + dice.between(1, ACCOUNTS - 1)) % ACCOUNTS;
@@ -68,7 +71,8 @@ async fn transfer(session: &Session, dice: &mut Dice) -> Result<(), Refusal> {
         );
         return session.simple(&sql).await.map(drop);
     }
-    session.simple(&format!("begin isolation level {}", level_name(level))).await?;
+    let declared = if course.ships { format!("/* onecopy: write {BANK} */ ") } else { String::new() };
+    session.simple(&format!("begin {declared}isolation level {}", level_name(level))).await?;
     session.simple(&format!("update {BANK} set balance = balance - {amount} where k = {from}")).await?;
     session.simple(&format!("update {BANK} set balance = balance + {amount} where k = {to}")).await?;
     session.simple("commit").await.map(drop)

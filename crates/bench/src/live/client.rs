@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use sim::dice::Dice;
-use sim::history::{Element, Outcome, Seen, Statement, Transaction, Write};
+use sim::history::{Element, Level, Outcome, Seen, Statement, Transaction, Write};
 
 use super::plan::{Action, Plan};
 use super::session::{Session, Value};
@@ -12,6 +12,8 @@ use super::tally::Tally;
 use super::{Course, LENGTH, LISTS};
 use crate::refusal::Refusal;
 
+/// How many transactions declare their tables, where that matters.
+const DECLARED_PERCENT: u64 = 70;
 /// How often a plan is tried.
 const TRIES: u32 = 3;
 
@@ -89,9 +91,11 @@ impl Client<'_> {
         let mut session = Session::open(course.port, "postgres").await?;
         while !course.is_over() {
             let Some(rows) = self.shelf.open() else { return Ok(()) };
-            let plan = Plan::draw(dice, &rows);
+            let mut plan = Plan::draw(dice, &rows);
+            plan.is_declared = course.ships && dice.percent(DECLARED_PERCENT);
             for _ in 0..TRIES {
-                let mut transaction = self.blank(&plan);
+                let level = if course.ships { Level::Serializable } else { plan.level };
+                let mut transaction = self.blank(level);
                 let ended = self.run(&session, &plan, &mut transaction).await;
                 let ends = self.tally.kinds.entry(plan.kind()).or_default();
                 match transaction.outcome {
@@ -128,10 +132,10 @@ impl Client<'_> {
         Ok(())
     }
 
-    fn blank(&self, plan: &Plan) -> Transaction {
+    fn blank(&self, level: Level) -> Transaction {
         Transaction {
             session: self.number,
-            level: plan.level,
+            level,
             outcome: Outcome::Aborted,
             finish_us: 0,
             end_us: 0,

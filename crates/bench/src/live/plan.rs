@@ -3,6 +3,8 @@
 use sim::dice::Dice;
 use sim::history::Level;
 
+use super::LISTS;
+
 /// How many statements a transaction has at most.
 const STATEMENTS_MAX: u64 = 4;
 /// How many rows one statement reads at most.
@@ -32,6 +34,8 @@ pub(super) struct Plan {
     pub(super) is_given_up: bool,
     /// With parameters in the extended protocol, or as text in the simple one.
     pub(super) is_extended: bool,
+    /// Its tables are declared.
+    pub(super) is_declared: bool,
     /// What it does.
     pub(super) actions: Vec<Action>,
 }
@@ -51,6 +55,7 @@ impl Plan {
             is_read_only,
             is_given_up: !is_single && dice.percent(5),
             is_extended: dice.percent(50),
+            is_declared: false,
             actions,
         }
     }
@@ -58,7 +63,12 @@ impl Plan {
     /// The statement that opens it.
     pub(super) fn begin(&self) -> String {
         let only = if self.is_read_only { " read only" } else { "" };
-        format!("begin isolation level {}{only}", level_name(self.level))
+        let declared = match (self.is_declared, self.is_read_only) {
+            (false, _) => String::new(),
+            (true, true) => format!(" /* onecopy: read {LISTS} */"),
+            (true, false) => format!(" /* onecopy: write {LISTS} */"),
+        };
+        format!("begin{declared} isolation level {}{only}", level_name(self.level))
     }
 
     /// What the report calls its kind.

@@ -150,14 +150,55 @@ const QUERIES: [&str; 20] = [
 
 /// Reads what the sessions need. `generation` is the version of the last schema change that the server has applied.
 pub(crate) async fn load(connection: &mut Connection, generation: u64) -> Result<Catalogue, BackendError> {
-    connection.simple(BEGIN).await?;
-    let mut answers = [const { Rows::new() }; QUERIES.len()];
-    for (query, answer) in QUERIES.iter().zip(&mut answers) {
-        *answer = connection.simple(query).await?;
-    }
+    let answers = ask(connection, str::to_owned).await?;
     let drawing = super::sequences::load_draws(connection).await?;
     connection.simple("COMMIT").await?;
     Ok(Catalogue::new(Contents { drawing, ..contents(generation, &answers)? }))
+}
+
+/// The same of a server whose tables are not under capture: their numbers are those of their names in order, which is the
+/// same for servers with the same schema, and another one after each schema change.
+pub(crate) async fn load_plain(
+    connection: &mut Connection,
+    generation: u64,
+) -> Result<Catalogue, BackendError> {
+    let answers = ask(connection, as_if_captured).await?;
+    connection.simple("COMMIT").await?;
+    Ok(Catalogue::new(contents(generation, &answers)?))
+}
+
+/// What the trigger of capture would be, if every table had one.
+const AS_IF_CAPTURED: &str = r"pg_trigger AS (
+    SELECT oid, tgrelid, tgname, tgargs, tgtype, tgenabled, tgfoid, tgconstraint, tgisinternal, tgdeferrable, NULLIF(tgqual IS NOT NULL, false) AS tgqual
+    FROM pg_catalog.pg_trigger
+    UNION ALL SELECT 0::oid, c.oid, '!onecopy'::name,
+        convert_to((row_number() OVER (ORDER BY n.nspname, c.relname))::text, 'UTF8'), 0::int2, 'D', 0::oid, 0::oid, false,
+        false, NULL
+    FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.relkind = 'r' AND c.relpersistence = 'p'
+    AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'onecopy', 'onecopy_capture')
+)";
+
+/// A query that takes every table as one under capture.
+fn as_if_captured(query: &str) -> String {
+    let query = query.trim_start();
+    match query.strip_prefix("WITH RECURSIVE ") {
+        Some(rest) => format!("WITH RECURSIVE {AS_IF_CAPTURED}, {rest}"),
+        None => format!("WITH {AS_IF_CAPTURED} {query}"),
+    }
+}
+
+/// Asks everything in one snapshot, which stays open.
+async fn ask(
+    connection: &mut Connection,
+    form: impl Fn(&str) -> String,
+) -> Result<[Rows; QUERIES.len()], BackendError> {
+    connection.simple(BEGIN).await?;
+    let mut answers = [const { Rows::new() }; QUERIES.len()];
+    for (query, answer) in QUERIES.iter().zip(&mut answers) {
+        *answer = connection.simple(&form(query)).await?;
+    }
+    Ok(answers)
 }
 
 fn contents(generation: u64, answers: &[Rows; QUERIES.len()]) -> Result<Contents, BackendError> {

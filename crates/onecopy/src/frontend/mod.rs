@@ -60,5 +60,10 @@ mod work;
 mod writeset;
 
 pub(crate) use accept::Workers;
+pub(crate) use cancel::{CancelTarget, Doing, Running};
+pub(crate) use client::Client;
+pub(crate) use fault::{Fault, Refusal};
 pub(crate) use pools::{POOL_MODE_TRANSACTION, Pooling, Pools, Usage};
-pub(crate) use startup::{ADMIN_DATABASE, WAITING_MAX};
+pub(crate) use session::Worker;
+pub(crate) use settings::{FORBIDDEN, Settings};
+pub(crate) use startup::{ADMIN_DATABASE, DEFAULTS_SQL, WAITING_MAX};

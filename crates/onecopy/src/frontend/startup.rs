@@ -46,7 +46,7 @@ pub(crate) const WAITING_MAX: usize = 1_000;
 const ROOM_DEADLINE: Duration = Duration::from_secs(5);
 
 /// What ALTER ROLE and ALTER DATABASE have set, weakest first.
-const DEFAULTS_SQL: &str = "SELECT pg_catalog.unnest(setconfig) FROM pg_catalog.pg_db_role_setting \
+pub(crate) const DEFAULTS_SQL: &str = "SELECT pg_catalog.unnest(setconfig) FROM pg_catalog.pg_db_role_setting \
      WHERE setrole IN (0, (SELECT oid FROM pg_catalog.pg_roles WHERE rolname = session_user)) \
      AND setdatabase IN (0, (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())) \
      ORDER BY setrole <> 0, setdatabase <> 0";
@@ -260,6 +260,12 @@ fn who(client: &Client, parameters: &[(String, String)]) -> Who {
 }
 
 async fn serve_session(worker: Rc<Worker>, client: Client, settings: Settings, who: Who, secret: Secret) {
+    if worker.hub.shipping.get().is_some() {
+        if let Err((client, fault)) = crate::shipping::serve(worker, client, settings, who, secret).await {
+            refuse(client, fault).await;
+        }
+        return;
+    }
     let keys = Arc::clone(&worker.keys);
     let hub = Arc::clone(&worker.hub);
     let (id, mailbox) = hub.open_session();

@@ -78,6 +78,9 @@ pub(crate) async fn snapshots(
     let (id, mailbox) = hub.open_session();
     hub.handle(Event::Hold { session: id });
     let held = async {
+        if let Some(shipping) = hub.shipping.get() {
+            return shipping.hold(id).await;
+        }
         loop {
             if let Note::Effect(Effect::Held { version, .. }) = mailbox.next().await {
                 return version;
@@ -94,6 +97,9 @@ pub(crate) async fn snapshots(
             format!("the replicas did not come to one version within {} seconds", HOLD_MAX.as_secs()),
         )),
     };
+    if let Some(shipping) = hub.shipping.get() {
+        shipping.give_everything_back(id);
+    }
     hub.close_session(id);
     snapshots
 }

@@ -35,6 +35,11 @@ impl Scheduler {
         self.actives.numbers()
     }
 
+    /// Whether this transaction is one of them.
+    pub fn has(&self, number: SequenceNumber) -> bool {
+        self.actives.get(number).is_some()
+    }
+
     /// Whether the replica takes part.
     pub fn is_up(&self, replica: ReplicaId) -> bool {
         self.up[usize::from(replica.0)]

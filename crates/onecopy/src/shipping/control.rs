@@ -1,0 +1,279 @@
+//! Transaction control and settings: what concerns the session more than the data.
+//!
+//! BEGIN is answered at once; the transaction begins with its first statement. Savepoints and settings inside a
+//! transaction are statements that all replicas run, in their place among the others. Settings outside of one are tried out
+//! at the session's desk, kept, and brought to each connection before its next use.
+
+use sql::{Discard, SetValue, Verb};
+use wire::backend::tag;
+use wire::{encode, sqlstate};
+
+use super::session::{Sent, Session, State, begun};
+use super::shipment::Form;
+use super::statement::refused;
+use crate::frontend::{FORBIDDEN, Fault, Refusal, Settings};
+
+/// The setting by which a transaction declares its tables.
+const DECLARATION: &str = "onecopy.access";
+
+impl Session {
+    /// Handles what is no statement about rows or the schema; whether it was one.
+    pub(super) async fn control(&mut self, sent: &Sent<'_>) -> Result<bool, Fault> {
+        let text = String::from_utf8_lossy(sent.text);
+        let done = match &sent.statement.verb {
+            Verb::Empty => {
+                encode::bare(&mut self.client.out, tag::EMPTY_QUERY_RESPONSE);
+                return Ok(true);
+            }
+            Verb::Begin(options) => {
+                if matches!(self.state, State::None) {
+                    let mut fresh = begun(*options, &self.settings);
+                    if let Some(declared) = sql::profile::declaration_of(&text) {
+                        fresh.declared = Some(declared.map_err(|error| misdeclared(&error.to_string()))?);
+                    }
+                    self.state = State::Begun(fresh);
+                } else {
+                    self.warn(sqlstate::ACTIVE_SQL_TRANSACTION, "there is already a transaction in progress");
+                }
+                "BEGIN"
+            }
+            Verb::Commit { chain: false } => {
+                if matches!(self.state, State::None) {
+                    self.warn(sqlstate::NO_ACTIVE_SQL_TRANSACTION, "there is no transaction in progress");
+                }
+                if self.commit().await? { "COMMIT" } else { "ROLLBACK" }
+            }
+            Verb::Rollback { chain: false } => {
+                if matches!(self.state, State::None) {
+                    self.warn(sqlstate::NO_ACTIVE_SQL_TRANSACTION, "there is no transaction in progress");
+                }
+                self.roll_back().await?;
+                "ROLLBACK"
+            }
+            Verb::Commit { .. } | Verb::Rollback { .. } => {
+                return Err(refused("AND CHAIN", "Say BEGIN after it.").into());
+            }
+            Verb::SetTransaction(options) => {
+                if let (State::Begun(begun), Some(read_only)) = (&mut self.state, options.read_only) {
+                    begun.is_read_only = read_only;
+                }
+                "SET"
+            }
+            Verb::SetSessionCharacteristics(options) => {
+                self.settings.isolation = options.isolation.unwrap_or(self.settings.isolation);
+                self.settings.read_only = options.read_only.unwrap_or(self.settings.read_only);
+                "SET"
+            }
+            Verb::Savepoint(_) | Verb::Release(_) | Verb::RollbackTo(_) => {
+                self.savepoint(sent, &text).await?;
+                match &sent.statement.verb {
+                    Verb::Savepoint(_) => "SAVEPOINT",
+                    Verb::Release(_) => "RELEASE",
+                    _ => "ROLLBACK",
+                }
+            }
+            Verb::Set { name, value, local } => self.set(name, value, *local, &text).await?,
+            Verb::Reset(name) => self.reset(name.as_deref(), &text).await?,
+            Verb::Show(name) => {
+                self.show(name, sent, &text).await?;
+                return Ok(true);
+            }
+            Verb::Discard(what) => self.discard(*what).await?,
+            Verb::Deallocate(_) => {
+                return Err(refused("DEALLOCATE", "Statements are prepared by the protocol only.").into());
+            }
+            _ => return Ok(false),
+        };
+        encode::command_complete(&mut self.client.out, done);
+        Ok(true)
+    }
+
+    fn warn(&mut self, code: &str, text: &str) {
+        encode::notice(&mut self.client.out, "WARNING", code, text, None);
+    }
+
+    /// All replicas have the savepoint, and go back to it.
+    async fn savepoint(&mut self, sent: &Sent<'_>, text: &str) -> Result<(), Fault> {
+        match &self.state {
+            State::None => {
+                let text = "savepoints can only be used in transaction blocks";
+                return Err(Refusal::plain(sqlstate::NO_ACTIVE_SQL_TRANSACTION, text).into());
+            }
+            State::Begun(_) => self.hold_declared().await?,
+            State::Open(_) => {}
+        }
+        self.check_writable("a savepoint in a read-only transaction")?;
+        let went_back = matches!(sent.statement.verb, Verb::RollbackTo(_));
+        self.ship_own(text.to_owned()).await?;
+        if went_back && let State::Open(open) = &mut self.state {
+            open.has_failed = false;
+        }
+        Ok(())
+    }
+
+    fn check_writable(&self, what: &str) -> Result<(), Refusal> {
+        match &self.state {
+            State::Open(open) if open.is_read_only => Err(refused(what, "Leave READ ONLY out.")),
+            _ => Ok(()),
+        }
+    }
+
+    async fn set(
+        &mut self,
+        name: &str,
+        value: &SetValue,
+        is_local: bool,
+        text: &str,
+    ) -> Result<&'static str, Fault> {
+        let value = match value {
+            SetValue::Text(value) => Some(value.as_str()),
+            SetValue::Current | SetValue::Expression if Settings::is_own(name) || name == DECLARATION => {
+                return Err(refused("SET of this form", "Give the value itself.").into());
+            }
+            SetValue::Default | SetValue::Current | SetValue::Expression => None,
+        };
+        if name == DECLARATION {
+            return self.declare(value.unwrap_or_default());
+        }
+        if let Some((_, why)) = FORBIDDEN.iter().find(|(forbidden, _)| *forbidden == name) {
+            return Err(refused(format!("SET {name}"), why).into());
+        }
+        if name.starts_with("onecopy.") {
+            return Err(refused(format!("SET {name}"), "It belongs to the protocol onecopy.").into());
+        }
+        if Settings::is_own(name) {
+            let value = value.unwrap_or(match name {
+                "default_transaction_read_only" => "off",
+                _ => "read committed",
+            });
+            let set = self.settings.set_own(name, value);
+            set.map_err(|text| Refusal::plain(sqlstate::INVALID_PARAMETER_VALUE, text))?;
+            return Ok("SET");
+        }
+        if name == "client_encoding"
+            && !value.is_some_and(|v| v.to_ascii_uppercase().replace('-', "").starts_with("UTF8"))
+        {
+            return Err(refused("another client_encoding than UTF8", "Use UTF8.").into());
+        }
+        self.put(name, value, is_local, text).await?;
+        Ok("SET")
+    }
+
+    /// Puts a setting into force.
+    async fn put(
+        &mut self,
+        name: &str,
+        value: Option<&str>,
+        is_local: bool,
+        text: &str,
+    ) -> Result<(), Fault> {
+        if matches!(self.state, State::None) {
+            if is_local {
+                let text = "SET LOCAL can only be used in transaction blocks";
+                self.warn(sqlstate::NO_ACTIVE_SQL_TRANSACTION, text);
+                return Ok(());
+            }
+            self.at_desk(text).await?;
+            self.settings.stage(name, value, text.trim_end().trim_end_matches(';'));
+            self.settings.keep_staged();
+            return self.renew_setup().await;
+        }
+        self.hold_declared().await?;
+        self.check_writable("a setting in a read-only transaction")?;
+        self.ship_own(text.to_owned()).await?;
+        if !is_local {
+            self.settings.stage(name, value, text.trim_end().trim_end_matches(';'));
+        }
+        Ok(())
+    }
+
+    /// The tables of the transaction that has been begun.
+    fn declare(&mut self, words: &str) -> Result<&'static str, Fault> {
+        let declaration =
+            sql::profile::Declaration::parse(words).map_err(|error| misdeclared(&error.to_string()))?;
+        match &mut self.state {
+            State::Begun(begun) => begun.declared = Some(declaration),
+            State::Open(_) => {
+                return Err(Refusal::new(
+                    sqlstate::ACTIVE_SQL_TRANSACTION,
+                    "the transaction has begun with other locks",
+                    "Declare its tables before its first statement.",
+                )
+                .into());
+            }
+            State::None => {
+                return Err(refused(
+                    "a declaration outside of a transaction",
+                    "Say SET LOCAL onecopy.access after BEGIN; statements of their own need none.",
+                )
+                .into());
+            }
+        }
+        Ok("SET")
+    }
+
+    async fn reset(&mut self, name: Option<&str>, text: &str) -> Result<&'static str, Fault> {
+        match name {
+            Some(name) if Settings::is_own(name) => {
+                self.settings.isolation = self.settings.start_isolation;
+                self.settings.read_only = self.settings.start_read_only;
+            }
+            Some(name) => self.put(name, None, false, text).await?,
+            None if matches!(self.state, State::None) => {
+                self.at_desk("RESET ALL").await?;
+                self.settings.reset();
+                self.renew_setup().await?;
+            }
+            None => return Err(refused("RESET ALL in a transaction", "Say it outside.").into()),
+        }
+        Ok("RESET")
+    }
+
+    async fn discard(&mut self, what: Discard) -> Result<&'static str, Fault> {
+        if !matches!(self.state, State::None) {
+            return Err(refused("DISCARD in a transaction", "Say it outside.").into());
+        }
+        match what {
+            Discard::Plans => Ok("DISCARD PLANS"),
+            Discard::Temporary => Ok("DISCARD TEMP"),
+            Discard::Sequences => Ok("DISCARD SEQUENCES"),
+            Discard::All => {
+                self.at_desk("RESET ALL; RESET SESSION AUTHORIZATION").await?;
+                self.settings.reset();
+                self.batch.forget();
+                self.renew_setup().await?;
+                Ok("DISCARD ALL")
+            }
+        }
+    }
+
+    async fn show(&mut self, name: &str, sent: &Sent<'_>, text: &str) -> Result<(), Fault> {
+        let shown = match &self.state {
+            _ if Settings::is_own(name) => {
+                vec![vec![Some(self.settings.own_value(name, None).into_owned())]]
+            }
+            State::Open(_) => return Err(refused("SHOW in a transaction", "Ask outside.").into()),
+            State::None | State::Begun(_) => self.at_desk(text).await?,
+        };
+        if name == "all" {
+            return Err(refused("SHOW ALL", "Select from pg_settings.").into());
+        }
+        if matches!(sent.form, Form::Simple | Form::Extended { describes: true, .. }) {
+            encode::row_description(&mut self.client.out, &[name]);
+        }
+        for row in shown {
+            let values: Vec<_> = row.iter().map(|value| value.as_ref().map(String::as_bytes)).collect();
+            encode::data_row(&mut self.client.out, &values);
+        }
+        encode::command_complete(&mut self.client.out, "SHOW");
+        Ok(())
+    }
+}
+
+fn misdeclared(text: &str) -> Refusal {
+    Refusal::new(
+        sqlstate::INVALID_PARAMETER_VALUE,
+        format!("the declaration of tables cannot be read: {text}"),
+        "It looks like this: read item, author; write orders",
+    )
+}

@@ -1,0 +1,87 @@
+//! The session's own connection, for what concerns the session only: settings, and descriptions of statements.
+//!
+//! It is at any replica that takes part, and made anew elsewhere when that is lost. Nothing is written there.
+
+use sql::SHIPPED_SETTINGS;
+use std::sync::Arc;
+use tokio::time::{Instant, sleep};
+use wire::sqlstate;
+
+use super::session::{GREET_MAX, PAUSE, Session};
+use super::shipment::Setup;
+use crate::backend::{BackendError, Connection};
+use crate::frontend::{Fault, Refusal};
+
+impl Session {
+    /// Asks at the session's desk, where its settings are in force.
+    pub(super) async fn at_desk(&mut self, sql: &str) -> Result<crate::backend::Rows, Fault> {
+        self.desk().await?;
+        let Some((at, connection, _)) = &mut self.desk else { return Err(Fault::Client) };
+        let replica = at.replica;
+        let asked = connection.simple(sql).await;
+        if matches!(asked, Err(BackendError::Io(_) | BackendError::Protocol(_))) {
+            self.desk = None;
+        }
+        asked.map_err(Fault::at(replica))
+    }
+
+    /// The desk, at a replica that takes part.
+    pub(super) async fn desk(&mut self) -> Result<&mut Connection, Fault> {
+        let is_present = self.desk.as_ref().is_some_and(|(at, ..)| self.shipping.is_present(*at));
+        if !is_present {
+            let started = Instant::now();
+            let at = loop {
+                match self.shipping.someone() {
+                    Some(at) => break at,
+                    None if started.elapsed() > GREET_MAX => {
+                        let text = "no replica takes part at present";
+                        let hint = "SHOW REPLICAS tells the state of each replica.";
+                        return Err(Refusal::new(sqlstate::CANNOT_CONNECT_NOW, text, hint).into());
+                    }
+                    None => sleep(PAUSE).await,
+                }
+            };
+            let parameters: Vec<(&str, &str)> =
+                self.origin.parameters.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+            let address = self.shipping.address(at.replica);
+            let opened = Connection::open(&address, &self.origin.secret, &parameters).await;
+            let connection = opened.map_err(|error| match error {
+                error if error.sqlstate().is_some_and(|code| code.starts_with(b"57P")) => {
+                    Fault::Lost(at.replica)
+                }
+                error => Fault::at(at.replica)(error),
+            })?;
+            self.desk = Some((at, connection, 0));
+        }
+        let generation = self.settings.generation();
+        let replay = self.settings.replay();
+        let Some((at, connection, known)) = &mut self.desk else { return Err(Fault::Client) };
+        if *known != generation {
+            if !replay.is_empty() {
+                connection.simple(&replay).await.map_err(Fault::at(at.replica))?;
+            }
+            *known = generation;
+        }
+        Ok(connection)
+    }
+
+    /// The settings have changed: what travels with statements is asked for anew.
+    pub(super) async fn renew_setup(&mut self) -> Result<(), Fault> {
+        let names: Vec<String> = SHIPPED_SETTINGS.iter().map(|name| format!("('{name}')")).collect();
+        let sql = format!(
+            "SELECT 'SELECT ' || string_agg(format('pg_catalog.set_config(%L, %L, true)', name, \
+             current_setting(name, true)), ', ') || ';' FROM (VALUES {}) AS s(name) \
+             WHERE current_setting(name, true) IS NOT NULL",
+            names.join(", ")
+        );
+        let rows = self.at_desk(&sql).await?;
+        let shipped = rows.into_iter().flatten().flatten().next().unwrap_or_default();
+        self.setup = Arc::new(Setup {
+            generation: self.settings.generation(),
+            replay: self.settings.replay(),
+            shipped,
+            has_timeouts: self.settings.has_timeouts,
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,358 @@
+//! A replica is made to take part: fenced, rolled forward from the log, and joined to the others while they work.
+//!
+//! Whatever was left running at the server is ended and gone before it is asked what it has; so nothing can commit there
+//! that the answer does not show. What the log has beyond that is done again in order of term and number, which is the
+//! order of whatever conflicts. What is under way when the replica is asked is left out of that: it is sent, or done again,
+//! when the replica joins (`cluster::protocols::shipping::Scheduler::replica_joined`).
+//!
+//! While it takes part, what is durable there is noted from time to time, so that the log can be trimmed behind the slowest.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::ids::{Identity, ReplicaId, Version};
+use cluster::protocols::shipping::{Proxy, SequenceNumber};
+use cluster::record::{Header, Item, Record, Shipped};
+use tokio::time::{Instant, sleep, timeout};
+use wire::backend::Fields;
+use wire::{encode, frontend};
+
+use super::lane::{At, insert_identity, is_the_statements};
+use super::{Next, Shipping};
+use crate::agent::identity;
+use crate::backend::{BackendError, Connection};
+use crate::capture;
+
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// How long the former backends may take to go.
+const FENCE_DEADLINE: Duration = Duration::from_secs(30);
+const FENCE_PAUSE: Duration = Duration::from_millis(10);
+/// How often it is looked whether the server is there.
+const LOOK: Duration = Duration::from_millis(250);
+/// How often what is durable is noted.
+const NOTE: Duration = Duration::from_secs(10);
+/// How much of the log is read at a time.
+const READ_BYTES: usize = 16 << 20;
+
+const OPTIONS: &str = "-c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0 \
+    -c default_transaction_read_only=off -c client_min_messages=error -c search_path=pg_catalog";
+
+/// Why a replica cannot take part now.
+enum Failure {
+    Backend(BackendError),
+    Told(String),
+}
+
+impl From<BackendError> for Failure {
+    fn from(error: BackendError) -> Self {
+        Self::Backend(error)
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Backend(error) => error.fmt(f),
+            Self::Told(text) => f.write_str(text),
+        }
+    }
+}
+
+/// What was known when the replica was asked what it has.
+struct Start {
+    at: At,
+    /// Every number up to this one was over.
+    from: SequenceNumber,
+    /// The last version that had been appended.
+    upto: Version,
+    /// Decided and not over.
+    under_way: BTreeSet<Identity>,
+}
+
+/// Keeps one replica in the cluster, for ever.
+pub(super) async fn keep(shipping: Arc<Shipping>, id: ReplicaId) {
+    let mut pause = PAUSE_MIN;
+    let mut last = String::new();
+    loop {
+        if shipping.lock().sides[usize::from(id.0)].is_diverged {
+            return;
+        }
+        let failure = match bring(&shipping, id).await {
+            Ok((at, control)) => {
+                (pause, last) = (PAUSE_MIN, String::new());
+                let reason = watch(&shipping, at, control).await;
+                shipping.give_up(at, &reason);
+                continue;
+            }
+            Err(failure) => failure.to_string(),
+        };
+        if failure != last {
+            let name = &shipping.hub().seats[id].name;
+            tracing::warn!(replica = %name, reason = %failure, "the replica does not take part");
+            last = failure;
+        }
+        sleep(pause).await;
+        pause = PAUSE_MAX.min(pause * 2);
+    }
+}
+
+/// Fences the replica, rolls it forward, and lets it join.
+async fn bring(shipping: &Arc<Shipping>, id: ReplicaId) -> Result<(At, Connection), Failure> {
+    let mut control = connect(shipping, id).await?;
+    prepare(shipping, &mut control).await?;
+    let start = shipping.ask_to_return(id);
+    while shipping.hub().log.durable() < start.upto {
+        sleep(FENCE_PAUSE).await;
+    }
+    let rows = control.simple(identity::READ_SQL).await?;
+    let has: BTreeSet<Identity> = identity::read(&rows)?.into_iter().collect();
+    roll_forward(shipping, &mut control, &start, &has).await?;
+    if shipping.hub().catalogue().generation() == 0 {
+        let generation = shipping.hub().log.durable().0.max(1);
+        let catalogue = capture::catalogue::load_plain(&mut control, generation).await?;
+        shipping.hub().set_catalogue(catalogue);
+    }
+    if !shipping.join(&start, &has) {
+        return Err(Failure::Told("it was given up again".into()));
+    }
+    Ok((start.at, control))
+}
+
+async fn connect(shipping: &Shipping, id: ReplicaId) -> Result<Connection, BackendError> {
+    let via = capture::ddl_token(shipping.hub().cluster_id);
+    let options = format!("{OPTIONS} -c {}={via}", capture::DDL_SETTING);
+    let own =
+        [("application_name", "onecopy agent"), ("client_encoding", "UTF8"), ("options", options.as_str())];
+    Connection::open_own(&shipping.address(id), &shipping.hub().served, &own).await
+}
+
+/// Ends every client's backend, and makes the server one of ours.
+async fn prepare(shipping: &Shipping, control: &mut Connection) -> Result<(), Failure> {
+    const FENCE: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' \
+        AND datname = current_database() AND pid <> pg_backend_pid()";
+    let deadline = Instant::now() + FENCE_DEADLINE;
+    while !control.simple(FENCE).await?.is_empty() {
+        if Instant::now() > deadline {
+            return Err(Failure::Told("backends of before do not end".into()));
+        }
+        sleep(FENCE_PAUSE).await;
+    }
+    let cluster = shipping.hub().cluster_id;
+    let rows = control
+        .simple(
+            "SELECT current_setting('server_encoding'), to_regclass('onecopy.cluster') IS NOT NULL, \
+                 EXISTS (SELECT FROM pg_trigger WHERE tgname = '!onecopy')",
+        )
+        .await?;
+    let row: Vec<String> = rows.into_iter().flatten().flatten().collect();
+    let [encoding, is_ours, captures] = row.as_slice() else {
+        return Err(Failure::Told("it gives no account of itself".into()));
+    };
+    if encoding != "UTF8" {
+        return Err(Failure::Told(format!("it has server_encoding = {encoding}; it must be UTF8")));
+    }
+    if captures == "t" {
+        let text = "its tables are under capture, by the protocol onecopy; statements are not shipped to such servers";
+        return Err(Failure::Told(text.into()));
+    }
+    if is_ours == "t" {
+        let rows = control.simple("SELECT id FROM onecopy.cluster").await?;
+        let found = rows.into_iter().flatten().flatten().next().unwrap_or_default();
+        if found != cluster.to_string() {
+            return Err(Failure::Told(format!("it belongs to the cluster {found}, not to {cluster}")));
+        }
+    }
+    control.simple(&capture::install_sql(cluster)).await?;
+    Ok(())
+}
+
+/// Does again what the log has and the replica has not.
+async fn roll_forward(
+    shipping: &Shipping,
+    control: &mut Connection,
+    start: &Start,
+    has: &BTreeSet<Identity>,
+) -> Result<(), Failure> {
+    let log = &shipping.hub().log;
+    let mut missing: Vec<Arc<Record>> = Vec::new();
+    let mut from = log.first_retained();
+    while from <= start.upto {
+        let records = log.read_from(from, READ_BYTES).map_err(|error| Failure::Told(error.to_string()))?;
+        let Some(last) = records.last() else { break };
+        from = last.header().last.next();
+        missing.extend(records.into_iter().filter(|record| {
+            let Header { identity, last, .. } = *record.header();
+            let is_shipped = record.items().any(|item| matches!(item, Item::Shipped(_)));
+            last <= start.upto
+                && is_shipped
+                && !has.contains(&identity)
+                && !start.under_way.contains(&identity)
+        }));
+    }
+    missing.sort_by_key(|record| record.header().identity);
+    let count = missing.len();
+    for record in missing {
+        redo(control, &record).await?;
+    }
+    if count > 0 {
+        tracing::info!(replica = %shipping.hub().seats[start.at.replica].name, count, "transactions were done again");
+    }
+    Ok(())
+}
+
+/// One transaction, exactly as it was: what failed then fails again, and leaves its identity only.
+async fn redo(control: &mut Connection, record: &Record) -> Result<(), Failure> {
+    control.simple("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE").await?;
+    let mut failed = false;
+    for item in record.items() {
+        let Item::Shipped(shipped) = item else { continue };
+        // In a failed transaction nothing works but what goes back to a savepoint.
+        match run(control, &shipped, !failed).await {
+            Ok(()) => failed = false,
+            Err(BackendError::Server(body)) if is_the_statements(Fields::new(&body).sqlstate()) => {
+                failed = true;
+            }
+            Err(other) => return Err(other.into()),
+        }
+    }
+    let insert = insert_identity(record.header().identity);
+    let reset = "SET LOCAL SESSION AUTHORIZATION DEFAULT; ";
+    if failed {
+        control.simple("ROLLBACK").await?;
+        control.simple(&format!("BEGIN READ WRITE; {insert}; COMMIT")).await?;
+    } else {
+        control.simple(&format!("{reset}{insert}; COMMIT")).await?;
+    }
+    control.simple("RESET SESSION AUTHORIZATION; RESET ALL").await?;
+    Ok(())
+}
+
+async fn run(control: &mut Connection, shipped: &Shipped, settles: bool) -> Result<(), BackendError> {
+    if settles {
+        let role = shipped.role.replace('\'', "''");
+        control.simple(&format!("SET LOCAL SESSION AUTHORIZATION '{role}'; {}", shipped.settings)).await?;
+    }
+    if shipped.is_extended {
+        let out = &mut control.output;
+        encode::parse_raw(out, b"", &shipped.text, &shipped.types);
+        encode::message(out, frontend::tag::BIND, |body| {
+            body.extend_from_slice(&[0, 0]);
+            body.extend_from_slice(&shipped.values);
+        });
+        encode::execute(out, b"", 0);
+        encode::sync(out);
+    } else {
+        encode::query(&mut control.output, &shipped.text);
+    }
+    control.flush().await?;
+    control.drain().await.map(drop)
+}
+
+/// Looks after a replica that takes part; why it does not any more.
+async fn watch(shipping: &Shipping, at: At, mut control: Connection) -> String {
+    let deadline = shipping.hub().patience.health_deadline;
+    let mut noted = Instant::now();
+    loop {
+        sleep(LOOK).await;
+        if !shipping.is_present(at) {
+            return "it was given up".into();
+        }
+        let asked = timeout(deadline, control.simple("SELECT 1")).await;
+        match asked {
+            Err(_) => return "the server does not answer".into(),
+            Ok(Err(error)) => return error.to_string(),
+            Ok(Ok(_)) => {}
+        }
+        if noted.elapsed() >= NOTE {
+            noted = Instant::now();
+            if let Err(error) = shipping.note_durable(at, &mut control).await {
+                return error.to_string();
+            }
+        }
+    }
+}
+
+impl Shipping {
+    /// From now on what is decided is kept for the replica.
+    fn ask_to_return(&self, id: ReplicaId) -> Start {
+        let mut inside = self.lock();
+        let index = usize::from(id.0);
+        let decided = inside.owners.iter().filter(|(_, owner)| owner.version.is_some());
+        let tail = decided.map(|(number, owner)| (*number, (owner.locks.clone(), owner.writes.clone())));
+        let tail: std::collections::BTreeMap<_, _> = tail.collect();
+        let under_way = tail.keys().map(|number| self.identity(*number)).collect();
+        let (from, upto) = (inside.scheduler.over(), inside.appended);
+        let side = &mut inside.sides[index];
+        side.tail = Some(tail);
+        Start { at: At { replica: id, incarnation: side.incarnation }, from, upto, under_way }
+    }
+
+    /// The replica takes part from now on; `false` if it was given up meanwhile.
+    fn join(self: &Arc<Self>, start: &Start, has: &BTreeSet<Identity>) -> bool {
+        let index = usize::from(start.at.replica.0);
+        let mut inside = self.lock();
+        let side = &mut inside.sides[index];
+        if side.incarnation != start.at.incarnation {
+            return false;
+        }
+        side.proxy = Proxy::new(start.from);
+        let tail = side.tail.take().unwrap_or_default();
+        let has = |number: SequenceNumber| has.contains(&self.identity(number));
+        let again: BTreeSet<SequenceNumber> =
+            tail.keys().copied().filter(|number| !has(*number) && !inside.scheduler.has(*number)).collect();
+        let undone = inside.owners.iter().filter(|(number, _)| !has(**number));
+        let undone: BTreeSet<Version> = undone.filter_map(|(_, owner)| owner.version).collect();
+        let side = &mut inside.sides[index];
+        (side.again, side.undone) = (again, undone);
+        let mut out = Vec::new();
+        inside.scheduler.replica_joined(start.at.replica, start.from, has, &tail, &mut out);
+        self.carry_out(inside, out.into_iter().map(Next::Scheduler).collect());
+        tracing::info!(replica = %self.hub().seats[start.at.replica].name, "the replica takes part");
+        self.changed();
+        true
+    }
+
+    /// Makes durable at a replica what is over there, and forgets what no recovery can need.
+    async fn note_durable(&self, at: At, control: &mut Connection) -> Result<(), BackendError> {
+        let index = usize::from(at.replica.0);
+        let over = {
+            let inside = self.lock();
+            if !inside.sides[index].again.is_empty() {
+                return Ok(());
+            }
+            inside.over_at(index)
+        };
+        let over = over.min(self.hub().log.durable());
+        // A commit that waits for the disk takes all before it along, if it has something of its own to write.
+        let beat = "SET synchronous_commit = on; SELECT pg_logical_emit_message(true, 'onecopy', '')";
+        control.simple(beat).await?;
+        let unneeded = {
+            let mut inside = self.lock();
+            inside.sides[index].durable = over;
+            inside.sides.iter().map(|side| side.durable).min().unwrap_or_default()
+        };
+        // One version before is kept, so that a segment is never cut where a replica stands.
+        let trimmed = self.hub().log.trim(Version(unneeded.0.saturating_sub(1)));
+        let first = trimmed.map_err(|error| {
+            tracing::warn!(%error, "the log could not be trimmed");
+            BackendError::Protocol("the log could not be trimmed")
+        })?;
+        let first_number = {
+            let mut inside = self.lock();
+            inside.numbers = inside.numbers.split_off(&first);
+            inside.numbers.values().min().copied()
+        };
+        // A number that is lower than all that the log has, and is there, has left the log.
+        let Some(number) = first_number else { return Ok(()) };
+        let (epoch, number) = (self.epoch.0.cast_signed(), number.0.cast_signed());
+        let oldest = self.hub().log.read_from(first, 1).ok().and_then(|records| records.first().cloned());
+        let oldest = oldest.map_or(0, |record| record.header().identity.epoch.0.cast_signed());
+        let forget = format!(
+            "DELETE FROM onecopy.applied WHERE epoch < {oldest} OR (epoch = {epoch} AND n < {number})"
+        );
+        control.simple(&forget).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,171 @@
+//! A node whose replicas are sent statements: put together as every other node, with another core and without agents.
+//!
+//! The two kinds of nodes cannot read each other's logs, and one needs servers under capture where the other must not have
+//! them. So the folder of the data says which kind it is, from before the log's first record.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use cluster::Cluster;
+use cluster::ids::{Incarnation, ReplicaId};
+use cluster::protocols::shipping::SequenceNumber;
+use cluster::protocols::shipping::{Choices, Proxy, Scheduler};
+use tokio::sync::{mpsc, watch};
+
+use super::board::Board;
+use super::inside::{Inside, Side};
+use super::{Shipping, replica, returning};
+use crate::hub::{Birth, Hub, Seat};
+use crate::keeper::Identities;
+use crate::log::{Log, Notices};
+use crate::node::{self, Node, Plan, Reason};
+
+/// The file that says that the log holds statements.
+const KIND_FILE: &str = "statements";
+/// Names a rule that is switched off, for tests that show that a checker notices.
+const RULE_OFF: &str = "ONECOPY_TEST_RULE_OFF";
+
+fn kind_file(log: &Path) -> PathBuf {
+    log.parent().unwrap_or(log).join(KIND_FILE)
+}
+
+/// A node that captures rows cannot be opened over a log of statements.
+pub(crate) fn refuse_other_kind(log: &Path) -> Result<(), Reason> {
+    let file = kind_file(log);
+    if !file.exists() {
+        return Ok(());
+    }
+    let names: Vec<&str> = super::PROTOCOLS.iter().map(|choices| choices.name).collect();
+    Err(format!(
+        "{} holds a cluster that ships statements; start it with one of the protocols {}",
+        file.parent().unwrap_or(&file).display(),
+        names.join(", ")
+    ))
+}
+
+/// The folder is, or becomes, one of this kind.
+fn claim_kind(log: &Path, is_new: bool) -> Result<(), Reason> {
+    let file = kind_file(log);
+    if file.exists() {
+        return Ok(());
+    }
+    if !is_new {
+        return Err(format!(
+            "{} holds a cluster of the protocol onecopy; its replicas cannot be sent statements instead of rows",
+            file.parent().unwrap_or(&file).display()
+        ));
+    }
+    fs::write(&file, "The log of this cluster holds statements.\n")
+        .and_then(|()| fs::File::open(&file)?.sync_all())
+        .map_err(|error| format!("{} cannot be written: {error}", file.display()))
+}
+
+/// Opens and fences the log, and lets each replica come.
+pub(crate) async fn open(plan: Plan, choices: Choices) -> Result<Node, Reason> {
+    let locks_are_off = match std::env::var(RULE_OFF).ok().as_deref() {
+        None | Some("") => false,
+        Some("locks_wait") => true,
+        Some(other) => return Err(format!("{RULE_OFF}={other}: there is no such rule")),
+    };
+    let (log, recovered) = Log::open(&plan.log, plan.cluster).map_err(|error| error.to_string())?;
+    claim_kind(&plan.log, recovered.begun)?;
+    let cell: Arc<OnceLock<Arc<Shipping>>> = Arc::default();
+    let (fenced, mut fence_durable) = mpsc::channel(1);
+    start_log(&log, &cell, fenced)?;
+    let epoch = recovered.last_epoch.next();
+    let identities = Identities::default();
+    let (last, nonce) = node::fence(&log, plan.cluster, epoch, &recovered, &identities)?;
+    match fence_durable.recv().await {
+        Some(outcome) => outcome?,
+        None => return Err("the log's writer has ended".into()),
+    }
+    let (seats, orders): (Vec<Seat>, Vec<_>) = plan.places.into_iter().map(Seat::new).unzip();
+    let replicas: Vec<ReplicaId> = seats.iter().map(|seat| seat.replica).collect();
+    if replicas.iter().enumerate().any(|(index, id)| *id != replica(index)) || replicas.is_empty() {
+        return Err("a cluster that ships statements has replicas numbered from 1 without gaps".into());
+    }
+    let mut scheduler = Scheduler::new(choices, replicas.len());
+    for id in &replicas {
+        scheduler.replica_lost(*id, &mut Vec::new());
+    }
+    let inside = Inside {
+        scheduler,
+        sides: replicas.iter().map(|_| side()).collect(),
+        desks: BTreeMap::new(),
+        owners: BTreeMap::new(),
+        shipments: BTreeMap::new(),
+        outcomes: BTreeMap::new(),
+        forgotten: Vec::new(),
+        last_statement: 0,
+        exclusive: None,
+        pending: std::collections::VecDeque::new(),
+        appended: last,
+        numbers: BTreeMap::new(),
+        times: BTreeMap::new(),
+    };
+    let shipping = Arc::new(Shipping {
+        inside: Mutex::new(inside),
+        hub: OnceLock::new(),
+        choices,
+        epoch,
+        nonce,
+        locks_are_off,
+        changes: watch::channel(0).0,
+    });
+    let birth = Birth {
+        anchor: replicas[0],
+        cluster_id: plan.cluster,
+        served: plan.served,
+        epoch,
+        log_was_empty: recovered.begun,
+        identities,
+        limits: plan.limits,
+        in_force: plan.in_force,
+    };
+    let hub = Hub::new(Cluster::new(Box::new(Board(Arc::clone(&shipping)))), log, seats, birth);
+    let is_first = hub.shipping.set(Arc::clone(&shipping)).is_ok()
+        && shipping.hub.set(Arc::clone(&hub)).is_ok()
+        && cell.set(Arc::clone(&shipping)).is_ok();
+    if !is_first {
+        return Err("the node was put together twice".into());
+    }
+    let keepers = replicas.iter().map(|id| tokio::spawn(returning::keep(Arc::clone(&shipping), *id)));
+    let chores = keepers.chain([node::end_periods(&hub)]).collect();
+    Ok(Node::of(hub, chores, orders, plan.start_patience))
+}
+
+fn side() -> Side {
+    Side {
+        proxy: Proxy::new(SequenceNumber(0)),
+        incarnation: Incarnation::default().next(),
+        lanes: BTreeMap::new(),
+        undone: std::collections::BTreeSet::new(),
+        tail: None,
+        again: std::collections::BTreeSet::new(),
+        is_diverged: false,
+        durable: cluster::ids::Version::ZERO,
+        reads: 0,
+        writes: 0,
+    }
+}
+
+fn start_log(
+    log: &Log,
+    shipping: &Arc<OnceLock<Arc<Shipping>>>,
+    fenced: mpsc::Sender<Result<(), Reason>>,
+) -> Result<(), Reason> {
+    let (durable, failed, fence_failed) = (Arc::clone(shipping), Arc::clone(shipping), fenced.clone());
+    let notices = Notices {
+        durable: Box::new(move |upto| match durable.get() {
+            Some(shipping) => shipping.durable(upto),
+            None => drop(fenced.try_send(Ok(()))),
+        }),
+        failed: Box::new(move |failure| match failed.get() {
+            Some(shipping) => shipping.hub().log_failed(&failure),
+            None => drop(fence_failed.try_send(Err(failure.to_string()))),
+        }),
+    };
+    log.start(notices).map_err(|error| error.to_string())
+}

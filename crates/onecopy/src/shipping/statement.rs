@@ -1,0 +1,274 @@
+//! What a statement may do here, and the text that all replicas run.
+//!
+//! A statement that writes has to have the same effect wherever it runs: the crate `sql` says so, or what must be put into
+//! its text first. `now()` and its kin become the instant at which the transaction began, by this node's clock. What is
+//! volatile, and computed once for a row that is given, is computed at one replica under the transaction's locks and put in
+//! as a constant. So are values of sequences: whoever draws from one has it locked, draws at one replica that has all
+//! earlier transactions that drew, and ships how far the sequence has come with the statement. Everything else is refused.
+
+use std::fmt::Write as _;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use sql::{
+    Access, Because, Catalogue, Clock, Determinism, Rewrite, RowEffect, Statement, Subject, Verb, determinism,
+};
+use wire::sqlstate;
+
+use super::locks::Locks;
+use crate::frontend::Refusal;
+
+/// Microseconds from 1970 to 2000, where PostgreSQL's count begins.
+const EPOCH_2000_US: i64 = 946_684_800_000_000;
+const OTHER_PROTOCOL: &str = "The protocol onecopy ships rows, and takes it.";
+
+/// What becomes of a statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// It runs at one replica.
+    Read,
+    /// It runs at one replica, and may be more than a read: only a server that refuses writes can tell.
+    UnprovenRead,
+    /// It runs at one replica, and locks rows.
+    LockingRead,
+    /// It draws from sequences at one replica, and the others are told.
+    Draw,
+    /// It runs at all replicas.
+    Write,
+    /// It changes the schema at all replicas.
+    Ddl,
+}
+
+/// What is known of a statement.
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    pub(super) way: Way,
+    pub(super) locks: Locks,
+}
+
+/// A text that is the same for all replicas, or how to get it.
+#[derive(Debug)]
+pub(super) enum Text {
+    /// As it was sent.
+    Same,
+    /// With these replacements.
+    Rewritten(Box<Rewrite>),
+}
+
+/// The calls that draw, or tell what was drawn.
+const SEQUENCE_CALLS: [&str; 4] = ["nextval", "setval", "currval", "lastval"];
+
+/// What a statement about rows or the schema does.
+pub(super) fn know(statement: &Statement, text: &str, catalogue: &Catalogue) -> Result<Known, Refusal> {
+    let known = |way, locks| Ok(Known { way, locks });
+    let routing = statement.routing(catalogue);
+    let bounded = || Locks::of(&routing, catalogue);
+    if !statement.settings.is_empty() || statement.calls("set_config") {
+        return Err(refused("set_config", "Use SET."));
+    }
+    match &statement.verb {
+        Verb::Select if SEQUENCE_CALLS.iter().any(|call| statement.calls(call)) => draw(statement, text),
+        Verb::Select => {
+            let writes = statement.modifies_inside || routing.writes.as_ref().is_some_and(|w| !w.is_empty());
+            match (&routing.access, bounded()) {
+                (_, locks) if writes => known(Way::Write, locks.unwrap_or_else(Locks::everything)),
+                (Access::Read(_), Some(locks)) => known(Way::Read, locks),
+                (Access::Anchor(Because::Update), Some(mut locks)) => {
+                    routing.reads.iter().flatten().for_each(|table| locks.hold(*table));
+                    known(Way::LockingRead, locks)
+                }
+                (Access::Anchor(Because::Update), None) => known(Way::LockingRead, Locks::everything()),
+                _ => known(Way::UnprovenRead, Locks::all_read(catalogue)),
+            }
+        }
+        Verb::Insert | Verb::Update | Verb::Delete | Verb::Merge | Verb::Truncate => {
+            known(Way::Write, bounded().unwrap_or_else(Locks::everything))
+        }
+        Verb::Explain { analyze: false } => known(Way::UnprovenRead, Locks::all_read(catalogue)),
+        Verb::Ddl(facts) => {
+            let is_login = matches!(facts.tag, "CreateRoleStmt" | "AlterRoleStmt");
+            if facts.temporary {
+                Err(refused("a temporary object", OTHER_PROTOCOL))
+            } else if facts.concurrently {
+                Err(refused("CONCURRENTLY", "Leave the word out."))
+            } else if is_login && text.to_ascii_lowercase().contains("password") {
+                Err(refused(
+                    "a password in a statement",
+                    "Each server would salt it in its own way; set the role up before.",
+                ))
+            } else if *facts.effect(&Subject::new(text), catalogue) == RowEffect::Same {
+                known(Way::Ddl, Locks::everything())
+            } else {
+                Err(refused("a schema change that computes rows", OTHER_PROTOCOL))
+            }
+        }
+        Verb::Copy { .. } => Err(refused("COPY", "Use INSERT; or load the data before the cluster is made.")),
+        Verb::Lock => {
+            Err(refused("LOCK", "Declare what the transaction writes: BEGIN /* onecopy: write t */."))
+        }
+        Verb::Refused { what, hint } => Err(refused(*what, hint)),
+        _ => Err(refused("this kind of statement", OTHER_PROTOCOL)),
+    }
+}
+
+/// What is not offered where statements are shipped.
+pub(super) fn refused(what: impl std::fmt::Display, hint: &str) -> Refusal {
+    Refusal::new(
+        sqlstate::FEATURE_NOT_SUPPORTED,
+        format!("{what} is not supported where statements are shipped"),
+        hint,
+    )
+}
+
+/// `SELECT nextval('a')`, with nothing else in it.
+fn draw(statement: &Statement, text: &str) -> Result<Known, Refusal> {
+    let is_alone = statement.functions.iter().all(|function| function.name == "nextval")
+        && statement.reads.is_empty()
+        && statement.writes.is_empty()
+        && !statement.modifies_inside;
+    let names = drawn_from(text);
+    if !is_alone || names.is_empty() {
+        return Err(refused(
+            "a sequence function other than SELECT nextval('name')",
+            "INSERT .. RETURNING tells what a row has drawn.",
+        ));
+    }
+    let mut locks = Locks::none();
+    for name in &names {
+        locks.draw(last_part(name));
+    }
+    Ok(Known { way: Way::Draw, locks })
+}
+
+/// The sequences that a text draws from by `nextval('name')`, as they stand there; none if one is not a plain name.
+pub(super) fn drawn_from(text: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.to_ascii_lowercase().find("nextval") {
+        rest = rest[at + "nextval".len()..].trim_start();
+        let name = rest.strip_prefix('(').map(str::trim_start).and_then(|rest| rest.strip_prefix('\''));
+        let Some((name, after)) = name.and_then(|rest| rest.split_once('\'')) else { return Vec::new() };
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '"');
+        if name.is_empty() || !name.chars().all(is_plain) {
+            return Vec::new();
+        }
+        names.push(name.to_owned());
+        rest = after;
+    }
+    names
+}
+
+/// The name without its schema, as a table's default has it.
+fn last_part(name: &str) -> &str {
+    name.rsplit('.').next().unwrap_or(name).trim_matches('"')
+}
+
+/// Statements that ask how far sequences have come.
+pub(super) fn ask_states(names: &[String]) -> String {
+    let each = names.iter().map(|name| format!("SELECT '{name}', last_value FROM {name}"));
+    each.collect::<Vec<_>>().join("; ")
+}
+
+/// Statements that bring sequences to where they have come.
+pub(super) fn move_to(states: &[Vec<Option<String>>]) -> Option<String> {
+    let mut sql = String::new();
+    for state in states {
+        let [Some(name), Some(value)] = state.as_slice() else { return None };
+        value.parse::<i64>().ok()?;
+        let _ = write!(sql, "SELECT pg_catalog.setval('{name}'::pg_catalog.regclass, {value}); ");
+    }
+    Some(sql)
+}
+
+/// The text that all replicas run for a statement that writes.
+pub(super) fn alike(
+    text: &str,
+    types: &[u32],
+    is_conforming: bool,
+    catalogue: &Catalogue,
+) -> Result<Text, Refusal> {
+    let subject = Subject { text, standard_conforming_strings: is_conforming, parameter_types: types };
+    match determinism(&subject, catalogue) {
+        Ok(Determinism::Deterministic) => Ok(Text::Same),
+        Ok(Determinism::AfterRewrite(rewrite)) => Ok(Text::Rewritten(Box::new(rewrite))),
+        Ok(Determinism::No(reasons)) => {
+            let reasons: Vec<String> = reasons.iter().map(ToString::to_string).collect();
+            Err(Refusal::new(
+                sqlstate::FEATURE_NOT_SUPPORTED,
+                format!("this statement may have another effect on each replica: {}", reasons.join("; ")),
+                "Compute the value before, and give it as a constant or parameter. The protocol onecopy ships rows, and \
+                 takes such statements.",
+            ))
+        }
+        Err(error) => Err(Refusal::plain(sqlstate::SYNTAX_ERROR, error.message)),
+    }
+}
+
+/// The query that computes what has to be put into a text, each as text, and the sequences that it draws from.
+pub(super) fn evaluation(rewrite: &Rewrite) -> Result<Option<(String, Vec<String>)>, Refusal> {
+    let evaluate = rewrite.evaluate();
+    if evaluate.is_empty() {
+        return Ok(None);
+    }
+    let columns: Vec<String> =
+        evaluate.iter().map(|one| format!("({})::pg_catalog.text", one.expression)).collect();
+    let mut names = Vec::new();
+    for one in evaluate {
+        let draws = one.expression.to_ascii_lowercase().contains("nextval");
+        let found = drawn_from(&one.expression);
+        if draws && found.is_empty() {
+            return Err(refused("a sequence whose name is not a plain one", OTHER_PROTOCOL));
+        }
+        names.extend(found.into_iter().filter(|name| !names.contains(name)).collect::<Vec<_>>());
+    }
+    Ok(Some((format!("SELECT {}", columns.join(", ")), names)))
+}
+
+/// The locks of the sequences in such a query.
+pub(super) fn draws(names: &[String]) -> Locks {
+    let mut locks = Locks::none();
+    for name in names {
+        locks.draw(last_part(name));
+    }
+    locks
+}
+
+/// The instant that a transaction of now has everywhere.
+pub(super) fn now_us() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX).saturating_sub(EPOCH_2000_US)
+}
+
+/// A rewritten text with its constants.
+pub(super) fn with_constants(
+    rewrite: &Rewrite,
+    transaction_us: i64,
+    values: &[Option<String>],
+) -> Result<String, Refusal> {
+    let clock = Clock { transaction_us, statement_us: now_us() };
+    let values: Vec<Option<&str>> = values.iter().map(Option::as_deref).collect();
+    rewrite
+        .with_constants(clock, &values)
+        .map_err(|error| Refusal::plain(sqlstate::INTERNAL_ERROR, error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sequences_are_found_by_plain_names_only() {
+        assert_eq!(drawn_from("SELECT nextval('a'), NEXTVAL( 's.b'::regclass)"), ["a", "s.b"]);
+        assert_eq!(drawn_from("SELECT nextval($1)"), [""; 0]);
+        assert_eq!(drawn_from("SELECT nextval('a'), nextval(x)"), [""; 0]);
+        assert_eq!(drawn_from("SELECT nextval('a b')"), [""; 0]);
+        assert_eq!(last_part("s.\"b\""), "b");
+    }
+
+    #[test]
+    fn states_become_settings() {
+        let state = |name: &str, value: &str| vec![Some(name.to_owned()), Some(value.to_owned())];
+        let sql = move_to(&[state("s.b", "7")]).unwrap();
+        assert_eq!(sql, "SELECT pg_catalog.setval('s.b'::pg_catalog.regclass, 7); ");
+        assert_eq!(move_to(&[state("b", "x")]), None);
+    }
+}
