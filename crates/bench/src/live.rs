@@ -113,7 +113,7 @@ pub(crate) struct Options {
     strikes: Vec<Kind>,
 
     /// What orders transactions, as `onecopy up --protocol` has it.
-    #[arg(long, value_name = "NAME", default_value = ONECOPY, conflicts_with = "port")]
+    #[arg(long, value_name = "NAME", default_value = ONECOPY)]
     protocol: String,
 
     /// The folder of PostgreSQL's programs; else ONECOPY_PG_BIN, else the newest installed release.

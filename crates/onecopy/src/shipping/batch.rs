@@ -228,7 +228,12 @@ impl Session {
         }
         let sent: Vec<Sent<'_>> = executed
             .iter()
-            .map(|one| Sent { statement: &one.statement, text: &one.text, form: Form::Simple })
+            .map(|one| Sent {
+                statement: &one.statement,
+                text: &one.text,
+                commented: &one.text,
+                form: Form::Simple,
+            })
             .collect();
         self.open_implicit(&sent).await
     }
@@ -240,7 +245,8 @@ impl Session {
         })?;
         let Portal { prepared, values, describes } = found;
         let form = Form::Extended { types: Arc::clone(&prepared.types), values, describes };
-        let sent = Sent { statement: &prepared.statement, text: &prepared.text, form };
+        let text = &*prepared.text;
+        let sent = Sent { statement: &prepared.statement, text, commented: text, form };
         let before = self.client.out.len();
         self.run(&sent).await?;
         // What we answered ourselves has no description.

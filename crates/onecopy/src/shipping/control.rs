@@ -28,7 +28,8 @@ impl Session {
             Verb::Begin(options) => {
                 if matches!(self.state, State::None) {
                     let mut fresh = begun(*options, &self.settings);
-                    if let Some(declared) = sql::profile::declaration_of(&text) {
+                    let commented = String::from_utf8_lossy(sent.commented);
+                    if let Some(declared) = sql::profile::declaration_of(&commented) {
                         fresh.declared = Some(declared.map_err(|error| misdeclared(&error.to_string()))?);
                     }
                     self.state = State::Begun(fresh);

@@ -21,7 +21,8 @@ impl Session {
             .map_err(|_| Refusal::plain(sqlstate::SYNTAX_ERROR, "the statement is not UTF-8"))?;
         if let State::Begun(begun) = &mut self.state
             && begun.declared.is_none()
-            && let Some(Ok(declaration)) = sql::profile::declaration_of(text)
+            && let Some(Ok(declaration)) =
+                sql::profile::declaration_of(&String::from_utf8_lossy(sent.commented))
         {
             begun.declared = Some(declaration);
         }

@@ -65,11 +65,11 @@ pub(super) struct Inside {
     pub(super) sides: Vec<Side>,
     pub(super) desks: BTreeMap<SessionId, Desk>,
     pub(super) owners: BTreeMap<SequenceNumber, Owner>,
+    /// Of transactions that are over, kept for replicas that return.
+    pub(super) past: BTreeMap<SequenceNumber, Owner>,
     pub(super) shipments: BTreeMap<StatementId, Arc<Shipment>>,
     /// What the first replica made of statements that write.
     pub(super) outcomes: BTreeMap<StatementId, Vec<u8>>,
-    /// Of transactions that are over, kept for replicas that return.
-    pub(super) forgotten: Vec<StatementId>,
     pub(super) last_statement: u64,
     /// Who has everything to itself, or wants to.
     pub(super) exclusive: Option<SessionId>,
@@ -199,7 +199,7 @@ impl Inside {
 
     /// A transaction is over at a replica.
     pub(super) fn ended_at(&mut self, index: usize, number: SequenceNumber) {
-        let version = self.owners.get(&number).and_then(|owner| owner.version);
+        let version = self.owner(number).and_then(|owner| owner.version);
         let side = &mut self.sides[index];
         if let Some(version) = version {
             side.undone.remove(&version);
@@ -207,17 +207,20 @@ impl Inside {
         side.again.remove(&number);
     }
 
+    /// Whose a transaction is, over or not.
+    pub(super) fn owner(&self, number: SequenceNumber) -> Option<&Owner> {
+        self.owners.get(&number).or_else(|| self.past.get(&number))
+    }
+
     /// Forgets what is over everywhere.
     pub(super) fn sweep(&mut self) {
         while let Some(number) = self.owners.keys().copied().find(|number| !self.scheduler.has(*number)) {
-            if let Some(owner) = self.owners.remove(&number) {
-                self.forgotten.extend(owner.writes.iter().map(|write| write.statement));
-            }
+            self.past.extend(self.owners.remove(&number).map(|owner| (number, owner)));
         }
         if self.sides.iter().all(|side| side.tail.is_none() && side.again.is_empty()) {
-            for statement in std::mem::take(&mut self.forgotten) {
-                self.shipments.remove(&statement);
-                self.outcomes.remove(&statement);
+            for write in std::mem::take(&mut self.past).into_values().flat_map(|owner| owner.writes) {
+                self.shipments.remove(&write.statement);
+                self.outcomes.remove(&write.statement);
             }
         }
     }

@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 
 use cluster::ids::{FragmentId, TableId};
 use cluster::parts::lock_queues::{LockSet, Mode};
+use sql::accesses::{Accesses, Arguments};
 use sql::profile::Declared;
-use sql::{Catalogue, ColumnDefault, Routing};
+use sql::{Catalogue, ColumnDefault, Routing, Statement};
 
 /// Stands for the schema. No table has this number.
 const SCHEMA: TableId = TableId(u32::MAX);
@@ -41,7 +42,12 @@ impl Locks {
     }
 
     /// Those of a statement, if what it touches is bounded.
-    pub(super) fn of(routing: &Routing, catalogue: &Catalogue) -> Option<Self> {
+    pub(super) fn of(statement: &Statement, catalogue: &Catalogue) -> Option<Self> {
+        let (routing, outline) = (statement.routing(catalogue), statement.outline(catalogue));
+        if outline.unbounded().is_none() {
+            let arguments = Arguments { text: b"", constants: &[], parameters: &[] };
+            return Some(Self::touched(&outline.bind(&arguments), &routing, catalogue));
+        }
         let mut locks = Self::none();
         for table in routing.reads.as_ref()? {
             locks.take(*table, Mode::Read);
@@ -53,6 +59,28 @@ impl Locks {
             }
         }
         Some(locks)
+    }
+
+    /// Whatever the rows: their tables. It is finer than the routing, which takes a change of any column for one of a key
+    /// that others refer to.
+    fn touched(touched: &Accesses, routing: &Routing, catalogue: &Catalogue) -> Self {
+        let mut locks = Self::none();
+        for read in &touched.reads {
+            locks.take(read.table, Mode::Read);
+        }
+        for claim in &touched.claims {
+            locks.take(claim.table, if claim.exclusive { Mode::Write } else { Mode::Read });
+        }
+        for lock in &touched.locks {
+            locks.take(lock.table, Mode::Write);
+        }
+        for write in &touched.writes {
+            locks.take(write.table, Mode::Write);
+            if routing.fills_defaults {
+                locks.draws(write.table, catalogue);
+            }
+        }
+        locks
     }
 
     /// Those that were declared.

@@ -317,7 +317,7 @@ impl Shipping {
         let (origin, identity) = match name {
             Transaction::Numbered(number) => {
                 let identity = Some(self.identity(number));
-                (inside.owners.get(&number).map(|owner| Arc::clone(&owner.origin)), identity)
+                (inside.owner(number).map(|owner| Arc::clone(&owner.origin)), identity)
             }
             Transaction::Single(session) => {
                 (inside.desks.get(&session).map(|desk| Arc::clone(&desk.origin)), None)

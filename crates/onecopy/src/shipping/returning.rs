@@ -302,7 +302,8 @@ impl Shipping {
         let has = |number: SequenceNumber| has.contains(&self.identity(number));
         let again: BTreeSet<SequenceNumber> =
             tail.keys().copied().filter(|number| !has(*number) && !inside.scheduler.has(*number)).collect();
-        let undone = inside.owners.iter().filter(|(number, _)| !has(**number));
+        let lacking = inside.owners.iter().filter(|(number, _)| !has(**number));
+        let undone = lacking.chain(inside.past.iter().filter(|(number, _)| again.contains(number)));
         let undone: BTreeSet<Version> = undone.filter_map(|(_, owner)| owner.version).collect();
         let side = &mut inside.sides[index];
         (side.again, side.undone) = (again, undone);

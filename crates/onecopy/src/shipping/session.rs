@@ -79,6 +79,8 @@ pub(super) struct Sent<'a> {
     pub(super) statement: &'a Arc<Statement>,
     /// The statement alone.
     pub(super) text: &'a [u8],
+    /// The same with the comments around it, where tables may be declared.
+    pub(super) commented: &'a [u8],
     pub(super) form: Form,
 }
 
@@ -299,13 +301,20 @@ impl Session {
             Ok(script) => script,
             Err(refusal) => return self.tell(refusal.into()),
         };
-        let sent: Vec<Sent<'_>> = script
-            .statements
+        let parts = script.statements.as_slice();
+        let sent: Vec<Sent<'_>> = parts
             .iter()
-            .map(|part| Sent {
-                statement: &part.statement,
-                text: if script.statements.len() == 1 { sql } else { &sql[part.start..part.end] },
-                form: Form::Simple,
+            .enumerate()
+            .map(|(index, part)| {
+                let from = if index == 0 { 0 } else { parts[index - 1].end };
+                let to = parts.get(index + 1).map_or(sql.len(), |next| next.start);
+                let around = &sql[from..to];
+                Sent {
+                    statement: &part.statement,
+                    text: if parts.len() == 1 { sql } else { &sql[part.start..part.end] },
+                    commented: around.strip_prefix(b";").unwrap_or(around),
+                    form: Form::Simple,
+                }
             })
             .collect();
         if let Err(fault) = self.run_all(&sent).await {

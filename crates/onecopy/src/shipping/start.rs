@@ -97,7 +97,7 @@ pub(crate) async fn open(plan: Plan, choices: Choices) -> Result<Node, Reason> {
         owners: BTreeMap::new(),
         shipments: BTreeMap::new(),
         outcomes: BTreeMap::new(),
-        forgotten: Vec::new(),
+        past: BTreeMap::new(),
         last_statement: 0,
         exclusive: None,
         pending: std::collections::VecDeque::new(),

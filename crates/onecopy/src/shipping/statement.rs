@@ -61,7 +61,7 @@ const SEQUENCE_CALLS: [&str; 4] = ["nextval", "setval", "currval", "lastval"];
 pub(super) fn know(statement: &Statement, text: &str, catalogue: &Catalogue) -> Result<Known, Refusal> {
     let known = |way, locks| Ok(Known { way, locks });
     let routing = statement.routing(catalogue);
-    let bounded = || Locks::of(&routing, catalogue);
+    let bounded = || Locks::of(statement, catalogue);
     if !statement.settings.is_empty() || statement.calls("set_config") {
         return Err(refused("set_config", "Use SET."));
     }

@@ -1,0 +1,131 @@
+//! Promise: the schedulers that ship statements give one copy of the database, too: what cannot be shipped is refused,
+//! what is acknowledged survives servers and the node, and all replicas stay the same.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod cluster;
+
+use cluster::{Cluster, programs, run, table, value};
+
+/// The SQLSTATE with which a statement is refused, and its hint.
+async fn refused(client: &tokio_postgres::Client, sql: &str) -> String {
+    let error = client.simple_query(sql).await.expect_err(sql);
+    let error = error.as_db_error().unwrap_or_else(|| panic!("{sql}: {error}"));
+    assert!(error.code().code() != "0A000" || error.hint().is_some(), "{sql}: {error} has no hint");
+    error.code().code().to_owned()
+}
+
+#[tokio::test]
+async fn statements_are_shipped_and_replicas_stay_the_same() {
+    let mut cluster = Cluster::start_as(3, &[], &["--protocol", "conflict-aware"]).await;
+    let client = cluster.client().await;
+    run(
+        &client,
+        "CREATE TABLE item (id serial PRIMARY KEY, name text, at timestamptz DEFAULT now(), r float8)",
+    )
+    .await;
+    run(&client, "CREATE TABLE sale (item int REFERENCES item, n int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
+        .await;
+    statements(&client).await;
+    refusals(&client).await;
+    parameters(&client).await;
+    declared(&client).await;
+    let everything = "SELECT * FROM item ORDER BY id";
+    let before = cluster.everywhere(everything).await;
+    cluster.verify().await;
+
+    // A server dies under a transaction that is open; the transaction goes on, and the replica comes back.
+    run(&client, "BEGIN /* onecopy: write item */; UPDATE item SET name = name || '!' WHERE id = 1").await;
+    let replicas = cluster.replicas().await;
+    cluster.kill_server(&replicas[0], true);
+    run(&client, "INSERT INTO item (name) VALUES ('while one is away'); COMMIT").await;
+    cluster.everywhere(everything).await;
+
+    // What failed once is not done by whoever rolls forward later, when it could succeed.
+    assert_eq!(refused(&client, "INSERT INTO item (id, name) VALUES (1, 'twice')").await, "23505");
+    run(&client, "DELETE FROM sale; DELETE FROM item WHERE id = 1").await;
+    drop(client);
+    cluster.kill_everything().await;
+    cluster.up_again().await;
+    let after = cluster.everywhere(everything).await;
+    assert_eq!(after.len(), before.len(), "one more, one less");
+    assert!(after.iter().all(|row| row[1] != "twice"));
+    cluster.verify().await;
+    cluster.stop().await;
+    let port = cluster.port.to_string();
+    let data = cluster.data();
+    let words = ["up", "--data", data.to_str().unwrap(), "--port", &port];
+    let said =
+        programs::onecopy(&[&words[..], &["--pg-bin", programs::pg_bin().to_str().unwrap()]].concat()).await;
+    assert!(programs::text(&said).contains("ships statements"), "the other kind of node takes the folder");
+}
+
+async fn statements(client: &tokio_postgres::Client) {
+    run(client, "INSERT INTO item (name, r) VALUES ('a', random()), (gen_random_uuid()::text, 0.5)").await;
+    run(client, "UPDATE item SET at = now(), r = 0.25 WHERE id = 2").await;
+    // Several statements in one string are one transaction.
+    assert!(client.batch_execute("INSERT INTO item (name) VALUES ('lost'); SELECT 1/0").await.is_err());
+    assert_eq!(value(client, "SELECT count(*) FROM item").await, "2");
+    // A transaction that nobody knows locks everything, and gets what it asks for.
+    run(client, "BEGIN; INSERT INTO item (name) VALUES ('x'); SAVEPOINT s").await;
+    assert_eq!(refused(client, "INSERT INTO item (id) VALUES (1)").await, "23505");
+    assert_eq!(refused(client, "SELECT 1").await, "25P02");
+    run(client, "ROLLBACK TO s; INSERT INTO sale VALUES (1, 7), (2, 8); COMMIT").await;
+    run(client, "BEGIN; UPDATE item SET name = 'never'; ROLLBACK").await;
+    // What fails at the end has not happened anywhere.
+    run(client, "BEGIN; INSERT INTO sale VALUES (1, 7)").await;
+    assert_eq!(refused(client, "COMMIT").await, "23505");
+    assert_eq!(table(client, "SELECT item, n FROM sale ORDER BY n").await, [["1", "7"], ["2", "8"]]);
+    let drawn: i64 = value(client, "SELECT nextval('item_id_seq')").await.parse().unwrap();
+    run(client, "INSERT INTO item (name) VALUES ('after a draw')").await;
+    assert_eq!(value(client, "SELECT max(id) FROM item").await, (drawn + 1).to_string());
+    run(client, "SET timezone = 'Asia/Tokyo'; SET search_path = public").await;
+    assert_eq!(value(client, "SHOW timezone").await, "Asia/Tokyo");
+    run(client, "BEGIN READ ONLY; SELECT count(*) FROM item; SELECT count(*) FROM sale; COMMIT").await;
+}
+
+async fn refusals(client: &tokio_postgres::Client) {
+    for sql in [
+        "INSERT INTO item (name) SELECT name FROM item LIMIT 1",
+        "UPDATE item SET r = random()",
+        "COPY item FROM STDIN",
+        "DO $$ BEGIN END $$",
+        "CREATE TEMP TABLE away (n int)",
+        "CREATE TABLE made AS SELECT random() AS r",
+        "SELECT setval('item_id_seq', 1)",
+        "PREPARE p AS SELECT 1",
+        "LISTEN away",
+        "LOCK TABLE item",
+    ] {
+        assert_eq!(refused(client, sql).await, "0A000", "{sql}");
+    }
+    for sql in ["SELEC 1", "UPDATE nowhere SET a = 1"] {
+        assert!(matches!(&*refused(client, sql).await, "42601" | "42P01" | "0A000"), "{sql}");
+    }
+    run(client, "BEGIN READ ONLY").await;
+    assert_eq!(refused(client, "DELETE FROM sale").await, "25006");
+    run(client, "ROLLBACK").await;
+}
+
+async fn parameters(client: &tokio_postgres::Client) {
+    let insert = "INSERT INTO item (name, r) VALUES ($1, $2) RETURNING id, at";
+    let made = client.query_one(insert, &[&"by parameter", &0.5_f64]).await.unwrap();
+    let id: i32 = made.get(0);
+    let found = client.query_one("SELECT name FROM item WHERE id = $1", &[&id]).await.unwrap();
+    assert_eq!(found.get::<_, String>(0), "by parameter");
+    let prepared = client.prepare("UPDATE item SET name = $1 WHERE id = $2").await.unwrap();
+    for name in ["once", "now"] {
+        assert_eq!(client.execute(&prepared, &[&name, &id]).await.unwrap(), 1);
+    }
+    assert!(client.query("SELECT 1/$1::int", &[&0_i32]).await.is_err());
+    assert_eq!(client.query("SELECT 1/$1::int", &[&1_i32]).await.unwrap().len(), 1);
+}
+
+async fn declared(client: &tokio_postgres::Client) {
+    run(client, "BEGIN /* onecopy: read item */; SELECT count(*) FROM item").await;
+    assert_eq!(refused(client, "INSERT INTO sale VALUES (1, 9)").await, "55000");
+    run(client, "ROLLBACK; BEGIN; SET LOCAL onecopy.access = 'read item; write sale'").await;
+    run(client, "SELECT name FROM item WHERE id = 1; INSERT INTO sale VALUES (1, 9)").await;
+    run(client, "SELECT * FROM sale WHERE n = 9 FOR UPDATE; COMMIT").await;
+    assert_eq!(refused(client, "BEGIN /* onecopy: change item */").await, "22023");
+}
