@@ -179,6 +179,13 @@ impl Admin {
             let hint = "The setting admin_users of Onecopy's configuration says who may command.";
             return Err(Refusal::new(sqlstate::INSUFFICIENT_PRIVILEGE, text, hint));
         }
+        if hub.shipping.get().is_some() && matches!(command, Command::Replica(_) | Command::Pause) {
+            return Err(Refusal::new(
+                sqlstate::FEATURE_NOT_SUPPORTED,
+                "this command is not offered where statements are shipped",
+                "The protocol onecopy has it.",
+            ));
+        }
         let rows = match &command {
             Command::Show(view) => show::rows(hub, *view, self.dialect),
             Command::Verify => verify::run(hub).await?,

@@ -64,11 +64,7 @@ fn claim_kind(log: &Path, is_new: bool) -> Result<(), Reason> {
 
 /// Opens and fences the log, and lets each replica come.
 pub(crate) async fn open(plan: Plan, choices: Choices) -> Result<Node, Reason> {
-    let locks_are_off = match std::env::var(RULE_OFF).ok().as_deref() {
-        None | Some("") => false,
-        Some("locks_wait") => true,
-        Some(other) => return Err(format!("{RULE_OFF}={other}: there is no such rule")),
-    };
+    let locks_are_off = locks_are_off()?;
     let (log, recovered) = Log::open(&plan.log, plan.cluster).map_err(|error| error.to_string())?;
     claim_kind(&plan.log, recovered.begun)?;
     let cell: Arc<OnceLock<Arc<Shipping>>> = Arc::default();
@@ -134,6 +130,14 @@ pub(crate) async fn open(plan: Plan, choices: Choices) -> Result<Node, Reason> {
     let keepers = replicas.iter().map(|id| tokio::spawn(returning::keep(Arc::clone(&shipping), *id)));
     let chores = keepers.chain([node::end_periods(&hub)]).collect();
     Ok(Node::of(hub, chores, orders, plan.start_patience))
+}
+
+fn locks_are_off() -> Result<bool, Reason> {
+    match std::env::var(RULE_OFF).ok().as_deref() {
+        None | Some("") => Ok(false),
+        Some("locks_wait") => Ok(true),
+        Some(other) => Err(format!("{RULE_OFF}={other}: there is no such rule")),
+    }
 }
 
 fn side() -> Side {
