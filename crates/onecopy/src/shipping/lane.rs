@@ -24,7 +24,7 @@ use wire::{encode, frame};
 
 use super::Shipping;
 use super::shipment::{Reply, Setup, Shipment};
-use crate::backend::{Address, BackendError, Connection};
+use crate::backend::{BackendError, Connection};
 use crate::clients::{Card, Connected};
 use crate::frontend::Running;
 use crate::scram::Secret;
@@ -112,7 +112,7 @@ impl Origin {
         if !shipping.is_present(at) {
             return Err(BackendError::Protocol("the replica was given up"));
         }
-        let running = Arc::new(running(&address, &connection));
+        let running = Arc::new(Running::new(address, &connection));
         let shown = self.card.connect(at.replica, connection.pid);
         Ok(Server { at, connection, running, setup: 0, _shown: shown })
     }
@@ -123,10 +123,6 @@ impl Origin {
             idle.push(server);
         }
     }
-}
-
-fn running(address: &Address, connection: &Connection) -> Running {
-    Running { address: address.clone(), pid: connection.pid, secret: connection.secret.clone() }
 }
 
 /// The transaction at the replica.
