@@ -39,7 +39,6 @@ use crate::log::{Log, LogFailure};
 use crate::mailbox::{End, Mailbox, Note};
 use crate::members::Request;
 use crate::names::Names;
-use crate::shipping::Shipping;
 use crate::standing::Standing;
 use crate::transactions::Transactions;
 use crate::waits::Looking;
@@ -157,8 +156,8 @@ pub(crate) struct Hub {
     pub(crate) log: Log,
     /// The replicas.
     pub(crate) seats: Seats,
-    /// What orders everything, where statements are shipped.
-    pub(crate) shipping: OnceLock<Arc<Shipping>>,
+    /// Set where statements are shipped.
+    pub(crate) shipping: OnceLock<Arc<crate::shipping::Shipping>>,
     /// Their keepers.
     keepers: Mutex<JoinSet<()>>,
     /// Where those run, whoever calls for a new one.
