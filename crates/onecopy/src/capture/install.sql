@@ -592,13 +592,16 @@ BEGIN
     END IF;
 END $$;
 
--- Whether a CHECK says the same of a row whenever and wherever it is asked: it calls nothing that may change its mind, and
--- reads no clock. Casts by way of text count as such calls, since settings may decide what they give.
+-- Whether a CHECK says the same of a row whenever it is asked, under the same role and settings: it reads no clock, nothing
+-- of the server and no other rows, and what users declare to be less than IMMUTABLE it does not call.
 CREATE OR REPLACE FUNCTION onecopy_capture.is_lasting(expression pg_node_tree) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT expression::text !~ '\{(SQLVALUEFUNCTION|NEXTVALUEEXPR|COERCEVIAIO) ' AND NOT EXISTS (
+    SELECT expression::text !~ '\{SQLVALUEFUNCTION :op [0-8] ' AND NOT EXISTS (
         SELECT FROM regexp_matches(expression::text, ':(?:op|elem)?funcid ([0-9]+)', 'g') AS called(id)
-        JOIN pg_proc p ON p.oid = called.id[1]::oid WHERE p.provolatile <> 'i')
+        JOIN pg_proc p ON p.oid = called.id[1]::oid
+        WHERE p.provolatile = 'v' OR (p.provolatile = 's' AND (p.oid >= 16384 OR p.proname ~ concat('^(pg_|has_|to_reg|inet_|txid_|',
+            '(database|schema|table)_to_|(col|obj|shobj)_description|current_(setting|schema)|(statement|transaction)_timestamp|',
+            '(now|age|mxid_age|row_security_active|session_user|getpgusername|regclass|aclitemin)$)'))))
 $$;
 
 -- The CHECK that a statement of this transaction has just held against rows that were there, and that is not lasting: each
