@@ -145,6 +145,13 @@ async fn a_server_that_hangs_is_down_when_it_has_not_answered_for_long_enough() 
     run(&idle, "rollback").await;
     let states = cluster.replicas().await;
     assert_eq!(states.iter().find(|replica| replica.name == old.name).unwrap().state, "down");
+    // What holds now and will not when the server that hangs gets it.
+    let soon = "insert into soon values (1, clock_timestamp() + interval '200 ms')";
+    run(&idle, "create table soon (id int primary key, until timestamptz check (until > now()))").await;
+    run(&idle, soon).await;
+    let error = idle.batch_execute("alter table soon add check (until > now())").await.unwrap_err();
+    let said = error.as_db_error().unwrap();
+    assert!(said.code().code() == "0A000" && said.hint().unwrap().contains("NOT VALID"), "{said:?}");
     tokio::time::sleep(Duration::from_millis(500)).await;
     let (ids, longest) = writer.end().await;
     cluster::folder::say(&format!("longest gap with a hung anchor (deadline 1.5 s): {longest:?}"));
