@@ -62,6 +62,8 @@ enum Command {
     Demo(demo::Options),
     /// Compare direct connections, PgBouncer, and onecopy with one replica.
     Proxy(proxy::Options),
+    /// Compare PgBouncer and onecopy with many clients on few server connections, and tell their memory.
+    Crowd(proxy::crowd::Options),
     /// Compare knowing a statement, by the cache and without it, with parsing it.
     Classify(classify::Options),
     /// Tell how much of TPC-C's and TPC-W's transactions is known at their first statements.
@@ -89,6 +91,7 @@ fn main() -> ExitCode {
     let outcome = Interrupt::listen().and_then(|interrupt| match cli.command {
         Command::Demo(options) => demo::run(&options, &interrupt, &news),
         Command::Proxy(options) => proxy::run(&options, &interrupt, &news),
+        Command::Crowd(options) => proxy::crowd::run(&options, &interrupt, &news),
         Command::Classify(options) => classify::run(&options, &interrupt, &news),
         Command::Predict(options) => predict::run(&options, &interrupt, &news),
         Command::Bulk(options) => bulk::run(&options, &interrupt, &news),

@@ -1,7 +1,7 @@
 //! `bench proxy`: what a client pays for having something between itself and PostgreSQL.
 //!
 //! The same pgbench loads run against one PostgreSQL server directly, through PgBouncer, and against onecopy with one
-//! replica, all in one run and in turns: what the machine does besides then hits everybody alike, and only ratios within a
+//! replica, once with connections of the sessions' own and once with shared ones, all in one run and in turns: what the machine does besides then hits everybody alike, and only ratios within a
 //! round are reported. Every client connects over TCP; behind, PgBouncer and onecopy both use Unix sockets.
 //!
 //! The direct server is a plain one beside onecopy's replica, because a replica refuses writes that go past onecopy. It
@@ -11,6 +11,7 @@
 //! Another onecopy, such as one of before a change, can be measured beside: two runs on different days say little.
 
 mod contender;
+pub(crate) mod crowd;
 mod node;
 pub(crate) mod pooler;
 mod report;
@@ -30,7 +31,7 @@ use crate::program;
 use crate::scratch::Scratch;
 use contender::{Bench, Contender, Sample};
 use node::Node;
-use pooler::Pooler;
+use pooler::{Pooler, Size};
 use report::Report;
 
 /// The first run of each contender in a load, which is not counted.
@@ -56,6 +57,10 @@ pub(crate) struct Options {
     /// How many clients there are when throughput is measured.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=200))]
     clients: u32,
+
+    /// How many server connections the pools of PgBouncer and of onecopy may have [default: 8 more than clients].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=250))]
+    pool: Option<u32>,
 
     /// The size of the database, as `pgbench -s` has it.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -95,19 +100,27 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
     };
 
     news("starting the servers");
-    let node = Node::start(&onecopy, "onecopy", &binaries, &scratch, interrupt)?;
+    let pool = options.pool.unwrap_or(options.clients + 8);
+    let node = Node::start(&onecopy, "onecopy", &[], &binaries, &scratch, interrupt)?;
+    let size = pool.to_string();
+    let pooled = ["--pool-mode", "transaction", "--pool-size", &size];
+    let pools = Node::start(&onecopy, "pools", &pooled, &binaries, &scratch, interrupt)?;
     let before = options.before.as_deref();
-    let before =
-        before.map(|program| Node::start(program, "before", &binaries, &scratch, interrupt)).transpose()?;
+    let before = before
+        .map(|program| Node::start(program, "before", &[], &binaries, &scratch, interrupt))
+        .transpose()?;
     let likeness = Likeness::of(&binaries, &node.replica, &scratch, interrupt)?;
     let plain = Plain::start(&binaries, account, &likeness, &scratch, interrupt)?;
-    let pooler = Pooler::start(&binaries, account, &plain, options.clients, &scratch, interrupt)?;
+    let size = Size { servers: pool, clients: options.clients + 8 };
+    let pooler = Pooler::start(&binaries, account, &plain, size, &scratch, interrupt)?;
     news("filling the tables");
-    for door in [&node.door, &plain.door].into_iter().chain(before.as_ref().map(|node| &node.door)) {
+    for door in
+        [&node.door, &pools.door, &plain.door].into_iter().chain(before.as_ref().map(|node| &node.door))
+    {
         pgbench::fill(&binaries, door, options.scale, &scratch, interrupt)?;
     }
 
-    let contenders = Contender::all(&plain, pooler.as_ref(), before.as_ref(), &node);
+    let contenders = Contender::all(&plain, pooler.as_ref(), before.as_ref(), [&node, &pools]);
     let bench = Bench { binaries: &binaries, scratch: &scratch, interrupt };
     let mut report = Report::new(&circumstances, likeness.version(), pooler.as_ref(), options);
     for script in SCRIPTS.into_iter().filter(|script| options.script.is_none_or(|only| only == *script)) {

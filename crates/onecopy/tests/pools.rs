@@ -231,6 +231,14 @@ async fn waiting(cluster: &Cluster) {
     const INSERT: &str = "insert into s (v) values (1)";
     let ((a, b), (hasty, stopped)) = (pair(cluster).await, pair(cluster).await);
     run(&hasty, "set statement_timeout = '100ms'").await;
+    let mut raw = cluster::raw::Raw::connect(cluster.port);
+    for name in [&b"one"[..], b"two"] {
+        let parsed = raw.exchange(|out| {
+            wire::encode::parse(out, name, b"select v from s where id = $1", &[23]);
+            wire::encode::sync(out);
+        });
+        assert_eq!(parsed, [(wire::backend::tag::PARSE_COMPLETE, Vec::new())]);
+    }
     run(&a, "begin; create table never (k int)").await;
     let begun = Instant::now();
     let error = b.simple_query(INSERT).await.unwrap_err();
@@ -241,6 +249,12 @@ async fn waiting(cluster: &Cluster) {
     // A limit of the client's own is met first, and it need not wait any longer than it wants.
     let error = hasty.simple_query(INSERT).await.unwrap_err();
     assert_eq!(error.code().unwrap().code(), "57014", "{error:?}");
+    // What is known to be well formed needs no connection to be prepared.
+    let parsed = raw.exchange(|out| {
+        wire::encode::parse(out, b"again", b"select v from s where id = $1", &[23]);
+        wire::encode::sync(out);
+    });
+    assert_eq!(parsed, [(wire::backend::tag::PARSE_COMPLETE, Vec::new())]);
     let stop = stopped.cancel_token();
     let (ended, ()) = tokio::join!(stopped.simple_query(INSERT), async {
         tokio::time::sleep(Duration::from_millis(200)).await;

@@ -19,6 +19,8 @@ const DIRECT_SYNCHRONOUS: &str = "direct, sync";
 pub(super) const PGBOUNCER: &str = "PgBouncer";
 /// Ourselves.
 pub(super) const ONECOPY: &str = "onecopy";
+/// The same where sessions share connections.
+pub(super) const POOLS: &str = "onecopy, pools";
 /// Another one of us.
 const BEFORE: &str = "onecopy, before";
 
@@ -44,32 +46,48 @@ impl Contender {
         plain: &Plain,
         pooler: Option<&Pooler>,
         before: Option<&Node>,
-        node: &Node,
+        [node, pools]: [&Node; 2],
     ) -> Vec<Self> {
-        let direct = |name, options, writes_only| Self {
+        let synchronous = Some("-c synchronous_commit=on");
+        let synchronous = Self { writes_only: true, ..Self::direct(plain, DIRECT_SYNCHRONOUS, synchronous) };
+        let pooled = pooler.map(|pooler| Self::pooled(plain, pooler));
+        let before = before.map(|node| Self::through(BEFORE, node));
+        let ours = [Self::through(ONECOPY, node), Self::through(POOLS, pools)];
+        let ways = [Self::direct(plain, DIRECT, None), synchronous];
+        ways.into_iter().chain(pooled).chain(before).chain(ours).collect()
+    }
+
+    fn direct(plain: &Plain, name: &'static str, options: Option<&'static str>) -> Self {
+        Self {
             name,
             door: Door { options, ..plain.door.clone() },
             prepared_door: None,
             middleware: None,
             server: plain.pid(),
-            writes_only,
-        };
-        let pooled = pooler.map(|pooler| Self {
+            writes_only: false,
+        }
+    }
+
+    /// PgBouncer before the plain server.
+    pub(super) fn pooled(plain: &Plain, pooler: &Pooler) -> Self {
+        Self {
             door: pooler.door.clone(),
             prepared_door: Some(pooler.prepared_door.clone()),
             middleware: Some(pooler.pid()),
-            ..direct(PGBOUNCER, None, false)
-        });
-        let through = |name, node: &Node| Self {
+            ..Self::direct(plain, PGBOUNCER, None)
+        }
+    }
+
+    /// Onecopy.
+    pub(super) fn through(name: &'static str, node: &Node) -> Self {
+        Self {
+            name,
             door: node.door.clone(),
+            prepared_door: None,
             middleware: Some(node.pid()),
             server: node.postmaster,
-            ..direct(name, None, false)
-        };
-        let before = before.map(|node| through(BEFORE, node));
-        let ways =
-            [direct(DIRECT, None, false), direct(DIRECT_SYNCHRONOUS, Some("-c synchronous_commit=on"), true)];
-        ways.into_iter().chain(pooled).chain(before).chain([through(ONECOPY, node)]).collect()
+            writes_only: false,
+        }
     }
 
     /// Whether it has anything to tell under that load.

@@ -31,10 +31,11 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Makes and starts it; its files are under this name.
+    /// Makes and starts it with more arguments; its files are under this name.
     pub(super) fn start(
         onecopy: &Path,
         name: &str,
+        more: &[&str],
         binaries: &Binaries,
         scratch: &Scratch,
         interrupt: &Interrupt,
@@ -43,7 +44,7 @@ impl Node {
         let data = scratch.path(name);
         let mut command = program::command(onecopy);
         command.args(["up", "--replicas", "1", "--port", &door.port.to_string()]);
-        command.arg("--pg-bin").arg(binaries.folder()).arg("--data").arg(&data);
+        command.arg("--pg-bin").arg(binaries.folder()).arg("--data").arg(&data).args(more);
         let log = scratch.path(&format!("{name}.log"));
         let mut program = Program::start("onecopy up", &mut command, log, Signal::TERM, STOP)?;
         binaries.wait_for(&mut program, &door, scratch, interrupt)?;

@@ -24,6 +24,15 @@ const PREPARES: (u16, u16) = (1, 21);
 /// How long it may take to stop.
 const STOP: Duration = Duration::from_secs(10);
 
+/// How much it may have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Size {
+    /// Server connections.
+    pub(crate) servers: u32,
+    /// Clients.
+    pub(crate) clients: u32,
+}
+
 /// A running PgBouncer.
 #[derive(Debug)]
 pub(crate) struct Pooler {
@@ -41,7 +50,7 @@ impl Pooler {
         binaries: &Binaries,
         account: Account,
         plain: &Plain,
-        clients: u32,
+        size: Size,
         scratch: &Scratch,
         interrupt: &Interrupt,
     ) -> Result<Option<Self>, Fault> {
@@ -59,9 +68,10 @@ impl Pooler {
             "[databases]\npostgres = {server}\nsessions = {server} pool_mode=session\n\
              [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n\
              auth_type = trust\nauth_file = {}\npool_mode = transaction\n{prepares}\
-             default_pool_size = {pool}\nmax_client_conn = {pool}\n",
+             default_pool_size = {}\nmax_client_conn = {}\n",
             users.display(),
-            pool = clients + 8,
+            size.servers,
+            size.clients,
         );
         let mut command = program::command(pgbouncer);
         command.arg(scratch.file("pgbouncer.ini", &settings)?).current_dir(scratch.top());
@@ -73,6 +83,11 @@ impl Pooler {
         let prepared_door = Door { database: pool, ..door.clone() };
         binaries.wait_for(&mut program, &door, scratch, interrupt)?;
         Ok(Some(Self { program, release, door, prepared_door }))
+    }
+
+    /// Whether it pools transactions of clients with prepared statements, too.
+    pub(crate) fn pools_prepared(&self) -> bool {
+        self.release.prepares()
     }
 
     /// Its process.

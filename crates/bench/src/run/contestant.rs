@@ -21,7 +21,7 @@ use crate::pgbench::Door;
 use crate::plan::Entrant;
 use crate::postgres::{Binaries, Likeness, Plain};
 use crate::program;
-use crate::proxy::pooler::Pooler;
+use crate::proxy::pooler::{Pooler, Size};
 use crate::quota::{Group, Limit};
 use crate::scratch::Scratch;
 
@@ -87,7 +87,8 @@ impl Contestant {
             Entrant::Pgbouncer => {
                 let server = plain(&synchronous)?;
                 let Ground { binaries, account, scratch, interrupt, clients, .. } = ground;
-                let pooler = Pooler::start(binaries, *account, &server, *clients, scratch, interrupt)?;
+                let size = Size { servers: *clients + 8, clients: *clients + 8 };
+                let pooler = Pooler::start(binaries, *account, &server, size, scratch, interrupt)?;
                 let Some(pooler) = pooler else { return Ok(None) };
                 let doors = only(config(&pooler.prepared_door));
                 (doors, Some(pooler.pid()), Running::Pooled { _pooler: pooler, _server: server })

@@ -366,6 +366,11 @@ impl Session {
             )
             .into());
         }
+        if self.is_parsed(&group.messages) {
+            let each = group.messages.iter();
+            each.for_each(|_| encode::bare(&mut self.client.out, server_tag::PARSE_COMPLETE));
+            return Ok(true);
+        }
         // A portal that was bound and not executed yet is to be executed later.
         group.demand.keeps_portal |= group.bound.len() > group.demand.statements.len();
         let is_free = matches!(self.transaction, Transaction::None | Transaction::Begun(_));
@@ -403,6 +408,7 @@ impl Session {
         for statement in &group.demand.statements {
             self.remember(statement, &[], &ended);
         }
+        self.note_parsed(&group.messages);
         Ok(true)
     }
 

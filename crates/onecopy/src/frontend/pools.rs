@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cluster::ids::{Incarnation, ReplicaId, SessionId, Version};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::sync::oneshot;
 
 use super::prepared::fresh_generation;
@@ -141,7 +141,15 @@ struct Inside {
 pub(crate) struct Pools {
     pub(crate) pooling: Pooling,
     inside: Mutex<Inside>,
-    statements: Mutex<FxHashMap<Meaning, u64>>,
+    statements: Mutex<Statements>,
+}
+
+/// Statements that sessions have prepared.
+#[derive(Debug, Default)]
+struct Statements {
+    numbers: FxHashMap<Meaning, u64>,
+    /// Those that a server has accepted.
+    accepted: FxHashSet<u64>,
 }
 
 /// What makes two prepared statements the same.
@@ -314,11 +322,24 @@ impl Pools {
             return fresh_generation();
         }
         let mut statements = self.statements.lock().unwrap_or_else(PoisonError::into_inner);
-        if statements.len() >= STATEMENTS_MAX {
+        if statements.numbers.len() >= STATEMENTS_MAX {
             // Those who have a number keep it; who comes gets another one.
-            statements.clear();
+            *statements = Statements::default();
         }
-        *statements.entry(Meaning { sql, types, settings, schema }).or_insert_with(fresh_generation)
+        *statements.numbers.entry(Meaning { sql, types, settings, schema }).or_insert_with(fresh_generation)
+    }
+
+    /// A server has prepared the statement of that number.
+    pub(crate) fn note_accepted(&self, number: u64) {
+        let mut statements = self.statements.lock().unwrap_or_else(PoisonError::into_inner);
+        if statements.accepted.len() < STATEMENTS_MAX {
+            statements.accepted.insert(number);
+        }
+    }
+
+    /// Whether any server has done that: then every one will, when it is needed there.
+    pub(crate) fn is_accepted(&self, number: u64) -> bool {
+        self.statements.lock().unwrap_or_else(PoisonError::into_inner).accepted.contains(&number)
     }
 
     /// How each pool is used.

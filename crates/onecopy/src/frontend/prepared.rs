@@ -13,6 +13,7 @@ use sql::Script;
 use super::cached::name_of;
 use super::sent::{KEPT_BYTES_MAX, Sent};
 use super::session::{Session, Transaction};
+use super::work::Message;
 
 /// Most named statements of one session.
 pub(crate) const STATEMENTS_MAX: usize = 10_000;
@@ -152,5 +153,22 @@ impl Session {
         }
         let hub = self.hub();
         Some(hub.pools.number(sql, types, &self.settings.meaning(), hub.last_ddl()))
+    }
+
+    /// Where sessions share connections: whether messages do nothing but to parse what a server has accepted before, for
+    /// whomever. Then no connection is needed for them, nor waited for.
+    pub(crate) fn is_parsed(&self, messages: &[Message]) -> bool {
+        let is_known =
+            |known: &Arc<Known>| known.is_shared() && self.hub().pools.is_accepted(known.generation);
+        messages.iter().all(|message| message.is_parse && message.statement.as_ref().is_some_and(is_known))
+    }
+
+    /// A server has accepted these messages.
+    pub(crate) fn note_parsed(&self, messages: &[Message]) {
+        let parsed = messages.iter().filter(|message| message.is_parse);
+        for known in parsed.filter_map(|message| message.statement.as_ref()).filter(|known| known.is_shared())
+        {
+            self.hub().pools.note_accepted(known.generation);
+        }
     }
 }
