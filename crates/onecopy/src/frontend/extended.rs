@@ -27,9 +27,6 @@ use super::work::{Message, Work, doubt};
 /// A batch of more bytes than this is run in parts.
 const BATCH_BYTES_MAX: usize = 16 << 20;
 
-/// What a name of ours may add to a message.
-const NAME_BYTES: usize = 40;
-
 /// Messages for a server, gathered.
 #[derive(Debug)]
 struct Group {
@@ -188,11 +185,7 @@ impl Session {
             }
             return Ok(());
         }
-        let ours = known.is_shared().then(|| {
-            let mut ours = Vec::with_capacity(bytes.len() + NAME_BYTES);
-            encode::parse_raw(&mut ours, &known.server_name, sql, types);
-            ours
-        });
+        let ours = known.as_parse();
         group.push(ours.as_deref().unwrap_or(bytes), Some(known)).is_parse = true;
         Ok(())
     }
@@ -217,12 +210,7 @@ impl Session {
             group.demand.declares_users |=
                 known.as_ref().is_some_and(|known| oids::declares_users(&known.types));
             group.bound.extend(known.as_deref().and_then(single));
-            let shared = known.as_ref().filter(|known| known.is_shared());
-            let ours = shared.map(|known| {
-                let mut ours = Vec::with_capacity(bytes.len() + NAME_BYTES);
-                encode::bind_raw(&mut ours, portal, &known.server_name, values);
-                ours
-            });
+            let ours = known.as_ref().and_then(|known| known.as_bind(portal, values));
             group.push(ours.as_deref().unwrap_or(bytes), known);
         }
         Ok(())
@@ -245,12 +233,7 @@ impl Session {
             }
         } else {
             let known = known.filter(|_| statement.is_some());
-            let shared = known.as_ref().filter(|known| known.is_shared());
-            let ours = shared.map(|known| {
-                let mut ours = Vec::with_capacity(bytes.len() + NAME_BYTES);
-                encode::describe(&mut ours, Target::Statement(&known.server_name));
-                ours
-            });
+            let ours = known.as_ref().and_then(|known| known.as_describe());
             group.push(ours.as_deref().unwrap_or(bytes), known);
         }
         Ok(())
@@ -327,7 +310,7 @@ impl Session {
             }
             if known.is_some_and(|known| known.is_shared()) {
                 // Others may use it on the same connection.
-                let mut nothing = Vec::with_capacity(NAME_BYTES);
+                let mut nothing = Vec::new();
                 encode::close(&mut nothing, Target::Statement(NOTHING));
                 group.push(&nothing, None);
             } else {
@@ -366,9 +349,7 @@ impl Session {
             )
             .into());
         }
-        if self.is_parsed(&group.messages) {
-            let each = group.messages.iter();
-            each.for_each(|_| encode::bare(&mut self.client.out, server_tag::PARSE_COMPLETE));
+        if self.answer_parsed(&group.messages) {
             return Ok(true);
         }
         // A portal that was bound and not executed yet is to be executed later.

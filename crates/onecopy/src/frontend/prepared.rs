@@ -9,6 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustc_hash::FxHashMap;
 use sql::Script;
+use wire::backend::tag;
+use wire::encode;
+use wire::frontend::Target;
 
 use super::cached::name_of;
 use super::sent::{KEPT_BYTES_MAX, Sent};
@@ -42,6 +45,26 @@ impl Known {
     /// Whether its name on servers is one of ours.
     pub(crate) fn is_shared(&self) -> bool {
         self.server_name != self.name
+    }
+
+    fn ours(&self, write: impl FnOnce(&mut Vec<u8>)) -> Option<Vec<u8>> {
+        let mut message = Vec::new();
+        self.is_shared().then(|| write(&mut message)).map(|()| message)
+    }
+
+    /// The Parse that servers get instead of the client's, if another one.
+    pub(crate) fn as_parse(&self) -> Option<Vec<u8>> {
+        self.ours(|out| encode::parse_raw(out, &self.server_name, &self.sql, &self.types))
+    }
+
+    /// The same of a Bind.
+    pub(crate) fn as_bind(&self, portal: &[u8], values: &[u8]) -> Option<Vec<u8>> {
+        self.ours(|out| encode::bind_raw(out, portal, &self.server_name, values))
+    }
+
+    /// The same of a Describe.
+    pub(crate) fn as_describe(&self) -> Option<Vec<u8>> {
+        self.ours(|out| encode::describe(out, Target::Statement(&self.server_name)))
     }
 }
 
@@ -155,12 +178,21 @@ impl Session {
         Some(hub.pools.number(sql, types, &self.settings.meaning(), hub.last_ddl()))
     }
 
-    /// Where sessions share connections: whether messages do nothing but to parse what a server has accepted before, for
-    /// whomever. Then no connection is needed for them, nor waited for.
-    pub(crate) fn is_parsed(&self, messages: &[Message]) -> bool {
+    /// Where sessions share connections: answers messages that do nothing but to parse what a server has accepted before,
+    /// for whomever. No connection is needed for them, nor waited for.
+    pub(crate) fn answer_parsed(&mut self, messages: &[Message]) -> bool {
         let is_known =
             |known: &Arc<Known>| known.is_shared() && self.hub().pools.is_accepted(known.generation);
-        messages.iter().all(|message| message.is_parse && message.statement.as_ref().is_some_and(is_known))
+        if !messages
+            .iter()
+            .all(|message| message.is_parse && message.statement.as_ref().is_some_and(is_known))
+        {
+            return false;
+        }
+        for _ in messages {
+            encode::bare(&mut self.client.out, tag::PARSE_COMPLETE);
+        }
+        true
     }
 
     /// A server has accepted these messages.
