@@ -138,6 +138,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "CONNECTION")]
     reader: Vec<Config>,
 
+    /// Transactions say which tables they touch, where the workload knows: for protocols that ship statements.
+    #[arg(long)]
+    declares: bool,
+
     /// Make the tables and fill them first; the names must be free.
     #[arg(long)]
     populate: bool,
@@ -206,7 +210,8 @@ pub(crate) fn runtime() -> Result<Runtime, Fault> {
 pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str)) -> Result<String, Fault> {
     let workload = options.load.workload(&options.size);
     runtime()?.block_on(async {
-        let doors = Doors { main: options.to.clone(), readers: options.reader.clone() };
+        let doors =
+            Doors { main: options.to.clone(), readers: options.reader.clone(), declares: options.declares };
         if options.populate {
             populate(&*workload, &doors.main, options.seed, interrupt, news).await?;
         }

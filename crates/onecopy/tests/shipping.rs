@@ -79,20 +79,33 @@ async fn statements(client: &tokio_postgres::Client) {
     let drawn: i64 = value(client, "SELECT nextval('item_id_seq')").await.parse().unwrap();
     run(client, "INSERT INTO item (name) VALUES ('after a draw')").await;
     assert_eq!(value(client, "SELECT max(id) FROM item").await, (drawn + 1).to_string());
+    run(client, "SELECT setval('item_id_seq', 100); ANALYZE").await;
+    run(client, "CREATE TABLE note (n int PRIMARY KEY, at timestamptz)").await;
+    copy(client, "1\t2020-01-01 00:00\n2\t\\N\n").await.unwrap();
+    assert!(copy(client, "3\tnow\n").await.is_err(), "each replica would read its own clock");
+    assert!(copy(client, "1\t2020-01-01 00:00\n").await.is_err(), "the key is there");
+    assert_eq!(value(client, "SELECT count(*) FROM note").await, "2");
     run(client, "SET timezone = 'Asia/Tokyo'; SET search_path = public").await;
     assert_eq!(value(client, "SHOW timezone").await, "Asia/Tokyo");
     run(client, "BEGIN READ ONLY; SELECT count(*) FROM item; SELECT count(*) FROM sale; COMMIT").await;
+}
+
+async fn copy(client: &tokio_postgres::Client, rows: &'static str) -> Result<u64, tokio_postgres::Error> {
+    let sink = client.copy_in("COPY note FROM STDIN").await?;
+    futures_util::pin_mut!(sink);
+    futures_util::SinkExt::send(&mut sink, bytes::Bytes::from_static(rows.as_bytes())).await?;
+    sink.finish().await
 }
 
 async fn refusals(client: &tokio_postgres::Client) {
     for sql in [
         "INSERT INTO item (name) SELECT name FROM item LIMIT 1",
         "UPDATE item SET r = random()",
-        "COPY item FROM STDIN",
+        "COPY item TO STDOUT",
         "DO $$ BEGIN END $$",
         "CREATE TEMP TABLE away (n int)",
         "CREATE TABLE made AS SELECT random() AS r",
-        "SELECT setval('item_id_seq', 1)",
+        "SELECT currval('item_id_seq')",
         "PREPARE p AS SELECT 1",
         "LISTEN away",
         "LOCK TABLE item",

@@ -38,6 +38,8 @@ pub(crate) struct Doors {
     pub(crate) main: Config,
     /// Where reads go, client by client, if they do not go there.
     pub(crate) readers: Vec<Config>,
+    /// Transactions should say which tables they touch.
+    pub(crate) declares: bool,
 }
 
 /// How transactions that write are isolated.
@@ -68,6 +70,7 @@ pub(crate) struct Session {
     main: Connection,
     reader: Option<Connection>,
     isolation: Isolation,
+    declares: bool,
     /// What it was told.
     pub(crate) ledger: Ledger,
     /// How often a transaction was tried again, since this was last set to 0.
@@ -87,7 +90,8 @@ impl Session {
             count => Some(Connection::open(&doors.readers[number % count], texts).await?),
         };
         let main = Connection::open(&doors.main, texts).await?;
-        Ok(Self { main, reader, isolation, ledger: Ledger::default(), retries: 0 })
+        let declares = doors.declares;
+        Ok(Self { main, reader, isolation, declares, ledger: Ledger::default(), retries: 0 })
     }
 
     /// A new connection in place of each lost one.
@@ -112,6 +116,20 @@ impl Session {
         run(&mut self.main, &mut self.ledger, &mut self.retries, &begin, body).await
     }
 
+    /// The same, with the tables that it touches, for those who want to know them.
+    pub(crate) async fn update_on<T>(
+        &mut self,
+        tables: &str,
+        body: impl AsyncFn(&mut Transaction<'_>) -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        let begin = format!("BEGIN{} ISOLATION LEVEL {}", self.declared(tables), self.isolation.words());
+        run(&mut self.main, &mut self.ledger, &mut self.retries, &begin, body).await
+    }
+
+    fn declared(&self, tables: &str) -> String {
+        if self.declares { format!(" /* onecopy: {tables} */") } else { String::new() }
+    }
+
     /// The same at REPEATABLE READ at least, for those that depend on nobody writing what they have read.
     pub(crate) async fn update_snapshot<T>(
         &mut self,
@@ -123,6 +141,18 @@ impl Session {
         };
         let begin = format!("BEGIN ISOLATION LEVEL {}", level.words());
         run(&mut self.main, &mut self.ledger, &mut self.retries, &begin, body).await
+    }
+
+    /// Runs a transaction that only reads, these tables.
+    pub(crate) async fn read_on<T>(
+        &mut self,
+        tables: &str,
+        body: impl AsyncFn(&mut Transaction<'_>) -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        let declared = self.declared(tables);
+        let begin = format!("BEGIN{declared} ISOLATION LEVEL {} READ ONLY", self.isolation.words());
+        let connection = self.reader.as_mut().unwrap_or(&mut self.main);
+        run(connection, &mut self.ledger, &mut self.retries, &begin, body).await
     }
 
     /// Runs a transaction that only reads.

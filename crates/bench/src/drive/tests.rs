@@ -34,7 +34,7 @@ impl Server {
     pub(crate) fn doors(&self) -> Doors {
         let mut main = Config::new();
         main.host("127.0.0.1").port(self.plain.door.port).user("postgres").dbname("postgres");
-        Doors { main, readers: Vec::new() }
+        Doors { main, readers: Vec::new(), declares: false }
     }
 }
 

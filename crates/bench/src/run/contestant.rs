@@ -108,7 +108,10 @@ impl Contestant {
                 )?;
                 let door = Door { port: node.port, database: "postgres", options: None };
                 let (pid, program) = (node.pid(), ground.onecopy.to_owned());
-                (only(config(&door)), Some(pid), Running::Onecopy { node, program })
+                // To the protocol onecopy a declaration of tables would say less than the statements do.
+                let declares = arguments.iter().any(|word| word == "--protocol");
+                let doors = Doors { declares, ..only(config(&door)) };
+                (doors, Some(pid), Running::Onecopy { node, program })
             }
         };
         let name = entrant.name();
@@ -198,7 +201,7 @@ pub(super) fn config(door: &Door) -> Config {
 }
 
 fn only(main: Config) -> Doors {
-    Doors { main, readers: Vec::new() }
+    Doors { main, readers: Vec::new(), declares: false }
 }
 
 /// How servers differ from the first one, once they have had time to follow it.

@@ -125,7 +125,8 @@ mod tests {
             let mut old = doors.main.clone();
             old.dbname("old");
             prepare(&old).await.unwrap();
-            let split = Doors { main: doors.main.clone(), readers: vec![doors.main.clone(), old] };
+            let split =
+                Doors { main: doors.main.clone(), readers: vec![doors.main.clone(), old], declares: false };
             let probe = Probe::open(&split).await.unwrap();
             let _ = tokio::time::timeout(Duration::from_secs(1), probe.look()).await;
             let (reads, stale) = probe.seen();

@@ -73,6 +73,6 @@ impl Streaming {
     pub(crate) fn doors(&self) -> Doors {
         let mut main = config(&self.primary.door);
         main.options("-c synchronous_commit=remote_apply");
-        Doors { main, readers: self.configs() }
+        Doors { main, readers: self.configs(), declares: false }
     }
 }

@@ -7,6 +7,9 @@ use super::random::{SUBJECTS, password, searched, syllables};
 use crate::drive::Session;
 use crate::refusal::Refusal;
 
+/// What the last order touches.
+const ORDER: &str = "read customer, orders, order_line, cc_xacts, address, country, item";
+
 impl Browser {
     pub(super) async fn home(&mut self, session: &mut Session) -> Result<(), Refusal> {
         if let Some(customer) = self.visit.customer
@@ -95,7 +98,7 @@ impl Browser {
             return Err(Refusal::Told(format!("{name} has another password")));
         }
         session
-            .read(async |transaction| {
+            .read_on(ORDER, async |transaction| {
                 let Some(newest) = transaction.rows("newestOrder", &[&name]).await?.pop() else {
                     return Ok(());
                 };

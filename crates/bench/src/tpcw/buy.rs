@@ -11,6 +11,13 @@ use super::tax;
 use crate::drive::{Cents, Session, Text, Transaction, cents, day_ahead, letters};
 use crate::refusal::Refusal;
 
+/// What the transactions touch.
+const CART: &str = "read item; write shopping_cart, shopping_cart_line";
+const CUSTOMER: &str = "read country; write address, customer";
+const BOOK: &str = "read orders, order_line; write item";
+const PURCHASE: &str =
+    "read customer, country; write address, orders, order_line, cc_xacts, item, shopping_cart_line";
+
 /// Below this an item's stock is filled up, by so many.
 const STOCK_MIN: i32 = 10;
 const STOCK_MORE: i32 = 21;
@@ -76,7 +83,7 @@ impl Browser {
         let cart = if let Some(cart) = self.visit.cart {
             cart
         } else {
-            let made = session.update(async |transaction| {
+            let made = session.update_on("write shopping_cart", async |transaction| {
                 transaction.enter("carts", 1);
                 Ok(transaction.row("createCart", &[]).await?.get(0))
             });
@@ -84,7 +91,7 @@ impl Browser {
         };
         let (instead, seed) = (self.any_item(), self.dice.number());
         session
-            .update(async |transaction| {
+            .update_on(CART, async |transaction| {
                 match change {
                     Change::Add(item) => add(transaction, cart, item).await?,
                     Change::Refresh => refresh(transaction, cart, seed).await?,
@@ -115,7 +122,11 @@ impl Browser {
             None => self.visit.customer = Some(self.new_customer(session).await?),
         }
         if let Some(cart) = self.visit.cart {
-            session.read(async |transaction| transaction.rows("getCart", &[&cart]).await.map(drop)).await?;
+            session
+                .read_on("read shopping_cart_line, item", async |transaction| {
+                    transaction.rows("getCart", &[&cart]).await.map(drop)
+                })
+                .await?;
         }
         Ok(())
     }
@@ -130,7 +141,7 @@ impl Browser {
         let year = between(dice, 1_880, 2_000);
         let (birth, data) = (Text(day_of(dice, year)), letters(dice, 100, 500));
         session
-            .update(async |transaction| {
+            .update_on(CUSTOMER, async |transaction| {
                 let address = address.enter(transaction).await?;
                 let id: i64 = transaction.row("nextCustomer", &[]).await?.get(0);
                 let id = i32::try_from(id).map_err(|_| Refusal::Told("no customer number is left".into()))?;
@@ -162,7 +173,7 @@ impl Browser {
             ships: SystemTime::now() + DAY * between(dice, 0, 7).unsigned_abs(),
             comment: letters(dice, 20, 100),
         };
-        session.update(async |transaction| purchase.run(transaction).await).await
+        session.update_on(PURCHASE, async |transaction| purchase.run(transaction).await).await
     }
 
     pub(super) async fn admin_confirm(&mut self, session: &mut Session) -> Result<(), Refusal> {
@@ -176,7 +187,7 @@ impl Browser {
         let first = self.any_item();
         let items = self.scale.items;
         session
-            .update(async |transaction| {
+            .update_on(BOOK, async |transaction| {
                 transaction.one("changeItem", &[&item, &cost, &image, &thumbnail]).await?;
                 let rows = transaction.rows("boughtTogether", &[&item]).await?;
                 let mut related: Vec<i32> = rows.iter().map(|row| row.get(0)).collect();

@@ -47,6 +47,8 @@ pub(super) struct Batch {
     statements: ByName<Prepared>,
     portals: ByName<Portal>,
     is_skipping: bool,
+    /// What came ended with a Sync.
+    pub(super) is_at_sync: bool,
 }
 
 impl Batch {
@@ -69,6 +71,7 @@ impl Session {
             self.batch.waiting.push_back((kind, body));
             return Ok(());
         }
+        self.batch.is_at_sync = kind == tag::SYNC;
         let ran = if self.batch.is_skipping { Ok(()) } else { self.run_batch().await };
         self.batch.waiting.clear();
         self.batch.bytes = 0;

@@ -17,8 +17,7 @@ use crate::frontend::{Fault, Refusal};
 impl Session {
     /// A statement about rows or the schema.
     pub(super) async fn data(&mut self, sent: &Sent<'_>) -> Result<(), Fault> {
-        let text = std::str::from_utf8(sent.text)
-            .map_err(|_| Refusal::plain(sqlstate::SYNTAX_ERROR, "the statement is not UTF-8"))?;
+        let text = text_of(sent)?;
         if let State::Begun(begun) = &mut self.state
             && begun.declared.is_none()
             && let Some(Ok(declaration)) =
@@ -41,7 +40,7 @@ impl Session {
         loop {
             let catalogue = self.worker.hub.catalogue();
             let known = statement::know(sent.statement, text, &catalogue)?;
-            let is_writing = matches!(known.way, Way::Write | Way::Ddl | Way::Draw);
+            let is_writing = matches!(known.way, Way::Write | Way::Plain | Way::Ddl | Way::Draw);
             if is_writing && self.settings.read_only {
                 return Err(read_only().into());
             }
@@ -50,7 +49,7 @@ impl Session {
                 Way::Write => {
                     !known.locks.are_everything() && matches!(self.alike(sent, text, &catalogue)?, Text::Same)
                 }
-                Way::Ddl | Way::Draw => false,
+                Way::Plain | Way::Ddl | Way::Draw => false,
             };
             if !is_one_message || known.locks.are_everything() {
                 self.hold(false, true, |catalogue| {
@@ -90,7 +89,7 @@ impl Session {
         let known = statement::know(sent.statement, text, &catalogue)?;
         let State::Open(open) = &self.state else { return Err(Fault::Client) };
         let Known { way, locks } = known;
-        let is_writing = matches!(way, Way::Write | Way::Ddl | Way::Draw);
+        let is_writing = matches!(way, Way::Write | Way::Plain | Way::Ddl | Way::Draw);
         if is_writing && open.is_read_only {
             return Err(read_only().into());
         }
@@ -116,8 +115,8 @@ impl Session {
                 self.relay(told)
             }
             Way::Draw => self.draw(sent, text).await,
-            Way::Ddl => {
-                self.note_written(true, 0)?;
+            Way::Ddl | Way::Plain => {
+                self.note_written(way == Way::Ddl, sent.text.len())?;
                 let shipment = self.shipment(sent, sent.text.to_vec());
                 let told = self.operate(Kind::Write, shipment).await?;
                 self.relay(told)
@@ -255,9 +254,23 @@ impl Session {
     }
 }
 
+/// The statement as text.
+pub(super) fn text_of<'a>(sent: &Sent<'a>) -> Result<&'a str, Refusal> {
+    std::str::from_utf8(sent.text)
+        .map_err(|_| Refusal::plain(sqlstate::SYNTAX_ERROR, "the statement is not UTF-8"))
+}
+
 /// The text that all replicas run, if there is one.
 fn alike(sent: &Sent<'_>, text: &str, is_conforming: bool, catalogue: &Catalogue) -> Result<Text, Refusal> {
     let mut types = Vec::new();
+    if let Form::Copy(data) = &sent.form {
+        let fields = data.split(|byte| matches!(byte, b'\t' | b'\n' | b',' | b'"'));
+        let looks = |field: &[u8]| sql::may_read_clock(&String::from_utf8_lossy(field));
+        if has_times(sent, catalogue) && fields.into_iter().any(looks) {
+            let what = "a value in COPY that a date or time type would read off the clock";
+            return Err(statement::refused(what, "Give the instant itself."));
+        }
+    }
     if let Form::Extended { types: declared, values, .. } = &sent.form {
         if wire::oids::declares_users(declared) {
             let what = "a parameter of a type that did not come with the server";
@@ -286,7 +299,23 @@ fn alike(sent: &Sent<'_>, text: &str, is_conforming: bool, catalogue: &Catalogue
             }
         }
     }
-    statement::alike(text, &types, is_conforming, catalogue)
+    let has_looked = matches!(sent.form, Form::Copy(_));
+    statement::alike(text, &types, is_conforming, has_looked, catalogue)
+}
+
+/// Whether a table that it writes has columns that could read the clock off a text.
+fn has_times(sent: &Sent<'_>, catalogue: &Catalogue) -> bool {
+    let tables = sent.statement.writes.iter().map(|name| catalogue.tables_named(name));
+    tables
+        .into_iter()
+        .any(|found| found.is_none_or(|ids| ids.iter().any(|id| catalogue.table(*id).is_none_or(has_time))))
+}
+
+fn has_time(table: &sql::Table) -> bool {
+    // Numbers, texts, bytes and their like; whatever else there is could.
+    const TIMELESS: [u32; 16] =
+        [16, 17, 20, 21, 23, 25, 114, 700, 701, 869, 1042, 1043, 1186, 1700, 2950, 3802];
+    table.coded_types || table.columns.iter().any(|column| !TIMELESS.contains(&column.type_oid))
 }
 
 pub(super) fn read_only() -> Refusal {

@@ -23,7 +23,7 @@ use wire::backend::{Fields, Status, command_tag, data_row, tag};
 use wire::{encode, frame};
 
 use super::Shipping;
-use super::shipment::{Reply, Setup, Shipment};
+use super::shipment::{Form, Reply, Setup, Shipment};
 use crate::backend::{BackendError, Connection};
 use crate::clients::{Card, Connected};
 use crate::frontend::Running;
@@ -376,6 +376,7 @@ async fn exchange(
             }
             tag::DATA_ROW if reply.bytes.len() + total > bytes_max => is_too_large = true,
             tag::DATA_ROW => reply.bytes.extend_from_slice(whole),
+            tag::COPY_IN_RESPONSE if matches!(shipment.form, Form::Copy(_)) => {}
             tag::COPY_IN_RESPONSE | tag::COPY_OUT_RESPONSE | tag::COPY_BOTH_RESPONSE => {
                 return Err(BackendError::Protocol("a COPY that nobody asked for"));
             }

@@ -10,7 +10,7 @@
 //! | `lane` | one transaction at one replica |
 //! | `decided` | the log's part: what commits is durable before anybody is told to commit (section 5.3) |
 //! | `returning` | a replica is fenced, rolled forward from the log, and joins the others (sections 5.3.1, 5.3.2) |
-//! | `session`, `batch`, `control`, `data`, `transaction`, `desk` | a client |
+//! | `session`, `batch`, `control`, `data`, `copy`, `transaction`, `desk` | a client |
 //! | `statement`, `locks` | what a statement touches, and the text that is shipped |
 //! | `start`, `board` | a node of this kind, and what others see of its replicas |
 //!
@@ -23,6 +23,7 @@
 mod batch;
 mod board;
 mod control;
+mod copy;
 mod data;
 mod decided;
 mod desk;

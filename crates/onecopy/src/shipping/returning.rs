@@ -19,6 +19,7 @@ use wire::backend::Fields;
 use wire::{encode, frontend};
 
 use super::lane::{At, insert_identity, is_the_statements};
+use super::shipment::{COPY_MARK, encode_copy};
 use super::{Next, Shipping};
 use crate::agent::identity;
 use crate::backend::{BackendError, Connection};
@@ -243,6 +244,8 @@ async fn run(control: &mut Connection, shipped: &Shipped, settles: bool) -> Resu
         });
         encode::execute(out, b"", 0);
         encode::sync(out);
+    } else if shipped.types == COPY_MARK {
+        encode_copy(&mut control.output, &shipped.text, &shipped.values);
     } else {
         encode::query(&mut control.output, &shipped.text);
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use cluster::ids::SessionId;
 use cluster::protocols::shipping::Answer;
-use sql::{Script, Statement, TransactionOptions, Verb};
+use sql::{CopyDirection, Script, Statement, TransactionOptions, Verb};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 use tracing::Instrument;
@@ -382,6 +382,9 @@ impl Session {
         }
         if self.control(sent).await? {
             return Ok(());
+        }
+        if matches!(verb, Verb::Copy { direction: CopyDirection::From, .. }) {
+            return self.copy(sent).await;
         }
         self.data(sent).await
     }

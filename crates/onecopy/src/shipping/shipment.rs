@@ -36,6 +36,20 @@ pub(crate) enum Form {
         /// The client wants to know the columns.
         describes: bool,
     },
+    /// COPY FROM STDIN, with all that came of it.
+    Copy(Arc<[u8]>),
+}
+
+/// In place of types in the log: the values are the data of a COPY.
+pub(super) const COPY_MARK: &[u8] = b"copy";
+/// So much of them is put into one message.
+const COPY_CHUNK_BYTES: usize = 1 << 20;
+
+/// COPY with its data, without waiting for the server to ask for them: it passes them over if it does not.
+pub(super) fn encode_copy(out: &mut Vec<u8>, text: &[u8], data: &[u8]) {
+    encode::query(out, text);
+    data.chunks(COPY_CHUNK_BYTES).for_each(|chunk| encode::copy_data(out, chunk));
+    encode::copy_done(out);
 }
 
 /// One execution of a statement.
@@ -70,6 +84,7 @@ impl Shipment {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         match &self.form {
             Form::Simple => encode::query(out, &self.text),
+            Form::Copy(data) => encode_copy(out, &self.text, data),
             Form::Extended { types, values, describes } => {
                 encode::parse_raw(out, b"", &self.text, types);
                 encode::message(out, frontend::tag::BIND, |body| {
@@ -94,6 +109,7 @@ impl Shipment {
     pub(crate) fn bytes(&self) -> usize {
         let parameters = match &self.form {
             Form::Simple => 0,
+            Form::Copy(data) => data.len(),
             Form::Extended { types, values, .. } => types.len() + values.len(),
         };
         self.text.len() + parameters + self.setup.shipped.len() + self.before.as_ref().map_or(0, String::len)
@@ -111,6 +127,9 @@ impl Shipment {
         };
         let own = match &self.form {
             Form::Simple => plain(&self.text),
+            Form::Copy(data) => {
+                Shipped { types: COPY_MARK.to_vec(), values: data.to_vec(), ..plain(&self.text) }
+            }
             Form::Extended { types, values, .. } => Shipped {
                 is_extended: true,
                 types: types.to_vec(),

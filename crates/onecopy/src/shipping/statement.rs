@@ -10,7 +10,8 @@ use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use sql::{
-    Access, Because, Catalogue, Clock, Determinism, Rewrite, RowEffect, Statement, Subject, Verb, determinism,
+    Access, Because, Catalogue, Clock, CopyDirection, Determinism, Maintenance, Rewrite, RowEffect,
+    Statement, Subject, Verb, Why, determinism,
 };
 use wire::sqlstate;
 
@@ -34,6 +35,8 @@ pub(super) enum Way {
     Draw,
     /// It runs at all replicas.
     Write,
+    /// It runs at all replicas as it stands.
+    Plain,
     /// It changes the schema at all replicas.
     Ddl,
 }
@@ -101,7 +104,12 @@ pub(super) fn know(statement: &Statement, text: &str, catalogue: &Catalogue) -> 
                 Err(refused("a schema change that computes rows", OTHER_PROTOCOL))
             }
         }
-        Verb::Copy { .. } => Err(refused("COPY", "Use INSERT; or load the data before the cluster is made.")),
+        Verb::Copy { direction: CopyDirection::From, .. } => {
+            known(Way::Write, bounded().unwrap_or_else(Locks::everything))
+        }
+        Verb::Copy { .. } => Err(refused("COPY TO", "Use SELECT.")),
+        // Each replica looks at its own rows.
+        Verb::Maintenance(Maintenance::Analyze) => known(Way::Plain, Locks::everything()),
         Verb::Lock => {
             Err(refused("LOCK", "Declare what the transaction writes: BEGIN /* onecopy: write t */."))
         }
@@ -121,14 +129,15 @@ pub(super) fn refused(what: impl std::fmt::Display, hint: &str) -> Refusal {
 
 /// `SELECT nextval('a')`, with nothing else in it.
 fn draw(statement: &Statement, text: &str) -> Result<Known, Refusal> {
-    let is_alone = statement.functions.iter().all(|function| function.name == "nextval")
+    let call = if statement.calls("setval") { "setval" } else { "nextval" };
+    let is_alone = statement.functions.iter().all(|function| function.name == call)
         && statement.reads.is_empty()
         && statement.writes.is_empty()
         && !statement.modifies_inside;
-    let names = drawn_from(text);
+    let names = named_by(call, text);
     if !is_alone || names.is_empty() {
         return Err(refused(
-            "a sequence function other than SELECT nextval('name')",
+            "a sequence function other than SELECT nextval('name') or setval('name', ..)",
             "INSERT .. RETURNING tells what a row has drawn.",
         ));
     }
@@ -136,15 +145,20 @@ fn draw(statement: &Statement, text: &str) -> Result<Known, Refusal> {
     for name in &names {
         locks.draw(last_part(name));
     }
-    Ok(Known { way: Way::Draw, locks })
+    Ok(Known { way: if call == "setval" { Way::Plain } else { Way::Draw }, locks })
 }
 
 /// The sequences that a text draws from by `nextval('name')`, as they stand there; none if one is not a plain name.
 pub(super) fn drawn_from(text: &str) -> Vec<String> {
+    named_by("nextval", text)
+}
+
+/// The sequences that calls of this function name.
+fn named_by(call: &str, text: &str) -> Vec<String> {
     let mut names = Vec::new();
     let mut rest = text;
-    while let Some(at) = rest.to_ascii_lowercase().find("nextval") {
-        rest = rest[at + "nextval".len()..].trim_start();
+    while let Some(at) = rest.to_ascii_lowercase().find(call) {
+        rest = rest[at + call.len()..].trim_start();
         let name = rest.strip_prefix('(').map(str::trim_start).and_then(|rest| rest.strip_prefix('\''));
         let Some((name, after)) = name.and_then(|rest| rest.split_once('\'')) else { return Vec::new() };
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '"');
@@ -179,17 +193,24 @@ pub(super) fn move_to(states: &[Vec<Option<String>>]) -> Option<String> {
     Some(sql)
 }
 
-/// The text that all replicas run for a statement that writes.
+/// The text that all replicas run for a statement that writes. Who `has_looked` at the texts that become dates and times
+/// knows that none is read off the clock.
 pub(super) fn alike(
     text: &str,
     types: &[u32],
     is_conforming: bool,
+    has_looked: bool,
     catalogue: &Catalogue,
 ) -> Result<Text, Refusal> {
     let subject = Subject { text, standard_conforming_strings: is_conforming, parameter_types: types };
     match determinism(&subject, catalogue) {
         Ok(Determinism::Deterministic) => Ok(Text::Same),
         Ok(Determinism::AfterRewrite(rewrite)) => Ok(Text::Rewritten(Box::new(rewrite))),
+        Ok(Determinism::No(reasons))
+            if has_looked && reasons.iter().all(|why| matches!(why, Why::ClockCast(_))) =>
+        {
+            Ok(Text::Same)
+        }
         Ok(Determinism::No(reasons)) => {
             let reasons: Vec<String> = reasons.iter().map(ToString::to_string).collect();
             Err(Refusal::new(
