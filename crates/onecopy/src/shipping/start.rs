@@ -64,6 +64,9 @@ fn claim_kind(log: &Path, is_new: bool) -> Result<(), Reason> {
 
 /// Opens and fences the log, and lets each replica come.
 pub(crate) async fn open(plan: Plan, choices: Choices) -> Result<Node, Reason> {
+    if plan.limits.pooling.is_shared {
+        return Err("pool_mode = transaction is not offered where statements are shipped".into());
+    }
     let locks_are_off = locks_are_off()?;
     let (log, recovered) = Log::open(&plan.log, plan.cluster).map_err(|error| error.to_string())?;
     claim_kind(&plan.log, recovered.begun)?;

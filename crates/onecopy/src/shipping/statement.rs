@@ -83,7 +83,12 @@ pub(super) fn know(statement: &Statement, text: &str, catalogue: &Catalogue) -> 
                 _ => known(Way::UnprovenRead, Locks::all_read(catalogue)),
             }
         }
-        Verb::Insert | Verb::Update | Verb::Delete | Verb::Merge | Verb::Truncate => {
+        Verb::Insert
+        | Verb::Update
+        | Verb::Delete
+        | Verb::Merge
+        | Verb::Truncate
+        | Verb::Copy { direction: CopyDirection::From, .. } => {
             known(Way::Write, bounded().unwrap_or_else(Locks::everything))
         }
         Verb::Explain { analyze: false } => known(Way::UnprovenRead, Locks::all_read(catalogue)),
@@ -103,9 +108,6 @@ pub(super) fn know(statement: &Statement, text: &str, catalogue: &Catalogue) -> 
             } else {
                 Err(refused("a schema change that computes rows", OTHER_PROTOCOL))
             }
-        }
-        Verb::Copy { direction: CopyDirection::From, .. } => {
-            known(Way::Write, bounded().unwrap_or_else(Locks::everything))
         }
         Verb::Copy { .. } => Err(refused("COPY TO", "Use SELECT.")),
         // Each replica looks at its own rows.
