@@ -64,10 +64,7 @@ fn claim_kind(log: &Path, is_new: bool) -> Result<(), Reason> {
 
 /// Opens and fences the log, and lets each replica come.
 pub(crate) async fn open(plan: Plan, choices: Choices) -> Result<Node, Reason> {
-    if plan.limits.pooling.is_shared {
-        return Err("pool_mode = transaction is not offered where statements are shipped".into());
-    }
-    let locks_are_off = locks_are_off()?;
+    let locks_are_off = allowed(&plan)?;
     let (log, recovered) = Log::open(&plan.log, plan.cluster).map_err(|error| error.to_string())?;
     claim_kind(&plan.log, recovered.begun)?;
     let cell: Arc<OnceLock<Arc<Shipping>>> = Arc::default();
@@ -135,7 +132,11 @@ pub(crate) async fn open(plan: Plan, choices: Choices) -> Result<Node, Reason> {
     Ok(Node::of(hub, chores, orders, plan.start_patience))
 }
 
-fn locks_are_off() -> Result<bool, Reason> {
+/// Refuses what is not offered; whether locks are off.
+fn allowed(plan: &Plan) -> Result<bool, Reason> {
+    if plan.limits.pooling.is_shared {
+        return Err("pool_mode = transaction is not offered where statements are shipped".into());
+    }
     match std::env::var(RULE_OFF).ok().as_deref() {
         None | Some("") => Ok(false),
         Some("locks_wait") => Ok(true),
