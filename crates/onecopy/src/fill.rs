@@ -1,8 +1,8 @@
 //! Filling an empty server of somebody else with the data of a replica, while everybody goes on.
 //!
 //! Servers of our own are copied file by file ([`crate::postgres`]); into somebody else's folders nobody reaches, so this goes
-//! over connections. Versions stand still for the moment in which a snapshot is opened at the donor; what was applied
-//! there is a prefix of the log, and `onecopy.applied`, read in that snapshot, says which. In the same snapshot roles are
+//! over connections. Commits at one replica are serial, so what a snapshot of the donor has is a prefix of the versions, and
+//! `onecopy.applied`, read in it, says which; so no moment is needed at which everybody stands still. In the same snapshot roles are
 //! read, `pg_dump` writes down the schema, and all rows are copied, table by table, as text. The definitions that
 //! PostgreSQL prints look past a snapshot, and a table that is written anew is empty in an older one; so all tables are
 //! locked against that (ACCESS SHARE, as `pg_dump` does), and if a schema change came before the locks it is begun anew.
@@ -24,13 +24,13 @@ mod state;
 
 use std::time::Duration;
 
-use cluster::ids::{ReplicaId, Version};
+use cluster::ids::ReplicaId;
+use cluster::protocols::ReplicaStatus;
 
 use crate::backend::{BackendError, Connection, Served};
 use crate::capture;
 use crate::checksum::schema_checksums;
 use crate::config::Replica;
-use crate::frontend::verify;
 use crate::hub::Hub;
 use crate::node::Reason;
 use crate::postgres::Transfer;
@@ -48,6 +48,9 @@ const MARK: &str = "onecopy_filling";
 const PIN: &str = "SET search_path = pg_catalog; SET row_security = off; SET DateStyle = ISO; SET IntervalStyle = postgres; \
     SET extra_float_digits = 3; SET bytea_output = hex; SET lc_monetary = 'C'; SET statement_timeout = 0; \
     SET idle_in_transaction_session_timeout = 0; SET quote_all_identifiers = off; SET xmlbinary = base64";
+
+/// The snapshot is there from the first query on.
+const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT 1";
 
 /// Whether there is a schema that every new database has.
 const HAS_PUBLIC: &str = "SELECT 1 FROM pg_namespace WHERE nspname = 'public'";
@@ -139,18 +142,7 @@ async fn open(hub: &Hub, donor: ReplicaId, program: &dump::Program) -> Result<So
         if attempt > 0 {
             tokio::time::sleep(PAUSE).await;
         }
-        let turn = verify::Turn::take(hub).map_err(|refusal| refusal.message);
-        let held = match turn {
-            Ok(_turn) => verify::snapshots(hub, &[donor]).await.map_err(|refusal| refusal.message),
-            Err(reason) => Err(reason),
-        };
-        let opened = match held {
-            Ok((version, mut open)) => match open.pop() {
-                Some(connection) => read(hub, donor, version, connection, program).await,
-                None => Err("no snapshot was opened".to_owned()),
-            },
-            Err(reason) => Err(reason),
-        };
+        let opened = read(hub, donor, program).await;
         match opened {
             Ok(source) => return Ok(source),
             Err(reason) => {
@@ -162,24 +154,26 @@ async fn open(hub: &Hub, donor: ReplicaId, program: &dump::Program) -> Result<So
     Err(why)
 }
 
-async fn read(
-    hub: &Hub,
-    donor: ReplicaId,
-    version: Version,
-    mut connection: Connection,
-    program: &dump::Program,
-) -> Result<Source, Reason> {
+async fn read(hub: &Hub, donor: ReplicaId, program: &dump::Program) -> Result<Source, Reason> {
     let changed =
         || "the schema changes while it is written down; try it again when that has ended".to_owned();
+    let seat = &hub.seats[donor];
+    let text = |error: BackendError| format!("{} cannot be read: {error}", seat.name);
     let last_ddl = hub.last_ddl();
-    let text = |error: BackendError| format!("{} cannot be read: {error}", hub.seats[donor].name);
+    let has_it = |status: &ReplicaStatus| status.replica == donor && status.applied >= last_ddl;
+    if !hub.replicas().iter().any(has_it) {
+        return Err(changed());
+    }
+    let own = [("application_name", "onecopy filling"), ("client_encoding", "UTF8")];
+    let mut connection = Connection::open_own(&seat.address, &hub.served, &own).await.map_err(text)?;
+    connection.simple(SNAPSHOT).await.map_err(text)?;
     connection.simple(PIN).await.map_err(text)?;
     connection.simple(LOCK_PATIENCE).await.map_err(text)?;
     let tables = rows::lock(&mut connection).await.map_err(text)?.ok_or_else(changed)?;
     let snapshot = connection.simple("SELECT pg_export_snapshot()").await.map_err(text)?;
     let snapshot = snapshot.into_iter().flatten().flatten().next().unwrap_or_default();
     let schema = program.schema(&snapshot, &mut connection).await?;
-    if last_ddl > version || hub.last_ddl() != last_ddl {
+    if hub.last_ddl() != last_ddl {
         return Err(changed());
     }
     Ok(Source { connection, tables, schema })

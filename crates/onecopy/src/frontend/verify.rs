@@ -23,11 +23,11 @@ use crate::mailbox::Note;
 const HOLD_MAX: Duration = Duration::from_secs(30);
 
 /// VERIFY or CHECK is running; dropped when it ends, however it ends.
-pub(crate) struct Turn<'a>(&'a AtomicBool);
+pub(super) struct Turn<'a>(&'a AtomicBool);
 
 impl<'a> Turn<'a> {
     /// Refused while it is somebody else's.
-    pub(crate) fn take(hub: &'a Hub) -> Result<Self, Refusal> {
+    pub(super) fn take(hub: &'a Hub) -> Result<Self, Refusal> {
         if hub.is_verifying.swap(true, Ordering::AcqRel) {
             return Err(Refusal::new(
                 sqlstate::OBJECT_IN_USE,
@@ -71,7 +71,7 @@ pub(crate) async fn run(hub: &Hub) -> Result<Vec<Vec<String>>, Refusal> {
 }
 
 /// A snapshot of each of these replicas, which are up, at one version.
-pub(crate) async fn snapshots(
+pub(super) async fn snapshots(
     hub: &Hub,
     replicas: &[ReplicaId],
 ) -> Result<(Version, Vec<Connection>), Refusal> {
