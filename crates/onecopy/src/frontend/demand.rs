@@ -118,17 +118,18 @@ impl Demand {
 
     /// Whether all that it does is to call set_config where that is told by the statement itself.
     fn only_sets_settings(&self) -> bool {
+        let calls = |sent: &Sent| {
+            let text = sent.with_comments().unwrap_or_default();
+            text.to_ascii_lowercase().matches("set_config").count()
+        };
         let only = |sent: &Sent| {
             let statement = sent.statement();
-            let has_nothing = statement.reads.is_empty() && statement.types.is_empty();
-            let calls = sent
-                .with_comments()
-                .map_or(0, |text| text.to_ascii_lowercase().matches("set_config").count());
-            statement.verb == Verb::Select
-                && has_nothing
-                && !statement.settings.is_empty()
-                && statement.settings.len() == calls
+            !statement.settings.is_empty()
+                && statement.verb == Verb::Select
+                && statement.reads.is_empty()
+                && statement.types.is_empty()
                 && statement.functions.iter().all(|function| function.name == "set_config")
+                && statement.settings.len() == calls(sent)
         };
         !self.has_unparsed && self.sent.len() == self.statements.len() && self.sent.iter().all(only)
     }
@@ -152,6 +153,7 @@ impl Demand {
         if self.declares_users && access.is_ok() {
             access = Err(Because::Catalogue);
         }
+        let pairs = self.statements.iter().zip(&routings);
         Judged {
             access: access.map(|()| tables.into()),
             may_write: matches!(access, Err(Because::Update | Because::Unknown)) && !self.is_control(),
@@ -177,7 +179,10 @@ impl Demand {
                 && (session.may_borrow() || routings.iter().all(|r| sql::draws(r, &catalogue).is_empty())),
             only_sets_settings: self.only_sets_settings(),
             is_control: self.is_control(),
-            code: self.statements.iter().filter(|s| runs_code(s, &catalogue)).map(Arc::clone).collect(),
+            code: pairs
+                .filter(|(s, routing)| runs_code(s, routing, &catalogue))
+                .map(|(s, _)| Arc::clone(s))
+                .collect(),
             touched: self.touched(&catalogue),
             is_outdated: false,
             template: self.statements.first().map(|statement| statement.template),
@@ -278,7 +283,7 @@ impl Judged {
 
 /// Whether a statement may run code that users have written (functions, triggers, rules, views) of which nobody knows
 /// what it does.
-pub(crate) fn runs_code(statement: &Statement, catalogue: &Catalogue) -> bool {
+pub(crate) fn runs_code(statement: &Statement, routing: &Routing, catalogue: &Catalogue) -> bool {
     use Verb::{
         Call, Copy, Ddl, DeclareCursor, Delete, Do, Execute, Explain, Insert, Merge, Select, Truncate, Update,
     };
@@ -298,7 +303,7 @@ pub(crate) fn runs_code(statement: &Statement, catalogue: &Catalogue) -> bool {
             | Truncate
             | Ddl(_)
     );
-    runs && !is_harmless(&statement.routing(catalogue))
+    runs && !is_harmless(routing)
         && (statement.verb != Select
             || !statement.reads.is_empty()
             || statement.functions.iter().any(|name| catalogue.is_user_function(&name.name)))

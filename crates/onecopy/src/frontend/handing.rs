@@ -109,7 +109,10 @@ impl Session {
 
     /// Gives one back, unless it has to be kept; says why it is.
     async fn give_back_one(&mut self, replica: ReplicaId) -> Pins {
+        // Until the server says otherwise; if it cannot any more, that is lost with it.
+        let holds_state = (self.pinned || self.is_listening) && replica == self.anchor();
         let Some(server) = self.servers.find(replica) else { return Pins::default() };
+        server.holds_state |= holds_state;
         if !server.connection.is_at_rest() || !server.ahead.is_empty() {
             self.servers.close(replica);
             return Pins::default();

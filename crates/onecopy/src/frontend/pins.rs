@@ -322,7 +322,8 @@ impl Session {
             let _ = tokio::time::timeout(CATALOGUE_PATIENCE, self.hub().fresh_catalogue()).await;
         }
         let catalogue = self.hub().catalogue();
-        self.look.hides |= code.iter().any(|statement| runs_code(statement, &catalogue));
+        self.look.hides |=
+            code.iter().any(|statement| runs_code(statement, &statement.routing(&catalogue), &catalogue));
     }
 
     /// Whether a setting can be brought to other connections.
