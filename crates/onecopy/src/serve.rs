@@ -24,6 +24,7 @@ use crate::logging::{self, Level};
 use crate::metrics;
 use crate::node::{Node, Place, Plan, Reason, Signals};
 use crate::notify;
+use crate::shipping::PROTOCOLS;
 use crate::terminal::Progress;
 
 mod roster;
@@ -82,7 +83,7 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), Reason>
             config.access(),
         ),
         start_patience: Some(config.duration("start_patience")),
-        shipping: None,
+        shipping: PROTOCOLS.into_iter().find(|choices| choices.name == config.text("protocol")),
     })
     .await?;
     let hub = Arc::clone(&node.hub);

@@ -5,7 +5,9 @@
 
 mod cluster;
 
-use cluster::{Cluster, programs, run, table, value};
+use cluster::plain::Plain;
+use cluster::served::Setup;
+use cluster::{Cluster, programs, rows, run, table, value};
 
 /// The SQLSTATE with which a statement is refused, and its hint.
 async fn refused(client: &tokio_postgres::Client, sql: &str) -> String {
@@ -58,6 +60,31 @@ async fn statements_are_shipped_and_replicas_stay_the_same() {
     let said =
         programs::onecopy(&[&words[..], &["--pg-bin", programs::pg_bin().to_str().unwrap()]].concat()).await;
     assert!(programs::text(&said).contains("ships statements"), "the other kind of node takes the folder");
+}
+
+#[tokio::test]
+async fn servers_that_exist_are_adopted() {
+    let (a, b) = (Plain::start().await, Plain::start().await);
+    for server in [&a, &b] {
+        let schema =
+            "CREATE TABLE item (id serial PRIMARY KEY, name text); INSERT INTO item (name) VALUES ('a')";
+        run(&server.client().await, schema).await;
+    }
+    let setup = Setup::new(&[&a, &b], "protocol = \"conflict-aware\"");
+    for name in ["b", "c"] {
+        let node = setup.serve(&[]).await;
+        let client = cluster::connect("127.0.0.1", setup.port, "postgres").await.unwrap();
+        run(&client, &format!("INSERT INTO item (name) VALUES ('{name}')")).await;
+        let admin = cluster::connect("127.0.0.1", setup.port, "onecopy").await.unwrap();
+        let same = rows(&admin, "VERIFY").await;
+        assert!(!same.is_empty() && same.iter().all(|row| row["result"] == "identical"), "{same:?}");
+        assert_eq!(refused(&admin, "PAUSE").await, "0A000");
+        node.stop();
+    }
+    let names = "SELECT string_agg(name, ',' ORDER BY id) FROM item";
+    assert_eq!(value(&b.client().await, names).await, "a,b,c");
+    setup.write(&[a.port, b.port], "");
+    assert!(setup.refused().await.contains("ships statements"), "the other kind of node takes the folder");
 }
 
 async fn statements(client: &tokio_postgres::Client) {

@@ -23,15 +23,18 @@ const READ_PAUSE: Duration = Duration::from_millis(25);
 const READERS: usize = 2;
 
 /// The table that is looked at.
-const TABLE: &str = "CREATE TABLE bench_probe (id int PRIMARY KEY, n bigint NOT NULL); \
-                     INSERT INTO bench_probe VALUES (1, 0)";
+const TABLE: &str = "CREATE TABLE bench_probe (id int PRIMARY KEY, n bigint NOT NULL)";
+/// Its row, in a transaction of its own: where statements are shipped a new table is known after its transaction.
+const ROW: &str = "INSERT INTO bench_probe VALUES (1, 0)";
 const INCREMENT: &str = "UPDATE bench_probe SET n = n + 1 WHERE id = 1 RETURNING n";
 const READ: &str = "SELECT n FROM bench_probe WHERE id = 1";
 
 /// Makes the table.
 pub(crate) async fn prepare(to: &Config) -> Result<(), Fault> {
     let client = open(to).await?;
-    client.batch_execute(TABLE).await.map_err(|error| Fault::Database(format!("the probe's table: {error}")))
+    let said = |error| Fault::Database(format!("the probe's table: {error}"));
+    client.batch_execute(TABLE).await.map_err(said)?;
+    client.batch_execute(ROW).await.map_err(said)
 }
 
 /// Sessions that look.

@@ -229,6 +229,15 @@ pub(crate) const SETTINGS: &[Setting] = &[
                 so keep it below their `max_connections`.",
     },
     Setting {
+        name: "protocol",
+        flag: "protocol",
+        kind: Kind::Word(&["onecopy", "eager", "fr-l", "fr-c", "vr-l", "conflict-aware"]),
+        default: "onecopy",
+        can_reload: false,
+        about: "What orders transactions: the product's own protocol, or one of the schedulers that ship statements to all \
+                replicas under table locks (docs/protocols). A data folder stays with its kind.",
+    },
+    Setting {
         name: "pool_mode",
         flag: "pool-mode",
         kind: Kind::Word(&["session", "transaction"]),
