@@ -164,9 +164,10 @@ async fn assert_pinned(cluster: &Cluster, why: &[&str]) {
 }
 
 /// What a session leaves on its connection: each is kept, shown, and let go when it is undone.
-const TRACES: [(&str, &str, &str); 8] = [
+const TRACES: [(&str, &str, &str); 9] = [
     ("create temp table mine (k int)", "temporary", "drop table mine"),
     ("select makes_temporary()", "temporary", "drop table made"),
+    ("create function pg_temp.f() returns int language sql as 'select 1'", "temporary", "discard all"),
     ("select pg_advisory_lock(7)", "advisory lock", "select pg_advisory_unlock(7)"),
     ("listen news", "listen", "unlisten news"),
     ("begin; declare c cursor with hold for select 1; commit", "cursor with hold", "close c"),

@@ -303,8 +303,10 @@ pub(crate) fn runs_code(statement: &Statement, routing: &Routing, catalogue: &Ca
             | Truncate
             | Ddl(_)
     );
+    // Such a statement runs what it selects from, or what it computes with.
+    let is_query = matches!(statement.verb, Select | Ddl(_));
     runs && !is_harmless(routing)
-        && (statement.verb != Select
+        && (!is_query
             || !statement.reads.is_empty()
             || statement.functions.iter().any(|name| catalogue.is_user_function(&name.name)))
 }

@@ -206,7 +206,7 @@ impl Session {
     }
 
     /// A statement of the session's own has run that may leave something, or end what is there.
-    pub(crate) fn note_traces(&mut self, statement: &Statement, text: &[u8]) -> Result<(), Fault> {
+    pub(crate) fn note_traces(&mut self, statement: &Arc<Statement>, text: &[u8]) -> Result<(), Fault> {
         if !self.servers.is_shared() {
             return Ok(());
         }
@@ -235,7 +235,13 @@ impl Session {
             | Verb::ClosePortal
             | Verb::Discard(_)
             | Verb::DeclareCursor { hold: true, .. } => true,
-            Verb::Ddl(facts) => facts.temporary || self.pinned,
+            Verb::Ddl(_) => {
+                // It may make what is temporary by its schema alone, and run code to fill what it makes.
+                if self.look.code.len() < CODE_MAX {
+                    self.look.code.push(Arc::clone(statement));
+                }
+                true
+            }
             _ => seeds,
         };
         if leaves {
