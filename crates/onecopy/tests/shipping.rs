@@ -142,6 +142,9 @@ async fn refusals(client: &tokio_postgres::Client) {
     for sql in ["SELEC 1", "UPDATE nowhere SET a = 1"] {
         assert!(matches!(&*refused(client, sql).await, "42601" | "42P01" | "0A000"), "{sql}");
     }
+    run(client, "BEGIN; ALTER TABLE item ALTER r SET DEFAULT random()").await;
+    assert_eq!(refused(client, "INSERT INTO item (name) VALUES ('by chance')").await, "0A000");
+    run(client, "ROLLBACK").await;
     run(client, "BEGIN READ ONLY").await;
     assert_eq!(refused(client, "DELETE FROM sale").await, "25006");
     run(client, "ROLLBACK").await;

@@ -93,6 +93,11 @@ impl Session {
         if is_writing && open.is_read_only {
             return Err(read_only().into());
         }
+        // What the change made of defaults and triggers is not known before the catalogue is read again.
+        if way == Way::Write && open.has_ddl {
+            let what = "a write after a schema change in the same transaction";
+            return Err(statement::refused(what, "Give the schema change a transaction of its own.").into());
+        }
         if way == Way::UnprovenRead && !open.is_read_only {
             return Err(statement::refused(
                 "a query that may be more than a query, inside a transaction that may write",
