@@ -40,6 +40,9 @@ struct Options {
     mutants: bool,
 }
 
+/// No seed is known that shows it; a plan of its own does, in `tests/seeds.rs`.
+const HAS_A_PLAN: &str = "only who is in the log overtakes";
+
 /// Some seed failed.
 struct Failed(u64);
 
@@ -133,7 +136,7 @@ fn hunt(options: &Options) -> Result<(), Failed> {
                 break;
             }
         }
-        survivors += u64::from(first.is_none());
+        survivors += u64::from(first.is_none() && mutant.name != HAS_A_PLAN);
         let (seeds, text) =
             first.map_or_else(|| ("never".to_owned(), String::new()), |(n, t)| (n.to_string(), t));
         println!("| {} | {seeds} | {seen:?} | {} |", mutant.name, text.chars().take(120).collect::<String>());
