@@ -11,7 +11,7 @@ use cluster::ids::{ClusterId, Identity};
 use cluster::refresh::RefreshTables;
 use tokio::time::Instant;
 
-use super::{Assignment, identity};
+use super::{Assignment, identity, watchdog};
 use crate::backend::{BackendError, Connection};
 use crate::capture;
 
@@ -107,6 +107,7 @@ pub(super) async fn connect(assignment: &Assignment) -> Result<Ready, ConnectErr
     let proof_sql = take_lock(&mut applier).await?;
     // Nobody but the applier may have come in between.
     fence_but(&mut control, Some(applier.pid)).await?;
+    watchdog::prepare(&mut control, applier.pid).await?;
     let pulse = open(assignment, "off").await?;
     let applied = identity::read(&control.simple(identity::READ_SQL).await?)?;
     let tables = capture::catalogue::load_refresh_tables(&mut applier).await?;

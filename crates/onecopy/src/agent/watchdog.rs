@@ -23,9 +23,14 @@ use crate::backend::{BackendError, Connection};
 
 /// How long the applier may wait before a read, or whoever else is in its way, is sent away.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// After so long it is looked for the first time who is in its way; each further look is twice as far from the one
-/// before, up to [`PATIENCE`].
+/// After so long it is looked for the first time who is in its way, if an update transaction is open at the server; each
+/// further look is twice as far from the one before, up to [`PATIENCE`].
 const FIRST_LOOK: Duration = Duration::from_millis(5);
+/// The same where none is open: only strangers and schema changes can meet then. A busy server is often slower than
+/// [`FIRST_LOOK`], and should not have to say so.
+const FIRST_LOOK_ALONE: Duration = Duration::from_millis(40);
+/// Whether anybody is in the way. This is asked much more often than there is anybody, so it is prepared once.
+const IS_BLOCKED: &str = "EXECUTE is_blocked";
 /// How long the control connection may take to answer.
 const CONTROL_DEADLINE: Duration = Duration::from_secs(10);
 /// Chains of waits are followed so far.
@@ -68,6 +73,11 @@ impl Evictions {
         Tenancy { of: Arc::clone(self), pid }
     }
 
+    /// Whether an update transaction is open at the server.
+    fn has_tenants(&self) -> bool {
+        !self.tenants.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
     /// Whose update transaction is open on a backend.
     pub(crate) fn tenant(&self, pid: i32) -> Option<SessionId> {
         self.tenants.lock().unwrap_or_else(PoisonError::into_inner).get(&pid).copied()
@@ -103,6 +113,13 @@ struct Seen {
     acted: BTreeMap<i32, Instant>,
 }
 
+/// Makes [`watched`] possible on a new control connection.
+pub(super) async fn prepare(control: &mut Connection, applier: i32) -> Result<(), BackendError> {
+    let question = format!("PREPARE is_blocked AS SELECT FROM unnest(pg_blocking_pids({applier})) LIMIT 1");
+    control.simple(&question).await?;
+    Ok(())
+}
+
 /// Waits for `work` of the applier, and clears its way.
 pub(super) async fn watched<T>(
     control: &mut Connection,
@@ -110,7 +127,8 @@ pub(super) async fn watched<T>(
     work: impl Future<Output = T>,
 ) -> Result<T, BackendError> {
     tokio::pin!(work);
-    let (mut seen, mut pause) = (Seen::default(), FIRST_LOOK);
+    let first = if way.evictions.has_tenants() { FIRST_LOOK } else { FIRST_LOOK_ALONE };
+    let (mut seen, mut pause) = (Seen::default(), first);
     loop {
         tokio::select! {
             outcome = &mut work => return Ok(outcome),
@@ -121,6 +139,10 @@ pub(super) async fn watched<T>(
 }
 
 async fn clear_way(control: &mut Connection, way: Way<'_>, seen: &mut Seen) -> Result<(), BackendError> {
+    if ask(control, IS_BLOCKED).await?.is_empty() {
+        seen.since.clear();
+        return Ok(());
+    }
     let blockers = blockers(control, way.applier).await?;
     seen.since.retain(|pid, _| blockers.contains_key(pid));
     for (pid, Blocker { is_client, is_direct }) in blockers {
