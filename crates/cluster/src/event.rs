@@ -55,6 +55,8 @@ pub struct Needs {
     pub writes: Claims,
     /// Expected time at the replica.
     pub cost_us: u32,
+    /// Where the session was last, so that its connection and what the server remembers for it are warm there.
+    pub near: Option<ReplicaId>,
     /// Version of the DDL that the session's catalogue reflects.
     pub catalogue: Version,
 }
@@ -72,6 +74,8 @@ pub enum Event {
         at: Option<ReplicaId>,
         /// Expected time at the replica.
         cost_us: u32,
+        /// Where the session was last, as in [`Needs`].
+        near: Option<ReplicaId>,
         /// Version of the DDL that the session's catalogue reflects.
         catalogue: Version,
     },

@@ -25,6 +25,12 @@ const SHARDS: usize = 16;
 /// Templates that a shard remembers.
 const SHARD_TEMPLATES_MAX: usize = 256;
 
+/// Weight of the newest run in what a template is expected to take: one part in this many.
+const MEAN_WEIGHT: u64 = 8;
+
+/// Nothing is expected to take less.
+const COST_US_MIN: u32 = 10;
+
 /// A template as it is shown to people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shown {
@@ -42,6 +48,8 @@ struct Entry {
     text: Box<str>,
     count: u64,
     total_us: u64,
+    /// About how long a server takes for it, the last runs counting most.
+    served_us: u64,
     /// When it last ran, by the shard's own count.
     last: u64,
 }
@@ -95,14 +103,29 @@ impl Learned {
         self.beginnings.lock().unwrap_or_else(PoisonError::into_inner).may_leave(template, generation)
     }
 
-    /// A template ran; its text is asked for when it is new here.
-    pub(crate) fn note(&self, template: TemplateId, took: Duration, text: impl FnOnce() -> String) {
+    /// About how long a server takes for this template.
+    pub(crate) fn cost_us(&self, template: TemplateId) -> Option<u32> {
+        let served_us = self.shard(template).templates.get(&template)?.served_us;
+        Some(u32::try_from(served_us).unwrap_or(u32::MAX).max(COST_US_MIN))
+    }
+
+    /// A template ran, and took so long, of it so long at a server; its text is asked for when it is new here.
+    pub(crate) fn note(
+        &self,
+        template: TemplateId,
+        (took, served): (Duration, Duration),
+        text: impl FnOnce() -> String,
+    ) {
         let mut shard = self.shard(template);
         shard.runs += 1;
-        let (last, took_us) = (shard.runs, u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+        let [took_us, served_us] =
+            [took, served].map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+        let last = shard.runs;
         if let Some(entry) = shard.templates.get_mut(&template) {
             entry.count += 1;
             entry.total_us = entry.total_us.saturating_add(took_us);
+            entry.served_us -= entry.served_us / MEAN_WEIGHT;
+            entry.served_us = entry.served_us.saturating_add(served_us / MEAN_WEIGHT);
             entry.last = last;
             return;
         }
@@ -110,7 +133,7 @@ impl Learned {
             let oldest = shard.templates.iter().min_by_key(|(_, entry)| entry.last).map(|(id, _)| *id);
             oldest.and_then(|oldest| shard.templates.remove(&oldest));
         }
-        let entry = Entry { text: text().into(), count: 1, total_us: took_us, last };
+        let entry = Entry { text: text().into(), count: 1, total_us: took_us, served_us, last };
         shard.templates.insert(template, entry);
     }
 
@@ -147,7 +170,8 @@ mod tests {
         let step = u64::try_from(SHARDS).unwrap();
         let count = u64::try_from(SHARD_TEMPLATES_MAX).unwrap();
         let note = |n: u64| {
-            learned.note(TemplateId(n * step), Duration::from_micros(2), || format!("t{n}"));
+            learned
+                .note(TemplateId(n * step), (Duration::from_micros(2), Duration::ZERO), || format!("t{n}"));
         };
         (0..count).for_each(note);
         note(0);

@@ -4,10 +4,40 @@
 //! Refreshes that a statement has to wait for are part of its wait, so a replica that is behind is chosen when that is
 //! still quicker than queueing at one that is not. Equals take turns. One that is suspected is chosen only when there
 //! is no other.
+//!
+//! Deviation: a session stays where it was last as long as that is about as good as the best. A server's process that has
+//! not worked for a session for a while has to find its data and code again, which costs more than a short wait.
 
-use crate::ids::Version;
+use crate::ids::{ReplicaId, Version};
 use crate::parts::replica::{Replica, State};
 use crate::placement::ReplicaSet;
+
+/// Waits that differ by less are equal to a session that is at one of the replicas already.
+const STAY_US: u64 = 500;
+/// The same for statements that take longer themselves: they stay for a wait of so many of their own lengths, ...
+const STAY_LENGTHS: u64 = 4;
+/// ... but for no longer than this. What takes long gains little by being where it was.
+const STAY_MAX_US: u64 = 10_000;
+
+/// A statement to be placed.
+#[derive(Clone, Copy, Debug)]
+pub struct Wish {
+    /// The replicas that may serve it.
+    pub eligible: ReplicaSet,
+    /// The version that it needs.
+    pub need: Version,
+    /// Expected time at the replica.
+    pub cost_us: u32,
+    /// Where its session was last.
+    pub near: Option<ReplicaId>,
+}
+
+impl Wish {
+    /// How much longer than elsewhere its session would wait where it is.
+    fn slack_us(&self) -> u64 {
+        (u64::from(self.cost_us) * STAY_LENGTHS).clamp(STAY_US, STAY_MAX_US)
+    }
+}
 
 /// Chooses; remembers only whose turn it is among equals.
 #[derive(Debug, Default)]
@@ -16,13 +46,18 @@ pub struct Balancer {
 }
 
 impl Balancer {
-    /// The index of the best of the `eligible` replicas that are up; `None` when none is.
-    pub fn choose(&mut self, replicas: &[Replica], eligible: ReplicaSet, need: Version) -> Option<usize> {
+    /// The index of the best of the eligible replicas that are up; `None` when none is.
+    pub fn choose(&mut self, replicas: &[Replica], wish: Wish) -> Option<usize> {
         let count = replicas.len();
-        let best = (1..=count)
-            .map(|step| (self.last + step) % count)
-            .filter(|&i| replicas[i].state == State::Up && eligible.contains(replicas[i].id))
-            .min_by_key(|&i| (replicas[i].is_suspect, replicas[i].expected_wait_us(need)))?;
+        let may = |i: &usize| replicas[*i].state == State::Up && wish.eligible.contains(replicas[*i].id);
+        let wait_us = |i: usize| (replicas[i].is_suspect, replicas[i].expected_wait_us(wish.need));
+        let best =
+            (1..=count).map(|step| (self.last + step) % count).filter(may).min_by_key(|&i| wait_us(i))?;
+        let (suspect, least_us) = wait_us(best);
+        let near = wish.near.map(|replica| usize::from(replica.0)).filter(|i| *i < count && may(i));
+        if let Some(near) = near.filter(|&i| wait_us(i) <= (suspect, least_us + wish.slack_us())) {
+            return Some(near);
+        }
         self.last = best;
         Some(best)
     }
@@ -31,7 +66,7 @@ impl Balancer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::{Incarnation, ReplicaId};
+    use crate::ids::Incarnation;
 
     fn replicas() -> Vec<Replica> {
         (0..3)
@@ -43,33 +78,57 @@ mod tests {
             .collect()
     }
 
+    fn wish(replicas: u16) -> Wish {
+        Wish { eligible: ReplicaSet::first(replicas), need: Version(5), cost_us: 10, near: None }
+    }
+
     #[test]
     fn equals_take_turns() {
         let (replicas, mut balancer) = (replicas(), Balancer::default());
-        let all = ReplicaSet::first(3);
-        let chosen: Vec<_> = (0..4).map(|_| balancer.choose(&replicas, all, Version(5)).unwrap()).collect();
+        let chosen: Vec<_> = (0..4).map(|_| balancer.choose(&replicas, wish(3)).unwrap()).collect();
         assert_eq!(chosen, [1, 2, 0, 1]);
+    }
+
+    #[test]
+    fn a_session_stays_while_that_is_about_as_good() {
+        let (mut replicas, mut balancer) = (replicas(), Balancer::default());
+        let near = Wish { near: Some(ReplicaId(2)), ..wish(3) };
+        assert_eq!([(); 3].map(|()| balancer.choose(&replicas, near)), [Some(2); 3]);
+        assert_eq!(balancer.choose(&replicas, wish(3)), Some(1), "it was nobody's turn meanwhile");
+        replicas[2].outstanding_us = STAY_US;
+        assert_eq!(balancer.choose(&replicas, near), Some(2));
+        replicas[2].outstanding_us = STAY_US + 1;
+        assert_ne!(balancer.choose(&replicas, near), Some(2));
+        let long = Wish { cost_us: 2_000, ..near };
+        replicas[2].outstanding_us = 8_000;
+        assert_eq!(balancer.choose(&replicas, long), Some(2));
+        let endless = Wish { cost_us: 3_000_000, ..near };
+        replicas[2].outstanding_us = STAY_MAX_US + 1;
+        assert_ne!(balancer.choose(&replicas, endless), Some(2));
+        replicas[2].outstanding_us = 0;
+        replicas[2].is_suspect = true;
+        assert_ne!(balancer.choose(&replicas, near), Some(2), "others are not suspected");
+        let gone = Wish { near: Some(ReplicaId(7)), ..near };
+        assert!(balancer.choose(&replicas, gone).is_some());
     }
 
     #[test]
     fn load_and_lag_count() {
         let (mut replicas, mut balancer) = (replicas(), Balancer::default());
-        let all = ReplicaSet::first(3);
         replicas[1].outstanding_us = 1_000;
         replicas[2].outstanding_us = 10;
         replicas[0].applied = Version(1);
-        assert_eq!(balancer.choose(&replicas, all, Version(5)), Some(2));
+        assert_eq!(balancer.choose(&replicas, wish(3)), Some(2));
         replicas[2].outstanding_us = 50_000;
-        assert_eq!(balancer.choose(&replicas, all, Version(5)), Some(0), "being behind is a wait, not a bar");
+        assert_eq!(balancer.choose(&replicas, wish(3)), Some(0), "being behind is a wait, not a bar");
         replicas[0].is_suspect = true;
-        assert_eq!(
-            balancer.choose(&replicas, all, Version(5)),
-            Some(1),
-            "however long the wait is elsewhere"
-        );
+        assert_eq!(balancer.choose(&replicas, wish(3)), Some(1), "however long the wait is elsewhere");
         replicas[0].down(State::Down);
         replicas[1].down(State::Quarantined);
-        assert_eq!(balancer.choose(&replicas, all, Version(5)), Some(2));
-        assert_eq!(balancer.choose(&replicas, ReplicaSet::EMPTY.with(ReplicaId(1)), Version(5)), None);
+        assert_eq!(balancer.choose(&replicas, wish(3)), Some(2));
+        assert_eq!(
+            balancer.choose(&replicas, Wish { eligible: ReplicaSet::EMPTY.with(ReplicaId(1)), ..wish(3) }),
+            None
+        );
     }
 }

@@ -301,13 +301,13 @@ impl Protocol for Onecopy {
         let mut out = Out { now, effects, catalogue: Version::ZERO };
         let out = &mut out;
         match event {
-            Event::Read { session, reads, at, cost_us, catalogue } => {
+            Event::Read { session, reads, at, cost_us, near, catalogue } => {
                 out.catalogue = catalogue;
                 if let Some(need) = self.read(session, &reads, at, out) {
                     let is_catalogue = at.is_none() && reads == Reads::Catalogue;
                     let eligible = self.eligible(&reads, at);
                     let turn = Turn { cost_us, eligible, is_bound: at.is_some(), is_catalogue };
-                    self.place_read(session, need, turn, out);
+                    self.place_read(session, (need, near), turn, out);
                 }
             }
             Event::Begin { session, level, nonce, home, needs } => {

@@ -289,6 +289,7 @@ impl Session {
             reads: Reads::All,
             at: Some(replica),
             cost_us: 1,
+            near: None,
             catalogue: Version(u64::MAX),
         };
         let Ok(Placed::At(place)) = self.place(event).await else { return Err("it is not up".into()) };

@@ -17,6 +17,7 @@ use cluster::event::{AbortCause, Effect, Event, Home};
 use cluster::ids::{Identity, Incarnation, ReplicaId, SessionId, TableId};
 use sql::{Analyzer, Script, TransactionOptions};
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use wire::backend::Status;
 use wire::frontend::tag;
 use wire::{encode, sqlstate};
@@ -132,6 +133,12 @@ pub(crate) struct Session {
     pub(crate) cancel: Arc<CancelTarget>,
     /// The session was told to end.
     pub(crate) ending: Option<End>,
+    /// Where its last statement ran.
+    pub(crate) near: Option<ReplicaId>,
+    /// Since when its present statement has a place.
+    pub(crate) placed: Instant,
+    /// How long a server is expected to take for it.
+    pub(crate) cost_us: Option<u32>,
     /// Tables that the client was warned of.
     pub(crate) warned: BTreeSet<TableId>,
     /// Of the open transaction.
@@ -364,6 +371,11 @@ impl Session {
         self.place_update(event, false).await
     }
 
+    fn placed_at(&mut self, place: Place) -> Placed {
+        (self.near, self.placed) = (Some(place.replica), Instant::now());
+        Placed::At(place)
+    }
+
     /// The same; with `nowait` it is refused to wait for transactions of other homes.
     pub(crate) async fn place_update(&mut self, event: Event, nowait: bool) -> Result<Placed, Fault> {
         self.mailbox.forget_cancel();
@@ -372,7 +384,7 @@ impl Session {
         if let Some(Effect::Execute { replica, incarnation, identity, .. }) =
             self.worker.hub.ask(Some(self.id), event)
         {
-            return Ok(Placed::At(Place { replica, incarnation, identity }));
+            return Ok(self.placed_at(Place { replica, incarnation, identity }));
         }
         if let Some(refusal) = nowait.then(|| self.must_wait()).flatten() {
             return self.give_up(is_inside, refusal);
@@ -389,7 +401,7 @@ impl Session {
             };
             match note {
                 Note::Effect(Effect::Execute { replica, incarnation, identity, .. }) => {
-                    return Ok(Placed::At(Place { replica, incarnation, identity }));
+                    return Ok(self.placed_at(Place { replica, incarnation, identity }));
                 }
                 Note::Effect(Effect::Reclassify { .. }) => return Ok(Placed::Again),
                 Note::Effect(Effect::Abort { cause, .. }) => return Ok(Placed::Aborted(cause)),

@@ -308,6 +308,9 @@ async fn serve_session(worker: Rc<Worker>, client: Client, settings: Settings, w
         wish: Wish::default(),
         returns_to_anchor: false,
         last_home: hub.anchor(),
+        near: None,
+        placed: tokio::time::Instant::now(),
+        cost_us: None,
         has_borrowed: false,
         progress: hub.transactions.register(id),
     };

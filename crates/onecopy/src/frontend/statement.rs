@@ -34,7 +34,10 @@ impl Session {
     /// output; the error of the server, if there was one, is in what is returned and in the output, too.
     pub(crate) async fn run(&mut self, demand: &Demand, work: Work<'_>, ends: bool) -> Result<Ended, Fault> {
         let started = tokio::time::Instant::now();
+        self.placed = started;
         self.note_steps(demand);
+        self.cost_us =
+            demand.sent.first().and_then(|sent| self.hub().learned.cost_us(sent.statement().template));
         let ended = match &self.transaction {
             Transaction::None => self.run_alone(demand, work, ends).await,
             // Nothing is executed, so the transaction need not be anywhere yet.
@@ -47,16 +50,18 @@ impl Session {
             Transaction::Lost(_) => Err(Fault::Lost(self.last_home)),
         };
         if matches!(&ended, Ok(ended) if ended.error.is_none()) {
-            self.note_time(demand, started.elapsed());
+            let now = tokio::time::Instant::now();
+            self.note_time(demand, [now - started, now - self.placed]);
         }
         ended
     }
 
     /// For the book of templates. Of several statements each has its share of the time.
-    fn note_time(&self, demand: &Demand, took: std::time::Duration) {
-        let share = took / u32::try_from(demand.sent.len()).unwrap_or(u32::MAX).max(1);
+    fn note_time(&self, demand: &Demand, times: [std::time::Duration; 2]) {
+        let [took, served] =
+            times.map(|time| time / u32::try_from(demand.sent.len()).unwrap_or(u32::MAX).max(1));
         for sent in &demand.sent {
-            self.hub().learned.note(sent.statement().template, share, || sent.template());
+            self.hub().learned.note(sent.statement().template, (took, served), || sent.template());
         }
     }
 
@@ -256,7 +261,8 @@ impl Session {
             session: self.id,
             reads: reads.clone(),
             at,
-            cost_us: READ_COST_US,
+            cost_us: self.cost_us.unwrap_or(READ_COST_US),
+            near: self.near,
             catalogue: generation,
         };
         self.cancel.set(Doing::Waiting);

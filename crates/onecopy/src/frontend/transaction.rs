@@ -217,7 +217,8 @@ impl Session {
         Needs {
             reads,
             writes,
-            cost_us: UPDATE_COST_US,
+            cost_us: self.cost_us.unwrap_or(UPDATE_COST_US),
+            near: self.near,
             catalogue: Version(self.hub().catalogue().generation()),
         }
     }

@@ -183,16 +183,16 @@ impl Onecopy {
         } else {
             Reads::Tables(template.reads.iter().chain(&template.writes).copied().collect())
         };
-        let (cost_us, catalogue) = (operation.cost_us, Version::ZERO);
+        let (cost_us, near, catalogue) = (operation.cost_us, None, Version::ZERO);
         let event = if state.is_update {
-            let needs = Needs { reads, writes, cost_us, catalogue };
+            let needs = Needs { reads, writes, cost_us, near, catalogue };
             if std::mem::replace(&mut state.has_begun, true) {
                 Event::Statement { session, needs }
             } else {
                 Event::Begin { session, level: Level::ReadCommitted, nonce: Nonce(1), home: Home::Any, needs }
             }
         } else {
-            Event::Read { session, reads, at: state.at, cost_us, catalogue }
+            Event::Read { session, reads, at: state.at, cost_us, near, catalogue }
         };
         self.tell(now_us, event, out);
     }

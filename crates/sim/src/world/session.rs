@@ -162,11 +162,12 @@ impl World {
         let is_first = !std::mem::replace(&mut run.is_begun, program.is_update());
         let at = run.line.map(|(_, replica, _)| ReplicaId(replica as u16));
         let id = SessionId(session as u64);
-        let cost_us = 50;
+        // Any place is as good; taking turns among equals makes for more of them.
+        let (cost_us, near) = (50, None);
         let writes = record::wants(&program, run.at, &self.rules);
-        let needs = |reads| Needs { reads, writes, cost_us, catalogue };
+        let needs = |reads| Needs { reads, writes, cost_us, near, catalogue };
         let event = match (program.is_update(), is_first) {
-            (false, _) => Event::Read { session: id, reads, at, cost_us, catalogue },
+            (false, _) => Event::Read { session: id, reads, at, cost_us, near, catalogue },
             (true, false) => Event::Statement { session: id, needs: needs(reads) },
             (true, true) => {
                 let level = match program.level {

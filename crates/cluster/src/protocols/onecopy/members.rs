@@ -82,7 +82,7 @@ impl Onecopy {
     /// Reads for which no replica was there find one, perhaps.
     pub(super) fn place_stranded(&mut self, out: &mut Out<'_>) {
         for (need, session, turn) in std::mem::take(&mut self.stranded) {
-            self.place_read(session, need, turn, out);
+            self.place_read(session, (need, None), turn, out);
         }
     }
 

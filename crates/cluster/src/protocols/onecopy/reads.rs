@@ -3,6 +3,7 @@
 use super::{Onecopy, Out};
 use crate::event::{AbortCause, Effect, Reads};
 use crate::ids::{ReplicaId, SessionId, Version};
+use crate::parts::balancer::Wish;
 use crate::parts::replica::Turn;
 use crate::placement::ReplicaSet;
 
@@ -51,10 +52,16 @@ impl Onecopy {
         at.map_or(holders, |replica| ReplicaSet::EMPTY.with(replica).and(holders))
     }
 
-    pub(super) fn place_read(&mut self, session: SessionId, need: Version, turn: Turn, out: &mut Out<'_>) {
+    pub(super) fn place_read(
+        &mut self,
+        session: SessionId,
+        (need, near): (Version, Option<ReplicaId>),
+        turn: Turn,
+        out: &mut Out<'_>,
+    ) {
         // Where a transaction is open already it goes on.
         let eligible = if turn.is_bound { turn.eligible } else { self.taking(turn.eligible) };
-        match self.balancer.choose(&self.replicas, eligible, need) {
+        match self.balancer.choose(&self.replicas, Wish { eligible, need, cost_us: turn.cost_us, near }) {
             Some(index) => {
                 self.replicas[index].reads += 1;
                 self.wait_at(index, session, need, turn, out);

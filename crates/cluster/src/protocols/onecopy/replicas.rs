@@ -54,7 +54,7 @@ impl Onecopy {
                 let floor = self.homes[index].floor;
                 self.replicas[index].waiting.push(need.max(floor), session, turn);
             } else {
-                self.place_read(session, need, turn, out);
+                self.place_read(session, (need, None), turn, out);
             }
         }
         self.check_hold(out);

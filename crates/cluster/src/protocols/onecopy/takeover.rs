@@ -72,7 +72,7 @@ impl Onecopy {
             if turn.is_catalogue {
                 turn.eligible = ReplicaSet::EMPTY.with(self.replicas[next].id);
             }
-            self.place_read(session, need, turn, out);
+            self.place_read(session, (need, None), turn, out);
         }
         self.ask_catalogue(out);
     }

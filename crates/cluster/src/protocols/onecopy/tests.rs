@@ -79,7 +79,8 @@ impl Bench {
     fn begin(&mut self, session: SessionId, serializable: bool) -> Vec<String> {
         let (nonce, reads) = (Nonce(session.0), Reads::All);
         let level = if serializable { Level::Serializable } else { Level::ReadCommitted };
-        let needs = Needs { reads, writes: Claims::default(), cost_us: 1, catalogue: Version::ZERO };
+        let needs =
+            Needs { reads, writes: Claims::default(), cost_us: 1, near: None, catalogue: Version::ZERO };
         self.feed(Event::Begin { session, level, nonce, home: Home::Anchor, needs })
     }
 
@@ -97,7 +98,7 @@ impl Bench {
 
     fn read(&mut self, session: SessionId, table: u32) -> Vec<String> {
         let reads = Reads::Tables([TableId(table)].into());
-        self.feed(Event::Read { session, reads, at: None, cost_us: 1, catalogue: Version::ZERO })
+        self.feed(Event::Read { session, reads, at: None, cost_us: 1, near: None, catalogue: Version::ZERO })
     }
 
     fn applied(&mut self, replica: u16, upto: u64) -> Vec<String> {
@@ -118,7 +119,7 @@ fn reading(keys: &[u64]) -> Reads {
 
 fn writing(level: Level, keys: &[u64]) -> Needs {
     let reads = if level == Level::ReadCommitted { reading(keys) } else { Reads::All };
-    Needs { reads, writes: rows(keys), cost_us: 1, catalogue: Version::ZERO }
+    Needs { reads, writes: rows(keys), cost_us: 1, near: None, catalogue: Version::ZERO }
 }
 
 fn word(effect: &Effect) -> String {
@@ -331,7 +332,14 @@ fn the_first_replica_that_can_takes_over_and_catalogue_reads_follow_it() {
     }
     assert!(bench.feed(Event::TakeOver { from: ANCHOR }).is_empty(), "nobody can");
     let reads = Reads::Catalogue;
-    bench.feed(Event::Read { session: S1, reads, at: None, cost_us: 1, catalogue: Version::ZERO });
+    bench.feed(Event::Read {
+        session: S1,
+        reads,
+        at: None,
+        cost_us: 1,
+        near: None,
+        catalogue: Version::ZERO,
+    });
     bench.begin(S2, false);
     let up = Event::ReplicaUp { replica: ReplicaId(2), incarnation: Incarnation(2), applied: Version::ZERO };
     assert_eq!(bench.feed(up), ["anchor 2", "execute 2 at 2", "execute 1 at 2"]);

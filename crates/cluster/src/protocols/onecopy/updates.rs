@@ -11,6 +11,7 @@ use super::{Finished, Onecopy, Out, Pending, Phase, TURNS_MAX, Transaction};
 use crate::claims::{Claimed, Claims};
 use crate::event::{AbortCause, Effect, Home, Level, Needs, Reads, Rival};
 use crate::ids::{Identity, Incarnation, Nonce, SessionId, Version};
+use crate::parts::balancer::Wish;
 use crate::parts::in_flight::Place;
 use crate::parts::lock_table::Request;
 use crate::parts::replica::{State, Turn};
@@ -69,7 +70,8 @@ impl Onecopy {
         let (version, ran_at) = self.index.claimer(&needs.writes);
         let ran_at = ran_at.map(|replica| usize::from(replica.0)).filter(may);
         let need = self.need(&needs.reads, needs.catalogue).max(version);
-        let best = self.balancer.choose(&self.replicas, eligible, need).unwrap_or(self.anchor);
+        let wish = Wish { eligible, need, cost_us: needs.cost_us, near: needs.near };
+        let best = self.balancer.choose(&self.replicas, wish).unwrap_or(self.anchor);
         ran_at.filter(|_| self.replicas[best].applied < version).unwrap_or(best)
     }
 
