@@ -41,7 +41,6 @@ use crate::members::Request;
 use crate::names::Names;
 use crate::standing::Standing;
 use crate::transactions::Transactions;
-use crate::waits::Looking;
 
 pub(crate) use replicas::Lasting;
 pub(crate) use seat::Seat;
@@ -186,8 +185,8 @@ pub(crate) struct Hub {
     pub(crate) is_verifying: AtomicBool,
     /// What is known of clients' statements and transactions.
     pub(crate) learned: Learned,
-    /// Whether somebody looks for deadlocks.
-    pub(crate) looking: Looking,
+    /// Wakes whoever looks for deadlocks.
+    pub(crate) looking: Notify,
     /// The update transactions that are open.
     pub(crate) transactions: Transactions,
     /// The sessions, as others see them.
@@ -253,7 +252,7 @@ impl Hub {
             in_force,
             pools: Pools::new(pooling),
             learned: Learned::default(),
-            looking: Looking::default(),
+            looking: Notify::new(),
             sequences: Mutex::default(),
             lending: Notify::new(),
             wants_marks: AtomicBool::new(false),

@@ -5,20 +5,22 @@
 //! often each one ran and how long it took, in shards by its number so that sessions rarely meet. Both are bounded;
 //! what has not been met for the longest time goes first.
 //!
-//! A third says which transactions need the anchor.
+//! A third says which transactions need the anchor, a fourth which had better be there.
 //!
 //! Invariant: nothing here is believed (`sql::profile` says why). Non-goal: keeping it over a restart.
 
 mod beginnings;
+mod strains;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sql::TemplateId;
 use sql::profile::{Prediction, ProfileLimits, Profiles, Step};
 
 use beginnings::Beginnings;
+use strains::Strains;
 
 /// Parts that the book of templates is divided in.
 const SHARDS: usize = 16;
@@ -65,6 +67,8 @@ struct Shard {
 pub(crate) struct Learned {
     profiles: Mutex<Profiles>,
     beginnings: Mutex<Beginnings>,
+    strains: Mutex<Strains>,
+    start: Instant,
     shards: [Mutex<Shard>; SHARDS],
 }
 
@@ -73,6 +77,8 @@ impl Default for Learned {
         Self {
             profiles: Mutex::new(Profiles::new(ProfileLimits::default())),
             beginnings: Mutex::default(),
+            strains: Mutex::default(),
+            start: Instant::now(),
             shards: Default::default(),
         }
     }
@@ -101,6 +107,19 @@ impl Learned {
     /// Whether a transaction that begins with this template may be expected not to need the anchor.
     pub(crate) fn may_leave(&self, template: TemplateId, generation: u64) -> bool {
         self.beginnings.lock().unwrap_or_else(PoisonError::into_inner).may_leave(template, generation)
+    }
+
+    /// A transaction that began with this template, away from the anchor, has ended: how long it waited for other homes, and
+    /// how long servers worked for it.
+    pub(crate) fn note_strain(&self, template: TemplateId, waited: Duration, worked: Duration) {
+        if let Ok(mut strains) = self.strains.try_lock() {
+            strains.note(template, waited, worked, self.start.elapsed());
+        }
+    }
+
+    /// Whether a transaction that begins with this template had better begin at the anchor.
+    pub(crate) fn stays(&self, template: TemplateId) -> bool {
+        self.strains.lock().unwrap_or_else(PoisonError::into_inner).stays(template, self.start.elapsed())
     }
 
     /// About how long a server takes for this template.

@@ -37,6 +37,7 @@ use crate::lending;
 use crate::log::{Log, LogFailure, Notices, Recovered};
 use crate::mailbox::End;
 use crate::terminal::Progress;
+use crate::waits;
 
 /// How long sessions get to end when they were told to end at once.
 const STOP_SESSIONS: Duration = Duration::from_secs(5);
@@ -169,7 +170,8 @@ impl Node {
             hub.employ(*replica, orders, delay);
         }
         let lender = tokio::spawn(lending::run(Arc::clone(&hub)));
-        let chores = vec![end_periods(&hub), lender];
+        let looker = tokio::spawn(waits::run(Arc::clone(&hub)));
+        let chores = vec![end_periods(&hub), lender, looker];
         Ok(Self::of(hub, chores, Vec::new(), plan.start_patience))
     }
 

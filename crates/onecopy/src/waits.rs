@@ -1,22 +1,31 @@
 //! Who waits for whom inside the servers: half of what a deadlock between homes is made of.
 //!
 //! The core knows who waits in its lock table, each server knows who waits for a lock of its own. A ring may lead through
-//! both. So while a session has waited for longer than a conflict usually takes, every server is asked, on a connection
-//! made for that, and the core is told. One asks at a time; who comes meanwhile is served by the same answers.
+//! both. So while a session has waited for longer than a conflict usually takes, every server is asked, and the core is told.
+//! One task does it for the whole node, on connections of its own that it keeps: sessions only say that it should, because
+//! they have to hear at once when their wait is over. However slow the servers are, they are not asked most of the time.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::event::Event;
-use cluster::ids::SessionId;
+use cluster::ids::{ReplicaId, SessionId};
+use tokio::time::Instant;
 
-use crate::backend::{BackendError, Connection, Served};
+use crate::backend::{BackendError, Connection};
 use crate::hub::{Hub, Seat};
 
-/// A session that has waited so long asks.
+/// A session that has waited so long wants it to be looked.
 pub(crate) const FIRST_LOOK: Duration = Duration::from_millis(200);
 /// And again.
 pub(crate) const NEXT_LOOK: Duration = Duration::from_millis(500);
+/// Between two looks there is a pause of so many times what the first one took, ...
+const PAUSE_LENGTHS: u32 = 9;
+/// ... but not less than this, ...
+const PAUSE_MIN: Duration = Duration::from_millis(200);
+/// ... and not more.
+const PAUSE_MAX: Duration = Duration::from_secs(3);
 /// How long one server may take to answer.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 
@@ -24,32 +33,32 @@ const WAITS_SQL: &str = "SELECT a.pid, b.pid FROM pg_catalog.pg_stat_activity a,
     LATERAL pg_catalog.unnest(pg_catalog.pg_blocking_pids(a.pid)) AS b(pid) \
     WHERE a.wait_event_type = 'Lock' AND a.backend_type = 'client backend'";
 
-/// Whether somebody asks just now.
-#[derive(Debug, Default)]
-pub(crate) struct Looking(AtomicBool);
+/// The task's connections.
+type Connections = BTreeMap<ReplicaId, Connection>;
 
-/// Somebody asks, until this is dropped.
-struct Looks<'a>(&'a Looking);
-
-impl Looking {
-    fn begin(&self) -> Option<Looks<'_>> {
-        (!self.0.swap(true, Ordering::AcqRel)).then_some(Looks(self))
-    }
-}
-
-impl Drop for Looks<'_> {
-    fn drop(&mut self) {
-        self.0.0.store(false, Ordering::Release);
+/// Looks whenever a session wants it, for as long as the node runs.
+pub(crate) async fn run(hub: Arc<Hub>) {
+    let mut connections = Connections::new();
+    loop {
+        hub.looking.notified().await;
+        let began = Instant::now();
+        look(&hub, &mut connections).await;
+        tokio::time::sleep((began.elapsed() * PAUSE_LENGTHS).clamp(PAUSE_MIN, PAUSE_MAX)).await;
     }
 }
 
 /// Asks every server who waits for whom there, and tells the core.
-pub(crate) async fn look(hub: &Hub, looking: &Looking) {
-    let Some(_looks) = looking.begin() else { return };
+async fn look(hub: &Hub, connections: &mut Connections) {
     let mut edges = Vec::new();
+    connections.retain(|replica, _| hub.seats.iter().any(|seat| seat.replica == *replica));
     for seat in hub.seats.iter() {
-        match tokio::time::timeout(ANSWERS_WITHIN, waits_at(seat, &hub.served)).await {
-            Ok(Ok(found)) => edges.extend(found),
+        // Whoever does not answer gets another connection the next time.
+        let connection = connections.remove(&seat.replica);
+        match tokio::time::timeout(ANSWERS_WITHIN, waits_at(hub, seat, connection)).await {
+            Ok(Ok((connection, found))) => {
+                connections.insert(seat.replica, connection);
+                edges.extend(found);
+            }
             Ok(Err(error)) => tracing::debug!(replica = seat.name, %error, "its locks cannot be looked at"),
             Err(_) => tracing::debug!(replica = seat.name, "its locks cannot be looked at in time"),
         }
@@ -59,11 +68,27 @@ pub(crate) async fn look(hub: &Hub, looking: &Looking) {
     }
 }
 
-async fn waits_at(seat: &Seat, served: &Served) -> Result<Vec<(SessionId, SessionId)>, BackendError> {
-    let own = [("application_name", "onecopy waits")];
-    let mut connection = Connection::open_own(&seat.address, served, &own).await?;
-    let rows = connection.simple(WAITS_SQL).await?;
+/// The connection may be one of before that has ended meanwhile.
+async fn waits_at(
+    hub: &Hub,
+    seat: &Seat,
+    connection: Option<Connection>,
+) -> Result<(Connection, Vec<(SessionId, SessionId)>), BackendError> {
+    let known = match connection {
+        Some(mut connection) => connection.simple(WAITS_SQL).await.ok().map(|rows| (connection, rows)),
+        None => None,
+    };
+    let (connection, rows) = match known {
+        Some(known) => known,
+        None => {
+            let own = [("application_name", "onecopy waits")];
+            let mut connection = Connection::open_own(&seat.address, &hub.served, &own).await?;
+            let rows = connection.simple(WAITS_SQL).await?;
+            (connection, rows)
+        }
+    };
     let session = |text: &Option<String>| seat.evictions.tenant(text.as_deref()?.parse().ok()?);
     let edge = |row: &Vec<Option<String>>| Some((session(row.first()?)?, session(row.get(1)?)?));
-    Ok(rows.iter().filter_map(edge).collect())
+    let edges = rows.iter().filter_map(edge).collect();
+    Ok((connection, edges))
 }

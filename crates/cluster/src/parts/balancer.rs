@@ -19,6 +19,9 @@ const STAY_LENGTHS: u64 = 4;
 /// ... but for no longer than this. What takes long gains little by being where it was.
 const STAY_MAX_US: u64 = 10_000;
 
+/// One choice in so many goes to the best whoever asks, so that replicas that come get their share.
+const STAYS: u32 = 32;
+
 /// A statement to be placed.
 #[derive(Clone, Copy, Debug)]
 pub struct Wish {
@@ -39,10 +42,11 @@ impl Wish {
     }
 }
 
-/// Chooses; remembers only whose turn it is among equals.
+/// Chooses; remembers only whose turn it is among equals, and how many sessions have stayed where they were since.
 #[derive(Debug, Default)]
 pub struct Balancer {
     last: usize,
+    stays: u32,
 }
 
 impl Balancer {
@@ -55,9 +59,14 @@ impl Balancer {
             (1..=count).map(|step| (self.last + step) % count).filter(may).min_by_key(|&i| wait_us(i))?;
         let (suspect, least_us) = wait_us(best);
         let near = wish.near.map(|replica| usize::from(replica.0)).filter(|i| *i < count && may(i));
-        if let Some(near) = near.filter(|&i| wait_us(i) <= (suspect, least_us + wish.slack_us())) {
+        let may_stay = |i: &usize| wait_us(*i) <= (suspect, least_us + wish.slack_us());
+        if let Some(near) = near.filter(may_stay)
+            && self.stays < STAYS
+        {
+            self.stays += 1;
             return Some(near);
         }
+        self.stays = 0;
         self.last = best;
         Some(best)
     }
@@ -93,8 +102,9 @@ mod tests {
     fn a_session_stays_while_that_is_about_as_good() {
         let (mut replicas, mut balancer) = (replicas(), Balancer::default());
         let near = Wish { near: Some(ReplicaId(2)), ..wish(3) };
-        assert_eq!([(); 3].map(|()| balancer.choose(&replicas, near)), [Some(2); 3]);
-        assert_eq!(balancer.choose(&replicas, wish(3)), Some(1), "it was nobody's turn meanwhile");
+        let chosen: Vec<_> = (0..2 * STAYS).filter_map(|_| balancer.choose(&replicas, near)).collect();
+        assert_eq!(chosen.iter().filter(|&&i| i != 2).count(), 1, "one of many goes to whose turn it is");
+        assert_eq!(balancer.choose(&replicas, wish(3)), Some(2), "it was nobody's turn meanwhile");
         replicas[2].outstanding_us = STAY_US;
         assert_eq!(balancer.choose(&replicas, near), Some(2));
         replicas[2].outstanding_us = STAY_US + 1;

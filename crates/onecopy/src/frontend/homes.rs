@@ -17,7 +17,9 @@ use std::time::Duration;
 use cluster::claims::{Claims, Footprint};
 use cluster::event::{AbortCause, Home, Reads, Rival};
 use cluster::ids::{ReplicaId, SequenceId, Version};
-use sql::{Because, Catalogue, Isolation, Routing, SetValue, Statement, TransactionOptions, Verb};
+use sql::{
+    Because, Catalogue, Isolation, Routing, SetValue, Statement, TemplateId, TransactionOptions, Verb,
+};
 use wire::{encode, sqlstate};
 
 use super::demand::{Demand, Judged};
@@ -65,6 +67,8 @@ pub(crate) struct Opening {
     pub(crate) asks_draws: bool,
     /// The catalogue that this was concluded from.
     pub(crate) generation: Version,
+    /// Of its first statement.
+    pub(crate) template: Option<TemplateId>,
 }
 
 impl Opening {
@@ -79,6 +83,7 @@ impl Opening {
             draws: BTreeSet::new(),
             asks_draws: false,
             generation: Version(u64::MAX),
+            template: None,
         }
     }
 }
@@ -196,7 +201,8 @@ impl Session {
     fn opening(&mut self, judged: &Judged, may_leave: bool) -> Opening {
         let home = match self.wish {
             Wish::Anchor => Home::Anchor,
-            Wish::Auto | Wish::Any => Home::Any,
+            Wish::Auto => self.eased(Home::Any, judged.template),
+            Wish::Any => Home::Any,
             Wish::At(replica) => Home::At(replica),
         };
         let home = if may_leave { self.drawn_home(judged, home) } else { Home::Anchor };
@@ -204,7 +210,8 @@ impl Session {
         let (reads, writes) = (judged.home_reads(), judged.writes(self.id));
         let asks_draws = judged.asks_draws && home != Home::Anchor;
         let nowait = judged.nowait;
-        Opening { reads, writes, nowait, home, draws, asks_draws, generation: judged.generation }
+        let (generation, template) = (judged.generation, judged.template);
+        Opening { reads, writes, nowait, home, draws, asks_draws, generation, template }
     }
 
     /// Handles settings of our own, `onecopy.access` and `onecopy.home`.

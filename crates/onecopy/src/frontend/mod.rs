@@ -52,6 +52,7 @@ mod simple;
 mod special;
 mod startup;
 mod statement;
+mod strain;
 mod timeouts;
 mod transaction;
 pub(crate) mod verify;

@@ -34,6 +34,7 @@ use super::relay::Relay;
 use super::servers::Servers;
 use super::settings::Settings;
 use super::special::Savepoint;
+use super::strain::Strain;
 use super::transaction::Update;
 use super::wait::{Aim, Wait};
 use crate::agent::Tenancy;
@@ -139,6 +140,8 @@ pub(crate) struct Session {
     pub(crate) placed: Instant,
     /// How long a server is expected to take for it.
     pub(crate) cost_us: Option<u32>,
+    /// Of the open update transaction.
+    pub(crate) strain: Strain,
     /// Tables that the client was warned of.
     pub(crate) warned: BTreeSet<TableId>,
     /// Of the open transaction.
@@ -389,6 +392,7 @@ impl Session {
         if let Some(refusal) = nowait.then(|| self.must_wait()).flatten() {
             return self.give_up(is_inside, refusal);
         }
+        let asked = Instant::now();
         let _shown = self.card.wait(Doing::Waiting);
         let mut wait = Wait::begin(aim, &self.settings.timeouts);
         loop {
@@ -401,6 +405,7 @@ impl Session {
             };
             match note {
                 Note::Effect(Effect::Execute { replica, incarnation, identity, .. }) => {
+                    self.strain.waited(asked);
                     return Ok(self.placed_at(Place { replica, incarnation, identity }));
                 }
                 Note::Effect(Effect::Reclassify { .. }) => return Ok(Placed::Again),

@@ -29,6 +29,7 @@ use super::prepared::Prepared;
 use super::servers::Servers;
 use super::session::{Session, Transaction, Worker};
 use super::settings::Settings;
+use super::strain::Strain;
 use crate::access::Right;
 use crate::clients::Who;
 use crate::hub::Hub;
@@ -309,6 +310,7 @@ async fn serve_session(worker: Rc<Worker>, client: Client, settings: Settings, w
         returns_to_anchor: false,
         last_home: hub.anchor(),
         near: None,
+        strain: Strain::default(),
         placed: tokio::time::Instant::now(),
         cost_us: None,
         has_borrowed: false,

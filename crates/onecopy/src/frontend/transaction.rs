@@ -9,6 +9,7 @@ use cluster::claims::Claims;
 use cluster::event::{Event, Home, Level, Needs, Reads};
 use cluster::ids::{Identity, Nonce, ReplicaId, Version};
 use sql::{Isolation, TemplateId, TransactionOptions};
+use tokio::time::Instant;
 use wire::sqlstate;
 
 use super::cancel::Doing;
@@ -146,7 +147,9 @@ impl Session {
             self.settle().await;
         }
         let isolation = options.isolation.unwrap_or(Isolation::ReadCommitted);
-        let Opening { reads, mut writes, nowait, mut home, draws, asks_draws, generation } = opening;
+        let Opening { reads, mut writes, nowait, mut home, draws, asks_draws, generation, template } =
+            opening;
+        self.begin_strain(template);
         lock_reads(isolation, &reads, &mut writes);
         let reads = if isolation >= Isolation::RepeatableRead { Reads::All } else { reads };
         let mut attempts = 0;
@@ -287,12 +290,14 @@ impl Session {
         let server = self.servers.get(update.replica);
         let expected = write(server);
         self.cancel.set(Doing::Running(Arc::clone(&server.running)));
+        let sent = Instant::now();
         let result = if server.connection.flush().await.is_err() {
             Err(Fault::Lost(update.replica))
         } else {
             Relay::new(&mut self.client, server, Some(&mut update.capture)).run(expected).await
         };
         self.cancel.set(Doing::Nothing);
+        self.strain.worked(sent);
         match result {
             Ok(ended) => Ok(ended),
             Err(fault) => {
@@ -390,6 +395,9 @@ impl Session {
     pub(crate) fn end_local(&mut self, committed: bool) {
         if committed {
             self.note_beginning();
+        }
+        if matches!(self.transaction, Transaction::Update(_)) {
+            self.note_strain();
         }
         self.transaction = Transaction::None;
         self.progress.set_phase(if self.is_settling { Phase::Committing } else { Phase::None });

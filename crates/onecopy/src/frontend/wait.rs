@@ -16,7 +16,7 @@ use super::session::WAIT_MAX;
 use super::timeouts::Timeouts;
 use crate::hub::Hub;
 use crate::mailbox::{Mailbox, Note};
-use crate::waits::{FIRST_LOOK, NEXT_LOOK, look};
+use crate::waits::{FIRST_LOOK, NEXT_LOOK};
 
 /// Which of the client's own limits is the first to be reached.
 #[derive(Clone, Copy, Debug)]
@@ -80,8 +80,8 @@ impl Wait {
                 self.give_up = now + WAIT_MAX;
             }
             if self.look.is_some_and(|at| at <= now) {
-                look(hub, &hub.looking).await;
-                self.look = Some(Instant::now() + NEXT_LOOK);
+                hub.looking.notify_one();
+                self.look = Some(now + NEXT_LOOK);
             }
         }
     }
