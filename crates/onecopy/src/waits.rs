@@ -78,14 +78,13 @@ async fn waits_at(
         Some(mut connection) => connection.simple(WAITS_SQL).await.ok().map(|rows| (connection, rows)),
         None => None,
     };
-    let (connection, rows) = match known {
-        Some(known) => known,
-        None => {
-            let own = [("application_name", "onecopy waits")];
-            let mut connection = Connection::open_own(&seat.address, &hub.served, &own).await?;
-            let rows = connection.simple(WAITS_SQL).await?;
-            (connection, rows)
-        }
+    let (connection, rows) = if let Some(known) = known {
+        known
+    } else {
+        let own = [("application_name", "onecopy waits")];
+        let mut connection = Connection::open_own(&seat.address, &hub.served, &own).await?;
+        let rows = connection.simple(WAITS_SQL).await?;
+        (connection, rows)
     };
     let session = |text: &Option<String>| seat.evictions.tenant(text.as_deref()?.parse().ok()?);
     let edge = |row: &Vec<Option<String>>| Some((session(row.first()?)?, session(row.get(1)?)?));
