@@ -147,9 +147,8 @@ impl Session {
             self.settle().await;
         }
         let isolation = options.isolation.unwrap_or(Isolation::ReadCommitted);
-        let Opening { reads, mut writes, nowait, mut home, draws, asks_draws, generation, template } =
-            opening;
-        self.begin_strain(template);
+        self.begin_strain(opening.template);
+        let Opening { reads, mut writes, nowait, mut home, draws, asks_draws, generation, .. } = opening;
         lock_reads(isolation, &reads, &mut writes);
         let reads = if isolation >= Isolation::RepeatableRead { Reads::All } else { reads };
         let mut attempts = 0;
