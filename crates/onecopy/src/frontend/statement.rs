@@ -51,7 +51,7 @@ impl Session {
         };
         if matches!(&ended, Ok(ended) if ended.error.is_none()) {
             let now = tokio::time::Instant::now();
-            self.note_time(demand, [now - started, now - self.placed]);
+            self.note_time(demand, [started, self.placed].map(|since| now.saturating_duration_since(since)));
         }
         ended
     }
