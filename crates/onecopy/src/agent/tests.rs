@@ -539,6 +539,34 @@ async fn the_catalogue_is_read() {
     assert!(catalogue.is_user_type("mood") && catalogue.has_deferrable() && !catalogue.has_user_casts());
 }
 
+/// One that runs no code, as `citext` has it to `text`, changes nothing for the rest of the database.
+#[tokio::test]
+async fn casts_count_that_run_code() {
+    let mut pair = Pair::start().await;
+    let mut has_user_casts = async |sqls: &[&str]| {
+        for sql in sqls {
+            pair.ddl(sql).await;
+        }
+        let load = Command::LoadCatalogue { incarnation: pair.second.incarnation, generation: 42 };
+        pair.second.commands.send(load).await.unwrap();
+        let AgentEvent::Catalogue { catalogue } = pair.second.event().await else { panic!("no catalogue") };
+        catalogue.has_user_casts()
+    };
+    let as_bytes = [
+        "CREATE TYPE shade",
+        "CREATE FUNCTION shade_in(cstring) RETURNS shade LANGUAGE internal IMMUTABLE STRICT AS 'textin'",
+        "CREATE FUNCTION shade_out(shade) RETURNS cstring LANGUAGE internal IMMUTABLE STRICT AS 'textout'",
+        "CREATE TYPE shade (INPUT = shade_in, OUTPUT = shade_out, LIKE = text)",
+        "CREATE CAST (shade AS text) WITHOUT FUNCTION AS IMPLICIT",
+    ];
+    assert!(!has_user_casts(&as_bytes).await);
+    let by_code = [
+        "CREATE FUNCTION shade_length(shade) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT length($1::text)'",
+        "CREATE CAST (shade AS int) WITH FUNCTION shade_length(shade) AS IMPLICIT",
+    ];
+    assert!(has_user_casts(&by_code).await);
+}
+
 /// What is read locks what it shows, in an order of its own: a schema change must not be the victim of that.
 #[tokio::test]
 async fn reading_the_catalogue_gives_way_to_schema_changes() {

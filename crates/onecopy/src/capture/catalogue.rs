@@ -112,9 +112,10 @@ const USER_FUNCTIONS: &str = "SELECT DISTINCT proname FROM pg_proc WHERE oid >= 
 const USER_OPERATORS: &str = "SELECT DISTINCT oprname FROM pg_operator \
     WHERE oid >= 16384 AND oprleft < 16384 AND oprright < 16384";
 
+/// A cast from a type of users that takes the bytes as they are (as `citext` has them to `text`) runs nobody's code.
 const FLAGS: &str = "SELECT \
     EXISTS (SELECT FROM pg_cast WHERE oid >= 16384 AND casttarget < 16384 \
-        AND (castsource < 16384 OR castcontext = 'i')), \
+        AND (castsource < 16384 OR (castcontext = 'i' AND castmethod <> 'b'))), \
     EXISTS (SELECT FROM pg_constraint WHERE condeferrable) OR EXISTS (SELECT FROM pg_trigger WHERE tgdeferrable)";
 
 /// One snapshot, and texts of values that do not depend on the server's configuration. Showing a definition locks what it
