@@ -35,7 +35,7 @@ async fn reader_elsewhere(cluster: &Cluster) -> Client {
     loop {
         let reader = cluster.client().await;
         run(&reader, "begin read only").await;
-        let port = value(&reader, "select inet_server_port() from t limit 1").await;
+        let port = value(&reader, "select current_setting('port') from t limit 1").await;
         if port != cluster.replicas().await[0].port.to_string() {
             return reader;
         }

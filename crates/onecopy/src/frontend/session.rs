@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use cluster::event::{AbortCause, Effect, Event, Home};
+use cluster::event::{AbortCause, Effect, Event, Home, Reads};
 use cluster::ids::{Identity, Incarnation, ReplicaId, SessionId, TableId};
 use sql::{Analyzer, Script, TransactionOptions};
 use tokio::sync::Semaphore;
@@ -374,8 +374,11 @@ impl Session {
         self.place_update(event, false).await
     }
 
-    fn placed_at(&mut self, place: Place) -> Placed {
-        (self.near, self.placed) = (Some(place.replica), Instant::now());
+    fn placed_at(&mut self, place: Place, was_free: bool) -> Placed {
+        self.placed = Instant::now();
+        if was_free {
+            self.near = Some(place.replica);
+        }
         Placed::At(place)
     }
 
@@ -384,10 +387,16 @@ impl Session {
         self.mailbox.forget_cancel();
         let aim = self.aim(&event);
         let is_inside = matches!(event, Event::Statement { .. });
+        // Who had to go to the anchor should not stay there.
+        let is_free = match &event {
+            Event::Read { reads, at, .. } => at.is_none() && *reads != Reads::Catalogue,
+            Event::Begin { home, .. } => *home == Home::Any,
+            _ => false,
+        };
         if let Some(Effect::Execute { replica, incarnation, identity, .. }) =
             self.worker.hub.ask(Some(self.id), event)
         {
-            return Ok(self.placed_at(Place { replica, incarnation, identity }));
+            return Ok(self.placed_at(Place { replica, incarnation, identity }, is_free));
         }
         if let Some(refusal) = nowait.then(|| self.must_wait()).flatten() {
             return self.give_up(is_inside, refusal);
@@ -406,7 +415,7 @@ impl Session {
             match note {
                 Note::Effect(Effect::Execute { replica, incarnation, identity, .. }) => {
                     self.strain.waited(asked);
-                    return Ok(self.placed_at(Place { replica, incarnation, identity }));
+                    return Ok(self.placed_at(Place { replica, incarnation, identity }, is_free));
                 }
                 Note::Effect(Effect::Reclassify { .. }) => return Ok(Placed::Again),
                 Note::Effect(Effect::Abort { cause, .. }) => return Ok(Placed::Aborted(cause)),
