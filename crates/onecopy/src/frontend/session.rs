@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use cluster::event::{AbortCause, Effect, Event, Home, Reads};
+use cluster::event::{AbortCause, Effect, Event, Home};
 use cluster::ids::{Identity, Incarnation, ReplicaId, SessionId, TableId};
 use sql::{Analyzer, Script, TransactionOptions};
 use tokio::sync::Semaphore;
@@ -36,7 +36,7 @@ use super::settings::Settings;
 use super::special::Savepoint;
 use super::strain::Strain;
 use super::transaction::Update;
-use super::wait::{Aim, Wait};
+use super::wait::{Aim, Wait, is_free};
 use crate::agent::Tenancy;
 use crate::clients::{Card, Doing};
 use crate::hub::{Hub, count};
@@ -387,12 +387,7 @@ impl Session {
         self.mailbox.forget_cancel();
         let aim = self.aim(&event);
         let is_inside = matches!(event, Event::Statement { .. });
-        // Who had to go to the anchor should not stay there.
-        let is_free = match &event {
-            Event::Read { reads, at, .. } => at.is_none() && *reads != Reads::Catalogue,
-            Event::Begin { home, .. } => *home == Home::Any,
-            _ => false,
-        };
+        let is_free = is_free(&event);
         if let Some(Effect::Execute { replica, incarnation, identity, .. }) =
             self.worker.hub.ask(Some(self.id), event)
         {

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use cluster::event::{Event, Home, Reads};
 use cluster::ids::ReplicaId;
 use cluster::parts::replica::State;
 use tokio::time::Instant;
@@ -35,6 +36,15 @@ pub(super) enum Aim {
     AnyUpdate,
     /// It is of an update transaction that is there, or can be nowhere else.
     Update(ReplicaId),
+}
+
+/// Whether the core may choose where it runs. Who had to go to the anchor should not stay there because of that.
+pub(super) fn is_free(event: &Event) -> bool {
+    match event {
+        Event::Read { reads, at, .. } => at.is_none() && *reads != Reads::Catalogue,
+        Event::Begin { home, .. } => *home == Home::Any,
+        _ => false,
+    }
 }
 
 /// The wait of one statement.
