@@ -27,9 +27,6 @@ const SHARDS: usize = 16;
 /// Templates that a shard remembers.
 const SHARD_TEMPLATES_MAX: usize = 256;
 
-/// Weight of the newest run in what a template is expected to take: one part in this many.
-const MEAN_WEIGHT: u64 = 8;
-
 /// Nothing is expected to take less.
 const COST_US_MIN: u32 = 10;
 
@@ -50,7 +47,7 @@ struct Entry {
     text: Box<str>,
     count: u64,
     total_us: u64,
-    /// About how long a server takes for it, the last runs counting most.
+    /// How long servers worked for it.
     served_us: u64,
     /// When it last ran, by the shard's own count.
     last: u64,
@@ -122,10 +119,12 @@ impl Learned {
         self.strains.lock().unwrap_or_else(PoisonError::into_inner).stays(template, self.start.elapsed())
     }
 
-    /// About how long a server takes for this template.
+    /// How long a server takes for this template, on the average. It should not change from one statement to the next, since
+    /// what is outstanding at a replica is compared with what was sent elsewhere a moment later.
     pub(crate) fn cost_us(&self, template: TemplateId) -> Option<u32> {
-        let served_us = self.shard(template).templates.get(&template)?.served_us;
-        Some(u32::try_from(served_us).unwrap_or(u32::MAX).max(COST_US_MIN))
+        let shard = self.shard(template);
+        let entry = shard.templates.get(&template)?;
+        Some(u32::try_from(entry.served_us / entry.count).unwrap_or(u32::MAX).max(COST_US_MIN))
     }
 
     /// A template ran, and took so long, of it so long at a server; its text is asked for when it is new here.
@@ -143,8 +142,7 @@ impl Learned {
         if let Some(entry) = shard.templates.get_mut(&template) {
             entry.count += 1;
             entry.total_us = entry.total_us.saturating_add(took_us);
-            entry.served_us -= entry.served_us / MEAN_WEIGHT;
-            entry.served_us = entry.served_us.saturating_add(served_us / MEAN_WEIGHT);
+            entry.served_us = entry.served_us.saturating_add(served_us);
             entry.last = last;
             return;
         }

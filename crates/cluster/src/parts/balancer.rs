@@ -13,11 +13,10 @@ use crate::parts::replica::{Replica, State};
 use crate::placement::ReplicaSet;
 
 /// Waits that differ by less are equal to a session that is at one of the replicas already.
-const STAY_US: u64 = 500;
-/// The same for statements that take longer themselves: they stay for a wait of so many of their own lengths, ...
-const STAY_LENGTHS: u64 = 4;
+const STAY_US: u64 = 100;
+/// The same for statements that take longer themselves: they stay for a wait of their own length, ...
 /// ... but for no longer than this. What takes long gains little by being where it was.
-const STAY_MAX_US: u64 = 10_000;
+const STAY_MAX_US: u64 = 2_000;
 
 /// One choice in so many goes to the best whoever asks, so that replicas that come get their share.
 const STAYS: u32 = 32;
@@ -38,7 +37,7 @@ pub struct Wish {
 impl Wish {
     /// How much longer than elsewhere its session would wait where it is.
     fn slack_us(&self) -> u64 {
-        (u64::from(self.cost_us) * STAY_LENGTHS).clamp(STAY_US, STAY_MAX_US)
+        u64::from(self.cost_us).clamp(STAY_US, STAY_MAX_US)
     }
 }
 
@@ -109,8 +108,8 @@ mod tests {
         assert_eq!(balancer.choose(&replicas, near), Some(2));
         replicas[2].outstanding_us = STAY_US + 1;
         assert_ne!(balancer.choose(&replicas, near), Some(2));
-        let long = Wish { cost_us: 2_000, ..near };
-        replicas[2].outstanding_us = 8_000;
+        let long = Wish { cost_us: 1_500, ..near };
+        replicas[2].outstanding_us = 1_500;
         assert_eq!(balancer.choose(&replicas, long), Some(2));
         let endless = Wish { cost_us: 3_000_000, ..near };
         replicas[2].outstanding_us = STAY_MAX_US + 1;
