@@ -21,7 +21,7 @@ const RUNS_MIN: u32 = 8;
 /// After so many without a conclusion all is well.
 const RUNS_WELL: u32 = 1_000;
 /// Waiting is too much when it is so many times the work, ...
-const WAITED_PER_WORKED: u64 = 2;
+const WAITED_PER_WORKED: u64 = 8;
 /// ... and longer than this.
 const WAITED_MIN_US: u64 = 2_000;
 /// How long the first stay at the anchor lasts, and the longest.
@@ -101,12 +101,12 @@ mod tests {
         for stay in [STAY_MIN, STAY_MIN * 2, STAY_MIN * 4] {
             for _ in 0..RUNS_MIN {
                 assert!(!all.stays(ONE, now));
-                all.note(ONE, ms(50), ms(10), now);
+                all.note(ONE, ms(100), ms(10), now);
             }
             assert!(
                 all.stays(ONE, now) && all.stays(ONE, now + stay * 9 / 10) && !all.stays(TemplateId(2), now)
             );
-            all.note(ONE, ms(50), ms(10), now + ms(1));
+            all.note(ONE, ms(100), ms(10), now + ms(1));
             now += stay;
         }
         for _ in 0..RUNS_WELL {
