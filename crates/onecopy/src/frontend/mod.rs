@@ -67,4 +67,4 @@ pub(crate) use fault::{Fault, Refusal};
 pub(crate) use pools::{POOL_MODE_TRANSACTION, Pooling, Pools, Usage};
 pub(crate) use session::Worker;
 pub(crate) use settings::{FORBIDDEN, Settings};
-pub(crate) use startup::{ADMIN_DATABASE, DEFAULTS_SQL, WAITING_MAX};
+pub(crate) use startup::{ADMIN_DATABASE, DEFAULTS_SQL, WAITING_MAX, welcome};

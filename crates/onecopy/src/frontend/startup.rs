@@ -19,6 +19,7 @@ use wire::startup::{Opening, OpeningError, opening};
 use wire::{encode, sqlstate};
 
 use super::admin::{Admin, Dialect};
+use super::cancel::CancelTarget;
 use super::client::Client;
 use super::course::Course;
 use super::fault::{Fault, Refusal};
@@ -31,6 +32,7 @@ use super::session::{Session, Transaction, Worker};
 use super::settings::Settings;
 use super::strain::Strain;
 use crate::access::Right;
+use crate::backend::Connection;
 use crate::clients::Who;
 use crate::hub::Hub;
 use crate::scram::Secret;
@@ -388,19 +390,25 @@ impl Session {
         let defaults = connection.simple(DEFAULTS_SQL).await.map_err(Fault::at(anchor))?;
         let defaults: Vec<String> = defaults.into_iter().flatten().flatten().collect();
         self.settings.begin_with(&defaults);
-        encode::authentication_ok(&mut self.client.out);
         let connection = &self.servers.get(anchor).connection;
-        for (name, value) in &connection.parameters {
-            let own = name == b"default_transaction_read_only";
-            let shown: &[u8] = match (own, self.settings.read_only) {
-                (false, _) => value,
-                (true, true) => b"on",
-                (true, false) => b"off",
-            };
-            encode::parameter_status(&mut self.client.out, name, shown);
-        }
-        encode::backend_key_data(&mut self.client.out, self.cancel.pid, &self.cancel.secret);
-        encode::ready_for_query(&mut self.client.out, Status::Idle);
+        welcome(&mut self.client, connection, self.settings.read_only, &self.cancel);
         Ok(())
     }
+}
+
+/// Tells a client that it is logged in, the settings that a server reports, and by what it can cancel. The default of READ ONLY is
+/// the session's: connections for reads have another.
+pub(crate) fn welcome(client: &mut Client, connection: &Connection, read_only: bool, cancel: &CancelTarget) {
+    let out = &mut client.out;
+    encode::authentication_ok(out);
+    for (name, value) in &connection.parameters {
+        let shown: &[u8] = match (name == b"default_transaction_read_only", read_only) {
+            (false, _) => value,
+            (true, true) => b"on",
+            (true, false) => b"off",
+        };
+        encode::parameter_status(out, name, shown);
+    }
+    encode::backend_key_data(out, cancel.pid, &cancel.secret);
+    encode::ready_for_query(out, Status::Idle);
 }

@@ -32,7 +32,7 @@ use super::{Ask, Later, Shipping, Told};
 use crate::backend::Connection;
 use crate::capture;
 use crate::clients::{Card, Who};
-use crate::frontend::{CancelTarget, Client, DEFAULTS_SQL, Doing, Fault, Refusal, Settings, Worker};
+use crate::frontend::{CancelTarget, Client, DEFAULTS_SQL, Doing, Fault, Refusal, Settings, Worker, welcome};
 use crate::mailbox::{End, Mailbox, Note};
 use crate::scram::Secret;
 
@@ -189,19 +189,8 @@ impl Session {
         let defaults: Vec<String> = defaults.into_iter().flatten().flatten().collect();
         self.settings.begin_with(&defaults);
         self.renew_setup().await?;
-        encode::authentication_ok(&mut self.client.out);
         let Some((_, connection, _)) = &self.desk else { return Err(Fault::Client) };
-        for (name, value) in &connection.parameters {
-            let own = name == b"default_transaction_read_only";
-            let shown: &[u8] = match (own, self.settings.read_only) {
-                (false, _) => value,
-                (true, true) => b"on",
-                (true, false) => b"off",
-            };
-            encode::parameter_status(&mut self.client.out, name, shown);
-        }
-        encode::backend_key_data(&mut self.client.out, self.cancel.pid, &self.cancel.secret);
-        encode::ready_for_query(&mut self.client.out, Status::Idle);
+        welcome(&mut self.client, connection, self.settings.read_only, &self.cancel);
         Ok(())
     }
 
