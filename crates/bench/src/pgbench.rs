@@ -59,6 +59,27 @@ pub(crate) struct Door {
     pub(crate) options: Option<&'static str>,
 }
 
+/// The role, and its password, of clients that prove who they are.
+pub(crate) const PROVEN: (&str, &str) = ("proven", "a password of the benchmark");
+
+/// How clients come in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// Over TLS.
+    pub(crate) is_encrypted: bool,
+    /// As a role of which a password is asked, by SCRAM.
+    pub(crate) is_proven: bool,
+    /// Anew for every transaction.
+    pub(crate) is_repeated: bool,
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_encrypted { "TLS" } else { "plain" })?;
+        f.write_str(if self.is_proven { ", SCRAM" } else { "" })
+    }
+}
+
 /// One run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
@@ -72,6 +93,8 @@ pub(crate) struct Load {
     pub(crate) length: Duration,
     /// Where random choices begin; the same for everybody who is compared.
     pub(crate) seed: u64,
+    /// How they come in.
+    pub(crate) entry: Entry,
 }
 
 /// What came out.
@@ -93,7 +116,7 @@ pub(crate) fn fill(
     scratch: &Scratch,
     interrupt: &Interrupt,
 ) -> Result<(), Fault> {
-    let mut command = command(binaries, door);
+    let mut command = command(binaries, door, Entry::default());
     command.args(["-i", "-q", "-s", &scale.to_string(), door.database]);
     program::run("pgbench -i", &mut command, &scratch.path("pgbench.log"), interrupt).map(drop)
 }
@@ -107,7 +130,10 @@ pub(crate) fn run(
     interrupt: &Interrupt,
 ) -> Result<Outcome, Fault> {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get() as u32).min(load.clients);
-    let mut command = command(binaries, door);
+    let mut command = command(binaries, door, load.entry);
+    if load.entry.is_repeated {
+        command.arg("-C");
+    }
     if load.script == Script::SelectOnly {
         command.arg("-S");
     }
@@ -128,9 +154,14 @@ pub(crate) fn run(
     }
 }
 
-fn command(binaries: &Binaries, door: &Door) -> std::process::Command {
+fn command(binaries: &Binaries, door: &Door, entry: Entry) -> std::process::Command {
     let mut command = program::command(binaries.program("pgbench"));
-    command.args(["-h", "127.0.0.1", "-p", &door.port.to_string(), "-U", "postgres"]);
+    command.args(["-h", "127.0.0.1", "-p", &door.port.to_string()]);
+    command.args(["-U", if entry.is_proven { PROVEN.0 } else { "postgres" }]);
+    command.env("PGSSLMODE", if entry.is_encrypted { "require" } else { "disable" });
+    if entry.is_proven {
+        command.env("PGPASSWORD", PROVEN.1);
+    }
     if let Some(options) = door.options {
         command.env("PGOPTIONS", options);
     }

@@ -8,10 +8,14 @@
 //! has the replica's settings, synchronous_commit=off among them. There onecopy and the plain server promise different things:
 //! onecopy has the transaction on disk when it answers. So TPC-B is also measured with synchronous_commit=on.
 //!
+//! What TLS and SCRAM cost is a comparison of its own, with servers of its own: `entrance`.
+//!
 //! Another onecopy, such as one of before a change, can be measured beside: two runs on different days say little.
 
 mod contender;
 pub(crate) mod crowd;
+mod entrance;
+mod identity;
 mod node;
 pub(crate) mod pooler;
 mod report;
@@ -25,7 +29,7 @@ use crate::account::Account;
 use crate::fault::Fault;
 use crate::interrupt::Interrupt;
 use crate::machine::Circumstances;
-use crate::pgbench::{self, Load, Mode, Script};
+use crate::pgbench::{self, Entry, Load, Mode, Script};
 use crate::postgres::{Binaries, Likeness, Plain};
 use crate::program;
 use crate::scratch::Scratch;
@@ -85,6 +89,11 @@ pub(crate) struct Options {
     /// Only this protocol.
     #[arg(long, value_enum)]
     protocol: Option<Mode>,
+
+    /// Measure instead what TLS and SCRAM cost, for clients that stay and for those that connect each time, under
+    /// one load (`-S`) and one protocol (simple) if no other is named.
+    #[arg(long, conflicts_with = "before")]
+    secure: bool,
 }
 
 /// Runs the comparison; `news` hears what goes on.
@@ -99,6 +108,13 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
         None => build(&repository, &scratch, interrupt, news)?,
     };
 
+    if options.secure {
+        let bench = Bench { binaries: &binaries, scratch: &scratch, interrupt };
+        let circumstances = circumstances.to_string();
+        let ground = entrance::Ground { bench, account, onecopy: &onecopy, circumstances };
+        return entrance::run(options, &ground, news);
+    }
+
     news("starting the servers");
     let pool = options.pool.unwrap_or(options.clients + 8);
     let node = Node::start(&onecopy, "onecopy", &[], &binaries, &scratch, interrupt)?;
@@ -112,7 +128,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
     let likeness = Likeness::of(&binaries, &node.replica, &scratch, interrupt)?;
     let plain = Plain::start(&binaries, account, &likeness, &scratch, interrupt)?;
     let size = Size { servers: pool, clients: options.clients + 8 };
-    let pooler = Pooler::start(&binaries, account, &plain, size, &scratch, interrupt)?;
+    let pooler = Pooler::start(&binaries, account, &plain, size, None, &scratch, interrupt)?;
     news("filling the tables");
     for door in
         [&node.door, &pools.door, &plain.door].into_iter().chain(before.as_ref().map(|node| &node.door))
@@ -142,20 +158,41 @@ fn compare(
     mode: Mode,
     news: &dyn Fn(&str),
 ) -> Result<Vec<Vec<Sample>>, Fault> {
-    let load = |length, seed| Load { script, mode, clients: options.clients, length, seed };
-    for contender in contenders {
-        bench.run(contender, &load(WARM_UP, 0))?;
+    let turns: Vec<Turn<'_>> =
+        contenders.iter().map(|contender| Turn { contender, entry: Entry::default() }).collect();
+    in_turns(bench, &turns, options, script, mode, news)
+}
+
+/// Somebody, and how clients come in there.
+struct Turn<'a> {
+    contender: &'a Contender,
+    entry: Entry,
+}
+
+/// Measures everything in turns; each with its samples, by round.
+fn in_turns(
+    bench: &Bench<'_>,
+    turns: &[Turn<'_>],
+    options: &Options,
+    script: Script,
+    mode: Mode,
+    news: &dyn Fn(&str),
+) -> Result<Vec<Vec<Sample>>, Fault> {
+    let load = |entry, length, seed| Load { script, mode, clients: options.clients, length, seed, entry };
+    for Turn { contender, entry } in turns {
+        bench.run(contender, &load(*entry, WARM_UP, 0))?;
     }
-    let mut samples = vec![Vec::new(); contenders.len()];
+    let mut samples = vec![Vec::new(); turns.len()];
     for round in 1..=options.rounds {
         news(&format!("{script} {mode}, round {round} of {}", options.rounds));
         // Each round begins with another one, so that nobody always follows the same neighbour after a pause.
-        for turn in 0..contenders.len() {
-            let at = (turn + round as usize) % contenders.len();
-            let throughput = load(Duration::from_secs(options.seconds), round);
+        for turn in 0..turns.len() {
+            let at = (turn + round as usize) % turns.len();
+            let Turn { contender, entry } = turns[at];
+            let throughput = load(entry, Duration::from_secs(options.seconds), round);
             let latency =
                 Load { clients: 1, length: Duration::from_secs(options.latency_seconds), ..throughput };
-            samples[at].push(bench.measure(contenders[at], &throughput, &latency)?);
+            samples[at].push(bench.measure(contender, &throughput, &latency)?);
         }
     }
     Ok(samples)

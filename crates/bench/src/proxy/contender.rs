@@ -57,7 +57,8 @@ impl Contender {
         ways.into_iter().chain(pooled).chain(before).chain(ours).collect()
     }
 
-    fn direct(plain: &Plain, name: &'static str, options: Option<&'static str>) -> Self {
+    /// Without anything in between.
+    pub(super) fn direct(plain: &Plain, name: &'static str, options: Option<&'static str>) -> Self {
         Self {
             name,
             door: Door { options, ..plain.door.clone() },

@@ -22,7 +22,7 @@ use crate::account::Account;
 use crate::fault::Fault;
 use crate::interrupt::Interrupt;
 use crate::machine::Circumstances;
-use crate::pgbench::{self, Door, Load, Mode, Script};
+use crate::pgbench::{self, Door, Entry, Load, Mode, Script};
 use crate::postgres::{Binaries, Likeness, Plain};
 use crate::scratch::Scratch;
 
@@ -97,7 +97,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
     let likeness = Likeness::of(&binaries, &node.replica, &scratch, interrupt)?;
     let plain = Plain::start(&binaries, account, &likeness, &scratch, interrupt)?;
     let size = Size { servers: options.servers, clients: options.idle + options.clients + 8 };
-    let pooler = Pooler::start(&binaries, account, &plain, size, &scratch, interrupt)?;
+    let pooler = Pooler::start(&binaries, account, &plain, size, None, &scratch, interrupt)?;
     news("filling the tables");
     for door in [&node.door, &plain.door] {
         pgbench::fill(&binaries, door, options.scale, &scratch, interrupt)?;
@@ -165,6 +165,7 @@ fn measure(
                 clients: options.clients,
                 length: Duration::from_secs(options.seconds),
                 seed: round,
+                entry: Entry::default(),
             };
             let sample = bench.measure(contender, &load, &Load { clients: 1, length: ALONE, ..load })?;
             let (mb, each) = (1e6, (full - empty) / f64::from(options.idle.max(1)) / 1e3);

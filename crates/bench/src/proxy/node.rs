@@ -1,4 +1,4 @@
-//! `onecopy up` with one replica.
+//! `onecopy up` with one replica, and `onecopy serve` before one server.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::cpu;
 use crate::fault::Fault;
 use crate::interrupt::Interrupt;
 use crate::pgbench::Door;
-use crate::postgres::{Binaries, free_port};
+use crate::postgres::{Binaries, Plain, free_port};
 use crate::program::{self, Program};
 use crate::scratch::Scratch;
 
@@ -58,6 +58,34 @@ impl Node {
             .ok_or_else(|| Fault::Missing("onecopy runs no server as its child".into()))?;
         let replica = Door { port, ..door.clone() };
         Ok(Self { program: Some(program), door, replica, postmaster, data })
+    }
+
+    /// Puts one before a server that runs already, with these lines of configuration.
+    pub(super) fn serve(
+        onecopy: &Path,
+        name: &str,
+        server: &Plain,
+        settings: &str,
+        binaries: &Binaries,
+        scratch: &Scratch,
+        interrupt: &Interrupt,
+    ) -> Result<Self, Fault> {
+        let door = Door { port: free_port()?, ..server.door.clone() };
+        let data = scratch.path(&format!("{name}-data"));
+        let sockets = server.sockets.display().to_string().replace('/', "%2F");
+        let text = format!(
+            "listen = \"127.0.0.1:{}\"\ndata = \"{}\"\n{settings}\n[[replica]]\nurl = \"postgresql://{sockets}:{}\"\n",
+            door.port,
+            data.display(),
+            server.door.port
+        );
+        let mut command = program::command(onecopy);
+        command.args(["serve", "--config"]).arg(scratch.file(&format!("{name}.toml"), &text)?);
+        let log = scratch.path(&format!("{name}.log"));
+        let mut program = Program::start("onecopy serve", &mut command, log, Signal::TERM, STOP)?;
+        binaries.wait_for(&mut program, &door, scratch, interrupt)?;
+        let replica = server.door.clone();
+        Ok(Self { program: Some(program), door, replica, postmaster: server.pid(), data })
     }
 
     /// Its process.

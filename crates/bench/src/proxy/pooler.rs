@@ -9,10 +9,11 @@ use std::{env, fmt};
 
 use rustix::process::Signal;
 
+use super::identity::{self, Identity};
 use crate::account::Account;
 use crate::fault::Fault;
 use crate::interrupt::Interrupt;
-use crate::pgbench::Door;
+use crate::pgbench::{Door, PROVEN};
 use crate::postgres::{Binaries, Plain, free_port};
 use crate::program::{self, Program};
 use crate::scratch::Scratch;
@@ -33,6 +34,15 @@ pub(crate) struct Size {
     pub(crate) clients: u32,
 }
 
+/// What it asks of clients, where it asks for anything.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Guard<'a> {
+    /// What shows clients who it is, if they want to know.
+    pub(crate) identity: &'a Identity,
+    /// What a server keeps of the password of the role that has one.
+    pub(crate) verifier: &'a str,
+}
+
 /// A running PgBouncer.
 #[derive(Debug)]
 pub(crate) struct Pooler {
@@ -51,6 +61,7 @@ impl Pooler {
         account: Account,
         plain: &Plain,
         size: Size,
+        guard: Option<Guard<'_>>,
         scratch: &Scratch,
         interrupt: &Interrupt,
     ) -> Result<Option<Self>, Fault> {
@@ -61,13 +72,13 @@ impl Pooler {
         let release = Release::parse(&said)
             .ok_or_else(|| Fault::Unreadable { what: "the release of PgBouncer".into(), said })?;
         let port = free_port()?;
-        let users = scratch.file("users.txt", "\"postgres\" \"\"\n")?;
+        let (users, asks) = asked(guard, scratch)?;
         let prepares = if release.prepares() { "max_prepared_statements = 200\n" } else { "" };
         let server = format!("host={} port={} dbname=postgres", plain.sockets.display(), plain.door.port);
         let settings = format!(
             "[databases]\npostgres = {server}\nsessions = {server} pool_mode=session\n\
              [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n\
-             auth_type = trust\nauth_file = {}\npool_mode = transaction\n{prepares}\
+             {asks}auth_file = {}\npool_mode = transaction\n{prepares}\
              default_pool_size = {}\nmax_client_conn = {}\n",
             users.display(),
             size.servers,
@@ -104,6 +115,24 @@ impl fmt::Display for Pooler {
         }
         Ok(())
     }
+}
+
+/// The file of its users, and the settings that say what is asked of them.
+fn asked(guard: Option<Guard<'_>>, scratch: &Scratch) -> Result<(PathBuf, String), Fault> {
+    let everybody = "\"postgres\" \"\"\n";
+    let Some(Guard { identity, verifier }) = guard else {
+        return Ok((scratch.file("users.txt", everybody)?, "auth_type = trust\n".to_owned()));
+    };
+    let users = scratch.file("users.txt", &format!("{everybody}\"{}\" \"{verifier}\"\n", PROVEN.0))?;
+    let rules = scratch.file("pgbouncer_hba.conf", &identity::rules())?;
+    let settings = format!(
+        "auth_type = hba\nauth_hba_file = {}\nclient_tls_sslmode = allow\nclient_tls_cert_file = {}\n\
+         client_tls_key_file = {}\n",
+        rules.display(),
+        identity.certificate.display(),
+        identity.key.display(),
+    );
+    Ok((users, settings))
 }
 
 fn installed() -> Option<PathBuf> {

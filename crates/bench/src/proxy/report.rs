@@ -122,7 +122,7 @@ impl Row {
 }
 
 /// A field of the table, with so many decimals; a dash when there is nothing to say.
-struct Cell(Option<Spread>, usize);
+pub(super) struct Cell(pub(super) Option<Spread>, pub(super) usize);
 
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -135,7 +135,7 @@ impl fmt::Display for Cell {
 
 /// The median of some rounds, the least and the most.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Spread {
+pub(super) struct Spread {
     median: f64,
     least: f64,
     most: f64,
@@ -143,7 +143,7 @@ struct Spread {
 
 impl Spread {
     /// None of nothing.
-    fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
+    pub(super) fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.collect();
         values.sort_by(f64::total_cmp);
         let middle = values.len() / 2;

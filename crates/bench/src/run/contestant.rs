@@ -88,7 +88,7 @@ impl Contestant {
                 let server = plain(&synchronous)?;
                 let Ground { binaries, account, scratch, interrupt, clients, .. } = ground;
                 let size = Size { servers: *clients + 8, clients: *clients + 8 };
-                let pooler = Pooler::start(binaries, *account, &server, size, scratch, interrupt)?;
+                let pooler = Pooler::start(binaries, *account, &server, size, None, scratch, interrupt)?;
                 let Some(pooler) = pooler else { return Ok(None) };
                 let doors = only(config(&pooler.prepared_door));
                 (doors, Some(pooler.pid()), Running::Pooled { _pooler: pooler, _server: server })
