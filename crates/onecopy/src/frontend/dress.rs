@@ -16,7 +16,7 @@ use super::fault::{Fault, Refusal};
 use super::pins::Pins;
 use super::pools::{Kind, Permit};
 use super::servers::Server;
-use super::settings::Settings;
+use super::settings::{NO_ROLE_NOR_SETTING, Settings};
 
 /// What sessions that share a connection have to know of it.
 #[derive(Debug)]
@@ -80,7 +80,8 @@ async fn dress_anew(server: &mut Server, settings: &mut Settings, session: Sessi
     }
     if let Some(shared) = &mut server.shared {
         if shared.is_tainted || shared.worn.as_ref() != Some(&wanted) {
-            sql.push_str("RESET SESSION AUTHORIZATION;RESET ROLE;RESET ALL;");
+            sql.push_str(NO_ROLE_NOR_SETTING);
+            sql.push(';');
             sql.push_str(&wanted);
         }
         // Until it is done nobody knows.

@@ -18,6 +18,8 @@ use super::timeouts::Timeouts;
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
     name: String,
+    /// The value, as far as it is known.
+    value: Option<String>,
     statement: String,
 }
 
@@ -52,6 +54,8 @@ pub(crate) struct Settings {
     pub(crate) start_read_only: bool,
     /// Which of them the client gave at start-up.
     given: Vec<String>,
+    /// What the next three began with.
+    start_noted: (Timeouts, bool, Severity),
     /// What the client has set for how long it waits.
     pub(crate) timeouts: Timeouts,
     /// Some time-out is set, so the window between append and COMMIT must be protected from it.
@@ -81,6 +85,12 @@ const OWN: [&str; 4] = [
     "transaction_read_only",
 ];
 
+/// Those that RESET ALL leaves as they are.
+const ROLES: [&str; 2] = ["role", "session_authorization"];
+
+/// Leads a connection back to what it began with.
+pub(super) const NO_ROLE_NOR_SETTING: &str = "RESET SESSION AUTHORIZATION;RESET ROLE;RESET ALL";
+
 /// The name under which RESET ALL is staged.
 pub(crate) const RESET_ALL: &str = "all";
 
@@ -107,6 +117,7 @@ impl Settings {
             start_isolation: Isolation::ReadCommitted,
             start_read_only: false,
             given: Vec::new(),
+            start_noted: (Timeouts::default(), true, Severity::Notice),
             timeouts: Timeouts::default(),
             has_timeouts: false,
             conforming: true,
@@ -186,14 +197,11 @@ impl Settings {
     /// The statements that bring a connection up to date. Replaying one that is there already changes nothing.
     pub(crate) fn replay(&self) -> String {
         let mut sql = String::new();
-        if self.kept.iter().any(|entry| matches!(entry.name.as_str(), "role" | "session_authorization")) {
+        if self.kept.iter().any(|entry| ROLES.contains(&entry.name.as_str())) {
             // The others may need what the role of an earlier replay is not allowed.
             sql.push_str("RESET SESSION AUTHORIZATION;RESET ROLE;");
         }
-        for entry in &self.kept {
-            sql.push_str(&entry.statement);
-            sql.push(';');
-        }
+        sql.push_str(&statements(self.kept.iter()));
         sql
     }
 
@@ -238,9 +246,7 @@ impl Settings {
 
     /// Whether a connection has another role than the one that logged in, or may have.
     pub(crate) fn is_other_role(&self, role: &str, user: Option<&str>) -> bool {
-        let sets = |entry: &Entry| {
-            !entry.resets() && matches!(entry.name.as_str(), "role" | "session_authorization")
-        };
+        let sets = |entry: &Entry| !entry.resets() && ROLES.contains(&entry.name.as_str());
         let login = self.start.iter().find(|(name, _)| name == "user").map(|(_, user)| user.as_str());
         role != "none" || user != login || self.kept.iter().any(sets)
     }
@@ -277,6 +283,7 @@ impl Settings {
             }
         }
         (self.start_isolation, self.start_read_only) = (self.isolation, self.read_only);
+        self.start_noted = (self.timeouts, self.conforming, self.least);
     }
 
     /// Whether Onecopy answers for this setting itself.
@@ -324,8 +331,26 @@ impl Settings {
 
     /// A SET (value as far as it is known) or RESET that a server accepted. The statement is what is replayed.
     pub(crate) fn stage(&mut self, name: &str, value: Option<&str>, statement: &str) {
-        self.note_name(name, value);
-        self.staged.push(Entry { name: name.to_owned(), statement: statement.to_owned() });
+        let (name, value) = (name.to_owned(), value.map(str::to_owned));
+        self.staged.push(Entry { name, value, statement: statement.to_owned() });
+        self.note_again();
+    }
+
+    /// What settings mean to us, as they are now: one was not accepted, or is undone.
+    pub(crate) fn note_again(&mut self) {
+        let (mut start, conforming, least) = self.start_noted;
+        start.take_local(&self.timeouts);
+        (self.timeouts, self.conforming, self.least) = (start, conforming, least);
+        let mut entries: Vec<Entry> = self.kept.iter().chain(&self.staged).cloned().collect();
+        if let Some(reset) = entries.iter().rposition(|entry| entry.name == RESET_ALL) {
+            entries.drain(..reset);
+        }
+        for (index, entry) in entries.iter().enumerate() {
+            let is_last = !entries[index + 1..].iter().any(|later| later.name == entry.name);
+            if is_last && entry.value.is_some() {
+                self.note_name(&entry.name, entry.value.as_deref());
+            }
+        }
     }
 
     /// What a setting means to us, whoever sets it and for how long.
@@ -376,25 +401,51 @@ impl Settings {
     /// The transaction has gone back to where so many were staged.
     pub(crate) fn unstage(&mut self, staged: usize) {
         self.staged.truncate(staged);
+        self.note_again();
     }
 
     /// It has rolled back.
     pub(crate) fn drop_staged(&mut self) {
-        self.staged.clear();
+        if !self.staged.is_empty() {
+            self.staged.clear();
+            self.note_again();
+        }
     }
 
-    /// RESET ALL or DISCARD ALL.
+    /// What was set for the open transaction alone is over with it.
+    pub(crate) fn end_local(&mut self) {
+        self.timeouts.end_local();
+        if std::mem::take(&mut self.has_local) {
+            self.note_again();
+        }
+    }
+
+    /// RESET ALL, which leaves the session its role.
     pub(crate) fn reset(&mut self) {
-        self.kept = vec![Entry { name: RESET_ALL.into(), statement: "RESET ALL".into() }];
+        self.kept.retain(|entry| ROLES.contains(&entry.name.as_str()));
+        self.reset_by("RESET ALL");
+    }
+
+    /// DISCARD ALL.
+    pub(crate) fn discard(&mut self) {
+        self.kept.clear();
+        self.reset_by(NO_ROLE_NOR_SETTING);
+    }
+
+    fn reset_by(&mut self, statement: &str) {
+        let (name, statement) = (RESET_ALL.to_owned(), statement.to_owned());
+        self.kept.insert(0, Entry { name, value: None, statement });
         self.staged.clear();
         self.generation += 1;
         self.isolation = self.start_isolation;
         self.read_only = self.start_read_only;
+        self.note_again();
     }
 }
 
 fn statements<'a>(entries: impl Iterator<Item = &'a Entry>) -> String {
-    entries.flat_map(|entry| [entry.statement.as_str(), ";"]).collect()
+    // A statement may end with a comment, which goes to the end of its line.
+    entries.flat_map(|entry| [entry.statement.as_str(), "\n;"]).collect()
 }
 
 /// The statement that sets this.
@@ -508,7 +559,47 @@ mod tests {
         settings.stage("geqo", None, "SET geqo = off");
         settings.stage("work_mem", None, "RESET work_mem");
         assert!(settings.keep_staged());
-        assert_eq!(settings.replay(), "SET geqo = off;RESET work_mem;");
+        assert_eq!(settings.replay(), "SET geqo = off\n;RESET work_mem\n;");
         assert_eq!(settings.generation(), 3);
+    }
+
+    #[test]
+    fn what_settings_mean_to_us_is_undone_with_them() {
+        let mut settings = settings(&[("lock_timeout", "5s")]).unwrap();
+        settings.begin_with(&[]);
+        let limit_ms = |settings: &Settings| settings.timeouts.lock().map(|limit| limit.as_millis());
+        settings.stage("lock_timeout", Some("10ms"), "SET lock_timeout = '10ms'");
+        settings.stage("standard_conforming_strings", Some("off"), "SET standard_conforming_strings = off");
+        assert_eq!((limit_ms(&settings), settings.conforming), (Some(10), false));
+        settings.unstage(1);
+        assert_eq!((limit_ms(&settings), settings.conforming), (Some(10), true));
+        settings.drop_staged();
+        assert_eq!(limit_ms(&settings), Some(5_000));
+        for (back, statement) in [("lock_timeout", "RESET lock_timeout"), (RESET_ALL, "RESET ALL")] {
+            settings.stage("lock_timeout", Some("1ms"), "SET lock_timeout = 1");
+            settings.keep_staged();
+            assert_eq!(limit_ms(&settings), Some(1));
+            settings.stage(back, None, statement);
+            settings.keep_staged();
+            assert_eq!(limit_ms(&settings), Some(5_000), "{statement}");
+        }
+    }
+
+    #[test]
+    fn reset_all_leaves_the_role_and_discard_all_does_not() {
+        let mut settings = settings(&[]).unwrap();
+        settings.stage("role", Some("joe"), "SET ROLE joe -- for now");
+        settings.stage("geqo", Some("off"), "SET geqo = off");
+        settings.keep_staged();
+        settings.reset();
+        assert_eq!(&*settings.dress(), "SET ROLE joe -- for now\n;");
+        assert!(
+            settings.replay().ends_with("RESET ALL\n;SET ROLE joe -- for now\n;"),
+            "{}",
+            settings.replay()
+        );
+        settings.discard();
+        assert_eq!(&*settings.dress(), "");
+        assert!(settings.replay().starts_with("RESET SESSION AUTHORIZATION;RESET ROLE;RESET ALL"));
     }
 }

@@ -172,12 +172,13 @@ impl Session {
             self.settings.timeouts = timeouts;
             self.settings.timeouts.note(name, text, true);
         }
-        let ended = self.run_beside(statement, work, alone).await?;
-        if ended.error.is_none() && !local {
-            let replay = replayable(work);
-            self.stage(name, text, &replay);
+        let ended = self.run_beside(statement, work, alone).await;
+        match &ended {
+            Ok(ended) if ended.error.is_none() && !local => self.stage(name, text, &replayable(work)),
+            Ok(ended) if ended.error.is_none() => {}
+            _ => self.settings.note_again(),
         }
-        Ok(ended)
+        ended
     }
 
     fn set_own(&mut self, name: &str, value: &SetValue, local: bool) -> Result<Ended, Fault> {
@@ -246,7 +247,11 @@ impl Session {
         if ended.error.is_none() {
             let anchor = self.anchor();
             self.servers.close_others(anchor);
-            self.settings.reset();
+            if discards {
+                self.settings.discard();
+            } else {
+                self.settings.reset();
+            }
             self.wish = Wish::default();
             let generation = self.settings.generation();
             if let Some(server) = self.servers.find(anchor) {

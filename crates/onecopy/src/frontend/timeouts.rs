@@ -38,6 +38,11 @@ impl Timeouts {
         }
     }
 
+    /// Those of the open transaction are the same as before.
+    pub(crate) fn take_local(&mut self, before: &Self) {
+        (self.local_lock_ms, self.local_statement_ms) = (before.local_lock_ms, before.local_statement_ms);
+    }
+
     /// The transaction is over.
     pub(crate) fn end_local(&mut self) {
         (self.local_lock_ms, self.local_statement_ms) = (None, None);

@@ -404,8 +404,7 @@ impl Session {
             self.tenancy = None;
         }
         self.failed = false;
-        self.settings.timeouts.end_local();
-        self.settings.has_local = false;
+        self.settings.end_local();
         self.savepoints.clear();
         self.end_course(committed);
         self.prepared.drop_portals();

@@ -239,8 +239,8 @@ impl Session {
             Discard::Temporary => Ok("DISCARD TEMP"),
             Discard::Sequences => Ok("DISCARD SEQUENCES"),
             Discard::All => {
-                self.at_desk("RESET ALL; RESET SESSION AUTHORIZATION").await?;
-                self.settings.reset();
+                self.at_desk("RESET ALL; RESET SESSION AUTHORIZATION; RESET ROLE").await?;
+                self.settings.discard();
                 self.batch.forget();
                 self.renew_setup().await?;
                 Ok("DISCARD ALL")
