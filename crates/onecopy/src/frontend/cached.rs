@@ -18,6 +18,11 @@ const OURS: &[u8] = b"onecopy p";
 /// A name of a statement that is never prepared: to close it does nothing, and is answered all the same.
 pub(crate) const NOTHING: &[u8] = b"onecopy nothing";
 
+/// Whether a name is kept for us.
+pub(crate) fn is_reserved(name: &[u8]) -> bool {
+    name.starts_with(b"onecopy ")
+}
+
 /// The name of ours for the statement of that number.
 pub(crate) fn name_of(generation: u64) -> Vec<u8> {
     [OURS, generation.to_string().as_bytes()].concat()
@@ -68,6 +73,17 @@ impl Cached {
         if self.known.remove(name).is_some() && is_ours(name) {
             self.ours.retain(|ours| ours != name);
         }
+    }
+
+    /// How many with a name are.
+    pub(crate) fn named(&self) -> usize {
+        self.known.len() - usize::from(self.known.contains_key(&b""[..]))
+    }
+
+    /// Of those with a name only these are.
+    pub(crate) fn retain(&mut self, is_there: impl Fn(&[u8]) -> bool) {
+        self.known.retain(|name, _| name.is_empty() || is_there(name));
+        self.ours.retain(|name| is_there(name));
     }
 
     /// None is.

@@ -18,7 +18,7 @@ use super::ddl::describe_nothing;
 use super::demand::Demand;
 use super::fault::{Fault, Refusal};
 use super::homes::HOME_SETTING;
-use super::prepared::Known;
+use super::prepared::{Known, never_of_others};
 use super::session::{Session, Transaction};
 use super::settings::Settings;
 use super::special::ROUTING_COLUMN;
@@ -199,6 +199,9 @@ impl Session {
         group: &mut Group,
     ) -> Result<(), Fault> {
         let known = self.prepared.get(statement).cloned();
+        if known.is_none() {
+            never_of_others(statement)?;
+        }
         if known.as_ref().and_then(own_statement).is_some() {
             if self.run_group(group, false).await? {
                 // Not before: what was gathered may end a transaction, and all portals with it.
@@ -226,6 +229,9 @@ impl Session {
             Target::Statement(name) => (self.prepared.get(name).cloned(), Some(name)),
             Target::Portal(name) => (self.prepared.portal(name).cloned(), None),
         };
+        if let (None, Some(name)) = (&known, statement) {
+            never_of_others(name)?;
+        }
         group.demand.declares_users |= known.as_ref().is_some_and(|known| oids::declares_users(&known.types));
         if let Some(own) = known.as_ref().and_then(own_statement) {
             if self.run_group(group, false).await? {

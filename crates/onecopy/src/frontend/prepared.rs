@@ -10,10 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustc_hash::FxHashMap;
 use sql::Script;
 use wire::backend::tag;
-use wire::encode;
 use wire::frontend::Target;
+use wire::{encode, sqlstate};
 
-use super::cached::name_of;
+use super::cached::{is_reserved, name_of};
+use super::fault::Refusal;
 use super::sent::{KEPT_BYTES_MAX, Sent};
 use super::session::{Session, Transaction};
 use super::work::Message;
@@ -71,6 +72,19 @@ impl Known {
 /// A number for a statement that is like no other.
 pub(crate) fn fresh_generation() -> u64 {
     GENERATIONS.fetch_add(1, Ordering::Relaxed)
+}
+
+/// A statement that the session did not prepare by the protocol may be one of PREPARE, which the server knows; but not what
+/// another session has left on the connection, nor one of our own.
+pub(super) fn never_of_others(name: &[u8]) -> Result<(), Refusal> {
+    if !name.is_empty() && !is_reserved(name) {
+        return Ok(());
+    }
+    let what = match name {
+        b"" => "unnamed prepared statement does not exist".to_owned(),
+        _ => format!("prepared statement \"{}\" does not exist", String::from_utf8_lossy(name)),
+    };
+    Err(Refusal::plain(sqlstate::INVALID_SQL_STATEMENT_NAME, what))
 }
 
 /// What a Bind made.
