@@ -34,6 +34,7 @@ async fn sessions_share_connections_and_do_not_notice() {
     run(&cluster.client().await, SCHEMA).await;
     settings(&cluster).await;
     prepared(&cluster).await;
+    hidden(&cluster).await;
     traces(&cluster).await;
     drawn(&cluster).await;
     waiting(&cluster).await;
@@ -161,6 +162,65 @@ async fn assert_pinned(cluster: &Cluster, why: &[&str]) {
         assert!(Instant::now() < deadline, "{all:?}, not {why:?}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+}
+
+/// What one session does to a connection by a way round is not felt by the next one.
+async fn hidden(cluster: &Cluster) {
+    let (a, b) = pair(cluster).await;
+    run(&b, "grant select on t to reader").await;
+    // A comment ends a statement, and nothing that comes after it.
+    run(&a, "set work_mem = '1MB' -- for this one").await;
+    run(&a, "set role reader").await;
+    says("select current_user", [(&a, "reader"), (&b, "postgres")]).await;
+    says("select current_user || v from t where k = 1", [(&a, "readerrow 1"), (&b, "postgresrow 1")]).await;
+    // That is no setting of RESET ALL's; DISCARD ALL takes it away at every replica.
+    run(&a, "reset all").await;
+    says("select current_user || v from t where k = 1", [(&a, "readerrow 1"), (&b, "postgresrow 1")]).await;
+    let of_a = "select current_user || v from t where k = 1";
+    for _ in 0..4 {
+        assert_eq!(value(&a, of_a).await, "readerrow 1");
+    }
+    run(&a, "discard all").await;
+    for _ in 0..4 {
+        assert_eq!(value(&a, of_a).await, "postgresrow 1");
+    }
+    // What another session has parsed without a name is not there for this one, nor is what has one of ours.
+    let mut raw = [cluster::raw::Raw::connect(cluster.port), cluster::raw::Raw::connect(cluster.port)];
+    let parsed = raw[0].exchange(|out| {
+        wire::encode::parse(out, b"", b"select pg_backend_pid(), 'of another'", &[]);
+        wire::encode::sync(out);
+    });
+    assert_eq!(parsed, [(wire::backend::tag::PARSE_COMPLETE, Vec::new())]);
+    for name in [&b""[..], b"onecopy p1", b"onecopy applied"] {
+        for describes in [false, true] {
+            let answered = raw[1].exchange(|out| {
+                if describes {
+                    wire::encode::describe(out, wire::frontend::Target::Statement(name));
+                } else {
+                    wire::encode::bind(out, b"", name, &[], wire::encode::Format::Text);
+                    wire::encode::execute(out, b"", 0);
+                }
+                wire::encode::sync(out);
+            });
+            let [(wire::backend::tag::ERROR_RESPONSE, body)] = answered.as_slice() else {
+                panic!("{:?} is of another session: {answered:?}", String::from_utf8_lossy(name));
+            };
+            assert_eq!(wire::backend::Fields::new(body).sqlstate(), b"26000");
+        }
+    }
+    // Code can end what is prepared on its connection.
+    let known = b.prepare("select v from t where k = $1").await.unwrap();
+    b.query_one(&known, &[&1]).await.unwrap();
+    run(&a, "do $$ begin execute 'deallocate all'; end $$").await;
+    assert_eq!(b.query_one(&known, &[&1]).await.unwrap().get::<_, String>(0), "row 1");
+    run(&b, "insert into s (v) values (1)").await;
+    run(&b, "begin isolation level repeatable read; update t set v = v where k = 1; commit").await;
+    // A limit of the client's holds for its statements, not for what is asked after them.
+    run(&a, "set statement_timeout = '1ms'").await;
+    while a.simple_query("select pg_advisory_lock(11)").await.is_err() {}
+    while a.simple_query("reset statement_timeout").await.is_err() {}
+    assert_pinned(cluster, &["advisory lock"]).await;
+    assert_eq!(value(&a, "select pg_advisory_unlock(11)::text").await, "true");
 }
 
 /// What a session leaves on its connection: each is kept, shown, and let go when it is undone.

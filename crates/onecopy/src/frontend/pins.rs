@@ -172,9 +172,18 @@ const LOOK_SQL: &str = "\
     UNION ALL SELECT 'listen', '', '' WHERE EXISTS (SELECT FROM pg_catalog.pg_listening_channels()) \
     UNION ALL SELECT 'cursor', '', '' WHERE EXISTS (SELECT FROM pg_catalog.pg_cursors WHERE is_holdable) \
     UNION ALL SELECT 'prepare', '', '' WHERE EXISTS (SELECT FROM pg_catalog.pg_prepared_statements WHERE from_sql) \
+    UNION ALL SELECT 'prepared', pg_catalog.count(*)::pg_catalog.text, '' FROM pg_catalog.pg_prepared_statements \
+        WHERE NOT from_sql \
     UNION ALL SELECT 'role', pg_catalog.current_setting('role'), session_user::pg_catalog.text \
     UNION ALL SELECT 'setting', name, pg_catalog.current_setting(name, true) FROM pg_catalog.pg_settings \
         WHERE source OPERATOR(pg_catalog.=) 'session'";
+
+/// What is prepared by the protocol.
+const PREPARED_SQL: &str = "SELECT name FROM pg_catalog.pg_prepared_statements WHERE NOT from_sql";
+
+/// Put before it, where a limit is set: for the implicit transaction of both.
+const UNLIMITED: &str = "SELECT 'limit', '', pg_catalog.current_setting('statement_timeout'); \
+    SET LOCAL statement_timeout = 0; ";
 
 /// Whether code of the database could set what no server tells; that of extensions is trusted not to.
 const HIDES_SQL: &str = "\
@@ -274,6 +283,11 @@ impl Session {
     pub(crate) async fn look_at(&mut self, replica: ReplicaId) -> Result<(), Fault> {
         let mut sql = LOOK_SQL.to_owned();
         self.judge_code().await;
+        // The client's limit is for its own statements. It is told before it is lifted.
+        let is_limited = self.settings.timeouts.statement().is_some();
+        if is_limited {
+            sql.insert_str(0, UNLIMITED);
+        }
         if self.look.hides {
             sql.push_str(HIDES_SQL);
         }
@@ -287,7 +301,7 @@ impl Session {
         server.prepared.remove(b"");
         let rows = server.connection.simple(&sql).await.map_err(Fault::at(replica))?;
         let mut pins = self.look.forced;
-        let mut found = Vec::new();
+        let (mut found, mut prepared) = (Vec::new(), usize::MAX);
         for row in rows {
             let mut cells = row.into_iter();
             let mut cell = || cells.next().flatten();
@@ -298,10 +312,13 @@ impl Session {
                 ("listen", _) => pins.add(Pin::Listen),
                 ("cursor", _) => pins.add(Pin::Cursor),
                 ("prepare", _) => pins.add(Pin::Prepare),
+                ("prepared", _) => prepared = name.parse().unwrap_or(0),
                 ("hides", _) => pins.add(Pin::Function),
                 ("role", user) if self.settings.is_other_role(&name, user.as_deref()) => {
                     pins.add(Pin::Setting);
                 }
+                ("setting", _) if is_limited && name == "statement_timeout" => {}
+                ("limit", Some(value)) => found.push(("statement_timeout".to_owned(), value)),
                 ("setting", Some(value)) => found.push((name, value)),
                 _ => {}
             }
@@ -316,6 +333,10 @@ impl Session {
         }
         let Some(server) = self.servers.find(replica) else { return Ok(()) };
         server.found(pins);
+        if prepared < server.prepared_by_protocol() {
+            let rows = server.connection.simple(PREPARED_SQL).await.map_err(Fault::at(replica))?;
+            server.retain_prepared(&rows.into_iter().flatten().flatten().map(String::into_bytes).collect());
+        }
         self.look.done(replica);
         Ok(())
     }

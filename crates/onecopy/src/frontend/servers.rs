@@ -8,7 +8,7 @@
 //! its WAL meanwhile. Every connection defaults to read-only transactions (pitfalls 1.13): what writes runs in a
 //! transaction that Onecopy itself began as READ WRITE, at the home, where capture accepts it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -118,6 +118,19 @@ impl Server {
         encode::bind(output, b"", name.as_bytes(), &[], encode::Format::Text);
         encode::execute(output, b"", 0);
         self.ahead.push_back(Opening { name, completions: if is_known { 2 } else { 4 } });
+    }
+
+    /// How many statements are prepared here by the protocol, as far as it is known.
+    pub(super) fn prepared_by_protocol(&self) -> usize {
+        let ours = [self.applied_ready, self.drawn_ready].into_iter().filter(|is_ready| *is_ready).count();
+        self.prepared.named() + self.openings.len() + ours
+    }
+
+    /// Only these are: code of users can end what is prepared on its connection.
+    pub(super) fn retain_prepared(&mut self, names: &BTreeSet<Vec<u8>>) {
+        self.prepared.retain(|name| names.contains(name));
+        self.openings.retain(|name| names.contains(name.as_bytes()));
+        (self.applied_ready, self.drawn_ready) = (false, false);
     }
 
     /// All prepared statements are gone.
