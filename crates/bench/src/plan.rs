@@ -45,8 +45,9 @@ pub(crate) struct Plan {
     /// On what.
     #[serde(rename = "load", default)]
     pub(crate) loads: Vec<Course>,
-    /// What happens when a replica is lost.
-    pub(crate) failure: Option<Failure>,
+    /// What happens when a replica is lost, each on a cluster of its own.
+    #[serde(rename = "failure", default)]
+    pub(crate) failures: Vec<Failure>,
 }
 
 fn period_ms() -> u32 {
@@ -94,8 +95,12 @@ impl Entrant {
 
     /// The family that a line in a plot connects.
     pub(crate) fn family(&self) -> String {
-        let name = self.name();
-        name.split(" x").next().unwrap_or(&name).to_owned()
+        match self {
+            Self::Streaming { .. } => "streaming".into(),
+            Self::Onecopy { arguments, .. } if arguments.is_empty() => "onecopy".into(),
+            Self::Onecopy { arguments, .. } => format!("onecopy {}", arguments.join(" ")),
+            alone => alone.name(),
+        }
     }
 
     /// How many servers it has.
@@ -178,6 +183,9 @@ impl Course {
 pub(crate) struct Failure {
     /// How many replicas onecopy has.
     pub(crate) replicas: u16,
+    /// Further words for `onecopy up`.
+    #[serde(default)]
+    pub(crate) arguments: Vec<String>,
     /// Which of them is killed, counted from 1.
     pub(crate) killed: u16,
     /// When, in seconds.
@@ -216,7 +224,7 @@ impl Plan {
         must(!self.contestants.is_empty(), "nobody is compared")?;
         let counts = |replicas: u16| (1..=REPLICAS_MAX).contains(&replicas);
         must(self.contestants.iter().all(|who| counts(who.servers())), "replicas: from 1 to 16")?;
-        for course in self.loads.iter().chain(self.failure.as_ref().map(|failure| &failure.course)) {
+        for course in self.loads.iter().chain(self.failures.iter().map(|failure| &failure.course)) {
             course.which()?;
             course.isolation()?;
             let is_one = course.clients.is_some() != course.clients_per_server.is_some();
@@ -228,7 +236,7 @@ impl Plan {
             let given = [course.think, course.rate_per_server];
             must(given.iter().flatten().all(|value| *value > 0.0), "think, rate_per_server: above 0")?;
         }
-        if let Some(Failure { replicas, killed, after_s, seconds, .. }) = &self.failure {
+        for Failure { replicas, killed, after_s, seconds, .. } in &self.failures {
             must(
                 counts(*replicas) && (1..=*replicas).contains(killed),
                 "failure: killed is one of replicas",
@@ -255,7 +263,8 @@ impl Plan {
     pub(crate) fn measured(&self) -> Duration {
         let runs = self.loads.len() * self.contestants.len() * self.rounds as usize;
         let each = u64::from(self.warm_up_s) + u64::from(self.seconds);
-        Duration::from_secs(each * runs as u64 + self.failure.as_ref().map_or(0, |f| u64::from(f.seconds)))
+        let losses: u64 = self.failures.iter().map(|failure| u64::from(failure.seconds)).sum();
+        Duration::from_secs(each * runs as u64 + losses)
     }
 }
 
@@ -275,6 +284,12 @@ mod tests {
         let plan = Plan::parse(TEXT).unwrap();
         let names: Vec<String> = plan.contestants.iter().map(Entrant::name).collect();
         assert_eq!(names, ["PostgreSQL", "onecopy x2"]);
+        let eager = Entrant::Onecopy { replicas: 4, arguments: vec!["--protocol".into(), "eager".into()] };
+        assert_eq!(
+            (eager.name(), eager.family()),
+            ("onecopy x4 --protocol eager".into(), "onecopy --protocol eager".into())
+        );
+        assert_eq!(plan.contestants[1].family(), "onecopy");
         let groups = plan.groups().unwrap();
         assert_eq!(groups.iter().map(Vec::len).collect::<Vec<_>>(), [2, 1]);
         assert_eq!(plan.measured(), Duration::from_secs(3 * 2 * 2 * 4));
@@ -287,7 +302,7 @@ mod tests {
         assert!(plans.len() >= 3, "{plans:?}");
         for path in plans {
             let plan = Plan::read(&path).unwrap_or_else(|why| panic!("{}: {why}", path.display()));
-            let is_empty = plan.groups().unwrap().is_empty() && plan.failure.is_none();
+            let is_empty = plan.groups().unwrap().is_empty() && plan.failures.is_empty();
             assert!(!is_empty, "{}", path.display());
         }
     }

@@ -93,16 +93,17 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
         contestants: plan.contestants.iter().map(Entrant::name).collect(),
         notes: notes(&plan),
         runs: Vec::new(),
-        failure: None,
+        losses: Vec::new(),
     };
-    let mut bench = Bench { plan: &plan, ground: &ground, news, begun: Instant::now(), done: 0, started: 0 };
+    let mut bench = Bench { plan: &plan, ground: &ground, news, begun: Instant::now(), next: 0, started: 0 };
     for group in plan.groups()? {
         bench.group(&group, &mut results)?;
         // What has been measured is kept, whatever happens later.
         write(&results, &folder)?;
     }
-    if let Some(failure) = &plan.failure {
+    for failure in &plan.failures {
         bench.failure(failure, &mut results)?;
+        write(&results, &folder)?;
     }
     let report = format!("{}\n\nThe results are in {}.", write(&results, &folder)?, folder.display());
     if is_ours_wrong(&results) { Err(Fault::Wrong(report)) } else { Ok(report) }
@@ -118,8 +119,7 @@ fn version(onecopy: &Path, scratch: &Scratch, interrupt: &Interrupt) -> Result<S
 /// Whether onecopy gave wrong answers. The report marks whoever does; when we do, the command fails.
 fn is_ours_wrong(results: &Results) -> bool {
     let mut ours = results.runs.iter().filter(|run| run.family.starts_with("onecopy"));
-    ours.any(|run| !run.wrong.is_empty())
-        || results.failure.as_ref().is_some_and(|loss| !loss.wrong.is_empty())
+    ours.any(|run| !run.wrong.is_empty()) || results.losses.iter().any(|loss| !loss.wrong.is_empty())
 }
 
 /// `onecopy` beside our own program, if that is where it was installed.
@@ -189,7 +189,8 @@ struct Bench<'a> {
     ground: &'a Ground<'a>,
     news: &'a dyn Fn(&str),
     begun: Instant,
-    done: usize,
+    /// The number of the run that goes on, from 1.
+    next: usize,
     /// How many contestants were started so far, which gives each a name of its own.
     started: usize,
 }
@@ -197,21 +198,29 @@ struct Bench<'a> {
 impl Bench<'_> {
     /// All contestants on loads that share their tables.
     fn group(&mut self, loads: &[plan::Course], results: &mut Results) -> Result<(), Fault> {
-        let contestants = self.start(&loads[0], results)?;
+        let mut contestants = self.start(&loads[0], results)?;
         for load in loads {
             let workload = load.which()?.workload(&load.size());
             for round in 1..=self.plan.rounds {
                 // Each round begins with another one, so that nobody always follows the same neighbour.
                 for turn in 0..contestants.len() {
-                    let (entrant, contestant) = &contestants[(turn + round as usize) % contestants.len()];
+                    let next = (turn + round as usize) % contestants.len();
+                    let (entrant, running) = &mut contestants[next];
+                    self.next += 1;
+                    let Some(contestant) = running else { continue };
                     self.tell(&format!("{}, {}, round {round}", load.load, contestant.name));
                     let mut course = measure::course(self.plan, load, entrant.servers())?;
                     // Rounds differ, contestants within one do not.
                     course.seed = course.seed.wrapping_add(u64::from(round) << 32);
                     let limit = self.limit();
                     let order = Order { workload: &*workload, course: &course, entrant, round, limit };
-                    results.runs.push(measure::run(&order, contestant, self.ground)?);
-                    self.done += 1;
+                    match measure::run(&order, contestant, self.ground) {
+                        Ok(run) => results.runs.push(run),
+                        Err(fault) => {
+                            give_up(entrant, &load.load, fault, results)?;
+                            *running = None;
+                        }
+                    }
                 }
             }
         }
@@ -228,7 +237,7 @@ impl Bench<'_> {
         &mut self,
         load: &plan::Course,
         results: &mut Results,
-    ) -> Result<Vec<(Entrant, Contestant)>, Fault> {
+    ) -> Result<Vec<(Entrant, Option<Contestant>)>, Fault> {
         let mut order: Vec<usize> = (0..self.plan.contestants.len()).collect();
         order.sort_by_key(|place| !matches!(self.plan.contestants[*place], Entrant::Onecopy { .. }));
         let mut likeness: Option<Likeness> = None;
@@ -236,9 +245,19 @@ impl Bench<'_> {
         for place in order {
             let entrant = &self.plan.contestants[place];
             let like = likeness.clone().unwrap_or_else(Likeness::usual);
-            let Some(contestant) = self.start_one(entrant, &like, load)? else {
-                note(results, format!("{} is not installed here, so it is not compared.", entrant.name()));
-                continue;
+            let contestant = match self.start_one(entrant, &like, load) {
+                Ok(Some(contestant)) => contestant,
+                Ok(None) => {
+                    note(
+                        results,
+                        format!("{} is not installed here, so it is not compared.", entrant.name()),
+                    );
+                    continue;
+                }
+                Err(fault) => {
+                    give_up(entrant, &load.load, fault, results)?;
+                    continue;
+                }
             };
             if likeness.is_none() {
                 likeness = contestant.likeness(self.ground)?;
@@ -252,7 +271,7 @@ impl Bench<'_> {
             }
         }
         started.sort_by_key(|(place, ..)| *place);
-        Ok(started.into_iter().map(|(_, entrant, contestant)| (entrant, contestant)).collect())
+        Ok(started.into_iter().map(|(_, entrant, contestant)| (entrant, Some(contestant))).collect())
     }
 
     fn start_one(
@@ -281,27 +300,40 @@ impl Bench<'_> {
 
     /// The loss of a replica.
     fn failure(&mut self, failure: &plan::Failure, results: &mut Results) -> Result<(), Fault> {
-        let entrant = Entrant::Onecopy { replicas: failure.replicas, arguments: Vec::new() };
+        let entrant = Entrant::Onecopy { replicas: failure.replicas, arguments: failure.arguments.clone() };
         let Some(contestant) = self.start_one(&entrant, &Likeness::usual(), &failure.course)? else {
             return Ok(());
         };
-        (self.news)(&format!("a replica is killed under {} in {} s", failure.course.load, failure.after_s));
-        results.failure = Some(failure::run(failure, self.plan.seed, &contestant, self.ground)?);
+        let plan::Failure { killed, after_s, course, .. } = failure;
+        (self.news)(&format!("replica {killed} is killed under {} in {after_s} s", course.load));
+        results.losses.push(failure::run(failure, self.plan.seed, &contestant, self.ground)?);
         Ok(())
     }
 
     /// Tells what is next, and when all is done if it goes on like this.
     fn tell(&self, what: &str) {
         let all = self.plan.loads.len() * self.plan.contestants.len() * self.plan.rounds as usize;
-        let left = match u32::try_from(self.done) {
-            Ok(done) if done > 0 => {
-                let each = self.begun.elapsed() / done;
-                each * u32::try_from(all.saturating_sub(self.done)).unwrap_or(u32::MAX)
+        let done = self.next - 1;
+        let left = match u32::try_from(done) {
+            Ok(count) if count > 0 => {
+                let each = self.begun.elapsed() / count;
+                each * u32::try_from(all.saturating_sub(done)).unwrap_or(u32::MAX)
             }
             _ => self.plan.measured(),
         };
         let minutes = left.as_secs().div_ceil(60);
-        (self.news)(&format!("[{}/{all}, about {minutes} min left] {what}", self.done + 1));
+        (self.news)(&format!("[{}/{all}, about {minutes} min left] {what}", self.next));
+    }
+}
+
+/// A rival that cannot go on is left out from then on, and the report says why. If we cannot, there is no result.
+fn give_up(entrant: &Entrant, load: &str, fault: Fault, results: &mut Results) -> Result<(), Fault> {
+    match (entrant, fault) {
+        (Entrant::Onecopy { .. }, fault) | (_, fault @ Fault::Interrupted) => Err(fault),
+        (rival, fault) => {
+            note(results, format!("**{} gave up on {load}**: {fault}", rival.name()));
+            Ok(())
+        }
     }
 }
 

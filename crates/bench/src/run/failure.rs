@@ -8,9 +8,10 @@ use std::cell::Cell;
 use std::future::pending;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::contestant::{Contestant, Ground, config};
+use super::measure::Reading;
 use super::result::{Loss, Piece};
 use crate::drive::{self, Course, Outcome, SLICE};
 use crate::fault::Fault;
@@ -39,14 +40,19 @@ pub(crate) fn run(
         isolation: failure.course.isolation()?,
     };
     let runtime = runtime()?;
-    let (outcome, back) = (Cell::new(None), Cell::new(None));
+    let (outcome, seen) = (Cell::new(None), Seen::default());
     let mut wrong = runtime.block_on(async {
         let client = open(&contestant.doors.main).await?;
         let before = judge::counts(&client, &*workload).await?;
-        let load = drive::drive(&*workload, &contestant.doors, &course, ground.interrupt, &|_, _| {});
+        let watch = |at: Duration, _| {
+            if seen.begin.get().is_none() {
+                seen.begin.set(Some(Instant::now() - at));
+            }
+        };
+        let load = drive::drive(&*workload, &contestant.doors, &course, ground.interrupt, &watch);
         tokio::select! {
             ended = load => outcome.set(Some(ended?)),
-            fault = disturb(failure, contestant, &back) => return Err(fault),
+            fault = disturb(failure, contestant, &seen) => return Err(fault),
         }
         let ended: Outcome = outcome.take().expect("it was set just now");
         let wrong = judge::wrong(&client, &*workload, &before, &ended.ledger).await?;
@@ -56,36 +62,60 @@ pub(crate) fn run(
     wrong.extend(contestant.differences(ground)?);
     let outcome = outcome.take().expect("the load has ended");
     let killed_s = f64::from(failure.after_s);
-    let timeline = timeline(&outcome);
+    let timeline = timeline(&outcome, course.length);
     Ok(Loss {
         load: workload.name(),
         contestant: contestant.name.clone(),
         clients: course.clients,
+        killed: failure.killed,
         killed_s,
-        back_s: back.get(),
+        back_s: seen.back_s.get(),
         failed: outcome.tally.failed(),
+        driver_cores: outcome.driver,
+        strangers: seen.strangers.get(),
         silence_s: silence(&timeline, killed_s),
         timeline,
         wrong,
     })
 }
 
+/// What is seen beside the clients.
+#[derive(Default)]
+struct Seen {
+    /// When clients began to work, after all of them had connected.
+    begin: Cell<Option<Instant>>,
+    /// How much of the machine strangers used before the kill.
+    strangers: Cell<f64>,
+    /// When the replica served again.
+    back_s: Cell<Option<f64>>,
+}
+
 /// Kills the replica when it is time, and tells when it is back; ends only with a fault.
-async fn disturb(failure: &Failure, contestant: &Contestant, back: &Cell<Option<f64>>) -> Fault {
-    let begin = Instant::now();
-    sleep(Duration::from_secs(u64::from(failure.after_s))).await;
+async fn disturb(failure: &Failure, contestant: &Contestant, seen: &Seen) -> Fault {
+    let begin = loop {
+        match seen.begin.get() {
+            Some(begin) => break begin,
+            None => sleep(LOOK).await,
+        }
+    };
+    let earlier = Reading::take(contestant);
+    sleep_until(begin + Duration::from_secs(u64::from(failure.after_s))).await;
+    match earlier.and_then(|earlier| Ok(Reading::take(contestant)?.strangers(&earlier))) {
+        Ok(share) => seen.strangers.set(share),
+        Err(fault) => return fault,
+    }
     if !contestant.kill(u64::from(failure.killed)) {
         return Fault::Missing("the replica that was to be killed does not run".into());
     }
     let mut is_gone = false;
-    while back.get().is_none() {
+    while seen.back_s.get().is_none() {
         sleep(LOOK).await;
         match states(contestant).await {
             Ok(states) => {
                 let is_up = states.get(usize::from(failure.killed) - 1).is_some_and(|state| state == "up");
                 is_gone |= !is_up;
                 if is_gone && is_up {
-                    back.set(Some(begin.elapsed().as_secs_f64()));
+                    seen.back_s.set(Some(begin.elapsed().as_secs_f64()));
                 }
             }
             Err(fault) => return fault,
@@ -107,7 +137,7 @@ async fn states(contestant: &Contestant) -> Result<Vec<String>, Fault> {
     Ok(messages.iter().filter_map(state).collect())
 }
 
-fn timeline(outcome: &Outcome) -> Vec<Piece> {
+fn timeline(outcome: &Outcome, length: Duration) -> Vec<Piece> {
     let piece = |(number, slice): (usize, &drive::Slice)| Piece {
         at_s: number as f64 * SLICE.as_secs_f64(),
         done: slice.done,
@@ -115,7 +145,9 @@ fn timeline(outcome: &Outcome) -> Vec<Piece> {
         mean_ms: slice.sum_us as f64 / slice.done.max(1) as f64 / 1e3,
         max_ms: slice.longest_us as f64 / 1e3,
     };
-    outcome.tally.timeline.iter().enumerate().map(piece).collect()
+    // What ends after the end is the rest of a piece.
+    let pieces = outcome.tally.timeline.iter().enumerate().map(piece);
+    pieces.filter(|piece| piece.at_s < length.as_secs_f64()).collect()
 }
 
 /// The longest time after the kill in which nothing succeeded.

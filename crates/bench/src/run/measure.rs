@@ -24,7 +24,7 @@ pub(crate) struct Order<'a> {
 }
 
 /// Everybody's processor time at one moment.
-struct Reading {
+pub(super) struct Reading {
     at: Instant,
     machine: Ticks,
     ourselves: Ticks,
@@ -33,7 +33,7 @@ struct Reading {
 }
 
 impl Reading {
-    fn take(contestant: &Contestant) -> Result<Self, Fault> {
+    pub(super) fn take(contestant: &Contestant) -> Result<Self, Fault> {
         Ok(Self {
             at: Instant::now(),
             machine: cpu::of_machine()?,
@@ -41,6 +41,29 @@ impl Reading {
             middleware: contestant.middleware.map_or_else(|| Ok(Ticks::default()), cpu::of_process)?,
             servers: contestant.servers_used()?,
         })
+    }
+
+    /// Processors that something used since an earlier reading.
+    fn cores(&self, earlier: &Self, used: Ticks) -> f64 {
+        used.micros() / 1e6 / (self.at - earlier.at).as_secs_f64()
+    }
+
+    fn servers_cores(&self, earlier: &Self) -> Vec<f64> {
+        let pairs = self.servers.iter().zip(&earlier.servers);
+        pairs.map(|(later, before)| self.cores(earlier, *later - *before)).collect()
+    }
+
+    fn middleware_cores(&self, earlier: &Self) -> f64 {
+        self.cores(earlier, self.middleware - earlier.middleware)
+    }
+
+    /// How much of the machine strangers have used since an earlier reading, from 0 to 1.
+    pub(super) fn strangers(&self, earlier: &Self) -> f64 {
+        let clients = self.cores(earlier, self.ourselves - earlier.ourselves);
+        let servers: f64 = self.servers_cores(earlier).iter().sum();
+        let ours = servers + self.middleware_cores(earlier) + clients;
+        let there = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+        ((self.cores(earlier, self.machine - earlier.machine) - ours) / there).clamp(0.0, 1.0)
     }
 }
 
@@ -94,19 +117,12 @@ fn summed(
     (probe_reads, stale_reads): (u64, u64),
     wrong: Vec<String>,
 ) -> Result<Run, Fault> {
-    let length_us = (later.at - earlier.at).as_secs_f64() * 1e6;
-    let cores = |later: Ticks, earlier: Ticks| (later - earlier).micros() / length_us;
-    let servers: Vec<f64> =
-        later.servers.iter().zip(&earlier.servers).map(|(later, earlier)| cores(*later, *earlier)).collect();
-    let middleware = cores(later.middleware, earlier.middleware);
-    let ours = servers.iter().sum::<f64>() + middleware + cores(later.ourselves, earlier.ourselves);
-    let there = std::thread::available_parallelism().map_or(1, usize::from) as f64;
     // Everything that ended within the course, its warm-up included, was paid for.
     let paid: u64 = outcome.tally.timeline.iter().map(|slice| slice.done + slice.failed).sum();
     let middleware = match contestant.middleware {
         None => None,
         Some(pid) => Some(Middleware {
-            cores: middleware,
+            cores: later.middleware_cores(earlier),
             us_each: (later.middleware - earlier.middleware).micros() / paid.max(1) as f64,
             peak_mb: peak_bytes(pid)? / 1e6,
         }),
@@ -129,8 +145,8 @@ fn summed(
         late: result::late(order.workload, tally),
         driver_cores: outcome.driver,
         middleware,
-        servers_cores: servers,
-        strangers: ((cores(later.machine, earlier.machine) - ours) / there).clamp(0.0, 1.0),
+        servers_cores: later.servers_cores(earlier),
+        strangers: later.strangers(earlier),
         probe_reads,
         stale_reads,
         wrong,

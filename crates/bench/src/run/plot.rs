@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use plotters::prelude::*;
 use plotters::style::{FontStyle, register_font};
 
-use super::report::unique;
+use super::report::{lost, unique};
 use super::result::{Loss, Results, Spread};
 
 /// In pixels.
@@ -72,7 +72,7 @@ fn pictures(results: &Results) -> Vec<Picture> {
         pictures.push(throughput(results, &load));
         pictures.push(times(results, &load));
     }
-    if let Some(loss) = &results.failure {
+    for loss in &results.losses {
         pictures.extend(timeline(loss));
     }
     pictures
@@ -123,20 +123,19 @@ fn times(results: &Results, load: &str) -> Picture {
 }
 
 fn timeline(loss: &Loss) -> Vec<Picture> {
-    let picture = |file: &str, title: &str, y: &str, value: &dyn Fn(&super::result::Piece) -> f64| {
+    let picture = |what: &str, title: &str, y: &str, value: &dyn Fn(&super::result::Piece) -> f64| {
         let points: Vec<(f64, f64)> = loss.timeline.iter().map(|piece| (piece.at_s, value(piece))).collect();
         let top = points.iter().map(|(_, y)| *y).fold(0.0, f64::max);
         let mark = |name: &str, at: f64| Series { name: name.into(), points: vec![(at, 0.0), (at, top)] };
         let mut series = vec![Series { name: loss.load.clone(), points }, mark("killed", loss.killed_s)];
         series.extend(loss.back_s.map(|back| mark("back", back)));
-        let (file, title) = (file.to_owned(), format!("{}: {title}", loss.contestant));
+        let file = format!("failure-{}-{what}", loss.killed);
+        let title = format!("{} is lost: {title}", lost(loss.killed));
         Picture { file, title, x: "s".into(), y: y.into(), series, has_marks: false }
     };
     vec![
-        picture("failure-throughput", "a replica is lost, throughput", "in 100 ms", &|piece| {
-            piece.done as f64
-        }),
-        picture("failure-times", "a replica is lost, mean response time", "ms", &|piece| piece.mean_ms),
+        picture("throughput", "interactions", "in 100 ms", &|piece| piece.done as f64),
+        picture("times", "mean response time in 100 ms", "ms", &|piece| piece.mean_ms),
     ]
 }
 
@@ -150,7 +149,8 @@ where
     area.fill(&WHITE)?;
     let points = || picture.series.iter().flat_map(|series| &series.points);
     let right = points().map(|(x, _)| *x).fold(1.0, f64::max) * 1.05;
-    let top = points().map(|(_, y)| *y).fold(f64::MIN_POSITIVE, f64::max) * 1.1;
+    let top = points().map(|(_, y)| *y).fold(f64::MIN_POSITIVE, f64::max)
+        * if picture.has_marks { 1.1 } else { 1.4 };
     let mut chart = ChartBuilder::on(area)
         .caption(&picture.title, (FONT, 22))
         .margin(12)

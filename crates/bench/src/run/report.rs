@@ -24,29 +24,41 @@ pub(crate) fn markdown(results: &Results, plots: &[String]) -> String {
     for load in loads(results) {
         table(&mut text, results, &load);
     }
-    if let Some(loss) = &results.failure {
+    for loss in &results.losses {
         let back = loss.back_s.map_or_else(
             || "It had not come back by the end.".to_owned(),
             |back| format!("It served again {:.1} s after that.", back - loss.killed_s),
         );
+        let noise = if loss.strangers > STRANGERS { ": too noisy to tell anything of times" } else { "" };
         let _ = writeln!(
             text,
-            "## A replica is lost\n\n{}, {} with {} clients; a replica's server was killed after {:.0} s. {back} \
-             {} interactions failed; the longest time without any success was {:.1} s. {}\n",
+            "## {} is lost\n\n{}, {} with {} clients; its server was killed after {:.0} s. {back} \
+             {} interactions failed; the longest time without any success was {:.1} s; {}. The clients used {:.2} of their one \
+             processor, strangers {:.0} % of the machine before that{noise}.\n",
+            lost(loss.killed),
             loss.contestant,
             loss.load,
             loss.clients,
             loss.killed_s,
             loss.failed,
             loss.silence_s,
-            answers(&loss.wrong)
+            if loss.wrong.is_empty() { "all answers were right".to_owned() } else { answers(&loss.wrong) },
+            loss.driver_cores,
+            loss.strangers * 100.0,
         );
+        loss.wrong.iter().for_each(|wrong| text.push_str(&format!("- {wrong}\n\n")));
     }
     for plot in plots {
         let _ = writeln!(text, "![{plot}]({plot})\n");
     }
     let _ = writeln!(text, "## The plan\n\n```toml\n{}\n```", results.plan.trim());
     text
+}
+
+/// What to call it.
+pub(super) fn lost(killed: u16) -> String {
+    // Nothing else has happened to the cluster, so its first replica is still the anchor.
+    if killed == 1 { "The anchor".to_owned() } else { format!("Replica {killed}") }
 }
 
 fn loads(results: &Results) -> Vec<String> {
@@ -73,7 +85,7 @@ fn table(text: &mut String, results: &Results, load: &str) {
     let _ = writeln!(
         text,
         "## {load}\n\n| contestant | clients | a second (least to most) | : {} | p50 ms | p90 ms | p99 ms | failed | \
-         retries | middleware us each, MB | servers' cores | answers |\n|---|---|---|---|---|---|---|---|---|---|---|---|",
+         retries | middleware us each, MB | servers' cores | clients' cores | answers |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|",
         names[0]
     );
     let mut remarks = Vec::new();
@@ -108,7 +120,7 @@ fn row(text: &mut String, name: &str, runs: &[&Run], first: &[&Run]) {
     let wrong: Vec<String> = runs.iter().flat_map(|run| run.wrong.clone()).collect();
     let _ = writeln!(
         text,
-        "| {name} | {} | {:.1} ({:.1} to {:.1}) | {ratio} | {:.2} | {:.2} | {:.2} | {} | {} | {middleware} | {:.2} | {} |",
+        "| {name} | {} | {:.1} ({:.1} to {:.1}) | {ratio} | {:.2} | {:.2} | {:.2} | {} | {} | {middleware} | {:.2} | {:.2} | {} |",
         runs[0].clients,
         throughput.median,
         throughput.least,
@@ -119,6 +131,7 @@ fn row(text: &mut String, name: &str, runs: &[&Run], first: &[&Run]) {
         runs.iter().map(|run| run.failed).sum::<u64>(),
         runs.iter().map(|run| run.retries).sum::<u64>(),
         median(&|run| run.servers_cores.iter().sum()),
+        median(&|run| run.driver_cores),
         answers(&wrong)
     );
 }
@@ -165,7 +178,7 @@ pub(super) mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::run::result::Quantiles;
+    use crate::run::result::{Loss, Quantiles};
 
     fn run(contestant: &str, round: u32, throughput: f64, wrong: &[&str]) -> Run {
         Run {
@@ -208,8 +221,31 @@ pub(super) mod tests {
                 run("a", 2, 202.0, &[]),
                 run("b", 2, 303.0, &["2 of 9 probing reads were stale"]),
             ],
-            failure: None,
+            losses: Vec::new(),
         }
+    }
+
+    #[test]
+    fn a_loss_on_a_busy_machine_says_so() {
+        let loss = |killed, strangers| Loss {
+            load: "l".into(),
+            contestant: "ours".into(),
+            clients: 300,
+            killed,
+            killed_s: 20.0,
+            back_s: Some(22.5),
+            failed: 3,
+            driver_cores: 0.1,
+            strangers,
+            silence_s: 0.4,
+            timeline: Vec::new(),
+            wrong: vec!["verify says: different".into()],
+        };
+        let text = markdown(&Results { losses: vec![loss(2, 0.02), loss(1, 0.6)], ..results() }, &[]);
+        let (replica, anchor) = text.split_once("## The anchor is lost").unwrap();
+        let (_, replica) = replica.split_once("## Replica 2 is lost").unwrap();
+        assert!(replica.contains("served again 2.5 s") && !replica.contains("too noisy"), "{replica}");
+        assert!(anchor.contains("too noisy") && anchor.contains("- verify says"), "{anchor}");
     }
 
     #[test]

@@ -24,8 +24,8 @@ pub(crate) struct Results {
     pub(crate) notes: Vec<String>,
     /// Each run, in the order in which they were made.
     pub(crate) runs: Vec<Run>,
-    /// What the loss of a replica looked like.
-    pub(crate) failure: Option<Loss>,
+    /// What the loss of a replica looked like, each.
+    pub(crate) losses: Vec<Loss>,
 }
 
 /// One run of one load on one contestant.
@@ -129,11 +129,17 @@ pub(crate) struct Loss {
     pub(crate) load: String,
     pub(crate) contestant: String,
     pub(crate) clients: usize,
+    /// Which one was killed, counted from 1.
+    pub(crate) killed: u16,
     /// When it was killed, in seconds.
     pub(crate) killed_s: f64,
     /// When it served again, if that was seen.
     pub(crate) back_s: Option<f64>,
     pub(crate) failed: u64,
+    /// How much of a processor the clients used.
+    pub(crate) driver_cores: f64,
+    /// How much of the machine strangers used before the kill, from 0 to 1.
+    pub(crate) strangers: f64,
     /// The longest time in which nothing succeeded, after the kill.
     pub(crate) silence_s: f64,
     pub(crate) timeline: Vec<Piece>,

@@ -11,6 +11,8 @@ use crate::fault::Fault;
 const PAID: i64 = 1_000;
 /// COPY's word for no value.
 const NULL: &str = "\\N";
+/// When everything that is there has happened: an instant, so that all who are filled have the same rows.
+const LOADED: &str = "2026-01-01 00:00:00+00";
 
 /// Makes the tables and fills them.
 pub(super) async fn fill(scale: Scale, schema: &str, fill: &Fill<'_>) -> Result<(), Fault> {
@@ -32,7 +34,7 @@ pub(super) async fn fill(scale: Scale, schema: &str, fill: &Fill<'_>) -> Result<
     fill.copy("stock", stocks.map(|(w, i)| stock(d, w, i))).await?;
     fill.copy("customer", customers().map(|(w, id, c)| customer(d, scale, w, id, c))).await?;
     let history =
-        |(w, id, c)| format!("{c}\t{id}\t{w}\t{id}\t{w}\tnow\t{}\t{}", cents(PAID), letters(d, 12, 24));
+        |(w, id, c)| format!("{c}\t{id}\t{w}\t{id}\t{w}\t{LOADED}\t{}\t{}", cents(PAID), letters(d, 12, 24));
     fill.copy("history", customers().map(history)).await?;
 
     // Orders and their lines are drawn from a seed of their own for each district, so that they fit each other.
@@ -90,7 +92,7 @@ fn customer(dice: &mut Dice, scale: Scale, w: i32, d: i32, c: i32) -> String {
     let credit = if dice.percent(10) { "BC" } else { "GC" };
     let discount = rate(i64::from(between(dice, 0, 5_000)));
     format!(
-        "{w}\t{d}\t{c}\t{}\tOE\t{last}\t{}\t{}\tnow\t{credit}\t50000.00\t{discount}\t{}\t{}\t1\t0\t{}",
+        "{w}\t{d}\t{c}\t{}\tOE\t{last}\t{}\t{}\t{LOADED}\t{credit}\t50000.00\t{discount}\t{}\t{}\t1\t0\t{}",
         letters(dice, 8, 16),
         address(dice),
         digits(dice, 16),
@@ -116,7 +118,7 @@ impl Order {
     fn line(&self) -> String {
         let Self { w, d, id, customer, count, .. } = self;
         let carrier = if self.is_delivered { self.carrier.to_string() } else { NULL.to_owned() };
-        format!("{id}\t{d}\t{w}\t{customer}\tnow\t{carrier}\t{count}\t1")
+        format!("{id}\t{d}\t{w}\t{customer}\t{LOADED}\t{carrier}\t{count}\t1")
     }
 
     fn lines(self, scale: Scale) -> impl Iterator<Item = String> {
@@ -126,7 +128,7 @@ impl Order {
             let Self { w, d, id, .. } = self;
             let item = between(dice, 1, scale.items);
             let (delivery, amount) = if self.is_delivered {
-                ("now", cents(0))
+                (LOADED, cents(0))
             } else {
                 (NULL, cents(i64::from(between(dice, 1, 999_999))))
             };
