@@ -30,6 +30,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant { name: "reads are not told", switch: |r| r.reads_told = false },
     Mutant { name: "who wrote nothing is not certified", switch: |r| r.tries_are_certified = false },
     Mutant { name: "references claim nothing", switch: |r| r.references_claimed = false },
+    Mutant { name: "rows belong to no group", switch: |r| r.groups_told = false },
     Mutant { name: "refreshes wait for ever", switch: |r| r.refresh_goes_first = false },
     Mutant { name: "waits inside servers are not told", switch: |r| r.server_waits_told = false },
     Mutant { name: "a snapshot needs its first statement's", switch: |r| r.snapshot_needs_all = false },

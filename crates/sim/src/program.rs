@@ -75,6 +75,9 @@ pub struct Program {
     pub is_surprising: bool,
     /// It is known by tables only, not by rows.
     pub is_coarse: bool,
+    /// Rows that belong to groups are known by those, unless it makes them; else nobody knows of which group they are
+    /// before they are written.
+    pub is_grouped: bool,
 }
 
 impl Program {

@@ -37,11 +37,16 @@ pub(crate) fn body(changes: &[(u32, Change)], has_ddl: bool) -> SealedBody {
 /// Digests of values that are no rows: unique values, and the keys of parents as references know them.
 const UNIQUE_VALUES: u64 = 1_000;
 const PARENT_KEYS: u64 = 2_000;
+const GROUPS: u64 = 3_000;
+const ANY_GROUP: u64 = 4_000;
 
 /// What a change of a row claims beside the row: its unique value, its own key if others may refer to it, the key of the
 /// row that it refers to.
 fn claim(key: Key, comes_or_goes: bool, claims: &mut Claims, rules: &Rules) {
     claims.rows.push((key.table_id(), u64::from(key.row)));
+    if let Some(group) = key.group().filter(|_| rules.groups_told) {
+        claims.groups.push((key.table_id(), GROUPS + u64::from(group)));
+    }
     if !rules.constraints_claimed {
         return;
     }
@@ -78,8 +83,10 @@ pub(crate) fn claims(
     turns
         .into_iter()
         .map(|(turn, mut claims)| {
-            claims.rows.sort_unstable();
-            claims.rows.dedup();
+            for list in [&mut claims.rows, &mut claims.groups] {
+                list.sort_unstable();
+                list.dedup();
+            }
             Claimed { turn: if rules.turns_told { turn } else { turns_run.saturating_sub(1) }, claims }
         })
         .collect()
@@ -97,6 +104,9 @@ pub(crate) fn wants(program: &Program, at: usize, rules: &Rules) -> Claims {
     }
     for op in &statement.ops {
         match op {
+            Op::Update(key) | Op::Delete(key) | Op::Lock(key) if key.group().is_some() => {
+                claim_in_group(*key, program.is_grouped, &mut claims);
+            }
             Op::Update(key) | Op::Move(key, _) => claim(*key, false, &mut claims, rules),
             Op::Lock(key) | Op::Insert(key) | Op::Delete(key) => claim(*key, true, &mut claims, rules),
             Op::Read(key) if program.level == Level::Serializable => claim(*key, false, &mut claims, rules),
@@ -104,11 +114,26 @@ pub(crate) fn wants(program: &Program, at: usize, rules: &Rules) -> Claims {
         }
     }
     if program.is_coarse {
-        claims.tables = claims.rows.iter().chain(&claims.shared).map(|(table, _)| *table).collect();
-        claims.rows.clear();
-        claims.shared.clear();
+        let lists = claims.rows.iter().chain(&claims.shared).chain(&claims.groups);
+        let tables = lists.map(|(table, _)| *table).collect();
+        claims = Claims { tables, ..Claims::default() };
     }
     claims
+}
+
+/// A row that was there before and is known by its group alone, or by itself alone.
+fn claim_in_group(key: Key, is_grouped: bool, claims: &mut Claims) {
+    let row = |number| (key.table_id(), number);
+    match key.group().filter(|_| is_grouped) {
+        Some(group) => {
+            claims.rows.push(row(GROUPS + u64::from(group)));
+            claims.shared.push(row(ANY_GROUP));
+        }
+        None => {
+            claims.rows.push(row(u64::from(key.row)));
+            claims.groups.push(row(ANY_GROUP));
+        }
+    }
 }
 
 /// Where in its transaction a statement stands.
@@ -145,15 +170,21 @@ pub(crate) fn classify(program: &Program, place: Place, view_changes: usize, rul
     if statement.is_unknown || (outlives && rules.snapshot_needs_all) {
         return Reads::All;
     }
-    footprint(&statement.ops, view_changes, program.is_coarse, rules.constraints_read)
+    footprint(&statement.ops, view_changes, program, rules.constraints_read)
 }
 
 /// What ops read, with what their constraints look at.
-fn footprint(ops: &[Op], view_changes: usize, is_coarse: bool, constraints_read: bool) -> Reads {
+fn footprint(ops: &[Op], view_changes: usize, program: &Program, constraints_read: bool) -> Reads {
     let mut found = Footprint::default();
     for op in ops {
         match op {
             Op::ReadView => found.tables.push(TableId(u32::from(schema::view_target(view_changes)))),
+            Op::Lock(key) | Op::Update(key) | Op::Delete(key)
+                if program.is_grouped && key.group().is_some() =>
+            {
+                let group = key.group().map_or(0, u64::from);
+                found.rows.push((key.table_id(), GROUPS + group));
+            }
             Op::Read(key) | Op::Lock(key) | Op::Update(key) | Op::Move(key, _) => {
                 found.rows.push((key.table_id(), u64::from(key.row)));
             }
@@ -162,13 +193,17 @@ fn footprint(ops: &[Op], view_changes: usize, is_coarse: bool, constraints_read:
                 let rows = std::iter::once(*key).chain(related);
                 found.rows.extend(rows.map(|key| (key.table_id(), u64::from(key.row))));
             }
+            Op::Scan(table) if program.is_grouped => {
+                let groups = schema::rows_of(*table).filter_map(|key| Some((key.table_id(), key.group()?)));
+                found.rows.extend(groups.map(|(table, group)| (table, GROUPS + u64::from(group))));
+            }
             Op::Scan(table) => found.tables.push(TableId(u32::from(*table))),
             Op::Total => found.tables.push(TableId(u32::from(schema::ACCOUNTS))),
             Op::Insert(key) | Op::Delete(key) => found.rows.push((key.table_id(), u64::from(key.row))),
             Op::Put(..) | Op::Savepoint | Op::RollbackTo => {}
         }
     }
-    if is_coarse { Reads::Tables(found.all_tables().into()) } else { Reads::Rows(Arc::new(found)) }
+    if program.is_coarse { Reads::Tables(found.all_tables().into()) } else { Reads::Rows(Arc::new(found)) }
 }
 
 /// Everything that the statements of a transaction have read up to one of them.
@@ -178,7 +213,7 @@ pub(crate) fn reads_so_far(program: &Program, upto: usize, view_changes: usize) 
         return Reads::All;
     }
     let ops: Vec<Op> = statements.iter().flat_map(|statement| statement.ops.iter().cloned()).collect();
-    footprint(&ops, view_changes, program.is_coarse, true)
+    footprint(&ops, view_changes, program, true)
 }
 
 /// Writes into the history what the client can tell from the reply.

@@ -28,6 +28,8 @@ pub struct Rules {
     pub constraints_claimed: bool,
     /// A reference claims the key that it refers to.
     pub references_claimed: bool,
+    /// A written row tells of which group it is.
+    pub groups_told: bool,
     /// The core is told which statement has claimed what.
     pub turns_told: bool,
     /// What a SERIALIZABLE transaction has read is told.
@@ -81,6 +83,7 @@ impl Default for Rules {
             no_rerun_once_finished: true,
             constraints_claimed: true,
             references_claimed: true,
+            groups_told: true,
             turns_told: true,
             reads_told: true,
             tries_are_certified: true,

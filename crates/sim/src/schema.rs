@@ -8,7 +8,7 @@
 //! | 5 | parents, which come and go |
 //! | 6 | children: row `c` refers to parent `c / 2` |
 //! | 7 | accounts of a bank; together they hold nothing, always |
-//! | 8 | visitors: rows that come and go, for reads by predicates |
+//! | 8 | visitors: rows that come and go, for reads by predicates; rows 0 and 1 are a group, 2 and 3 another |
 //!
 //! The value of a row is the list of what was ever written to it, deletions included, so that one look at a row tells
 //! its whole history (the list-append of Jepsen's elle).
@@ -85,6 +85,11 @@ impl Key {
     pub fn children(self) -> impl Iterator<Item = Self> {
         let first = (self.table == PARENTS && self.row < ROWS / 2).then_some(self.row * 2);
         first.into_iter().flat_map(|first| [first, first + 1]).map(|row| Self { table: CHILDREN, row })
+    }
+
+    /// The group of the row, if its table has groups.
+    pub fn group(self) -> Option<u8> {
+        (self.table == VISITORS).then_some(self.row / 2)
     }
 
     /// Whether rows of its table are tied to other rows: those tables are claimed as a group.

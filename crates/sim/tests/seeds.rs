@@ -75,6 +75,7 @@ fn writers_of_one_row(times: &[usize], at_us: u64, fsync_us: u64) -> Plan {
         roams: false,
         is_surprising: false,
         is_coarse: false,
+        is_grouped: false,
     };
     Plan {
         replicas: 2,

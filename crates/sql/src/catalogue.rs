@@ -14,6 +14,7 @@ mod table;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
+use crate::accesses;
 use crate::body::{self, Code};
 use crate::name::Name;
 use crate::statement::Statement;
@@ -174,7 +175,10 @@ pub struct Catalogue {
 
 impl Catalogue {
     /// Indexes the contents.
-    pub fn new(contents: Contents) -> Self {
+    pub fn new(mut contents: Contents) -> Self {
+        for table in &mut contents.tables {
+            table.groupings = accesses::groupings(table);
+        }
         let mut by_name: BTreeMap<String, Vec<(String, Slot)>> = BTreeMap::new();
         let mut by_id = BTreeMap::new();
         let mut referenced_by: BTreeMap<TableId, Vec<(usize, usize)>> = BTreeMap::new();

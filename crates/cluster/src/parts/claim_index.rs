@@ -16,6 +16,7 @@ type Row = (TableId, u64);
 pub struct ClaimIndex<O> {
     rows: BTreeSet<(Row, O)>,
     shared: BTreeSet<(Row, O)>,
+    groups: BTreeSet<(Row, O)>,
     whole: BTreeSet<(TableId, O)>,
     touched: BTreeSet<(TableId, O)>,
     everything: BTreeSet<O>,
@@ -27,6 +28,7 @@ impl<O> Default for ClaimIndex<O> {
         Self {
             rows: BTreeSet::new(),
             shared: BTreeSet::new(),
+            groups: BTreeSet::new(),
             whole: BTreeSet::new(),
             touched: BTreeSet::new(),
             everything: BTreeSet::new(),
@@ -55,9 +57,12 @@ impl<O: Owner> ClaimIndex<O> {
         let everything = self.everything.range(..before).next_back().copied();
         let tables = claims.tables.iter().map(|table| last(&self.touched, *table, before));
         let written = |row: &Row| last(&self.rows, *row, before).max(last(&self.whole, row.0, before));
-        let rows = claims.rows.iter().map(|row| written(row).max(last(&self.shared, *row, before)));
-        let shared = claims.shared.iter().map(written);
-        tables.chain(rows).chain(shared).fold(everything, Option::max)
+        let relied = |row: &Row| last(&self.shared, *row, before);
+        let grouped = |row: &Row| last(&self.groups, *row, before);
+        let rows = claims.rows.iter().map(|row| written(row).max(relied(row)).max(grouped(row)));
+        let shared = claims.shared.iter().map(|row| written(row).max(grouped(row)));
+        let groups = claims.groups.iter().map(|row| written(row).max(relied(row)));
+        tables.chain(rows).chain(shared).chain(groups).fold(everything, Option::max)
     }
 
     /// All owners before this one whose claims touch these.
@@ -75,12 +80,15 @@ impl<O: Owner> ClaimIndex<O> {
         for table in &claims.tables {
             of_table(&self.touched, *table, &mut found);
         }
-        for row in claims.rows.iter().chain(&claims.shared) {
+        for row in claims.rows.iter().chain(&claims.shared).chain(&claims.groups) {
             of_row(&self.rows, *row, &mut found);
             of_table(&self.whole, row.0, &mut found);
         }
-        for row in &claims.rows {
+        for row in claims.rows.iter().chain(&claims.groups) {
             of_row(&self.shared, *row, &mut found);
+        }
+        for row in claims.rows.iter().chain(&claims.shared) {
+            of_row(&self.groups, *row, &mut found);
         }
         found
     }
@@ -95,13 +103,12 @@ impl<O: Owner> ClaimIndex<O> {
             self.whole.insert((*table, owner));
             self.touched.insert((*table, owner));
         }
-        for row in &claims.rows {
-            self.rows.insert((*row, owner));
-            self.touched.insert((row.0, owner));
-        }
-        for row in &claims.shared {
-            self.shared.insert((*row, owner));
-            self.touched.insert((row.0, owner));
+        let Self { rows, shared, groups, .. } = self;
+        for (list, set) in [(&claims.rows, rows), (&claims.shared, shared), (&claims.groups, groups)] {
+            for row in list {
+                set.insert((*row, owner));
+                self.touched.insert((row.0, owner));
+            }
         }
     }
 
@@ -113,13 +120,12 @@ impl<O: Owner> ClaimIndex<O> {
             self.whole.remove(&(*table, owner));
             self.touched.remove(&(*table, owner));
         }
-        for row in &claims.rows {
-            self.rows.remove(&(*row, owner));
-            self.touched.remove(&(row.0, owner));
-        }
-        for row in &claims.shared {
-            self.shared.remove(&(*row, owner));
-            self.touched.remove(&(row.0, owner));
+        let Self { rows, shared, groups, .. } = self;
+        for (list, set) in [(&claims.rows, rows), (&claims.shared, shared), (&claims.groups, groups)] {
+            for row in list {
+                set.remove(&(*row, owner));
+                self.touched.remove(&(row.0, owner));
+            }
         }
     }
 }
@@ -137,10 +143,12 @@ mod tests {
     fn claims() -> impl Strategy<Value = Claims> {
         let row = (0_u32..3, 0_u64..3).prop_map(|(table, key)| (TableId(table), key));
         let rows = proptest::collection::vec(row.clone(), 0..3);
-        let shared = proptest::collection::vec(row, 0..2);
+        let shared = proptest::collection::vec(row.clone(), 0..2);
+        let groups = proptest::collection::vec(row, 0..2);
         let tables = proptest::collection::vec((0_u32..3).prop_map(TableId), 0..2);
-        (rows, shared, tables, proptest::bool::weighted(0.1))
-            .prop_map(|(rows, shared, tables, everything)| Claims { rows, shared, tables, everything })
+        let made =
+            |(rows, shared, groups, tables, everything)| Claims { rows, shared, groups, tables, everything };
+        (rows, shared, groups, tables, proptest::bool::weighted(0.1)).prop_map(made)
     }
 
     proptest! {

@@ -63,6 +63,25 @@ impl Stamp {
 struct Key {
     written: Stamp,
     shared: Stamp,
+    /// Of a group: rows of it were written.
+    grouped: Stamp,
+}
+
+impl Key {
+    fn newest(&self) -> Version {
+        self.written.last.max(self.shared.last).max(self.grouped.last)
+    }
+
+    fn merge(&mut self, of: Self) {
+        self.written.merge(of.written);
+        self.shared.merge(of.shared);
+        self.grouped.merge(of.grouped);
+    }
+
+    /// The last version that changed what is read by this.
+    fn changed(&self) -> Version {
+        self.written.last.max(self.grouped.last)
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -141,12 +160,13 @@ impl VersionIndex {
             table.touched.note(version, Some(home));
             table.written = version;
         }
-        for (rows, is_shared) in [(&claims.rows, false), (&claims.shared, true)] {
+        let stamps: [fn(&mut Key) -> &mut Stamp; 3] =
+            [|key| &mut key.written, |key| &mut key.shared, |key| &mut key.grouped];
+        for (rows, stamp) in [&claims.rows, &claims.shared, &claims.groups].into_iter().zip(stamps) {
             for (id, hash) in rows {
                 let table = self.tables.entry(*id).or_default();
                 table.touched.note(version, Some(home));
-                let key = table.keys.entry(*hash).or_default();
-                if is_shared { &mut key.shared } else { &mut key.written }.note(version, Some(home));
+                stamp(table.keys.entry(*hash).or_default()).note(version, Some(home));
                 self.ages.push_back((version, *id, *hash));
             }
         }
@@ -164,12 +184,11 @@ impl VersionIndex {
         while self.ages.len() > self.keys_max {
             let Some((version, id, hash)) = self.ages.pop_front() else { return };
             let Some(table) = self.tables.get_mut(&id) else { continue };
-            let is_newest = |key: &Key| key.written.last.max(key.shared.last) == version;
+            let is_newest = |key: &Key| key.newest() == version;
             if table.keys.get(&hash).is_some_and(is_newest)
                 && let Some(key) = table.keys.remove(&hash)
             {
-                table.forgotten.written.merge(key.written);
-                table.forgotten.shared.merge(key.shared);
+                table.forgotten.merge(key);
             }
         }
     }
@@ -220,8 +239,8 @@ impl VersionIndex {
 
     fn row_writer(&self, (id, hash): (TableId, u64)) -> Version {
         let Some(table) = self.tables.get(&id) else { return Version::ZERO };
-        let key = table.keys.get(&hash).map_or(Version::ZERO, |key| key.written.last);
-        key.max(table.whole.last).max(table.unkeyed).max(table.forgotten.written.last)
+        let key = table.keys.get(&hash).map_or(Version::ZERO, Key::changed);
+        key.max(table.whole.last).max(table.unkeyed).max(table.forgotten.changed())
     }
 
     /// The last assigned version of any other home that claims something of this, and the table where they meet.
@@ -254,14 +273,19 @@ impl VersionIndex {
                 note(of(table.touched), *id);
             }
         }
-        for (rows, is_shared) in [(&claims.rows, false), (&claims.shared, true)] {
+        let lists =
+            [(&claims.rows, true, true), (&claims.shared, false, true), (&claims.groups, true, false)];
+        for (rows, meets_shared, meets_grouped) in lists {
             for (id, hash) in rows {
                 let Some(table) = self.tables.get(id) else { continue };
                 note(of(table.whole), *id);
                 for key in [Some(&table.forgotten), table.keys.get(hash)].into_iter().flatten() {
                     note(of(key.written), *id);
-                    if !is_shared {
+                    if meets_shared {
                         note(of(key.shared), *id);
+                    }
+                    if meets_grouped {
+                        note(of(key.grouped), *id);
                     }
                 }
             }

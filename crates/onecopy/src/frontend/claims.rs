@@ -19,8 +19,10 @@ use cluster::claims::{Claimed, Claims, ROW_CLAIMS_MAX};
 use cluster::ids::{Nonce, TableId};
 use cluster::record::{Change, Image, RowChange, RowChanges, SealedBody};
 use rustc_hash::FxHasher;
-use sql::accesses::{self, Accesses, KeyDigest, Strength, Told};
+use sql::accesses::{self, Accesses, Told};
 use sql::{Catalogue, Table};
+
+use super::needs::lock_rows;
 
 /// All tables with foreign keys of which the catalogue does not know all are claimed under this number.
 const FOREIGN_KEYS: TableId = TableId(u32::MAX);
@@ -55,6 +57,7 @@ struct Turn {
     from: u64,
     rows: Vec<(TableId, u64)>,
     shared: Vec<(TableId, u64)>,
+    groups: Vec<(TableId, u64)>,
     tables: BTreeSet<TableId>,
 }
 
@@ -102,6 +105,7 @@ impl ClaimsSoFar {
                 let present = self.present();
                 present.rows.extend(claims.rows);
                 present.shared.extend(claims.shared);
+                present.groups.extend(claims.groups);
                 present.tables.extend(claims.tables);
             }
             (sql::Claims::Tables(tables), _) => self.present().tables.extend(tables.iter().copied()),
@@ -210,8 +214,8 @@ impl ClaimsSoFar {
                 rows.dedup();
                 rows
             };
-            let (rows, shared) = (kept(turn.rows), kept(turn.shared));
-            let claims = Claims { rows, shared, tables, everything: false };
+            let (rows, shared, groups) = (kept(turn.rows), kept(turn.shared), kept(turn.groups));
+            let claims = Claims { rows, shared, groups, tables, everything: false };
             if !claims.is_empty() {
                 claimed.push(Claimed { turn: turn.number, claims });
             }
@@ -221,16 +225,20 @@ impl ClaimsSoFar {
 }
 
 impl Turn {
-    /// Claims the row by its keys, old and new; `false` when one is not known.
+    /// Claims the row by its keys, old and new, in its groups; `false` when something is not known.
     fn add_keys(&mut self, table: &Table, row: &Row<'_>) -> bool {
-        let mut last = None;
+        let (mut last, mut groups) = (None, Vec::new());
         for image in row.images() {
+            if accesses::row_groups(table, image, &mut groups).is_none() {
+                return false;
+            }
             let Some(digests) = accesses::row_digests(table, image) else { return false };
             if last.as_ref() != Some(&digests) {
                 self.rows.extend(digests.iter().map(|digest| (table.id, digest.row())));
             }
             last = Some(digests);
         }
+        self.groups.extend(groups.into_iter().map(|group| (table.id, group)));
         true
     }
 
@@ -299,28 +307,13 @@ impl<'a> Row<'a> {
 }
 
 /// What a statement locks without writing it.
-pub(crate) fn locked(touched: &Accesses, catalogue: &Catalogue, claims: &mut Claims) {
-    for lock in touched.locks.iter().filter(|lock| !lock.rows.is_none()) {
+fn locked(touched: &Accesses, catalogue: &Catalogue, claims: &mut Claims) {
+    for lock in &touched.locks {
         let Some(table) = catalogue.table(lock.table) else {
             claims.everything = true;
             return;
         };
-        let (columns, rows) = (accesses::Columns::All, lock.rows.clone());
-        let access = accesses::Access { table: lock.table, columns, rows, new: false };
-        let digests = accesses::digests(&access, table);
-        // A new reference to a row that is locked for changes waits, too.
-        let refers = lock.strength > Strength::Share;
-        let is_told = |key: &usize| digests.iter().any(|digest| digest.key == *key);
-        let referenced = accesses::referenced_keys(table, catalogue).filter(|keys| keys.iter().all(is_told));
-        if digests.is_empty() || !accesses::is_keyed(table) || (refers && referenced.is_none()) {
-            claims.tables.push(lock.table);
-        } else if refers {
-            let both = |digest: &KeyDigest| [digest.row(), digest.reference()];
-            let rows = digests.iter().flat_map(|digest| both(digest).map(|hash| (digest.table, hash)));
-            claims.rows.extend(rows);
-        } else {
-            claims.shared.extend(digests.iter().map(|digest| (digest.table, digest.row())));
-        }
+        lock_rows(&lock.rows, lock.strength, table, catalogue, claims);
     }
 }
 

@@ -1,9 +1,15 @@
 //! What statements need of the core before they run: what they read, and what they may write.
 //!
 //! Both come from a statement's accesses, with the values of its constants and parameters put in. What is *read* is known
-//! by any unique key, since a written row claims its values of all of them. What may be *written* is known by the primary
-//! key: two statements that know one row by different keys would not meet otherwise. Values of unique keys that are taken
-//! are exclusive, parents of references shared; what is not known stands for its table, or for everything.
+//! by any unique key, since a written row claims its values of all of them, or else by the smallest groups that hold it
+//! ([`sql::accesses::groups`]), since a written row tells its groups, too. What may be *written* is known by the primary
+//! key, or else by groups. Values of unique keys that are taken are exclusive, parents of references shared; what is not
+//! known stands for its table, or for everything.
+//!
+//! Two statements may know one row by different things, and have to meet. Who knows it by its primary key says of its
+//! groups what it knows; by a grouping of which it knows nothing it touches the group of *all* rows. Who claims groups by
+//! a grouping shares that one, so it meets whoever does not know of which group its rows are, and nobody who claims other
+//! groups by the same grouping. By every other grouping it is one of those who write rows.
 //!
 //! What may be written is a forecast: it makes a statement wait for transactions of other homes instead of failing. What
 //! was written is certified by the captured rows ([`super::claims`]). So values that only the rows tell, such as the one
@@ -11,7 +17,7 @@
 
 use cluster::claims::{Claims, Footprint};
 use cluster::ids::TableId;
-use sql::accesses::{self, Access, Accesses, Claim, KeyDigest, Rows, Strength, Value, is_keyed};
+use sql::accesses::{self, Access, Accesses, Claim, Columns, KeyDigest, Rows, Strength, Value, is_keyed};
 use sql::{Catalogue, Table};
 
 /// More rows than this are read as their tables.
@@ -27,7 +33,9 @@ pub(crate) fn footprint(touched: &Accesses, catalogue: &Catalogue) -> Footprint 
     for lock in &touched.locks {
         read(lock.table, &lock.rows, catalogue, &mut found);
     }
-    for claim in &touched.claims {
+    // Whoever only removes rows looks at nothing but those.
+    let takes = touched.writes.iter().any(|write| write.new || write.columns != Columns::All);
+    for claim in touched.claims.iter().filter(|_| takes) {
         match catalogue.table(claim.table).and_then(|table| values(claim, table)) {
             Some(digests) => found.rows.extend(digests.iter().map(|digest| (digest.table, digest.row()))),
             None => found.tables.push(claim.table),
@@ -43,12 +51,15 @@ fn read(table: TableId, rows: &Rows, catalogue: &Catalogue, found: &mut Footprin
     }
     let digests = catalogue.table(table).map(|known| digests_of(table, rows, known)).unwrap_or_default();
     // By one key all of the rows are known.
-    let Some(key) = digests.first().map(|digest| digest.key) else {
-        found.tables.push(table);
+    if let Some(key) = digests.first().map(|digest| digest.key) {
+        let by_key = digests.iter().filter(|digest| digest.key == key);
+        found.rows.extend(by_key.map(|digest| (table, digest.row())));
         return;
-    };
-    let by_key = digests.iter().filter(|digest| digest.key == key);
-    found.rows.extend(by_key.map(|digest| (table, digest.row())));
+    }
+    match catalogue.table(table).and_then(|known| accesses::groups(rows, known)) {
+        Some(groups) => found.rows.extend(groups.numbers.into_iter().map(|group| (table, group))),
+        None => found.tables.push(table),
+    }
 }
 
 /// Takes out what is said twice.
@@ -66,7 +77,7 @@ pub(crate) fn settle(found: &mut Footprint) {
 }
 
 fn digests_of(table: TableId, rows: &Rows, known: &Table) -> Vec<KeyDigest> {
-    let access = Access { table, columns: accesses::Columns::All, rows: rows.clone(), new: false };
+    let access = Access { table, columns: Columns::All, rows: rows.clone(), new: false };
     accesses::digests(&access, known)
 }
 
@@ -91,7 +102,7 @@ pub(crate) fn forecast(touched: &Accesses, own: u64, catalogue: &Catalogue) -> C
     let mut claims = Claims::default();
     for write in &touched.writes {
         let Some(table) = catalogue.table(write.table) else { return Claims::everything() };
-        write_rows(write, table, own, &mut claims);
+        write_rows(write, table, own, catalogue, &mut claims);
     }
     for lock in &touched.locks {
         let Some(table) = catalogue.table(lock.table) else { return Claims::everything() };
@@ -103,8 +114,8 @@ pub(crate) fn forecast(touched: &Accesses, own: u64, catalogue: &Catalogue) -> C
     }
     claims.tables.sort_unstable();
     claims.tables.dedup();
-    let Claims { rows, shared, tables, .. } = &mut claims;
-    for list in [rows, shared] {
+    let Claims { rows, shared, groups, tables, .. } = &mut claims;
+    for list in [rows, shared, groups] {
         list.retain(|(table, _)| tables.binary_search(table).is_err());
         list.sort_unstable();
         list.dedup();
@@ -112,7 +123,7 @@ pub(crate) fn forecast(touched: &Accesses, own: u64, catalogue: &Catalogue) -> C
     claims
 }
 
-fn write_rows(write: &Access, table: &Table, own: u64, claims: &mut Claims) {
+fn write_rows(write: &Access, table: &Table, own: u64, catalogue: &Catalogue, claims: &mut Claims) {
     if write.rows.is_none() {
         return;
     }
@@ -120,39 +131,83 @@ fn write_rows(write: &Access, table: &Table, own: u64, claims: &mut Claims) {
         if is_keyed(table) || super::claims::meets_nothing(table) {
             // Its keys are among the claims, where they are known. This is for who claims the whole table.
             claims.rows.push((table.id, super::claims::own_hash(own, table.id)));
+            write_beside(&write.rows, table, None, claims);
         } else {
             claims.tables.push(table.id);
         }
         return;
     }
-    match by_primary_key(&write.rows, table) {
-        Some(digests) => claims.rows.extend(digests.iter().map(|digest| (table.id, digest.row()))),
+    if let Some(digests) = by_primary_key(&write.rows, table) {
+        claims.rows.extend(digests.iter().map(|digest| (table.id, digest.row())));
+        write_beside(&write.rows, table, None, claims);
+        return;
+    }
+    // New references to rows that go wait, which takes their keys.
+    let sets = |key: &usize| match write.columns {
+        Columns::All => true,
+        Columns::Some(set) => table.keys[*key].columns.iter().any(|at| set.contains(*at)),
+    };
+    let goes = accesses::referenced_keys(table, catalogue).is_none_or(|keys| keys.iter().any(sets));
+    match accesses::groups(&write.rows, table).filter(|_| !goes) {
+        Some(groups) => {
+            claims.rows.extend(groups.numbers.iter().map(|group| (table.id, *group)));
+            claim_beside(&write.rows, table, groups.grouping, claims);
+        }
         None => claims.tables.push(table.id),
     }
 }
 
-fn lock_rows(rows: &Rows, strength: Strength, table: &Table, catalogue: &Catalogue, claims: &mut Claims) {
+/// What a lock of rows claims, before and after it is taken: a row that is locked is not among those that are captured.
+pub(crate) fn lock_rows(
+    rows: &Rows,
+    strength: Strength,
+    table: &Table,
+    catalogue: &Catalogue,
+    claims: &mut Claims,
+) {
     if rows.is_none() {
         return;
     }
-    let Some(digests) = by_primary_key(rows, table) else {
+    // New references to what is locked for changes wait, too.
+    let is_shared = strength == Strength::Share;
+    let referenced = if is_shared { Some(Vec::new()) } else { accesses::referenced_keys(table, catalogue) };
+    let Some(referenced) = referenced else {
         claims.tables.push(table.id);
         return;
     };
-    if strength == Strength::Share {
-        claims.shared.extend(digests.iter().map(|digest| (table.id, digest.row())));
+    if let Some(digests) = by_primary_key(rows, table) {
+        let all = digests_of(table.id, rows, table);
+        if !referenced.iter().all(|key| all.iter().any(|digest| digest.key == *key)) {
+            claims.tables.push(table.id);
+            return;
+        }
+        let list = if is_shared { &mut claims.shared } else { &mut claims.rows };
+        list.extend(digests.iter().map(|digest| (table.id, digest.row())));
+        let referenced = all.iter().filter(|digest| referenced.contains(&digest.key));
+        claims.rows.extend(referenced.map(|digest| (table.id, digest.reference())));
+        write_beside(rows, table, None, claims);
         return;
     }
-    claims.rows.extend(digests.iter().map(|digest| (table.id, digest.row())));
-    // New references to what is locked for changes wait, too.
-    let is_told = |key: &usize| digests.iter().any(|digest| digest.key == *key);
-    match accesses::referenced_keys(table, catalogue).filter(|keys| keys.iter().all(is_told)) {
-        Some(keys) => {
-            let referenced = digests.iter().filter(|digest| keys.contains(&digest.key));
-            claims.rows.extend(referenced.map(|digest| (table.id, digest.reference())));
+    match accesses::groups(rows, table).filter(|_| referenced.is_empty()) {
+        Some(groups) => {
+            let list = if is_shared { &mut claims.shared } else { &mut claims.rows };
+            list.extend(groups.numbers.iter().map(|group| (table.id, *group)));
+            claim_beside(rows, table, groups.grouping, claims);
         }
         None => claims.tables.push(table.id),
     }
+}
+
+/// For rows that are claimed by groups of one grouping.
+fn claim_beside(rows: &Rows, table: &Table, grouping: usize, claims: &mut Claims) {
+    claims.shared.push((table.id, accesses::any_group(table, grouping)));
+    write_beside(rows, table, Some(grouping), claims);
+}
+
+/// The groups that rows are in, but by one grouping.
+fn write_beside(rows: &Rows, table: &Table, but: Option<usize>, claims: &mut Claims) {
+    let groups = accesses::groups_beside(rows, table, but);
+    claims.groups.extend(groups.into_iter().map(|group| (table.id, group)));
 }
 
 /// The digests of rows by their primary key; `None` where not all are known.

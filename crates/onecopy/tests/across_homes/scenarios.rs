@@ -5,6 +5,7 @@ use crate::cluster::script::Stage;
 /// Parents with all kinds of references to them, and a table by itself.
 pub(crate) const TABLES: Stage = Stage {
     before: "delete from falls; delete from loses; delete from moves; delete from late; delete from p; delete from q;
+             delete from lines; insert into lines values (1, 1, 10), (1, 2, 20), (2, 1, 20), (2, 2, 30);
              insert into p values (1, 10, 100), (2, 20, 200), (3, 30, 300);
              insert into falls values (1, 1, 0), (2, 1, 0), (3, 2, 0);
              insert into loses values (1, 1, 0), (2, 2, 0);
@@ -13,7 +14,8 @@ pub(crate) const TABLES: Stage = Stage {
              insert into q select n, n * 10 from generate_series(1, 5) n",
     after: "select 'p', k, v, u from p union all select 'falls', k, p, v from falls
             union all select 'loses', k, p, v from loses union all select 'moves', k, p, v from moves
-            union all select 'late', k, u, p from late union all select 'q', k, v, null from q order by 1, 2",
+            union all select 'late', k, u, p from late union all select 'q', k, v, null from q
+            union all select 'lines', a, b, c from lines order by 1, 2, 3",
 };
 
 /// Run once.
@@ -25,6 +27,8 @@ create table moves (k int primary key, p int references p on update cascade on d
 create table late (k int primary key, u int unique deferrable initially deferred,
                    p int references p deferrable initially deferred);
 create table q (k int primary key, v int);
+create table lines (a int, b int, c int, primary key (a, b));
+create index on lines (c);
 ";
 
 /// How close it must come to one PostgreSQL.
@@ -456,6 +460,82 @@ pub(crate) const SCENARIOS: &[(&str, Closeness, &[&str])] = &[
             "b update q set v = v + 1 where k = 1",
             "a commit",
             "b update q set v = v + 1 where k = 11",
+            "b commit",
+        ],
+    ),
+    (
+        "groups of rows apart",
+        Same,
+        &[
+            "a begin",
+            "b begin",
+            "a delete from lines where a = 1",
+            "b delete from lines where a = 2",
+            "c insert into lines values (3, 1, 10)",
+            "a commit",
+            "b commit",
+        ],
+    ),
+    (
+        "a group falls, a row of it changes",
+        Same,
+        &[
+            "a begin",
+            "a delete from lines where a = 1",
+            "b update lines set c = 9 where a = 1 and b = 2",
+            "a commit",
+        ],
+    ),
+    (
+        "a row changes, its group falls",
+        Same,
+        &[
+            "b begin",
+            "b update lines set c = 9 where a = 1 and b = 2",
+            "a delete from lines where a = 1",
+            "b commit",
+        ],
+    ),
+    (
+        "groups by different columns with a row in common",
+        Same,
+        &[
+            "a begin",
+            "a update lines set b = b + 5 where c = 20",
+            "b update lines set c = c + 1 where a = 1",
+            "a commit",
+            "b select a, b, c from lines order by 1, 2",
+        ],
+    ),
+    (
+        "a group is locked, a row of it changes",
+        Same,
+        &[
+            "a begin",
+            "a select b from lines where a = 1 order by b for share",
+            "b update lines set c = 9 where a = 1 and b = 2",
+            "c delete from lines where a = 2",
+            "a commit",
+        ],
+    ),
+    (
+        "a row comes into a group that falls",
+        Waits,
+        &[
+            "a begin",
+            "a delete from lines where a = 1",
+            "b insert into lines values (1, 9, 90)",
+            "a commit",
+            "b select count(*) from lines where a = 1",
+        ],
+    ),
+    (
+        "a row moves into a group that falls",
+        Waits,
+        &[
+            "b begin",
+            "b update lines set a = 2 where a = 1 and b = 1",
+            "a delete from lines where a = 2",
             "b commit",
         ],
     ),

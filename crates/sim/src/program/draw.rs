@@ -161,6 +161,7 @@ impl Flavour {
             roams: !has_ddl && dice.percent(self.roaming),
             is_surprising: dice.percent(self.surprising),
             is_coarse: dice.percent(self.coarse),
+            is_grouped: dice.percent(50),
         }
     }
 

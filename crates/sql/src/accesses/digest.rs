@@ -79,7 +79,7 @@ impl Claim {
 }
 
 /// The hash of a key's values; `None` if one is not known, or does not tell rows apart.
-fn hash(one: &Match, columns: &[usize]) -> Option<u64> {
+pub(super) fn hash(one: &Match, columns: &[usize]) -> Option<u64> {
     let value = |&column: &usize| one.value(column).filter(|v| !matches!(v, Value::Null | Value::Fresh));
     let values: Vec<&Value> = columns.iter().map(value).collect::<Option<_>>()?;
     Some(hash_of(values))

@@ -112,7 +112,7 @@ fn normal(column: &Column) -> Option<Normal> {
     Form::of_column(column).map(Normal::Form).or_else(bytewise)
 }
 
-enum Values {
+pub(super) enum Values {
     Hash(u64),
     HasNull,
     Unknown,
@@ -129,7 +129,7 @@ impl Values {
 }
 
 /// The hash of a row's values in the first column of each pair.
-fn told(
+pub(super) fn told(
     table: &Table,
     pairs: impl Iterator<Item = (usize, usize)>,
     row: &[Option<&[u8]>],

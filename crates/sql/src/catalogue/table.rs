@@ -167,6 +167,11 @@ pub struct Table {
     pub primary_key: Vec<usize>,
     /// All unique and exclusion indexes, the primary key first.
     pub keys: Vec<Key>,
+    /// The columns of the other indexes, in their order, but for those over expressions.
+    pub indexes: Vec<Vec<usize>>,
+    /// Sets of columns by whose values statements may know groups of rows, in order of the columns: see
+    /// [`crate::accesses::groups`]. [`super::Catalogue::new`] finds them.
+    pub groupings: Vec<Vec<usize>>,
     /// Foreign keys of this table. Meaningless if [`Table::user_triggers`] says that not all could be resolved.
     pub references: Vec<Reference>,
     /// A unique or exclusion index beside the primary key's.

@@ -24,6 +24,10 @@ fn shared(table: u32, key: u64) -> Claims {
     Claims { shared: vec![(TableId(table), key)], ..Claims::default() }
 }
 
+fn grouped(table: u32, row: u64, group: u64) -> Claims {
+    Claims { groups: vec![(TableId(table), group)], ..rows(&[(table, row)]) }
+}
+
 fn whole(table: u32) -> Claims {
     Claims { tables: vec![TableId(table)], ..Claims::default() }
 }
@@ -106,6 +110,33 @@ fn claims_conflict_in_both_directions() {
     assert_eq!(index.foreign(&whole(1), H2).0, Version(2));
     assert_eq!(index.foreign(&Claims::everything(), H2).0, Version(2));
     assert_eq!(index.foreign(&Claims::everything(), H1).0, Version::ZERO);
+}
+
+#[test]
+fn a_group_is_read_and_claimed_as_a_whole_and_written_by_rows() {
+    let mut index = VersionIndex::recovered(Version::ZERO);
+    index.write(H1, &grouped(1, 5, 100));
+    index.settle();
+    assert_eq!(index.need(&row(1, 100)), Version(1), "who reads the group needs who wrote a row of it");
+    assert_eq!(index.need(&row(1, 101)), Version::ZERO);
+    assert_eq!(index.foreign(&grouped(1, 6, 100), H2).0, Version::ZERO, "another row of it");
+    assert_eq!(index.foreign(&rows(&[(1, 100)]), H2), (Version(1), Some(TableId(1))), "all of it");
+    assert_eq!(index.foreign(&shared(1, 100), H2).0, Version(1));
+    index.write(H1, &rows(&[(1, 100)]));
+    index.write(H1, &shared(1, 101));
+    assert_eq!(index.foreign(&grouped(1, 6, 100), H2).0, Version(2), "and the other way round");
+    assert_eq!(index.foreign(&grouped(1, 6, 101), H2).0, Version(3));
+}
+
+#[test]
+fn forgotten_groups_stand_for_their_table() {
+    let mut index = VersionIndex::recovered(Version::ZERO);
+    index.keys_max = 1;
+    index.write(H1, &Claims { rows: Vec::new(), ..grouped(1, 5, 100) });
+    index.write(H1, &rows(&[(1, 1)]));
+    index.settle();
+    assert_eq!(index.need(&row(1, 100)), Version(1));
+    assert_eq!(index.foreign(&rows(&[(1, 100)]), H2).0, Version(1));
 }
 
 #[test]

@@ -13,8 +13,8 @@ use crate::backend::{BackendError, Rows};
 /// One foreign key that means more references between leaves than this is not resolved.
 const REFERENCES_MAX: usize = 4_096;
 
-/// Unique and exclusion indexes, the primary key first. Attributes that an expression or a predicate mentions are known
-/// by the index's dependencies; 0 among them stands for all.
+/// Indexes, the primary key first; without those over expressions that exclude nothing. Attributes that an expression or a
+/// predicate of a unique one mentions are known by the index's dependencies; 0 among them stands for all.
 pub(super) const KEYS: &str = r"
 SELECT x.indrelid, x.indisprimary, x.indisunique, x.indpred IS NOT NULL,
     x.indexprs IS NOT NULL OR EXISTS (
@@ -23,14 +23,14 @@ SELECT x.indrelid, x.indisprimary, x.indisunique, x.indpred IS NOT NULL,
         JOIN pg_opclass o ON o.oid = x.indclass[k.at]
         WHERE NOT o.opcdefault OR x.indcollation[k.at] <> a.attcollation),
     x.indisexclusion, NOT x.indimmediate, COALESCE((to_jsonb(x) ->> 'indnullsnotdistinct')::bool, false),
-    CASE WHEN x.indexprs IS NULL AND x.indpred IS NULL
+    CASE WHEN x.indexprs IS NULL AND (x.indpred IS NULL OR NOT (x.indisunique OR x.indisexclusion))
         THEN (SELECT string_agg(x.indkey[k.at]::text, ' ' ORDER BY k.at)
             FROM generate_series(0, x.indnkeyatts - 1) AS k(at))
         ELSE (SELECT string_agg(DISTINCT d.refobjsubid::text, ' ') FROM pg_depend d
             WHERE d.classid = 'pg_class'::regclass AND d.objid = x.indexrelid
             AND d.refclassid = 'pg_class'::regclass AND d.refobjid = x.indrelid) END
 FROM pg_index x JOIN pg_trigger g ON g.tgrelid = x.indrelid AND g.tgname = '!onecopy'
-WHERE x.indisunique OR x.indisexclusion
+WHERE x.indisunique OR x.indisexclusion OR x.indexprs IS NULL
 ORDER BY x.indrelid, x.indisprimary DESC, x.indexrelid
 ";
 
@@ -81,7 +81,11 @@ pub(super) fn add(
     for row in keys {
         if let Some(&at) = by_oid.get(text(row, 0)?) {
             let key = key(row, &attributes[at])?;
-            tables[at].keys.push(key);
+            if key.unique || key.exclusion {
+                tables[at].keys.push(key);
+            } else {
+                tables[at].indexes.push(key.columns);
+            }
         }
     }
     for row in defaults {

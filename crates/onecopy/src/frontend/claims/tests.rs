@@ -1,6 +1,7 @@
 //! What rows, locks and turns claim, and whether that meets.
 
 use cluster::record::RecordBuilder;
+use sql::accesses::Strength;
 use sql::{Action, Column, Contents, Key, Reference};
 
 use super::*;
