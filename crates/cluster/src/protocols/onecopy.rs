@@ -33,7 +33,7 @@
 //! transaction" taken literally; it costs a moment and has no second path that could be wrong. When the replica does not
 //! come back at once, another one becomes the anchor: see [`takeover`].
 //!
-//! Deviations from DESIGN section 5: reads at SERIALIZABLE are certified by rows and tables, not by columns; versions of
+//! Deviations from DESIGN section 5: reads at SERIALIZABLE are certified by rows, groups and tables, not by columns; versions of
 //! one home are committed one by one.
 
 mod commits;

@@ -30,9 +30,15 @@ impl Onecopy {
         if self.replicas[index].state != State::Absent {
             return;
         }
+        let waiting = self.replicas[index].waiting.drain();
         self.replicas[index] = Replica::new(id);
         self.replicas[index].down(State::Quarantined);
-        self.homes[index].floor = if self.rules.home_catches_up { self.last } else { Version::ZERO };
+        let floor = if self.rules.home_catches_up { self.last } else { Version::ZERO };
+        self.homes[index].floor = floor;
+        // Who waits for the anchor, if that has left and nobody could take its place.
+        for (need, session, turn) in waiting {
+            self.replicas[index].waiting.push(need.max(floor), session, turn);
+        }
         self.placement.join(id);
     }
 

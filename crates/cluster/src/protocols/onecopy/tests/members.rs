@@ -77,6 +77,24 @@ fn one_that_left_is_lost_for_ever_and_its_number_can_be_given_again() {
 }
 
 #[test]
+fn whoever_waits_for_an_anchor_that_left_runs_when_its_number_is_back() {
+    let mut bench = Bench::new();
+    let anchor = ReplicaId(0);
+    for other in [1, 2] {
+        bench.feed(Event::Drained { replica: ReplicaId(other), is_drained: true });
+    }
+    bench.feed(Event::Left { replica: anchor });
+    let needs = writing(Level::ReadCommitted, &[5]);
+    let (session, level, nonce) = (S1, Level::ReadCommitted, Nonce(1));
+    let begin = Event::Begin { session, level, nonce, home: Home::Anchor, needs };
+    assert!(bench.feed(begin).is_empty(), "nobody else takes what is new");
+    bench.feed(Event::Joined { replica: anchor });
+    bench.feed(Event::Rebuilt { replica: anchor });
+    let ran = bench.feed(up(anchor, 2, 0));
+    assert!(ran.contains(&"execute 1 at 0".to_owned()), "{ran:?}");
+}
+
+#[test]
 fn an_anchor_that_leaves_is_followed_at_once() {
     let mut bench = Bench::new();
     bench.begin(S1, false);
