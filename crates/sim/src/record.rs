@@ -124,15 +124,12 @@ pub(crate) fn wants(program: &Program, at: usize, rules: &Rules) -> Claims {
 /// A row that was there before and is known by its group alone, or by itself alone.
 fn claim_in_group(key: Key, is_grouped: bool, claims: &mut Claims) {
     let row = |number| (key.table_id(), number);
-    match key.group().filter(|_| is_grouped) {
-        Some(group) => {
-            claims.rows.push(row(GROUPS + u64::from(group)));
-            claims.shared.push(row(ANY_GROUP));
-        }
-        None => {
-            claims.rows.push(row(u64::from(key.row)));
-            claims.groups.push(row(ANY_GROUP));
-        }
+    if let Some(group) = key.group().filter(|_| is_grouped) {
+        claims.rows.push(row(GROUPS + u64::from(group)));
+        claims.shared.push(row(ANY_GROUP));
+    } else {
+        claims.rows.push(row(u64::from(key.row)));
+        claims.groups.push(row(ANY_GROUP));
     }
 }
 

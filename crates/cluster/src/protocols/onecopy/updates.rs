@@ -80,7 +80,7 @@ impl Onecopy {
         let Some(transaction) = self.transactions.get_mut(&session) else { return };
         let is_strict = transaction.level == Level::Serializable;
         let claims = needs.writes.clone();
-        let row = claims.rows.first().or(claims.shared.first()).or(claims.groups.first());
+        let row = claims.rows.iter().chain(&claims.shared).chain(&claims.groups).next();
         let table = row.map(|row| row.0).or_else(|| claims.tables.first().copied());
         let request = Request { home: transaction.home, claims, is_strict };
         let granted = self.locks.request(session, request);

@@ -82,7 +82,7 @@ fn reads(text: &str) -> Footprint {
 }
 
 fn image<const N: usize>(values: [i32; N]) -> Vec<u8> {
-    let mut image = (N as i32).to_be_bytes().to_vec();
+    let mut image = i32::try_from(N).unwrap().to_be_bytes().to_vec();
     for value in values {
         image.extend([23, 4, value].map(i32::to_be_bytes).concat());
     }
@@ -222,8 +222,10 @@ fn lines() -> impl Iterator<Item = [i32; 3]> {
 }
 
 /// A condition, and whether a row satisfies it.
-fn conditions() -> Vec<(String, Box<dyn Fn(&[i32; 3]) -> bool>)> {
-    let mut found: Vec<(String, Box<dyn Fn(&[i32; 3]) -> bool>)> = vec![
+type Condition = (String, Box<dyn Fn(&[i32; 3]) -> bool>);
+
+fn conditions() -> Vec<Condition> {
+    let mut found: Vec<Condition> = vec![
         ("true".to_owned(), Box::new(|_| true)),
         ("a in (0, 1)".to_owned(), Box::new(|_| true)),
         ("a = 0 or c = 1".to_owned(), Box::new(|row| row[0] == 0 || row[2] == 1)),
