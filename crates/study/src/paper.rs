@@ -28,6 +28,7 @@ pub(crate) fn run(options: &Paper, out: &mut dyn Write) -> Result<(), Error> {
         calibration: match options.costs {
             Costs::A => Calibration::A,
             Costs::B => Calibration::B,
+            Costs::C => Calibration::C,
         },
         discipline: match options.service {
             Service::Queue => Discipline::Queue,

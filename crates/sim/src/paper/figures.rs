@@ -41,7 +41,7 @@ pub struct Setting {
 
 impl Default for Setting {
     fn default() -> Self {
-        Self { calibration: Calibration::A, discipline: Discipline::Queue, network_us: 200, seed: 1 }
+        Self { calibration: Calibration::C, discipline: Discipline::Queue, network_us: 200, seed: 1 }
     }
 }
 

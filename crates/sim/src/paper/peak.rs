@@ -13,6 +13,8 @@ const STEP: f64 = 1.4;
 const FINE_STEP: f64 = 1.18;
 /// Databases must have done at least this part of the work of the interactions that ended.
 const SUSTAINED: f64 = 0.93;
+/// More interactions may wait at the end of a measurement than at its beginning by this part of those that ended.
+const STEADY: f64 = 0.02;
 /// Less growth than this is none.
 const GROWTH: f64 = 1.01;
 /// So many steps without growth end the search.
@@ -97,9 +99,11 @@ impl Search {
         self.scenario.clients = clients;
         let outcome = run(&self.scenario, None);
         let wips = outcome.wips();
-        // What ends must have been worked for: else updates pile up while reads go on, and that does not last.
+        // What ends must have been worked for, and no more may wait from minute to minute: else updates pile up while reads
+        // go on, and that does not last.
         let worked_us = (outcome.busy.reads_us + outcome.busy.writes_us) as f64;
-        if worked_us < SUSTAINED * outcome.interactions as f64 * self.cost_us {
+        let has_worked = worked_us >= SUSTAINED * outcome.interactions as f64 * self.cost_us;
+        if !has_worked || outcome.backlog() > STEADY {
             return false;
         }
         self.tried.push((clients, wips));

@@ -41,12 +41,20 @@ pub struct Outcome {
     pub scheduler_ns: u64,
     /// Everything that happened, also before the measured time.
     pub happenings: u64,
+    /// Interactions that were under way when the measured time began, and when it ended.
+    pub under_way: [u64; 2],
 }
 
 impl Outcome {
     /// Web interactions per second.
     pub fn wips(&self) -> f64 {
         self.interactions as f64 * 1e6 / self.measured_us.max(1) as f64
+    }
+
+    /// How many more interactions wait after the measured time than before, as a part of those that ended.
+    pub fn backlog(&self) -> f64 {
+        let [before, after] = self.under_way;
+        after.saturating_sub(before) as f64 / self.interactions.max(1) as f64
     }
 
     /// Mean time of an interaction.
@@ -99,6 +107,8 @@ struct World<'a, S: System> {
     out: Out<S::Message>,
     outcome: Outcome,
     is_measuring: bool,
+    /// Interactions that have begun and not ended.
+    under_way: u64,
 }
 
 impl<'a, S: System> World<'a, S> {
@@ -120,6 +130,7 @@ impl<'a, S: System> World<'a, S> {
             out: Out::default(),
             outcome: Outcome::default(),
             is_measuring: false,
+            under_way: 0,
         };
         for browser in 0..scenario.clients {
             let after = world.browsers[browser].think_us(scenario);
@@ -134,6 +145,7 @@ impl<'a, S: System> World<'a, S> {
         while let Some(at_us) = self.next_us() {
             if !self.is_measuring && at_us >= self.scenario.warm_up_us {
                 before = self.busy();
+                self.outcome.under_way[0] = self.under_way;
                 self.is_measuring = true;
             }
             if at_us >= end_us {
@@ -148,6 +160,7 @@ impl<'a, S: System> World<'a, S> {
             reads_us: after.reads_us - before.reads_us,
             writes_us: after.writes_us - before.writes_us,
         };
+        self.outcome.under_way[1] = self.under_way;
         self.outcome.measured_us = self.scenario.measure_us;
         self.outcome
     }
@@ -191,6 +204,7 @@ impl<'a, S: System> World<'a, S> {
     fn ring(&mut self, timer: Timer) {
         match timer {
             Timer::Click(browser) => {
+                self.under_way += 1;
                 self.browsers[browser].click(self.now_us, self.scenario);
                 self.ask_next(browser);
             }
@@ -250,6 +264,7 @@ impl<'a, S: System> World<'a, S> {
             self.send(Packet::Ask(browser, request));
             return;
         }
+        self.under_way -= 1;
         if self.is_measuring {
             let (clicked_us, _) = self.browsers[browser].since_us();
             self.outcome.interactions += 1;

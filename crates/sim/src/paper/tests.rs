@@ -90,6 +90,32 @@ fn the_peak_is_a_peak() {
     assert!(found.outcome.wips() >= 0.7 * peak::capacity_wips(&base));
 }
 
+/// Where clients pile up behind purchases, what ends first is no throughput that lasts.
+#[test]
+fn a_growing_backlog_is_seen() {
+    let eager = |clients: usize| Scenario {
+        workload: workload(Mix::Ordering, Calibration::C),
+        measure_us: 60_000_000,
+        warm_up_us: 10_000_000,
+        ..scenario(Protocol::ALL[0], 8, clients)
+    };
+    assert!(run(&eager(40), None).backlog() < 0.02);
+    assert!(run(&eager(2_000), None).backlog() > 0.1);
+}
+
+/// Whether update queries wait beside reads in databases decides how far the schedulers differ (section 8.1).
+#[test]
+fn books_that_are_read_beside_purchases_part_the_schedulers() {
+    let gain = |calibration: Calibration| {
+        let wips = |protocol: Protocol| {
+            let workload = workload(Mix::Shopping, calibration);
+            run(&Scenario { workload, ..scenario(protocol, 8, 250) }, None).wips()
+        };
+        wips(Protocol::ALL[4]) / wips(Protocol::ALL[0])
+    };
+    assert!(gain(Calibration::B) < 1.4 && gain(Calibration::C) > 1.6);
+}
+
 #[test]
 fn every_stated_number_has_its_points() {
     let measured = |cell: &Cell| {
@@ -106,7 +132,7 @@ fn every_stated_number_has_its_points() {
     assert_eq!(figures::curves(&all).len(), 9);
     assert!(figures::cells(&[7]).is_empty());
     let setting = Setting::default();
-    assert_eq!(setting.calibration, Calibration::A);
+    assert_eq!(setting.calibration, Calibration::C);
 }
 
 #[test]
