@@ -41,6 +41,11 @@ pub enum Home {
     Anchor,
     /// Anywhere: all that it does is known to be bounded, or was so before.
     Any,
+    /// The same, but it draws from sequences: at the anchor as long as that has room, see [`crate::parts::drawing`].
+    Drawing {
+        /// Where its session drew last.
+        last: Option<ReplicaId>,
+    },
     /// The same, and the client has asked for this replica: there as long as it is up.
     At(ReplicaId),
 }

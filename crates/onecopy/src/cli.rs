@@ -3,6 +3,7 @@
 //! Only the grammar is here. What a command does, and every check that needs to look at the machine (folders, ports,
 //! programs), belongs to the command itself, so that its error can say what was found there.
 
+use crate::frontend::SEQUENCES_LENT;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -137,6 +138,11 @@ pub(crate) struct Up {
     #[arg(long, value_name = "MS", default_value_t = DEFAULT_TAKEOVER_AFTER_MS,
           value_parser = clap::value_parser!(u32).range(0..=86_400_000))]
     pub(crate) takeover_after_ms: u32,
+
+    /// Where rows are written that draw from sequences: at the anchor as long as that has room, and then also where ranges of
+    /// them are lent to, or always at the anchor, so that values ascend over all sessions.
+    #[arg(long, value_name = "WHERE", value_parser = [SEQUENCES_LENT, "anchor"], default_value = SEQUENCES_LENT)]
+    pub(crate) sequences: String,
 
     /// Whether sessions keep their server connections, or the sessions of a role share them, a transaction at a time.
     #[arg(long, value_name = "MODE", value_parser = ["session", "transaction"], default_value = "session")]

@@ -50,7 +50,7 @@ fn by_schema(sql: &str, file: &Path, progress: &Progress) -> Result<Vec<String>,
 
 fn conclude(sql: &str, catalogue: &Catalogue) -> Result<Vec<String>, String> {
     let told = |error: SyntaxError| mistake(sql, &error.to_string(), error.position(sql, true));
-    sql::explain(sql, true, catalogue).map_err(told)
+    sql::explain(sql, true, catalogue, true).map_err(told)
 }
 
 async fn by_cluster(sql: &str, port: Option<u16>) -> Result<Vec<String>, String> {

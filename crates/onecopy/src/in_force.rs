@@ -1,6 +1,6 @@
 //! The settings that can change while a node runs, and how they are read anew.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -28,6 +28,7 @@ pub(crate) struct InForce {
     room: Arc<Semaphore>,
     places: Mutex<usize>,
     stop_patience_us: AtomicU64,
+    lends_sequences: AtomicBool,
     access: Mutex<Arc<Access>>,
     identity: Mutex<Option<Arc<Identity>>>,
     /// Every setting: name, value, default, whether it can change. None where there is no configuration.
@@ -43,6 +44,7 @@ impl InForce {
             room: Arc::new(Semaphore::new(0)),
             places: Mutex::new(0),
             stop_patience_us: AtomicU64::new(0),
+            lends_sequences: AtomicBool::new(true),
             access: Mutex::new(Arc::new(access)),
             identity: Mutex::default(),
             shown: Mutex::default(),
@@ -73,6 +75,16 @@ impl InForce {
     /// Most sessions at a time.
     pub(crate) fn sessions_max(&self) -> u64 {
         self.sessions_max.load(Ordering::Relaxed)
+    }
+
+    /// Whether sessions that begin draw where ranges of sequences are lent to, unless they say otherwise.
+    pub(crate) fn lends_sequences(&self) -> bool {
+        self.lends_sequences.load(Ordering::Relaxed)
+    }
+
+    /// From now on so.
+    pub(crate) fn set_lends_sequences(&self, lends: bool) {
+        self.lends_sequences.store(lends, Ordering::Relaxed);
     }
 
     /// From now on these may come in.

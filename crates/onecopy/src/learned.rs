@@ -12,10 +12,11 @@
 mod beginnings;
 mod strains;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use cluster::ids::SequenceId;
 use sql::TemplateId;
 use sql::profile::{Prediction, ProfileLimits, Profiles, Step};
 
@@ -94,16 +95,23 @@ impl Learned {
         self.profiles.lock().unwrap_or_else(PoisonError::into_inner).predict(beginning)
     }
 
-    /// A transaction that began with this template needed the anchor, or not.
-    pub(crate) fn note_beginning(&self, template: TemplateId, generation: u64, needs_anchor: bool) {
+    /// A transaction that began with this template needed the anchor, or not, and drew from these sequences.
+    pub(crate) fn note_beginning(
+        &self,
+        template: TemplateId,
+        generation: u64,
+        needs_anchor: bool,
+        draws: &BTreeSet<SequenceId>,
+    ) {
         if let Ok(mut beginnings) = self.beginnings.try_lock() {
-            beginnings.note(template, generation, needs_anchor);
+            beginnings.note(template, generation, needs_anchor, draws);
         }
     }
 
-    /// Whether a transaction that begins with this template may be expected not to need the anchor.
-    pub(crate) fn may_leave(&self, template: TemplateId, generation: u64) -> bool {
-        self.beginnings.lock().unwrap_or_else(PoisonError::into_inner).may_leave(template, generation)
+    /// If a transaction that begins with this template may be expected not to need the anchor: what it may draw from.
+    pub(crate) fn may_leave(&self, template: TemplateId, generation: u64) -> Option<BTreeSet<SequenceId>> {
+        let beginnings = self.beginnings.lock().unwrap_or_else(PoisonError::into_inner);
+        beginnings.may_leave(template, generation).cloned()
     }
 
     /// A transaction that began with this template, away from the anchor, has ended: how long it waited for other homes, and

@@ -1,8 +1,10 @@
 //! Lends ranges of sequences to replicas that want to be the homes of what draws (`cluster::parts::sequences::leases`).
 //!
 //! One task does it for the whole node, on connections of its own, one range after the other: it draws at the anchor,
-//! waits until a record of somebody's has brought a mark that covers the draw, and puts the range into force at the
-//! replica. Nobody waits for it: as long as a replica has nothing lent, its statements run at the anchor.
+//! waits until a record has brought a mark that covers the draw, and puts the range into force at the replica. That is
+//! a record of somebody's at the anchor, or its own when none comes ([`marks`]). Only a transaction that is open at the
+//! replica and did not look as if it would draw waits for it: others run at the anchor as long as a replica has nothing
+//! lent.
 //!
 //! A replica whose sequences stand in lent ranges is not fit to be the anchor. When it becomes that, all that it was lent
 //! is taken back first ([`take_back`]), and statements there wait for that; a range that is on its way to it at that
@@ -11,6 +13,8 @@
 //! Invariant: a range is good only while its replica is in the incarnation in which it was put into force, and not the
 //! anchor.
 
+mod marks;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,6 +22,7 @@ use std::time::Duration;
 
 use cluster::ids::{Incarnation, ReplicaId};
 use cluster::parts::sequences::leases::{Loan, Range, Want, lendable};
+use tokio::time::Instant;
 
 use crate::backend::{BackendError, Connection};
 use crate::capture::sequences::{drawn_range, move_call, states};
@@ -27,6 +32,8 @@ use crate::hub::{AgentOrder, Hub};
 const STEP_DEADLINE: Duration = Duration::from_secs(5);
 /// How often it is looked whether a mark is durable.
 const LOOK: Duration = Duration::from_millis(2);
+/// How long it waits for somebody else's record before it makes one.
+const OTHERS_PATIENCE: Duration = Duration::from_millis(10);
 /// After a step that failed.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -37,6 +44,8 @@ const OPTIONS: &str = "-c session_replication_role=replica -c search_path=pg_cat
 #[derive(Debug, Default)]
 struct Lender {
     connections: BTreeMap<ReplicaId, (Incarnation, Connection)>,
+    /// Since when something waits for its mark.
+    waits: Option<Instant>,
 }
 
 /// Why a step was not done.
@@ -69,6 +78,10 @@ pub(crate) async fn run(hub: Arc<Hub>) {
         if hub.sequences().leases.is_asked() {
             continue;
         }
+        if lender.wants_record(hub.as_ref(), has_drawn) {
+            lender.bring_marks(&hub).await;
+            continue;
+        }
         if has_drawn {
             drop(tokio::time::timeout(LOOK, asked).await);
         } else {
@@ -78,6 +91,36 @@ pub(crate) async fn run(hub: Arc<Hub>) {
 }
 
 impl Lender {
+    /// Whether nobody has brought the marks that are waited for, for a while.
+    fn wants_record(&mut self, hub: &Hub, has_drawn: bool) -> bool {
+        if !has_drawn || hub.wanted_marks().is_empty() {
+            self.waits = None;
+            return false;
+        }
+        self.waits.get_or_insert_with(Instant::now).elapsed() >= OTHERS_PATIENCE
+    }
+
+    /// Makes a record that has nothing but the marks.
+    async fn bring_marks(&mut self, hub: &Arc<Hub>) {
+        self.waits = None;
+        let anchor = hub.anchor();
+        let connected = tokio::time::timeout(STEP_DEADLINE, self.connect(hub, anchor)).await;
+        let is_connected = matches!(connected, Ok(Ok(_)));
+        let brought = match self.connections.remove(&anchor).filter(|_| is_connected) {
+            Some((incarnation, connection)) => {
+                let bringing = marks::bring(Arc::clone(hub), incarnation, connection);
+                // It goes on to its end whatever becomes of this task.
+                let brought = tokio::spawn(bringing).await;
+                brought.ok().flatten().map(|connection| (incarnation, connection))
+            }
+            None => None,
+        };
+        match brought {
+            Some(kept) => drop(self.connections.insert(anchor, kept)),
+            None => tokio::time::sleep(PAUSE).await,
+        }
+    }
+
     /// Draws at the anchor what somebody wants.
     async fn draw(&mut self, hub: &Hub, want: Want) {
         let drawn = tokio::time::timeout(STEP_DEADLINE, self.draw_at_anchor(hub, want)).await;

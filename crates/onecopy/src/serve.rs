@@ -17,7 +17,7 @@ use crate::backend::{Address, Served};
 use crate::cli::Serve;
 use crate::config::{Config, Given, Mistake, Replica};
 use crate::frontend::verify;
-use crate::frontend::{POOL_MODE_TRANSACTION, Pooling};
+use crate::frontend::{POOL_MODE_TRANSACTION, Pooling, SEQUENCES_LENT};
 use crate::hub::{Hub, Limits, Patience};
 use crate::in_force::{InForce, Reloaded};
 use crate::logging::{self, Level};
@@ -181,6 +181,7 @@ fn put_into_force(config: &Config, in_force: &InForce, level: &Level) -> Result<
     in_force.set_identity(config.identity()?);
     in_force.set_access(config.access());
     in_force.set(config.number("sessions_max"), config.duration("stop_patience"), config.shown());
+    in_force.set_lends_sequences(config.text("sequences") == SEQUENCES_LENT);
     level.set(config.text("log_level"));
     Ok(())
 }

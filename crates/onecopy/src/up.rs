@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use crate::access::Access;
 use crate::backend::Served;
 use crate::cli::Up;
-use crate::frontend::{POOL_MODE_TRANSACTION, Pooling};
+use crate::frontend::{POOL_MODE_TRANSACTION, Pooling, SEQUENCES_LENT};
 use crate::hub::{Hub, Limits, Patience};
 use crate::in_force::{DEFAULT_SESSIONS_MAX, InForce, POOLED_SESSIONS_MAX};
 use crate::metrics;
@@ -62,6 +62,7 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), Reason> {
         start_patience: None,
         shipping: up.protocol.choices(),
     };
+    plan.in_force.set_lends_sequences(up.sequences == SEQUENCES_LENT);
     let node = match Node::open(plan).await {
         Ok(node) => node,
         Err(reason) => {

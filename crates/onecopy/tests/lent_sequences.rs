@@ -5,6 +5,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "lent_sequences/by_default.rs"]
+mod by_default;
 mod cluster;
 
 use cluster::{Cluster, Replica, rows, run, table, value};
@@ -100,6 +102,8 @@ async fn until_lent(
 #[tokio::test]
 async fn every_home_draws() {
     let mut cluster = Cluster::start_as(3, &[], &["--takeover-after-ms", "1"]).await;
+    by_default::play(&cluster).await;
+    cluster.verify().await;
     run(&cluster.client().await, SCHEMA).await;
     let mut book = Book::default();
     who_draws_nothing_needs_no_loan(&cluster, &mut book).await;

@@ -31,7 +31,7 @@ pub fn explained(text: &str) -> Option<&str> {
     text.get(first.start..last.end)
 }
 
-/// Explains each statement of a text under a catalogue.
+/// Explains each statement of a text under a catalogue, for a session that draws from lent ranges of sequences or does not.
 ///
 /// # Errors
 /// If PostgreSQL's parser does not accept the text.
@@ -39,6 +39,7 @@ pub fn explain(
     text: &str,
     standard_conforming_strings: bool,
     catalogue: &Catalogue,
+    borrows: bool,
 ) -> Result<Vec<String>, SyntaxError> {
     let mut analyzer = Analyzer::new(Limits { entries: 0, bytes: 0 });
     let script = analyzer.script(text.as_bytes(), standard_conforming_strings)?;
@@ -52,7 +53,7 @@ pub fn explain(
             standard_conforming_strings,
             parameter_types: &[],
         };
-        let told = Told { part, text, catalogue, subject, lines: Vec::new() }.all();
+        let told = Told { part, text, catalogue, subject, borrows, lines: Vec::new() }.all();
         lines.extend(
             told.iter().map(|(word, what)| format!("{word:<WORD_WIDTH$}{what}").trim_end().to_owned()),
         );
@@ -65,6 +66,7 @@ struct Told<'a> {
     text: &'a str,
     catalogue: &'a Catalogue,
     subject: Subject<'a>,
+    borrows: bool,
     lines: Vec<(&'static str, String)>,
 }
 
@@ -128,10 +130,18 @@ impl Told<'_> {
                 format!("at any replica that has applied what was written to {}", self.names(tables))
             }
             Access::Anchor(Because::Update)
-                if may_leave_anchor(statement, &routing, false, self.catalogue)
-                    && draws(&routing, self.catalogue).is_empty() =>
+                if may_leave_anchor(statement, &routing, false, self.catalogue) =>
             {
-                "at any replica: where what it conflicts with runs, or ran last, else by load".to_owned()
+                match (draws(&routing, self.catalogue).is_empty(), self.borrows) {
+                    (true, _) => {
+                        "at any replica: where what it conflicts with runs, or ran last, else by load"
+                    }
+                    (false, true) => {
+                        "at the anchor as long as that has room, else where ranges of its sequences are lent to"
+                    }
+                    (false, false) => "at the anchor: it draws from a sequence",
+                }
+                .to_owned()
             }
             Access::Anchor(Because::Update) => "at the anchor: it changes data, or locks it".to_owned(),
             Access::Anchor(Because::Unknown) => "at the anchor: it may do anything".to_owned(),

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{DefineStmt, Node, ObjectType, RawStmt};
 
-use crate::catalogue::{Catalogue, Contents, Volatility};
+use crate::catalogue::{Catalogue, ColumnDefault, Contents, Draws, SequenceId, Table, TableId, Volatility};
 use crate::census::{Census, names_in};
 use crate::lexer::{self, Span};
 use crate::name::Name;
@@ -199,12 +199,32 @@ impl Reader {
         let functions = &self.contents.user_functions;
         let runs_code = |name: &Name| !name.may_be_built_in() || functions.contains(&name.name);
         let Relations { tables, parents, .. } = std::mem::take(&mut self.relations).finish(&runs_code);
+        self.contents.drawing = drawing(&tables);
         self.contents.tables = tables;
         self.contents.parents = parents;
         self.contents.generation = 1;
         self.contents.builtin_functions = builtin_functions();
         Schema { contents: self.contents, left_out: self.left_out }
     }
+}
+
+/// What tables draw from by their defaults, the sequences numbered as they are met.
+fn drawing(tables: &[Table]) -> Vec<(TableId, Draws)> {
+    let mut numbers: BTreeMap<&Name, SequenceId> = BTreeMap::new();
+    let mut found = Vec::new();
+    for table in tables {
+        let mut from = Vec::new();
+        for column in &table.columns {
+            if let ColumnDefault::Sequence(name) = &column.default {
+                let next = SequenceId(u32::try_from(numbers.len()).unwrap_or(u32::MAX));
+                from.push(*numbers.entry(name).or_insert(next));
+            }
+        }
+        if !from.is_empty() {
+            found.push((table.id, Draws::From(from)));
+        }
+    }
+    found
 }
 
 /// Statements that change nothing which a catalogue holds: rights, comments, settings, rows.

@@ -14,7 +14,7 @@ fn catalogue() -> Catalogue {
 }
 
 fn told(text: &str) -> String {
-    explain(text, true, &catalogue()).expect("the statement is SQL").join("\n")
+    explain(text, true, &catalogue(), true).expect("the statement is SQL").join("\n")
 }
 
 /// The lines that begin with a word, without it.
@@ -113,7 +113,7 @@ fn the_statement_inside_is_found() {
 #[test]
 fn mistakes_have_a_place() {
     let place = |text: &str| {
-        let error: SyntaxError = explain(text, true, &catalogue()).expect_err(text);
+        let error: SyntaxError = explain(text, true, &catalogue(), true).expect_err(text);
         error.position(text, true)
     };
     assert_eq!(place("SELECT * FORM t"), Some(9));

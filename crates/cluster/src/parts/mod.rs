@@ -3,6 +3,7 @@
 pub mod balancer;
 pub mod claim_index;
 pub mod conflicts;
+pub mod drawing;
 pub mod in_flight;
 pub mod loads;
 pub mod lock_queues;

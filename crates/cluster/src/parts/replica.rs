@@ -57,6 +57,8 @@ pub struct Replica {
     pub waiting: Waiting<Turn>,
     /// Sum of the expected times of the statements that run there.
     pub outstanding_us: u64,
+    /// How many statements that are.
+    pub running: u32,
     /// Reads that were placed here.
     pub reads: u64,
     /// Update transactions that had their home here.
@@ -77,6 +79,7 @@ impl Replica {
             applied: Version::ZERO,
             waiting: Waiting::default(),
             outstanding_us: 0,
+            running: 0,
             reads: 0,
             writes: 0,
             commit_in_flight: None,
@@ -96,14 +99,26 @@ impl Replica {
         self.is_suspect = false;
         self.applied = applied;
         self.commit_in_flight = None;
-        self.outstanding_us = 0;
+        (self.outstanding_us, self.running) = (0, 0);
     }
 
     /// Lost, or quarantined. What it had applied is not known any more.
     pub fn down(&mut self, state: State) {
         self.state = state;
         self.commit_in_flight = None;
-        self.outstanding_us = 0;
+        (self.outstanding_us, self.running) = (0, 0);
+    }
+
+    /// A statement runs there.
+    pub fn begins(&mut self, cost_us: u32) {
+        self.outstanding_us += u64::from(cost_us);
+        self.running += 1;
+    }
+
+    /// It has ended.
+    pub fn ends(&mut self, cost_us: u32) {
+        self.outstanding_us -= u64::from(cost_us);
+        self.running -= 1;
     }
 
     /// Whether a COMMIT or refresh may be sent: it is up and the one before is acknowledged.

@@ -55,6 +55,7 @@ use crate::event::{Effect, Event, Level, Needs, Reads};
 use crate::ids::{Epoch, Identity, Incarnation, ReplicaId, SessionId, TableId, Version};
 use crate::parts::balancer::Balancer;
 use crate::parts::conflicts::{Conflicts, Count};
+use crate::parts::drawing::Drawing;
 use crate::parts::in_flight::{InFlight, Place};
 use crate::parts::lock_table::LockTable;
 use crate::parts::replica::{Replica, State, Turn};
@@ -126,6 +127,8 @@ struct Transaction {
     identity: Identity,
     /// Its first statement has not been let run yet.
     is_fresh: bool,
+    /// That has run, so this is its home.
+    is_counted: bool,
     home: usize,
     /// It may run at the anchor only.
     is_bound: bool,
@@ -193,6 +196,7 @@ pub struct Onecopy {
     stranded: Vec<(Version, SessionId, Turn)>,
     replicas: Vec<Replica>,
     balancer: Balancer,
+    drawing: Drawing,
     placement: Placement,
     catalogue: Option<Version>,
     catalogue_asked: Option<Version>,
@@ -231,6 +235,7 @@ impl Onecopy {
             stranded: Vec::new(),
             replicas: (0..options.replicas).map(|i| Replica::new(ReplicaId(i))).collect(),
             balancer: Balancer::default(),
+            drawing: Drawing::default(),
             placement: options.placement,
             catalogue: None,
             catalogue_asked: None,
@@ -251,7 +256,7 @@ impl Onecopy {
 
     fn execute(&mut self, index: usize, session: SessionId, turn: Turn, out: &mut Out<'_>) {
         let replica = &mut self.replicas[index];
-        replica.outstanding_us += u64::from(turn.cost_us);
+        replica.begins(turn.cost_us);
         let (incarnation, cost_us) = (replica.incarnation, turn.cost_us);
         self.running.insert(session, Running { replica: index, incarnation, cost_us });
         let transaction = self.transactions.get_mut(&session);
@@ -268,8 +273,17 @@ impl Onecopy {
         if let Some(running) = self.running.remove(&session) {
             let replica = &mut self.replicas[running.replica];
             if replica.is_up(running.incarnation) {
-                replica.outstanding_us -= u64::from(running.cost_us);
+                replica.ends(running.cost_us);
             }
+        }
+    }
+
+    /// The first statement of an update transaction has run.
+    fn count_home(&mut self, session: SessionId) {
+        if let Some(transaction) = self.transactions.get_mut(&session)
+            && !std::mem::replace(&mut transaction.is_counted, true)
+        {
+            self.replicas[transaction.home].writes += 1;
         }
     }
 
@@ -320,7 +334,10 @@ impl Protocol for Onecopy {
                     self.ask(session, needs, out);
                 }
             }
-            Event::Executed { session } => self.executed(session),
+            Event::Executed { session } => {
+                self.count_home(session);
+                self.executed(session);
+            }
             Event::Drawn { session, ticket } => self.drawn(session, ticket, out),
             Event::Finish { session, body, claims, reads } => {
                 self.finish(session, body, claims, reads, out);

@@ -264,6 +264,16 @@ pub(crate) const SETTINGS: &[Setting] = &[
         about: "How long a statement waits for such a connection before it fails with 53300.",
     },
     Setting {
+        name: "sequences",
+        flag: "sequences",
+        kind: Kind::Word(&["lent", "anchor"]),
+        default: "lent",
+        can_reload: true,
+        about: "Where rows are written that draw from sequences (serial, identity): at the home of updates as long as that \
+                has room, and then also where ranges of the sequences are lent to (`lent`), or always there, so that \
+                values ascend over all sessions (`anchor`). A session can say otherwise: `SET onecopy.sequences`.",
+    },
+    Setting {
         name: "log_level",
         flag: "log-level",
         kind: Kind::Word(&["error", "warn", "info", "debug", "trace"]),

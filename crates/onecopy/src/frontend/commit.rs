@@ -138,8 +138,7 @@ impl Session {
             return Err(broken("the update transaction is gone"));
         };
         // Also where the one row that was written is the one that could not be understood.
-        let has_marks = update.drawn.has_marks() || update.brings_marks;
-        if !leaves_record && !has_marks && update.capture.broken.is_none() {
+        if !leaves_record && !update.drawn.has_marks() && update.capture.broken.is_none() {
             return Ok(false);
         }
         if update.has_hold {

@@ -176,7 +176,7 @@ impl Demand {
                 .iter()
                 .all(|s| matches!(s.verb, Verb::Insert | Verb::Update | Verb::Delete | Verb::Merge)),
             is_roamable: may_leave_anchor(self, &routings, &catalogue)
-                && (session.may_borrow() || routings.iter().all(|r| sql::draws(r, &catalogue).is_empty())),
+                && session.may_borrow(&routings.iter().flat_map(|r| sql::draws(r, &catalogue)).collect()),
             only_sets_settings: self.only_sets_settings(),
             is_control: self.is_control(),
             code: pairs

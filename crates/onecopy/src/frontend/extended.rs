@@ -13,11 +13,10 @@ use wire::frontend::{Frontend, Target};
 use wire::{Frame, encode, oids, sqlstate};
 
 use super::cached::NOTHING;
-use super::course::ACCESS_SETTING;
 use super::ddl::describe_nothing;
 use super::demand::Demand;
 use super::fault::{Fault, Refusal};
-use super::homes::HOME_SETTING;
+use super::homes::is_of_session;
 use super::prepared::{Known, never_of_others};
 use super::session::{Session, Transaction};
 use super::settings::Settings;
@@ -469,7 +468,7 @@ fn own_statement(known: &Arc<Known>) -> Option<Arc<Statement>> {
         | Verb::Ddl(_)
         | Verb::ExplainRouting
         | Verb::Empty => true,
-        Verb::Show(name) => Settings::is_own(name) || name == ACCESS_SETTING || name == HOME_SETTING,
+        Verb::Show(name) => Settings::is_own(name) || is_of_session(name),
         _ => false,
     };
     is_own.then_some(statement)

@@ -22,8 +22,10 @@ use sql::{
 };
 use wire::{encode, sqlstate};
 
+use super::course::ACCESS_SETTING;
 use super::demand::{Demand, Judged};
 use super::fault::{Fault, Refusal};
+use super::leases::SEQUENCES_SETTING;
 use super::needs::settle;
 use super::relay::Ended;
 use super::session::{Session, Transaction};
@@ -31,7 +33,12 @@ use super::work::Work;
 use crate::mailbox::Note;
 
 /// The setting by which a client asks for a home.
-pub(crate) const HOME_SETTING: &str = "onecopy.home";
+const HOME_SETTING: &str = "onecopy.home";
+
+/// Whether a setting is one of our own that holds in the session only; no server hears of it.
+pub(crate) fn is_of_session(name: &str) -> bool {
+    matches!(name, ACCESS_SETTING | HOME_SETTING | SEQUENCES_SETTING)
+}
 
 /// How long a statement waits for the catalogue after a schema change.
 const CATALOGUE_PATIENCE: Duration = Duration::from_secs(2);
@@ -183,30 +190,42 @@ impl Session {
     /// With what a transaction of its own begins that is this work alone, if `is_whole`.
     pub(crate) async fn opening_alone(&mut self, judged: &Judged, is_whole: bool) -> Result<Opening, Fault> {
         let may = is_whole && judged.is_roamable && !self.must_stay_home().await?;
-        Ok(self.opening(judged, may))
+        Ok(self.opening(judged, BTreeSet::new(), may))
     }
 
     /// With what an interactive transaction begins.
     pub(crate) async fn opening_interactive(&mut self, judged: &Judged) -> Result<Opening, Fault> {
         let hub = self.hub();
-        let is_known = judged
+        let known = judged
             .template
-            .is_some_and(|template| hub.learned.may_leave(template, hub.catalogue().generation()));
-        let is_known = is_known || matches!(self.wish, Wish::Any | Wish::At(_));
+            .and_then(|template| hub.learned.may_leave(template, hub.catalogue().generation()));
+        let is_known =
+            known.is_some() || matches!(self.wish, Wish::Any | Wish::At(_)) || self.asks_elsewhere(judged);
+        let foreseen = known.unwrap_or_default();
         let returns = std::mem::take(&mut self.returns_to_anchor);
-        let may = judged.is_roamable && is_known && !returns && !self.must_stay_home().await?;
-        Ok(self.opening(judged, may))
+        let may = judged.is_roamable
+            && is_known
+            && self.may_borrow(&foreseen)
+            && !returns
+            && !self.must_stay_home().await?;
+        Ok(self.opening(judged, foreseen, may))
     }
 
-    fn opening(&mut self, judged: &Judged, may_leave: bool) -> Opening {
+    /// `foreseen` are sequences that it may draw from later.
+    fn opening(&mut self, judged: &Judged, foreseen: BTreeSet<SequenceId>, may_leave: bool) -> Opening {
+        let mut draws = judged.draws();
+        draws.extend(foreseen);
         let home = match self.wish {
             Wish::Anchor => Home::Anchor,
-            Wish::Auto => self.eased(Home::Any, judged.template),
+            Wish::Auto if draws.is_empty() => self.eased(Home::Any, judged.template),
+            Wish::Auto => self.eased(Home::Drawing { last: self.drew_at }, judged.template),
             Wish::Any => Home::Any,
             Wish::At(replica) => Home::At(replica),
         };
         let home = if may_leave { self.drawn_home(judged, home) } else { Home::Anchor };
-        let draws = if home == Home::Anchor { BTreeSet::new() } else { judged.draws() };
+        if home == Home::Anchor {
+            draws.clear();
+        }
         let (reads, writes) = (judged.home_reads(), judged.writes(self.id));
         let asks_draws = judged.asks_draws && home != Home::Anchor;
         let nowait = judged.nowait;
@@ -214,9 +233,12 @@ impl Session {
         Opening { reads, writes, nowait, home, draws, asks_draws, generation, template }
     }
 
-    /// Handles settings of our own, `onecopy.access` and `onecopy.home`.
+    /// Handles settings of our own, `onecopy.access`, `onecopy.home` and `onecopy.sequences`.
     pub(crate) fn own_setting(&mut self, verb: &Verb) -> Result<Option<Ended>, Fault> {
-        match self.access_setting(verb)? {
+        if let Some(ended) = self.access_setting(verb)? {
+            return Ok(Some(ended));
+        }
+        match self.sequences_setting(verb)? {
             None => self.home_setting(verb),
             ended => Ok(ended),
         }
@@ -308,7 +330,7 @@ impl Session {
                 .await);
         }
         self.roll_back_home().await;
-        let opening = Opening { home: Home::Anchor, ..self.opening(judged, false) };
+        let opening = Opening { home: Home::Anchor, ..self.opening(judged, BTreeSet::new(), false) };
         self.open_update(options, opening, was_implicit).await?;
         Ok(true)
     }
@@ -356,7 +378,8 @@ impl Session {
         let Transaction::Update(update) = &mut self.transaction else { return };
         if let Some(template) = update.first.take().filter(|_| !update.is_implicit) {
             let hub = &self.worker.hub;
-            hub.learned.note_beginning(template, hub.catalogue().generation(), update.needs_anchor);
+            let generation = hub.catalogue().generation();
+            hub.learned.note_beginning(template, generation, update.needs_anchor, &update.draws);
         }
     }
 

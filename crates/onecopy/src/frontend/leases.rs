@@ -14,19 +14,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use cluster::claims::Claims;
-use cluster::event::{Home, Reads};
+use cluster::event::Home;
 use cluster::ids::{ReplicaId, SequenceId};
 use cluster::parts::sequences::leases::Use;
-use sql::TransactionOptions;
-use wire::sqlstate;
+use sql::{SetValue, Verb};
+use wire::{encode, sqlstate};
 
 use super::demand::Judged;
 use super::fault::{Fault, Refusal};
-use super::homes::{Opening, Wish};
+use super::homes::Wish;
 use super::relay::Ended;
 use super::session::{Session, Transaction, WAIT_MAX};
 use super::work::Work;
+
+/// The setting by which a client says whether it draws from what is lent.
+pub(crate) const SEQUENCES_SETTING: &str = "onecopy.sequences";
+/// It does.
+pub(crate) const SEQUENCES_LENT: &str = "lent";
+/// It draws at the anchor, in order.
+const SEQUENCES_ANCHOR: &str = "anchor";
 
 /// How long a transaction that has begun elsewhere waits to be lent something.
 const LEASE_PATIENCE: Duration = Duration::from_millis(500);
@@ -37,10 +43,18 @@ const LOOK: Duration = Duration::from_millis(1);
 pub(crate) type Uses = BTreeMap<SequenceId, Use>;
 
 impl Session {
-    /// Whether the client has asked for other homes than the anchor. Who has not finds the values in the order in which one
-    /// server gives them out.
-    pub(crate) fn may_borrow(&self) -> bool {
-        matches!(self.wish, Wish::Any | Wish::At(_))
+    /// Whether what may draw from these sequences may run away from the anchor.
+    pub(crate) fn may_borrow(&self, draws: &BTreeSet<SequenceId>) -> bool {
+        draws.is_empty()
+            || (self.borrows
+                && self.wish != Wish::Anchor
+                && !self.hub().sequences().leases.is_any_refused(draws))
+    }
+
+    /// Whether it asks for what is known at another replica than the anchor.
+    pub(crate) fn asks_elsewhere(&mut self, judged: &Judged) -> bool {
+        let anchor = self.anchor();
+        judged.asks_draws && self.servers.draws_at().is_some_and(|place| place != anchor)
     }
 
     /// Whether a statement that may draw from these sequences may run at a replica. If not, it soon may. As long as the
@@ -100,8 +114,7 @@ impl Session {
         true
     }
 
-    /// What asks for values that were drawn at a replica draws others itself. It cannot run elsewhere, so it brings the
-    /// marks that others would bring sooner or later.
+    /// What asks for values that were drawn at a replica draws others itself, and cannot run elsewhere.
     pub(crate) async fn await_lease(
         &mut self,
         draws: &BTreeSet<SequenceId>,
@@ -112,31 +125,13 @@ impl Session {
             if self.may_draw(draws, replica).is_some() {
                 return Ok(());
             }
-            if !self.hub().wanted_marks().is_empty() {
-                self.bring_marks().await?;
-            }
             tokio::time::sleep(LOOK).await;
         }
         Err(Refusal::unsupported(
             "currval or lastval in a statement that draws from a sequence of which nothing is lent to the replica",
-            "Use RETURNING, or SET onecopy.home = anchor.",
+            "Use RETURNING, or SET onecopy.sequences = anchor.",
         )
         .into())
-    }
-
-    /// A transaction at the anchor that leaves nothing but the marks that are waited for.
-    async fn bring_marks(&mut self) -> Result<(), Fault> {
-        let options =
-            self.resolve(TransactionOptions { read_only: Some(false), ..TransactionOptions::default() });
-        let opening =
-            Opening { reads: Reads::Tables([].into()), writes: Claims::default(), ..Opening::unbounded() };
-        Box::pin(self.open_update(options, opening, true)).await?;
-        if let Transaction::Update(update) = &mut self.transaction {
-            update.brings_marks = true;
-        }
-        self.commit_home().await?;
-        self.settle().await;
-        Ok(())
     }
 
     /// The anchor's sequences have to be those of the anchor: another replica that became it may have been lent ranges.
@@ -165,9 +160,13 @@ impl Session {
     /// A statement that draws, or may do so, is about to run in the open update transaction.
     pub(crate) fn note_place_of_draws(&mut self, judged: &Judged) {
         let Transaction::Update(update) = &self.transaction else { return };
-        let replica = update.replica;
-        if !judged.draws().is_empty() {
+        let (replica, draws) = (update.replica, judged.draws());
+        if !draws.is_empty() {
             self.servers.draw_at(replica);
+            self.drew_at = Some(replica);
+            if let Transaction::Update(update) = &mut self.transaction {
+                update.draws.extend(draws);
+            }
         } else if judged.is_suspect() || judged.calls_setval {
             self.servers.may_draw_at(replica);
         }
@@ -204,7 +203,7 @@ impl Session {
         open_at.filter(|at| *at != place).map(|_| {
             Err(Refusal::unsupported(
                 "currval or lastval in a transaction that runs at another replica than the one where the session drew",
-                "Ask with a statement of its own, or use RETURNING; or SET onecopy.home = anchor.",
+                "Ask with a statement of its own, or use RETURNING; or SET onecopy.sequences = anchor.",
             )
             .into())
         })
@@ -256,6 +255,43 @@ impl Session {
             self.hub().lending.notify_one();
         }
         is_end
+    }
+}
+
+impl Session {
+    /// Whether it draws from what is lent holds for the session.
+    pub(crate) fn sequences_setting(&mut self, verb: &Verb) -> Result<Option<Ended>, Fault> {
+        match verb {
+            Verb::Set { name, value, local } if name == SEQUENCES_SETTING => {
+                if *local {
+                    let what = format!("SET LOCAL {SEQUENCES_SETTING}");
+                    return Err(Refusal::unsupported(what, "Use SET before the transaction.").into());
+                }
+                self.borrows = match value {
+                    SetValue::Default => self.hub().in_force.lends_sequences(),
+                    SetValue::Text(text) if text == SEQUENCES_LENT => true,
+                    SetValue::Text(text) if text == SEQUENCES_ANCHOR => false,
+                    _ => {
+                        return Err(Refusal::new(
+                            sqlstate::INVALID_PARAMETER_VALUE,
+                            format!("invalid value for parameter \"{SEQUENCES_SETTING}\""),
+                            format!("It is {SEQUENCES_LENT} or {SEQUENCES_ANCHOR}."),
+                        )
+                        .into());
+                    }
+                };
+                encode::command_complete(&mut self.client.out, "SET");
+            }
+            Verb::Reset(Some(name)) if name == SEQUENCES_SETTING => {
+                self.borrows = self.hub().in_force.lends_sequences();
+                encode::command_complete(&mut self.client.out, "RESET");
+            }
+            Verb::Show(name) if name == SEQUENCES_SETTING => {
+                self.show_value(name, if self.borrows { SEQUENCES_LENT } else { SEQUENCES_ANCHOR });
+            }
+            _ => return Ok(None),
+        }
+        Ok(Some(Ended::default()))
     }
 }
 

@@ -64,6 +64,7 @@ pub(crate) use accept::Workers;
 pub(crate) use cancel::{CancelTarget, Doing, Running};
 pub(crate) use client::Client;
 pub(crate) use fault::{Fault, Refusal};
+pub(crate) use leases::SEQUENCES_LENT;
 pub(crate) use pools::{POOL_MODE_TRANSACTION, Pooling, Pools, Usage};
 pub(crate) use session::Worker;
 pub(crate) use settings::{FORBIDDEN, Settings};

@@ -160,6 +160,10 @@ pub(crate) struct Session {
     pub(crate) tenancy: Option<Tenancy>,
     /// Where update transactions should begin.
     pub(crate) wish: Wish,
+    /// What draws by defaults may run where ranges of its sequences are lent to.
+    pub(crate) borrows: bool,
+    /// Where it drew last, by defaults.
+    pub(crate) drew_at: Option<ReplicaId>,
     /// The last transaction was ended because only the anchor could have run it: the next one begins there.
     pub(crate) returns_to_anchor: bool,
     /// Where the last update transaction was, or is.

@@ -9,10 +9,9 @@ use sql::{Discard, SetValue, Statement, Verb};
 use wire::{encode, sqlstate};
 
 use super::cached::is_ours;
-use super::course::ACCESS_SETTING;
 use super::demand::Demand;
 use super::fault::{Fault, Refusal};
-use super::homes::{HOME_SETTING, Wish};
+use super::homes::{Wish, is_of_session};
 use super::pins::Pin;
 use super::relay::Ended;
 use super::sent::Sent;
@@ -129,7 +128,7 @@ impl Session {
             let forbidden = FORBIDDEN.iter().find(|(forbidden, _)| *forbidden == name);
             let hint = match forbidden {
                 Some((_, hint)) => hint,
-                None if set.is_some() && (name == ACCESS_SETTING || name == HOME_SETTING) => continue,
+                None if set.is_some() && is_of_session(&name) => continue,
                 None if name.starts_with("onecopy.") => "It is Onecopy's own.",
                 None if set.is_none() && (Settings::is_own(&name) || name == "client_encoding") => "Use SET.",
                 None => continue,
@@ -253,6 +252,7 @@ impl Session {
                 self.settings.reset();
             }
             self.wish = Wish::default();
+            self.borrows = self.hub().in_force.lends_sequences();
             let generation = self.settings.generation();
             if let Some(server) = self.servers.find(anchor) {
                 server.settings = generation;
@@ -303,7 +303,7 @@ impl Session {
             sql::explained(text).ok_or_else(|| invalid("EXPLAIN (ROUTING) needs a statement".to_owned()))?;
         let present = self.hub().fresh_catalogue().await;
         let catalogue = present.ok_or_else(|| Fault::Lost(self.anchor()))?;
-        let mut lines = sql::explain(inner, self.settings.conforming, &catalogue)
+        let mut lines = sql::explain(inner, self.settings.conforming, &catalogue, self.borrows)
             .map_err(|error| invalid(error.to_string()))?;
         lines.extend(self.tell_profile(&catalogue, self.as_sent(inner).as_ref()));
         encode::row_description(&mut self.client.out, &[ROUTING_COLUMN]);
@@ -452,7 +452,7 @@ impl Session {
 /// Whether a statement leaves something on its connection, or asks where that is.
 fn leaves_something(verb: &Verb) -> bool {
     match verb {
-        Verb::Set { name, .. } | Verb::Reset(Some(name)) => name != ACCESS_SETTING && name != HOME_SETTING,
+        Verb::Set { name, .. } | Verb::Reset(Some(name)) => !is_of_session(name),
         Verb::Reset(None)
         | Verb::Discard(_)
         | Verb::Savepoint(_)

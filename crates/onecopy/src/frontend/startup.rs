@@ -309,6 +309,8 @@ async fn serve_session(worker: Rc<Worker>, client: Client, settings: Settings, w
         loss: None,
         tenancy: None,
         wish: Wish::default(),
+        borrows: hub.in_force.lends_sequences(),
+        drew_at: None,
         returns_to_anchor: false,
         last_home: hub.anchor(),
         near: None,

@@ -40,7 +40,7 @@ impl Session {
     /// The home that was wished for, or the anchor if that has turned out to be better.
     pub(crate) fn eased(&self, home: Home, template: Option<TemplateId>) -> Home {
         let stays = template.is_some_and(|template| self.hub().learned.stays(template));
-        if home == Home::Any && stays { Home::Anchor } else { home }
+        if stays { Home::Anchor } else { home }
     }
 
     /// The update transaction has ended, well or not.

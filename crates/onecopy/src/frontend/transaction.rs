@@ -3,11 +3,12 @@
 //! Every statement that may write runs inside a BEGIN of ours, at the home, on a connection that defaults to read-only: so
 //! nothing is written that is not captured, and what commits by itself is refused by PostgreSQL.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cluster::claims::Claims;
 use cluster::event::{Event, Home, Level, Needs, Reads};
-use cluster::ids::{Identity, Nonce, ReplicaId, Version};
+use cluster::ids::{Identity, Nonce, ReplicaId, SequenceId, Version};
 use sql::{Isolation, TemplateId, TransactionOptions};
 use tokio::time::Instant;
 use wire::sqlstate;
@@ -47,8 +48,8 @@ pub(crate) struct Update {
     pub(crate) is_borrowing: bool,
     /// What it draws from there.
     pub(crate) uses: Uses,
-    /// It leaves a record for marks that others wait for.
-    pub(crate) brings_marks: bool,
+    /// The sequences that its statements may have drawn from by defaults.
+    pub(crate) draws: BTreeSet<SequenceId>,
     /// What home drew when the identity was inserted.
     pub(crate) ticket: Option<u64>,
     /// It has changed the schema.
@@ -104,7 +105,7 @@ impl Update {
             drawn: Drawn::default(),
             is_borrowing: false,
             uses: Uses::new(),
-            brings_marks: false,
+            draws: BTreeSet::new(),
             ticket: None,
             has_ddl: false,
             schema_changes: SchemaChanges::default(),

@@ -138,6 +138,12 @@ impl Leases {
         lease.is_good.then(|| Use(Arc::clone(&lease.uses)))
     }
 
+    /// Whether any of these is known to be one that cannot be lent.
+    pub fn is_any_refused(&self, ids: &BTreeSet<SequenceId>) -> bool {
+        let leases = |id: &SequenceId| self.all.range((*id, ReplicaId(0))..=(*id, ReplicaId(u16::MAX)));
+        ids.iter().flat_map(leases).any(|(_, lease)| lease.is_refused)
+    }
+
     /// Whether something was asked for that is not under way.
     pub fn is_asked(&self) -> bool {
         self.all.values().any(|lease| lease.stage == Stage::Asked)

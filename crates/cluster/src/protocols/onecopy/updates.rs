@@ -14,10 +14,11 @@ use crate::ids::{Identity, Incarnation, Nonce, SessionId, Version};
 use crate::parts::balancer::Wish;
 use crate::parts::in_flight::Place;
 use crate::parts::lock_table::Request;
-use crate::parts::replica::{State, Turn};
+use crate::parts::replica::{Replica, State, Turn};
 use crate::placement::ReplicaSet;
 use crate::protocols::Waiting;
 use crate::record::SealedBody;
+use crate::time::Time;
 
 impl Onecopy {
     pub(super) fn begin(
@@ -30,10 +31,11 @@ impl Onecopy {
     ) {
         self.transactions_begun += 1;
         let identity = Identity { epoch: self.epoch, n: self.transactions_begun, nonce };
-        let home = self.choose_home(choice, &needs);
+        let home = self.choose_home(choice, &needs, out.now);
         let transaction = Transaction {
             identity,
             is_fresh: true,
+            is_counted: false,
             home,
             is_bound: choice == Home::Anchor,
             level,
@@ -44,17 +46,28 @@ impl Onecopy {
         };
         let before = self.transactions.insert(session, transaction);
         assert!(before.is_none(), "a session has one update transaction at a time");
-        self.replicas[home].writes += 1;
         self.ask(session, needs, out);
     }
 
     /// The end of the chain of transactions that it conflicts with; else where the last of them ran, as long as that is
-    /// ahead of the others; else the replica with the least expected wait.
-    fn choose_home(&mut self, choice: Home, needs: &Needs) -> usize {
+    /// ahead of the others; else the replica with the least expected wait. What draws stays at the anchor if that has room.
+    fn choose_home(&mut self, choice: Home, needs: &Needs, now: Time) -> usize {
         let eligible = match choice {
             Home::Anchor => return self.anchor,
-            Home::Any | Home::At(_) => self.taking(self.placement.holders_of_everything()),
+            Home::Any | Home::At(_) | Home::Drawing { .. } => {
+                self.taking(self.placement.holders_of_everything())
+            }
         };
+        let mut near = needs.near;
+        if let Home::Drawing { last } = choice {
+            let has_room = self.anchor_has_room(eligible, needs, now);
+            let running = self.replicas.iter().map(|replica| replica.running).sum();
+            let stays = self.drawing.stays(now, running, last, self.replicas[self.anchor].id);
+            if has_room && stays.is_none() {
+                return self.anchor;
+            }
+            near = stays.or(near);
+        }
         let may = |index: &usize| {
             let replica = &self.replicas[*index];
             replica.state == State::Up && eligible.contains(replica.id)
@@ -70,9 +83,27 @@ impl Onecopy {
         let (version, ran_at) = self.index.claimer(&needs.writes);
         let ran_at = ran_at.map(|replica| usize::from(replica.0)).filter(may);
         let need = self.need(&needs.reads, needs.catalogue).max(version);
-        let wish = Wish { eligible, need, cost_us: needs.cost_us, near: needs.near };
+        let wish = Wish { eligible, need, cost_us: needs.cost_us, near };
         let best = self.balancer.choose(&self.replicas, wish).unwrap_or(self.anchor);
         ran_at.filter(|_| self.replicas[best].applied < version).unwrap_or(best)
+    }
+
+    /// Whether the anchor takes one more that draws.
+    fn anchor_has_room(&mut self, eligible: ReplicaSet, needs: &Needs, now: Time) -> bool {
+        let anchor = &self.replicas[self.anchor];
+        if anchor.state != State::Up || !eligible.contains(anchor.id) {
+            return false;
+        }
+        let need = self.need(&needs.reads, needs.catalogue);
+        let wait_us = |replica: &Replica| replica.expected_wait_us(need);
+        let others = self.replicas.iter().filter(|other| {
+            other.id != anchor.id
+                && other.state == State::Up
+                && !other.is_suspect
+                && eligible.contains(other.id)
+        });
+        let least_us = others.map(wait_us).min();
+        self.drawing.has_room(now, (anchor, wait_us(anchor)), least_us, needs.cost_us)
     }
 
     /// A statement asks for its turn.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::ids::FragmentId;
+use crate::parts::drawing::FULL_STATEMENTS;
 use crate::placement::ReplicaSet;
 
 const RC: Level = Level::ReadCommitted;
@@ -250,4 +251,42 @@ fn who_withdraws_a_statement_goes_on_without_it() {
     assert_eq!(bench.finish_with(S1, &[rows(&[5])], Reads::All), ["append 1"], "nobody is let run");
     assert_eq!(bench.write(S2, &[7]), ["execute 2 at 2"]);
     assert_eq!(bench.finish_with(S2, &[rows(&[6]), rows(&[7])], Reads::All), ["append 2"]);
+}
+
+#[test]
+fn what_draws_stays_at_the_anchor_while_that_has_room() {
+    let mut bench = Bench::new();
+    let anchor = ReplicaId(0);
+    let draw = |bench: &mut Bench, session: u64, last| {
+        let home = Home::Drawing { last };
+        let needs = Needs { cost_us: 200, near: Some(ReplicaId(2)), ..writing(RC, &[]) };
+        let session = SessionId(session);
+        bench.feed(Event::Begin { session, level: RC, nonce: Nonce(session.0), home, needs })
+    };
+    let full = u64::from(FULL_STATEMENTS);
+    for session in 1..=full {
+        assert_eq!(draw(&mut bench, session, Some(ReplicaId(1))), [format!("execute {session} at {anchor}")]);
+    }
+    assert_eq!(
+        draw(&mut bench, full + 1, None),
+        [format!("execute {} at 0", full + 1)],
+        "the wait is not longer"
+    );
+    assert_eq!(draw(&mut bench, full + 2, None), [format!("execute {} at 2", full + 2)], "where it was last");
+    assert_eq!(
+        draw(&mut bench, full + 3, Some(ReplicaId(1))),
+        [format!("execute {} at 1", full + 3)],
+        "where it drew last"
+    );
+    for session in 1..=full + 2 {
+        bench.feed(Event::Executed { session: SessionId(session) });
+        bench.feed(Event::End { session: SessionId(session) });
+    }
+    assert_eq!(draw(&mut bench, 20, Some(ReplicaId(1))), ["execute 20 at 1"], "the load may come back");
+    assert_eq!(draw(&mut bench, 21, None), ["execute 21 at 0"]);
+    bench.now += 2_000_000;
+    assert_eq!(draw(&mut bench, 22, Some(ReplicaId(1))), ["execute 22 at 0"]);
+    // Only what has run has had its home there.
+    let writes: Vec<u64> = bench.protocol.replicas().iter().map(|replica| replica.writes).collect();
+    assert_eq!(writes, [full + 1, 0, 1]);
 }

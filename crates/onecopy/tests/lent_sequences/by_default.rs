@@ -1,0 +1,151 @@
+//! What clients see who ask for no home: order while there is no load, and several homes under load.
+
+use super::{Book, answers, at, refused, try_answers};
+use crate::cluster::{Cluster, Replica, run, table, value};
+use std::time::Duration;
+
+const SCHEMA: &str = "
+    create table ordered (id serial primary key, v int);
+    create table loaded (id bigserial primary key, v int);
+    create table spread (id bigint generated always as identity primary key, k int);
+    create table place (k int primary key, n int);
+    create table fresh (id serial primary key, v int);
+    insert into place select k, 0 from generate_series(1, 100) k";
+
+const SESSIONS: i64 = 24;
+const ROUNDS: usize = 15;
+
+pub(super) async fn play(cluster: &Cluster) {
+    let client = cluster.client().await;
+    run(&client, SCHEMA).await;
+    without_load_values_come_in_order(cluster).await;
+    what_is_waited_for_comes_without_anybody(cluster).await;
+    a_setting_keeps_the_order(cluster).await;
+    under_load_every_home_draws(cluster).await;
+    the_setting_is_one(cluster).await;
+}
+
+fn away(replicas: &[Replica]) -> u64 {
+    replicas.iter().filter(|replica| replica.role != "anchor").map(|replica| replica.writes).sum()
+}
+
+/// Two sessions in turn, by every way to insert, and often enough for what is learned to count.
+async fn without_load_values_come_in_order(cluster: &Cluster) {
+    let clients = [cluster.client().await, cluster.client().await];
+    let mut expected = 0;
+    for round in 0..8 {
+        for sql in [
+            "insert into ordered (v) values (1) returning id",
+            "begin; insert into ordered (v) values (1) returning id; commit",
+            "begin; select n from place where k = 1000; insert into ordered (v) values (1) returning id; commit",
+            "begin; update place set n = n + 1 where k = 7; insert into ordered (v) values (1) returning id; commit",
+            "insert into ordered (v) values (1), (2) returning id",
+        ] {
+            for client in &clients {
+                for value in answers(client, sql).await {
+                    expected += 1;
+                    assert_eq!(value, expected, "round {round}: {sql}");
+                }
+            }
+        }
+        for client in &clients {
+            let row = client.query_one("insert into ordered (v) values ($1) returning id", &[&round]).await;
+            expected += 1;
+            assert_eq!(i64::from(row.unwrap().get::<_, i32>(0)), expected, "by the extended protocol");
+        }
+    }
+}
+
+/// A transaction elsewhere draws from what nothing is lent of, and nobody else writes anything.
+async fn what_is_waited_for_comes_without_anybody(cluster: &Cluster) {
+    let home = cluster.replicas().await.into_iter().find(|replica| replica.role != "anchor").unwrap().name;
+    let client = at(cluster, &home).await;
+    let sql = "begin; update place set n = n - 5 where k = 5; insert into fresh (v) values (1) returning id; commit";
+    let before = cluster.replicas().await;
+    assert_eq!(answers(&client, sql).await.len(), 1);
+    assert!(away(&cluster.replicas().await) > away(&before), "it ran there");
+}
+
+async fn insert_together(cluster: &Cluster, setting: &str, sql: fn(i64) -> String) -> Book {
+    let mut tasks = Vec::new();
+    for session in 1..=SESSIONS {
+        let client = cluster.client().await;
+        run(&client, setting).await;
+        tasks.push(tokio::spawn(async move {
+            let mut drawn = Vec::new();
+            for _ in 0..ROUNDS {
+                drawn.extend(try_answers(&client, &sql(session)).await?);
+            }
+            Ok::<_, tokio_postgres::Error>(drawn)
+        }));
+    }
+    let mut book = Book::default();
+    for task in tasks {
+        book.note("drawn", &task.await.unwrap().expect("nobody hears of an error"));
+    }
+    book
+}
+
+/// Something that keeps a server busy for a moment.
+const BUSY: &str = "(select count(*) from generate_series(1, 30000))";
+
+async fn a_setting_keeps_the_order(cluster: &Cluster) {
+    let before = cluster.replicas().await;
+    let sql = |_| format!("insert into loaded (v) values ({BUSY}) returning id");
+    let book = insert_together(cluster, "set onecopy.sequences = anchor", sql).await;
+    assert_eq!(book.0["drawn"].last(), Some(&(SESSIONS * i64::try_from(ROUNDS).unwrap())), "without a gap");
+    assert_eq!(away(&cluster.replicas().await), away(&before), "all at the anchor");
+}
+
+async fn under_load_every_home_draws(cluster: &Cluster) {
+    let before = cluster.replicas().await;
+    let sql = |session: i64| match session % 3 {
+        0 => format!("insert into spread (k) values ({BUSY}) returning id"),
+        1 => format!(
+            "begin; insert into spread (k) values ({BUSY}) returning id; insert into spread (k) values (2) returning id; commit"
+        ),
+        _ => format!(
+            "begin; update place set n = n + 1 where k = {session}; insert into spread (k) values ({BUSY}) returning id; commit"
+        ),
+    };
+    let book = insert_together(cluster, "reset onecopy.sequences", sql).await;
+    let after = cluster.replicas().await;
+    for (before, after) in before.iter().zip(&after) {
+        let writes = after.writes - before.writes;
+        assert!(writes > 20, "{writes} of {} at {}", SESSIONS * 15, after.name);
+    }
+    let there = value(&cluster.client().await, "select count(*) from spread").await;
+    assert_eq!(there.parse::<usize>().unwrap(), book.0["drawn"].len());
+    cluster.caught_up().await;
+    // The load is over: what the anchor gives lies beyond all of it, in order again.
+    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    let clients = [cluster.client().await, cluster.client().await];
+    let mut last = *book.0["drawn"].last().unwrap();
+    for client in clients.iter().cycle().take(6) {
+        let value = answers(client, "insert into spread (k) values (1) returning id").await[0];
+        assert!(value > last, "{value} after {last}");
+        last = value;
+    }
+}
+
+async fn the_setting_is_one(cluster: &Cluster) {
+    let client = cluster.client().await;
+    let shown = async || value(&client, "show onecopy.sequences").await;
+    assert_eq!(shown().await, "lent");
+    run(&client, "set onecopy.sequences = 'anchor'").await;
+    assert_eq!(shown().await, "anchor");
+    let explained = table(&client, "explain (routing) insert into spread (k) values (1)").await;
+    assert!(
+        explained.concat().iter().any(|line| line.contains("at the anchor: it draws from a sequence")),
+        "{explained:?}"
+    );
+    for reset in ["reset onecopy.sequences", "set onecopy.sequences to default", "discard all", "reset all"] {
+        run(&client, "set onecopy.sequences = anchor").await;
+        run(&client, reset).await;
+        assert_eq!(shown().await, "lent", "{reset}");
+    }
+    let explained = table(&client, "explain (routing) insert into spread (k) values (1)").await;
+    assert!(explained.concat().iter().any(|line| line.contains("as long as that has room")), "{explained:?}");
+    assert_eq!(refused(&client, "set onecopy.sequences = here").await, "22023");
+    assert_eq!(refused(&client, "begin; set local onecopy.sequences = anchor").await, "0A000");
+}
