@@ -218,7 +218,7 @@ impl Session {
         let home = match self.wish {
             Wish::Anchor => Home::Anchor,
             Wish::Auto if draws.is_empty() => self.eased(Home::Any, judged.template),
-            Wish::Auto => self.eased(Home::Drawing { last: self.drew_at }, judged.template),
+            Wish::Auto => self.eased(Home::Drawing { last: self.draws.last_at }, judged.template),
             Wish::Any => Home::Any,
             Wish::At(replica) => Home::At(replica),
         };

@@ -42,11 +42,29 @@ const LOOK: Duration = Duration::from_millis(1);
 /// By which it is known that a transaction draws from what its home was lent.
 pub(crate) type Uses = BTreeMap<SequenceId, Use>;
 
+/// Where a session's rows are written that draw from sequences by defaults.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Draws {
+    /// Also where ranges are lent to.
+    pub(crate) may_borrow: bool,
+    /// Where that was last.
+    pub(crate) last_at: Option<ReplicaId>,
+    /// The present transaction, or the last one, draws from what its home is lent.
+    pub(crate) has_borrowed: bool,
+}
+
+impl Draws {
+    /// Of a session that begins.
+    pub(crate) fn new(may_borrow: bool) -> Self {
+        Self { may_borrow, last_at: None, has_borrowed: false }
+    }
+}
+
 impl Session {
     /// Whether what may draw from these sequences may run away from the anchor.
     pub(crate) fn may_borrow(&self, draws: &BTreeSet<SequenceId>) -> bool {
         draws.is_empty()
-            || (self.borrows
+            || (self.draws.may_borrow
                 && self.wish != Wish::Anchor
                 && !self.hub().sequences().leases.is_any_refused(draws))
     }
@@ -103,7 +121,7 @@ impl Session {
         let started = tokio::time::Instant::now();
         while started.elapsed() < LEASE_PATIENCE {
             if let Some(mut uses) = self.may_draw(&draws, replica) {
-                self.has_borrowed |= !uses.is_empty();
+                self.draws.has_borrowed |= !uses.is_empty();
                 if let Transaction::Update(update) = &mut self.transaction {
                     update.uses.append(&mut uses);
                 }
@@ -163,7 +181,7 @@ impl Session {
         let (replica, draws) = (update.replica, judged.draws());
         if !draws.is_empty() {
             self.servers.draw_at(replica);
-            self.drew_at = Some(replica);
+            self.draws.last_at = Some(replica);
             if let Transaction::Update(update) = &mut self.transaction {
                 update.draws.extend(draws);
             }
@@ -244,7 +262,7 @@ impl Session {
     pub(crate) fn met_end_of_range(&self, ended: &Ended, judged: &Judged, replica: ReplicaId) -> bool {
         let draws = judged.draws();
         let is_end = ended.sqlstate() == Some(sqlstate::SEQUENCE_GENERATOR_LIMIT_EXCEEDED.as_bytes())
-            && self.has_borrowed
+            && self.draws.has_borrowed
             && !draws.is_empty();
         if is_end {
             let mut sequences = self.hub().sequences();
@@ -267,7 +285,7 @@ impl Session {
                     let what = format!("SET LOCAL {SEQUENCES_SETTING}");
                     return Err(Refusal::unsupported(what, "Use SET before the transaction.").into());
                 }
-                self.borrows = match value {
+                self.draws.may_borrow = match value {
                     SetValue::Default => self.hub().in_force.lends_sequences(),
                     SetValue::Text(text) if text == SEQUENCES_LENT => true,
                     SetValue::Text(text) if text == SEQUENCES_ANCHOR => false,
@@ -283,11 +301,11 @@ impl Session {
                 encode::command_complete(&mut self.client.out, "SET");
             }
             Verb::Reset(Some(name)) if name == SEQUENCES_SETTING => {
-                self.borrows = self.hub().in_force.lends_sequences();
+                self.draws.may_borrow = self.hub().in_force.lends_sequences();
                 encode::command_complete(&mut self.client.out, "RESET");
             }
             Verb::Show(name) if name == SEQUENCES_SETTING => {
-                self.show_value(name, if self.borrows { SEQUENCES_LENT } else { SEQUENCES_ANCHOR });
+                self.show_value(name, if self.draws.may_borrow { SEQUENCES_LENT } else { SEQUENCES_ANCHOR });
             }
             _ => return Ok(None),
         }

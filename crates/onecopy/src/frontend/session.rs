@@ -28,6 +28,7 @@ use super::course::Course;
 use super::credentials::Credentials;
 use super::fault::{Fault, Refusal};
 use super::homes::Wish;
+use super::leases::Draws;
 use super::pins::Look;
 use super::prepared::Prepared;
 use super::relay::Relay;
@@ -160,16 +161,12 @@ pub(crate) struct Session {
     pub(crate) tenancy: Option<Tenancy>,
     /// Where update transactions should begin.
     pub(crate) wish: Wish,
-    /// What draws by defaults may run where ranges of its sequences are lent to.
-    pub(crate) borrows: bool,
-    /// Where it drew last, by defaults.
-    pub(crate) drew_at: Option<ReplicaId>,
+    /// Where its rows are written that draw from sequences.
+    pub(crate) draws: Draws,
     /// The last transaction was ended because only the anchor could have run it: the next one begins there.
     pub(crate) returns_to_anchor: bool,
     /// Where the last update transaction was, or is.
     pub(crate) last_home: ReplicaId,
-    /// It draws, or drew, from what that was lent.
-    pub(crate) has_borrowed: bool,
 }
 
 impl Session {

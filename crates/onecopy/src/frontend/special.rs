@@ -252,7 +252,7 @@ impl Session {
                 self.settings.reset();
             }
             self.wish = Wish::default();
-            self.borrows = self.hub().in_force.lends_sequences();
+            self.draws.may_borrow = self.hub().in_force.lends_sequences();
             let generation = self.settings.generation();
             if let Some(server) = self.servers.find(anchor) {
                 server.settings = generation;
@@ -303,7 +303,7 @@ impl Session {
             sql::explained(text).ok_or_else(|| invalid("EXPLAIN (ROUTING) needs a statement".to_owned()))?;
         let present = self.hub().fresh_catalogue().await;
         let catalogue = present.ok_or_else(|| Fault::Lost(self.anchor()))?;
-        let mut lines = sql::explain(inner, self.settings.conforming, &catalogue, self.borrows)
+        let mut lines = sql::explain(inner, self.settings.conforming, &catalogue, self.draws.may_borrow)
             .map_err(|error| invalid(error.to_string()))?;
         lines.extend(self.tell_profile(&catalogue, self.as_sent(inner).as_ref()));
         encode::row_description(&mut self.client.out, &[ROUTING_COLUMN]);

@@ -24,6 +24,7 @@ use super::client::Client;
 use super::course::Course;
 use super::fault::{Fault, Refusal};
 use super::homes::Wish;
+use super::leases::Draws;
 use super::login::authenticate;
 use super::pins::Look;
 use super::prepared::Prepared;
@@ -309,15 +310,13 @@ async fn serve_session(worker: Rc<Worker>, client: Client, settings: Settings, w
         loss: None,
         tenancy: None,
         wish: Wish::default(),
-        borrows: hub.in_force.lends_sequences(),
-        drew_at: None,
+        draws: Draws::new(hub.in_force.lends_sequences()),
         returns_to_anchor: false,
         last_home: hub.anchor(),
         near: None,
         strain: Strain::default(),
         placed: tokio::time::Instant::now(),
         cost_us: None,
-        has_borrowed: false,
         progress: hub.transactions.register(id),
     };
     let serving = async {
