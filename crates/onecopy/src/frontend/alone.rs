@@ -73,7 +73,7 @@ impl Session {
                     return self.run_hidden_write(demand, work, ends).await;
                 }
                 Some(_) => {
-                    let is_end = |ended| self.met_end_of_range(ended, &judged, self.last_home);
+                    let is_end = |ended| self.met_end_of_range(ended, &judged, self.last_home, false);
                     if self.client.shown || only_anchor || !result.as_ref().is_ok_and(is_end) {
                         return result;
                     }

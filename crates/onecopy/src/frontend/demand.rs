@@ -267,12 +267,17 @@ impl Judged {
         if self.sets_sequences {
             drawn.are_set();
         }
-        if self.is_suspect() {
+        if self.may_draw_unseen() {
             drawn.may_be_any();
         }
         for table in self.routings.iter().flat_map(|routing| routing.writes.iter().flatten()) {
             drawn.written(*table, catalogue);
         }
+    }
+
+    /// Something may run that draws, of which nobody knows from what. Savepoints and settings do not.
+    pub(crate) fn may_draw_unseen(&self) -> bool {
+        self.is_suspect() && !self.is_control
     }
 
     /// Something may run that leaves a temporary table or a changed setting behind.

@@ -185,7 +185,7 @@ impl Session {
             if let Transaction::Update(update) = &mut self.transaction {
                 update.draws.extend(draws);
             }
-        } else if judged.is_suspect() || judged.calls_setval {
+        } else if judged.may_draw_unseen() || judged.calls_setval {
             self.servers.may_draw_at(replica);
         }
     }
@@ -238,7 +238,7 @@ impl Session {
         if let Ok(Ended { error: Some(_), .. }) = &ended
             && !self.client.shown
             && let Ok(failed) = &ended
-            && self.met_end_of_range(failed, judged, self.last_home)
+            && self.met_end_of_range(failed, judged, self.last_home, false)
         {
             self.client.out.truncate(mark);
             return Err(self
@@ -257,9 +257,15 @@ impl Session {
         }
     }
 
-    /// Whether a statement failed because the range of its replica has ended; then more will be lent. The replica may have
-    /// become the anchor meanwhile.
-    pub(crate) fn met_end_of_range(&self, ended: &Ended, judged: &Judged, replica: ReplicaId) -> bool {
+    /// Whether a statement failed because the range of its replica has ended; then more will be lent, and more at a time if
+    /// it has to be run again there. The replica may have become the anchor meanwhile.
+    pub(crate) fn met_end_of_range(
+        &self,
+        ended: &Ended,
+        judged: &Judged,
+        replica: ReplicaId,
+        is_bound: bool,
+    ) -> bool {
         let draws = judged.draws();
         let is_end = ended.sqlstate() == Some(sqlstate::SEQUENCE_GENERATOR_LIMIT_EXCEEDED.as_bytes())
             && self.draws.has_borrowed
@@ -267,7 +273,7 @@ impl Session {
         if is_end {
             let mut sequences = self.hub().sequences();
             for id in &draws {
-                sequences.leases.spent(*id, replica);
+                sequences.leases.spent(*id, replica, is_bound);
             }
             drop(sequences);
             self.hub().lending.notify_one();

@@ -28,6 +28,7 @@ mod demand;
 mod dress;
 mod extended;
 mod fault;
+mod guard;
 mod handing;
 mod homes;
 mod leases;

@@ -54,7 +54,7 @@ pub(crate) struct Server {
     pub(crate) applied_ready: bool,
     /// The insert that tells the state of sequences, too, is prepared.
     pub(crate) drawn_ready: bool,
-    /// Each BEGIN of ours that was put before what is sent next; its replies are swallowed.
+    /// Each BEGIN or savepoint of ours that was put before what is sent next; its replies are swallowed.
     pub(crate) ahead: VecDeque<Opening>,
     /// Those that are prepared here.
     pub(crate) openings: Vec<&'static str>,
@@ -107,7 +107,11 @@ impl Server {
 
     /// Puts a BEGIN into the output. Something that is answered at once has to follow before it is sent.
     pub(crate) fn begin(&mut self, isolation: Isolation, is_read_only: bool) {
-        let name = opening(isolation, is_read_only);
+        self.put_ahead(opening(isolation, is_read_only));
+    }
+
+    /// Puts a prepared statement of ours into the output, before what is sent next. The name tells its text.
+    pub(crate) fn put_ahead(&mut self, name: &'static str) {
         let output = &mut self.connection.output;
         let is_known = self.openings.contains(&name);
         if !is_known {
@@ -142,7 +146,7 @@ impl Server {
     }
 }
 
-/// What the names of prepared BEGINs have before their text.
+/// What the names of such statements have before their text.
 const OPENING: &str = "onecopy ";
 
 /// The name of the statement that begins such a transaction.

@@ -351,6 +351,7 @@ impl Session {
             Transaction::Update(update) => Some(update.capture.record.mark()),
             _ => None,
         };
+        self.leave_guard();
         let ended = self.run(&Demand::one(statement), work, false).await?;
         if ended.error.is_some() {
             return Ok(ended);
@@ -381,15 +382,9 @@ impl Session {
     fn go_back_to(&mut self, at: usize) {
         let savepoint = &self.savepoints[at];
         self.settings.unstage(savepoint.staged);
-        let Transaction::Update(update) = &mut self.transaction else { return };
-        let capture = &mut update.capture;
-        match savepoint.mark {
-            Some(mark) => capture.record.truncate_to(mark),
-            // The transaction was not anywhere yet.
-            None => capture.record.truncate_to(cluster::record::Mark::default()),
-        }
-        capture.claims.cut(capture.record.elements());
-        capture.forget_runs(savepoint.mark.map_or(0, |mark| mark.elements()));
+        // Without one the transaction was not anywhere yet.
+        let mark = savepoint.mark.unwrap_or_default();
+        self.forget_rows(mark);
     }
 
     /// Names of the protocol and of PREPARE are one namespace.

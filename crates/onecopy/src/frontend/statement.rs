@@ -179,7 +179,7 @@ impl Session {
         self.await_sequences(self.last_home).await?;
         let mark = self.client.out.len();
         self.client.shown = false;
-        let ended = self.at_home(work, false).await;
+        let ended = self.at_home_drawing(&judged, work).await;
         self.note_snapshot(takes_snapshot, &ended);
         self.after_draw(&judged, mark, ended).await
     }

@@ -46,6 +46,8 @@ pub(crate) struct Update {
     pub(crate) drawn: Drawn,
     /// It began where sequences are lent to, not at the anchor.
     pub(crate) is_borrowing: bool,
+    /// A savepoint of ours was set before the last statement that drew there.
+    pub(crate) is_guarded: bool,
     /// What it draws from there.
     pub(crate) uses: Uses,
     /// The sequences that its statements may have drawn from by defaults.
@@ -104,6 +106,7 @@ impl Update {
             capture,
             drawn: Drawn::default(),
             is_borrowing: false,
+            is_guarded: false,
             uses: Uses::new(),
             draws: BTreeSet::new(),
             ticket: None,

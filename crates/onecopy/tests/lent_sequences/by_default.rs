@@ -10,6 +10,7 @@ const SCHEMA: &str = "
     create table spread (id bigint generated always as identity primary key, k int);
     create table place (k int primary key, n int);
     create table fresh (id serial primary key, v int);
+    create table many (id serial primary key, v int unique);
     insert into place select k, 0 from generate_series(1, 100) k";
 
 const SESSIONS: i64 = 24;
@@ -20,6 +21,7 @@ pub(super) async fn play(cluster: &Cluster) {
     run(&client, SCHEMA).await;
     without_load_values_come_in_order(cluster).await;
     what_is_waited_for_comes_without_anybody(cluster).await;
+    the_end_of_a_range_costs_no_transaction(cluster).await;
     a_setting_keeps_the_order(cluster).await;
     under_load_every_home_draws(cluster).await;
     the_setting_is_one(cluster).await;
@@ -64,6 +66,40 @@ async fn what_is_waited_for_comes_without_anybody(cluster: &Cluster) {
     let before = cluster.replicas().await;
     assert_eq!(answers(&client, sql).await.len(), 1);
     assert!(away(&cluster.replicas().await) > away(&before), "it ran there");
+}
+
+/// More is drawn in later statements of an open transaction than its home is lent.
+async fn the_end_of_a_range_costs_no_transaction(cluster: &Cluster) {
+    let home = cluster.replicas().await.into_iter().find(|replica| replica.role != "anchor").unwrap().name;
+    let mut client = at(cluster, &home).await;
+    let before = cluster.replicas().await;
+    let sql = "begin; update place set n = n - 6 where k = 6;
+        insert into many (v) select v from generate_series(1, 400) v returning id;
+        savepoint a; insert into many (v) select v from generate_series(401, 2000) v;
+        insert into many (v) values (2001) returning id; rollback to a;
+        insert into many (v) select v from generate_series(301, 1500) v on conflict (v) do nothing returning id;
+        release a; insert into many (v) select v from generate_series(1501, 31500) v; commit";
+    let drawn = answers(&client, sql).await;
+    let mut book = Book::default();
+    book.note("many", &drawn);
+    assert_eq!(drawn.len(), 400 + 1 + 1100);
+    let there = table(&client, "select count(*), min(v), max(v), count(distinct id) from many").await;
+    assert_eq!(there, [["31500", "1", "31500", "31500"]]);
+    // By the extended protocol, and a statement that fails for another reason.
+    let transaction = client.transaction().await.unwrap();
+    transaction.execute("update place set n = n - 6 where k = 6", &[]).await.unwrap();
+    let rows = transaction
+        .query(
+            "insert into many (v) select v from generate_series($1::int, 60000) v returning id",
+            &[&31_501],
+        )
+        .await
+        .unwrap();
+    assert_eq!(rows.len(), 28_500);
+    transaction.execute("insert into many (v) values ($1)", &[&7]).await.expect_err("it is there");
+    drop(transaction);
+    assert_eq!(value(&client, "select count(*) from many").await, "31500");
+    assert!(away(&cluster.replicas().await) > away(&before), "they ran there");
 }
 
 async fn insert_together(cluster: &Cluster, setting: &str, sql: fn(i64) -> String) -> Book {

@@ -28,6 +28,8 @@ use crate::ids::{ReplicaId, SequenceId};
 pub const LEASE_VALUES_FIRST: u32 = 256;
 /// At most so many values are lent at a time.
 pub const LEASE_VALUES_MAX: u32 = 8_192;
+/// At most so many when a single statement needs more, which cannot run elsewhere.
+pub const LEASE_VALUES_LARGE: u32 = 65_536;
 /// Fewer are not worth lending.
 pub const LEASE_VALUES_MIN: u32 = 16;
 /// At most this part of what a sequence has left is lent at a time.
@@ -89,6 +91,8 @@ struct Lease {
     is_good: bool,
     /// It cannot be lent.
     is_refused: bool,
+    /// The last one was too small for somebody.
+    is_short: bool,
     /// The size of the last range, and about how much of it is left.
     values: u32,
     left: i64,
@@ -149,10 +153,11 @@ impl Leases {
         self.all.values().any(|lease| lease.stage == Stage::Asked)
     }
 
-    /// A replica's server says that what it was lent is used up.
-    pub fn spent(&mut self, id: SequenceId, replica: ReplicaId) {
+    /// A replica's server says that what it was lent is used up; `is_bound` if whoever met that has to draw there, so that
+    /// the next range may have to be large.
+    pub fn spent(&mut self, id: SequenceId, replica: ReplicaId, is_bound: bool) {
         if let Some(lease) = self.all.get_mut(&(id, replica)) {
-            (lease.is_good, lease.left) = (false, 0);
+            (lease.is_good, lease.left, lease.is_short) = (false, 0, is_bound);
         }
         drop(self.ask(id, replica, 0));
     }
@@ -163,6 +168,7 @@ impl Leases {
         self.last_ticket += 1;
         let values = match lease.values {
             0 => LEASE_VALUES_FIRST,
+            before if std::mem::take(&mut lease.is_short) => before.saturating_mul(4).min(LEASE_VALUES_LARGE),
             before => before.saturating_mul(2).min(LEASE_VALUES_MAX),
         };
         (lease.stage, lease.ticket) = (Stage::Drawing, self.last_ticket);

@@ -222,7 +222,7 @@ impl World {
         }
         for _ in 0..=choice % 6 {
             if borrowed.next > borrowed.last {
-                self.sequences.leases.spent(SEQUENCE, replica);
+                self.sequences.leases.spent(SEQUENCE, replica, false);
                 break;
             }
             self.give(borrowed.epoch, borrowed.next)?;
