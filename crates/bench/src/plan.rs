@@ -70,6 +70,11 @@ pub(crate) enum Entrant {
         /// How many servers there are.
         replicas: u16,
     },
+    /// Pgpool-II before several PostgreSQL, in native replication mode.
+    Pgpool {
+        /// How many servers there are.
+        replicas: u16,
+    },
     /// Ourselves.
     Onecopy {
         /// How many servers there are.
@@ -88,6 +93,7 @@ impl Entrant {
             Self::Postgres { synchronous_commit: false } => "PostgreSQL, asynchronous".into(),
             Self::Pgbouncer => "PgBouncer".into(),
             Self::Streaming { replicas } => format!("streaming x{replicas}"),
+            Self::Pgpool { replicas } => format!("Pgpool-II x{replicas}"),
             Self::Onecopy { replicas, arguments } if arguments.is_empty() => format!("onecopy x{replicas}"),
             Self::Onecopy { replicas, arguments } => format!("onecopy x{replicas} {}", arguments.join(" ")),
         }
@@ -97,6 +103,7 @@ impl Entrant {
     pub(crate) fn family(&self) -> String {
         match self {
             Self::Streaming { .. } => "streaming".into(),
+            Self::Pgpool { .. } => "Pgpool-II".into(),
             Self::Onecopy { arguments, .. } if arguments.is_empty() => "onecopy".into(),
             Self::Onecopy { arguments, .. } => format!("onecopy {}", arguments.join(" ")),
             alone => alone.name(),
@@ -107,7 +114,9 @@ impl Entrant {
     pub(crate) fn servers(&self) -> u16 {
         match self {
             Self::Postgres { .. } | Self::Pgbouncer => 1,
-            Self::Streaming { replicas } | Self::Onecopy { replicas, .. } => *replicas,
+            Self::Streaming { replicas } | Self::Pgpool { replicas } | Self::Onecopy { replicas, .. } => {
+                *replicas
+            }
         }
     }
 }

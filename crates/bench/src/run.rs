@@ -8,6 +8,7 @@
 mod contestant;
 mod failure;
 mod measure;
+mod pgpool;
 mod plot;
 mod probe;
 mod report;
@@ -259,6 +260,9 @@ impl Bench<'_> {
                     continue;
                 }
             };
+            if let Some(release) = contestant.release().filter(|it| !results.versions.contains(it)) {
+                results.versions.push(release);
+            }
             if likeness.is_none() {
                 likeness = contestant.likeness(self.ground)?;
             }
@@ -287,10 +291,12 @@ impl Bench<'_> {
             return Ok(None);
         };
         let workload = load.which()?.workload(&load.size());
-        let to = contestant.doors.main.clone();
         runtime()?.block_on(async {
-            populate(&*workload, &to, self.plan.seed, self.ground.interrupt, &|_| {}).await?;
-            probe::prepare(&to).await
+            for to in contestant.filled_through() {
+                populate(&*workload, &to, self.plan.seed, self.ground.interrupt, &|_| {}).await?;
+                probe::prepare(&to).await?;
+            }
+            Ok::<(), Fault>(())
         })?;
         if self.plan.cores_per_server.is_some() {
             contestant.enclose(number)?;

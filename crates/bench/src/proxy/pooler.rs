@@ -65,7 +65,7 @@ impl Pooler {
         scratch: &Scratch,
         interrupt: &Interrupt,
     ) -> Result<Option<Self>, Fault> {
-        let Some(pgbouncer) = installed() else { return Ok(None) };
+        let Some(pgbouncer) = installed("pgbouncer") else { return Ok(None) };
         let mut ask = program::command(&pgbouncer);
         let said =
             program::run("pgbouncer", ask.arg("--version"), &scratch.path("pgbouncer.log"), interrupt)?;
@@ -135,10 +135,11 @@ fn asked(guard: Option<Guard<'_>>, scratch: &Scratch) -> Result<(PathBuf, String
     Ok((users, settings))
 }
 
-fn installed() -> Option<PathBuf> {
+/// A program of that name, if it is installed.
+pub(crate) fn installed(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let mut folders = env::split_paths(&path).chain([PathBuf::from(SYSTEM)]);
-    folders.find_map(|folder| Some(folder.join("pgbouncer")).filter(|program| program.is_file()))
+    folders.find_map(|folder| Some(folder.join(name)).filter(|program| program.is_file()))
 }
 
 /// A release of PgBouncer.

@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 
 use tokio_postgres::Config;
 
+use super::pgpool::{self, Pgpool};
 use super::streaming::Streaming;
 use crate::account::Account;
+use crate::bulk::peak_bytes;
 use crate::cpu;
 use crate::drive::Doors;
 use crate::fault::Fault;
@@ -27,6 +29,8 @@ use crate::scratch::Scratch;
 
 /// How long copies may take to become the same when nobody writes any more.
 const SETTLED: Duration = Duration::from_mins(2);
+/// How long transactions of clients that have gone may take to be rolled back.
+const ROLLED_BACK: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(50);
 
 /// What starting somebody needs.
@@ -44,8 +48,9 @@ pub(crate) struct Ground<'a> {
 /// What runs for a contestant; each part is stopped when it is dropped, the first one first.
 enum Running {
     Plain { _server: Plain },
-    Pooled { _pooler: Pooler, _server: Plain },
+    Pooled { pooler: Pooler, _server: Plain },
     Streaming(Streaming),
+    Pgpool(Pgpool),
     Onecopy { node: Node, program: PathBuf },
 }
 
@@ -91,11 +96,16 @@ impl Contestant {
                 let pooler = Pooler::start(binaries, *account, &server, size, None, scratch, interrupt)?;
                 let Some(pooler) = pooler else { return Ok(None) };
                 let doors = only(config(&pooler.prepared_door));
-                (doors, Some(pooler.pid()), Running::Pooled { _pooler: pooler, _server: server })
+                (doors, Some(pooler.pid()), Running::Pooled { pooler, _server: server })
             }
             Entrant::Streaming { replicas } => {
                 let streaming = Streaming::start(&folder, *replicas, &synchronous, ground)?;
                 (streaming.doors(), None, Running::Streaming(streaming))
+            }
+            Entrant::Pgpool { replicas } => {
+                let pgpool = Pgpool::start(&folder, *replicas, &synchronous, ground)?;
+                let Some(pgpool) = pgpool else { return Ok(None) };
+                (only(config(&pgpool.door)), Some(pgpool.pid()), Running::Pgpool(pgpool))
             }
             Entrant::Onecopy { replicas, arguments } => {
                 let shape = Shape { name: &folder, replicas: u64::from(*replicas), arguments };
@@ -127,6 +137,7 @@ impl Contestant {
                 Ok(vec![server.pid()])
             }
             Running::Streaming(streaming) => Ok(streaming.servers().map(Plain::pid).collect()),
+            Running::Pgpool(pgpool) => Ok(pgpool.servers().map(Plain::pid).collect()),
             Running::Onecopy { node, .. } => {
                 let server = |replica| node::server(node.data(), replica).map(|server| server.pid);
                 let found: Option<Vec<u32>> = (1..=u64::from(servers)).map(server).collect();
@@ -164,6 +175,43 @@ impl Contestant {
         self.postmasters.iter().map(|postmaster| cpu::of_family(*postmaster)).collect()
     }
 
+    /// Where it is filled.
+    pub(crate) fn filled_through(&self) -> Vec<Config> {
+        match &self.running {
+            // A COPY of the extended protocol stands still in it for ever, so each server gets the same rows by itself.
+            Running::Pgpool(pgpool) => pgpool.configs(),
+            _ => vec![self.doors.main.clone()],
+        }
+    }
+
+    /// The processor time of what is in between.
+    pub(crate) fn middleware_used(&self) -> Result<cpu::Ticks, Fault> {
+        match (self.middleware, &self.running) {
+            (None, _) => Ok(cpu::Ticks::default()),
+            // One process for each client.
+            (Some(pid), Running::Pgpool(_)) => cpu::of_family(pid),
+            (Some(pid), _) => cpu::of_process(pid),
+        }
+    }
+
+    /// Its memory: the most so far of a single process, else what they have now.
+    pub(crate) fn middleware_bytes(&self) -> Result<Option<f64>, Fault> {
+        match (self.middleware, &self.running) {
+            (None, _) => Ok(None),
+            (Some(pid), Running::Pgpool(_)) => pgpool::memory_bytes(&cpu::family(pid)?).map(Some),
+            (Some(pid), _) => peak_bytes(pid).map(Some),
+        }
+    }
+
+    /// What is in between, with its release, unless that is ours.
+    pub(crate) fn release(&self) -> Option<String> {
+        match &self.running {
+            Running::Pooled { pooler, .. } => Some(pooler.to_string()),
+            Running::Pgpool(pgpool) => Some(pgpool.release.clone()),
+            Running::Plain { .. } | Running::Streaming(_) | Running::Onecopy { .. } => None,
+        }
+    }
+
     /// Kills one of our servers.
     pub(crate) fn kill(&self, replica: u64) -> bool {
         match &self.running {
@@ -187,8 +235,14 @@ impl Contestant {
                 }
             }
             Running::Streaming(streaming) => {
-                crate::load::runtime()?.block_on(differences(&streaming.configs(), ground.interrupt))
+                crate::load::runtime()?.block_on(differences(&streaming.configs(), SETTLED, ground.interrupt))
             }
+            // Nothing is on its way any more when clients have their answers.
+            Running::Pgpool(pgpool) => crate::load::runtime()?.block_on(differences(
+                &pgpool.configs(),
+                ROLLED_BACK,
+                ground.interrupt,
+            )),
         }
     }
 }
@@ -205,8 +259,12 @@ fn only(main: Config) -> Doors {
 }
 
 /// How servers differ from the first one, once they have had time to follow it.
-async fn differences(servers: &[Config], interrupt: &Interrupt) -> Result<Vec<String>, Fault> {
-    let end = Instant::now() + SETTLED;
+async fn differences(
+    servers: &[Config],
+    patience: Duration,
+    interrupt: &Interrupt,
+) -> Result<Vec<String>, Fault> {
+    let end = Instant::now() + patience;
     loop {
         let mut wrong = Vec::new();
         let mut first: Option<BTreeMap<String, String>> = None;

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use super::contestant::{Contestant, Ground};
 use super::probe::Probe;
 use super::result::{self, Middleware, Quantiles, Run};
-use crate::bulk::peak_bytes;
 use crate::cpu::{self, SETTLE, Ticks};
 use crate::drive::{self, Course, Outcome, Workload};
 use crate::fault::Fault;
@@ -38,7 +37,7 @@ impl Reading {
             at: Instant::now(),
             machine: cpu::of_machine()?,
             ourselves: cpu::of_process(std::process::id())?,
-            middleware: contestant.middleware.map_or_else(|| Ok(Ticks::default()), cpu::of_process)?,
+            middleware: contestant.middleware_used()?,
             servers: contestant.servers_used()?,
         })
     }
@@ -119,14 +118,11 @@ fn summed(
 ) -> Result<Run, Fault> {
     // Everything that ended within the course, its warm-up included, was paid for.
     let paid: u64 = outcome.tally.timeline.iter().map(|slice| slice.done + slice.failed).sum();
-    let middleware = match contestant.middleware {
-        None => None,
-        Some(pid) => Some(Middleware {
-            cores: later.middleware_cores(earlier),
-            us_each: (later.middleware - earlier.middleware).micros() / paid.max(1) as f64,
-            peak_mb: peak_bytes(pid)? / 1e6,
-        }),
-    };
+    let middleware = contestant.middleware_bytes()?.map(|bytes| Middleware {
+        cores: later.middleware_cores(earlier),
+        us_each: (later.middleware - earlier.middleware).micros() / paid.max(1) as f64,
+        peak_mb: bytes / 1e6,
+    });
     let tally = &outcome.tally;
     Ok(Run {
         load: order.workload.name(),

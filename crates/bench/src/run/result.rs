@@ -68,7 +68,7 @@ pub(crate) struct Middleware {
     pub(crate) cores: f64,
     /// For each interaction.
     pub(crate) us_each: f64,
-    /// The most memory it has had so far.
+    /// The most memory it has had so far; what it has now, if it is several processes.
     pub(crate) peak_mb: f64,
 }
 
