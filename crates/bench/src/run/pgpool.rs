@@ -21,7 +21,7 @@ use crate::program::{self, Program};
 use crate::proxy::pooler::installed;
 
 /// How long a statement waits at most, for locks that others hold on other servers, too.
-const STATEMENT_TIMEOUT: &str = "5s";
+const STATEMENT_TIMEOUT: &str = "10s";
 /// How long it may take to stop.
 const STOP: Duration = Duration::from_secs(20);
 /// Processes beyond those that clients need; one that has lost its client takes a moment.
@@ -76,9 +76,14 @@ impl Pgpool {
         self.servers.iter()
     }
 
-    /// Where the servers are.
+    /// Where the servers are, for statements that take as long as they take.
     pub(crate) fn configs(&self) -> Vec<Config> {
-        self.servers.iter().map(|server| config(&server.door)).collect()
+        let patient = |server: &Plain| {
+            let mut config = config(&server.door);
+            config.options("-c statement_timeout=0");
+            config
+        };
+        self.servers.iter().map(patient).collect()
     }
 
     /// Its first process.
