@@ -28,7 +28,7 @@ use tokio::time::{sleep, sleep_until};
 pub(crate) use draw::{date, day_ahead, exponential, letters};
 pub(crate) use fill::Fill;
 pub(crate) use ledger::{Account, Ledger};
-pub(crate) use session::{Doors, Isolation, Session, Texts, Transaction, connect};
+pub(crate) use session::{Doors, Heard, Isolation, Session, Texts, Transaction, connect};
 pub(crate) use tally::{Kind, SLICE, Slice, Tally};
 pub(crate) use value::{Cents, Rate, Text, cents, rate};
 
@@ -179,6 +179,32 @@ pub(crate) async fn drive(
     let used = cpu::of_process(std::process::id())? - used;
     let driver = used.micros() / 1e6 / begin.elapsed().as_secs_f64();
     Ok(Outcome { tally: shared.tally.into_inner(), ledger: shared.ledger.into_inner(), driver })
+}
+
+/// What one client sends for each of its interactions, with their kinds, for as long as this; what fails is left out.
+pub(crate) async fn trace(
+    workload: &dyn Workload,
+    doors: &Doors,
+    course: &Course,
+    interrupt: &Interrupt,
+) -> Result<Vec<(&'static str, Vec<Heard>)>, Fault> {
+    let said = |why: Refusal| Fault::Database(format!("a trace: {why}"));
+    let mut session = Session::open(doors, 0, course.isolation, &workload.texts()).await.map_err(said)?;
+    let mut actor = workload.actor(0, Dice::new(course.seed.wrapping_add(APART)));
+    let begin = Instant::now();
+    let mut traced = Vec::new();
+    while begin.elapsed() < course.warm_up + course.length {
+        interrupt.check()?;
+        let kind = actor.draw().kind;
+        let outcome = actor.act(&mut session).await;
+        let heard = session.heard();
+        match outcome {
+            Ok(()) if begin.elapsed() > course.warm_up => traced.push((kind, heard)),
+            Ok(()) | Err(Refusal::Again(_) | Refusal::Told(_)) => {}
+            Err(why) => return Err(said(why)),
+        }
+    }
+    Ok(traced)
 }
 
 /// Ends only with a fault.

@@ -39,6 +39,9 @@ pub(crate) struct Plan {
     /// The period over which that is counted.
     #[serde(default = "period_ms")]
     pub(crate) period_ms: u32,
+    /// Whether the simulator is asked about the same runs; needs one plain PostgreSQL among the contestants.
+    #[serde(default)]
+    pub(crate) simulate: bool,
     /// Who is compared; the first one is what the others are held against.
     #[serde(rename = "contestant")]
     pub(crate) contestants: Vec<Entrant>,
@@ -108,6 +111,13 @@ impl Entrant {
             Self::Onecopy { arguments, .. } => format!("onecopy {}", arguments.join(" ")),
             alone => alone.name(),
         }
+    }
+
+    /// The protocol that it runs, if it is ours.
+    pub(crate) fn protocol(&self) -> Option<&str> {
+        let Self::Onecopy { arguments, .. } = self else { return None };
+        let word = arguments.iter().position(|word| word == "--protocol");
+        word.map_or(Some("onecopy"), |at| arguments.get(at + 1).map(String::as_str))
     }
 
     /// How many servers it has.
@@ -231,6 +241,8 @@ impl Plan {
         let cores = self.cores_per_server.is_none_or(|cores| cores > 0.0 && cores.is_finite());
         must(cores, "cores_per_server: above 0")?;
         must(!self.contestants.is_empty(), "nobody is compared")?;
+        let has_plain = self.contestants.iter().any(|who| matches!(who, Entrant::Postgres { .. }));
+        must(!self.simulate || has_plain, "simulate: one of the contestants must be of kind postgres")?;
         let counts = |replicas: u16| (1..=REPLICAS_MAX).contains(&replicas);
         must(self.contestants.iter().all(|who| counts(who.servers())), "replicas: from 1 to 16")?;
         for course in self.loads.iter().chain(self.failures.iter().map(|failure| &failure.course)) {

@@ -13,6 +13,7 @@ mod plot;
 mod probe;
 mod report;
 mod result;
+mod simulated;
 mod streaming;
 
 use std::fs;
@@ -22,6 +23,7 @@ use std::time::Instant;
 use clap::Args;
 
 use crate::account::Account;
+use crate::drive;
 use crate::fault::Fault;
 use crate::interrupt::Interrupt;
 use crate::load::{populate, runtime};
@@ -35,6 +37,7 @@ use crate::scratch::Scratch;
 use contestant::{Contestant, Ground};
 use measure::Order;
 use result::Results;
+use simulated::Calibrated;
 
 /// Clients of the probe and of checks, beside those of a load.
 const OTHERS: u32 = 24;
@@ -95,6 +98,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
         notes: notes(&plan),
         runs: Vec::new(),
         losses: Vec::new(),
+        simulated: Vec::new(),
     };
     let mut bench = Bench { plan: &plan, ground: &ground, news, begun: Instant::now(), next: 0, started: 0 };
     for group in plan.groups()? {
@@ -202,6 +206,7 @@ impl Bench<'_> {
         let mut contestants = self.start(&loads[0], results)?;
         for load in loads {
             let workload = load.which()?.workload(&load.size());
+            let calibrated = self.calibrate(load, &contestants)?;
             for round in 1..=self.plan.rounds {
                 // Each round begins with another one, so that nobody always follows the same neighbour.
                 for turn in 0..contestants.len() {
@@ -224,8 +229,33 @@ impl Bench<'_> {
                     }
                 }
             }
+            if let Some(calibrated) = calibrated {
+                (self.news)(&format!("simulating {}", load.load));
+                results.simulated.extend(simulated::all(self.plan, load, &calibrated, &results.runs));
+            }
         }
         Ok(())
+    }
+
+    /// What a load costs one plain server, if the plan asks for a simulation.
+    fn calibrate(
+        &self,
+        load: &plan::Course,
+        contestants: &[(Entrant, Option<Contestant>)],
+    ) -> Result<Option<Calibrated>, Fault> {
+        if !self.plan.simulate {
+            return Ok(None);
+        }
+        let plain = contestants.iter().filter(|(entrant, _)| matches!(entrant, Entrant::Postgres { .. }));
+        let Some(plain) = plain.filter_map(|(_, running)| running.as_ref()).next() else {
+            return Err(Fault::Missing("`simulate` needs a contestant of kind postgres that runs".into()));
+        };
+        (self.news)(&format!("timing the statements of {}", load.load));
+        let workload = load.which()?.workload(&load.size());
+        let course = measure::course(self.plan, load, 1)?;
+        let traced =
+            runtime()?.block_on(drive::trace(&*workload, &plain.doors, &course, self.ground.interrupt))?;
+        simulated::calibrate(&traced, &workload.texts()).map(Some)
     }
 
     fn limit(&self) -> Option<Limit> {

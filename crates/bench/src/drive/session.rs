@@ -65,6 +65,17 @@ impl Isolation {
     }
 }
 
+/// What a client sent, and how long it took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// BEGIN, with whatever it says.
+    Begin(Duration),
+    /// The statement of this name.
+    Statement(&'static str, Duration),
+    /// COMMIT or ROLLBACK.
+    End(Duration),
+}
+
 /// A client's connections.
 pub(crate) struct Session {
     main: Connection,
@@ -92,6 +103,11 @@ impl Session {
         let main = Connection::open(&doors.main, texts).await?;
         let declares = doors.declares;
         Ok(Self { main, reader, isolation, declares, ledger: Ledger::default(), retries: 0 })
+    }
+
+    /// What was sent to the main door since the last call; nothing before the first one.
+    pub(crate) fn heard(&mut self) -> Vec<Heard> {
+        self.main.heard.replace(Vec::new()).unwrap_or_default()
     }
 
     /// A new connection in place of each lost one.
@@ -217,7 +233,7 @@ async fn run<T>(
         let mut entered = Vec::new();
         let mut is_undone = false;
         let outcome = async {
-            connection.say(begin).await?;
+            connection.mark(begin, Heard::Begin).await?;
             let mut transaction = Transaction {
                 connection: &mut *connection,
                 entered: &mut entered,
@@ -226,8 +242,8 @@ async fn run<T>(
             body(&mut transaction).await
         };
         let why = match outcome.await {
-            Ok(value) if is_undone => return connection.say("ROLLBACK").await.map(|()| value),
-            Ok(value) => match connection.say("COMMIT").await {
+            Ok(value) if is_undone => return connection.mark("ROLLBACK", Heard::End).await.map(|()| value),
+            Ok(value) => match connection.mark("COMMIT", Heard::End).await {
                 Ok(()) => {
                     ledger.tell(&entered);
                     return Ok(value);
@@ -304,12 +320,15 @@ struct Connection {
     client: Client,
     texts: Texts,
     prepared: BTreeMap<&'static str, Statement>,
+    /// What was sent, if somebody wants to know.
+    heard: Option<Vec<Heard>>,
 }
 
 impl Connection {
     async fn open(config: &Config, texts: &Texts) -> Result<Self, Refusal> {
         let client = connect(config).await?;
-        Ok(Self { config: config.clone(), client, texts: Rc::clone(texts), prepared: BTreeMap::new() })
+        let (config, texts) = (config.clone(), Rc::clone(texts));
+        Ok(Self { config, client, texts, prepared: BTreeMap::new(), heard: None })
     }
 
     async fn prepared(&mut self, name: &'static str) -> Result<Statement, Refusal> {
@@ -324,12 +343,32 @@ impl Connection {
 
     async fn rows(&mut self, name: &'static str, values: Values<'_>) -> Result<Vec<Row>, Refusal> {
         let statement = self.prepared(name).await?;
-        limited(name, self.client.query(&statement, values)).await
+        let sent = Instant::now();
+        let outcome = limited(name, self.client.query(&statement, values)).await;
+        self.hear(Heard::Statement(name, sent.elapsed()));
+        outcome
     }
 
     async fn execute(&mut self, name: &'static str, values: Values<'_>) -> Result<u64, Refusal> {
         let statement = self.prepared(name).await?;
-        limited(name, self.client.execute(&statement, values)).await
+        let sent = Instant::now();
+        let outcome = limited(name, self.client.execute(&statement, values)).await;
+        self.hear(Heard::Statement(name, sent.elapsed()));
+        outcome
+    }
+
+    fn hear(&mut self, what: Heard) {
+        if let Some(heard) = &mut self.heard {
+            heard.push(what);
+        }
+    }
+
+    /// Says where a transaction begins or ends.
+    async fn mark(&mut self, sql: &str, what: fn(Duration) -> Heard) -> Result<(), Refusal> {
+        let sent = Instant::now();
+        let outcome = self.say(sql).await;
+        self.hear(what(sent.elapsed()));
+        outcome
     }
 
     async fn say(&self, sql: &str) -> Result<(), Refusal> {

@@ -24,6 +24,7 @@ pub(crate) fn markdown(results: &Results, plots: &[String]) -> String {
     for load in loads(results) {
         table(&mut text, results, &load);
     }
+    simulated(&mut text, results);
     for loss in &results.losses {
         let back = loss.back_s.map_or_else(
             || "It had not come back by the end.".to_owned(),
@@ -53,6 +54,31 @@ pub(crate) fn markdown(results: &Results, plots: &[String]) -> String {
     }
     let _ = writeln!(text, "## The plan\n\n```toml\n{}\n```", results.plan.trim());
     text
+}
+
+/// Measured beside simulated.
+fn simulated(text: &mut String, results: &Results) {
+    if results.simulated.is_empty() {
+        return;
+    }
+    text.push_str(
+        "## Measured beside simulated\n\nStatements were timed on one plain server by one client; what a server with its limit \
+         gets done is taken from the protocol's own run with one server.\n\n\
+         | load | contestant | clients | measured | simulated | difference |\n|---|---|---|---|---|---|\n",
+    );
+    for one in &results.simulated {
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {:.1} | {:.1} | {:+.0} % |",
+            one.load,
+            one.contestant,
+            one.clients,
+            one.measured,
+            one.simulated,
+            one.difference * 100.0
+        );
+    }
+    text.push('\n');
 }
 
 /// What to call it.
@@ -178,7 +204,7 @@ pub(super) mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::run::result::{Loss, Quantiles};
+    use crate::run::result::{Loss, Quantiles, Simulated};
 
     fn run(contestant: &str, round: u32, throughput: f64, wrong: &[&str]) -> Run {
         Run {
@@ -222,6 +248,7 @@ pub(super) mod tests {
                 run("b", 2, 303.0, &["2 of 9 probing reads were stale"]),
             ],
             losses: Vec::new(),
+            simulated: Vec::new(),
         }
     }
 
@@ -246,6 +273,22 @@ pub(super) mod tests {
         let (_, replica) = replica.split_once("## Replica 2 is lost").unwrap();
         assert!(replica.contains("served again 2.5 s") && !replica.contains("too noisy"), "{replica}");
         assert!(anchor.contains("too noisy") && anchor.contains("- verify says"), "{anchor}");
+    }
+
+    #[test]
+    fn what_was_simulated_stands_beside_what_was_measured() {
+        assert!(!markdown(&results(), &[]).contains("simulated"));
+        let one = Simulated {
+            load: "l".into(),
+            contestant: "b".into(),
+            servers: 2,
+            clients: 16,
+            measured: 50.0,
+            simulated: 56.0,
+            difference: 0.12,
+        };
+        let text = markdown(&Results { simulated: vec![one], ..results() }, &[]);
+        assert!(text.contains("| l | b | 16 | 50.0 | 56.0 | +12 % |"), "{text}");
     }
 
     #[test]

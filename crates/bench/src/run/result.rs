@@ -26,6 +26,22 @@ pub(crate) struct Results {
     pub(crate) runs: Vec<Run>,
     /// What the loss of a replica looked like, each.
     pub(crate) losses: Vec<Loss>,
+    /// What the simulator says of the same runs.
+    pub(crate) simulated: Vec<Simulated>,
+}
+
+/// A run and what was simulated in its place.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Simulated {
+    pub(crate) load: String,
+    pub(crate) contestant: String,
+    pub(crate) servers: u16,
+    pub(crate) clients: usize,
+    /// Interactions in a second, the median of the rounds.
+    pub(crate) measured: f64,
+    pub(crate) simulated: f64,
+    /// Simulated over measured, less one.
+    pub(crate) difference: f64,
 }
 
 /// One run of one load on one contestant.

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use cluster::ids::{FragmentId, TableId};
+use cluster::ids::FragmentId;
+pub use cluster::ids::TableId;
 use cluster::parts::lock_queues::{LockSet, Mode};
 use cluster::protocols::shipping::{Choices, Kind};
 use cluster::protocols::{conflict_aware, eager, fr_c, fr_l, vr_l};
