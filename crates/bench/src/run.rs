@@ -246,8 +246,8 @@ impl Bench<'_> {
         if !self.plan.simulate {
             return Ok(None);
         }
-        let plain = contestants.iter().filter(|(entrant, _)| matches!(entrant, Entrant::Postgres { .. }));
-        let Some(plain) = plain.filter_map(|(_, running)| running.as_ref()).next() else {
+        let mut plain = contestants.iter().filter(|(entrant, _)| matches!(entrant, Entrant::Postgres { .. }));
+        let Some(plain) = plain.find_map(|(_, running)| running.as_ref()) else {
             return Err(Fault::Missing("`simulate` needs a contestant of kind postgres that runs".into()));
         };
         (self.news)(&format!("timing the statements of {}", load.load));

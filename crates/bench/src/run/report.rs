@@ -74,7 +74,7 @@ fn simulated(text: &mut String, results: &Results) {
             one.contestant,
             one.clients,
             one.measured,
-            one.simulated,
+            one.expected,
             one.difference * 100.0
         );
     }
@@ -284,7 +284,7 @@ pub(super) mod tests {
             servers: 2,
             clients: 16,
             measured: 50.0,
-            simulated: 56.0,
+            expected: 56.0,
             difference: 0.12,
         };
         let text = markdown(&Results { simulated: vec![one], ..results() }, &[]);

@@ -39,7 +39,7 @@ pub(crate) struct Simulated {
     pub(crate) clients: usize,
     /// Interactions in a second, the median of the rounds.
     pub(crate) measured: f64,
-    pub(crate) simulated: f64,
+    pub(crate) expected: f64,
     /// Simulated over measured, less one.
     pub(crate) difference: f64,
 }

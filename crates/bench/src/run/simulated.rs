@@ -212,7 +212,7 @@ pub(crate) fn all(plan: &Plan, load: &Course, calibrated: &Calibrated, runs: &[R
             servers: entrant.servers(),
             clients: scenario.clients,
             measured,
-            simulated: wips,
+            expected: wips,
             difference: wips / measured - 1.0,
         });
     }
