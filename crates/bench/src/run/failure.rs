@@ -22,6 +22,8 @@ use crate::plan::Failure;
 
 /// Between two looks at the replicas' states.
 const LOOK: Duration = Duration::from_millis(100);
+/// How long a replica may take to come back after the load has ended.
+const RETURN_MAX: Duration = Duration::from_mins(1);
 
 /// Kills a replica under load.
 pub(crate) fn run(
@@ -55,6 +57,7 @@ pub(crate) fn run(
             fault = disturb(failure, contestant, &seen) => return Err(fault),
         }
         let ended: Outcome = outcome.take().expect("it was set just now");
+        settled(contestant).await?;
         let wrong = judge::wrong(&client, &*workload, &before, &ended.ledger).await?;
         outcome.set(Some(ended));
         Ok(wrong)
@@ -122,6 +125,15 @@ async fn disturb(failure: &Failure, contestant: &Contestant, seen: &Seen) -> Fau
         }
     }
     pending().await
+}
+
+/// Waits until all replicas are there, if that will be; who is still away is found by what is checked then.
+async fn settled(contestant: &Contestant) -> Result<(), Fault> {
+    let end = Instant::now() + RETURN_MAX;
+    while Instant::now() < end && states(contestant).await?.iter().any(|state| state != "up") {
+        sleep(LOOK).await;
+    }
+    Ok(())
 }
 
 /// What onecopy says of each replica.
