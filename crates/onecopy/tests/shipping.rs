@@ -160,8 +160,41 @@ async fn parameters(client: &tokio_postgres::Client) {
     for name in ["once", "now"] {
         assert_eq!(client.execute(&prepared, &[&name, &id]).await.unwrap(), 1);
     }
+    kept(client).await;
     assert!(client.query("SELECT 1/$1::int", &[&0_i32]).await.is_err());
     assert_eq!(client.query("SELECT 1/$1::int", &[&1_i32]).await.unwrap().len(), 1);
+}
+
+/// A prepared statement is parsed once, and again when settings or the schema have changed, alike at all replicas.
+async fn kept(client: &tokio_postgres::Client) {
+    run(client, "CREATE TABLE moment (n int PRIMARY KEY, at timestamptz)").await;
+    let insert = "INSERT INTO moment (n, at) VALUES ($1, '2020-01-01 00:00') RETURNING at::text";
+    let insert = client.prepare(insert).await.unwrap();
+    let all = client.prepare("SELECT * FROM moment WHERE n = $1").await.unwrap();
+    let mine = "SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'onecopy p%'";
+    run(client, "SET timezone = 'UTC'").await;
+    let mut at = Vec::new();
+    for n in 1..=6_i32 {
+        at.push(client.query_one(&insert, &[&n]).await.unwrap().get::<_, String>(0));
+        assert_eq!(client.query(&all, &[&n]).await.unwrap().len(), 1);
+        match n {
+            2 => run(client, "SET timezone = 'Asia/Tokyo'").await,
+            4 => run(client, "BEGIN; SET LOCAL timezone = 'America/New_York'").await,
+            5 => run(client, "COMMIT").await,
+            _ => {}
+        }
+    }
+    assert_eq!(at[0], "2020-01-01 00:00:00+00");
+    assert_eq!(at[2], "2020-01-01 00:00:00+09");
+    assert_eq!(at[4], "2020-01-01 00:00:00-05");
+    assert_eq!(at[5], "2020-01-01 00:00:00+09");
+    assert_ne!(value(client, mine).await, "0", "what is prepared is kept");
+    // One replica after the other parses it for the first time after the change, or for the second: none fails.
+    run(client, "ALTER TABLE moment RENAME at TO moment").await;
+    for n in 1..=6_i32 {
+        assert_eq!(client.query(&all, &[&n]).await.unwrap().len(), 1);
+    }
+    run(client, "DROP TABLE moment").await;
 }
 
 async fn declared(client: &tokio_postgres::Client) {

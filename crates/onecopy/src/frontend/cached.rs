@@ -86,6 +86,11 @@ impl Cached {
         self.ours.retain(|name| is_there(name));
     }
 
+    /// Whether none is.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
     /// None is.
     pub(crate) fn clear(&mut self) {
         self.known.clear();

@@ -62,11 +62,13 @@ mod work;
 mod writeset;
 
 pub(crate) use accept::Workers;
+pub(crate) use cached::{Cached, name_of};
 pub(crate) use cancel::{CancelTarget, Doing, Running};
 pub(crate) use client::Client;
 pub(crate) use fault::{Fault, Refusal};
 pub(crate) use leases::SEQUENCES_LENT;
 pub(crate) use pools::{POOL_MODE_TRANSACTION, Pooling, Pools, Usage};
+pub(crate) use prepared::fresh_generation;
 pub(crate) use session::Worker;
 pub(crate) use settings::{FORBIDDEN, Settings};
 pub(crate) use startup::{ADMIN_DATABASE, DEFAULTS_SQL, WAITING_MAX, welcome};

@@ -2,7 +2,7 @@
 //!
 //! Several statements before one Sync are one implicit transaction, so what they are must be known before the first of
 //! them runs. Statements are described at the session's desk, where nothing is executed; what is run is parsed by whichever
-//! connection runs it.
+//! connection runs it, a named statement once.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::session::{ByName, Sent, Session, State};
 use super::shipment::Form;
 use super::statement::refused;
 use crate::backend::{BackendError, Connection};
-use crate::frontend::{Fault, Refusal};
+use crate::frontend::{Fault, Refusal, fresh_generation};
 
 /// More bytes than this are not taken before a Sync.
 const BATCH_BYTES_MAX: usize = 256 << 20;
@@ -29,6 +29,8 @@ struct Prepared {
     statement: Arc<Statement>,
     text: Arc<[u8]>,
     types: Arc<[u8]>,
+    /// Its number on servers, if the client named it, to run it again.
+    number: Option<u64>,
 }
 
 /// What a Bind made.
@@ -139,8 +141,9 @@ impl Session {
             let text = "the session has too many prepared statements";
             return Err(Refusal::plain(sqlstate::CONFIGURATION_LIMIT_EXCEEDED, text).into());
         }
-        let prepared =
-            Prepared { statement: Arc::clone(&part.statement), text: sql.into(), types: types.into() };
+        let number = (!name.is_empty()).then(fresh_generation);
+        let statement = Arc::clone(&part.statement);
+        let prepared = Prepared { statement, text: sql.into(), types: types.into(), number };
         self.batch.statements.insert(name.to_vec(), prepared);
         encode::bare(&mut self.client.out, server_tag::PARSE_COMPLETE);
         Ok(())
@@ -211,8 +214,8 @@ impl Session {
                     let Ok(script) = self.script(sql) else { break };
                     let Some(part) = script.statements.first() else { break };
                     let statement = Arc::clone(&part.statement);
-                    statements
-                        .insert(name.to_vec(), Prepared { statement, text: sql.into(), types: types.into() });
+                    let (text, types) = (sql.into(), types.into());
+                    statements.insert(name.to_vec(), Prepared { statement, text, types, number: None });
                 }
                 Ok(Frontend::Bind { portal, statement, rest }) => {
                     let Some(prepared) = statements.get(statement).cloned() else { break };
@@ -247,7 +250,8 @@ impl Session {
             Refusal::plain(sqlstate::INVALID_CURSOR_NAME, format!("portal \"{name}\" does not exist"))
         })?;
         let Portal { prepared, values, describes } = found;
-        let form = Form::Extended { types: Arc::clone(&prepared.types), values, describes };
+        let (types, number) = (Arc::clone(&prepared.types), prepared.number);
+        let form = Form::Extended { types, values, describes, number };
         let text = &*prepared.text;
         let sent = Sent { statement: &prepared.statement, text, commented: text, form };
         let before = self.client.out.len();

@@ -181,6 +181,9 @@ impl Session {
         }
         self.hold_declared().await?;
         self.check_writable("a setting in a read-only transaction")?;
+        if let State::Open(open) = &mut self.state {
+            open.has_set = true;
+        }
         self.ship_own(text.to_owned()).await?;
         if !is_local {
             self.settings.stage(name, value, text.trim_end().trim_end_matches(';'));

@@ -219,7 +219,16 @@ impl Session {
     }
 
     fn shipment(&self, sent: &Sent<'_>, text: Vec<u8>) -> Shipment {
-        self.shipment_of(text, sent.form.clone(), sent.statement.template)
+        let mut form = sent.form.clone();
+        // Kept is only what is the same text each time, under the settings and the schema that are everybody's.
+        let is_astray = matches!(&self.state, State::Open(open) if open.has_ddl || open.has_set)
+            || !sent.statement.settings.is_empty();
+        if let Form::Extended { number, .. } = &mut form
+            && (is_astray || text != sent.text)
+        {
+            *number = None;
+        }
+        self.shipment_of(text, form, sent.statement.template)
     }
 
     fn shipment_of(&self, text: Vec<u8>, form: Form, template: sql::TemplateId) -> Shipment {

@@ -26,7 +26,7 @@ use super::Shipping;
 use super::shipment::{Form, Reply, Setup, Shipment};
 use crate::backend::{BackendError, Connection};
 use crate::clients::{Card, Connected};
-use crate::frontend::Running;
+use crate::frontend::{Cached, Running};
 use crate::scram::Secret;
 
 /// More bytes than this are not kept of one reply.
@@ -55,6 +55,10 @@ struct Server {
     connection: Connection,
     running: Arc<Running>,
     setup: u64,
+    /// What it has parsed, under the settings of `setup` and the schema of `catalogue` only: whether a statement fails or what
+    /// its constants mean must not depend on when a replica's connection has seen it first.
+    cached: Cached,
+    catalogue: u64,
     _shown: Connected,
 }
 
@@ -114,7 +118,8 @@ impl Origin {
         }
         let running = Arc::new(Running::new(address, &connection));
         let shown = self.card.connect(at.replica, connection.pid);
-        Ok(Server { at, connection, running, setup: 0, _shown: shown })
+        let cached = Cached::default();
+        Ok(Server { at, connection, running, setup: 0, cached, catalogue: 0, _shown: shown })
     }
 
     fn give_back(&self, server: Server) {
@@ -209,7 +214,15 @@ impl Lane {
 
     /// Brings the session's settings before anything else.
     async fn settle(&mut self, setup: &Setup) -> Result<(), BackendError> {
+        let catalogue = self.shipping.hub().catalogue().generation();
         let server = self.server().await?;
+        if (server.setup, server.catalogue) != (setup.generation, catalogue) {
+            if !server.cached.is_empty() {
+                server.connection.simple("DEALLOCATE ALL").await?;
+                server.cached.clear();
+            }
+            server.catalogue = catalogue;
+        }
         if server.setup != setup.generation {
             if !setup.replay.is_empty() {
                 server.connection.simple(&setup.replay).await?;
@@ -229,10 +242,10 @@ impl Lane {
             let ended = self.roll_back().await;
             reply.and_then(|reply| ended.map(|()| reply))
         } else {
-            let connection = &mut self.server().await?.connection;
-            shipment.encode(&mut connection.output);
+            let Server { connection, cached, .. } = self.server().await?;
+            shipment.encode(&mut connection.output, cached);
             connection.flush().await?;
-            exchange(connection, shipment, REPLY_BYTES_MAX).await.map(|(reply, _)| reply)
+            exchange(connection, cached, shipment, REPLY_BYTES_MAX).await.map(|(reply, _)| reply)
         };
         *origin.reading.lock().unwrap_or_else(PoisonError::into_inner) = None;
         ended
@@ -244,7 +257,7 @@ impl Lane {
             self.settle(&shipment.setup).await?;
         }
         let has_begun = std::mem::replace(&mut self.has_begun, true);
-        let connection = &mut self.server().await?.connection;
+        let Server { connection, cached, .. } = self.server().await?;
         let mut ahead = 0;
         if !has_begun {
             encode::query(&mut connection.output, begin(shipment).as_bytes());
@@ -254,7 +267,7 @@ impl Lane {
             encode::query(&mut connection.output, before.as_bytes());
             ahead += 1;
         }
-        shipment.encode(&mut connection.output);
+        shipment.encode(&mut connection.output, cached);
         connection.flush().await?;
         let mut failed = None;
         for _ in 0..ahead {
@@ -266,7 +279,7 @@ impl Lane {
         }
         // What a statement returns of rows that it writes is no more than it was given.
         let bytes_max = if is_write { usize::MAX } else { REPLY_BYTES_MAX };
-        let (mut reply, status) = exchange(connection, shipment, bytes_max).await?;
+        let (mut reply, status) = exchange(connection, cached, shipment, bytes_max).await?;
         self.has_failed = status == Some(Status::Failed);
         if let Some(body) = failed {
             reply = Reply { bytes: Vec::new(), asked: Vec::new(), outcome: code(&body), error: Some(body) };
@@ -351,6 +364,7 @@ pub(super) fn is_the_statements(sqlstate: &[u8]) -> bool {
 /// Reads the replies to a statement, and to what is asked after it.
 async fn exchange(
     connection: &mut Connection,
+    cached: &mut Cached,
     shipment: &Shipment,
     bytes_max: usize,
 ) -> Result<(Reply, Option<Status>), BackendError> {
@@ -361,6 +375,7 @@ async fn exchange(
         let whole = &connection.input.data()[..total];
         let body = &whole[frame::HEADER_BYTES..];
         match kind {
+            tag::PARSE_COMPLETE => shipment.note_parsed(cached),
             tag::ERROR_RESPONSE if reply.error.is_none() => {
                 (reply.outcome, reply.error) = (code(body), Some(body.to_vec()));
             }

@@ -68,6 +68,8 @@ pub(super) struct Open {
     pub(super) has_failed: bool,
     pub(super) has_written: bool,
     pub(super) has_ddl: bool,
+    /// It has settings of its own.
+    pub(super) has_set: bool,
     /// What it has shipped.
     pub(super) bytes: usize,
     /// What `now()` is in it.

@@ -6,8 +6,10 @@ use cluster::ids::SessionId;
 use cluster::protocols::shipping::StatementId;
 use cluster::record::Shipped;
 use sql::TemplateId;
+use wire::encode;
 use wire::frontend::Target;
-use wire::{encode, frontend};
+
+use crate::frontend::{Cached, name_of};
 
 /// The settings that a session has put into force, as they travel with its statements.
 #[derive(Debug)]
@@ -35,6 +37,8 @@ pub(crate) enum Form {
         values: Arc<[u8]>,
         /// The client wants to know the columns.
         describes: bool,
+        /// The number under which servers may keep it parsed.
+        number: Option<u64>,
     },
     /// COPY FROM STDIN, with all that came of it.
     Copy(Arc<[u8]>),
@@ -80,23 +84,34 @@ pub(crate) struct Shipment {
 }
 
 impl Shipment {
-    /// Puts the messages of the statement itself into a buffer.
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+    /// Puts the messages of the statement itself into a buffer, for a connection that has these parsed. Whoever hears that it
+    /// was parsed calls [`Shipment::note_parsed`].
+    pub(crate) fn encode(&self, out: &mut Vec<u8>, cached: &mut Cached) {
         match &self.form {
             Form::Simple => encode::query(out, &self.text),
             Form::Copy(data) => encode_copy(out, &self.text, data),
-            Form::Extended { types, values, describes } => {
-                encode::parse_raw(out, b"", &self.text, types);
-                encode::message(out, frontend::tag::BIND, |body| {
-                    body.extend_from_slice(&[0, 0]);
-                    body.extend_from_slice(values);
-                });
+            Form::Extended { types, values, describes, number } => {
+                let name = number.map(name_of).unwrap_or_default();
+                if !number.is_some_and(|number| cached.has(&name, number)) {
+                    if let Some(gone) = number.and_then(|_| cached.evict()) {
+                        encode::close(out, Target::Statement(&gone));
+                    }
+                    encode::parse_raw(out, &name, &self.text, types);
+                }
+                encode::bind_raw(out, b"", &name, values);
                 if *describes {
                     encode::describe(out, Target::Portal(b""));
                 }
                 encode::execute(out, b"", 0);
                 encode::sync(out);
             }
+        }
+    }
+
+    /// A connection has it parsed from now on.
+    pub(crate) fn note_parsed(&self, cached: &mut Cached) {
+        if let Form::Extended { number: Some(number), .. } = self.form {
+            cached.insert(&name_of(number), number);
         }
     }
 

@@ -82,6 +82,7 @@ impl Session {
             has_failed: false,
             has_written: false,
             has_ddl: false,
+            has_set: false,
             bytes: 0,
             now_us: statement::now_us(),
         });
