@@ -39,8 +39,9 @@ impl Drawing {
     ) -> bool {
         let (anchor, wait_us) = anchor;
         let longer_us = (LONGER_TIMES * u64::from(cost_us)).clamp(LONGER_MIN_US, LONGER_MAX_US);
-        let is_crowded = anchor.running >= FULL_STATEMENTS || anchor.is_suspect;
-        let has_room = !is_crowded || least_us.is_none_or(|least_us| wait_us <= least_us + longer_us);
+        let has_room = least_us.is_none_or(|least_us| {
+            !anchor.is_suspect && (anchor.running < FULL_STATEMENTS || wait_us <= least_us + longer_us)
+        });
         if !has_room {
             self.full = Some(now);
         }
@@ -83,6 +84,9 @@ mod tests {
         assert!(!drawing.has_room(now, (&anchor, 801), Some(0), 200));
         assert!(drawing.has_room(now, (&anchor, LONGER_MAX_US), Some(0), 1_000_000));
         assert!(!drawing.has_room(now, (&anchor, LONGER_MAX_US + 1), Some(0), 1_000_000));
+        (anchor.running, anchor.is_suspect) = (0, true);
+        assert!(!drawing.has_room(now, (&anchor, 0), Some(9_000), 200), "others answer");
+        assert!(drawing.has_room(now, (&anchor, 0), None, 200));
     }
 
     #[test]
