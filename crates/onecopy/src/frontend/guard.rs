@@ -40,8 +40,8 @@ impl Session {
         let (out, mark) = (self.client.out.len(), self.record_mark());
         self.client.shown = false;
         let mut ended = self.at_home_guarded(work).await;
-        for _ in 0..RERUNS_MAX {
-            let is_end = |ended: &Ended| self.met_end_of_range(ended, judged, self.last_home, true);
+        for rerun in 0..RERUNS_MAX {
+            let is_end = |ended: &Ended| self.met_end_of_range(ended, judged, self.last_home, rerun > 0);
             if self.client.shown || !ended.as_ref().is_ok_and(is_end) {
                 break;
             }

@@ -34,8 +34,8 @@ pub(crate) const SEQUENCES_LENT: &str = "lent";
 /// It draws at the anchor, in order.
 const SEQUENCES_ANCHOR: &str = "anchor";
 
-/// How long a transaction that has begun elsewhere waits to be lent something.
-const LEASE_PATIENCE: Duration = Duration::from_millis(500);
+/// How long a transaction that has begun elsewhere waits to be lent something. Mostly it is a matter of milliseconds.
+const LEASE_PATIENCE: Duration = Duration::from_secs(5);
 /// How often it looks.
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -43,30 +43,31 @@ const LOOK: Duration = Duration::from_millis(1);
 pub(crate) type Uses = BTreeMap<SequenceId, Use>;
 
 /// Where a session's rows are written that draw from sequences by defaults.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Draws {
     /// Also where ranges are lent to.
     pub(crate) may_borrow: bool,
     /// Where that was last.
     pub(crate) last_at: Option<ReplicaId>,
-    /// The present transaction, or the last one, draws from what its home is lent.
-    pub(crate) has_borrowed: bool,
+    /// The ranges that the present transaction, or the last one, draws from.
+    pub(crate) ranges: BTreeMap<SequenceId, u64>,
 }
 
 impl Draws {
     /// Of a session that begins.
     pub(crate) fn new(may_borrow: bool) -> Self {
-        Self { may_borrow, last_at: None, has_borrowed: false }
+        Self { may_borrow, last_at: None, ranges: BTreeMap::new() }
     }
 }
 
 impl Session {
     /// Whether what may draw from these sequences may run away from the anchor.
     pub(crate) fn may_borrow(&self, draws: &BTreeSet<SequenceId>) -> bool {
-        draws.is_empty()
-            || (self.draws.may_borrow
-                && self.wish != Wish::Anchor
-                && !self.hub().sequences().leases.is_any_refused(draws))
+        draws.is_empty() || (self.draws.may_borrow && self.wish != Wish::Anchor && !self.are_refused(draws))
+    }
+
+    fn are_refused(&self, draws: &BTreeSet<SequenceId>) -> bool {
+        self.hub().sequences().leases.is_any_refused(draws)
     }
 
     /// Whether it asks for what is known at another replica than the anchor.
@@ -119,9 +120,9 @@ impl Session {
         }
         let draws = judged.draws();
         let started = tokio::time::Instant::now();
-        while started.elapsed() < LEASE_PATIENCE {
+        while started.elapsed() < LEASE_PATIENCE && !self.are_refused(&draws) {
             if let Some(mut uses) = self.may_draw(&draws, replica) {
-                self.draws.has_borrowed |= !uses.is_empty();
+                self.draws.ranges.extend(uses.iter().map(|(id, one)| (*id, one.range())));
                 if let Transaction::Update(update) = &mut self.transaction {
                     update.uses.append(&mut uses);
                 }
@@ -139,7 +140,7 @@ impl Session {
         replica: ReplicaId,
     ) -> Result<(), Fault> {
         let started = tokio::time::Instant::now();
-        while started.elapsed() < LEASE_PATIENCE {
+        while started.elapsed() < LEASE_PATIENCE && !self.are_refused(draws) {
             if self.may_draw(draws, replica).is_some() {
                 return Ok(());
             }
@@ -258,22 +259,22 @@ impl Session {
     }
 
     /// Whether a statement failed because the range of its replica has ended; then more will be lent, and more at a time if
-    /// it has to be run again there. The replica may have become the anchor meanwhile.
+    /// it was too short for the same statement before. The replica may have become the anchor meanwhile.
     pub(crate) fn met_end_of_range(
         &self,
         ended: &Ended,
         judged: &Judged,
         replica: ReplicaId,
-        is_bound: bool,
+        is_short: bool,
     ) -> bool {
         let draws = judged.draws();
         let is_end = ended.sqlstate() == Some(sqlstate::SEQUENCE_GENERATOR_LIMIT_EXCEEDED.as_bytes())
-            && self.draws.has_borrowed
+            && !self.draws.ranges.is_empty()
             && !draws.is_empty();
         if is_end {
             let mut sequences = self.hub().sequences();
-            for id in &draws {
-                sequences.leases.spent(*id, replica, is_bound);
+            for (id, range) in self.draws.ranges.iter().filter(|(id, _)| draws.contains(id)) {
+                sequences.leases.spent(*id, replica, *range, is_short);
             }
             drop(sequences);
             self.hub().lending.notify_one();

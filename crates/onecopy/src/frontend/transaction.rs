@@ -202,7 +202,7 @@ impl Session {
                     worker.hub.transactions.begin(progress, place.replica);
                     let is_borrowing = place.replica != worker.hub.anchor();
                     let update = Update::new((identity, place.replica), options, is_implicit, capture);
-                    self.draws.has_borrowed = !uses.is_empty();
+                    self.draws.ranges = uses.iter().map(|(id, one)| (*id, one.range())).collect();
                     let update = Update { is_borrowing, uses, ..update };
                     self.transaction = Transaction::Update(Box::new(update));
                     (self.last_home, self.tenancy) = (place.replica, Some(tenancy));

@@ -71,7 +71,18 @@ pub struct Loan {
 
 /// Held by a transaction that draws from what its home was lent, until it is over.
 #[derive(Clone, Debug)]
-pub struct Use(#[expect(dead_code, reason = "it is counted")] Arc<()>);
+pub struct Use {
+    #[expect(dead_code, reason = "it is counted")]
+    counted: Arc<()>,
+    range: u64,
+}
+
+impl Use {
+    /// Which of all the ranges that were lent it found in force.
+    pub fn range(&self) -> u64 {
+        self.range
+    }
+}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Stage {
@@ -91,8 +102,10 @@ struct Lease {
     is_good: bool,
     /// It cannot be lent.
     is_refused: bool,
-    /// The last one was too small for somebody.
+    /// The last range was too small for somebody.
     is_short: bool,
+    /// Which of all ranges it is that is in force, or was last.
+    range: u64,
     /// The size of the last range, and about how much of it is left.
     values: u32,
     left: i64,
@@ -105,7 +118,7 @@ struct Lease {
 impl Lease {
     fn void(&mut self) {
         let uses = Arc::clone(&self.uses);
-        *self = Self { values: self.values, reach: self.reach, uses, ..Self::default() };
+        *self = Self { values: self.values, reach: self.reach, range: self.range, uses, ..Self::default() };
     }
 
     fn drop_drawn(&mut self) {
@@ -139,7 +152,7 @@ impl Leases {
         if is_low && lease.stage == Stage::Idle && !lease.is_refused {
             lease.stage = Stage::Asked;
         }
-        lease.is_good.then(|| Use(Arc::clone(&lease.uses)))
+        lease.is_good.then(|| Use { counted: Arc::clone(&lease.uses), range: lease.range })
     }
 
     /// Whether any of these is known to be one that cannot be lent.
@@ -153,11 +166,11 @@ impl Leases {
         self.all.values().any(|lease| lease.stage == Stage::Asked)
     }
 
-    /// A replica's server says that what it was lent is used up; `is_bound` if whoever met that has to draw there, so that
-    /// the next range may have to be large.
-    pub fn spent(&mut self, id: SequenceId, replica: ReplicaId, is_bound: bool) {
-        if let Some(lease) = self.all.get_mut(&(id, replica)) {
-            (lease.is_good, lease.left, lease.is_short) = (false, 0, is_bound);
+    /// A replica's server says that a range which it was lent is used up, unless it has another one since; `is_short` if the
+    /// next one may have to be large.
+    pub fn spent(&mut self, id: SequenceId, replica: ReplicaId, range: u64, is_short: bool) {
+        if let Some(lease) = self.all.get_mut(&(id, replica)).filter(|lease| lease.range == range) {
+            (lease.is_good, lease.left, lease.is_short) = (false, 0, is_short);
         }
         drop(self.ask(id, replica, 0));
     }
@@ -239,7 +252,7 @@ impl Leases {
         let Some(lease) = self.of(loan.want).filter(|lease| lease.stage == Stage::Lending) else {
             return false;
         };
-        (lease.stage, lease.is_good) = (Stage::Idle, true);
+        (lease.stage, lease.is_good, lease.range) = (Stage::Idle, true, loan.want.ticket);
         (lease.values, lease.left) = (loan.range.count, i64::from(loan.range.count));
         true
     }

@@ -211,9 +211,7 @@ impl World {
     /// A transaction at a borrower.
     fn borrower(&mut self, at: usize, choice: u16) -> Result<(), String> {
         let replica = id(at);
-        if self.sequences.leases.ask(SEQUENCE, replica, 1).is_none() {
-            return Ok(());
-        }
+        let Some(lent) = self.sequences.leases.ask(SEQUENCE, replica, 1) else { return Ok(()) };
         let Some(mut borrowed) = self.borrowed[at] else {
             return Err("nothing is lent".to_owned());
         };
@@ -222,7 +220,7 @@ impl World {
         }
         for _ in 0..=choice % 6 {
             if borrowed.next > borrowed.last {
-                self.sequences.leases.spent(SEQUENCE, replica, false);
+                self.sequences.leases.spent(SEQUENCE, replica, lent.range(), false);
                 break;
             }
             self.give(borrowed.epoch, borrowed.next)?;
@@ -380,6 +378,16 @@ fn what_is_low_is_renewed_and_what_is_behind_is_not_lent() {
     drop(held);
     assert_eq!(lend(&mut leases, 1).1, Some(true));
     assert!(may(&mut leases, 1).is_some());
+    // Several meet the end of one range, and one of them tells so when there is another already.
+    let range = may(&mut leases, 1).unwrap().range();
+    leases.spent(SEQUENCE, replica, range, false);
+    assert!(may(&mut leases, 1).is_none());
+    assert_eq!(lend(&mut leases, 2_000).1, Some(true));
+    leases.spent(SEQUENCE, replica, range, true);
+    let range = may(&mut leases, 1).unwrap().range();
+    // It was too short.
+    leases.spent(SEQUENCE, replica, range, true);
+    assert_eq!(lend(&mut leases, 5_000), (32 * LEASE_VALUES_FIRST, Some(true)));
     // What is unknown is not tried again in this life of the server.
     leases.bar(replica);
     assert!(may(&mut leases, 1).is_none() && !leases.is_asked());
