@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -133,6 +133,8 @@ pub(crate) struct Card {
     is_in_transaction: AtomicBool,
     counted: [AtomicU64; 8],
     servers: Mutex<BTreeMap<ReplicaId, i32>>,
+    /// Where its transaction was open when it rested last; one more than the number of the replica.
+    open_at: AtomicU32,
     /// Why it keeps connections that sessions share, as bits.
     pub(crate) pins: AtomicU16,
 }
@@ -151,6 +153,7 @@ impl Card {
             is_in_transaction: AtomicBool::new(false),
             counted: Default::default(),
             servers: Mutex::default(),
+            open_at: AtomicU32::new(0),
             pins: AtomicU16::new(0),
         }
     }
@@ -172,6 +175,16 @@ impl Card {
         }
         self.since_us.store(now_us, Ordering::Relaxed);
         self.doing.store(Doing::Active as u8, Ordering::SeqCst);
+    }
+
+    /// Its transaction is open there, or none is open anywhere.
+    pub(crate) fn open_at(&self, replica: Option<ReplicaId>) {
+        self.open_at.store(replica.map_or(0, |replica| u32::from(replica.0) + 1), Ordering::Relaxed);
+    }
+
+    /// Whether its transaction is open at a replica, or was when it rested last.
+    pub(crate) fn is_open_at(&self, replica: ReplicaId) -> bool {
+        self.open_at.load(Ordering::Relaxed) == u32::from(replica.0) + 1
     }
 
     /// The client has its answer; so many bytes have come from it and gone to it in all.

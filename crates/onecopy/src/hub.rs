@@ -187,6 +187,8 @@ pub(crate) struct Hub {
     pub(crate) learned: Learned,
     /// Wakes whoever looks for deadlocks.
     pub(crate) looking: Notify,
+    /// How often a replica was drained.
+    drains: AtomicU64,
     /// The update transactions that are open.
     pub(crate) transactions: Transactions,
     /// The sessions, as others see them.
@@ -253,6 +255,7 @@ impl Hub {
             pools: Pools::new(pooling),
             learned: Learned::default(),
             looking: Notify::new(),
+            drains: AtomicU64::new(0),
             sequences: Mutex::default(),
             lending: Notify::new(),
             wants_marks: AtomicBool::new(false),

@@ -21,6 +21,8 @@ pub(crate) enum Note {
     Cancel,
     /// The session is to end.
     End(End),
+    /// A replica is drained: connections to it that are not in use are to be closed.
+    Drained,
 }
 
 /// When and why a session is to end; a later one overrules an earlier.
@@ -68,6 +70,16 @@ impl Mailbox {
         drop(notes);
         if !is_there {
             self.push(Note::End(end));
+        }
+    }
+
+    /// Says that a replica is drained; once is enough.
+    pub(crate) fn drained(&self) {
+        let notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_there = notes.iter().any(|note| matches!(note, Note::Drained));
+        drop(notes);
+        if !is_there {
+            self.push(Note::Drained);
         }
     }
 

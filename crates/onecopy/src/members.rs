@@ -24,7 +24,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::event::Event;
 use cluster::ids::ReplicaId;
 use cluster::parts::replica::State;
 use cluster::protocols::ReplicaStatus;
@@ -194,7 +193,7 @@ pub(crate) async fn furnish(hub: Arc<Hub>, newcomer: Newcomer) -> Result<Rebuilt
     hub.set_stage(replica, Some(Stage::CatchingUp { target }));
     let is_ours = matches!(data, Data::Copied);
     if !is_ours {
-        hub.handle(Event::Drained { replica, is_drained: true });
+        hub.drain(replica, true);
     }
     hub.employ(replica, orders, Duration::ZERO);
     hub.rebuilt(replica);
@@ -235,7 +234,7 @@ async fn compare(hub: &Hub, replica: ReplicaId) -> Result<(), MemberError> {
             if let Err(error) = standing::lift_quarantine(hub.log.folder(), name) {
                 tracing::warn!(replica = %name, %error, "after a restart it will begin in quarantine");
             }
-            hub.handle(Event::Drained { replica, is_drained: false });
+            hub.drain(replica, false);
             return Ok(());
         }
         Ok(Some(what)) => what,
@@ -285,7 +284,7 @@ pub(crate) async fn dismiss(hub: &Hub, replica: ReplicaId) -> Result<Result<(), 
     let struck = ask(hub, Request::Strike { replica, done }, answer).await;
     if let Err(error) = struck.and_then(|struck| struck.map_err(MemberError::Failed)) {
         if !was_drained {
-            hub.handle(Event::Drained { replica, is_drained: false });
+            hub.drain(replica, false);
         }
         return Err(error);
     }
@@ -314,7 +313,7 @@ pub(crate) async fn drain(hub: &Hub, replica: ReplicaId) -> Result<(), MemberErr
         return Ok(());
     }
     let quiet = if hub.anchor() == replica { Some(Quiet::begin(hub).await) } else { None };
-    hub.handle(Event::Drained { replica, is_drained: true });
+    hub.drain(replica, true);
     drop(quiet);
     match status(hub, replica) {
         Some(status) if status.is_drained => Ok(()),

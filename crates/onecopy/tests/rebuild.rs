@@ -153,6 +153,51 @@ async fn is_read_at(cluster: &Cluster, name: &str) {
     }
 }
 
+/// A drain waits for a transaction that is open at the replica, not for one that is open elsewhere and has a connection there.
+async fn drains_wait_for_users(cluster: &Cluster, admin: &tokio_postgres::Client) {
+    let third = cluster.replicas().await.into_iter().find(|replica| replica.name == "replica-3").unwrap();
+    let direct = cluster.direct(&third).await;
+    let there = |state: &'static str| {
+        let direct = &direct;
+        async move {
+            let sql = format!(
+                "select count(*) from pg_stat_activity where application_name = 'of drains' and state like '{state}'"
+            );
+            value(direct, &sql).await
+        }
+    };
+    let (reader, writer) = (cluster.client().await, cluster.client().await);
+    for client in [&reader, &writer] {
+        run(client, "set application_name = 'of drains'").await;
+    }
+    let deadline = Instant::now() + JOINS_WITHIN;
+    while there("idle%").await == "0" {
+        assert!(Instant::now() < deadline, "the writer has never read there");
+        run(&writer, "select count(*) from people").await;
+    }
+    run(&writer, "set onecopy.home = 'replica-1'; begin; insert into people values ('eve', 'sad')").await;
+    while there("idle in transaction").await == "0" {
+        assert!(Instant::now() < deadline, "the reader never begins there");
+        run(&reader, "rollback; begin read only; select count(*) from people").await;
+    }
+    let waiting = cluster.try_client("onecopy").await.unwrap();
+    let (drained, ()) = tokio::join!(ordered(&waiting, "DRAIN REPLICA replica-3"), async {
+        while shown(cluster).await[2][1] != "draining" {
+            tokio::task::yield_now().await;
+        }
+        while there("%").await != "1" {
+            assert!(Instant::now() < deadline, "the writer's connection stays");
+        }
+        run(&reader, "select count(*) from people; commit").await;
+    });
+    assert_eq!(drained, "drained", "the writer works elsewhere");
+    while there("%").await != "0" {
+        assert!(Instant::now() < deadline, "the reader's connection stays");
+    }
+    run(&writer, "rollback").await;
+    assert_eq!(ordered(admin, "UNDRAIN REPLICA replica-3").await, "serving");
+}
+
 #[tokio::test]
 async fn replicas_join_are_drained_and_leave_while_clients_write() {
     let mut cluster = begin(2).await;
@@ -162,6 +207,7 @@ async fn replicas_join_are_drained_and_leave_while_clients_write() {
     assert_eq!((&*added[0]["replica"], &*added[0]["donor"]), ("replica-3", "replica-2"));
     cluster.has_replicas(3);
     is_read_at(&cluster, "replica-3").await;
+    drains_wait_for_users(&cluster, &admin).await;
     // One that is drained has every version and takes nothing new, whatever a client wishes.
     assert_eq!(ordered(&admin, "DRAIN REPLICA replica-3").await, "drained");
     let before = reads_of(&cluster, "replica-3").await;

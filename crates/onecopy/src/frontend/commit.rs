@@ -290,7 +290,7 @@ impl Session {
                     return Err(self.aborted(cause, home));
                 }
                 Note::Effect(other) => tracing::error!(?other, "a session that waits for its record"),
-                Note::Cancel => {}
+                Note::Cancel | Note::Drained => {}
                 Note::End(end) => self.note_end(end),
             }
         }
@@ -350,7 +350,7 @@ impl Session {
                     self.is_settling = false;
                 }
                 Note::Effect(other) => tracing::error!(?other, "a session that waits for its turn"),
-                Note::Cancel => {}
+                Note::Cancel | Note::Drained => {}
                 Note::End(end) => self.note_end(end),
             }
         }

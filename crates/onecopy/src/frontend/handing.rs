@@ -54,6 +54,7 @@ impl Session {
                     Note::End(End::AfterTransaction) => self.note_end(End::AfterTransaction),
                     Note::End(end) => break Err(Fault::Fatal(ended(end))),
                     effect @ Note::Effect(_) => later.push(effect),
+                    Note::Drained => {}
                 },
                 () = tokio::time::sleep_until(until) => {
                     break Err(self.waited_too_long(place.replica, limit.is_some()).into());

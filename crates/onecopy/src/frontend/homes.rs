@@ -416,7 +416,7 @@ impl Session {
             match note {
                 Note::Effect(cluster::event::Effect::Abort { cause, .. }) => why = Some(cause),
                 Note::End(end) => self.note_end(end),
-                Note::Effect(_) | Note::Cancel => {}
+                Note::Effect(_) | Note::Cancel | Note::Drained => {}
             }
         }
         why

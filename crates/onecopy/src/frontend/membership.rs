@@ -5,7 +5,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::event::Event;
 use cluster::ids::ReplicaId;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -135,7 +134,7 @@ pub(super) async fn run(
         }
         Order::Undrain(name) => {
             let replica = named(hub, name)?;
-            hub.handle(Event::Drained { replica, is_drained: false });
+            hub.drain(replica, false);
             Ok(vec![vec![name.clone(), "serving".to_owned()]])
         }
     }

@@ -12,7 +12,7 @@
 //! Invariant: what lies here is at rest (`Connection::is_at_rest`), and holds nothing of its last session that is
 //! not known: [`super::handing`] sees to that. Whoever takes it puts it into his own state first ([`super::dress`]).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -134,6 +134,8 @@ struct Standing {
 struct Inside {
     pools: BTreeMap<Key, Pool>,
     roles: BTreeMap<Arc<str>, Standing>,
+    /// Where nothing is kept: they are drained.
+    left: BTreeSet<ReplicaId>,
 }
 
 /// All pools.
@@ -237,7 +239,7 @@ impl Pools {
         let mut inside = self.inside();
         let Some(role) = server.role() else { return };
         let epoch = inside.roles.get(&role).map_or(0, |standing| standing.epoch);
-        if server.epoch() != epoch || server.age() > AGE_MAX {
+        if server.epoch() != epoch || server.age() > AGE_MAX || inside.left.contains(&server.replica) {
             drop(inside);
             return drop(server);
         }
@@ -313,6 +315,24 @@ impl Pools {
         }
         drop(inside);
         drop(old);
+    }
+
+    /// Keeps nothing that nobody uses at a replica, or does again.
+    pub(crate) fn leave(&self, replica: ReplicaId, is_left: bool) {
+        let mut closed = Vec::new();
+        let mut inside = self.inside();
+        if !is_left {
+            inside.left.remove(&replica);
+            return;
+        }
+        inside.left.insert(replica);
+        for ((_, at), pool) in &mut inside.pools {
+            if *at == replica {
+                closed.append(&mut pool.idle);
+            }
+        }
+        drop(inside);
+        drop(closed);
     }
 
     /// The number that all statements of this text have under these settings and this schema.

@@ -287,6 +287,14 @@ impl Servers {
         self.iter_mut().for_each(|server| server.holds_state = false);
     }
 
+    /// Closes a connection unless something of the session is on it.
+    pub(crate) fn close_unused(&mut self, replica: ReplicaId) {
+        let is_free = |server: &mut Server| !server.holds_state && !server.has_draws;
+        if self.find(replica).is_some_and(is_free) {
+            self.close(replica);
+        }
+    }
+
     /// Closes all but one.
     pub(crate) fn close_others(&mut self, keep: ReplicaId) {
         for (index, server) in self.all.iter_mut().enumerate() {

@@ -10,7 +10,6 @@ use cluster::protocols::ReplicaStatus;
 use tokio::sync::mpsc;
 
 use super::{AgentOrder, Hub, Seat};
-use crate::clients::Doing;
 use crate::keeper::Keeper;
 use crate::node::Place;
 use crate::rebuild::Stage;
@@ -64,13 +63,32 @@ impl Hub {
         tracing::warn!(replica = %seat.name, "the replica is no member any more");
     }
 
-    /// How many sessions may be in the middle of something at a replica: those that use it now, and those in a
-    /// transaction that have used it.
+    /// A replica takes nothing new from now on, or does again. Whoever has connections there that are not in use closes them.
+    pub(crate) fn drain(&self, replica: ReplicaId, is_drained: bool) {
+        self.handle(Event::Drained { replica, is_drained });
+        self.pools.leave(replica, is_drained);
+        if is_drained {
+            self.drains.fetch_add(1, Ordering::Release);
+            let inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+            inside.sessions.values().for_each(|mailbox| mailbox.drained());
+        }
+    }
+
+    /// How often a replica was drained.
+    pub(crate) fn drains(&self) -> u64 {
+        self.drains.load(Ordering::Acquire)
+    }
+
+    /// Those that are.
+    pub(crate) fn drained(&self) -> Vec<ReplicaId> {
+        let drained = self.replicas().into_iter().filter(|status| status.is_drained);
+        drained.map(|status| status.replica).collect()
+    }
+
+    /// How many sessions are in the middle of something at a replica: those that run something there, and those whose
+    /// transaction is open there.
     pub(crate) fn users_of(&self, status: &ReplicaStatus) -> usize {
-        let is_busy = |doing: Doing| !matches!(doing, Doing::Idle | Doing::Paused);
         let cards = self.clients.cards();
-        let busy = cards.iter().filter(|card| is_busy(card.doing()));
-        let there = busy.filter(|card| card.servers().contains_key(&status.replica));
-        there.count().max(status.open)
+        cards.iter().filter(|card| card.is_open_at(status.replica)).count().max(status.open)
     }
 }

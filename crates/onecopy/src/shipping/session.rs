@@ -397,7 +397,7 @@ impl Session {
                 note = mailbox.next() => match note {
                     Note::End(end) => self.ending = self.ending.max(Some(end)),
                     Note::Cancel => self.cancel_read().await,
-                    Note::Effect(_) => {}
+                    Note::Effect(_) | Note::Drained => {}
                 }
             }
         };
