@@ -32,6 +32,7 @@ async fn statements_are_shipped_and_replicas_stay_the_same() {
     refusals(&client).await;
     parameters(&client).await;
     declared(&client).await;
+    mistakes(&cluster, &client).await;
     let everything = "SELECT * FROM item ORDER BY id";
     let before = cluster.everywhere(everything).await;
     cluster.verify().await;
@@ -195,6 +196,53 @@ async fn kept(client: &tokio_postgres::Client) {
         assert_eq!(client.query(&all, &[&n]).await.unwrap().len(), 1);
     }
     run(client, "DROP TABLE moment").await;
+}
+
+/// What one client does wrong, or sets for itself, costs no replica its place, nor makes one differ.
+async fn mistakes(cluster: &Cluster, client: &tokio_postgres::Client) {
+    // The servers take fewer parameters than there are for a fault of the protocol.
+    let mut raw = cluster::raw::Raw::connect(cluster.port);
+    let answered = raw.exchange(|out| {
+        wire::encode::parse(out, b"", b"INSERT INTO item (name, r) VALUES ($1, $2)", &[]);
+        wire::encode::bind(out, b"", b"", &[Some(b"one")], wire::encode::Format::Text);
+        wire::encode::execute(out, b"", 0);
+        wire::encode::sync(out);
+    });
+    let (_, body) = answered.iter().find(|(tag, _)| *tag == wire::backend::tag::ERROR_RESPONSE).unwrap();
+    assert_eq!(wire::backend::Fields::new(body).sqlstate(), b"08P01");
+    assert_eq!(refused(client, "DROP ROLE postgres").await, "55006");
+    // A limit would end what all replicas do, at some of them.
+    run(client, "CREATE TABLE many (n int)").await;
+    run(client, "BEGIN /* onecopy: write many */; SET LOCAL statement_timeout = '5ms'").await;
+    run(client, "INSERT INTO many SELECT i FROM generate_series(1, 100000) i; COMMIT").await;
+    assert_eq!(refused(client, "BEGIN; SET LOCAL statement_timeout = 'soon'").await, "22023");
+    run(client, "ROLLBACK").await;
+    // A server ends connections that are idle for too long.
+    run(client, "SET idle_session_timeout = '20ms'; INSERT INTO many VALUES (0)").await;
+    let direct = cluster.direct(&cluster.replicas().await[0]).await;
+    let connected = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'of mistakes'";
+    let other = cluster.client().await;
+    run(&other, "SET application_name = 'of mistakes'; SET idle_session_timeout = '20ms'").await;
+    run(&other, "INSERT INTO many VALUES (0)").await;
+    while value(&direct, connected).await != "0" {}
+    run(&other, "INSERT INTO many VALUES (0)").await;
+    run(client, "RESET idle_session_timeout").await;
+    // Code can set what nobody sees, on the connection of one replica.
+    run(
+        client,
+        "CREATE FUNCTION turns() RETURNS text LANGUAGE plpgsql AS \
+         $$ BEGIN RETURN set_config('timezone', 'Africa/Cairo', false); END $$",
+    )
+    .await;
+    for n in 0..3 {
+        run(client, "SELECT turns()").await;
+        run(client, &format!("INSERT INTO note VALUES ({}, '2020-01-01 00:00')", 100 + n)).await;
+        run(client, "BEGIN READ ONLY; SELECT turns(); COMMIT").await;
+        run(client, &format!("INSERT INTO note VALUES ({}, '2020-01-01 00:00')", 200 + n)).await;
+    }
+    let instants = "SELECT count(DISTINCT at), count(*) FROM note WHERE n >= 100";
+    assert_eq!(cluster.everywhere(instants).await, [["1", "6"]]);
+    assert_eq!(cluster.everywhere("SELECT count(*) FROM many").await, [["100003"]]);
 }
 
 async fn declared(client: &tokio_postgres::Client) {

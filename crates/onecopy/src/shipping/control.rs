@@ -179,6 +179,17 @@ impl Session {
             self.settings.keep_staged();
             return self.renew_setup().await;
         }
+        if name.ends_with("_timeout") {
+            // What all replicas do is not interrupted: it counts for queries, after the transaction.
+            if let Some(value) = value {
+                let value = value.replace('\\', "\\\\").replace('\'', "''");
+                self.at_desk(&format!("SELECT pg_catalog.set_config('{name}', E'{value}', true)")).await?;
+            }
+            if !is_local {
+                self.settings.stage(name, value, text.trim_end().trim_end_matches(';'));
+            }
+            return Ok(());
+        }
         self.hold_declared().await?;
         self.check_writable("a setting in a read-only transaction")?;
         if let State::Open(open) = &mut self.state {

@@ -71,6 +71,7 @@ impl Session {
             }
             let mut shipment = self.shipment(sent, sent.text.to_vec());
             shipment.needs_write = known.way == Way::LockingRead;
+            shipment.is_unproven = known.way == Way::UnprovenRead;
             let ask = if is_writing {
                 self.check_log()?;
                 Ask::SingleUpdate(known.locks.set(), shipment)
@@ -115,7 +116,8 @@ impl Session {
         }
         match way {
             Way::Read | Way::UnprovenRead | Way::LockingRead => {
-                let shipment = self.shipment(sent, sent.text.to_vec());
+                let mut shipment = self.shipment(sent, sent.text.to_vec());
+                shipment.is_unproven = way == Way::UnprovenRead;
                 let told = self.operate(Kind::Read, shipment).await?;
                 self.relay(told)
             }
@@ -244,6 +246,7 @@ impl Session {
             form,
             after: None,
             needs_write: false,
+            is_unproven: false,
             is_read_only,
             template,
         }

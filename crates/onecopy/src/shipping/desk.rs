@@ -27,7 +27,10 @@ impl Session {
 
     /// The desk, at a replica that takes part.
     pub(super) async fn desk(&mut self) -> Result<&mut Connection, Fault> {
-        let is_present = self.desk.as_ref().is_some_and(|(at, ..)| self.shipping.is_present(*at));
+        let is_present = self
+            .desk
+            .as_ref()
+            .is_some_and(|(at, connection, _)| self.shipping.is_present(*at) && connection.is_quiet());
         if !is_present {
             let started = Instant::now();
             let at = loop {

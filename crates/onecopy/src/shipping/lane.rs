@@ -103,7 +103,8 @@ impl Origin {
                 place.map(|place| idle.swap_remove(place))
             };
             match found {
-                Some(server) if server.at == at => return Ok(server),
+                // A time-out of the client's may have ended it meanwhile.
+                Some(server) if server.at == at && server.connection.is_quiet() => return Ok(server),
                 Some(_) => {}
                 None => break,
             }
@@ -139,6 +140,8 @@ struct Lane {
     has_begun: bool,
     has_written: bool,
     has_failed: bool,
+    /// Something ran that may have set what nobody sees.
+    is_unproven: bool,
 }
 
 /// Runs a transaction's jobs at one replica until it is over there.
@@ -157,6 +160,7 @@ pub(crate) async fn run(
         has_begun: false,
         has_written: false,
         has_failed: false,
+        is_unproven: false,
     };
     while let Some(job) = jobs.recv().await {
         let begun = Instant::now();
@@ -164,8 +168,8 @@ pub(crate) async fn run(
         let shipment = job.shipment.clone();
         match lane.perform(job).await {
             Ok(reply) => {
-                if is_over && let Some(server) = lane.server.take() {
-                    lane.origin.give_back(server);
+                if is_over {
+                    lane.let_go();
                 }
                 let took_us = u32::try_from(begun.elapsed().as_micros()).unwrap_or(u32::MAX);
                 let done = shipment.zip(reply).map(|(shipment, reply)| (shipment, reply, took_us));
@@ -205,6 +209,15 @@ impl Lane {
         }
     }
 
+    /// The transaction is over: the connection is for another one, unless a function may have set something on it.
+    fn let_go(&mut self) {
+        if let Some(server) = self.server.take()
+            && !self.is_unproven
+        {
+            self.origin.give_back(server);
+        }
+    }
+
     async fn server(&mut self) -> Result<&mut Server, BackendError> {
         if self.server.is_none() {
             self.server = Some(self.origin.server(&self.shipping, self.at).await?);
@@ -233,6 +246,7 @@ impl Lane {
     }
 
     async fn read_alone(&mut self, shipment: &Shipment) -> Result<Reply, BackendError> {
+        self.is_unproven |= shipment.is_unproven;
         self.settle(&shipment.setup).await?;
         let reading = Arc::clone(&self.server().await?.running);
         let origin = Arc::clone(&self.origin);
@@ -253,6 +267,7 @@ impl Lane {
 
     /// Runs a statement inside the transaction, which begins with it.
     async fn run(&mut self, shipment: &Shipment, is_write: bool) -> Result<Reply, BackendError> {
+        self.is_unproven |= shipment.is_unproven;
         if !self.has_begun {
             self.settle(&shipment.setup).await?;
         }
@@ -327,11 +342,14 @@ impl Lane {
 const BEGIN_WRITING: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;";
 
 fn begin(shipment: &Shipment) -> String {
+    let has_timeouts = shipment.setup.has_timeouts;
     if shipment.is_read_only {
-        return "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY".to_owned();
+        // It would cost the replica its place if the server ended the connection.
+        let patient = if has_timeouts { ";SET LOCAL idle_in_transaction_session_timeout = 0" } else { "" };
+        return format!("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY{patient}");
     }
     let mut sql = BEGIN_WRITING.to_owned();
-    if shipment.setup.has_timeouts {
+    if has_timeouts {
         sql.push_str(
             "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0; \
              SET LOCAL idle_in_transaction_session_timeout = 0;",
@@ -355,8 +373,14 @@ fn code(body: &[u8]) -> Vec<u8> {
 }
 
 /// Whether an error comes from the statement and the data, so that every replica makes it: none of resources, the
-/// operator's hand, other transactions, or the server itself.
+/// operator's hand, other transactions, or the server itself. What is wrong with a message (too few parameters) is wrong
+/// everywhere, and so is what an object is not ready for (a view that takes no rows, a role that is in use by itself).
 pub(super) fn is_the_statements(sqlstate: &[u8]) -> bool {
+    const MESSAGE: &[u8] = b"08P01";
+    const LOCK: &[u8] = b"55P03";
+    if sqlstate == MESSAGE || (sqlstate.starts_with(b"55") && sqlstate != LOCK) {
+        return true;
+    }
     const OTHERS: [&[u8]; 8] = [b"08", b"40", b"53", b"55", b"57", b"58", b"F0", b"XX"];
     !OTHERS.iter().any(|class| sqlstate.starts_with(class)) && !sqlstate.is_empty()
 }

@@ -77,6 +77,8 @@ pub(crate) struct Shipment {
     pub(crate) after: Option<String>,
     /// It takes locks of rows, or draws from a sequence: a read-only transaction would refuse it.
     pub(crate) needs_write: bool,
+    /// It may set something on its connection, unseen.
+    pub(crate) is_unproven: bool,
     /// The transaction writes nothing.
     pub(crate) is_read_only: bool,
     /// By which it is measured.
