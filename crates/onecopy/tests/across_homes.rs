@@ -11,7 +11,7 @@ mod cluster;
 mod scenarios;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cluster::plain::Plain;
 use cluster::script::{Answer, Played, Waits, ask, later, open, play, says_the_same, sqlstate, within};
@@ -55,8 +55,76 @@ async fn two_homes_are_like_one_server() {
     large_transactions(&cluster).await;
     deadlocks(&cluster).await;
     a_ring_through_a_refresh(&cluster).await;
+    waits_end_at_once(&cluster).await;
+    who_waits_most_stays_at_the_anchor(&cluster).await;
     cluster.verify().await;
     cluster.stop().await;
+}
+
+const STRAINED: &str = "update strained set v = v + 1 where k = 1";
+
+/// Waits for another home for at least so long; how long it took from the end of that to the answer.
+async fn waits_for(holder: &Client, waiter: &Client, hold: Duration) -> Duration {
+    run(holder, &format!("begin; {STRAINED}")).await;
+    let (heard, released) = tokio::join!(
+        async {
+            run(waiter, STRAINED).await;
+            Instant::now()
+        },
+        async {
+            tokio::time::sleep(hold).await;
+            run(holder, "commit").await;
+            Instant::now()
+        }
+    );
+    heard.saturating_duration_since(released)
+}
+
+async fn at_homes(cluster: &Cluster) -> (Client, Client) {
+    let (holder, waiter) = (cluster.client().await, cluster.client().await);
+    run(&holder, "set onecopy.home = 'replica-1'").await;
+    run(&waiter, "set onecopy.home = 'replica-2'").await;
+    (holder, waiter)
+}
+
+/// A session that waits for another home hears of the end of that when it is there, not when it looks for deadlocks the
+/// next time, which it does 200 and 700 ms after its wait began.
+async fn waits_end_at_once(cluster: &Cluster) {
+    run(
+        &cluster.client().await,
+        "create table strained (k int primary key, v int); insert into strained values (1, 0)",
+    )
+    .await;
+    let (holder, waiter) = at_homes(cluster).await;
+    let mut least = Duration::MAX;
+    for _ in 0..3 {
+        least = least.min(waits_for(&holder, &waiter, Duration::from_millis(300)).await);
+    }
+    assert!(least < Duration::from_millis(200), "it heard of its place after {least:?}");
+}
+
+/// Transactions of a kind that waits for other homes nearly all of the time begin at the anchor, and are counted.
+async fn who_waits_most_stays_at_the_anchor(cluster: &Cluster) {
+    let admin = cluster.try_client("onecopy").await.unwrap();
+    let stayed = || async {
+        let stats = cluster::rows(&admin, "SHOW STATS").await;
+        let row = stats.into_iter().find(|row| row["name"] == "anchor_because.waits").unwrap();
+        row["value"].parse::<u64>().unwrap()
+    };
+    let (holder, waiter) = at_homes(cluster).await;
+    let auto = cluster.client().await;
+    run(&auto, STRAINED).await;
+    assert_eq!(stayed().await, 0);
+    // One kind of transaction has so and so many means: eight of them count.
+    for _ in 0..10 {
+        waits_for(&holder, &waiter, Duration::from_millis(100)).await;
+    }
+    for _ in 0..3 {
+        run(&auto, STRAINED).await;
+    }
+    run(&auto, "update strained set v = 0 where k = 2").await;
+    assert_eq!(stayed().await, 3);
+    run(&auto, "drop table strained").await;
 }
 
 /// As on one server, or as there if what waited here had been sent when it waited no more.

@@ -217,6 +217,7 @@ impl Session {
         draws.extend(foreseen);
         let home = match self.wish {
             Wish::Anchor => Home::Anchor,
+            Wish::Auto if !may_leave => Home::Anchor,
             Wish::Auto if draws.is_empty() => self.eased(Home::Any, judged.template),
             Wish::Auto => self.eased(Home::Drawing { last: self.draws.last_at }, judged.template),
             Wish::Any => Home::Any,

@@ -9,6 +9,7 @@ use sql::TemplateId;
 use tokio::time::Instant;
 
 use super::session::Session;
+use crate::hub::count;
 
 /// Of the transaction that is open, or of the last one.
 #[derive(Debug, Default)]
@@ -39,8 +40,11 @@ impl Session {
 
     /// The home that was wished for, or the anchor if that has turned out to be better.
     pub(crate) fn eased(&self, home: Home, template: Option<TemplateId>) -> Home {
-        let stays = template.is_some_and(|template| self.hub().learned.stays(template));
-        if stays { Home::Anchor } else { home }
+        if !template.is_some_and(|template| self.hub().learned.stays(template)) {
+            return home;
+        }
+        count(&self.hub().stats.anchor_waits);
+        Home::Anchor
     }
 
     /// The update transaction has ended, well or not.

@@ -142,12 +142,13 @@ fn waits_for(hub: &Hub, waits: Option<&Waiting>) -> [String; 2] {
 
 fn stats(hub: &Hub) -> Vec<Vec<String>> {
     let stats = &hub.stats;
-    let counters: [(&str, &AtomicU64); 12] = [
+    let counters: [(&str, &AtomicU64); 13] = [
         ("reads_spread", &stats.reads),
         ("anchor_because.update", &stats.anchor_update),
         ("anchor_because.unknown", &stats.anchor_unknown),
         ("anchor_because.interactive", &stats.anchor_interactive),
         ("anchor_because.catalogue", &stats.anchor_catalogue),
+        ("anchor_because.waits", &stats.anchor_waits),
         ("transactions_roamed", &stats.roamed),
         ("transactions_came_home", &stats.came_home),
         ("records", &stats.records),
