@@ -300,17 +300,34 @@ pub(crate) struct Clients {
     inside: Mutex<Inside>,
     is_paused: watch::Sender<bool>,
     is_open: AtomicBool,
+    /// How often a replica was drained.
+    drains: AtomicU64,
 }
 
 impl Default for Clients {
     fn default() -> Self {
-        Self { inside: Mutex::default(), is_paused: watch::channel(false).0, is_open: AtomicBool::new(false) }
+        Self {
+            inside: Mutex::default(),
+            is_paused: watch::channel(false).0,
+            is_open: AtomicBool::new(false),
+            drains: AtomicU64::new(0),
+        }
     }
 }
 
 impl Clients {
     fn inside(&self) -> MutexGuard<'_, Inside> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A replica is drained.
+    pub(crate) fn note_drain(&self) {
+        self.drains.fetch_add(1, Ordering::Release);
+    }
+
+    /// How often one was.
+    pub(crate) fn drains(&self) -> u64 {
+        self.drains.load(Ordering::Acquire)
     }
 
     /// A session begins.

@@ -77,6 +77,8 @@ pub(crate) struct Stats {
     pub(crate) anchor_interactive: AtomicU64,
     /// They read the catalogues.
     pub(crate) anchor_catalogue: AtomicU64,
+    /// Update transactions that began there because elsewhere their kind waits more than it works.
+    pub(crate) anchor_waits: AtomicU64,
     /// Transactions that began away from home because nothing but reads was foreseen.
     pub(crate) roamed: AtomicU64,
     /// Those of them that came home.
@@ -187,8 +189,6 @@ pub(crate) struct Hub {
     pub(crate) learned: Learned,
     /// Wakes whoever looks for deadlocks.
     pub(crate) looking: Notify,
-    /// How often a replica was drained.
-    drains: AtomicU64,
     /// The update transactions that are open.
     pub(crate) transactions: Transactions,
     /// The sessions, as others see them.
@@ -255,7 +255,6 @@ impl Hub {
             pools: Pools::new(pooling),
             learned: Learned::default(),
             looking: Notify::new(),
-            drains: AtomicU64::new(0),
             sequences: Mutex::default(),
             lending: Notify::new(),
             wants_marks: AtomicBool::new(false),
@@ -412,8 +411,7 @@ impl Hub {
     /// Whether a conclusion from a catalogue of this generation may be out of date. Rows that were written after a schema
     /// change are captured after it is durable, so for them the answer is exact.
     pub(crate) fn is_outdated(&self, generation: Version) -> bool {
-        let inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
-        generation < inside.cluster.last_ddl()
+        generation < self.last_ddl()
     }
 
     /// The last durable version that may have changed the schema.

@@ -63,6 +63,7 @@ impl Session {
         } else {
             (APPLIED_STATEMENT, APPLIED_SQL, server.applied_ready)
         };
+        let is_ready = is_ready && !server.has_run_code;
         let parameters = 3 + usize::from(asks);
         let output = &mut server.connection.output;
         if !is_ready {

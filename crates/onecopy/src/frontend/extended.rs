@@ -17,7 +17,7 @@ use super::ddl::describe_nothing;
 use super::demand::Demand;
 use super::fault::{Fault, Refusal};
 use super::homes::is_of_session;
-use super::prepared::{Known, never_of_others};
+use super::prepared::{Known, never_of_others, never_ours};
 use super::session::{Session, Transaction};
 use super::settings::Settings;
 use super::special::ROUTING_COLUMN;
@@ -158,6 +158,7 @@ impl Session {
         bytes: &[u8],
         group: &mut Group,
     ) -> Result<(), Fault> {
+        never_ours(name)?;
         if !name.is_empty() && self.prepared.get(name).is_some() {
             let name = String::from_utf8_lossy(name).into_owned();
             return Err(Refusal::plain(

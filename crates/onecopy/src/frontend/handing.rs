@@ -108,6 +108,25 @@ impl Session {
         self.card.pins.store(kept.bits(), Ordering::Relaxed);
     }
 
+    /// Says where the transaction is open, and closes connections to replicas that are drained, but not one that is in use, or
+    /// is to tell what was drawn on it.
+    pub(crate) fn leave_drained(&mut self) {
+        self.card.open_at(self.open_at());
+        let hub = Arc::clone(&self.worker.hub);
+        let drains = hub.clients.drains();
+        if self.servers.drains_seen != drains {
+            self.servers.drains_seen = drains;
+            for replica in hub.drained() {
+                if self.open_at() == Some(replica) {
+                    // To be looked at again when that is over.
+                    self.servers.drains_seen = drains.wrapping_sub(1);
+                } else {
+                    self.servers.close_unused(replica);
+                }
+            }
+        }
+    }
+
     /// Gives one back, unless it has to be kept; says why it is.
     async fn give_back_one(&mut self, replica: ReplicaId) -> Pins {
         // Until the server says otherwise; if it cannot any more, that is lost with it.

@@ -20,6 +20,7 @@ use sql::{Statement, Verb};
 
 use super::demand::{Judged, runs_code};
 use super::fault::{Fault, Refusal};
+use super::prepared::never_ours;
 use super::session::{Session, Transaction};
 use crate::hub::Hub;
 
@@ -206,8 +207,13 @@ const HIDES_SQL: &str = "\
 impl Session {
     /// Work is about to run at a replica: what it may leave there is to be asked afterwards.
     pub(crate) fn foresee_traces(&mut self, judged: &Judged, replica: ReplicaId) {
-        if self.servers.is_shared() && judged.is_suspect() && !judged.is_control && !judged.only_sets_settings
-        {
+        if !judged.is_suspect() || judged.is_control || judged.only_sets_settings {
+            return;
+        }
+        if let Some(server) = self.servers.find(replica) {
+            server.has_run_code = true;
+        }
+        if self.servers.is_shared() {
             self.look.note(replica);
             self.look.hides |= judged.has_unparsed || self.look.code.len() > CODE_MAX;
             self.look.code.extend(judged.code.iter().map(Arc::clone));
@@ -216,6 +222,9 @@ impl Session {
 
     /// A statement of the session's own has run that may leave something, or end what is there.
     pub(crate) fn note_traces(&mut self, statement: &Arc<Statement>, text: &[u8]) -> Result<(), Fault> {
+        if let Verb::Prepare { name } = &statement.verb {
+            never_ours(name.as_bytes())?;
+        }
         if !self.servers.is_shared() {
             return Ok(());
         }

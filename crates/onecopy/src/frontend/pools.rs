@@ -37,6 +37,8 @@ pub(crate) const REAP_EVERY: Duration = Duration::from_secs(30);
 
 /// Statements that are known to be the same, at most.
 const STATEMENTS_MAX: usize = 20_000;
+/// They have so many bytes together, at most.
+const STATEMENTS_BYTES_MAX: usize = 64 << 20;
 /// Longer texts are not compared, in bytes.
 const SHARED_TEXT_MAX: usize = 64 << 10;
 
@@ -52,7 +54,7 @@ pub(crate) struct Pooling {
 }
 
 /// What a connection was opened with.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Kind {
     role: Arc<str>,
     parameters: Vec<(String, String)>,
@@ -150,6 +152,7 @@ pub(crate) struct Pools {
 #[derive(Debug, Default)]
 struct Statements {
     numbers: FxHashMap<Meaning, u64>,
+    bytes: usize,
     /// Those that a server has accepted.
     accepted: FxHashSet<u64>,
 }
@@ -157,6 +160,7 @@ struct Statements {
 /// What makes two prepared statements the same.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Meaning {
+    kind: Arc<Kind>,
     sql: Vec<u8>,
     types: Vec<u8>,
     settings: String,
@@ -335,26 +339,39 @@ impl Pools {
         drop(closed);
     }
 
-    /// The number that all statements of this text have under these settings and this schema.
-    pub(crate) fn number(&self, sql: &[u8], types: &[u8], settings: &str, schema: Version) -> u64 {
-        let (sql, types, settings) = (sql.to_vec(), types.to_vec(), settings.to_owned());
-        if sql.len() > SHARED_TEXT_MAX {
+    /// The number that all statements of this text have on connections of this kind, under these settings and this schema.
+    pub(crate) fn number(
+        &self,
+        kind: &Arc<Kind>,
+        (sql, types): (&[u8], &[u8]),
+        settings: String,
+        schema: Version,
+    ) -> u64 {
+        let bytes = sql.len() + types.len() + settings.len();
+        if bytes > SHARED_TEXT_MAX {
             return fresh_generation();
         }
+        let (kind, sql, types) = (Arc::clone(kind), sql.to_vec(), types.to_vec());
         let mut statements = self.statements.lock().unwrap_or_else(PoisonError::into_inner);
-        if statements.numbers.len() >= STATEMENTS_MAX {
+        if statements.numbers.len() >= STATEMENTS_MAX || statements.bytes + bytes > STATEMENTS_BYTES_MAX {
             // Those who have a number keep it; who comes gets another one.
             *statements = Statements::default();
         }
-        *statements.numbers.entry(Meaning { sql, types, settings, schema }).or_insert_with(fresh_generation)
+        let Statements { numbers, bytes: all, .. } = &mut *statements;
+        *numbers.entry(Meaning { kind, sql, types, settings, schema }).or_insert_with(|| {
+            *all += bytes;
+            fresh_generation()
+        })
     }
 
     /// A server has prepared the statement of that number.
     pub(crate) fn note_accepted(&self, number: u64) {
         let mut statements = self.statements.lock().unwrap_or_else(PoisonError::into_inner);
-        if statements.accepted.len() < STATEMENTS_MAX {
-            statements.accepted.insert(number);
+        if statements.accepted.len() >= STATEMENTS_MAX {
+            // Many are of one session alone, and are never asked for.
+            statements.accepted.clear();
         }
+        statements.accepted.insert(number);
     }
 
     /// Whether any server has done that: then every one will, when it is needed there.

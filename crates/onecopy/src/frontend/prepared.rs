@@ -87,6 +87,15 @@ pub(super) fn never_of_others(name: &[u8]) -> Result<(), Refusal> {
     Err(Refusal::plain(sqlstate::INVALID_SQL_STATEMENT_NAME, what))
 }
 
+/// Statements of our own have such names, on the same connections.
+pub(super) fn never_ours(name: &[u8]) -> Result<(), Refusal> {
+    if is_reserved(name) {
+        let what = "a prepared statement with a name that begins with \"onecopy \"";
+        return Err(Refusal::unsupported(what, "Give it another name."));
+    }
+    Ok(())
+}
+
 /// What a Bind made.
 #[derive(Debug)]
 struct Portal {
@@ -189,7 +198,8 @@ impl Session {
             return Some(fresh_generation());
         }
         let hub = self.hub();
-        Some(hub.pools.number(sql, types, &self.settings.meaning(), hub.last_ddl()))
+        let kind = self.servers.kind()?;
+        Some(hub.pools.number(kind, (sql, types), self.settings.meaning(), hub.last_ddl()))
     }
 
     /// Where sessions share connections: answers messages that do nothing but to parse what a server has accepted before,

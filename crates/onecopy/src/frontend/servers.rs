@@ -56,6 +56,8 @@ pub(crate) struct Server {
     pub(crate) drawn_ready: bool,
     /// Each BEGIN or savepoint of ours that was put before what is sent next; its replies are swallowed.
     pub(crate) ahead: VecDeque<Opening>,
+    /// Code has run that may have prepared something else under names of ours.
+    pub(crate) has_run_code: bool,
     /// Those that are prepared here.
     pub(crate) openings: Vec<&'static str>,
     /// Something of the session exists only here: temporary objects, LISTEN.
@@ -112,6 +114,10 @@ impl Server {
 
     /// Puts a prepared statement of ours into the output, before what is sent next. The name tells its text.
     pub(crate) fn put_ahead(&mut self, name: &'static str) {
+        if std::mem::take(&mut self.has_run_code) {
+            (self.applied_ready, self.drawn_ready) = (false, false);
+            self.openings.clear();
+        }
         let output = &mut self.connection.output;
         let is_known = self.openings.contains(&name);
         if !is_known {
@@ -178,6 +184,8 @@ pub(crate) struct Servers {
     is_unsure: bool,
     /// The session asks what it drew.
     pub(crate) asks_draws: bool,
+    /// Up to here it has closed what it has at replicas that are drained.
+    pub(super) drains_seen: u64,
     /// How it shares them, if it does.
     pub(super) sharing: Option<Sharing>,
 }
@@ -194,6 +202,7 @@ impl Servers {
             draws_at: None,
             is_unsure: false,
             asks_draws: false,
+            drains_seen: hub.clients.drains(),
         }
     }
 
@@ -386,6 +395,7 @@ async fn open(
                     applied_ready: false,
                     drawn_ready: false,
                     ahead: VecDeque::new(),
+                    has_run_code: false,
                     openings: Vec::new(),
                     holds_state: false,
                     has_draws: false,

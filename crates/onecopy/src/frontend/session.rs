@@ -135,8 +135,6 @@ pub(crate) struct Session {
     pub(crate) cancel: Arc<CancelTarget>,
     /// The session was told to end.
     pub(crate) ending: Option<End>,
-    /// Up to here it has closed what it has at replicas that are drained.
-    pub(crate) drains_seen: u64,
     /// Where its last statement ran.
     pub(crate) near: Option<ReplicaId>,
     /// Since when its present statement has a place.
@@ -209,7 +207,6 @@ impl Session {
             }
             self.give_back().await;
             self.leave_drained();
-            self.card.open_at(self.open_at());
             let is_open = !matches!(self.transaction, Transaction::None);
             self.card.rest(is_open, self.client.received, self.client.sent);
             self.take_notifications();
@@ -258,23 +255,6 @@ impl Session {
         Ok(())
     }
 
-    /// Closes connections to replicas that are drained, but not one that is in use, or is to tell what was drawn on it.
-    fn leave_drained(&mut self) {
-        let hub = Arc::clone(&self.worker.hub);
-        let drains = hub.drains();
-        if self.drains_seen != drains {
-            self.drains_seen = drains;
-            for replica in hub.drained() {
-                if self.open_at() == Some(replica) {
-                    // To be looked at again when that is over.
-                    self.drains_seen = drains.wrapping_sub(1);
-                } else {
-                    self.servers.close_unused(replica);
-                }
-            }
-        }
-    }
-
     /// Waits for the client's next message; meanwhile notifications are passed on.
     async fn next_message(&mut self) -> Result<(u8, usize), Fault> {
         loop {
@@ -313,8 +293,7 @@ impl Session {
                         self.must_tell_loss = matches!(self.transaction, Transaction::Lost(_));
                         self.loss = if let Fault::Rival(why) = fault { Some(why) } else { None };
                     }
-                    Note::Drained => self.leave_drained(),
-                    Note::Effect(_) | Note::Cancel => {}
+                    Note::Effect(_) | Note::Cancel | Note::Drained => self.leave_drained(),
                 },
             }
         }

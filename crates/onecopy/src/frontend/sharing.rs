@@ -92,6 +92,11 @@ impl Servers {
         self.sharing.is_some()
     }
 
+    /// What its connections are opened with, if it shares them.
+    pub(crate) fn kind(&self) -> Option<&Arc<Kind>> {
+        self.sharing.as_ref().map(|sharing| &sharing.kind)
+    }
+
     /// Gets what a connection to a replica needs, if sessions share theirs: what has to be waited for, if anything.
     pub(crate) fn claim(&mut self, replica: ReplicaId, incarnation: Incarnation) -> Option<Ticket> {
         match self.find(replica).map(|server| server.incarnation) {

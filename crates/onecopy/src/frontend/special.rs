@@ -8,7 +8,7 @@ use std::sync::Arc;
 use sql::{Discard, SetValue, Statement, Verb};
 use wire::{encode, sqlstate};
 
-use super::cached::is_ours;
+use super::cached::is_reserved;
 use super::demand::Demand;
 use super::fault::{Fault, Refusal};
 use super::homes::{Wish, is_of_session};
@@ -401,6 +401,10 @@ impl Session {
             encode::command_complete(&mut self.client.out, "DEALLOCATE");
             return Ok(Ended::default());
         }
+        if name.is_some_and(|name| is_reserved(name.as_bytes())) {
+            let text = format!("prepared statement \"{}\" does not exist", name.unwrap_or_default());
+            return Err(Refusal::plain(sqlstate::INVALID_SQL_STATEMENT_NAME, text).into());
+        }
         if self.servers.is_shared() && !self.may_have_prepared(name)? {
             self.prepared.clear();
             encode::command_complete(&mut self.client.out, "DEALLOCATE ALL");
@@ -425,7 +429,7 @@ impl Session {
         let may = self.look.is_due(anchor)
             || self.servers.find(anchor).is_some_and(|server| server.has_pin(Pin::Prepare));
         match name {
-            Some(name) if !may || is_ours(name.as_bytes()) => Err(Refusal::plain(
+            Some(name) if !may => Err(Refusal::plain(
                 sqlstate::INVALID_SQL_STATEMENT_NAME,
                 format!("prepared statement \"{name}\" does not exist"),
             )

@@ -313,7 +313,6 @@ async fn serve_session(worker: Rc<Worker>, client: Client, settings: Settings, w
         draws: Draws::new(hub.in_force.lends_sequences()),
         returns_to_anchor: false,
         last_home: hub.anchor(),
-        drains_seen: hub.drains(),
         near: None,
         strain: Strain::default(),
         placed: tokio::time::Instant::now(),

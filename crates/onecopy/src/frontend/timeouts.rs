@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// The longest limit that there is.
+const LIMIT_MS_MAX: u64 = i32::MAX as u64;
+
 /// How long the client wants to wait, in milliseconds; 0 is for ever.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_field_names, reason = "units come last")]
@@ -63,7 +66,8 @@ fn milliseconds(text: &str) -> Option<u64> {
         "d" => 86_400_000,
         _ => return None,
     };
-    number.checked_mul(factor)
+    // The server takes no more.
+    number.checked_mul(factor).filter(|limit_ms| *limit_ms <= LIMIT_MS_MAX)
 }
 
 #[cfg(test)]
@@ -76,6 +80,7 @@ mod tests {
             assert_eq!(milliseconds(text), Some(limit_ms), "{text}");
         }
         assert_eq!(milliseconds("soon"), None);
+        assert_eq!((milliseconds("300000000000d"), milliseconds("2147483648")), (None, None));
         let mut timeouts = Timeouts::default();
         timeouts.note("lock_timeout", Some("5s"), false);
         timeouts.note("lock_timeout", Some("10ms"), true);

@@ -68,18 +68,13 @@ impl Hub {
         self.handle(Event::Drained { replica, is_drained });
         self.pools.leave(replica, is_drained);
         if is_drained {
-            self.drains.fetch_add(1, Ordering::Release);
+            self.clients.note_drain();
             let inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
             inside.sessions.values().for_each(|mailbox| mailbox.drained());
         }
     }
 
-    /// How often a replica was drained.
-    pub(crate) fn drains(&self) -> u64 {
-        self.drains.load(Ordering::Acquire)
-    }
-
-    /// Those that are.
+    /// Those that are drained.
     pub(crate) fn drained(&self) -> Vec<ReplicaId> {
         let drained = self.replicas().into_iter().filter(|status| status.is_drained);
         drained.map(|status| status.replica).collect()
