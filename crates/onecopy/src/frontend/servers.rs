@@ -109,15 +109,15 @@ impl Server {
 
     /// Puts a BEGIN into the output. Something that is answered at once has to follow before it is sent.
     pub(crate) fn begin(&mut self, isolation: Isolation, is_read_only: bool) {
+        if std::mem::take(&mut self.has_run_code) {
+            (self.applied_ready, self.drawn_ready) = (false, false);
+            self.openings.clear();
+        }
         self.put_ahead(opening(isolation, is_read_only));
     }
 
     /// Puts a prepared statement of ours into the output, before what is sent next. The name tells its text.
     pub(crate) fn put_ahead(&mut self, name: &'static str) {
-        if std::mem::take(&mut self.has_run_code) {
-            (self.applied_ready, self.drawn_ready) = (false, false);
-            self.openings.clear();
-        }
         let output = &mut self.connection.output;
         let is_known = self.openings.contains(&name);
         if !is_known {
