@@ -208,33 +208,38 @@ async fn hidden(cluster: &Cluster) {
             assert_eq!(wire::backend::Fields::new(body).sqlstate(), b"26000");
         }
     }
+    code(cluster, &a, &b).await;
+}
+
+/// Nor what its code does.
+async fn code(cluster: &Cluster, a: &Client, b: &Client) {
     // Code can end what is prepared on its connection.
     let known = b.prepare("select v from t where k = $1").await.unwrap();
     b.query_one(&known, &[&1]).await.unwrap();
-    run(&a, "do $$ begin execute 'deallocate all'; end $$").await;
+    run(a, "do $$ begin execute 'deallocate all'; end $$").await;
     assert_eq!(b.query_one(&known, &[&1]).await.unwrap().get::<_, String>(0), "row 1");
-    run(&b, "insert into s (v) values (1)").await;
-    run(&b, "begin isolation level repeatable read; update t set v = v where k = 1; commit").await;
+    run(b, "insert into s (v) values (1)").await;
+    run(b, "begin isolation level repeatable read; update t set v = v where k = 1; commit").await;
     // Nor can it pass something else for the insert that says which transactions a server has.
     let replicas = cluster.replicas().await;
     let anchor = cluster.direct(replicas.iter().find(|replica| replica.role == "anchor").unwrap()).await;
-    run(&a, "begin; insert into s (v) values (1); commit").await;
+    run(a, "begin; insert into s (v) values (1); commit").await;
     let noted = "select max(n) from onecopy.applied where epoch = (select max(epoch) from onecopy.applied)";
     // That runs at the anchor, when it has all that was acknowledged.
-    run(&b, "begin; select pg_advisory_xact_lock(1); commit").await;
+    run(b, "begin; select pg_advisory_xact_lock(1); commit").await;
     let before: u64 = value(&anchor, noted).await.parse().unwrap();
-    run(&a, FORGES).await;
-    run(&a, "discard all").await;
+    run(a, FORGES).await;
+    run(a, "discard all").await;
     // It is told before it is committed there.
     let deadline = Instant::now() + WAIT * 5;
     while value(&anchor, noted).await.parse::<u64>().unwrap() <= before {
         assert!(Instant::now() < deadline, "the home does not know that it has the transaction");
-        run(&b, "select 1").await;
+        run(b, "select 1").await;
     }
     // What reads a catalogue may do something else as well.
-    run(&a, "select pg_advisory_lock(13), relname from pg_class limit 1").await;
+    run(a, "select pg_advisory_lock(13), relname from pg_class limit 1").await;
     assert_pinned(cluster, &["advisory lock"]).await;
-    run(&a, "select pg_advisory_unlock(13)").await;
+    run(a, "select pg_advisory_unlock(13)").await;
     assert_pinned(cluster, &[]).await;
     // A limit of the client's holds for its statements, not for what is asked after them.
     for limit_ms in [1, 2, 5, 10, 20, 50, 100, 500] {
@@ -249,7 +254,7 @@ async fn hidden(cluster: &Cluster) {
         }
     }
     assert_pinned(cluster, &["advisory lock"]).await;
-    run(&a, "select pg_advisory_unlock_all()").await;
+    run(a, "select pg_advisory_unlock_all()").await;
 }
 
 /// It prepares something else under the names of our own statements, and writes.
