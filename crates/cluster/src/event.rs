@@ -96,6 +96,8 @@ pub enum Event {
         home: Home,
         /// Of its first statement.
         needs: Needs,
+        /// What later ones are likely to write: it is placed by that, too, and waits for nothing because of it.
+        foreseen: Claims,
     },
     /// A session wants to run another statement of its update transaction.
     Statement {

@@ -49,6 +49,7 @@ async fn two_homes_are_like_one_server() {
     assert!(different.is_empty(), "{}", different.join("\n"));
     limits_of_waiting(&cluster).await;
     waits_are_shown(&cluster).await;
+    a_look_ahead(&cluster).await;
     queues_skip_what_is_locked(&cluster).await;
     who_leaves_is_not_waited_for(&cluster).await;
     schema_changes(&cluster).await;
@@ -237,6 +238,29 @@ async fn waits_are_shown(cluster: &Cluster) {
     assert_eq!(within(first).await, "done 1");
     assert_eq!(within(second).await, "done 1");
     run(&c, "commit").await;
+}
+
+/// A transaction that begins by a read goes where what it usually writes then is being written.
+async fn a_look_ahead(cluster: &Cluster) {
+    let client = open(cluster.port).await;
+    run(&client, "set onecopy.home = 'any'").await;
+    for k in (1..=5).chain(1..=5) {
+        run(&client, "begin").await;
+        run(&client, &format!("select v from p where k = {k}")).await;
+        run(&client, &format!("update q set v = v + 1 where k = {k}")).await;
+        run(&client, "commit").await;
+    }
+    let admin = connect("127.0.0.1", cluster.port, "onecopy").await.unwrap();
+    for home in [2, 3, 1, 3, 2] {
+        let holder = holder(cluster, home).await;
+        run(&client, "begin").await;
+        run(&client, "select v from p where k = 1").await;
+        let shown = cluster::rows(&admin, "SHOW TRANSACTIONS").await;
+        let homes: Vec<&str> = shown.iter().map(|row| &*row["home"]).collect();
+        assert_eq!(homes, vec![format!("replica-{home}"); 2], "{shown:?}");
+        run(&client, "rollback").await;
+        run(&holder, "rollback").await;
+    }
 }
 
 /// Left to onecopy, transactions that take the next free row of a table run at one home, whose server skips for them.

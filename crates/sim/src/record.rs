@@ -121,6 +121,13 @@ pub(crate) fn wants(program: &Program, at: usize, rules: &Rules) -> Claims {
     claims
 }
 
+/// What a transaction may write, as far as that is foreseen when it begins.
+pub(crate) fn foreseen(program: &Program, rules: &Rules) -> Claims {
+    let mut all = Claims::default();
+    (0..program.statements.len()).for_each(|at| all.add(&wants(program, at, rules)));
+    all
+}
+
 /// A row that was there before and is known by its group alone, or by itself alone.
 fn claim_in_group(key: Key, is_grouped: bool, claims: &mut Claims) {
     let row = |number| (key.table_id(), number);

@@ -324,9 +324,9 @@ impl Protocol for Onecopy {
                     self.place_read(session, (need, near), turn, out);
                 }
             }
-            Event::Begin { session, level, nonce, home, needs } => {
+            Event::Begin { session, level, nonce, home, needs, foreseen } => {
                 out.catalogue = needs.catalogue;
-                self.begin(session, (level, home), nonce, needs, out);
+                self.begin(session, (level, home), nonce, (needs, foreseen), out);
             }
             Event::Statement { session, needs } => {
                 out.catalogue = needs.catalogue;

@@ -26,7 +26,7 @@ use super::course::ACCESS_SETTING;
 use super::demand::{Demand, Judged};
 use super::fault::{Fault, Refusal};
 use super::leases::SEQUENCES_SETTING;
-use super::needs::settle;
+use super::needs::{forecast, settle};
 use super::relay::Ended;
 use super::session::{Session, Transaction};
 use super::work::Work;
@@ -64,6 +64,8 @@ pub(crate) struct Opening {
     pub(crate) reads: Reads,
     /// What that may write.
     pub(crate) writes: Claims,
+    /// Rows that later ones are likely to write.
+    pub(crate) foreseen: Claims,
     /// It fails rather than to wait for transactions of other homes.
     pub(crate) nowait: bool,
     /// Where it may run.
@@ -85,6 +87,7 @@ impl Opening {
         Self {
             reads,
             writes,
+            foreseen: Claims::default(),
             nowait: false,
             home: Home::Anchor,
             draws: BTreeSet::new(),
@@ -208,7 +211,21 @@ impl Session {
             && self.may_borrow(&foreseen)
             && !returns
             && !self.must_stay_home().await?;
-        Ok(self.opening(judged, foreseen, may))
+        let opening = self.opening(judged, foreseen, may);
+        let foreseen = self.foreseen_rows(&opening);
+        Ok(Opening { foreseen, ..opening })
+    }
+
+    /// What tells where a transaction belongs whose first statement does not: an order's, say, that begins by looking at
+    /// the customer. Whole tables would put everything at one place.
+    fn foreseen_rows(&self, opening: &Opening) -> Claims {
+        let is_placed = matches!(opening.home, Home::Any | Home::Drawing { .. });
+        if !is_placed || !opening.writes.rows.is_empty() || opening.writes.everything {
+            return Claims::default();
+        }
+        let foreseen = self.prediction().map(|foreseen| foreseen.accesses).unwrap_or_default();
+        let rows = forecast(&foreseen, self.id.0, &self.hub().catalogue()).rows;
+        Claims { rows, ..Claims::default() }
     }
 
     /// `foreseen` are sequences that it may draw from later.
@@ -231,7 +248,8 @@ impl Session {
         let asks_draws = judged.asks_draws && home != Home::Anchor;
         let nowait = judged.nowait;
         let (generation, template) = (judged.generation, judged.template);
-        Opening { reads, writes, nowait, home, draws, asks_draws, generation, template }
+        let foreseen = Claims::default();
+        Opening { reads, writes, foreseen, nowait, home, draws, asks_draws, generation, template }
     }
 
     /// Handles settings of our own, `onecopy.access`, `onecopy.home` and `onecopy.sequences`.

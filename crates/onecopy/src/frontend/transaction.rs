@@ -152,19 +152,15 @@ impl Session {
         }
         let isolation = options.isolation.unwrap_or(Isolation::ReadCommitted);
         self.begin_strain(opening.template);
-        let Opening { reads, mut writes, nowait, mut home, draws, asks_draws, generation, .. } = opening;
+        let Opening { reads, mut writes, foreseen, nowait, mut home, draws, asks_draws, generation, .. } =
+            opening;
         lock_reads(isolation, &reads, &mut writes);
         let reads = if isolation >= Isolation::RepeatableRead { Reads::All } else { reads };
         let mut attempts = 0;
         loop {
             attempts += 1;
-            let event = Event::Begin {
-                session: self.id,
-                level: level_of(isolation),
-                nonce: nonce()?,
-                home,
-                needs: self.needs(reads.clone(), writes.clone()),
-            };
+            let needs = self.needs(reads.clone(), writes.clone());
+            let event = self.beginning((level_of(isolation), home), needs, foreseen.clone())?;
             self.cancel.set(Doing::Waiting);
             let Placed::At(place) = self.place_update(event, nowait).await? else { continue };
             if self.is_stale_at(place.replica, generation) {
@@ -217,6 +213,15 @@ impl Session {
                 }
             }
         }
+    }
+
+    fn beginning(
+        &self,
+        (level, home): (Level, Home),
+        needs: Needs,
+        foreseen: Claims,
+    ) -> Result<Event, Fault> {
+        Ok(Event::Begin { session: self.id, level, nonce: nonce()?, home, needs, foreseen })
     }
 
     fn needs(&self, reads: Reads, writes: Claims) -> Needs {

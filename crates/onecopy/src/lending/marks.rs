@@ -81,7 +81,14 @@ impl Bringer {
             catalogue: Version(self.hub.catalogue().generation()),
         };
         let (session, nonce) = (self.id, Nonce(getrandom::u64().ok()?));
-        let event = Event::Begin { session, level: Level::ReadCommitted, nonce, home: Home::Anchor, needs };
+        let event = Event::Begin {
+            session,
+            level: Level::ReadCommitted,
+            nonce,
+            home: Home::Anchor,
+            needs,
+            foreseen: Claims::default(),
+        };
         let placed = match self.hub.ask(Some(self.id), event) {
             Some(effect) => effect,
             None => tokio::time::timeout(PLACE_PATIENCE, self.placed()).await.ok()?,

@@ -189,7 +189,14 @@ impl Onecopy {
             if std::mem::replace(&mut state.has_begun, true) {
                 Event::Statement { session, needs }
             } else {
-                Event::Begin { session, level: Level::ReadCommitted, nonce: Nonce(1), home: Home::Any, needs }
+                Event::Begin {
+                    session,
+                    level: Level::ReadCommitted,
+                    nonce: Nonce(1),
+                    home: Home::Any,
+                    needs,
+                    foreseen: Claims::default(),
+                }
             }
         } else {
             Event::Read { session, reads, at: state.at, cost_us, near, catalogue }

@@ -176,7 +176,14 @@ impl World {
                     history::Level::ReadCommitted => Level::ReadCommitted,
                 };
                 let home = if program.roams { Home::Any } else { Home::Anchor };
-                Event::Begin { session: id, level, nonce, home, needs: needs(reads) }
+                Event::Begin {
+                    session: id,
+                    level,
+                    nonce,
+                    home,
+                    needs: needs(reads),
+                    foreseen: record::foreseen(&program, &self.rules),
+                }
             }
         };
         self.tell(event);

@@ -59,7 +59,14 @@ impl Bench {
     /// Begins anywhere with a statement that writes these rows of table 7.
     fn roam(&mut self, session: SessionId, level: Level, rows: &[u64]) -> Vec<String> {
         let needs = writing(level, rows);
-        self.feed(Event::Begin { session, level, nonce: Nonce(session.0), home: Home::Any, needs })
+        self.feed(Event::Begin {
+            session,
+            level,
+            nonce: Nonce(session.0),
+            home: Home::Any,
+            needs,
+            foreseen: Claims::default(),
+        })
     }
 
     /// One more statement that writes these rows of table 7.
@@ -81,7 +88,14 @@ impl Bench {
         let level = if serializable { Level::Serializable } else { Level::ReadCommitted };
         let needs =
             Needs { reads, writes: Claims::default(), cost_us: 1, near: None, catalogue: Version::ZERO };
-        self.feed(Event::Begin { session, level, nonce, home: Home::Anchor, needs })
+        self.feed(Event::Begin {
+            session,
+            level,
+            nonce,
+            home: Home::Anchor,
+            needs,
+            foreseen: Claims::default(),
+        })
     }
 
     fn finish(&mut self, session: SessionId, table: u32, key: u64) -> Vec<String> {

@@ -26,12 +26,12 @@ impl Onecopy {
         session: SessionId,
         (level, choice): (Level, Home),
         nonce: Nonce,
-        needs: Needs,
+        (needs, foreseen): (Needs, Claims),
         out: &mut Out<'_>,
     ) {
         self.transactions_begun += 1;
         let identity = Identity { epoch: self.epoch, n: self.transactions_begun, nonce };
-        let home = self.choose_home(choice, &needs, out.now);
+        let home = self.choose_home(choice, &needs, foreseen, out.now);
         let transaction = Transaction {
             identity,
             is_fresh: true,
@@ -49,9 +49,9 @@ impl Onecopy {
         self.ask(session, needs, out);
     }
 
-    /// The end of the chain of transactions that it conflicts with; else where the last of them ran, as long as that is
+    /// The end of the chain of transactions that it conflicts with, or is going to; else where the last of them ran, as long as that is
     /// ahead of the others; else the replica with the least expected wait. What draws stays at the anchor if that has room.
-    fn choose_home(&mut self, choice: Home, needs: &Needs, now: Time) -> usize {
+    fn choose_home(&mut self, choice: Home, needs: &Needs, foreseen: Claims, now: Time) -> usize {
         let eligible = match choice {
             Home::Anchor => return self.anchor,
             Home::Any | Home::At(_) | Home::Drawing { .. } => {
@@ -77,10 +77,12 @@ impl Onecopy {
         {
             return usize::from(replica.0);
         }
-        if let Some(chain) = self.locks.chain(&needs.writes).filter(may) {
+        let mut writes = foreseen;
+        writes.add(&needs.writes);
+        if let Some(chain) = self.locks.chain(&writes).filter(may) {
             return chain;
         }
-        let (version, ran_at) = self.index.claimer(&needs.writes);
+        let (version, ran_at) = self.index.claimer(&writes);
         let ran_at = ran_at.map(|replica| usize::from(replica.0)).filter(may);
         let need = self.need(&needs.reads, needs.catalogue).max(version);
         let wish = Wish { eligible, need, cost_us: needs.cost_us, near };

@@ -102,7 +102,14 @@ fn serializable_transactions_wait_for_what_they_read_by_key() {
     let read = |bench: &mut Bench, session, level| {
         let writes = if level == SER { rows(&[5]) } else { Claims::default() };
         let needs = Needs { reads: reading(&[5]), writes, ..writing(level, &[]) };
-        bench.feed(Event::Begin { session, level, nonce: Nonce(session.0), home: Home::Any, needs })
+        bench.feed(Event::Begin {
+            session,
+            level,
+            nonce: Nonce(session.0),
+            home: Home::Any,
+            needs,
+            foreseen: Claims::default(),
+        })
     };
     assert_eq!(read(&mut bench, S1, SER), ["execute 1 at 1"]);
     assert!(read(&mut bench, S2, SER).is_empty(), "at the same home, too");
@@ -124,6 +131,21 @@ fn what_a_serializable_transaction_has_read_is_certified() {
     let whole = Reads::Tables([TABLE].into());
     assert_eq!(bench.finish_with(S2, &[rows(&[6])], whole), ["conflict 2 with 1"]);
     assert_eq!(bench.finish_with(S3, &[rows(&[7])], reading(&[7, 8])), ["append 2"]);
+}
+
+#[test]
+fn a_transaction_begins_where_what_it_is_going_to_write_is() {
+    let mut bench = Bench::new();
+    let look = |bench: &mut Bench, session: SessionId, foreseen: &[u64]| {
+        let needs = Needs { reads: reading(&[1]), ..writing(RC, &[]) };
+        let (level, nonce, home) = (RC, Nonce(session.0), Home::Any);
+        bench.feed(Event::Begin { session, level, nonce, home, needs, foreseen: rows(foreseen) })
+    };
+    assert_eq!(bench.roam(S1, RC, &[5]), ["execute 1 at 1"]);
+    assert_eq!(look(&mut bench, S2, &[5]), ["execute 2 at 1"]);
+    assert_eq!(look(&mut bench, S3, &[6]), ["execute 3 at 2"]);
+    assert_eq!(look(&mut bench, S4, &[]), ["execute 4 at 0"]);
+    assert_eq!(bench.write(S4, &[6]), ["execute 4 at 0"], "what is foreseen holds nothing");
 }
 
 #[test]
@@ -182,7 +204,14 @@ fn whole_tables_and_everything_meet_all_rows() {
     bench.roam(S1, RC, &[5]);
     let mut whole = |session, writes: Claims| {
         let needs = Needs { writes, ..writing(RC, &[]) };
-        bench.feed(Event::Begin { session, level: RC, nonce: Nonce(session.0), home: Home::Anchor, needs })
+        bench.feed(Event::Begin {
+            session,
+            level: RC,
+            nonce: Nonce(session.0),
+            home: Home::Anchor,
+            needs,
+            foreseen: Claims::default(),
+        })
     };
     assert!(whole(S2, Claims { tables: vec![TABLE], ..Claims::default() }).is_empty());
     assert!(whole(S3, Claims::everything()).is_empty());
@@ -261,7 +290,14 @@ fn what_draws_stays_at_the_anchor_while_that_has_room() {
         let home = Home::Drawing { last };
         let needs = Needs { cost_us: 200, near: Some(ReplicaId(2)), ..writing(RC, &[]) };
         let session = SessionId(session);
-        bench.feed(Event::Begin { session, level: RC, nonce: Nonce(session.0), home, needs })
+        bench.feed(Event::Begin {
+            session,
+            level: RC,
+            nonce: Nonce(session.0),
+            home,
+            needs,
+            foreseen: Claims::default(),
+        })
     };
     let full = u64::from(FULL_STATEMENTS);
     for session in 1..=full {

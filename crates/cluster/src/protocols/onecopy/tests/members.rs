@@ -50,6 +50,7 @@ fn updates_begin_at_a_new_replica_when_it_has_what_was_assigned_before_it_joined
         nonce: Nonce(2),
         home: Home::At(NEW),
         needs,
+        foreseen: Claims::default(),
     };
     assert!(bench.feed(begin).is_empty(), "version 1 is on its way");
     bench.feed(Event::Logged { upto: Version(1) });
@@ -63,7 +64,14 @@ fn one_that_left_is_lost_for_ever_and_its_number_can_be_given_again() {
     let gone = ReplicaId(2);
     let needs = writing(Level::ReadCommitted, &[5]);
     let (session, level, nonce) = (S1, Level::ReadCommitted, Nonce(1));
-    bench.feed(Event::Begin { session, level, nonce, home: Home::At(gone), needs });
+    bench.feed(Event::Begin {
+        session,
+        level,
+        nonce,
+        home: Home::At(gone),
+        needs,
+        foreseen: Claims::default(),
+    });
     assert_eq!(bench.feed(Event::Left { replica: gone }), ["abort 1"]);
     assert!(bench.feed(up(gone, 2, 0)).is_empty());
     assert_eq!(bench.protocol.replicas().len(), 2, "it is no member");
@@ -86,7 +94,8 @@ fn whoever_waits_for_an_anchor_that_left_runs_when_its_number_is_back() {
     bench.feed(Event::Left { replica: anchor });
     let needs = writing(Level::ReadCommitted, &[5]);
     let (session, level, nonce) = (S1, Level::ReadCommitted, Nonce(1));
-    let begin = Event::Begin { session, level, nonce, home: Home::Anchor, needs };
+    let begin =
+        Event::Begin { session, level, nonce, home: Home::Anchor, needs, foreseen: Claims::default() };
     assert!(bench.feed(begin).is_empty(), "nobody else takes what is new");
     bench.feed(Event::Joined { replica: anchor });
     bench.feed(Event::Rebuilt { replica: anchor });
@@ -113,6 +122,7 @@ fn one_that_is_drained_applies_everything_and_takes_nothing_new() {
         nonce: Nonce(1),
         home: Home::At(drained),
         needs: writing(Level::ReadCommitted, &[5]),
+        foreseen: Claims::default(),
     };
     assert_eq!(bench.feed(open), ["execute 1 at 2"]);
     assert!(bench.feed(Event::Drained { replica: drained, is_drained: true }).is_empty());
@@ -129,8 +139,14 @@ fn one_that_is_drained_applies_everything_and_takes_nothing_new() {
     assert_eq!(bench.protocol.replicas()[2].open, 0);
     let wished = writing(Level::ReadCommitted, &[9]);
     let home = Home::At(drained);
-    let begin =
-        Event::Begin { session: S2, level: Level::ReadCommitted, nonce: Nonce(2), home, needs: wished };
+    let begin = Event::Begin {
+        session: S2,
+        level: Level::ReadCommitted,
+        nonce: Nonce(2),
+        home,
+        needs: wished,
+        foreseen: Claims::default(),
+    };
     let begun = bench.feed(begin);
     assert!(!begun.iter().any(|effect| effect.ends_with("at 2")), "{begun:?}");
     bench.feed(Event::Drained { replica: drained, is_drained: false });
