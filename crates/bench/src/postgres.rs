@@ -70,9 +70,20 @@ impl Binaries {
         scratch: &Scratch,
         interrupt: &Interrupt,
     ) -> Result<String, Fault> {
+        self.ask_all(door, &[query], scratch, interrupt)
+    }
+
+    /// The same with several queries of one session, each by itself.
+    pub(crate) fn ask_all(
+        &self,
+        door: &Door,
+        queries: &[&str],
+        scratch: &Scratch,
+        interrupt: &Interrupt,
+    ) -> Result<String, Fault> {
         let mut psql = program::command(self.program("psql"));
         psql.args(["-XAtq", "-F", "\t", "-h", "127.0.0.1", "-p", &door.port.to_string(), "-U", "postgres"]);
-        psql.args(["-c", query, door.database]);
+        psql.args(queries.iter().flat_map(|query| ["-c", query])).arg(door.database);
         program::run("psql", &mut psql, &scratch.path("psql.log"), interrupt)
     }
 
