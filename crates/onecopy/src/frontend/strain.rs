@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use cluster::event::Home;
+use cluster::ids::ReplicaId;
 use sql::TemplateId;
 use tokio::time::Instant;
 
@@ -16,6 +17,8 @@ use crate::hub::count;
 pub(crate) struct Strain {
     /// With what it begins; none where nothing is to be learned from it.
     template: Option<TemplateId>,
+    /// Who was the anchor when it began: who waited for another one to take its place says nothing about homes.
+    anchor: ReplicaId,
     waited: Duration,
     worked: Duration,
 }
@@ -35,7 +38,7 @@ impl Strain {
 impl Session {
     /// An update transaction begins.
     pub(crate) fn begin_strain(&mut self, template: Option<TemplateId>) {
-        self.strain = Strain { template, ..Strain::default() };
+        self.strain = Strain { template, anchor: self.anchor(), ..Strain::default() };
     }
 
     /// The home that was wished for, or the anchor if that has turned out to be better.
@@ -49,8 +52,9 @@ impl Session {
 
     /// The update transaction has ended, well or not.
     pub(crate) fn note_strain(&mut self) {
-        let Strain { template, waited, worked } = std::mem::take(&mut self.strain);
-        if self.last_home != self.anchor()
+        let Strain { template, anchor, waited, worked } = std::mem::take(&mut self.strain);
+        if anchor == self.anchor()
+            && self.last_home != anchor
             && let Some(template) = template
         {
             self.hub().learned.note_strain(template, waited, worked);

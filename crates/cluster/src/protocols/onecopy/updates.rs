@@ -49,8 +49,9 @@ impl Onecopy {
         self.ask(session, needs, out);
     }
 
-    /// The end of the chain of transactions that it conflicts with, or is going to; else where the last of them ran, as long as that is
-    /// ahead of the others; else the replica with the least expected wait. What draws stays at the anchor if that has room.
+    /// The end of the chain of transactions that it conflicts with, or is going to; else where the last of them ran, as long
+    /// as that is ahead of the others; else the replica with the least expected wait. What draws stays at the anchor if that
+    /// has room.
     fn choose_home(&mut self, choice: Home, needs: &Needs, foreseen: Claims, now: Time) -> usize {
         let eligible = match choice {
             Home::Anchor => return self.anchor,
