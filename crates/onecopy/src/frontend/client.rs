@@ -1,11 +1,14 @@
 //! The client's side of a session: its socket, what it sent, what it will be sent.
 
 use std::net::SocketAddr;
+use std::pin::Pin;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep};
 use wire::frame;
 
 use super::fault::Fault;
@@ -14,6 +17,9 @@ use crate::tls::{Identity, Stream};
 
 /// Replies are sent when so many bytes have come together, or when the batch ends.
 pub(crate) const FLUSH_BYTES: usize = 16 * 1024;
+
+/// How often it is looked whether the client is still there, while its statement runs.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// A client.
 #[derive(Debug)]
@@ -31,6 +37,9 @@ pub(crate) struct Client {
     pub(crate) received: u64,
     /// Bytes that have gone in all.
     pub(crate) sent: u64,
+    /// When it is looked next whether it is still there. One timer for all statements: to set one for each would wake the
+    /// thread each time.
+    look: Pin<Box<Sleep>>,
 }
 
 impl Client {
@@ -43,7 +52,14 @@ impl Client {
             shown: false,
             received: 0,
             sent: 0,
+            look: Box::pin(tokio::time::sleep(LOOK_EVERY)),
         }
+    }
+
+    /// Comes back when it is time to look whether the client is still there, about once a second, if somebody waits for it.
+    pub(crate) async fn time_to_look(&mut self) {
+        self.look.as_mut().await;
+        self.look.as_mut().reset(Instant::now() + LOOK_EVERY);
     }
 
     /// Where the client is.

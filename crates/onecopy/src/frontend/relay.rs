@@ -6,7 +6,6 @@
 //! messages of our own, ReadyForQuery (whose status is the session's to tell).
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use cluster::ids::TableId;
 use wire::backend::{Fields, Status, tag};
@@ -20,9 +19,6 @@ use super::writeset::Capture;
 
 /// Replies of an update that has not committed are held back from the client up to this many bytes.
 const HOLD_BYTES: usize = 1 << 20;
-
-/// How often it is looked whether the client is still there, while its statement runs.
-const CLIENT_LOOK: Duration = Duration::from_secs(1);
 
 /// What is expected of one unit.
 #[derive(Debug, Default)]
@@ -192,8 +188,12 @@ impl<'a> Relay<'a> {
     /// cancelled, since its locks would stay for as long as it takes.
     async fn receive(&mut self) -> Result<(), Fault> {
         loop {
-            if let Ok(filled) = tokio::time::timeout(CLIENT_LOOK, self.server.connection.fill()).await {
-                return filled.map_err(|_| Fault::Lost(self.server.replica));
+            tokio::select! {
+                biased;
+                filled = self.server.connection.fill() => {
+                    return filled.map_err(|_| Fault::Lost(self.server.replica));
+                }
+                () = self.client.time_to_look() => {}
             }
             // Our own queries stand before or behind what decides, and take no time.
             if !self.expected.silent && self.client.is_gone() {
