@@ -9,7 +9,7 @@
 mod cluster;
 
 use cluster::random::Random;
-use cluster::{Cluster, connect, run, table, value};
+use cluster::{Cluster, connect, run, table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -144,7 +144,7 @@ async fn check_replicas(cluster: &Cluster, book: &Book) {
             let query = format!(
                 "select last_value, seqmin, seqmax from {sequence}, pg_sequence where seqrelid = '{sequence}'::regclass"
             );
-            let row = cluster::table(&direct, &query).await.remove(0);
+            let row = table(&direct, &query).await.remove(0);
             let [last, least, greatest] = [0, 1, 2].map(|at: usize| row[at].parse::<i64>().unwrap());
             let still = if *sequence == "down" { least..=last - 1 } else { last + 1..=greatest };
             let again = values.iter().find(|value| still.contains(value));
