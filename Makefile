@@ -2,8 +2,8 @@
 # make demo    twenty seconds on servers made for it: load, the loss of a server, and what came of it
 # make test    everything that must hold before a change is committed
 # make check   the part of it that runs no test
-# make bench   TPC-W and TPC-C at 1, 2 and 4 replicas beside PostgreSQL and its rivals, in about 10 minutes (needs root)
-# make bench-full   all workloads, up to 8 replicas, and the loss of one; some hours
+# make bench   TPC-W and TPC-C at 1, 2 and 4 replicas beside PostgreSQL and its rivals, in 10 to 14 minutes (needs root)
+# make bench-full   TPC-W, TPC-C, RUBiS, RUBBoS, up to 8 replicas, and the loss of one; about an hour
 # make bench-proxy  the proxy's cost, beside a direct connection and PgBouncer
 # make sim     10,000 seeds of the simulator, and each rule switched off in turn
 # make chaos   ten minutes on real servers while everything fails that can (ARGS="--seconds 60 --seed 7")
@@ -25,7 +25,7 @@ demo: setup-test
 	@target/release/onecopy demo $(ARGS)
 
 test: setup-test check
-	cargo test --workspace
+	cargo xtask test
 
 check: setup
 	cargo xtask tidy

@@ -2,6 +2,7 @@
 //!
 //! Only what cargo itself cannot do lives here. Each task is a module; this file knows nothing but their names.
 
+mod test_files;
 mod tidy;
 
 use std::path::Path;
@@ -10,9 +11,11 @@ use std::process::{Command, ExitCode};
 const USAGE: &str = "usage: cargo xtask TASK
 
 tasks:
+  test            builds and runs all tests, two files at a time
   tidy            check the rules of the house (see CONTRIBUTING.md)
   tidy --update   the same, and lower the numbers in xtask/ratchet.toml where code has shrunk
   bench ..        benchmarks, `bench run PLAN` above all; `bench help` tells more
+  bench contention ..  how often clients have to begin again, beside one PostgreSQL
   check-live ..   real servers under load, judged as the simulator judges; `check-live --help` tells more
   chaos ..        the same while everything fails that can, `chaos --seconds 600 --seed S`
   differential .. random transactions through onecopy and on one server, `differential --schemas N --seed S`
@@ -24,8 +27,12 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match words.as_slice() {
+        ["test"] => test_files::run(repository()),
         ["tidy"] => tidy::run(repository()),
         ["tidy", "--update"] => tidy::update(repository()),
+        ["bench", "contention", rest @ ..] => {
+            return run_crate("bench", &[&["run", "crates/bench/plans/contention.toml"], rest].concat());
+        }
         ["bench", rest @ ..] => return run_crate("bench", rest),
         ["sim", rest @ ..] => {
             let commit = commit();
