@@ -40,9 +40,20 @@ pub(crate) fn of_process(pid: u32) -> Result<Ticks, Fault> {
 
 /// What a process, its children and its former children used.
 pub(crate) fn of_family(pid: u32) -> Result<Ticks, Fault> {
-    let parent = Process::read(pid)?;
-    let children = children(pid)?;
-    Ok(Ticks(parent.own + parent.reaped + children.iter().map(|(_, c)| c.own + c.reaped).sum::<u64>()))
+    Ok(of_families(&[pid])?[0])
+}
+
+/// The same for several, in one look at all processes.
+pub(crate) fn of_families(parents: &[u32]) -> Result<Vec<Ticks>, Fault> {
+    let with_reaped = |process: &Process| process.own + process.reaped;
+    let parent = |pid: &u32| Process::read(*pid).map(|process| Ticks(with_reaped(&process)));
+    let mut sums: Vec<Ticks> = parents.iter().map(parent).collect::<Result<_, _>>()?;
+    for (_, process) in processes()? {
+        if let Some(place) = parents.iter().position(|pid| *pid == process.parent) {
+            sums[place].0 += with_reaped(&process);
+        }
+    }
+    Ok(sums)
 }
 
 /// What we and the errands that we waited for used.
@@ -68,11 +79,15 @@ pub(crate) fn child_named(pid: u32, name: &str) -> Result<Option<u32>, Fault> {
 }
 
 fn children(pid: u32) -> Result<Vec<(u32, Process)>, Fault> {
+    Ok(processes()?.filter(|(_, process)| process.parent == pid).collect())
+}
+
+/// All that there are.
+fn processes() -> Result<impl Iterator<Item = (u32, Process)>, Fault> {
     let entries = fs::read_dir("/proc").map_err(Fault::system("read /proc (this needs Linux)"))?;
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    // A process that ends while we look is no child any more.
-    let processes = pids.filter_map(|other| Some((other, Process::read(other).ok()?)));
-    Ok(processes.filter(|(_, process)| process.parent == pid).collect())
+    // A process that ends while we look is not there any more.
+    Ok(pids.filter_map(|pid: u32| Some((pid, Process::read(pid).ok()?))))
 }
 
 /// One line of /proc/PID/stat.

@@ -144,7 +144,7 @@ struct Shared<'a> {
     ledger: RefCell<Ledger>,
 }
 
-/// Runs a course; `watch` hears now and then how far it is.
+/// Runs a course; `watch` hears when it begins, and now and then how far it is.
 pub(crate) async fn drive(
     workload: &dyn Workload,
     doors: &Doors,
@@ -210,11 +210,11 @@ pub(crate) async fn trace(
 /// Ends only with a fault.
 async fn look_after(shared: &Shared<'_>, interrupt: &Interrupt, watch: &dyn Fn(Duration, u64)) -> Fault {
     loop {
+        watch(shared.begin.elapsed(), shared.tally.borrow().done());
         sleep(LOOK).await;
         if let Err(fault) = interrupt.check() {
             return fault;
         }
-        watch(shared.begin.elapsed(), shared.tally.borrow().done());
     }
 }
 

@@ -112,6 +112,14 @@ pub(crate) struct Options {
     #[arg(long, value_name = "KINDS", value_enum, value_delimiter = ',', conflicts_with_all = ["kill", "port"])]
     strikes: Vec<Kind>,
 
+    /// How long clients are left alone after a strike, in milliseconds: from this to twice as long.
+    #[arg(long, value_name = "MS", default_value_t = 3_000, value_parser = clap::value_parser!(u32).range(1..=600_000))]
+    calm_ms: u32,
+
+    /// The folder of the servers' data, which is kept; one that is there is used again.
+    #[arg(long, value_name = "FOLDER", conflicts_with = "port")]
+    data: Option<PathBuf>,
+
     /// What orders transactions, as `onecopy up --protocol` has it.
     #[arg(long, value_name = "NAME", default_value = ONECOPY)]
     protocol: String,
@@ -200,7 +208,8 @@ fn start(
     news("starting the servers");
     let words = ["--health-deadline-ms", HEALTH_DEADLINE_MS, "--protocol", &options.protocol];
     let arguments = words.map(str::to_owned);
-    let shape = Shape { name: "onecopy", replicas: node::REPLICAS, arguments: &arguments };
+    let folder = options.data.as_deref();
+    let shape = Shape { name: "onecopy", folder, replicas: node::REPLICAS, arguments: &arguments };
     Node::start_shaped(shape, &onecopy, &binaries, scratch, interrupt)
 }
 
@@ -240,7 +249,8 @@ async fn drive(
     match node {
         Some(node) if options.kill => run.kills = kill_servers(node.data(), &course).await,
         Some(node) if !options.kinds().is_empty() => {
-            let striker = Striker { node, kinds: options.kinds(), clock: shelf.clock(), interrupt };
+            let calm_ms = u64::from(options.calm_ms);
+            let striker = Striker { node, kinds: options.kinds(), calm_ms, clock: shelf.clock(), interrupt };
             let struck = striker.work(&course).await;
             (run.strikes, run.counted) = struck.map_err(Refusal::Told)?;
         }

@@ -18,6 +18,10 @@ const ROUNDS_MAX: u32 = 1_000;
 const SECONDS_MAX: u32 = 86_400;
 const REPLICAS_MAX: u16 = 16;
 const CLIENTS_MAX: usize = 2_000;
+const POOL_MAX: u16 = 1_000;
+
+/// Between the moment when servers are limited, warm as they are then, and what is counted.
+pub(crate) const SETTLING: Duration = Duration::from_secs(1);
 
 /// A plan.
 #[derive(Clone, Debug, Deserialize)]
@@ -30,7 +34,8 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
     /// How often everything is measured, in turns.
     pub(crate) rounds: u32,
-    /// What is not counted at the beginning of a run, in seconds.
+    /// What is not counted at the beginning of a run, in seconds; servers are not limited then, and have [`SETTLING`] more
+    /// when they have been.
     pub(crate) warm_up_s: u32,
     /// What is counted.
     pub(crate) seconds: u32,
@@ -42,6 +47,9 @@ pub(crate) struct Plan {
     /// Whether the simulator is asked about the same runs; needs one plain PostgreSQL among the contestants.
     #[serde(default)]
     pub(crate) simulate: bool,
+    /// Whether contestants are started one after the other, each alone on the machine, instead of all at once and in turns.
+    #[serde(default)]
+    pub(crate) one_by_one: bool,
     /// Who is compared; the first one is what the others are held against.
     #[serde(rename = "contestant")]
     pub(crate) contestants: Vec<Entrant>,
@@ -67,7 +75,11 @@ pub(crate) enum Entrant {
         synchronous_commit: bool,
     },
     /// One PostgreSQL behind PgBouncer.
-    Pgbouncer,
+    Pgbouncer {
+        /// Server connections that clients share by transactions; without it, and where its release cannot do that for
+        /// clients that prepare statements, each client can have one.
+        pool_size: Option<u16>,
+    },
     /// PostgreSQL with standbys that have applied what is acknowledged; clients send their reads to all in turn.
     Streaming {
         /// How many servers there are.
@@ -82,6 +94,8 @@ pub(crate) enum Entrant {
     Onecopy {
         /// How many servers there are.
         replicas: u16,
+        /// Connections to each server that clients share by transactions; without it each client has its own.
+        pool_size: Option<u16>,
         /// Further words for `onecopy up`.
         #[serde(default)]
         arguments: Vec<String>,
@@ -94,12 +108,39 @@ impl Entrant {
         match self {
             Self::Postgres { synchronous_commit: true } => "PostgreSQL".into(),
             Self::Postgres { synchronous_commit: false } => "PostgreSQL, asynchronous".into(),
-            Self::Pgbouncer => "PgBouncer".into(),
+            Self::Pgbouncer { .. } => format!("PgBouncer{}", self.pools()),
             Self::Streaming { replicas } => format!("streaming x{replicas}"),
             Self::Pgpool { replicas } => format!("Pgpool-II x{replicas}"),
-            Self::Onecopy { replicas, arguments } if arguments.is_empty() => format!("onecopy x{replicas}"),
-            Self::Onecopy { replicas, arguments } => format!("onecopy x{replicas} {}", arguments.join(" ")),
+            Self::Onecopy { replicas, .. } => format!("onecopy x{replicas}{}", self.further()),
         }
+    }
+
+    /// What it is called after its number of servers.
+    fn further(&self) -> String {
+        let Self::Onecopy { arguments, .. } = self else { return self.pools() };
+        let gap = if arguments.is_empty() { "" } else { " " };
+        format!("{gap}{}{}", arguments.join(" "), self.pools())
+    }
+
+    fn pools(&self) -> String {
+        self.pool_size().map_or_else(String::new, |size| format!(", pools of {size}"))
+    }
+
+    /// How many connections to a server its clients share, if they do.
+    pub(crate) fn pool_size(&self) -> Option<u16> {
+        match self {
+            Self::Pgbouncer { pool_size } | Self::Onecopy { pool_size, .. } => *pool_size,
+            Self::Postgres { .. } | Self::Streaming { .. } | Self::Pgpool { .. } => None,
+        }
+    }
+
+    /// All further words for `onecopy up`.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let Self::Onecopy { pool_size, arguments, .. } = self else { return Vec::new() };
+        let pools = pool_size.map(|size| {
+            ["--pool-mode".to_owned(), "transaction".to_owned(), "--pool-size".to_owned(), size.to_string()]
+        });
+        arguments.iter().cloned().chain(pools.into_iter().flatten()).collect()
     }
 
     /// The family that a line in a plot connects.
@@ -107,8 +148,7 @@ impl Entrant {
         match self {
             Self::Streaming { .. } => "streaming".into(),
             Self::Pgpool { .. } => "Pgpool-II".into(),
-            Self::Onecopy { arguments, .. } if arguments.is_empty() => "onecopy".into(),
-            Self::Onecopy { arguments, .. } => format!("onecopy {}", arguments.join(" ")),
+            Self::Onecopy { .. } => format!("onecopy{}", self.further()),
             alone => alone.name(),
         }
     }
@@ -123,7 +163,7 @@ impl Entrant {
     /// How many servers it has.
     pub(crate) fn servers(&self) -> u16 {
         match self {
-            Self::Postgres { .. } | Self::Pgbouncer => 1,
+            Self::Postgres { .. } | Self::Pgbouncer { .. } => 1,
             Self::Streaming { replicas } | Self::Pgpool { replicas } | Self::Onecopy { replicas, .. } => {
                 *replicas
             }
@@ -209,6 +249,9 @@ pub(crate) struct Failure {
     pub(crate) killed: u16,
     /// When, in seconds.
     pub(crate) after_s: u32,
+    /// For how long it cannot be started again, in seconds.
+    #[serde(default)]
+    pub(crate) away_s: u32,
     /// For how long clients work.
     pub(crate) seconds: u32,
     /// What they do; its clients are all there are.
@@ -245,6 +288,8 @@ impl Plan {
         must(!self.simulate || has_plain, "simulate: one of the contestants must be of kind postgres")?;
         let counts = |replicas: u16| (1..=REPLICAS_MAX).contains(&replicas);
         must(self.contestants.iter().all(|who| counts(who.servers())), "replicas: from 1 to 16")?;
+        let pools = self.contestants.iter().filter_map(Entrant::pool_size);
+        must(pools.into_iter().all(|size| (1..=POOL_MAX).contains(&size)), "pool_size: from 1 to 1,000")?;
         for course in self.loads.iter().chain(self.failures.iter().map(|failure| &failure.course)) {
             course.which()?;
             course.isolation()?;
@@ -257,12 +302,16 @@ impl Plan {
             let given = [course.think, course.rate_per_server];
             must(given.iter().flatten().all(|value| *value > 0.0), "think, rate_per_server: above 0")?;
         }
-        for Failure { replicas, killed, after_s, seconds, .. } in &self.failures {
+        for Failure { replicas, killed, after_s, away_s, seconds, .. } in &self.failures {
             must(
                 counts(*replicas) && (1..=*replicas).contains(killed),
                 "failure: killed is one of replicas",
             )?;
-            must(after_s < seconds, "failure: after_s lies before the end")?;
+            let returns_s = after_s.checked_add(*away_s);
+            must(
+                returns_s.is_some_and(|at| at < *seconds),
+                "failure: after_s and away_s together lie before the end",
+            )?;
         }
         Ok(())
     }
@@ -283,7 +332,8 @@ impl Plan {
     /// How long all runs take, without starting and filling.
     pub(crate) fn measured(&self) -> Duration {
         let runs = self.loads.len() * self.contestants.len() * self.rounds as usize;
-        let each = u64::from(self.warm_up_s) + u64::from(self.seconds);
+        let settling_s = self.cores_per_server.map_or(0, |_| SETTLING.as_secs());
+        let each = u64::from(self.warm_up_s) + settling_s + u64::from(self.seconds);
         let losses: u64 = self.failures.iter().map(|failure| u64::from(failure.seconds)).sum();
         Duration::from_secs(each * runs as u64 + losses)
     }
@@ -305,15 +355,36 @@ mod tests {
         let plan = Plan::parse(TEXT).unwrap();
         let names: Vec<String> = plan.contestants.iter().map(Entrant::name).collect();
         assert_eq!(names, ["PostgreSQL", "onecopy x2"]);
-        let eager = Entrant::Onecopy { replicas: 4, arguments: vec!["--protocol".into(), "eager".into()] };
+        let eager = |pool_size| Entrant::Onecopy {
+            replicas: 4,
+            pool_size,
+            arguments: vec!["--protocol".into(), "eager".into()],
+        };
+        let called = |entrant: Entrant| (entrant.name(), entrant.family(), entrant.words().join(" "));
+        let say = |texts: [&str; 3]| (texts[0].to_owned(), texts[1].to_owned(), texts[2].to_owned());
         assert_eq!(
-            (eager.name(), eager.family()),
-            ("onecopy x4 --protocol eager".into(), "onecopy --protocol eager".into())
+            called(eager(None)),
+            say(["onecopy x4 --protocol eager", "onecopy --protocol eager", "--protocol eager"])
+        );
+        assert_eq!(
+            called(eager(Some(3))),
+            say([
+                "onecopy x4 --protocol eager, pools of 3",
+                "onecopy --protocol eager, pools of 3",
+                "--protocol eager --pool-mode transaction --pool-size 3"
+            ])
+        );
+        assert_eq!(
+            called(Entrant::Pgbouncer { pool_size: Some(3) }),
+            say(["PgBouncer, pools of 3", "PgBouncer, pools of 3", ""])
         );
         assert_eq!(plan.contestants[1].family(), "onecopy");
         let groups = plan.groups().unwrap();
         assert_eq!(groups.iter().map(Vec::len).collect::<Vec<_>>(), [2, 1]);
         assert_eq!(plan.measured(), Duration::from_secs(3 * 2 * 2 * 4));
+        let limited =
+            Plan::parse(&TEXT.replace("seconds = 3", "seconds = 3\ncores_per_server = 0.1")).unwrap();
+        assert_eq!(limited.measured(), plan.measured() + SETTLING * (3 * 2 * 2));
     }
 
     #[test]
@@ -329,12 +400,23 @@ mod tests {
     }
 
     #[test]
+    fn a_replica_returns_while_clients_still_work() {
+        let failure = "[[failure]]\nreplicas = 3\nkilled = 2\nafter_s = 5\naway_s = 5\nseconds = 11\n\
+            [failure.course]\nload = 'tpcc'\nclients = 4\n";
+        assert!(Plan::parse(&format!("{TEXT}{failure}")).is_ok());
+        let late = failure.replace("seconds = 11", "seconds = 10");
+        assert!(matches!(Plan::parse(&format!("{TEXT}{late}")), Err(Fault::Missing(_))));
+    }
+
+    #[test]
     fn what_cannot_be_is_refused() {
         for (from, to) in [
             ("rounds = 2", "rounds = 0"),
             ("rounds = 2", "rouds = 2"),
             ("'tpcc'", "'tpcd'"),
             ("replicas = 2", "replicas = 17"),
+            ("replicas = 2", "replicas = 2\npool_size = 0"),
+            ("synchronous_commit = true", "synchronous_commit = true\npool_size = 3"),
             ("clients_per_server = 8", "clients_per_server = 0"),
             ("clients_per_server = 8", "clients_per_server = 8\nclients = 8"),
             ("clients_per_server = 8", "isolation = 'serializable'"),

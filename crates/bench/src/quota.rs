@@ -30,6 +30,11 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
+    /// What a server gets, as the kernel takes it.
+    pub(crate) fn given(self) -> f64 {
+        self.quota_us() as f64 / self.period_us() as f64
+    }
+
     fn period_us(self) -> u64 {
         u64::from(self.period_ms) * 1_000
     }
@@ -138,7 +143,8 @@ mod tests {
     fn shares_are_counted_in_the_period() {
         let limit = Limit { cores: 0.1, period_ms: 20 };
         assert_eq!((limit.period_us(), limit.quota_us()), (20_000, 2_000));
-        assert_eq!(Limit { cores: 0.01, period_ms: 20 }.quota_us(), 1_000);
+        let least = Limit { cores: 0.01, period_ms: 20 };
+        assert!(least.quota_us() == 1_000 && (least.given() - 0.05).abs() < 1e-9);
     }
 
     #[test]

@@ -155,18 +155,29 @@ fn notes(plan: &Plan) -> Vec<String> {
         |cores| {
             format!(
                 "Each server may use {cores} of a processor, counted over {} ms; clients and what is between are not \
-                 limited. Latencies are distorted by that period.",
-                plan.period_ms
+                 limited. Latencies are distorted by that period. While a run warms up, nobody is limited: clients have \
+                 connected and have worked for {} s with the whole machine when its servers are given their share, and {} s after \
+                 that what is counted begins. So connections that have lived for a while are measured, everybody's. A run in \
+                 which a server used more than its share does not count.",
+                plan.period_ms,
+                plan.warm_up_s,
+                plan::SETTLING.as_secs()
             )
         },
     );
     let method = format!(
-        "{} rounds of {} s after {} s of warm-up, in turns; seed {}. Medians, with the least and the most; ratios are made \
+        "{} rounds of {} s after {} s of warm-up, {}; seed {}. Medians, with the least and the most; ratios are made \
          within a round. All servers are on this one machine, with one disk, and reached over the loopback. They have the same \
          settings; onecopy's replicas commit asynchronously, because its log is what makes a commit durable. Read-only \
          transactions say so (READ ONLY); with `streaming`, clients send them to all servers in turn. After every run replicas, \
-         rules and what clients were told are checked, and reads are probed for staleness.",
-        plan.rounds, plan.seconds, plan.warm_up_s, plan.seed
+         rules and what clients were told are checked; a few times a second reads are probed for staleness. \
+         `servers us each` is the processor time of all servers for each interaction, failed ones included, which is what \
+         bounds how many there can be.",
+        plan.rounds,
+        plan.seconds,
+        plan.warm_up_s,
+        if plan.one_by_one { "one contestant after the other, alone on the machine" } else { "in turns" },
+        plan.seed
     );
     vec![method, cores]
 }
@@ -203,41 +214,79 @@ struct Bench<'a> {
 impl Bench<'_> {
     /// All contestants on loads that share their tables.
     fn group(&mut self, loads: &[plan::Course], results: &mut Results) -> Result<(), Fault> {
-        let mut contestants = self.start(&loads[0], results)?;
-        for load in loads {
-            let workload = load.which()?.workload(&load.size());
-            let calibrated = self.calibrate(load, &contestants)?;
-            for round in 1..=self.plan.rounds {
-                // Each round begins with another one, so that nobody always follows the same neighbour.
-                for turn in 0..contestants.len() {
-                    let next = (turn + round as usize) % contestants.len();
-                    let (entrant, running) = &mut contestants[next];
-                    self.next += 1;
-                    let Some(contestant) = running else { continue };
-                    self.tell(&format!("{}, {}, round {round}", load.load, contestant.name));
-                    let mut course = measure::course(self.plan, load, entrant.servers())?;
-                    // Rounds differ, contestants within one do not.
-                    course.seed = course.seed.wrapping_add(u64::from(round) << 32);
-                    let limit = self.limit();
-                    let order = Order { workload: &*workload, course: &course, entrant, round, limit };
-                    match measure::run(&order, contestant, self.ground) {
-                        Ok(run) => results.runs.push(run),
-                        Err(fault) => {
-                            give_up(entrant, &load.load, fault, results)?;
-                            *running = None;
-                        }
+        let mut calibrated: Vec<Option<Calibrated>> = loads.iter().map(|_| None).collect();
+        let mut likeness = None;
+        for batch in self.batches() {
+            let first = self.started;
+            let mut contestants = self.start(&batch, &mut likeness, &loads[0], results)?;
+            for (load, calibrated) in loads.iter().zip(&mut calibrated) {
+                if let Some(now) = self.calibrate(load, &contestants)? {
+                    *calibrated = Some(now);
+                }
+                self.rounds(load, &mut contestants, results)?;
+            }
+            drop(contestants);
+            for number in first..self.started {
+                // What could not be started has none.
+                let _ = fs::remove_dir_all(self.ground.scratch.path(&contestant::folder(number)));
+            }
+        }
+        if !self.plan.simulate {
+            return Ok(());
+        }
+        for (load, calibrated) in loads.iter().zip(calibrated) {
+            let Some(calibrated) = calibrated else {
+                return Err(Fault::Missing(
+                    "`simulate` needs a contestant of kind postgres that runs".into(),
+                ));
+            };
+            (self.news)(&format!("simulating {}", load.load));
+            results.simulated.extend(simulated::all(self.plan, load, &calibrated, &results.runs));
+        }
+        Ok(())
+    }
+
+    /// Who runs beside whom, by their places in the plan; ours first, because the others take their settings from it.
+    fn batches(&self) -> Vec<Vec<usize>> {
+        let mut order: Vec<usize> = (0..self.plan.contestants.len()).collect();
+        order.sort_by_key(|place| !matches!(self.plan.contestants[*place], Entrant::Onecopy { .. }));
+        if self.plan.one_by_one { order.into_iter().map(|place| vec![place]).collect() } else { vec![order] }
+    }
+
+    /// One load on those who run, in turns.
+    fn rounds(
+        &mut self,
+        load: &plan::Course,
+        contestants: &mut [(Entrant, Option<Contestant>)],
+        results: &mut Results,
+    ) -> Result<(), Fault> {
+        let workload = load.which()?.workload(&load.size());
+        for round in 1..=self.plan.rounds {
+            // Each round begins with another one, so that nobody always follows the same neighbour.
+            for turn in 0..contestants.len() {
+                let next = (turn + round as usize) % contestants.len();
+                let (entrant, running) = &mut contestants[next];
+                self.next += 1;
+                let Some(contestant) = running else { continue };
+                self.tell(&format!("{}, {}, round {round}", load.load, contestant.name));
+                let mut course = measure::course(self.plan, load, entrant.servers())?;
+                // Rounds differ, contestants within one do not.
+                course.seed = course.seed.wrapping_add(u64::from(round) << 32);
+                let limit = self.limit();
+                let order = Order { workload: &*workload, course: &course, entrant, round, limit };
+                match measure::run(&order, contestant, self.ground) {
+                    Ok(run) => results.runs.push(run),
+                    Err(fault) => {
+                        give_up(entrant, &load.load, fault, results)?;
+                        *running = None;
                     }
                 }
-            }
-            if let Some(calibrated) = calibrated {
-                (self.news)(&format!("simulating {}", load.load));
-                results.simulated.extend(simulated::all(self.plan, load, &calibrated, &results.runs));
             }
         }
         Ok(())
     }
 
-    /// What a load costs one plain server, if the plan asks for a simulation.
+    /// What a load costs one plain server, if the plan asks for a simulation and one is there.
     fn calibrate(
         &self,
         load: &plan::Course,
@@ -247,9 +296,7 @@ impl Bench<'_> {
             return Ok(None);
         }
         let mut plain = contestants.iter().filter(|(entrant, _)| matches!(entrant, Entrant::Postgres { .. }));
-        let Some(plain) = plain.find_map(|(_, running)| running.as_ref()) else {
-            return Err(Fault::Missing("`simulate` needs a contestant of kind postgres that runs".into()));
-        };
+        let Some(plain) = plain.find_map(|(_, running)| running.as_ref()) else { return Ok(None) };
         (self.news)(&format!("timing the statements of {}", load.load));
         let workload = load.which()?.workload(&load.size());
         let course = measure::course(self.plan, load, 1)?;
@@ -263,17 +310,16 @@ impl Bench<'_> {
         self.plan.cores_per_server.map(|cores| Limit { cores, period_ms })
     }
 
-    /// Starts and fills everybody who can be; ours first, because the others take their settings from it.
+    /// Starts and fills everybody of these who can be. The first one of ours says what all are like.
     fn start(
         &mut self,
+        batch: &[usize],
+        likeness: &mut Option<Likeness>,
         load: &plan::Course,
         results: &mut Results,
     ) -> Result<Vec<(Entrant, Option<Contestant>)>, Fault> {
-        let mut order: Vec<usize> = (0..self.plan.contestants.len()).collect();
-        order.sort_by_key(|place| !matches!(self.plan.contestants[*place], Entrant::Onecopy { .. }));
-        let mut likeness: Option<Likeness> = None;
         let mut started = Vec::new();
-        for place in order {
+        for place in batch.iter().copied() {
             let entrant = &self.plan.contestants[place];
             let like = likeness.clone().unwrap_or_else(Likeness::usual);
             let contestant = match self.start_one(entrant, &like, load) {
@@ -293,12 +339,14 @@ impl Bench<'_> {
             if let Some(release) = contestant.release().filter(|it| !results.versions.contains(it)) {
                 results.versions.push(release);
             }
+            // It may not be what the plan asks for.
+            results.contestants[place].clone_from(&contestant.name);
             if likeness.is_none() {
-                likeness = contestant.likeness(self.ground)?;
+                *likeness = contestant.likeness(self.ground)?;
             }
             started.push((place, entrant.clone(), contestant));
         }
-        if let Some(likeness) = &likeness {
+        if let Some(likeness) = likeness {
             let version = format!("PostgreSQL {}", likeness.version());
             if !results.versions.contains(&version) {
                 results.versions.push(version);
@@ -336,7 +384,8 @@ impl Bench<'_> {
 
     /// The loss of a replica.
     fn failure(&mut self, failure: &plan::Failure, results: &mut Results) -> Result<(), Fault> {
-        let entrant = Entrant::Onecopy { replicas: failure.replicas, arguments: failure.arguments.clone() };
+        let plan::Failure { replicas, arguments, .. } = failure;
+        let entrant = Entrant::Onecopy { replicas: *replicas, pool_size: None, arguments: arguments.clone() };
         let Some(contestant) = self.start_one(&entrant, &Likeness::usual(), &failure.course)? else {
             return Ok(());
         };

@@ -10,7 +10,11 @@
 //! and no other row of it. (The intention locks of Gray's multiple granularities, with values for the levels.)
 //! Hashes may collide: an overlap that is none only delays or aborts.
 
+use std::collections::BTreeSet;
+
 use crate::ids::TableId;
+
+pub use sql::accesses::ColumnSet;
 
 /// More row claims of one table than this count as the whole table.
 pub const ROW_CLAIMS_MAX: usize = 1_000;
@@ -55,6 +59,44 @@ impl Claims {
         self.everything || other.everything || touches(self, other) || touches(other, self)
     }
 
+    /// Where these meet the other ones, as these know it: by a row if they can tell, by a group of rows else.
+    pub fn meeting(&self, other: &Self) -> Option<Meeting> {
+        let set = |list: &Vec<(TableId, u64)>| list.iter().copied().collect::<BTreeSet<_>>();
+        let (rows, shared, groups) = (set(&other.rows), set(&other.shared), set(&other.groups));
+        let whole = |row: &(TableId, u64)| other.tables.contains(&row.0);
+        let of_rows = self
+            .rows
+            .iter()
+            .find(|row| whole(row) || rows.contains(row) || shared.contains(row) || groups.contains(row));
+        let of_shared =
+            || self.shared.iter().find(|row| whole(row) || rows.contains(row) || groups.contains(row));
+        let of_groups =
+            || self.groups.iter().find(|row| whole(row) || rows.contains(row) || shared.contains(row));
+        let row = of_rows.or_else(of_shared).or_else(of_groups);
+        let touched: BTreeSet<TableId> = rows
+            .iter()
+            .chain(&shared)
+            .chain(&groups)
+            .map(|(table, _)| *table)
+            .chain(other.tables.iter().copied())
+            .collect();
+        let touches = |table: &&TableId| touched.contains(table);
+        row.map(|(table, row)| Meeting { table: *table, row: Some(*row) })
+            .or_else(|| self.tables.iter().find(touches).map(|table| Meeting { table: *table, row: None }))
+    }
+
+    /// The same by whole tables.
+    #[must_use]
+    pub fn widened(mut self) -> Self {
+        let Self { rows, shared, groups, tables, .. } = &mut self;
+        for list in [rows, shared, groups] {
+            tables.extend(list.drain(..).map(|(table, _)| table));
+        }
+        tables.sort_unstable();
+        tables.dedup();
+        self
+    }
+
     /// Takes in what another one claims.
     pub fn add(&mut self, other: &Self) {
         self.rows.extend(&other.rows);
@@ -63,6 +105,15 @@ impl Claims {
         self.tables.extend(&other.tables);
         self.everything |= other.everything;
     }
+}
+
+/// Where two transactions meet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Meeting {
+    /// The table.
+    pub table: TableId,
+    /// The hash of key and value, or of a group, if it is no more than that.
+    pub row: Option<u64>,
 }
 
 /// What the statements that were let run together have claimed.
@@ -81,9 +132,34 @@ pub struct Footprint {
     pub tables: Vec<TableId>,
     /// Rows and groups: table, and hash of key and value.
     pub rows: Vec<(TableId, u64)>,
+    /// Which columns of these are read, and which rows there are; of other tables, all columns.
+    pub columns: Vec<(TableId, ColumnSet)>,
 }
 
 impl Footprint {
+    /// The columns of a table that are read, in whichever rows; `None` for all.
+    pub fn columns_of(&self, table: TableId) -> Option<ColumnSet> {
+        self.columns.iter().find(|(of, _)| *of == table).map(|(_, set)| *set)
+    }
+
+    /// Takes in what else is read.
+    pub fn add(&mut self, other: &Self) {
+        let mut columns = Vec::new();
+        for table in self.all_tables() {
+            let mine = self.columns_of(table);
+            let theirs = if other.has(table) { other.columns_of(table) } else { Some(ColumnSet::EMPTY) };
+            columns.extend(mine.zip(theirs).map(|(mine, theirs)| (table, mine.union(theirs))));
+        }
+        columns.extend(other.columns.iter().filter(|(table, _)| !self.has(*table)));
+        self.columns = columns;
+        self.tables.extend(&other.tables);
+        self.rows.extend(&other.rows);
+    }
+
+    fn has(&self, table: TableId) -> bool {
+        self.tables.contains(&table) || self.rows.iter().any(|(of, _)| *of == table)
+    }
+
     /// All tables of which something is read.
     pub fn all_tables(&self) -> Vec<TableId> {
         let rows = self.rows.iter().map(|(table, _)| *table);
@@ -91,5 +167,40 @@ impl Footprint {
         all.sort_unstable();
         all.dedup();
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: TableId = TableId(1);
+    const ROW: (TableId, u64) = (TABLE, 7);
+
+    /// Every pair of claims of one row, in each list, or of its table.
+    #[test]
+    fn who_touches_has_a_place_where() {
+        let one: [fn(&mut Claims); 5] = [
+            |claims| claims.rows.push(ROW),
+            |claims| claims.shared.push(ROW),
+            |claims| claims.groups.push(ROW),
+            |claims| claims.tables.push(TABLE),
+            |claims| claims.rows.extend([(TABLE, 3), (TableId(2), 7)]),
+        ];
+        let claims = one.map(|fill| {
+            let mut claims = Claims::default();
+            fill(&mut claims);
+            claims
+        });
+        for mine in &claims {
+            for theirs in &claims {
+                let meeting = mine.meeting(theirs);
+                assert_eq!(meeting.is_some(), mine.overlaps(theirs), "{mine:?} {theirs:?}");
+                let row = meeting.and_then(|meeting| meeting.row);
+                assert_eq!(row.is_some(), meeting.is_some() && mine.tables.is_empty(), "{mine:?} {theirs:?}");
+            }
+        }
+        assert_eq!(claims[0].meeting(&claims[3]), Some(Meeting { table: TABLE, row: Some(7) }));
+        assert_eq!(claims[3].meeting(&claims[0]), Some(Meeting { table: TABLE, row: None }));
     }
 }

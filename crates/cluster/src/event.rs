@@ -6,9 +6,10 @@
 
 use std::sync::Arc;
 
-use crate::claims::{Claimed, Claims, Footprint};
+use crate::claims::{Claimed, Claims, ColumnSet, Footprint, Meeting};
 use crate::ids::{Identity, Incarnation, Nonce, ReplicaId, SessionId, TableId, Version};
 use crate::record::SealedBody;
+use crate::time::Time;
 
 /// What a statement reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -106,6 +107,14 @@ pub enum Event {
         /// Of the statement.
         needs: Needs,
     },
+    /// A statement of an open update transaction has written what was not among [`Needs::writes`]: the transaction wants it
+    /// now, if it is nobody else's. Answered at once by [`Effect::Secured`], unless the transaction is over.
+    Secure {
+        /// Who.
+        session: SessionId,
+        /// What its last statement wrote.
+        claims: Claims,
+    },
     /// The statement that an [`Effect::Execute`] let run has ended, well or not.
     Executed {
         /// Who.
@@ -127,6 +136,8 @@ pub enum Event {
         body: Box<SealedBody>,
         /// What its statements wrote, claimed or may have locked, in their order.
         claims: Vec<Claimed>,
+        /// Tables of which no row came or went, and only these columns of rows were changed.
+        changed: Vec<(TableId, ColumnSet)>,
         /// At SERIALIZABLE, what it has read.
         reads: Reads,
     },
@@ -146,6 +157,12 @@ pub enum Event {
     },
     /// The update transaction is over at its home without a record: rolled back, or it wrote nothing.
     End {
+        /// Who.
+        session: SessionId,
+    },
+    /// The update transaction that was let begin has done nothing yet: its session has to wait for a connection to its home.
+    /// It is over, so nobody waits for it; but until the session's next event it is load there, and others begin elsewhere.
+    Yield {
         /// Who.
         session: SessionId,
     },
@@ -257,6 +274,8 @@ pub enum Event {
         /// Who.
         session: SessionId,
     },
+    /// The time of the last [`Effect::Rouse`] has come.
+    Roused,
 }
 
 /// Why a session's transaction cannot go on.
@@ -274,7 +293,7 @@ pub enum AbortCause {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Rival {
     /// Where they met.
-    pub table: Option<TableId>,
+    pub meeting: Option<Meeting>,
     /// The record of the other.
     pub version: Option<Version>,
     /// The session of the other.
@@ -294,6 +313,14 @@ pub enum Effect {
         incarnation: Incarnation,
         /// Of an update transaction that begins with this statement: who it is.
         identity: Option<Identity>,
+    },
+    /// What [`Event::Secure`] asked for.
+    Secured {
+        /// Who.
+        session: SessionId,
+        /// Who has it, or had it and was first: the statement has to be undone, which frees it at home, and to be asked for
+        /// again with what it wrote among its needs. `None`: it is the transaction's own.
+        rival: Option<Rival>,
     },
     /// The session's catalogue is older than the DDL that is visible: classify again with the present one.
     Reclassify {
@@ -376,13 +403,24 @@ pub enum Effect {
         /// The version.
         version: Version,
     },
+    /// Say [`Event::Roused`] at this time, and not at the one that was said before, if that is still to come.
+    Rouse {
+        /// When.
+        at: Time,
+    },
 }
 
 impl Effect {
+    /// Whether it is the answer to what the session has just asked.
+    pub fn answers(&self, own: SessionId) -> bool {
+        matches!(self, Self::Execute { session, .. } | Self::Secured { session, .. } if *session == own)
+    }
+
     /// The session that the effect is for, if it is for one.
     pub fn session(&self) -> Option<SessionId> {
         match *self {
             Self::Execute { session, .. }
+            | Self::Secured { session, .. }
             | Self::Reclassify { session }
             | Self::Draw { session }
             | Self::Acknowledge { session, .. }
@@ -394,6 +432,7 @@ impl Effect {
             | Self::Apply { .. }
             | Self::Reset { .. }
             | Self::Anchor { .. }
+            | Self::Rouse { .. }
             | Self::LoadCatalogue { .. } => None,
         }
     }

@@ -6,8 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::event::{Effect, Event};
-use crate::ids::{ServiceId, Version};
+use crate::claims::Claims;
+use crate::event::{Effect, Event, Rival};
+use crate::ids::{ServiceId, SessionId, Version};
 use crate::parts::conflicts::Count;
 use crate::protocols::{Protocol, ReplicaStatus, Waiting};
 use crate::time::Time;
@@ -55,6 +56,26 @@ impl Cluster {
     /// Who waits for transactions of other homes at this moment.
     pub fn waiting(&self) -> Vec<Waiting> {
         self.services[&WHOLE].waiting()
+    }
+
+    /// Of each open update transaction the version that its snapshot has at least.
+    pub fn snapshots(&self) -> BTreeMap<SessionId, Version> {
+        self.services[&WHOLE].snapshots()
+    }
+
+    /// Who has written some of this since the session's transaction took its place, at another home.
+    pub fn who_was_first(&self, session: SessionId, claims: &Claims) -> Option<Rival> {
+        self.services[&WHOLE].who_was_first(session, claims)
+    }
+
+    /// How many keys are remembered apart.
+    pub fn keys_remembered(&self) -> usize {
+        self.services.values().map(|service| service.keys_remembered()).sum()
+    }
+
+    /// Statements of which nobody said that they had ended: a fault of sessions.
+    pub fn turns_unended(&self) -> u64 {
+        self.services.values().map(|service| service.turns_unended()).sum()
     }
 
     fn whole_mut(&mut self) -> &mut Box<dyn Protocol> {

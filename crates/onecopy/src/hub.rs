@@ -4,8 +4,11 @@
 //! are carried out under the same lock, in the order given: a record is queued for the log, a note put into a
 //! session's mailbox, a command put into an agent's queue. None of these waits, so the lock is held for microseconds.
 
+mod catalogue;
 mod members;
+mod memory;
 mod replicas;
+mod rousing;
 mod seat;
 mod seats;
 mod sequences;
@@ -42,9 +45,8 @@ use crate::names::Names;
 use crate::standing::Standing;
 use crate::transactions::Transactions;
 
-pub(crate) use replicas::Lasting;
-pub(crate) use seat::Seat;
-pub(crate) use seats::Seats;
+pub(crate) use memory::{Kept, resident_bytes};
+pub(crate) use {replicas::Lasting, seat::Seat, seats::Seats};
 
 /// Commands that can wait at an agent. The core has at most one of each kind outstanding there.
 pub(crate) const AGENT_QUEUE: usize = 16;
@@ -85,7 +87,7 @@ pub(crate) struct Stats {
     pub(crate) came_home: AtomicU64,
     /// Records appended.
     pub(crate) records: AtomicU64,
-    /// Transactions run again, unseen by their clients.
+    /// Transactions and statements run again, unseen by their clients.
     pub(crate) retried: AtomicU64,
     /// How often another replica became the anchor.
     pub(crate) takeovers: AtomicU64,
@@ -199,6 +201,8 @@ pub(crate) struct Hub {
     pub(crate) pools: Arc<Pools>,
     /// How far sequences may have come.
     sequences: Mutex<Sequences>,
+    /// When the core wants to be roused.
+    rousing: watch::Sender<Option<Time>>,
     /// Wakes whoever lends ranges of them.
     pub(crate) lending: Notify,
     /// The next record of the anchor's should bring marks for what was drawn to be lent.
@@ -256,6 +260,7 @@ impl Hub {
             learned: Learned::default(),
             looking: Notify::new(),
             sequences: Mutex::default(),
+            rousing: watch::channel(None).0,
             lending: Notify::new(),
             wants_marks: AtomicBool::new(false),
             has_learned: AtomicBool::new(false),
@@ -280,8 +285,8 @@ impl Hub {
         self.ask(None, event);
     }
 
-    /// As [`Hub::handle`]; if the event lets this session execute at once, that effect is returned instead of going
-    /// through the mailbox.
+    /// As [`Hub::handle`]; if the event lets this session execute at once, or answers its question, that effect is returned
+    /// instead of going through the mailbox.
     pub(crate) fn ask(&self, own: Option<SessionId>, event: Event) -> Option<Effect> {
         let now = Time { us: u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX) };
         let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
@@ -290,7 +295,7 @@ impl Hub {
         let mut granted = None;
         for effect in effects.drain(..) {
             match effect {
-                Effect::Execute { session, .. } if own == Some(session) => granted = Some(effect),
+                effect if own.is_some_and(|own| effect.answers(own)) => granted = Some(effect),
                 other => self.carry_out(other, sessions),
             }
         }
@@ -327,6 +332,7 @@ impl Hub {
                 self.order(replica, AgentOrder::LoadCatalogue { version });
             }
             Effect::Anchor { replica } => self.move_anchor(replica),
+            Effect::Rouse { at } => drop(self.rousing.send_replace(Some(at))),
             other => {
                 let session =
                     other.session().expect("the effects for nobody in particular are matched above");
@@ -406,50 +412,6 @@ impl Hub {
     /// The last durable version.
     pub(crate) fn durable(&self) -> Version {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner).cluster.durable()
-    }
-
-    /// Whether a conclusion from a catalogue of this generation may be out of date. Rows that were written after a schema
-    /// change are captured after it is durable, so for them the answer is exact.
-    pub(crate) fn is_outdated(&self, generation: Version) -> bool {
-        generation < self.last_ddl()
-    }
-
-    /// The last durable version that may have changed the schema.
-    pub(crate) fn last_ddl(&self) -> Version {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner).cluster.last_ddl()
-    }
-
-    /// The catalogue, once it reflects every schema change that is durable now; none if that takes too long.
-    pub(crate) async fn fresh_catalogue(&self) -> Option<Arc<Catalogue>> {
-        const PAUSE: Duration = Duration::from_millis(2);
-        const PAUSES_MAX: u32 = 15_000;
-        for _ in 0..PAUSES_MAX {
-            let catalogue = self.catalogue();
-            if !self.is_outdated(Version(catalogue.generation())) {
-                return Some(catalogue);
-            }
-            tokio::time::sleep(PAUSE).await;
-        }
-        None
-    }
-
-    /// The catalogue that statements are classified with.
-    pub(crate) fn catalogue(&self) -> Arc<Catalogue> {
-        Arc::clone(&self.catalogue.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// A newer catalogue, which reflects all DDL up to its generation.
-    pub(crate) fn set_catalogue(&self, catalogue: Catalogue) {
-        let version = Version(catalogue.generation());
-        {
-            let mut present = self.catalogue.write().unwrap_or_else(PoisonError::into_inner);
-            // One that was asked for earlier may arrive later.
-            if catalogue.generation() < present.generation() {
-                return;
-            }
-            *present = Arc::new(catalogue);
-        }
-        self.handle(Event::CatalogueLoaded { version });
     }
 
     /// What the anchor calls the objects of a replica, which is nothing at the anchor itself, and which edition of that

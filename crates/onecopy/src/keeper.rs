@@ -48,6 +48,13 @@ impl Identities {
         known.by_version.insert(version, identity);
     }
 
+    /// How many there are, and about how many bytes that is.
+    pub(crate) fn in_memory(&self) -> (usize, usize) {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).by_version.len();
+        // Trees are two thirds full, about.
+        (known, known * 2 * size_of::<(Identity, Version)>() * 3 / 2)
+    }
+
     /// The log no longer has the records before this version.
     pub(crate) fn trim(&self, first: Version) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);

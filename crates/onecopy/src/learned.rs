@@ -28,6 +28,9 @@ const SHARDS: usize = 16;
 /// Templates that a shard remembers.
 const SHARD_TEMPLATES_MAX: usize = 256;
 
+/// A template's text is cut beyond this (`sql::Part::template`).
+const TEMPLATE_BYTES_MAX: usize = 400;
+
 /// Nothing is expected to take less.
 const COST_US_MIN: u32 = 10;
 
@@ -160,6 +163,22 @@ impl Learned {
         }
         let entry = Entry { text: text().into(), count: 1, total_us: took_us, served_us, last };
         shard.templates.insert(template, entry);
+    }
+
+    /// How many templates there are, their bytes, and about how many there can be.
+    pub(crate) fn in_memory(&self) -> (usize, usize, usize) {
+        const BYTES_EACH: usize = size_of::<(TemplateId, Entry)>() * 3 / 2;
+        let (mut entries, mut texts) = (0, 0);
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            entries += shard.templates.len();
+            texts += shard.templates.values().map(|entry| entry.text.len()).sum::<usize>();
+        }
+        (
+            entries,
+            texts + entries * BYTES_EACH,
+            SHARDS * SHARD_TEMPLATES_MAX * (BYTES_EACH + TEMPLATE_BYTES_MAX),
+        )
     }
 
     /// All templates, those that took the most time first.

@@ -157,9 +157,12 @@ fn replicas(hub: &Hub, page: &mut Page) {
     family("replica_lag_versions", "gauge", "What it lacks.", &|r| r.lag as f64);
     family("replica_reads_total", "counter", "Reads that it has served.", &|r| r.reads as f64);
     family("replica_writes_total", "counter", "Updates that have run there.", &|r| r.writes as f64);
-    family("replica_load_seconds", "gauge", "Estimated time of what is outstanding there.", &|r| {
-        r.outstanding_us as f64 / 1e6
-    });
+    family(
+        "replica_load_seconds",
+        "gauge",
+        "Estimated wait there: what is outstanding, and who waits for a connection.",
+        &|r| r.outstanding_us as f64 / 1e6,
+    );
 }
 
 fn statements(hub: &Hub, page: &mut Page) {

@@ -17,7 +17,7 @@ use cluster::event::Event;
 use cluster::ids::{ClusterId, DatabaseId, Epoch, Identity, Nonce, ReplicaId, ServiceId, Version};
 use cluster::parts::replica::State;
 use cluster::placement::{Placement, REPLICAS_MAX};
-use cluster::protocols::onecopy::{Onecopy, Options, Rules};
+use cluster::protocols::onecopy::{Onecopy, Options, REFRESH_PAUSE_US, Rules};
 use cluster::protocols::shipping::Choices;
 use cluster::record::{Header, RecordBuilder};
 use cluster::time::Time;
@@ -171,7 +171,9 @@ impl Node {
         }
         let lender = tokio::spawn(lending::run(Arc::clone(&hub)));
         let looker = tokio::spawn(waits::run(Arc::clone(&hub)));
-        let chores = vec![end_periods(&hub), lender, looker];
+        let roused = Arc::clone(&hub);
+        let rouser = tokio::spawn(async move { roused.rouse().await });
+        let chores = vec![end_periods(&hub), lender, looker, rouser];
         Ok(Self::of(hub, chores, Vec::new(), plan.start_patience))
     }
 
@@ -327,7 +329,8 @@ fn core(seats: &[Seat], epoch: Epoch, last: Version, rules: Rules) -> Result<Clu
     }
     let replicas = highest.0 + 1;
     let placement = Placement::full(replicas);
-    let options = Options { replicas, anchor: *first, placement, epoch, last, rules };
+    let (anchor, refresh_pause_us) = (*first, REFRESH_PAUSE_US);
+    let options = Options { replicas, anchor, placement, epoch, last, refresh_pause_us, rules };
     let mut core = Cluster::new(Box::new(Onecopy::new(options)));
     for absent in (0..replicas).map(ReplicaId).filter(|replica| !members.contains(replica)) {
         core.handle(Time::default(), Event::Left { replica: absent }, &mut Vec::new());

@@ -118,7 +118,9 @@ pub(crate) async fn run(hub: Arc<Hub>, replica: ReplicaId) -> Result<Rebuilt, Re
     }
     let underway = Underway { hub: Arc::clone(&hub), replica };
     hub.keep_from(replica, slowest);
-    hub.quarantine(replica, "it is being rebuilt", Lasting::UntilRestart);
+    // Where statements are shipped the log does not show by itself how far a server is behind it.
+    let lasting = if hub.shipping.get().is_some() { Lasting::UntilRebuilt } else { Lasting::UntilRestart };
+    hub.quarantine(replica, "it is being rebuilt", lasting);
     let donor = donor(&hub, replica).await?;
     let donor_seat = &hub.seats[donor];
     let transfer = Arc::new(Transfer::default());
@@ -137,7 +139,7 @@ pub(crate) async fn run(hub: Arc<Hub>, replica: ReplicaId) -> Result<Rebuilt, Re
     };
     if let Err(reason) = ended {
         let said = format!("its rebuild failed: {reason}");
-        hub.quarantine(replica, &said, Lasting::UntilRestart);
+        hub.quarantine(replica, &said, lasting);
         return Err(RebuildError::Failed(reason));
     }
     let target = hub.durable();
@@ -173,7 +175,8 @@ pub(crate) fn donors(hub: &Hub, replica: ReplicaId) -> impl Iterator<Item = Repl
 /// among the others it is the one with the least.
 pub(crate) async fn donor(hub: &Hub, replica: ReplicaId) -> Result<ReplicaId, RebuildError> {
     let deadline = Instant::now() + LEAVE_MAX;
-    while hub.anchor() == replica {
+    // Where statements are shipped no replica is the home of updates.
+    while hub.anchor() == replica && hub.shipping.get().is_none() {
         if Instant::now() > deadline {
             return Err(RebuildError::NoDonor);
         }

@@ -29,6 +29,14 @@ struct One {
     needs_from: Option<Version>,
 }
 
+impl One {
+    /// Up to here it does not need the log; what it has itself may count or not.
+    fn needs(&self, counts: bool) -> Option<Version> {
+        let own = (self.quarantine.is_none() && counts).then_some(self.durable);
+        own.into_iter().chain(self.needs_from).min()
+    }
+}
+
 /// What is remembered of all replicas.
 #[derive(Debug, Default)]
 pub(crate) struct Standing {
@@ -98,11 +106,12 @@ impl Standing {
 
     /// The same, if only these replicas count.
     pub(crate) fn unneeded_but_by(&self, counts: impl Fn(ReplicaId) -> bool) -> Option<Version> {
-        let needs = self.replicas.iter().filter_map(|(replica, one)| {
-            let own = (one.quarantine.is_none() && counts(*replica)).then_some(one.durable);
-            own.into_iter().chain(one.needs_from).min()
-        });
-        needs.min()
+        self.replicas.iter().filter_map(|(replica, one)| one.needs(counts(*replica))).min()
+    }
+
+    /// Up to here the replica does not need the log; `None` if it does not need it at all.
+    pub(crate) fn needs(&self, replica: ReplicaId) -> Option<Version> {
+        self.replicas.get(&replica)?.needs(true)
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use cluster::ids::{ReplicaId, SessionId};
+use sql::accesses::Accesses;
 
 /// How much a transaction's rows may take in memory.
 const TRANSACTION_BYTES: usize = 4 << 20;
@@ -64,9 +65,27 @@ pub(crate) struct Progress {
     bytes: AtomicU64,
     spilled_bytes: AtomicU64,
     home: AtomicU16,
+    /// What the statement touches that waits for others.
+    wanted: Mutex<Option<Arc<Accesses>>>,
+}
+
+/// A statement waits for others, as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Wanted(Arc<Progress>);
+
+impl Drop for Wanted {
+    fn drop(&mut self) {
+        *self.0.wanted.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
 }
 
 impl Progress {
+    /// A statement that touches this begins to wait.
+    pub(crate) fn want(self: &Arc<Self>, touched: Option<Arc<Accesses>>) -> Wanted {
+        *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = touched;
+        Wanted(Arc::clone(self))
+    }
+
     /// It moves on.
     pub(crate) fn set_phase(&self, phase: Phase) {
         self.phase.store(phase as u8, Ordering::Relaxed);
@@ -115,6 +134,11 @@ impl Transactions {
         }
     }
 
+    /// What all of them hold in memory, in bytes, and about how much that may be.
+    pub(crate) fn in_memory(&self) -> (usize, usize) {
+        (self.held_bytes.load(Ordering::Relaxed), NODE_BYTES)
+    }
+
     /// The most that one transaction may capture.
     pub(crate) fn limit_bytes(&self) -> u64 {
         self.limit_bytes
@@ -154,6 +178,12 @@ impl Transactions {
         progress.since_us.store(now_us, Ordering::Relaxed);
         progress.set_captured(0, 0, 0);
         progress.set_phase(Phase::Open);
+    }
+
+    /// What the statement touches of a session that waits for others, if that is known.
+    pub(crate) fn wanted(&self, session: SessionId) -> Option<Arc<Accesses>> {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.get(&session)?.wanted.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// All update transactions, by session.
@@ -206,6 +236,10 @@ mod tests {
         assert_eq!((first.rows, first.bytes, first.spilled_bytes), (3, 200, 100));
         progress.set_phase(Phase::None);
         assert_eq!(all.show(), []);
+        let wanted = progress.want(Some(Arc::default()));
+        assert!(all.wanted(SessionId(4)).is_some());
+        drop(wanted);
+        assert_eq!(all.wanted(SessionId(4)), None);
         all.remove(SessionId(4));
     }
 }

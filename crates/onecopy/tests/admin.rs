@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use cluster::{Cluster, rows, run, value};
 
-const WITHIN: Duration = Duration::from_secs(30);
+const WITHIN: Duration = Duration::from_mins(1);
 
 async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let deadline = Instant::now() + WITHIN;

@@ -39,7 +39,10 @@ async fn code_that_is_understood_keeps_nothing_at_the_anchor() {
 
     // Work at the anchor makes the others be chosen.
     let busy = connect("127.0.0.1", cluster.port, "postgres").await.unwrap();
-    let busy = tokio::spawn(async move { run(&busy, "begin; select pg_sleep(3600) from log").await });
+    run(&busy, "begin").await;
+    let sleeping = "select pg_sleep(3600) from log";
+    let busy = tokio::spawn(async move { run(&busy, sleeping).await });
+    cluster.is_running_at_anchor(sleeping).await;
     let (mut viewed, mut called) = (BTreeSet::new(), BTreeSet::new());
     for _ in 0..SESSIONS {
         let other = connect("127.0.0.1", cluster.port, "postgres").await.unwrap();

@@ -87,7 +87,9 @@ async fn serializable_is_serial(cluster: &Cluster, plain: &Plain) {
             for order in orders(&committed) {
                 let steps: Vec<&'static str> = order
                     .iter()
-                    .flat_map(|who| steps.iter().copied().filter(move |s| s.starts_with(who)))
+                    .flat_map(|who| {
+                        in_transaction(steps.iter().copied().filter(|s| s.starts_with(*who)), |s| s)
+                    })
                     .collect();
                 let theirs = play(plain.port, stage, SERIALIZABLE, &steps, (Waits::Ask, &[])).await;
                 let same = committed.iter().all(|who| answers(who, &ours) == answers(who, &theirs));
@@ -101,7 +103,19 @@ async fn serializable_is_serial(cluster: &Cluster, plain: &Plain) {
 
 fn answers(who: &str, played: &Played) -> Vec<String> {
     let own = played.traces.iter().filter(|trace| trace.step.starts_with(who));
-    own.map(|trace| trace.answer.clone()).collect()
+    in_transaction(own, |trace| trace.step).into_iter().map(|trace| trace.answer.clone()).collect()
+}
+
+/// Up to COMMIT: what a client says after that, others may have come before.
+fn in_transaction<T: Copy>(own: impl Iterator<Item = T>, step: impl Fn(T) -> &'static str) -> Vec<T> {
+    let mut found = Vec::new();
+    for one in own {
+        found.push(one);
+        if step(one).ends_with("commit") {
+            break;
+        }
+    }
+    found
 }
 
 /// All orders of up to three.
@@ -115,7 +129,8 @@ fn orders<'a>(of: &[&'a str]) -> Vec<Vec<&'a str>> {
 
 /// It said COMMIT and no statement before it has failed.
 fn has_committed(traces: &[Trace], who: &str) -> bool {
-    let own: Vec<&Trace> = traces.iter().filter(|trace| trace.step.starts_with(who)).collect();
+    let own = traces.iter().filter(|trace| trace.step.starts_with(who));
+    let own = in_transaction(own, |trace| trace.step);
     own.last().is_some_and(|trace| trace.step.ends_with("commit"))
         && own.iter().all(|trace| sqlstate(&trace.answer).is_none())
 }

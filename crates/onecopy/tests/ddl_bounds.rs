@@ -10,11 +10,13 @@ use cluster::{Cluster, rows, run, table, value};
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 /// How long a read may hold up a refresh in this test.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How long is waited for what has to come.
+const WITHIN: Duration = Duration::from_mins(1);
 
 #[tokio::test]
 async fn schema_changes_wait_for_readers_but_not_for_ever() {
-    let mut cluster = Cluster::start_as(3, &[], &["--reader-patience", "2"]).await;
+    let mut cluster = Cluster::start_as(3, &[], &["--reader-patience", "3"]).await;
     let writer = cluster.client().await;
     run(
         &writer,
@@ -56,18 +58,23 @@ async fn a_transaction_that_reads_is_told_to_run_again(cluster: &Cluster, writer
     let reader = reader_elsewhere(cluster).await;
     let began = Instant::now();
     run(writer, "alter table t add a int").await;
-    assert!(began.elapsed() < PATIENCE, "the change itself does not wait for a reader elsewhere");
+    assert_ne!(lagging(cluster).await, 0, "the change itself does not wait for a reader elsewhere");
     // Everybody else goes on, on other tables, with new versions, and on the table itself where it is changed already.
     let others = cluster.client().await;
     let mut answered = 0;
-    while began.elapsed() < PATIENCE {
+    loop {
         run(&others, "update other set id = id").await;
         assert_eq!(value(&others, "select count(*) from other").await, "1");
         assert_eq!(value(&others, "select count(*) from t where a is null").await, "10000");
+        // Who is held up by the change is answered when nobody waits for the reader any more.
+        if lagging(cluster).await == 0 {
+            break;
+        }
         answered += 1;
+        assert!(began.elapsed() < WITHIN, "the reader is waited for without end");
     }
-    assert!(answered > 5, "only {answered} rounds in {PATIENCE:?}");
-    assert!(lagging(cluster).await >= 1, "the reader is waited for");
+    assert!(answered > 1, "only {answered} rounds while the reader was waited for");
+    assert!(began.elapsed() >= PATIENCE, "the reader was waited for");
     cluster.caught_up().await;
     let error = reader.simple_query("select count(*) from t").await.expect_err("it was sent away");
     assert!(is_retry(&error), "{error:?}");

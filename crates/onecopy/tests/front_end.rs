@@ -10,6 +10,9 @@ use bytes::Bytes;
 use cluster::{Cluster, run, table, value};
 use futures_util::{SinkExt as _, TryStreamExt as _, pin_mut};
 
+/// Less than the minute for which something waited here once.
+const PATIENCE: Duration = Duration::from_secs(40);
+
 #[tokio::test]
 async fn what_was_wrong_once() {
     let mut cluster = Cluster::start(3).await;
@@ -86,9 +89,8 @@ async fn a_transaction_whose_home_is_lost_stays_failed_until_it_is_ended(cluster
     run(&home, "select pg_terminate_backend(pid) from pg_stat_activity where state = 'idle in transaction'")
         .await;
     tokio::time::sleep(Duration::from_millis(200)).await;
-    let started = Instant::now();
-    assert!(client.simple_query("insert into t values (2)").await.is_err());
-    assert!(started.elapsed() < Duration::from_secs(5), "it is told at once");
+    let told = tokio::time::timeout(PATIENCE, client.simple_query("insert into t values (2)")).await;
+    assert!(told.expect("it is told").is_err());
     // On PostgreSQL: 25P02. Here it ran by itself, and was committed.
     assert!(client.simple_query("insert into t values (3)").await.is_err());
     let _ = client.simple_query("commit").await;
@@ -119,7 +121,7 @@ async fn a_cursor_with_hold_that_fails_at_commit_fails_the_commit_and_nobody_els
     assert!(client.simple_query("commit").await.is_err());
     assert_eq!(value(&client, "select count(*) from t").await, "0");
     // It waited for a minute here: the Abort had been taken from the mailbox while the session was idle, and dropped.
-    let told = tokio::time::timeout(Duration::from_secs(5), bystander.simple_query("select 1")).await;
+    let told = tokio::time::timeout(PATIENCE, bystander.simple_query("select 1")).await;
     assert!(told.is_ok());
 }
 
@@ -190,7 +192,7 @@ async fn copy_in_the_extended_protocol_ends(cluster: &Cluster) {
         sink.send(Bytes::from_static(b"1\n2\n")).await?;
         sink.finish().await
     };
-    let copied = tokio::time::timeout(Duration::from_secs(5), copied).await;
+    let copied = tokio::time::timeout(PATIENCE, copied).await;
     assert_eq!(copied.unwrap().unwrap(), 2);
 }
 
@@ -237,7 +239,6 @@ async fn the_first_write_of_a_connection_may_fail(cluster: &Cluster) {
 
 /// Two at once: one of them is told so, and does not wait.
 async fn a_second_verify_is_told_at_once(cluster: &Cluster) {
-    const PATIENCE: Duration = Duration::from_secs(20);
     run(&cluster.client().await, "create table a as select i as v from generate_series(1, 200000) i").await;
     let (one, two) =
         (cluster.try_client("onecopy").await.unwrap(), cluster.try_client("onecopy").await.unwrap());

@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 
-const NOTICED_WITHIN: Duration = Duration::from_secs(20);
+const NOTICED_WITHIN: Duration = Duration::from_mins(1);
 /// So many transactions of so many rows of about 2 kB fill a small disk.
 const PARTS: u64 = 16;
 const PART_ROWS: u64 = 2_000;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use wire::encode;
 
 /// A statement of a client that has gone is cancelled after a second.
-const FREED_WITHIN: Duration = Duration::from_secs(20);
+const FREED_WITHIN: Duration = Duration::from_mins(1);
 /// A result that is many times what may be in memory of it.
 const RESULT_MB: u64 = 200;
 /// What a client that does not read may add to the memory of the node.

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio_postgres::{Client, SimpleQueryMessage};
 
-const LENT_WITHIN: Duration = Duration::from_secs(30);
+const LENT_WITHIN: Duration = Duration::from_mins(1);
 
 const SCHEMA: &str = "
     create table ser (id serial primary key, v int);
@@ -107,7 +107,9 @@ async fn every_home_draws() {
     run(&cluster.client().await, SCHEMA).await;
     let mut book = Book::default();
     who_draws_nothing_needs_no_loan(&cluster, &mut book).await;
+    a_mark_comes_while_a_range_does(&cluster).await;
     at_all_homes(&cluster, &mut book).await;
+    what_is_drawn_by_name_leaves_the_ranges(&cluster, &mut book).await;
     what_was_drawn(&cluster, &mut book).await;
     more_than_was_lent(&cluster, &mut book).await;
     what_is_not_lent(&cluster).await;
@@ -146,6 +148,53 @@ async fn who_draws_nothing_needs_no_loan(cluster: &Cluster, book: &mut Book) {
     let client = at(cluster, "replica-2").await;
     for sql in ["update pair set a = 7 where b = 1", "delete from pair where b = 1"] {
         assert!(runs_at(cluster, "replica-2", &client, sql).await.0, "{sql}");
+    }
+}
+
+/// A record moves a sequence at the moment at which a range of it is put into force there: the range stands.
+async fn a_mark_comes_while_a_range_does(cluster: &Cluster) {
+    run(&cluster.client().await, "create sequence raced").await;
+    cluster.caught_up().await;
+    let replica = find(cluster, "replica-2").await;
+    let (lender, agent) = (cluster.direct(&replica).await, cluster.direct(&replica).await);
+    for direct in [&lender, &agent] {
+        run(direct, "set session_replication_role = replica").await;
+    }
+    let id =
+        value(&lender, "select id from onecopy_capture.sequences where relation = 'raced'::regclass").await;
+    let stint = value(&lender, "select n from onecopy_capture.stint").await;
+    run(&lender, &format!("begin; select onecopy_capture.lend({stint}, {id}, 5, 9)")).await;
+    let mark = format!("select onecopy_capture.move_sequence({id}, 0, 0, 1280, true, false)");
+    let moved = tokio::spawn(async move { agent.simple_query(&mark).await.map(drop) });
+    let waits =
+        "select count(*) from pg_stat_activity where query ~ 'move_sequence' and wait_event_type = 'Lock'";
+    // Whoever looks in a transaction sees the same again and again.
+    let onlooker = cluster.direct(&replica).await;
+    let deadline = Instant::now() + LENT_WITHIN;
+    while !moved.is_finished() && value(&onlooker, waits).await == "0" {
+        assert!(Instant::now() < deadline, "it neither waits nor ends");
+    }
+    run(&lender, "commit").await;
+    moved.await.unwrap().unwrap();
+    assert_eq!(value(&lender, "select last_value || ' ' || is_called from raced").await, "5 false");
+    // With a schema change everything that was lent is taken back.
+    run(&cluster.client().await, "drop sequence raced").await;
+    cluster.caught_up().await;
+}
+
+/// A call of `nextval` at the anchor sets nothing, so nobody loses the values that it was lent.
+async fn what_is_drawn_by_name_leaves_the_ranges(cluster: &Cluster, book: &mut Book) {
+    let (anchor, client) = (cluster.client().await, at(cluster, "replica-2").await);
+    let sql = "insert into ser (v) values (1) returning id";
+    until_lent(cluster, "replica-2", &client, "ser_id_seq", sql, book).await;
+    let mut last = answers(&client, sql).await;
+    book.note("ser_id_seq", &last);
+    for draw in ["select nextval('ser_id_seq')", "begin; select nextval('ser_id_seq'); commit"] {
+        book.note("ser_id_seq", &answers(&anchor, draw).await);
+        let (is_there, next) = runs_at(cluster, "replica-2", &client, sql).await;
+        book.note("ser_id_seq", &next);
+        assert!(is_there && next[0] == last[0] + 1, "after {draw}: {is_there} {next:?}, before {last:?}");
+        last = next;
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const SESSIONS_MAX: usize = 600;
 /// Far more than a session takes that does nothing large.
 const SESSION_KB_MAX: u64 = 500;
-const ROOM_AGAIN_WITHIN: Duration = Duration::from_secs(10);
+const ROOM_AGAIN_WITHIN: Duration = Duration::from_mins(1);
 
 #[tokio::test]
 async fn too_many_sessions_are_turned_away() {

@@ -8,7 +8,7 @@ use cluster::programs::{done_without_failure, pgbench};
 use cluster::{Cluster, run, table};
 
 const SCALE: &str = "5";
-const SECONDS: &str = "4";
+const SECONDS: &str = "3";
 
 #[tokio::test]
 async fn tpc_b_in_all_modes_adds_up_everywhere() {

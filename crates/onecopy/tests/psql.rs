@@ -8,7 +8,7 @@ mod cluster;
 
 use cluster::folder::{self, Folder};
 use cluster::plain::Plain;
-use cluster::programs::{assert_same, psql, psql_at_terminal, psql_command, text};
+use cluster::programs::{assert_same, is_new_enough, psql, psql_at_terminal, psql_command, text};
 use cluster::{Cluster, run, value};
 use rustix::process::Signal;
 use std::fmt::Write;
@@ -65,6 +65,9 @@ const SAME: [(&str, &str); 12] = [
     ),
 ];
 
+/// Far less than what is interrupted would take, far more than an interruption takes.
+const WITHIN: Duration = Duration::from_secs(40);
+
 #[tokio::test]
 async fn psql_sees_what_postgresql_would_show() {
     let (mut cluster, plain) = (Cluster::start(3).await, Plain::start().await);
@@ -84,14 +87,11 @@ async fn psql_sees_what_postgresql_would_show() {
 
 /// `\d` and its kin. Repeated, so that any replica would have had its turn: OIDs differ between them.
 async fn describe(cluster: &Cluster) {
+    // An older psql asks for a column that newer servers call otherwise.
+    let list = if is_new_enough("psql", "\\l") { "\\l\n" } else { "" };
+    let script = format!("\\d parent\n\\d child\n\\dt+\n\\di\n\\dv\n\\ds\n\\df\n\\dn\n\\du\n{list}\\d+ sums");
     for _ in 0..6 {
-        let output = text(
-            &psql(
-                cluster.port,
-                "\\d parent\n\\d child\n\\dt+\n\\di\n\\dv\n\\ds\n\\df\n\\dn\n\\du\n\\l\n\\d+ sums",
-            )
-            .await,
-        );
+        let output = text(&psql(cluster.port, &script).await);
         for word in [
             "Table \"public.parent\"",
             "\"parent_pkey\" PRIMARY KEY, btree (k)",
@@ -144,17 +144,15 @@ async fn copy(cluster: &Cluster) {
 /// Ctrl-C at a statement that reads, and at one that writes: it ends soon, and nothing of it stays.
 async fn interrupt(cluster: &Cluster) {
     for statement in [
-        "select count(*), pg_sleep(60) from parent",
-        "insert into parent select 9999, 'never' from pg_sleep(60)",
+        "select count(*), pg_sleep(100) from parent",
+        "insert into parent select 9999, 'never' from pg_sleep(100)",
     ] {
         let child = psql_command(cluster.port).args(["-c", statement]).spawn().unwrap();
         wait_active(cluster, statement).await;
-        let begin = Instant::now();
         folder::kill(i32::try_from(child.id().unwrap()).unwrap(), Signal::INT);
-        let output = tokio::time::timeout(Duration::from_secs(10), child.wait_with_output()).await;
+        let output = tokio::time::timeout(WITHIN, child.wait_with_output()).await;
         let output = text(&output.unwrap_or_else(|_| panic!("not cancelled: {statement}")).unwrap());
         assert!(output.contains("canceling statement due to user request"), "{output}");
-        assert!(begin.elapsed() < Duration::from_secs(10));
     }
     assert_eq!(cluster.everywhere("select count(*) from parent where k = 9999").await, [["0"]]);
 }
@@ -171,7 +169,7 @@ async fn interrupt_and_go_on(cluster: &Cluster) {
     wait_idle(cluster, "select pg_sleep(61)").await;
     input.write_all(b"select 1;\nrollback;\nselect 'still here';\n\\q\n").await.unwrap();
     drop(input);
-    let output = tokio::time::timeout(Duration::from_secs(10), child.wait_with_output()).await;
+    let output = tokio::time::timeout(WITHIN, child.wait_with_output()).await;
     let output = text(&output.expect("psql goes on and ends").unwrap());
     for word in ["canceling statement due to user request", "current transaction is aborted", "still here"] {
         assert!(output.contains(word), "no `{word}` in {output}");
@@ -200,7 +198,7 @@ async fn wait_for_servers(cluster: &Cluster, statement: &str, active: bool) {
     for replica in cluster.replicas().await {
         servers.push(cluster.direct(&replica).await);
     }
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + WITHIN;
     while Instant::now() < deadline {
         let mut found = false;
         for server in &servers {

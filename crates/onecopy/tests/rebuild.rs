@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
-const JOINS_WITHIN: Duration = Duration::from_mins(1);
+const JOINS_WITHIN: Duration = Duration::from_mins(2);
 
 /// Writers that count what was acknowledged, each with a row of its own and a sequence.
 struct Load {

@@ -125,15 +125,40 @@ async fn a_server_that_is_down_is_named() {
 }
 
 #[tokio::test]
+async fn a_certificate_that_has_expired_is_not_believed() {
+    let a = Plain::start().await;
+    let client = a.client().await;
+    let root = login::expire(&a, &client).await.replace('/', "%2F");
+    let setup = Setup::new(&[&a], "");
+    let url = |mode: &str| format!("postgresql://127.0.0.1:{}?sslmode={mode}&sslrootcert={root}", a.port);
+    let rules = "hba = \"host all all 127.0.0.1/32 trust\"";
+    let deadline = Instant::now() + WITHIN;
+    while value(&client, "SHOW ssl").await != "on" {
+        assert!(Instant::now() < deadline, "the server does not read its settings");
+    }
+    for mode in ["verify-ca", "verify-full"] {
+        setup.write_urls(&[url(mode)], rules);
+        let said = setup.refused().await;
+        assert!(
+            said.contains("replica-1") && said.contains("certificate") && said.contains("expired"),
+            "{said}"
+        );
+    }
+    // Who asks for no proof has none.
+    setup.write_urls(&[url("require")], rules);
+    setup.serve(&[]).await.stop();
+}
+
+#[tokio::test]
 async fn every_mistake_is_told_and_nothing_is_started() {
     let setup = Setup::new(&[], "");
-    let text =
-        "lisen = 1\nstop_patience = 5\nsessions_max = 0\nlog_format = \"xml\"\ndata = \"\"\n[[replica]]\n";
+    let text = "lisen = 1\nstop_patience = 5\nsessions_max = 0\nlog_format = \"xml\"\ndata = \"\"\n\
+         pool_mode = \"sometimes\"\npool_size = 0\npool_wait = \"2 parsecs\"\nlisten = 5432\n[[replica]]\n";
     std::fs::write(setup.file(), text).unwrap();
     for command in ["check", "serve"] {
         let output = programs::onecopy(&[command, "--config", &setup.file()]).await;
         let said = programs::text(&output);
-        assert!(!output.status.success() && said.contains("6 mistakes"), "{said}");
+        assert!(!output.status.success() && said.contains("10 mistakes"), "{said}");
         assert!(said.contains("onecopy.toml:2:17: stop_patience: a length of time needs a unit"), "{said}");
         assert!(said.contains("    |                 ^ write \"5s\""), "{said}");
     }

@@ -5,6 +5,8 @@
 
 mod cluster;
 
+use std::time::{Duration, Instant};
+
 use cluster::plain::Plain;
 use cluster::served::Setup;
 use cluster::{Cluster, programs, rows, run, table, value};
@@ -19,7 +21,9 @@ async fn refused(client: &tokio_postgres::Client, sql: &str) -> String {
 
 #[tokio::test]
 async fn statements_are_shipped_and_replicas_stay_the_same() {
-    let mut cluster = Cluster::start_as(3, &[], &["--protocol", "conflict-aware"]).await;
+    // A megabyte of statements is kept for replicas that are behind, and two of what a statement returns.
+    let environment = [("ONECOPY_TEST_SHIPPING_BYTES", "1000000,2000000")];
+    let mut cluster = Cluster::start_as(3, &environment, &["--protocol", "conflict-aware"]).await;
     let client = cluster.client().await;
     run(
         &client,
@@ -32,7 +36,10 @@ async fn statements_are_shipped_and_replicas_stay_the_same() {
     refusals(&client).await;
     parameters(&client).await;
     declared(&client).await;
+    undeclared(&cluster).await;
+    limits(&client).await;
     mistakes(&cluster, &client).await;
+    bounds(&cluster, &client).await;
     let everything = "SELECT * FROM item ORDER BY id";
     let before = cluster.everywhere(everything).await;
     cluster.verify().await;
@@ -48,8 +55,10 @@ async fn statements_are_shipped_and_replicas_stay_the_same() {
     assert_eq!(refused(&client, "INSERT INTO item (id, name) VALUES (1, 'twice')").await, "23505");
     run(&client, "DELETE FROM sale; DELETE FROM item WHERE id = 1").await;
     drop(client);
+    let other = diverged(&cluster).await;
     cluster.kill_everything().await;
     cluster.up_again().await;
+    rebuilt(&cluster, &other).await;
     let after = cluster.everywhere(everything).await;
     assert_eq!(after.len(), before.len(), "one more, one less");
     assert!(after.iter().all(|row| row[1] != "twice"));
@@ -243,6 +252,96 @@ async fn mistakes(cluster: &Cluster, client: &tokio_postgres::Client) {
     let instants = "SELECT count(DISTINCT at), count(*) FROM note WHERE n >= 100";
     assert_eq!(cluster.everywhere(instants).await, [["1", "6"]]);
     assert_eq!(cluster.everywhere("SELECT count(*) FROM many").await, [["100003"]]);
+}
+
+/// What is kept in memory is bounded: a replica that stands still is given up, and what would be too much is refused.
+async fn bounds(cluster: &Cluster, client: &tokio_postgres::Client) {
+    run(client, "CREATE TABLE wide (n int PRIMARY KEY, t text)").await;
+    let returning =
+        "INSERT INTO wide SELECT i, repeat('y', 1000) FROM generate_series(11, 3010) i RETURNING n, t";
+    assert_eq!(refused(client, returning).await, "54000");
+    run(client, "BEGIN /* onecopy: write wide */; INSERT INTO wide VALUES (1, 'stays'); SAVEPOINT s").await;
+    assert_eq!(refused(client, returning).await, "54000");
+    run(client, "ROLLBACK TO s; COMMIT").await;
+    assert_eq!(cluster.everywhere("SELECT n, t FROM wide").await, [["1", "stays"]]);
+    // Somebody locks a table at one server, and what the others have done waits there.
+    let still = cluster.direct(&cluster.replicas().await[2]).await;
+    run(&still, "BEGIN; LOCK TABLE wide IN EXCLUSIVE MODE").await;
+    let large = "x".repeat(400_000);
+    for n in 2..6 {
+        run(client, &format!("INSERT INTO wide VALUES ({n}, '{large}')")).await;
+    }
+    assert_eq!(cluster.everywhere("SELECT count(*), sum(length(t)) FROM wide").await, [["5", "1600005"]]);
+    assert!(cluster.printed().contains("too far behind"), "{}", cluster.printed());
+    let insert = |n: u32| format!("INSERT INTO wide VALUES ({n}, '{large}')");
+    run(client, "BEGIN /* onecopy: write wide */").await;
+    run(client, &format!("{}; {}", insert(10), insert(11))).await;
+    assert_eq!(refused(client, &insert(12)).await, "53400");
+    run(client, "ROLLBACK").await;
+    assert_eq!(value(client, "SELECT max(n) FROM wide").await, "5");
+}
+
+/// A replica that was changed behind our back is found and serves nothing more; which one.
+async fn diverged(cluster: &Cluster) -> String {
+    let replica = cluster.caught_up().await.remove(2);
+    run(&cluster.direct(&replica).await, "UPDATE wide SET t = 'other' WHERE n = 1").await;
+    let admin = cluster.try_client("onecopy").await.unwrap();
+    let checked = rows(&admin, "CHECK REPLICAS").await;
+    let found = checked.iter().find(|row| row["replica"] == replica.name).unwrap();
+    assert!(found["result"] == "QUARANTINED" && found["detail"].contains("wide"), "{checked:?}");
+    assert_eq!(refused(&admin, &format!("DRAIN REPLICA {}", replica.name)).await, "0A000");
+    replica.name
+}
+
+/// It is in quarantine over a restart, and until it has the data of another one.
+async fn rebuilt(cluster: &Cluster, name: &str) {
+    let state = async || cluster.replicas().await.into_iter().find(|r| r.name == name).unwrap().state;
+    assert_eq!(state().await, "quarantined");
+    let client = cluster.client().await;
+    run(&client, "INSERT INTO wide VALUES (7, 'while it is away')").await;
+    let admin = cluster.try_client("onecopy").await.unwrap();
+    assert_eq!(rows(&admin, &format!("REBUILD REPLICA {name}")).await.len(), 1);
+    let found = cluster.everywhere("SELECT n, t FROM wide WHERE length(t) < 100 ORDER BY n").await;
+    assert_eq!(found, [["1", "stays"], ["7", "while it is away"]]);
+}
+
+/// A limit of the client's own ends no connection by which a replica takes part.
+async fn limits(client: &tokio_postgres::Client) {
+    let version: u32 = value(client, "SHOW server_version_num").await.parse().unwrap();
+    for (limit, since) in [("idle_in_transaction_session_timeout", 0), ("transaction_timeout", 170_000)] {
+        if version < since {
+            continue;
+        }
+        run(client, &format!("SET {limit} = '100ms'")).await;
+        for (declared, work) in
+            [("write", "UPDATE item SET name = name WHERE id = 1"), ("read", "SELECT FROM item")]
+        {
+            run(client, &format!("BEGIN /* onecopy: {declared} item */; {work}")).await;
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            run(client, &format!("{work}; COMMIT")).await;
+        }
+        run(client, &format!("RESET {limit}")).await;
+    }
+}
+
+/// A transaction that nobody knows locks everything, and the log says so, once for each session.
+async fn undeclared(cluster: &Cluster) {
+    let hints = || cluster.printed().matches("did not declare its tables and locks everything").count();
+    let before = hints();
+    let (client, other) = (cluster.client().await, cluster.client().await);
+    for _ in 0..2 {
+        run(&client, "BEGIN; UPDATE item SET r = r WHERE id = 1").await;
+        let reads = other.simple_query("SELECT count(*) FROM sale");
+        let waited = tokio::time::timeout(Duration::from_millis(200), reads).await;
+        assert!(waited.is_err(), "a table was free of which the transaction has said nothing");
+        run(&client, "COMMIT").await;
+        assert_eq!(value(&other, "SELECT 7").await, "7");
+    }
+    let started = Instant::now();
+    while hints() == before && started.elapsed() < Duration::from_secs(30) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(hints(), before + 1);
 }
 
 async fn declared(client: &tokio_postgres::Client) {

@@ -13,14 +13,16 @@ use cluster::random::Random;
 use cluster::{Cluster, run, table};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 
 const TABLES: usize = 3;
 const READERS: u64 = 4;
-const RUNS_FOR: Duration = Duration::from_secs(8);
+/// It runs for at least so long, and until there are so many snapshots.
+const RUNS_FOR: Duration = Duration::from_secs(6);
 const SNAPSHOTS_MIN: usize = 500;
+const ENDS_WITHIN: Duration = Duration::from_mins(1);
 
 /// What one reader has seen: a count from each table, and who served it.
 type Snapshot = (Vec<u64>, String);
@@ -43,15 +45,21 @@ async fn snapshots_are_in_one_order() {
     }
     let both = "update left_one set v = v + 1; update right_one set v = v + 1".to_owned();
     writers.push(tokio::spawn(write(cluster.client().await, both, Arc::clone(&over))));
+    let taken = Arc::new(AtomicUsize::new(0));
     let mut readers = Vec::new();
     for reader in 0..READERS {
         readers.push(tokio::spawn(read(
             cluster.client().await,
             Random::seeded(reader + 1),
-            Arc::clone(&over),
+            (Arc::clone(&over), Arc::clone(&taken)),
         )));
     }
-    tokio::time::sleep(RUNS_FOR).await;
+    let begun = Instant::now();
+    while begun.elapsed() < RUNS_FOR
+        || (taken.load(Ordering::Relaxed) < SNAPSHOTS_MIN && begun.elapsed() < ENDS_WITHIN)
+    {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     over.store(true, Ordering::Relaxed);
 
     let mut snapshots: Vec<Snapshot> = Vec::new();
@@ -86,7 +94,12 @@ async fn write(client: Client, statement: String, over: Arc<AtomicBool>) -> u64 
     done
 }
 
-async fn read(client: Client, mut random: Random, over: Arc<AtomicBool>) -> Vec<Snapshot> {
+/// Takes snapshots and counts them, until it is over.
+async fn read(
+    client: Client,
+    mut random: Random,
+    (over, taken): (Arc<AtomicBool>, Arc<AtomicUsize>),
+) -> Vec<Snapshot> {
     let parts: Vec<String> = (0..TABLES).map(|n| format!("(select v from t{n})")).collect();
     let at_once = format!("select {}, current_setting('port')", parts.join(", "));
     let mut seen: Vec<Snapshot> = Vec::new();
@@ -104,6 +117,7 @@ async fn read(client: Client, mut random: Random, over: Arc<AtomicBool>) -> Vec<
         assert!(is_prefix(&last, &counts), "a session went back in time: {last:?}, then {counts:?}");
         last.clone_from(&counts);
         seen.push((counts, row[TABLES].clone()));
+        taken.fetch_add(1, Ordering::Relaxed);
     }
     seen
 }

@@ -21,7 +21,7 @@ async fn reads_spread_over_all_replicas() {
 
     for mode in ["simple", "extended", "prepared"] {
         let before = cluster.replicas().await;
-        let report = pgbench(port, &["-n", "-S", "-M", mode, "-c", "6", "-j", "2", "-T", "3"]).await;
+        let report = pgbench(port, &["-n", "-S", "-M", mode, "-c", "6", "-j", "2", "-T", "2"]).await;
         let done = done_without_failure(&report);
         let after = cluster.replicas().await;
         let reads: Vec<u64> =

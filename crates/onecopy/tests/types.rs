@@ -47,7 +47,10 @@ async fn object_ids_are_the_same_whichever_replica_answers() {
 
     // Work at the anchor makes the others be chosen.
     let busy = connect("127.0.0.1", cluster.port, "postgres").await.unwrap();
-    let busy = tokio::spawn(async move { run(&busy, "begin; select pg_sleep(3600) from person").await });
+    run(&busy, "begin").await;
+    let sleeping = "select pg_sleep(3600) from person";
+    let busy = tokio::spawn(async move { run(&busy, sleeping).await });
+    cluster.is_running_at_anchor(sleeping).await;
 
     // A prepared statement is described by any replica; the client looks its types up by the ids it hears.
     for _ in 0..SESSIONS {

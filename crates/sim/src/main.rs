@@ -23,7 +23,7 @@ struct Options {
     /// Tell the story of the first seed.
     #[arg(long)]
     trace: bool,
-    /// Cut every failing run down to what it takes, and tell its story; else only the first.
+    /// Cut every failing run down to what it takes, and tell its story; else only the first. Of a mutant, the first.
     #[arg(long)]
     shrink: bool,
     /// Which protocol runs.
@@ -38,10 +38,17 @@ struct Options {
     /// Switch each rule off in turn and look for a seed that notices.
     #[arg(long)]
     mutants: bool,
+    /// Only those rules whose name, as the table shows it, has this in it.
+    #[arg(long, value_name = "WORDS", requires = "mutants", default_value = "")]
+    only: String,
 }
 
-/// No seed is known that shows it; a plan of its own does, in `tests/seeds.rs`.
-const HAS_A_PLAN: &str = "only who is in the log overtakes";
+/// Hardly a seed shows these; plans of their own do, in `tests/seeds.rs`.
+const HAVE_PLANS: [&str; 3] = [
+    "only who is in the log overtakes",
+    "who wrote nothing is not certified",
+    "constraints speak of the snapshot",
+];
 
 /// Some seed failed.
 struct Failed(u64);
@@ -124,19 +131,27 @@ fn hunt(options: &Options) -> Result<(), Failed> {
     std::panic::set_hook(Box::new(|_| {}));
     let mut survivors = 0;
     println!("| rule off | seeds until found | anomalies | example |\n|---|---|---|---|");
-    for mutant in MUTANTS {
+    for mutant in MUTANTS.iter().filter(|mutant| mutant.name.contains(&options.only)) {
         let mut seen: BTreeMap<Anomaly, usize> = BTreeMap::new();
         let mut first: Option<(u64, String)> = None;
         for seed in options.seed..options.seed + options.seeds {
             let verdict = run::run_seed(seed, mutant.rules(), false);
             let Some(finding) = verdict.findings.into_iter().next() else { continue };
             *seen.entry(finding.anomaly).or_default() += 1;
+            if first.is_none() && options.shrink {
+                let small =
+                    shrink::shrink(Plan::draw(&mut Dice::new(seed)), mutant.rules(), seed, finding.anomaly);
+                println!(
+                    "seed {seed}, cut down, with the chances of seed {}:\n{}\n{:?}",
+                    small.seed, small.plan, small.plan
+                );
+            }
             first.get_or_insert((seed - options.seed + 1, finding.text));
             if seen.values().sum::<usize>() == KILLS {
                 break;
             }
         }
-        survivors += u64::from(first.is_none() && mutant.name != HAS_A_PLAN);
+        survivors += u64::from(first.is_none() && !HAVE_PLANS.contains(&mutant.name));
         let (seeds, text) =
             first.map_or_else(|| ("never".to_owned(), String::new()), |(n, t)| (n.to_string(), t));
         println!("| {} | {seeds} | {seen:?} | {} |", mutant.name, text.chars().take(120).collect::<String>());

@@ -31,6 +31,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant { name: "who wrote nothing is not certified", switch: |r| r.tries_are_certified = false },
     Mutant { name: "references claim nothing", switch: |r| r.references_claimed = false },
     Mutant { name: "rows belong to no group", switch: |r| r.groups_told = false },
+    Mutant { name: "rows change in other columns", switch: |r| r.columns_told = false },
     Mutant { name: "refreshes wait for ever", switch: |r| r.refresh_goes_first = false },
     Mutant { name: "waits inside servers are not told", switch: |r| r.server_waits_told = false },
     Mutant { name: "a snapshot needs its first statement's", switch: |r| r.snapshot_needs_all = false },
@@ -44,6 +45,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant { name: "a sent refresh counts as applied", switch: |r| r.apply_is_awaited = false },
     Mutant { name: "run again after Finish", switch: |r| r.no_rerun_once_finished = false },
     Mutant { name: "constraints are not claimed", switch: |r| r.constraints_claimed = false },
+    Mutant { name: "what was not foreseen is not asked for", switch: |r| r.surprises_are_asked = false },
     Mutant { name: "FOR UPDATE claims nothing", switch: |r| r.locked_rows_claimed = false },
     Mutant { name: "unknown statements claim their rows", switch: |r| r.unknown_claims_everything = false },
     Mutant { name: "statements survive a restart", switch: |r| r.connections_are_bound = false },
@@ -60,6 +62,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant { name: "any replica becomes the anchor", switch: |r| r.core.takeover_by_holder = false },
     Mutant { name: "a new anchor need not catch up", switch: |r| r.core.takeover_catches_up = false },
     Mutant { name: "held before all are level", switch: |r| r.core.hold_waits = false },
+    Mutant { name: "who waits for a refresh is not seen", switch: |r| r.core.waiters_are_seen = false },
 ];
 
 impl Mutant {

@@ -78,6 +78,8 @@ pub struct Program {
     /// Rows that belong to groups are known by those, unless it makes them; else nobody knows of which group they are
     /// before they are written.
     pub is_grouped: bool,
+    /// It is known which columns it reads.
+    pub knows_columns: bool,
 }
 
 impl Program {
@@ -220,6 +222,8 @@ pub struct Pace {
     pub refresh_us: u64,
     /// How long a lost anchor is waited for before another replica takes its place; `None` is for ever.
     pub takeover_us: Option<u64>,
+    /// How long refreshes that nobody waits for are gathered.
+    pub gathering_us: u64,
 }
 
 /// A whole run, but for the chances on the way.
@@ -237,4 +241,6 @@ pub struct Plan {
     pub pace: Pace,
     /// What the node's clock shows when the node starts; it has nothing to do with any other clock.
     pub clock_us: u64,
+    /// What was not foreseen is asked for when it is written; else certification is all that there is.
+    pub asks: bool,
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cluster::claims::{Claimed, Claims, Footprint};
+use cluster::claims::{Claimed, Claims, ColumnSet, Footprint};
 use cluster::event::Reads;
 use cluster::ids::TableId;
 use cluster::record::{RecordBuilder, SealedBody, Statement};
@@ -90,6 +90,16 @@ pub(crate) fn claims(
             Claimed { turn: if rules.turns_told { turn } else { turns_run.saturating_sub(1) }, claims }
         })
         .collect()
+}
+
+/// Tables of which no row came or went: what their rows hold is in the first column, and in no other.
+pub(crate) fn changed(changes: &[(u32, Change)], rules: &Rules) -> Vec<(TableId, ColumnSet)> {
+    let mut tables: BTreeMap<TableId, bool> = BTreeMap::new();
+    for (_, Change { key, old, new }) in changes {
+        *tables.entry(key.table_id()).or_insert(true) &= old.present == new.present;
+    }
+    let column = ColumnSet::EMPTY.with(usize::from(!rules.columns_told));
+    tables.into_iter().filter(|(_, stay)| *stay).map(|(table, _)| (table, column)).collect()
 }
 
 /// What a statement may write, as far as that is foreseen.
@@ -204,8 +214,13 @@ fn footprint(ops: &[Op], view_changes: usize, program: &Program, constraints_rea
             Op::Scan(table) => found.tables.push(TableId(u32::from(*table))),
             Op::Total => found.tables.push(TableId(u32::from(schema::ACCOUNTS))),
             Op::Insert(key) | Op::Delete(key) => found.rows.push((key.table_id(), u64::from(key.row))),
-            Op::Put(..) | Op::Savepoint | Op::RollbackTo => {}
+            Op::Put(..) | Op::Savepoint | Op::RollbackTo | Op::Guard | Op::Undo => {}
         }
+    }
+    let only_reads = ops.iter().all(|op| matches!(op, Op::Read(_) | Op::Scan(_) | Op::Total | Op::ReadView));
+    if program.knows_columns && only_reads {
+        found.columns =
+            found.all_tables().into_iter().map(|table| (table, ColumnSet::EMPTY.with(0))).collect();
     }
     if program.is_coarse { Reads::Tables(found.all_tables().into()) } else { Reads::Rows(Arc::new(found)) }
 }

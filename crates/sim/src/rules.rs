@@ -30,6 +30,8 @@ pub struct Rules {
     pub references_claimed: bool,
     /// A written row tells of which group it is.
     pub groups_told: bool,
+    /// The core is told in which columns rows were changed.
+    pub columns_told: bool,
     /// The core is told which statement has claimed what.
     pub turns_told: bool,
     /// What a SERIALIZABLE transaction has read is told.
@@ -40,6 +42,8 @@ pub struct Rules {
     pub refresh_goes_first: bool,
     /// Who waits for whom inside the servers is told.
     pub server_waits_told: bool,
+    /// What was written unforeseen is asked for before it is told, or ordered.
+    pub surprises_are_asked: bool,
     /// FOR UPDATE claims.
     pub locked_rows_claimed: bool,
     /// Unknown statements claim everything.
@@ -84,11 +88,13 @@ impl Default for Rules {
             constraints_claimed: true,
             references_claimed: true,
             groups_told: true,
+            columns_told: true,
             turns_told: true,
             reads_told: true,
             tries_are_certified: true,
             refresh_goes_first: true,
             server_waits_told: true,
+            surprises_are_asked: true,
             locked_rows_claimed: true,
             unknown_claims_everything: true,
             connections_are_bound: true,

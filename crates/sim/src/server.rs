@@ -48,6 +48,10 @@ pub enum Op {
     Savepoint,
     /// ROLLBACK TO the last savepoint.
     RollbackTo,
+    /// A savepoint of the session's own, in the place of its last one.
+    Guard,
+    /// Back to that.
+    Undo,
     /// A refresh: this row, expected as the first, becomes the second.
     Put(Key, Row, Row),
 }
@@ -55,7 +59,7 @@ pub enum Op {
 impl Op {
     /// Whether it is about the transaction and not about data: it takes no snapshot.
     pub fn is_control(&self) -> bool {
-        matches!(self, Self::Savepoint | Self::RollbackTo)
+        matches!(self, Self::Savepoint | Self::RollbackTo | Self::Guard | Self::Undo)
     }
 }
 
@@ -143,6 +147,7 @@ struct Backend {
     job: Option<Job>,
     is_committing: bool,
     savepoints: Vec<Savepoint>,
+    guard: Option<Savepoint>,
     /// An error has ended it; only ROLLBACK helps, or ROLLBACK TO.
     is_failed: bool,
     /// A cancel came when nothing ran.

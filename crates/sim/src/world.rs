@@ -14,6 +14,7 @@ mod agent;
 mod client;
 mod ending;
 mod fault;
+mod guard;
 mod hold;
 mod link;
 mod members;
@@ -114,6 +115,7 @@ enum Happening {
     Apply { epoch: u32, replica: usize, incarnation: u32 },
     Catalogue { epoch: u32, replica: usize, version: u64, incarnation: u32 },
     TakeOver { epoch: u32, replica: usize },
+    Rouse { epoch: u32 },
     Join { replica: usize, for_us: u64 },
     Copied { epoch: u32, replica: usize },
     Undrain { epoch: u32, replica: usize },
@@ -288,6 +290,7 @@ impl World {
             Happening::TakeOver { epoch, replica } if epoch == self.epoch => {
                 self.tell(Event::TakeOver { from: ReplicaId(replica as u16) });
             }
+            Happening::Rouse { epoch } if epoch == self.epoch => self.tell(Event::Roused),
             Happening::Join { replica, for_us } => self.join(replica, for_us),
             Happening::Copied { epoch, replica } => self.copied(epoch, replica),
             Happening::Undrain { epoch, replica } if epoch == self.epoch => {

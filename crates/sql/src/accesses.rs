@@ -21,6 +21,7 @@ mod digest;
 mod effect;
 mod group;
 mod image;
+mod named;
 mod outline;
 mod resolve;
 mod shape;
@@ -40,6 +41,7 @@ pub use digest::{KeyDigest, digests};
 pub(crate) use group::groupings;
 pub use group::{Groups, any_group, groups, groups_beside, row_groups};
 pub use image::{Told, is_keyed, key_digest, parent_digest, referenced_keys, row_digests};
+pub use named::{KEY_TEXT_BYTES_MAX, named};
 pub use outline::Outline;
 pub use value::{Decimal, Value};
 

@@ -262,10 +262,10 @@ fn sets_what_replication_needs(node: &NodeEnum) -> bool {
             setting::attributes_unsettle_replication(&statement.actions)
         }
         NodeEnum::AlterRoleSetStmt(statement) => {
-            statement.setstmt.as_ref().is_some_and(setting::unsettles_replication)
+            statement.setstmt.as_ref().is_some_and(setting::unsettles_sessions)
         }
         NodeEnum::AlterDatabaseSetStmt(statement) => {
-            statement.setstmt.as_ref().is_some_and(setting::unsettles_replication)
+            statement.setstmt.as_ref().is_some_and(setting::unsettles_sessions)
         }
         _ => false,
     }

@@ -111,9 +111,10 @@ impl Told<'_> {
         if let Some(why) = outline.unbounded() {
             self.say("unknown", why.told(self.catalogue));
         }
-        let class = match Grade::of(&outline) {
+        let class = match Grade::of(&outline, self.catalogue) {
             Grade::Nothing => "none: it touches no rows",
             Grade::Rows => "key: it conflicts with what touches the same rows",
+            Grade::Groups => "group: it conflicts with what touches rows that have the same values there",
             Grade::Columns => "columns: it conflicts with what touches these columns of any row",
             Grade::Tables => "table: it conflicts with what touches the same tables",
             Grade::Anything => "anything: it conflicts with every update",

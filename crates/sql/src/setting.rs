@@ -28,6 +28,9 @@ const REPLICATION_DEPENDS_ON: [&str; 4] =
 /// What our own settings begin with.
 const OWN_PREFIX: &str = "onecopy.";
 
+/// Those of our own that roles and databases may begin with.
+const OF_SESSIONS: [&str; 2] = ["onecopy.home", "onecopy.sequences"];
+
 /// BEGIN, COMMIT and their kin.
 pub(crate) fn transaction(statement: &TransactionStmt) -> Verb {
     let name = || statement.savepoint_name.clone();
@@ -80,6 +83,11 @@ pub(crate) fn unsettles_replication(statement: &VariableSetStmt) -> bool {
     );
     let name = statement.name.to_ascii_lowercase();
     gives && (name.starts_with(OWN_PREFIX) || REPLICATION_DEPENDS_ON.contains(&name.as_str()))
+}
+
+/// The same of what sessions of a role or database begin with, which may say what it wants of us.
+pub(crate) fn unsettles_sessions(statement: &VariableSetStmt) -> bool {
+    unsettles_replication(statement) && !OF_SESSIONS.contains(&statement.name.to_ascii_lowercase().as_str())
 }
 
 /// Whether one of a function's attributes does that.

@@ -36,6 +36,24 @@ fn an_update_by_key_is_told_by_its_rows() {
 }
 
 #[test]
+fn how_finely_a_statement_is_known_is_told() {
+    for (text, class) in [
+        ("DELETE FROM item WHERE i_id = 7", "key"),
+        ("UPDATE item SET i_a_id = 2 WHERE i_id = 7", "key"),
+        ("INSERT INTO item VALUES (1, 'x', 0, 2)", "key"),
+        ("SELECT i_title FROM item WHERE i_a_id = 7", "group"),
+        ("UPDATE item SET i_stock = 0 WHERE i_a_id = 7", "group"),
+        ("DELETE FROM item WHERE i_a_id = 7", "group"),
+        ("UPDATE item SET i_stock = 0 WHERE i_title = 'x'", "columns"),
+        ("DELETE FROM item WHERE i_title = 'x'", "table"),
+        ("INSERT INTO item SELECT a_id, a_name, 0, a_id FROM author", "table"),
+    ] {
+        let told = told(text);
+        assert!(lines(&told, "class")[0].starts_with(&format!("{class}: ")), "{text}\n{told}");
+    }
+}
+
+#[test]
 fn what_draws_no_value_may_run_anywhere() {
     let anywhere = ["at any replica: where what it conflicts with runs, or ran last, else by load"];
     for text in ["UPDATE visits SET who = 'x' WHERE id = 1", "DELETE FROM visits WHERE id = 1"] {

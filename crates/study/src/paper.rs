@@ -5,9 +5,9 @@ use std::sync::OnceLock;
 use std::time::Instant;
 
 use serde_json::json;
-use sim::paper::figures::{self, Cell, Line, Point, Points, SchedulerCost, Setting};
+use sim::paper::figures::{self, Cell, ENDS, Line, Point, Points, SchedulerCost, Setting};
 use sim::paper::scenario::{Discipline, Protocol};
-use sim::paper::tpcw::Calibration;
+use sim::paper::tpcw::{Calibration, Mix};
 
 use crate::command::{Costs, Error, Paper, Service, Which};
 use crate::{parallel, plot};
@@ -46,24 +46,34 @@ pub(crate) fn run(options: &Paper, out: &mut dyn Write) -> Result<(), Error> {
         json_lines(&points, &lines, out)?;
     } else {
         table(&points, out)?;
+        responses(&points, out)?;
+        query_times(&points, out)?;
+        shares(&points, out)?;
         verdicts(&lines, out)?;
     }
     if options.scheduler {
         scheduler(options, setting, out)?;
     }
     if let Some(folder) = &options.plot {
-        plot::draw(folder, &figures::curves(&points))?;
+        // Others would lack some of their points.
+        let is_wanted = |number: u8| options.figure.is_empty() || options.figure.contains(&number);
+        let (mut curves, mut bars) = (figures::curves(&points), figures::bars(&points));
+        curves.retain(|figure| is_wanted(figure.number));
+        bars.retain(|figure| is_wanted(figure.number));
+        plot::draw(folder, &curves, &bars)?;
     }
     Ok(())
 }
 
 fn json_lines(points: &Points, lines: &[Line], out: &mut dyn Write) -> Result<(), Error> {
-    for Point { cell, wips, clients, response_ms, shares } in points.values() {
+    for point in points.values() {
+        let Point { cell, wips, clients, response_ms, request_ms, in_database_ms, shares } = point;
         let [reads, writes, idle] = shares;
         let line = json!({
             "mix": cell.mix.name(), "protocol": cell.protocol, "replicas": cell.replicas, "speed": cell.speed,
             "conflict_percent": 100.0 / f64::from(cell.parts), "wips": wips, "clients": clients,
-            "response_ms": response_ms, "reads": reads, "writes": writes, "idle": idle,
+            "response_ms": response_ms, "query_ms": request_ms,
+            "query_in_database_ms": in_database_ms, "reads": reads, "writes": writes, "idle": idle,
         });
         writeln!(out, "{line}")?;
     }
@@ -92,6 +102,64 @@ fn table(points: &Points, out: &mut dyn Write) -> Result<(), Error> {
             }
         }
         writeln!(out)?;
+    }
+    Ok(())
+}
+
+/// Figure 6: with eight replicas.
+fn responses(points: &Points, out: &mut dyn Write) -> Result<(), Error> {
+    for mix in Mix::ALL {
+        let at = |protocol: Protocol| {
+            points.get(&Cell { mix, protocol: protocol.name(), replicas: 8, speed: 1, parts: 1 })
+        };
+        let all: Vec<&Point> = Protocol::ALL.into_iter().filter_map(at).collect();
+        if all.len() == Protocol::ALL.len() {
+            write!(out, "{:<9}    1x     100 %        8", mix.name())?;
+            all.iter().try_for_each(|point| write!(out, " {:>14.0}", point.response_ms))?;
+            writeln!(out, "   ms an interaction takes at the peak")?;
+        }
+    }
+    Ok(())
+}
+
+/// Figures 7 to 9: with eight replicas.
+fn query_times(points: &Points, out: &mut dyn Write) -> Result<(), Error> {
+    for mix in Mix::ALL {
+        let at = |protocol: Protocol| {
+            points.get(&Cell { mix, protocol: protocol.name(), replicas: 8, speed: 1, parts: 1 })
+        };
+        let all: Vec<&Point> = Protocol::ALL.into_iter().filter_map(at).collect();
+        if all.len() == Protocol::ALL.len() {
+            write!(out, "{:<9}    1x     100 %        8", mix.name())?;
+            for Point { request_ms, in_database_ms, .. } in all {
+                let waiting_ms = request_ms - in_database_ms;
+                write!(out, " {:>14}", format!("{in_database_ms:.0} + {waiting_ms:.0}"))?;
+            }
+            writeln!(out, "   ms a query is in a database, and waits")?;
+        }
+    }
+    Ok(())
+}
+
+/// Figure 14.
+fn shares(points: &Points, out: &mut dyn Write) -> Result<(), Error> {
+    let cells = ENDS.into_iter().flat_map(|(mix, most)| [(mix, 1), (mix, most)]);
+    let mut begins = true;
+    for (mix, replicas) in cells {
+        for protocol in [Protocol::ALL[4], Protocol::Onecopy].map(Protocol::name) {
+            let Some(point) = points.get(&Cell { mix, protocol, replicas, speed: 1, parts: 1 }) else {
+                continue;
+            };
+            if std::mem::take(&mut begins) {
+                writeln!(out, "\n{:<9} {:>8} {:<14}  reads writes   idle", "mix", "replicas", "protocol")?;
+            }
+            let [reads, writes, idle] = point.shares.map(|share| share * 100.0);
+            writeln!(
+                out,
+                "{:<9} {replicas:>8} {protocol:<14} {reads:>5.1}% {writes:>5.1}% {idle:>5.1}%",
+                mix.name()
+            )?;
+        }
     }
     Ok(())
 }

@@ -3,13 +3,14 @@
 //! One chart, drawn on either of two canvases with the same few strokes: lines, dots and letters. No font has to be
 //! installed: an SVG keeps text as text, and the PNG's letters come from a small bitmap font.
 
+mod bars;
 mod canvas;
 
 use std::fs;
 use std::path::Path;
 
 use canvas::{Anchor, Canvas, Colour, Pixels, Svg};
-use sim::paper::figures::Figure;
+use sim::paper::figures::{Bars, Figure};
 
 use crate::command::Error;
 
@@ -36,21 +37,39 @@ const COLOURS: [Colour; 7] = [
 ];
 
 /// Draws every figure into the folder, which is made if it is not there.
-pub(crate) fn draw(folder: &Path, figures: &[Figure]) -> Result<(), Error> {
-    let wrong = |path: &Path, error: &dyn std::fmt::Display| Error::File(path.to_owned(), error.to_string());
-    fs::create_dir_all(folder).map_err(|error| wrong(folder, &error))?;
+pub(crate) fn draw(folder: &Path, figures: &[Figure], bars: &[Bars]) -> Result<(), Error> {
+    fs::create_dir_all(folder).map_err(|error| Error::File(folder.to_owned(), error.to_string()))?;
     for figure in figures {
-        let path = folder.join(format!("figure-{:02}.svg", figure.number));
-        let mut svg = Svg::new(SIZE);
-        chart(&mut svg, figure);
-        fs::write(&path, svg.finish()).map_err(|error| wrong(&path, &error))?;
-        let path = folder.join(format!("figure-{:02}.png", figure.number));
-        let mut pixels = Pixels::new(SIZE);
-        chart(&mut pixels, figure);
-        let bytes = pixels.finish().map_err(|error| wrong(&path, &error))?;
-        fs::write(&path, bytes).map_err(|error| wrong(&path, &error))?;
+        both(folder, figure.number, |canvas| chart(canvas, figure), |canvas| chart(canvas, figure))?;
+    }
+    for figure in bars {
+        both(
+            folder,
+            figure.number,
+            |canvas| bars::chart(canvas, figure),
+            |canvas| bars::chart(canvas, figure),
+        )?;
     }
     Ok(())
+}
+
+/// One figure, on either canvas.
+fn both(
+    folder: &Path,
+    number: u8,
+    as_text: impl Fn(&mut Svg),
+    as_pixels: impl Fn(&mut Pixels),
+) -> Result<(), Error> {
+    let wrong = |path: &Path, error: &dyn std::fmt::Display| Error::File(path.to_owned(), error.to_string());
+    let path = folder.join(format!("figure-{number:02}.svg"));
+    let mut svg = Svg::new(SIZE);
+    as_text(&mut svg);
+    fs::write(&path, svg.finish()).map_err(|error| wrong(&path, &error))?;
+    let path = folder.join(format!("figure-{number:02}.png"));
+    let mut pixels = Pixels::new(SIZE);
+    as_pixels(&mut pixels);
+    let bytes = pixels.finish().map_err(|error| wrong(&path, &error))?;
+    fs::write(&path, bytes).map_err(|error| wrong(&path, &error))
 }
 
 /// A round distance between marks.
@@ -60,29 +79,44 @@ fn step(most: f64) -> f64 {
     [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power).into_iter().find(|s| *s >= rough).unwrap_or(rough)
 }
 
+/// Where the axes' marks are.
+fn marks(most: f64) -> impl Iterator<Item = f64> {
+    let step = step(most);
+    (0..32).map(move |n| f64::from(n) * step).take_while(move |mark| *mark <= most)
+}
+
+/// How far down something so high is, where this is the most.
+fn up(y: f64, most: f64) -> i32 {
+    BOTTOM - (f64::from(BOTTOM - TOP) * y / most).round() as i32
+}
+
+/// Title and the axis upwards.
+fn frame(canvas: &mut impl Canvas, title: &str, unit: &str, most: f64) {
+    canvas.text((SIZE.0 / 2, 20), title, Anchor::Middle);
+    canvas.text((8, TOP - 10), unit, Anchor::Start);
+    for y in marks(most) {
+        canvas.line((LEFT, up(y, most)), (RIGHT, up(y, most)), GREY, 1);
+        // Sums of steps are not round to the last bit.
+        let mark = (y * 1e6).round() / 1e6;
+        canvas.text((LEFT - 8, up(y, most) + 4), &format!("{mark}"), Anchor::End);
+    }
+    canvas.line((LEFT, TOP), (LEFT, BOTTOM), BLACK, 1);
+    canvas.line((LEFT, BOTTOM), (RIGHT, BOTTOM), BLACK, 1);
+}
+
 fn chart(canvas: &mut impl Canvas, figure: &Figure) {
     let points = || figure.lines.iter().flat_map(|(_, points)| points);
     let most_x = points().map(|(x, _)| *x).fold(1.0, f64::max) * 1.02;
     let most_y = points().map(|(_, y)| *y).fold(1.0, f64::max) * 1.08;
     let across = |x: f64| LEFT + (f64::from(RIGHT - LEFT) * x / most_x).round() as i32;
-    let up = |y: f64| BOTTOM - (f64::from(BOTTOM - TOP) * y / most_y).round() as i32;
-    canvas.text((SIZE.0 / 2, 26), &format!("Figure {}: {}", figure.number, figure.title), Anchor::Middle);
+    let up = |y: f64| up(y, most_y);
+    let title = format!("Figure {}: {}", figure.number, figure.title);
+    frame(canvas, &title, "web interactions per second", most_y);
     canvas.text((i32::midpoint(LEFT, RIGHT), BOTTOM + 42), "database replicas", Anchor::Middle);
-    canvas.text((8, TOP - 12), "web interactions per second", Anchor::Start);
-    let marks = |most: f64| {
-        let step = step(most);
-        (0..32).map(move |n| f64::from(n) * step).take_while(move |mark| *mark <= most)
-    };
     for x in marks(most_x) {
-        canvas.line((across(x), TOP), (across(x), BOTTOM), GREY, 1);
+        canvas.line((across(x), TOP), (across(x), BOTTOM - 1), GREY, 1);
         canvas.text((across(x), BOTTOM + 20), &format!("{x}"), Anchor::Middle);
     }
-    for y in marks(most_y) {
-        canvas.line((LEFT, up(y)), (RIGHT, up(y)), GREY, 1);
-        canvas.text((LEFT - 8, up(y) + 4), &format!("{y}"), Anchor::End);
-    }
-    canvas.line((LEFT, TOP), (LEFT, BOTTOM), BLACK, 1);
-    canvas.line((LEFT, BOTTOM), (RIGHT, BOTTOM), BLACK, 1);
     let drawn = figure.lines.iter().filter(|(_, points)| !points.is_empty());
     for ((index, (name, points)), colour) in (0..).zip(drawn).zip(COLOURS.into_iter().cycle()) {
         for pair in points.windows(2) {
@@ -100,13 +134,15 @@ fn chart(canvas: &mut impl Canvas, figure: &Figure) {
 
 #[cfg(test)]
 mod tests {
+    use sim::paper::figures::{Bar, Group};
+
     use super::*;
 
     #[test]
     fn both_kinds_of_file_are_drawn_with_their_words() {
         let folder = std::env::temp_dir().join(format!("study-plot-{}", std::process::id()));
         let lines = vec![("a < b".to_owned(), vec![(1.0, 4.0), (8.0, 20.0)]), ("vr-l".to_owned(), vec![])];
-        draw(&folder, &[Figure { number: 11, title: "a mix".to_owned(), lines }]).unwrap();
+        draw(&folder, &[Figure { number: 11, title: "a mix".to_owned(), lines }], &[]).unwrap();
         let svg = fs::read_to_string(folder.join("figure-11.svg")).unwrap();
         let png = fs::read(folder.join("figure-11.png")).unwrap();
         fs::remove_dir_all(&folder).unwrap();
@@ -121,6 +157,37 @@ mod tests {
         let count = |test: &dyn Fn(&[u8]) -> bool| pixels.chunks_exact(3).filter(|p| test(p)).count();
         assert!(count(&|p| p.iter().all(|c| *c < 60)) > 1_500, "axes and letters");
         assert!(count(&|p| p == [0, 114, 178]) > 500, "the line");
+    }
+
+    #[test]
+    fn bars_stand_on_each_other() {
+        let folder = std::env::temp_dir().join(format!("study-bars-{}", std::process::id()));
+        let bar = |name: &str, reads: f64| Bar {
+            name: name.to_owned(),
+            parts: vec![(0, reads), (1, 100.0 - reads)],
+        };
+        let group =
+            |name: &str| Group { name: name.to_owned(), bars: vec![bar("eager", 25.0), bar("vr-l", 75.0)] };
+        let figure = Bars {
+            number: 14,
+            title: "what they do".to_owned(),
+            unit: "percent".to_owned(),
+            legend: vec!["reads".to_owned(), "writes".to_owned()],
+            groups: vec![group("browsing x1"), group("browsing x60")],
+        };
+        draw(&folder, &[], &[figure]).unwrap();
+        let svg = fs::read_to_string(folder.join("figure-14.svg")).unwrap();
+        let png = fs::read(folder.join("figure-14.png")).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+        for word in ["Figure 14: what they do", "percent", "reads", "writes", "browsing x60", "vr-l"] {
+            assert!(svg.contains(word), "{word}");
+        }
+        let mut reader = png::Decoder::new(std::io::Cursor::new(png)).read_info().unwrap();
+        let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
+        reader.next_frame(&mut pixels).unwrap();
+        let count = |colour: [u8; 3]| pixels.chunks_exact(3).filter(|p| *p == colour).count() as f64;
+        let ratio = count([0, 114, 178]) / count([230, 159, 0]);
+        assert!((0.9..1.1).contains(&ratio), "half of all bars are reads: {ratio}");
     }
 
     #[test]

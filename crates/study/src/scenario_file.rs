@@ -28,10 +28,11 @@ use std::sync::Arc;
 
 use cluster::ids::TableId;
 use serde::Deserialize;
+use sim::paper::figures::Setting;
 use sim::paper::scenario::{
     Discipline, Interaction, Next, Protocol, REPLICAS_MAX, Scenario, Step, Template, Workload,
 };
-use sim::paper::tpcw::{self, Calibration, Mix};
+use sim::paper::tpcw::{self, Mix};
 
 use crate::command::Error;
 
@@ -215,7 +216,8 @@ fn workload(file: &File) -> Result<Arc<Workload>, Error> {
             let Some(mix) = mix else {
                 return wrong(format!("no workload `{name}`: tpcw-browsing, tpcw-shopping, tpcw-ordering"));
             };
-            Ok(tpcw::workload(mix, Calibration::A))
+            // As the paper's figures have it.
+            Ok(tpcw::workload(mix, Setting::default().calibration))
         }
         (None, true) => own_workload(file),
         _ => wrong("either `workload`, or templates and interactions of your own"),

@@ -289,21 +289,41 @@ pub fn parameter_description_empty(out: &mut Vec<u8>) {
 
 /// Server: an error, with severity `ERROR` or `FATAL`.
 pub fn error(out: &mut Vec<u8>, severity: &str, sqlstate: &str, text: &str, hint: Option<&str>) {
-    report(out, server::ERROR_RESPONSE, severity, sqlstate, text, hint);
+    report(out, server::ERROR_RESPONSE, severity, sqlstate, text, (None, hint));
+}
+
+/// Server: the same with a DETAIL.
+pub fn error_in_detail(
+    out: &mut Vec<u8>,
+    severity: &str,
+    sqlstate: &str,
+    text: &str,
+    more: (Option<&str>, Option<&str>),
+) {
+    report(out, server::ERROR_RESPONSE, severity, sqlstate, text, more);
 }
 
 /// Server: a notice, with severity `WARNING`, `NOTICE` and so on.
 pub fn notice(out: &mut Vec<u8>, severity: &str, sqlstate: &str, text: &str, hint: Option<&str>) {
-    report(out, server::NOTICE_RESPONSE, severity, sqlstate, text, hint);
+    report(out, server::NOTICE_RESPONSE, severity, sqlstate, text, (None, hint));
 }
 
-fn report(out: &mut Vec<u8>, tag: u8, severity: &str, sqlstate: &str, text: &str, hint: Option<&str>) {
+/// With a detail and a hint.
+fn report(
+    out: &mut Vec<u8>,
+    tag: u8,
+    severity: &str,
+    sqlstate: &str,
+    text: &str,
+    (detail, hint): (Option<&str>, Option<&str>),
+) {
     message(out, tag, |b| {
         let fields = [
             (b'S', severity),
             (b'V', severity),
             (b'C', sqlstate),
             (b'M', text),
+            (b'D', detail.unwrap_or_default()),
             (b'H', hint.unwrap_or_default()),
         ];
         for (code, text) in fields {

@@ -36,6 +36,8 @@ pub(crate) struct Node {
 pub(crate) struct Shape<'a> {
     /// The name of its folder.
     pub(crate) name: &'a str,
+    /// Another folder for its data, which may be there already.
+    pub(crate) folder: Option<&'a Path>,
     /// How many replicas it has.
     pub(crate) replicas: u64,
     /// Further words for `onecopy up`.
@@ -50,7 +52,7 @@ impl Node {
         scratch: &Scratch,
         interrupt: &Interrupt,
     ) -> Result<Self, Fault> {
-        let shape = Shape { name: "onecopy", replicas: REPLICAS, arguments: &[] };
+        let shape = Shape { name: "onecopy", folder: None, replicas: REPLICAS, arguments: &[] };
         Self::start_shaped(shape, onecopy, binaries, scratch, interrupt)
     }
 
@@ -63,7 +65,7 @@ impl Node {
         interrupt: &Interrupt,
     ) -> Result<Self, Fault> {
         let door = Door { port: free_port()?, database: "postgres", options: None };
-        let data = scratch.path(shape.name);
+        let data = shape.folder.map_or_else(|| scratch.path(shape.name), Path::to_owned);
         let numbers = (shape.replicas.to_string(), door.port.to_string());
         let mut words: Vec<OsString> =
             vec![onecopy.into(), "up".into(), "--replicas".into(), numbers.0.into()];

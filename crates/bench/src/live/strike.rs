@@ -20,8 +20,6 @@ use super::session::Session;
 use super::{Course, LOOK};
 use crate::interrupt::Interrupt;
 
-/// How long the clients are left alone after a strike is over, in milliseconds.
-const CALM_MS: (u64, u64) = (3_000, 7_000);
 /// How long a server hangs, is cut off or full.
 const LASTS: Duration = Duration::from_secs(4);
 /// How long the node stays down.
@@ -106,6 +104,8 @@ pub(super) struct Counted {
 pub(super) struct Striker<'a> {
     pub(super) node: &'a mut Node,
     pub(super) kinds: Vec<Kind>,
+    /// How long the clients are left alone after a strike is over: from this to twice as long.
+    pub(super) calm_ms: u64,
     pub(super) clock: Instant,
     pub(super) interrupt: &'a Interrupt,
 }
@@ -117,7 +117,7 @@ impl Striker<'_> {
         let mut bag: Vec<Kind> = Vec::new();
         let mut now = Counted::default();
         loop {
-            let end = Instant::now() + Duration::from_millis(dice.between(CALM_MS.0, CALM_MS.1));
+            let end = Instant::now() + Duration::from_millis(dice.between(self.calm_ms, 2 * self.calm_ms));
             while Instant::now() < end && !course.is_over() {
                 sleep(LOOK).await;
             }

@@ -28,7 +28,7 @@ const STOP: Duration = Duration::from_secs(10);
 /// How much it may have.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
-    /// Server connections.
+    /// Server connections that transactions share; where sessions are pooled, each client can have one.
     pub(crate) servers: u32,
     /// Clients.
     pub(crate) clients: u32,
@@ -76,10 +76,11 @@ impl Pooler {
         let prepares = if release.prepares() { "max_prepared_statements = 200\n" } else { "" };
         let server = format!("host={} port={} dbname=postgres", plain.sockets.display(), plain.door.port);
         let settings = format!(
-            "[databases]\npostgres = {server}\nsessions = {server} pool_mode=session\n\
+            "[databases]\npostgres = {server}\nsessions = {server} pool_mode=session pool_size={}\n\
              [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n\
              {asks}auth_file = {}\npool_mode = transaction\n{prepares}\
              default_pool_size = {}\nmax_client_conn = {}\n",
+            size.clients,
             users.display(),
             size.servers,
             size.clients,

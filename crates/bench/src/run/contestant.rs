@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use std::{fs, io};
 
 use tokio_postgres::Config;
 
@@ -77,7 +78,7 @@ impl Contestant {
         likeness: &Likeness,
         ground: &Ground<'_>,
     ) -> Result<Option<Self>, Fault> {
-        let folder = format!("contestant-{number}");
+        let folder = folder(number);
         let plain = |likeness: &Likeness| {
             let Ground { binaries, account, scratch, interrupt, .. } = ground;
             Plain::start_named(&folder, binaries, *account, likeness, scratch, interrupt)
@@ -89,10 +90,11 @@ impl Contestant {
                 let server = plain(&likeness.clone().with("synchronous_commit", value))?;
                 (only(config(&server.door)), None, Running::Plain { _server: server })
             }
-            Entrant::Pgbouncer => {
+            Entrant::Pgbouncer { pool_size } => {
                 let server = plain(&synchronous)?;
                 let Ground { binaries, account, scratch, interrupt, clients, .. } = ground;
-                let size = Size { servers: *clients + 8, clients: *clients + 8 };
+                let clients = *clients + 8;
+                let size = Size { servers: pool_size.map_or(clients, u32::from), clients };
                 let pooler = Pooler::start(binaries, *account, &server, size, None, scratch, interrupt)?;
                 let Some(pooler) = pooler else { return Ok(None) };
                 let doors = only(config(&pooler.prepared_door));
@@ -107,8 +109,10 @@ impl Contestant {
                 let Some(pgpool) = pgpool else { return Ok(None) };
                 (only(config(&pgpool.door)), Some(pgpool.pid()), Running::Pgpool(pgpool))
             }
-            Entrant::Onecopy { replicas, arguments } => {
-                let shape = Shape { name: &folder, replicas: u64::from(*replicas), arguments };
+            Entrant::Onecopy { replicas, arguments, .. } => {
+                let words = entrant.words();
+                let replicas = u64::from(*replicas);
+                let shape = Shape { name: &folder, folder: None, replicas, arguments: &words };
                 let node = Node::start_shaped(
                     shape,
                     ground.onecopy,
@@ -124,7 +128,12 @@ impl Contestant {
                 (doors, Some(pid), Running::Onecopy { node, program })
             }
         };
-        let name = entrant.name();
+        let name = match &running {
+            Running::Pooled { pooler, .. } if entrant.pool_size().is_some() && !pooler.pools_prepared() => {
+                "PgBouncer, sessions".to_owned()
+            }
+            _ => entrant.name(),
+        };
         let mut contestant =
             Self { name, doors, postmasters: Vec::new(), middleware, running, groups: Vec::new() };
         contestant.postmasters = contestant.find_postmasters(entrant.servers())?;
@@ -172,7 +181,7 @@ impl Contestant {
 
     /// The processor time of each server.
     pub(crate) fn servers_used(&self) -> Result<Vec<cpu::Ticks>, Fault> {
-        self.postmasters.iter().map(|postmaster| cpu::of_family(*postmaster)).collect()
+        cpu::of_families(&self.postmasters)
     }
 
     /// Where it is filled.
@@ -212,12 +221,11 @@ impl Contestant {
         }
     }
 
-    /// Kills one of our servers.
-    pub(crate) fn kill(&self, replica: u64) -> bool {
-        match &self.running {
-            Running::Onecopy { node, .. } => node::kill_server(node.data(), replica),
-            _ => false,
-        }
+    /// Kills one of our servers; it stays away until what is returned is dropped. Nothing if it does not run.
+    pub(crate) fn kill(&self, replica: u64) -> Option<Absence> {
+        let Running::Onecopy { node, .. } = &self.running else { return None };
+        let absence = Absence::begin(&node.data().join(format!("replica-{replica}"))).ok()?;
+        node::kill_server(node.data(), replica).then_some(absence)
     }
 
     /// In words, how its copies differ when nobody writes.
@@ -245,6 +253,37 @@ impl Contestant {
             )),
         }
     }
+}
+
+/// A server that cannot be started: a file is out of its place without which PostgreSQL does not take a folder for its data.
+/// One that runs does not look at it.
+#[derive(Debug)]
+pub(crate) struct Absence {
+    file: PathBuf,
+}
+
+impl Absence {
+    fn begin(folder: &Path) -> io::Result<Self> {
+        let absence = Self { file: folder.join("PG_VERSION") };
+        fs::rename(&absence.file, absence.elsewhere())?;
+        Ok(absence)
+    }
+
+    fn elsewhere(&self) -> PathBuf {
+        self.file.with_extension("away")
+    }
+}
+
+impl Drop for Absence {
+    fn drop(&mut self) {
+        // If it cannot be put back, the server does not return, which is seen and reported.
+        let _ = fs::rename(self.elsewhere(), &self.file);
+    }
+}
+
+/// Where a contestant has its data.
+pub(super) fn folder(number: usize) -> String {
+    format!("contestant-{number}")
 }
 
 /// Where a server is.

@@ -1,8 +1,8 @@
 //! The loss of a replica while clients go on: throughput and response times in pieces of 100 ms.
 //!
 //! The experiment of the conflict-aware scheduling paper's companion (fail-over under TPC-W with 300 emulated browsers,
-//! `seeds/`). The replica's server is killed at once; `onecopy up` starts it again, and it comes back when it has caught
-//! up. Afterwards everything is checked as after any run.
+//! `seeds/`). The replica's server is killed at once, and cannot be started for a while, like one whose machine is off; then
+//! `onecopy up` starts it again, and it comes back when it has caught up. Afterwards everything is checked as after any run.
 
 use std::cell::Cell;
 use std::future::pending;
@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::contestant::{Contestant, Ground, config};
 use super::measure::Reading;
-use super::result::{Loss, Piece};
+use super::result::{Loss, Phase, Piece};
 use crate::drive::{self, Course, Outcome, SLICE};
 use crate::fault::Fault;
 use crate::judge;
@@ -72,11 +72,13 @@ pub(crate) fn run(
         clients: course.clients,
         killed: failure.killed,
         killed_s,
+        away_s: f64::from(failure.away_s),
         back_s: seen.back_s.get(),
         failed: outcome.tally.failed(),
         driver_cores: outcome.driver,
         strangers: seen.strangers.get(),
         silence_s: silence(&timeline, killed_s),
+        phases: phases(&timeline, killed_s, seen.back_s.get()),
         timeline,
         wrong,
     })
@@ -107,12 +109,17 @@ async fn disturb(failure: &Failure, contestant: &Contestant, seen: &Seen) -> Fau
         Ok(share) => seen.strangers.set(share),
         Err(fault) => return fault,
     }
-    if !contestant.kill(u64::from(failure.killed)) {
+    let Some(absence) = contestant.kill(u64::from(failure.killed)) else {
         return Fault::Missing("the replica that was to be killed does not run".into());
-    }
+    };
+    let returns = begin + Duration::from_secs(u64::from(failure.after_s + failure.away_s));
+    let mut absence = Some(absence);
     let mut is_gone = false;
     while seen.back_s.get().is_none() {
         sleep(LOOK).await;
+        if Instant::now() >= returns {
+            drop(absence.take());
+        }
         match states(contestant).await {
             Ok(states) => {
                 let is_up = states.get(usize::from(failure.killed) - 1).is_some_and(|state| state == "up");
@@ -162,6 +169,30 @@ fn timeline(outcome: &Outcome, length: Duration) -> Vec<Piece> {
     pieces.filter(|piece| piece.at_s < length.as_secs_f64()).collect()
 }
 
+/// How it went before the kill, while the replica was away, and when it was back.
+fn phases(timeline: &[Piece], killed_s: f64, back_s: Option<f64>) -> Vec<Phase> {
+    let end_s = timeline.last().map_or(0.0, |piece| piece.at_s + SLICE.as_secs_f64());
+    // At first clients connect and caches are empty.
+    let before = ("before", killed_s / 2.0, killed_s);
+    let away = ("away", killed_s, back_s.unwrap_or(end_s));
+    let after = back_s.map(|back_s| ("back", back_s, end_s));
+    let phase = |(name, from_s, to_s): (&str, f64, f64)| {
+        let pieces = || timeline.iter().filter(move |piece| piece.at_s >= from_s && piece.at_s < to_s);
+        let done: u64 = pieces().map(|piece| piece.done).sum();
+        Phase {
+            name: name.to_owned(),
+            from_s,
+            to_s,
+            throughput: done as f64 / (pieces().count().max(1) as f64 * SLICE.as_secs_f64()),
+            failed: pieces().map(|piece| piece.failed).sum(),
+            mean_ms: pieces().map(|piece| piece.mean_ms * piece.done as f64).sum::<f64>()
+                / done.max(1) as f64,
+            max_ms: pieces().map(|piece| piece.max_ms).fold(0.0, f64::max),
+        }
+    };
+    [before, away].into_iter().chain(after).map(phase).collect()
+}
+
 /// The longest time after the kill in which nothing succeeded.
 fn silence(timeline: &[Piece], killed_s: f64) -> f64 {
     let (mut longest, mut now) = (0.0_f64, 0.0);
@@ -176,15 +207,25 @@ fn silence(timeline: &[Piece], killed_s: f64) -> f64 {
 mod tests {
     use super::*;
 
+    fn piece((at, done): (usize, u64)) -> Piece {
+        Piece { at_s: at as f64 / 10.0, done, failed: 1, mean_ms: done as f64, max_ms: 9.0 }
+    }
+
+    #[test]
+    fn the_parts_of_a_loss_have_rates_of_their_own() {
+        let pieces: Vec<Piece> = [9, 9, 4, 4, 1, 3, 6, 6].into_iter().enumerate().map(piece).collect();
+        let told = |back_s| -> Vec<String> {
+            let phases = phases(&pieces, 0.4, back_s).into_iter();
+            phases
+                .map(|it| format!("{} {:.0} {} {:.1}", it.name, it.throughput, it.failed, it.mean_ms))
+                .collect()
+        };
+        assert_eq!(told(Some(0.6)), ["before 40 2 4.0", "away 20 2 2.5", "back 60 2 6.0"]);
+        assert_eq!(told(None), ["before 40 2 4.0", "away 40 4 5.1"]);
+    }
+
     #[test]
     fn the_longest_silence_counts_from_the_kill() {
-        let piece = |(at, done): (usize, u64)| Piece {
-            at_s: at as f64 / 10.0,
-            done,
-            failed: 0,
-            mean_ms: 0.0,
-            max_ms: 0.0,
-        };
         let pieces: Vec<Piece> = [0, 0, 0, 5, 0, 0, 5, 0, 5].into_iter().enumerate().map(piece).collect();
         assert!((silence(&pieces, 0.3) - 0.2).abs() < 1e-9);
     }

@@ -1,17 +1,32 @@
 //! One run: a load on a contestant, what it cost everybody, and whether the answers were right.
+//!
+//! A limited server would need minutes to become warm: its connections have to plan statements, compile functions and read
+//! catalogues first. So servers are limited only when clients have worked for as long as the plan says, and what is
+//! counted begins a moment after that ([`SETTLING`]). What is counted must be limited, whatever happens: a run whose servers
+//! used more than they may have counts for nothing.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
+
+use tokio::time::{sleep, sleep_until};
 
 use super::contestant::{Contestant, Ground};
 use super::probe::Probe;
 use super::result::{self, Middleware, Quantiles, Run};
-use crate::cpu::{self, SETTLE, Ticks};
+use crate::cpu::{self, Ticks};
 use crate::drive::{self, Course, Outcome, Workload};
 use crate::fault::Fault;
 use crate::judge;
 use crate::load::{open, runtime};
-use crate::plan::Entrant;
+use crate::plan::{Entrant, SETTLING};
 use crate::quota::Limit;
+
+/// Between two looks whether clients work.
+const LOOK: Duration = Duration::from_millis(10);
+/// So long before what is counted everybody's processor time is read, which keeps clients waiting for some milliseconds.
+const EARLY: Duration = Duration::from_millis(50);
+/// A server may use so many times its share before a run counts for nothing: the kernel's precision, and that of its clocks.
+const TOLERANCE: f64 = 1.3;
 
 /// What is run.
 pub(crate) struct Order<'a> {
@@ -47,6 +62,11 @@ impl Reading {
         used.micros() / 1e6 / (self.at - earlier.at).as_secs_f64()
     }
 
+    /// How much of a processor we used ourselves since an earlier reading.
+    fn our_cores(&self, earlier: &Self) -> f64 {
+        self.cores(earlier, self.ourselves - earlier.ourselves)
+    }
+
     fn servers_cores(&self, earlier: &Self) -> Vec<f64> {
         let pairs = self.servers.iter().zip(&earlier.servers);
         pairs.map(|(later, before)| self.cores(earlier, *later - *before)).collect()
@@ -58,7 +78,7 @@ impl Reading {
 
     /// How much of the machine strangers have used since an earlier reading, from 0 to 1.
     pub(super) fn strangers(&self, earlier: &Self) -> f64 {
-        let clients = self.cores(earlier, self.ourselves - earlier.ourselves);
+        let clients = self.our_cores(earlier);
         let servers: f64 = self.servers_cores(earlier).iter().sum();
         let ours = servers + self.middleware_cores(earlier) + clients;
         let there = std::thread::available_parallelism().map_or(1, usize::from) as f64;
@@ -66,68 +86,103 @@ impl Reading {
     }
 }
 
+/// What a run has shown.
+struct Shown {
+    outcome: Outcome,
+    /// Before and after what was counted.
+    readings: (Reading, Reading),
+    /// Reads of the probe, and how many of them were stale.
+    probed: (u64, u64),
+}
+
 /// Runs it, and checks everything afterwards.
 pub(crate) fn run(order: &Order<'_>, contestant: &Contestant, ground: &Ground<'_>) -> Result<Run, Fault> {
     let runtime = runtime()?;
     let before = runtime
         .block_on(async { judge::counts(&open(&contestant.doors.main).await?, order.workload).await })?;
-    contestant.limit(order.limit)?;
-    ground.interrupt.pause(SETTLE)?;
-    let earlier = Reading::take(contestant)?;
     let driven = runtime.block_on(driven(order, contestant, ground));
-    ground.interrupt.pause(SETTLE)?;
-    let later = Reading::take(contestant)?;
     // What follows is not measured, and need not wait for a share of the processors.
     contestant.limit(None)?;
-    let (outcome, reads, stale) = driven?;
+    let shown = driven?;
     let mut wrong = runtime.block_on(async {
         let client = open(&contestant.doors.main).await?;
-        judge::wrong(&client, order.workload, &before, &outcome.ledger).await
+        judge::wrong(&client, order.workload, &before, &shown.outcome.ledger).await
     })?;
     wrong.extend(contestant.differences(ground)?);
+    let (reads, stale) = shown.probed;
     if stale > 0 {
         wrong.push(format!("{stale} of {reads} probing reads were stale"));
     }
-    summed(order, contestant, &earlier, &later, &outcome, (reads, stale), wrong)
+    summed(order, contestant, &shown, wrong)
 }
 
 /// The load with the probe beside it.
-async fn driven(
-    order: &Order<'_>,
-    contestant: &Contestant,
-    ground: &Ground<'_>,
-) -> Result<(Outcome, u64, u64), Fault> {
-    let probe = Probe::open(&contestant.doors).await?;
-    let load = drive::drive(order.workload, &contestant.doors, order.course, ground.interrupt, &|_, _| {});
-    let outcome = tokio::select! {
-        outcome = load => outcome?,
+async fn driven(order: &Order<'_>, contestant: &Contestant, ground: &Ground<'_>) -> Result<Shown, Fault> {
+    contestant.limit(None)?;
+    let probe = Probe::open(&contestant.doors, order.entrant.servers()).await?;
+    let begin = Cell::new(None);
+    let watch = |at: Duration, _| {
+        if begin.get().is_none() {
+            begin.set(Instant::now().checked_sub(at));
+        }
+    };
+    let load = drive::drive(order.workload, &contestant.doors, order.course, ground.interrupt, &watch);
+    let ((outcome, readings), probed) = tokio::select! {
+        both = async { tokio::try_join!(load, conducted(order, contestant, &begin)) } => (both?, probe.seen()),
         never = probe.look() => match never {},
     };
-    let (reads, stale) = probe.seen();
-    Ok((outcome, reads, stale))
+    Ok(Shown { outcome, readings, probed })
+}
+
+/// Limits the servers when they are warm, and reads everybody's processor time around what is counted.
+async fn conducted(
+    order: &Order<'_>,
+    contestant: &Contestant,
+    begin: &Cell<Option<Instant>>,
+) -> Result<(Reading, Reading), Fault> {
+    let begin = loop {
+        match begin.get() {
+            Some(begin) => break begin,
+            None => sleep(LOOK).await,
+        }
+    };
+    let warm_up = order.course.warm_up;
+    if order.limit.is_some() {
+        sleep_until((begin + warm_up.saturating_sub(SETTLING)).into()).await;
+        contestant.limit(order.limit)?;
+    }
+    sleep_until((begin + warm_up.saturating_sub(EARLY)).into()).await;
+    let earlier = Reading::take(contestant)?;
+    sleep_until((begin + warm_up + order.course.length).into()).await;
+    Ok((earlier, Reading::take(contestant)?))
 }
 
 fn summed(
     order: &Order<'_>,
     contestant: &Contestant,
-    earlier: &Reading,
-    later: &Reading,
-    outcome: &Outcome,
-    (probe_reads, stale_reads): (u64, u64),
+    shown: &Shown,
     wrong: Vec<String>,
 ) -> Result<Run, Fault> {
-    // Everything that ended within the course, its warm-up included, was paid for.
-    let paid: u64 = outcome.tally.timeline.iter().map(|slice| slice.done + slice.failed).sum();
+    let Shown { outcome, readings: (earlier, later), probed: (probe_reads, stale_reads) } = shown;
+    let tally = &outcome.tally;
+    // What failed was paid for, too.
+    let paid = (tally.done() + tally.failed()).max(1) as f64 / tally.seconds();
+    let us_each = |cores: f64| cores * 1e6 / paid;
+    let middleware_cores = later.middleware_cores(earlier);
     let middleware = contestant.middleware_bytes()?.map(|bytes| Middleware {
-        cores: later.middleware_cores(earlier),
-        us_each: (later.middleware - earlier.middleware).micros() / paid.max(1) as f64,
+        cores: middleware_cores,
+        us_each: us_each(middleware_cores),
         peak_mb: bytes / 1e6,
     });
-    let tally = &outcome.tally;
+    let servers_cores = later.servers_cores(earlier);
     Ok(Run {
         load: order.workload.name(),
         contestant: contestant.name.clone(),
-        family: order.entrant.family(),
+        family: if contestant.name == order.entrant.name() {
+            order.entrant.family()
+        } else {
+            contestant.name.clone()
+        },
         servers: order.entrant.servers(),
         round: order.round,
         seed: order.course.seed,
@@ -139,14 +194,23 @@ fn summed(
         retries: tally.retries(),
         unsent: tally.unsent,
         late: result::late(order.workload, tally),
-        driver_cores: outcome.driver,
+        driver_cores: later.our_cores(earlier),
         middleware,
-        servers_cores: later.servers_cores(earlier),
+        servers_us_each: us_each(servers_cores.iter().sum()),
+        beyond: order.limit.map_or_else(Vec::new, |limit| beyond(limit, &servers_cores)),
+        servers_cores,
         strangers: later.strangers(earlier),
-        probe_reads,
-        stale_reads,
+        probe_reads: *probe_reads,
+        stale_reads: *stale_reads,
         wrong,
     })
+}
+
+/// Which servers used more than they may have.
+fn beyond(limit: Limit, servers_cores: &[f64]) -> Vec<String> {
+    let share = limit.given();
+    let too_much = servers_cores.iter().enumerate().filter(|(_, used)| **used > share * TOLERANCE);
+    too_much.map(|(at, used)| format!("server {} used {used:.3} of {share:.3} processors", at + 1)).collect()
 }
 
 /// The part of a course that a plan tells.
@@ -159,9 +223,21 @@ pub(crate) fn course(
     Ok(Course {
         clients: load.clients(servers),
         pace: load.pace(servers),
-        warm_up: seconds(plan.warm_up_s),
+        warm_up: seconds(plan.warm_up_s) + plan.cores_per_server.map_or(Duration::ZERO, |_| SETTLING),
         length: seconds(plan.seconds),
         seed: plan.seed,
         isolation: load.isolation()?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_without_its_limit_is_noticed() {
+        let limit = Limit { cores: 0.1, period_ms: 20 };
+        assert_eq!(beyond(limit, &[0.02, 0.104, 0.12]), Vec::<String>::new());
+        assert_eq!(beyond(limit, &[0.1, 0.31]), ["server 2 used 0.310 of 0.100 processors"]);
+    }
 }

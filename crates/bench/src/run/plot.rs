@@ -79,7 +79,7 @@ fn pictures(results: &Results) -> Vec<Picture> {
 }
 
 fn throughput(results: &Results, load: &str) -> Picture {
-    let runs = || results.runs.iter().filter(|run| run.load == load);
+    let runs = || results.runs.iter().filter(|run| run.load == load && run.counts());
     let series = unique(runs().map(|run| run.family.clone())).into_iter().map(|family| {
         let mut servers: Vec<u16> =
             runs().filter(|run| run.family == family).map(|run| run.servers).collect();
@@ -102,7 +102,7 @@ fn throughput(results: &Results, load: &str) -> Picture {
 }
 
 fn times(results: &Results, load: &str) -> Picture {
-    let runs = || results.runs.iter().filter(|run| run.load == load);
+    let runs = || results.runs.iter().filter(|run| run.load == load && run.counts());
     let there = |name: &&String| runs().any(|run| run.contestant == **name);
     let series = results.contestants.iter().filter(there).cloned().map(|name| {
         let median = |value: &dyn Fn(&super::result::Quantiles) -> f64| {
@@ -128,6 +128,9 @@ fn timeline(loss: &Loss) -> Vec<Picture> {
         let top = points.iter().map(|(_, y)| *y).fold(0.0, f64::max);
         let mark = |name: &str, at: f64| Series { name: name.into(), points: vec![(at, 0.0), (at, top)] };
         let mut series = vec![Series { name: loss.load.clone(), points }, mark("killed", loss.killed_s)];
+        if loss.away_s > 0.0 {
+            series.push(mark("may start again", loss.killed_s + loss.away_s));
+        }
         series.extend(loss.back_s.map(|back| mark("back", back)));
         let file = format!("failure-{}-{what}", loss.killed);
         let title = format!("{} is lost: {title}", lost(loss.killed));

@@ -1,26 +1,29 @@
 //! Whether reads are stale, looked at while the load runs.
 //!
-//! One session increments a number. Sessions wherever reads may go read it: each must see what was acknowledged before
-//! the read was sent, and what any read that had ended by then has seen. One that sees less is stale. What an error
-//! interrupts is not judged; a read is cheap, so that the probe does not matter to what is measured.
+//! One session increments a number, a few times a second. Sessions wherever reads may go read it when staleness is likeliest:
+//! now and then while an increment is on its way, at once when one of them has seen it, as other copies may not show it yet,
+//! and at once when it has been acknowledged. Each must see what was acknowledged before the read was sent, and what any
+//! read that had ended by then has seen. One that sees less is stale. What an error interrupts is not judged. There is a
+//! reader for each server of the contestant, so that all of them pay alike, and little: some ten reads a second each.
 
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::time::sleep;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
 use tokio_postgres::{Client, Config};
 
 use crate::drive::Doors;
 use crate::fault::Fault;
 use crate::load::open;
 
-/// Between two increments, and between two reads of a session.
-const PAUSE: Duration = Duration::from_millis(40);
-const READ_PAUSE: Duration = Duration::from_millis(25);
-/// How many sessions read through one door.
-const READERS: usize = 2;
+/// Between an acknowledgement and the next increment.
+const PAUSE: Duration = Duration::from_millis(250);
+/// Between the first two reads of a reader while an increment is on its way and nothing is seen of it; twice that before the
+/// next one, and so on.
+const READ_PAUSE: Duration = Duration::from_millis(5);
 
 /// The table that is looked at.
 const TABLE: &str = "CREATE TABLE bench_probe (id int PRIMARY KEY, n bigint NOT NULL)";
@@ -45,21 +48,23 @@ pub(crate) struct Probe {
     known: Cell<i64>,
     reads: Cell<u64>,
     stale: Cell<u64>,
+    /// Whether an increment is on its way; readers hear of that, and when somebody has seen a new number.
+    is_sent: watch::Sender<bool>,
 }
 
 impl Probe {
-    /// Connects.
-    pub(crate) async fn open(doors: &Doors) -> Result<Self, Fault> {
+    /// Connects, with at least so many readers, and one for each place where reads may go.
+    pub(crate) async fn open(doors: &Doors, readers: u16) -> Result<Self, Fault> {
         let places =
             if doors.readers.is_empty() { vec![&doors.main] } else { doors.readers.iter().collect() };
+        let count = places.len().max(readers.into());
         let mut readers = Vec::new();
-        for place in places {
-            for _ in 0..READERS {
-                readers.push(open(place).await?);
-            }
+        for place in places.into_iter().cycle().take(count) {
+            readers.push(open(place).await?);
         }
         let writer = open(&doors.main).await?;
-        Ok(Self { writer, readers, known: Cell::new(0), reads: Cell::new(0), stale: Cell::new(0) })
+        let (known, reads, stale) = (Cell::new(0), Cell::new(0), Cell::new(0));
+        Ok(Self { writer, readers, known, reads, stale, is_sent: watch::Sender::new(false) })
     }
 
     /// Looks for ever.
@@ -70,25 +75,42 @@ impl Probe {
 
     async fn write(&self) -> Infallible {
         loop {
+            self.is_sent.send_replace(true);
             if let Ok(row) = self.writer.query_one(INCREMENT, &[]).await {
                 self.learn(row.get(0));
             }
+            self.is_sent.send_replace(false);
             sleep(PAUSE).await;
         }
     }
 
     async fn read(&self, reader: &Client) -> Infallible {
+        let mut is_sent = self.is_sent.subscribe();
+        let mut pause = READ_PAUSE;
         loop {
-            let least = self.known.get();
-            if let Ok(row) = reader.query_one(READ, &[]).await {
-                self.judge(least, row.get(0));
+            // That there is news no more cannot be: the other half is ours.
+            if !*is_sent.borrow() {
+                let _ = is_sent.changed().await;
+                pause = READ_PAUSE;
+            } else if timeout(pause, is_sent.changed()).await.is_err() {
+                pause *= 2;
             }
-            sleep(READ_PAUSE).await;
+            self.read_once(reader).await;
+        }
+    }
+
+    async fn read_once(&self, reader: &Client) {
+        let least = self.known.get();
+        if let Ok(row) = reader.query_one(READ, &[]).await {
+            self.judge(least, row.get(0));
         }
     }
 
     fn learn(&self, n: i64) {
-        self.known.set(self.known.get().max(n));
+        if n > self.known.get() {
+            self.known.set(n);
+            self.is_sent.send_modify(|_| ());
+        }
     }
 
     fn judge(&self, least: i64, n: i64) {
@@ -107,20 +129,55 @@ impl Probe {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
     use crate::drive::tests::Server;
     use crate::load::runtime;
 
+    /// The database beside it, whose number is what the true one was a moment ago, for ever.
+    async fn follow(main: &Client, late: &Client, lag: Duration) -> Infallible {
+        loop {
+            let n: i64 = main.query_one(READ, &[]).await.unwrap().get(0);
+            sleep(lag).await;
+            late.execute("UPDATE bench_probe SET n = $1 WHERE id = 1", &[&n]).await.unwrap();
+        }
+    }
+
+    /// Looks until some reads were stale and others not.
+    async fn until_seen(probe: &Probe, looks: impl Future<Output = Infallible>) {
+        let begun = Instant::now();
+        let seen = async {
+            while probe.seen().1 == 0 || probe.seen().0 == probe.seen().1 {
+                assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", probe.seen());
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::select! {
+            never = looks => match never {},
+            () = seen => {}
+        }
+    }
+
     #[test]
-    fn stale_reads_are_found() {
+    fn stale_reads_are_found_and_little_is_asked() {
         let server = Server::start();
+        let second = Duration::from_secs(1);
         runtime().unwrap().block_on(async {
             let doors = server.doors();
             prepare(&doors.main).await.unwrap();
-            let honest = Probe::open(&doors).await.unwrap();
-            let _ = tokio::time::timeout(Duration::from_secs(1), honest.look()).await;
+            let honest = Probe::open(&doors, 2).await.unwrap();
+            let begun = Instant::now();
+            // On a slow machine an increment takes its time.
+            while honest.known.get() < 2 && begun.elapsed() < 30 * second {
+                let _ = timeout(second, honest.look()).await;
+            }
             let (reads, stale) = honest.seen();
-            assert!(reads > 5 && stale == 0, "{reads} {stale}");
+            let known = u64::try_from(honest.known.get()).unwrap();
+            let most = begun.elapsed().as_secs() * 4;
+            assert!((2..=most).contains(&known) && stale == 0, "{known} in {:?}, {stale}", begun.elapsed());
+            // Both of them at least once while an increment was on its way, and when it had been acknowledged.
+            assert!((3 * known..=20 * most).contains(&reads), "{known} {reads}");
 
             // A reader that sees an old copy: the database beside it, which nobody writes.
             let client = open(&doors.main).await.unwrap();
@@ -128,12 +185,20 @@ mod tests {
             let mut old = doors.main.clone();
             old.dbname("old");
             prepare(&old).await.unwrap();
-            let split =
-                Doors { main: doors.main.clone(), readers: vec![doors.main.clone(), old], declares: false };
-            let probe = Probe::open(&split).await.unwrap();
-            let _ = tokio::time::timeout(Duration::from_secs(1), probe.look()).await;
-            let (reads, stale) = probe.seen();
-            assert!(stale > 0 && stale < reads, "{reads} {stale}");
+            let readers = vec![doors.main.clone(), old.clone()];
+            let split = Doors { main: doors.main.clone(), readers, declares: false };
+            let probe = Probe::open(&split, 1).await.unwrap();
+            until_seen(&probe, probe.look()).await;
+
+            // And one that is behind for a moment only.
+            let (late, probe) = (open(&old).await.unwrap(), Probe::open(&split, 2).await.unwrap());
+            let looks = async {
+                tokio::select! {
+                    never = follow(&client, &late, Duration::from_millis(40)) => never,
+                    never = probe.look() => never,
+                }
+            };
+            until_seen(&probe, looks).await;
         });
     }
 }

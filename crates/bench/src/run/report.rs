@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::result::{Results, Run, Spread};
+use super::result::{Loss, Results, Run, Spread};
 
 /// Values that lie further apart than this, for one of the median, are called noisy.
 const NOISY: f64 = 0.3;
@@ -25,35 +25,52 @@ pub(crate) fn markdown(results: &Results, plots: &[String]) -> String {
         table(&mut text, results, &load);
     }
     simulated(&mut text, results);
-    for loss in &results.losses {
-        let back = loss.back_s.map_or_else(
-            || "It had not come back by the end.".to_owned(),
-            |back| format!("It served again {:.1} s after that.", back - loss.killed_s),
-        );
-        let noise = if loss.strangers > STRANGERS { ": too noisy to tell anything of times" } else { "" };
-        let _ = writeln!(
-            text,
-            "## {} is lost\n\n{}, {} with {} clients; its server was killed after {:.0} s. {back} \
-             {} interactions failed; the longest time without any success was {:.1} s; {}. The clients used {:.2} of their one \
-             processor, strangers {:.0} % of the machine before that{noise}.\n",
-            lost(loss.killed),
-            loss.contestant,
-            loss.load,
-            loss.clients,
-            loss.killed_s,
-            loss.failed,
-            loss.silence_s,
-            if loss.wrong.is_empty() { "all answers were right".to_owned() } else { answers(&loss.wrong) },
-            loss.driver_cores,
-            loss.strangers * 100.0,
-        );
-        loss.wrong.iter().for_each(|wrong| text.push_str(&format!("- {wrong}\n\n")));
-    }
+    results.losses.iter().for_each(|loss| lost_one(&mut text, loss));
     for plot in plots {
         let _ = writeln!(text, "![{plot}]({plot})\n");
     }
     let _ = writeln!(text, "## The plan\n\n```toml\n{}\n```", results.plan.trim());
     text
+}
+
+/// The loss of a replica.
+fn lost_one(text: &mut String, loss: &Loss) {
+    let back = loss.back_s.map_or_else(
+        || "It had not come back by the end.".to_owned(),
+        |back| format!("It served again {:.1} s after that.", back - loss.killed_s - loss.away_s),
+    );
+    let away = if loss.away_s > 0.0 {
+        format!(" and could not be started for {:.0} s", loss.away_s)
+    } else {
+        String::new()
+    };
+    let noise = if loss.strangers > STRANGERS { ": too noisy to tell anything of times" } else { "" };
+    let _ = writeln!(
+        text,
+        "## {} is lost\n\n{}, {} with {} clients; its server was killed after {:.0} s{away}. {back} \
+             {} interactions failed; the longest time without any success was {:.1} s; {}. The clients used {:.2} of their one \
+             processor, strangers {:.0} % of the machine before that{noise}.\n",
+        lost(loss.killed),
+        loss.contestant,
+        loss.load,
+        loss.clients,
+        loss.killed_s,
+        loss.failed,
+        loss.silence_s,
+        if loss.wrong.is_empty() { "all answers were right".to_owned() } else { answers(&loss.wrong) },
+        loss.driver_cores,
+        loss.strangers * 100.0,
+    );
+    text.push_str("| replica | s | a second | failed | mean ms | longest ms |\n|---|---|---|---|---|---|\n");
+    for phase in &loss.phases {
+        let _ = writeln!(
+            text,
+            "| {} | {:.1} to {:.1} | {:.1} | {} | {:.2} | {:.1} |",
+            phase.name, phase.from_s, phase.to_s, phase.throughput, phase.failed, phase.mean_ms, phase.max_ms
+        );
+    }
+    text.push('\n');
+    loss.wrong.iter().for_each(|wrong| text.push_str(&format!("- {wrong}\n\n")));
 }
 
 /// Measured beside simulated.
@@ -64,18 +81,23 @@ fn simulated(text: &mut String, results: &Results) {
     text.push_str(
         "## Measured beside simulated\n\nStatements were timed on one plain server by one client; what a server with its limit \
          gets done is taken from the protocol's own run with one server.\n\n\
-         | load | contestant | clients | measured | simulated | difference |\n|---|---|---|---|---|---|\n",
+         | load | contestant | clients | measured | simulated | difference | servers busy, simulated | cost of an interaction, for \
+         the simulated one | of more than 15 % the likely reason |\n|---|---|---|---|---|---|---|---|---|\n",
     );
     for one in &results.simulated {
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {:.1} | {:.1} | {:+.0} % |",
+            "| {} | {} | {} | {:.1} | {:.1} | {:+.0} % | {:.0} %, {:.0} % | {:.2} | {} |",
             one.load,
             one.contestant,
             one.clients,
             one.measured,
             one.expected,
-            one.difference * 100.0
+            one.difference * 100.0,
+            one.busy[0] * 100.0,
+            one.busy[1] * 100.0,
+            one.cost,
+            one.reason().unwrap_or_default()
         );
     }
     text.push('\n');
@@ -107,11 +129,12 @@ fn table(text: &mut String, results: &Results, load: &str) {
         results.runs.iter().filter(|run| run.load == load && run.contestant == contestant).collect()
     };
     let names: Vec<&String> = results.contestants.iter().filter(|name| !of(name).is_empty()).collect();
-    let Some(first) = names.first().map(|name| of(name)) else { return };
+    let Some(mut first) = names.first().map(|name| of(name)) else { return };
+    first.retain(|run| run.counts());
     let _ = writeln!(
         text,
         "## {load}\n\n| contestant | clients | a second (least to most) | : {} | p50 ms | p90 ms | p99 ms | failed | \
-         retries | middleware us each, MB | servers' cores | clients' cores | answers |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|",
+         retries | middleware us each, MB | servers us each | servers' cores | clients' cores | answers |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
         names[0]
     );
     let mut remarks = Vec::new();
@@ -128,9 +151,14 @@ fn table(text: &mut String, results: &Results, load: &str) {
 }
 
 fn row(text: &mut String, name: &str, runs: &[&Run], first: &[&Run]) {
+    let wrong: Vec<String> = runs.iter().flat_map(|run| run.wrong.clone()).collect();
+    let runs: Vec<&Run> = runs.iter().copied().filter(|run| run.counts()).collect();
     let spread = |value: &dyn Fn(&Run) -> f64| Spread::of(runs.iter().map(|run| value(run)));
     let median = |value: &dyn Fn(&Run) -> f64| spread(value).map_or(0.0, |spread| spread.median);
-    let Some(throughput) = spread(&|run| run.throughput) else { return };
+    let Some(throughput) = spread(&|run| run.throughput) else {
+        let _ = writeln!(text, "| {name} | | no run counts | | | | | | | | | | | {} |", answers(&wrong));
+        return;
+    };
     // Within a round, so that what the machine does besides hits both.
     let ratios = runs.iter().filter_map(|run| {
         let base = first.iter().find(|base| base.round == run.round)?;
@@ -143,10 +171,10 @@ fn row(text: &mut String, name: &str, runs: &[&Run], first: &[&Run]) {
         let each = median(&|run| run.middleware.map_or(0.0, |it| it.us_each));
         format!("{each:.0}, {:.0}", median(&|run| run.middleware.map_or(0.0, |it| it.peak_mb)))
     });
-    let wrong: Vec<String> = runs.iter().flat_map(|run| run.wrong.clone()).collect();
     let _ = writeln!(
         text,
-        "| {name} | {} | {:.1} ({:.1} to {:.1}) | {ratio} | {:.2} | {:.2} | {:.2} | {} | {} | {middleware} | {:.2} | {:.2} | {} |",
+        "| {name} | {} | {:.1} ({:.1} to {:.1}) | {ratio} | {:.2} | {:.2} | {:.2} | {} | {} | {middleware} | {:.0} | {:.2} | {:.2} \
+         | {} |",
         runs[0].clients,
         throughput.median,
         throughput.least,
@@ -155,11 +183,23 @@ fn row(text: &mut String, name: &str, runs: &[&Run], first: &[&Run]) {
         median(&|run| run.response_ms.p90),
         median(&|run| run.response_ms.p99),
         runs.iter().map(|run| run.failed).sum::<u64>(),
-        runs.iter().map(|run| run.retries).sum::<u64>(),
+        retries(&runs),
+        median(&|run| run.servers_us_each),
         median(&|run| run.servers_cores.iter().sum()),
         median(&|run| run.driver_cores),
         answers(&wrong)
     );
+}
+
+/// How often clients had to begin again, and for each transaction that was done.
+fn retries(runs: &[&Run]) -> String {
+    let retries = runs.iter().map(|run| run.retries).sum::<u64>();
+    let done = runs.iter().flat_map(|run| run.kinds.values()).map(|kind| kind.done).sum::<u64>();
+    if retries == 0 {
+        "0".to_owned()
+    } else {
+        format!("{retries} ({:.2} each)", retries as f64 / done.max(1) as f64)
+    }
 }
 
 fn answers(wrong: &[String]) -> String {
@@ -168,7 +208,10 @@ fn answers(wrong: &[String]) -> String {
 
 /// What a reader of a row has to know.
 fn remarks_on(name: &str, runs: &[&Run]) -> Vec<String> {
-    let mut remarks = Vec::new();
+    let beyond = runs.iter().flat_map(|run| {
+        run.beyond.iter().map(|what| format!("{name}: **round {} does not count**, {what}", run.round))
+    });
+    let mut remarks: Vec<String> = beyond.collect();
     let width = Spread::of(runs.iter().map(|run| run.throughput)).map_or(0.0, Spread::width);
     if width > NOISY {
         remarks.push(format!("{name}: too noisy, its runs lie {:.0} % of the median apart", width * 100.0));
@@ -225,6 +268,8 @@ pub(super) mod tests {
             driver_cores: 0.1,
             middleware: None,
             servers_cores: vec![0.5],
+            servers_us_each: 5e3,
+            beyond: Vec::new(),
             strangers: 0.0,
             probe_reads: 10,
             stale_reads: 0,
@@ -260,11 +305,13 @@ pub(super) mod tests {
             clients: 300,
             killed,
             killed_s: 20.0,
+            away_s: 0.0,
             back_s: Some(22.5),
             failed: 3,
             driver_cores: 0.1,
             strangers,
             silence_s: 0.4,
+            phases: Vec::new(),
             timeline: Vec::new(),
             wrong: vec!["verify says: different".into()],
         };
@@ -273,6 +320,18 @@ pub(super) mod tests {
         let (_, replica) = replica.split_once("## Replica 2 is lost").unwrap();
         assert!(replica.contains("served again 2.5 s") && !replica.contains("too noisy"), "{replica}");
         assert!(anchor.contains("too noisy") && anchor.contains("- verify says"), "{anchor}");
+    }
+
+    #[test]
+    fn a_run_beyond_its_limit_does_not_count() {
+        let mut results = results();
+        results.runs[3].beyond = vec!["server 1 used 0.310 of 0.100 processors".into()];
+        let text = markdown(&results, &[]);
+        assert!(text.contains("| b | 4 | 100.0 (100.0 to 100.0) | 0.50 (0.50 to 0.50) |"), "{text}");
+        assert!(text.contains("- b: **round 2 does not count**, server 1 used 0.310 of"), "{text}");
+        assert!(text.contains("- b: 2 of 9 probing"), "what is wrong is wrong all the same: {text}");
+        results.runs[0].beyond = results.runs[3].beyond.clone();
+        assert!(markdown(&results, &[]).contains("| b | | no run counts |"));
     }
 
     #[test]
@@ -286,9 +345,20 @@ pub(super) mod tests {
             measured: 50.0,
             expected: 56.0,
             difference: 0.12,
+            busy: [0.8, 0.9],
+            cost: 0.99,
+            machine: 0.7,
+            driver: 0.1,
         };
+        let further = |busy: [f64; 2], cost: f64, machine: f64| {
+            Simulated { difference: 0.3, busy, cost, machine, ..one.clone() }.reason().unwrap_or_default()
+        };
+        assert!(one.reason().is_none());
+        assert!(further([0.5, 0.9], 1.1, 0.7).contains("servers idle 50 %, simulated 10 %: statements wait"));
+        assert!(further([0.5, 0.9], 1.1, 0.95).contains("no processor left"));
+        assert!(further([0.85, 0.9], 1.4, 0.95).contains("+40 %"));
         let text = markdown(&Results { simulated: vec![one], ..results() }, &[]);
-        assert!(text.contains("| l | b | 16 | 50.0 | 56.0 | +12 % |"), "{text}");
+        assert!(text.contains("| l | b | 16 | 50.0 | 56.0 | +12 % | 80 %, 90 % | 0.99 |  |"), "{text}");
     }
 
     #[test]

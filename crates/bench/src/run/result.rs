@@ -42,6 +42,46 @@ pub(crate) struct Simulated {
     pub(crate) expected: f64,
     /// Simulated over measured, less one.
     pub(crate) difference: f64,
+    /// How much of what they may use the servers used, measured and simulated.
+    pub(crate) busy: [f64; 2],
+    /// What an interaction cost the servers, for one of what it costs in the simulation.
+    pub(crate) cost: f64,
+    /// How much of the machine everybody used together, from 0 to 1.
+    pub(crate) machine: f64,
+    /// How much of their one processor the clients used.
+    pub(crate) driver: f64,
+}
+
+/// A simulation that is further off than this is given a reason.
+pub(crate) const FAR: f64 = 0.15;
+/// From here on a processor has nothing left to give.
+const EXHAUSTED: f64 = 0.9;
+
+impl Simulated {
+    /// Where the difference comes from, if it is large: throughput is what servers work, over what an interaction costs them.
+    pub(crate) fn reason(&self) -> Option<String> {
+        if self.difference.abs() <= FAR {
+            return None;
+        }
+        if !self.difference.is_finite() {
+            return Some("no interaction ended in the measured time".to_owned());
+        }
+        let [busy, expected] = self.busy;
+        let cause = if (busy / expected).ln().abs() < self.cost.ln().abs() {
+            let more = (self.cost - 1.0) * 100.0;
+            format!("an interaction costs the servers {more:+.0} % of what is simulated")
+        } else {
+            let (idle, idle_expected) = ((1.0 - busy) * 100.0, (1.0 - expected) * 100.0);
+            let why = match () {
+                () if busy > expected => "work is spread better, or waits are shorter, than simulated",
+                () if self.machine > EXHAUSTED => "the machine has no processor left",
+                () if self.driver > EXHAUSTED => "the clients' processor is busy",
+                () => "statements wait longer for locks, messages, the log or their server's turn",
+            };
+            format!("servers idle {idle:.0} %, simulated {idle_expected:.0} %: {why}")
+        };
+        Some(cause)
+    }
 }
 
 /// One run of one load on one contestant.
@@ -69,12 +109,23 @@ pub(crate) struct Run {
     pub(crate) middleware: Option<Middleware>,
     /// How much of a processor each server used.
     pub(crate) servers_cores: Vec<f64>,
+    /// The processor time of all servers for each interaction.
+    pub(crate) servers_us_each: f64,
+    /// Servers that used more than they may have: then it counts for nothing.
+    pub(crate) beyond: Vec<String>,
     /// How much of the machine strangers used, from 0 to 1.
     pub(crate) strangers: f64,
     pub(crate) probe_reads: u64,
     pub(crate) stale_reads: u64,
     /// What was found to be wrong after it.
     pub(crate) wrong: Vec<String>,
+}
+
+impl Run {
+    /// Whether its numbers may be used.
+    pub(crate) fn counts(&self) -> bool {
+        self.beyond.is_empty()
+    }
 }
 
 /// What stands between clients and servers.
@@ -149,6 +200,8 @@ pub(crate) struct Loss {
     pub(crate) killed: u16,
     /// When it was killed, in seconds.
     pub(crate) killed_s: f64,
+    /// For how long it could not be started again, in seconds.
+    pub(crate) away_s: f64,
     /// When it served again, if that was seen.
     pub(crate) back_s: Option<f64>,
     pub(crate) failed: u64,
@@ -158,8 +211,22 @@ pub(crate) struct Loss {
     pub(crate) strangers: f64,
     /// The longest time in which nothing succeeded, after the kill.
     pub(crate) silence_s: f64,
+    pub(crate) phases: Vec<Phase>,
     pub(crate) timeline: Vec<Piece>,
     pub(crate) wrong: Vec<String>,
+}
+
+/// A part of a timeline: before the loss, while the replica is away, after it is back.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Phase {
+    pub(crate) name: String,
+    pub(crate) from_s: f64,
+    pub(crate) to_s: f64,
+    /// Interactions in a second.
+    pub(crate) throughput: f64,
+    pub(crate) failed: u64,
+    pub(crate) mean_ms: f64,
+    pub(crate) max_ms: f64,
 }
 
 /// A piece of a timeline.

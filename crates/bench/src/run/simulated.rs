@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sim::paper::run::run;
+use sim::paper::run::{Outcome, run};
 use sim::paper::scenario::{
     Discipline, Interaction, Next, Protocol, Scenario, Step, TableId, Template, Workload,
 };
@@ -188,7 +188,8 @@ fn statement(name: &str, texts: &Texts) -> Result<Arc<sql::Statement>, Fault> {
 pub(crate) fn all(plan: &Plan, load: &Course, calibrated: &Calibrated, runs: &[Run]) -> Vec<Simulated> {
     let measured = |entrant: &Entrant| {
         let name = entrant.name();
-        let of = runs.iter().filter(|run| run.load == load.load && run.contestant == name);
+        let is_meant = |run: &&Run| run.load == load.load && run.contestant == name && run.counts();
+        let of = runs.iter().filter(is_meant);
         Spread::of(of.map(|run| run.throughput)).map(|spread| spread.median)
     };
     let alone = |entrant: &Entrant| {
@@ -205,18 +206,55 @@ pub(crate) fn all(plan: &Plan, load: &Course, calibrated: &Calibrated, runs: &[R
         let Some(scenario) = scenario(plan, load, entrant.servers(), protocol, calibrated, alone) else {
             continue;
         };
-        let wips = run(&scenario, None).wips();
-        simulated.push(Simulated {
-            load: load.load.clone(),
-            contestant: entrant.name(),
-            servers: entrant.servers(),
-            clients: scenario.clients,
+        let outcome = run(&scenario, None);
+        let name = entrant.name();
+        let is_meant = |run: &&Run| run.load == load.load && run.contestant == name && run.counts();
+        let of: Vec<&Run> = runs.iter().filter(is_meant).collect();
+        simulated.push(beside(
+            &of,
+            &outcome,
+            scenario.replicas,
+            scenario.clients,
             measured,
-            expected: wips,
-            difference: wips / measured - 1.0,
-        });
+            plan.cores_per_server,
+        ));
     }
     simulated
+}
+
+/// What was simulated beside these runs, which are of one contestant.
+fn beside(
+    runs: &[&Run],
+    outcome: &Outcome,
+    servers: usize,
+    clients: usize,
+    measured: f64,
+    cores_per_server: Option<f64>,
+) -> Simulated {
+    let median = |value: &dyn Fn(&Run) -> f64| {
+        Spread::of(runs.iter().map(|run| value(run))).map_or(0.0, |spread| spread.median)
+    };
+    let cores = cores_per_server.unwrap_or(1.0) * servers as f64;
+    let there = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+    let between = |run: &Run| run.middleware.map_or(0.0, |middleware| middleware.cores);
+    let used = |run: &Run| run.servers_cores.iter().sum::<f64>() + between(run) + run.driver_cores;
+    let busy = median(&|run| run.servers_cores.iter().sum::<f64>() / cores);
+    let [_, _, idle] = outcome.shares(servers);
+    let expected = outcome.wips();
+    let first = runs[0];
+    Simulated {
+        load: first.load.clone(),
+        contestant: first.contestant.clone(),
+        servers: first.servers,
+        clients,
+        measured,
+        expected,
+        difference: expected / measured - 1.0,
+        busy: [busy, 1.0 - idle],
+        cost: (busy / measured) / ((1.0 - idle) / expected),
+        machine: median(&|run| used(run) / there + run.strangers).min(1.0),
+        driver: median(&|run| run.driver_cores),
+    }
 }
 
 fn scenario(

@@ -40,7 +40,8 @@ impl Drawing {
         let (anchor, wait_us) = anchor;
         let longer_us = (LONGER_TIMES * u64::from(cost_us)).clamp(LONGER_MIN_US, LONGER_MAX_US);
         let has_room = least_us.is_none_or(|least_us| {
-            !anchor.is_suspect && (anchor.running < FULL_STATEMENTS || wait_us <= least_us + longer_us)
+            !anchor.is_suspect
+                && (anchor.running + anchor.queued < FULL_STATEMENTS || wait_us <= least_us + longer_us)
         });
         if !has_room {
             self.full = Some(now);

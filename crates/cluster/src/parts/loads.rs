@@ -60,7 +60,7 @@ mod tests {
 
     /// Section 4.10: "the sum of the (apriori measured) execution times of all queries outstanding on that back-end".
     #[test]
-    fn the_shortest_length_wins_not_the_shortest_queue() {
+    fn section_4_10_the_shortest_length_wins_not_the_shortest_queue() {
         let mut loads = Loads::new(3);
         loads.add(0, 700);
         for replica in [1, 1, 2] {

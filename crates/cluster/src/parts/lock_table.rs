@@ -15,7 +15,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::claim_index::{ClaimIndex, Owner};
-use crate::claims::Claims;
+use crate::claims::{Claims, Meeting};
 use crate::ids::SessionId;
 
 /// A request's number, in the order in which they came.
@@ -49,6 +49,15 @@ impl Entry {
         let (mine, theirs) = (&self.request, &other.request);
         self.session != other.session && (mine.home != theirs.home || mine.is_strict || theirs.is_strict)
     }
+}
+
+/// Who has what another one wants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Holder {
+    /// Who.
+    pub session: SessionId,
+    /// Where they meet.
+    pub meeting: Option<Meeting>,
 }
 
 /// A ring of transactions that wait for each other.
@@ -95,6 +104,30 @@ impl LockTable {
         }
         granted.retain(|one| *one != session);
         granted
+    }
+
+    /// A transaction has written what it did not ask for. It has that now, too, unless somebody is in its way, who is
+    /// returned; then nothing is changed.
+    pub fn take(&mut self, session: SessionId, request: Request) -> Option<Holder> {
+        let entry = Entry { session, request, is_granted: true };
+        let others = self.index.all_before(Seq::MAX, &entry.request.claims);
+        let mut others = others.iter().map(|seq| &self.entries[seq]).filter(|one| entry.is_against(one));
+        // Whoever waits for it anyway is not in its way.
+        let rival = others.find(|one| one.is_granted || !self.leads_to(one.session, session));
+        let rival = rival.map(|one| Holder {
+            session: one.session,
+            meeting: entry.request.claims.meeting(&one.request.claims),
+        });
+        if rival.is_none() && !entry.request.claims.is_empty() {
+            self.requests += 1;
+            let seq = self.requests;
+            self.index.insert(seq, &entry.request.claims);
+            self.entries.insert(seq, entry);
+            self.of_session.entry(session).or_default().push(seq);
+            let granted = self.grant();
+            assert!(granted.is_empty(), "nobody may go on because somebody has more");
+        }
+        rival
     }
 
     /// The session's transaction is over, or ordered: whoever may go on now.
@@ -194,9 +227,30 @@ impl LockTable {
         Some(self.entries[&last].request.home)
     }
 
+    /// All that the session holds or wants.
+    pub fn claims(&self, session: SessionId) -> Claims {
+        let mut all = Claims::default();
+        for seq in self.of_session.get(&session).into_iter().flatten() {
+            if let Some(entry) = self.entries.get(seq) {
+                all.add(&entry.request.claims);
+            }
+        }
+        all
+    }
+
     /// Whom the session waits for.
     pub fn rivals(&self, session: SessionId) -> Vec<SessionId> {
         self.edges.get(&session).into_iter().flatten().copied().collect()
+    }
+
+    /// Where the session meets those whom it waits for.
+    pub fn meeting(&self, session: SessionId) -> Option<Meeting> {
+        let rivals = self.edges.get(&session)?;
+        let own = self.of_session.get(&session)?.iter().rev().find(|seq| self.waiting.contains_key(seq))?;
+        let claims = &self.entries.get(own)?.request.claims;
+        let theirs = rivals.iter().filter_map(|rival| self.of_session.get(rival)).flatten();
+        let mut theirs = theirs.filter_map(|seq| self.entries.get(seq));
+        theirs.find_map(|one| claims.meeting(&one.request.claims))
     }
 
     /// Whether the session waits here.
@@ -313,6 +367,27 @@ mod tests {
         assert_eq!(table.withdraw(S[1]), [], "it waits for nothing");
         assert_eq!(want(&mut table, 3, 2, &[8]), Some(S[1]));
         assert_eq!(table.release(S[1]), [S[3]]);
+    }
+
+    #[test]
+    fn what_was_written_unforeseen_is_taken_if_it_is_free() {
+        let mut table = LockTable::default();
+        let request = |home, keys: &[u64]| Request { home, claims: rows(keys), is_strict: false };
+        assert_eq!(want(&mut table, 0, 0, &[7]), None);
+        let met = Some(Meeting { table: TableId(1), row: Some(7) });
+        let holder = Holder { session: S[0], meeting: met };
+        assert_eq!(table.take(S[1], request(1, &[8, 7])), Some(holder));
+        assert_eq!(table.take(S[1], request(1, &[8])), None);
+        assert_eq!(table.take(S[2], request(0, &[7])), None, "their own server makes them wait");
+        assert_eq!(want(&mut table, 0, 0, &[8]), Some(S[1]));
+        assert_eq!(table.meeting(S[0]), Some(Meeting { table: TableId(1), row: Some(8) }));
+        assert_eq!(table.take(S[3], request(2, &[8])).map(|holder| holder.session), Some(S[1]));
+        assert_eq!(table.release(S[1]), [S[0]]);
+        assert_eq!(table.release(S[0]), []);
+        assert_eq!(want(&mut table, 3, 1, &[7]), Some(S[2]));
+        assert!(table.take(S[4], request(2, &[7])).is_some());
+        assert_eq!(table.take(S[2], request(0, &[9, 7])), None, "who is waited for may have more of it");
+        assert_eq!(table.release(S[2]), [S[3]]);
     }
 
     #[test]

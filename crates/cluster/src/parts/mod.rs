@@ -8,6 +8,7 @@ pub mod in_flight;
 pub mod loads;
 pub mod lock_queues;
 pub mod lock_table;
+pub mod numbered;
 pub mod replica;
 pub mod sequence_gate;
 pub mod sequences;

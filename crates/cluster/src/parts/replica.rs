@@ -59,12 +59,20 @@ pub struct Replica {
     pub outstanding_us: u64,
     /// How many statements that are.
     pub running: u32,
+    /// How many update transactions wait for a connection there, to begin.
+    pub queued: u32,
     /// Reads that were placed here.
     pub reads: u64,
     /// Update transactions that had their home here.
     pub writes: u64,
+    /// When a COMMIT or refresh was acknowledged last.
+    pub last_commit: Option<Time>,
+    /// Something was lost here for want of this version.
+    pub wanted: Version,
     commit_in_flight: Option<(Version, Time)>,
     apply_us: u64,
+    /// How long whoever waits for a connection does, for each that waits before it and for itself.
+    turn_us: u64,
 }
 
 impl Replica {
@@ -80,10 +88,14 @@ impl Replica {
             waiting: Waiting::default(),
             outstanding_us: 0,
             running: 0,
+            queued: 0,
             reads: 0,
             writes: 0,
+            last_commit: None,
+            wanted: Version::ZERO,
             commit_in_flight: None,
             apply_us: 100,
+            turn_us: 1_000,
         }
     }
 
@@ -98,15 +110,15 @@ impl Replica {
         self.incarnation = incarnation;
         self.is_suspect = false;
         self.applied = applied;
-        self.commit_in_flight = None;
-        (self.outstanding_us, self.running) = (0, 0);
+        (self.commit_in_flight, self.last_commit) = (None, None);
+        (self.outstanding_us, self.running, self.queued) = (0, 0, 0);
     }
 
     /// Lost, or quarantined. What it had applied is not known any more.
     pub fn down(&mut self, state: State) {
         self.state = state;
         self.commit_in_flight = None;
-        (self.outstanding_us, self.running) = (0, 0);
+        (self.outstanding_us, self.running, self.queued) = (0, 0, 0);
     }
 
     /// A statement runs there.
@@ -119,6 +131,12 @@ impl Replica {
     pub fn ends(&mut self, cost_us: u32) {
         self.outstanding_us -= u64::from(cost_us);
         self.running -= 1;
+    }
+
+    /// Somebody got a connection for which it had waited, at this place in the line.
+    pub fn seated(&mut self, waited_us: u64, place: u32) {
+        let sample = waited_us / u64::from(place.max(1));
+        self.turn_us = (self.turn_us * (MEAN_WEIGHT - 1) + sample) / MEAN_WEIGHT;
     }
 
     /// Whether a COMMIT or refresh may be sent: it is up and the one before is acknowledged.
@@ -139,12 +157,16 @@ impl Replica {
         let sample = now.since_us(sent) / (upto.0 - self.applied.0);
         self.apply_us = (self.apply_us * (MEAN_WEIGHT - 1) + sample) / MEAN_WEIGHT;
         self.applied = upto;
+        self.last_commit = Some(now);
     }
 
     /// The expected wait of a statement that needs `need`: what is outstanding, and the refreshes in between
-    /// (conflict-aware scheduling section 4.1, SELF).
+    /// (conflict-aware scheduling section 4.1, SELF), and those who wait for a connection, each of whom will keep one for a
+    /// whole transaction.
     pub fn expected_wait_us(&self, need: Version) -> u64 {
-        self.outstanding_us + need.0.saturating_sub(self.applied.0) * self.apply_us
+        self.outstanding_us
+            + need.0.saturating_sub(self.applied.0) * self.apply_us
+            + u64::from(self.queued) * self.turn_us
     }
 
     /// Takes the next waiting statement that may run now.

@@ -5,13 +5,17 @@
 //! number, because it goes to one replica only and would leave a gap at the others: it waits until everything numbered
 //! before it was ordered here has passed, and takes its place then.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Lets pass in order of numbers, counted from 1 without gaps.
 #[derive(Debug)]
 pub struct SequenceGate<T> {
     passed: u64,
+    /// What came when it was its turn, as most does.
+    next: Option<T>,
     early: BTreeMap<u64, T>,
+    /// Without numbers, and what they go after has passed.
+    ready: VecDeque<T>,
     after: BTreeMap<(u64, u64), T>,
     arrivals: u64,
 }
@@ -19,7 +23,8 @@ pub struct SequenceGate<T> {
 impl<T> SequenceGate<T> {
     /// A gate that numbers up to `passed` have passed.
     pub fn new(passed: u64) -> Self {
-        Self { passed, early: BTreeMap::new(), after: BTreeMap::new(), arrivals: 0 }
+        let (early, ready, after) = (BTreeMap::new(), VecDeque::new(), BTreeMap::new());
+        Self { passed, next: None, early, ready, after, arrivals: 0 }
     }
 
     /// The last number that has passed.
@@ -29,33 +34,48 @@ impl<T> SequenceGate<T> {
 
     /// Whether this number has passed or waits here.
     pub fn knows(&self, number: u64) -> bool {
-        number <= self.passed || self.early.contains_key(&number)
+        number <= self.passed
+            || number == self.passed + 1 && self.next.is_some()
+            || self.early.contains_key(&number)
     }
 
     /// The highest number that has arrived.
     pub fn highest(&self) -> u64 {
-        self.early.last_key_value().map_or(self.passed, |(number, _)| *number)
+        let next = self.passed + u64::from(self.next.is_some());
+        self.early.last_key_value().map_or(next, |(number, _)| next.max(*number))
     }
 
     /// Something with a number of its own has arrived. What arrives twice counts once.
     pub fn arrive(&mut self, number: u64, what: T) {
-        if !self.knows(number) {
+        if self.knows(number) {
+            return;
+        }
+        if number == self.passed + 1 {
+            self.next = Some(what);
+        } else {
             self.early.insert(number, what);
         }
     }
 
     /// Something has arrived that goes after `number` and has none.
     pub fn arrive_after(&mut self, number: u64, what: T) {
+        if number <= self.passed {
+            self.ready.push_back(what);
+            return;
+        }
         self.arrivals += 1;
         self.after.insert((number, self.arrivals), what);
     }
 
     /// Takes what may pass now.
     pub fn pass(&mut self) -> Option<T> {
+        if let Some(ready) = self.ready.pop_front() {
+            return Some(ready);
+        }
         if let Some(first) = self.after.first_entry().filter(|first| first.key().0 <= self.passed) {
             return Some(first.remove());
         }
-        let next = self.early.remove(&(self.passed + 1))?;
+        let next = self.next.take().or_else(|| self.early.remove(&(self.passed + 1)))?;
         self.passed += 1;
         Some(next)
     }

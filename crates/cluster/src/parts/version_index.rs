@@ -12,18 +12,24 @@
 //! counts; that is why a [`Stamp`] remembers two. What a SERIALIZABLE transaction has read is certified against versions
 //! of every home: nothing locks it.
 //!
-//! Bounded: the oldest keys are forgotten, and stand for their whole table from then on.
+//! *Columns.* A read of some columns does not need a version that only changed others of rows that stay. A table
+//! remembers the last version that changed each column so; a key or group, which there are many of, only all columns that
+//! were changed since the last version of any other kind. Which columns a table has changes with schema changes alone,
+//! and everything needs those.
 //!
-//! Non-goal: columns.
+//! Bounded: the oldest keys are forgotten, and stand for their whole table from then on.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::claims::{Claims, Footprint};
+use crate::claims::{Claims, ColumnSet, Footprint, Meeting};
 use crate::event::Reads;
 use crate::ids::{ReplicaId, TableId, Version};
 
 /// Most keys remembered apart, counted once for each version that touched them.
 pub const KEYS_MAX: usize = 200_000;
+
+/// Bytes that one of them takes, roughly: its entry in a tree that is two thirds full, and its place in the order of age.
+pub const KEY_BYTES: usize = size_of::<(u64, Key)>() * 3 / 2 + size_of::<(Version, TableId, u64)>();
 
 /// The last version of something, and the last one of any other home than that one's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -65,6 +71,10 @@ struct Key {
     shared: Stamp,
     /// Of a group: rows of it were written.
     grouped: Stamp,
+    /// The last version that wrote it in another way than by changing columns that are known.
+    made: Version,
+    /// What was changed since.
+    columns: ColumnSet,
 }
 
 impl Key {
@@ -76,18 +86,53 @@ impl Key {
         self.written.merge(of.written);
         self.shared.merge(of.shared);
         self.grouped.merge(of.grouped);
+        self.made = self.made.max(of.made);
+        self.columns = self.columns.union(of.columns);
     }
 
-    /// The last version that changed what is read by this.
-    fn changed(&self) -> Version {
-        self.written.last.max(self.grouped.last)
+    /// It was written by this version, where `changed` is known in these columns only.
+    fn change(&mut self, version: Version, changed: Option<ColumnSet>) {
+        if let Some(set) = changed {
+            self.columns = self.columns.union(set);
+        } else {
+            (self.made, self.columns) = (version, ColumnSet::EMPTY);
+        }
+    }
+
+    /// The last version that changed what is read of these columns, or all, by this.
+    fn changed(&self, columns: Option<ColumnSet>) -> Version {
+        match columns {
+            Some(set) if !set.overlaps(self.columns) => self.made,
+            _ => self.written.last.max(self.grouped.last),
+        }
+    }
+}
+
+/// What a version wrote.
+#[derive(Clone, Copy, Debug)]
+pub struct Written<'a> {
+    /// The tables that have changed rows.
+    pub tables: &'a [TableId],
+    /// Of these, the ones of which no row came or went, and only these columns of rows were changed.
+    pub changed: &'a [(TableId, ColumnSet)],
+    /// It may have written anything.
+    pub everything: bool,
+}
+
+impl Written<'_> {
+    fn columns_of(&self, table: TableId) -> Option<ColumnSet> {
+        self.changed.iter().find(|(of, _)| *of == table).map(|(_, set)| *set)
     }
 }
 
 #[derive(Clone, Debug, Default)]
 struct Table {
-    /// Rows were written, or all of it was claimed: what a read of the table needs.
+    /// Rows were written, or all of it was claimed: what a read of all columns needs.
     written: Version,
+    /// The same in another way than by changing columns that are known: what any read of the table needs.
+    made: Version,
+    /// The last version that changed a column of rows that stay, by position.
+    columns: BTreeMap<usize, Version>,
     /// Rows were written without a claim on their keys.
     unkeyed: Version,
     /// Claimed as a whole.
@@ -124,6 +169,11 @@ impl VersionIndex {
         index
     }
 
+    /// How many keys are remembered apart, at most [`KEYS_MAX`].
+    pub fn keys_remembered(&self) -> usize {
+        self.ages.len()
+    }
+
     /// As if nothing in the log had been seen by anybody: wrong, and there to show that it is (see `Rules`).
     pub(crate) fn forgetful(last: Version) -> Self {
         Self {
@@ -138,27 +188,21 @@ impl VersionIndex {
         }
     }
 
-    /// The next version is assigned to a transaction of this home. It wrote these tables, or anything.
-    pub fn assign(
-        &mut self,
-        version: Version,
-        home: ReplicaId,
-        (tables, everything): (&[TableId], bool),
-        claims: &Claims,
-    ) {
+    /// The next version is assigned to a transaction of this home.
+    pub fn assign(&mut self, version: Version, home: ReplicaId, written: Written<'_>, claims: &Claims) {
         assert_eq!(version, self.any.last.next(), "versions are assigned in order");
         self.any.note(version, Some(home));
-        if everything {
+        if written.everything {
             self.everything = version;
         }
-        if everything || claims.everything {
+        if written.everything || claims.everything {
             self.unbounded.note(version, Some(home));
         }
         for id in &claims.tables {
             let table = self.tables.entry(*id).or_default();
             table.whole.note(version, Some(home));
             table.touched.note(version, Some(home));
-            table.written = version;
+            (table.written, table.made) = (version, version);
         }
         let stamps: [fn(&mut Key) -> &mut Stamp; 3] =
             [|key| &mut key.written, |key| &mut key.shared, |key| &mut key.grouped];
@@ -170,9 +214,19 @@ impl VersionIndex {
                 self.ages.push_back((version, *id, *hash));
             }
         }
-        for id in tables {
+        for (id, hash) in claims.rows.iter().chain(&claims.groups) {
+            let key = self.tables.get_mut(id).and_then(|table| table.keys.get_mut(hash));
+            if let Some(key) = key {
+                key.change(version, written.columns_of(*id));
+            }
+        }
+        for id in written.tables {
             let table = self.tables.entry(*id).or_default();
             table.written = version;
+            match written.columns_of(*id) {
+                Some(set) => table.columns.extend(set.positions().map(|position| (position, version))),
+                None => table.made = version,
+            }
             if !claims.rows.iter().any(|(of, _)| of == id) {
                 table.unkeyed = version;
             }
@@ -223,30 +277,60 @@ impl VersionIndex {
 
     /// The last assigned version that wrote any of this.
     pub fn writer(&self, reads: &Reads) -> Version {
-        let of_tables = |tables: &[TableId]| {
-            let written = |id: &TableId| self.tables.get(id).map_or(Version::ZERO, |table| table.written);
-            tables.iter().map(written).fold(self.everything, Version::max)
-        };
         match reads {
             Reads::All | Reads::Catalogue => self.any.last,
-            Reads::Tables(tables) => of_tables(tables),
+            Reads::Tables(tables) => {
+                tables.iter().map(|id| self.table_writer(*id, None)).fold(self.everything, Version::max)
+            }
             Reads::Rows(footprint) => {
-                let Footprint { tables, rows } = &**footprint;
-                rows.iter().map(|row| self.row_writer(*row)).fold(of_tables(tables), Version::max)
+                let Footprint { tables, rows, .. } = &**footprint;
+                let of_table = |id: &TableId| self.table_writer(*id, footprint.columns_of(*id));
+                let of_row = |row: &(TableId, u64)| self.row_writer(*row, footprint.columns_of(row.0));
+                let tables = tables.iter().map(of_table);
+                tables.chain(rows.iter().map(of_row)).fold(self.everything, Version::max)
             }
         }
     }
 
-    fn row_writer(&self, (id, hash): (TableId, u64)) -> Version {
-        let Some(table) = self.tables.get(&id) else { return Version::ZERO };
-        let key = table.keys.get(&hash).map_or(Version::ZERO, Key::changed);
-        key.max(table.whole.last).max(table.unkeyed).max(table.forgotten.changed())
+    /// Where the last one of [`VersionIndex::writer`] has written, if that is known.
+    pub fn written_at(&self, reads: &Reads) -> Option<Meeting> {
+        let of_tables;
+        let footprint = match reads {
+            Reads::All | Reads::Catalogue => return None,
+            Reads::Tables(tables) => {
+                of_tables = Footprint { tables: tables.to_vec(), ..Footprint::default() };
+                &of_tables
+            }
+            Reads::Rows(footprint) => &**footprint,
+        };
+        let Footprint { tables, rows, columns } = footprint;
+        let of = |id: TableId| columns.iter().find(|(of, _)| *of == id).map(|(_, set)| *set);
+        let rows = rows
+            .iter()
+            .map(|row| (self.row_writer(*row, of(row.0)), Meeting { table: row.0, row: Some(row.1) }));
+        let tables =
+            tables.iter().map(|id| (self.table_writer(*id, of(*id)), Meeting { table: *id, row: None }));
+        let last = tables.chain(rows).max_by_key(|(version, _)| *version);
+        last.filter(|(version, _)| *version > self.everything).map(|(_, meeting)| meeting)
     }
 
-    /// The last assigned version of any other home that claims something of this, and the table where they meet.
-    pub fn foreign(&self, claims: &Claims, home: ReplicaId) -> (Version, Option<TableId>) {
-        let (version, table) = self.newest(claims, |stamp| (stamp.foreign(home), None));
-        (version.0, table)
+    fn table_writer(&self, id: TableId, columns: Option<ColumnSet>) -> Version {
+        let Some(table) = self.tables.get(&id) else { return Version::ZERO };
+        let Some(set) = columns else { return table.written };
+        let read = table.columns.iter().filter(|(position, _)| set.contains(**position));
+        read.map(|(_, version)| *version).fold(table.made, Version::max)
+    }
+
+    fn row_writer(&self, (id, hash): (TableId, u64), columns: Option<ColumnSet>) -> Version {
+        let Some(table) = self.tables.get(&id) else { return Version::ZERO };
+        let key = table.keys.get(&hash).map_or(Version::ZERO, |key| key.changed(columns));
+        key.max(table.whole.last).max(table.unkeyed).max(table.forgotten.changed(columns))
+    }
+
+    /// The last assigned version of any other home that claims something of this, and where they meet.
+    pub fn foreign(&self, claims: &Claims, home: ReplicaId) -> (Version, Option<Meeting>) {
+        let (version, meeting) = self.newest(claims, |stamp| (stamp.foreign(home), None));
+        (version.0, meeting)
     }
 
     /// The last assigned version of any home that claims something of this, and that home.
@@ -258,19 +342,19 @@ impl VersionIndex {
         &self,
         claims: &Claims,
         of: impl Fn(Stamp) -> (Version, Option<ReplicaId>),
-    ) -> ((Version, Option<ReplicaId>), Option<TableId>) {
+    ) -> ((Version, Option<ReplicaId>), Option<Meeting>) {
         if claims.everything {
             return (of(self.any), None);
         }
         let mut newest = (of(self.unbounded), None);
-        let mut note = |found: (Version, Option<ReplicaId>), id: TableId| {
+        let mut note = |found: (Version, Option<ReplicaId>), table: TableId, row: Option<u64>| {
             if found.0 > newest.0.0 {
-                newest = (found, Some(id));
+                newest = (found, Some(Meeting { table, row }));
             }
         };
         for id in &claims.tables {
             if let Some(table) = self.tables.get(id) {
-                note(of(table.touched), *id);
+                note(of(table.touched), *id, None);
             }
         }
         let lists =
@@ -278,14 +362,16 @@ impl VersionIndex {
         for (rows, meets_shared, meets_grouped) in lists {
             for (id, hash) in rows {
                 let Some(table) = self.tables.get(id) else { continue };
-                note(of(table.whole), *id);
-                for key in [Some(&table.forgotten), table.keys.get(hash)].into_iter().flatten() {
-                    note(of(key.written), *id);
+                note(of(table.whole), *id, Some(*hash));
+                // What is forgotten may have been any key.
+                let known = table.keys.get(hash).map(|key| (key, Some(*hash)));
+                for (key, row) in [Some((&table.forgotten, None)), known].into_iter().flatten() {
+                    note(of(key.written), *id, row);
                     if meets_shared {
-                        note(of(key.shared), *id);
+                        note(of(key.shared), *id, row);
                     }
                     if meets_grouped {
-                        note(of(key.grouped), *id);
+                        note(of(key.grouped), *id, row);
                     }
                 }
             }

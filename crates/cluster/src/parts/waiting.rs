@@ -30,6 +30,11 @@ impl<T> Waiting<T> {
         (entry.key().0 <= applied).then(|| entry.remove())
     }
 
+    /// The least that somebody waits for.
+    pub fn first_need(&self) -> Option<Version> {
+        self.queue.first_key_value().map(|((need, _), _)| *need)
+    }
+
     /// Takes everybody, with what they needed.
     pub fn drain(&mut self) -> Vec<(Version, SessionId, T)> {
         std::mem::take(&mut self.queue).into_iter().map(|((need, _), (s, item))| (need, s, item)).collect()
@@ -63,6 +68,7 @@ mod tests {
         waiting.push(Version(3), SessionId(1), 'a');
         waiting.push(Version(2), SessionId(2), 'b');
         waiting.push(Version(2), SessionId(3), 'c');
+        assert_eq!(waiting.first_need(), Some(Version(2)));
         assert_eq!(waiting.pop(Version(1)), None);
         assert_eq!(waiting.pop(Version(2)), Some((SessionId(2), 'b')));
         assert!(waiting.remove(SessionId(3)));

@@ -19,8 +19,11 @@ pub mod onecopy;
 pub mod shipping;
 pub mod vr_l;
 
-use crate::event::{Effect, Event};
-use crate::ids::{Incarnation, ReplicaId, SessionId, TableId, Version};
+use std::collections::BTreeMap;
+
+use crate::claims::{Claims, Meeting};
+use crate::event::{Effect, Event, Rival};
+use crate::ids::{Incarnation, ReplicaId, SessionId, Version};
 use crate::parts::conflicts::Count;
 use crate::parts::replica::State;
 use crate::time::Time;
@@ -36,6 +39,8 @@ pub struct ReplicaStatus {
     pub is_suspect: bool,
     /// It serves nobody new.
     pub is_drained: bool,
+    /// Somebody waits there for what is durable, and nothing is under way there: never at the end of an event.
+    pub is_forgotten: bool,
     /// Its present set of connections.
     pub incarnation: Incarnation,
     /// It has every version up to this one.
@@ -46,7 +51,7 @@ pub struct ReplicaStatus {
     pub reads: u64,
     /// Update transactions that had their home there.
     pub writes: u64,
-    /// Expected time of the statements that run there.
+    /// Expected wait of a statement that lacks nothing there: what runs, and who waits for a connection.
     pub outstanding_us: u64,
     /// Statements that wait for it to have more.
     pub waiting: usize,
@@ -73,6 +78,27 @@ pub trait Protocol: std::fmt::Debug + Send {
 
     /// Who waits for transactions of other homes at this moment.
     fn waiting(&self) -> Vec<Waiting>;
+
+    /// Of each open update transaction the version that its snapshot has at least.
+    fn snapshots(&self) -> BTreeMap<SessionId, Version> {
+        BTreeMap::new()
+    }
+
+    /// Who has written some of this since the session's transaction took its place, at another home.
+    fn who_was_first(&self, _session: SessionId, _claims: &Claims) -> Option<Rival> {
+        None
+    }
+
+    /// How many keys are remembered apart, for whoever watches the memory.
+    fn keys_remembered(&self) -> usize {
+        0
+    }
+
+    /// How many statements had their turn at a replica of which the session never said that they had ended, before the next
+    /// one had its own. Each was counted as load for too long.
+    fn turns_unended(&self) -> u64 {
+        0
+    }
 }
 
 /// A statement that waits for other transactions.
@@ -84,8 +110,8 @@ pub struct Waiting {
     pub home: ReplicaId,
     /// Whose transactions it waits for.
     pub rivals: Vec<SessionId>,
-    /// The table where they meet, as far as one can tell.
-    pub table: Option<TableId>,
+    /// Where they meet, as far as one can tell.
+    pub meeting: Option<Meeting>,
     /// Since when.
     pub since: Time,
 }

@@ -33,10 +33,10 @@
 //! transaction" taken literally; it costs a moment and has no second path that could be wrong. When the replica does not
 //! come back at once, another one becomes the anchor: see [`takeover`].
 //!
-//! Deviations from DESIGN section 5: reads at SERIALIZABLE are certified by rows, groups and tables, not by columns; versions of
-//! one home are committed one by one.
+//! Deviation from DESIGN section 5: versions of one home are committed one by one.
 
 mod commits;
+mod gathering;
 mod members;
 mod reads;
 mod replicas;
@@ -50,8 +50,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Protocol, ReplicaStatus, Waiting};
-use crate::claims::{Claimed, Claims};
-use crate::event::{Effect, Event, Level, Needs, Reads};
+use crate::claims::{Claimed, Claims, ColumnSet};
+use crate::event::{Effect, Event, Level, Needs, Reads, Rival};
 use crate::ids::{Epoch, Identity, Incarnation, ReplicaId, SessionId, TableId, Version};
 use crate::parts::balancer::Balancer;
 use crate::parts::conflicts::{Conflicts, Count};
@@ -70,9 +70,12 @@ pub use rules::Rules;
 /// Most versions in one refresh transaction.
 pub const REFRESH_VERSIONS_MAX: u64 = 100;
 
+/// How long versions that nobody waits for are gathered: see [`gathering`].
+pub const REFRESH_PAUSE_US: u64 = 20_000;
+
 /// Statements of one transaction that are told apart when it is certified. What later ones wrote is certified as if the
 /// last of these had written it: more strictly.
-pub const TURNS_MAX: usize = 64;
+pub const TURNS_MAX: usize = 4_096;
 
 /// What an instance starts from.
 #[derive(Clone, Debug)]
@@ -87,6 +90,8 @@ pub struct Options {
     pub epoch: Epoch,
     /// The last version in the log: all of it is needed.
     pub last: Version,
+    /// [`REFRESH_PAUSE_US`], except where something else is to be seen.
+    pub refresh_pause_us: u64,
     /// All on, except in tests.
     pub rules: Rules,
 }
@@ -96,6 +101,7 @@ pub struct Options {
 struct Finished {
     place: Place,
     body: Box<SealedBody>,
+    changed: Vec<(TableId, ColumnSet)>,
     claims: Vec<Claimed>,
     /// All claims together.
     merged: Claims,
@@ -169,12 +175,17 @@ struct Running {
     replica: usize,
     incarnation: Incarnation,
     cost_us: u32,
+    /// It waits for a connection instead: since when, and in which place of those who do.
+    queued: Option<(Time, u32)>,
 }
 
 /// The state at the leader.
 #[derive(Debug)]
 pub struct Onecopy {
     rules: Rules,
+    refresh_pause_us: u64,
+    /// When the driver has to come back.
+    roused_at: Option<Time>,
     anchor: usize,
     /// The anchor is lost, and another replica is to take its place as soon as one can.
     is_anchor_overdue: bool,
@@ -204,6 +215,7 @@ pub struct Onecopy {
     unclassified: Vec<SessionId>,
     hold: Option<(SessionId, bool)>,
     conflicts: Conflicts,
+    turns_unended: u64,
 }
 
 impl Onecopy {
@@ -214,6 +226,8 @@ impl Onecopy {
         let home = |_| HomeSide { floor, ..HomeSide::default() };
         Self {
             rules: options.rules,
+            refresh_pause_us: options.refresh_pause_us,
+            roused_at: None,
             anchor: usize::from(options.anchor.0),
             is_anchor_overdue: false,
             epoch: options.epoch,
@@ -242,6 +256,7 @@ impl Onecopy {
             unclassified: Vec::new(),
             hold: None,
             conflicts: Conflicts::default(),
+            turns_unended: 0,
         }
     }
 
@@ -251,14 +266,17 @@ impl Onecopy {
             self.execute(index, session, turn, out);
         } else {
             replica.waiting.push(need, session, turn);
+            self.advance(index, out);
         }
     }
 
     fn execute(&mut self, index: usize, session: SessionId, turn: Turn, out: &mut Out<'_>) {
+        // A session runs one statement at a time: whoever has not said that the last one has ended would count for ever.
+        self.turns_unended += u64::from(self.executed(session));
         let replica = &mut self.replicas[index];
         replica.begins(turn.cost_us);
         let (incarnation, cost_us) = (replica.incarnation, turn.cost_us);
-        self.running.insert(session, Running { replica: index, incarnation, cost_us });
+        self.running.insert(session, Running { replica: index, incarnation, cost_us, queued: None });
         let transaction = self.transactions.get_mut(&session);
         let identity = transaction.and_then(|t| {
             if t.bases.len() < TURNS_MAX {
@@ -269,22 +287,28 @@ impl Onecopy {
         out.effects.push(Effect::Execute { session, replica: replica.id, incarnation, identity });
     }
 
-    fn executed(&mut self, session: SessionId) {
-        if let Some(running) = self.running.remove(&session) {
+    /// What the session ran has ended; whether there was anything.
+    fn executed(&mut self, session: SessionId) -> bool {
+        let running = self.running.remove(&session);
+        if let Some(running) = &running {
             let replica = &mut self.replicas[running.replica];
-            if replica.is_up(running.incarnation) {
-                replica.ends(running.cost_us);
+            match running.queued {
+                _ if !replica.is_up(running.incarnation) => {}
+                Some(_) => replica.queued -= 1,
+                None => replica.ends(running.cost_us),
             }
         }
+        running.is_some()
     }
 
-    /// The first statement of an update transaction has run.
-    fn count_home(&mut self, session: SessionId) {
+    /// A statement has run; the first one of an update transaction is counted.
+    fn has_run(&mut self, session: SessionId) {
         if let Some(transaction) = self.transactions.get_mut(&session)
             && !std::mem::replace(&mut transaction.is_counted, true)
         {
             self.replicas[transaction.home].writes += 1;
         }
+        self.executed(session);
     }
 
     /// Nothing more comes of it; whoever waits for it goes on.
@@ -334,19 +358,18 @@ impl Protocol for Onecopy {
                     self.ask(session, needs, out);
                 }
             }
-            Event::Executed { session } => {
-                self.count_home(session);
-                self.executed(session);
-            }
+            Event::Secure { session, claims } => self.secure(session, claims, out),
+            Event::Executed { session } => self.has_run(session),
             Event::Drawn { session, ticket } => self.drawn(session, ticket, out),
-            Event::Finish { session, body, claims, reads } => {
-                self.finish(session, body, claims, reads, out);
+            Event::Finish { session, body, claims, changed, reads } => {
+                self.finish(session, (body, changed), claims, reads, out);
             }
             Event::InTheWay { session, replica, incarnation } => {
                 self.in_the_way(session, usize::from(replica.0), incarnation, out);
             }
             Event::ServerWaits { edges } => self.server_waits(&edges, out),
             Event::End { session } => self.end(session, out),
+            Event::Yield { session } => self.yields(session, out),
             Event::Committed { session } => self.committed(session, out),
             Event::GiveUp { session } => self.give_up(session, out),
             Event::Failed { session } => self.unlock(session, out),
@@ -376,11 +399,9 @@ impl Protocol for Onecopy {
                 }
             }
             Event::CatalogueLoaded { version } => self.catalogue_loaded(version, out),
-            Event::Hold { session } => {
-                self.hold.get_or_insert((session, false));
-                self.check_hold(out);
-            }
+            Event::Hold { session } => self.hold_at(session, out),
             Event::Release { session } => self.release(session, out),
+            Event::Roused => self.roused(out),
         }
     }
 
@@ -390,12 +411,13 @@ impl Protocol for Onecopy {
             state: r.state,
             is_suspect: r.is_suspect,
             is_drained: r.is_drained,
+            is_forgotten: self.is_forgotten(r),
             incarnation: r.incarnation,
             applied: r.applied,
             lag: self.index.last().0.saturating_sub(r.applied.0),
             reads: r.reads,
             writes: r.writes,
-            outstanding_us: r.outstanding_us,
+            outstanding_us: r.expected_wait_us(r.applied),
             waiting: r.waiting.len(),
             open: self.open_at(usize::from(r.id.0)),
         };
@@ -416,5 +438,21 @@ impl Protocol for Onecopy {
 
     fn waiting(&self) -> Vec<Waiting> {
         self.waits_between_homes()
+    }
+
+    fn snapshots(&self) -> BTreeMap<SessionId, Version> {
+        self.snapshots_taken()
+    }
+
+    fn who_was_first(&self, session: SessionId, claims: &Claims) -> Option<Rival> {
+        self.first_at(session, claims)
+    }
+
+    fn keys_remembered(&self) -> usize {
+        self.index.keys_remembered()
+    }
+
+    fn turns_unended(&self) -> u64 {
+        self.turns_unended
     }
 }

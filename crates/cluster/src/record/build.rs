@@ -176,6 +176,20 @@ impl RecordBuilder {
         }
     }
 
+    /// The same, for [`RecordBuilder::rows_since`].
+    pub fn mark_whole(&mut self) -> Mark {
+        self.close_rows();
+        self.mark()
+    }
+
+    /// The row changes since a mark of [`RecordBuilder::mark_whole`]; `None` if they have left the memory.
+    pub fn rows_since(&mut self, mark: Mark) -> Option<read::RowChanges<'_>> {
+        let is_here = mark.spilled == self.spilled_elements() && mark.open_rows_at.is_none();
+        self.close_rows();
+        let items = self.bytes.get(mark.len.max(HEADER_BYTES)..).unwrap_or_default();
+        is_here.then(|| read::row_changes_of(items))
+    }
+
     /// Drops what was added since `mark`, which must not lie before a place that was gone back to since.
     pub fn truncate_to(&mut self, mark: Mark) {
         (self.rows, self.statements) = (mark.rows, mark.statements);

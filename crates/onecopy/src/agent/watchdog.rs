@@ -3,7 +3,8 @@
 //! A record that is in the log must be applied; whoever holds a lock in its way has to give way. A client's read may hold
 //! a schema change up for as long as the operator allows (like `max_standby_streaming_delay` of a hot standby), anything
 //! else gives way: its statement is cancelled, and if it is still there later its backend is ended (an idle transaction
-//! cannot be cancelled). An update transaction that is open here is not even waited for: it has been overtaken. One that holds
+//! cannot be cancelled). An update transaction that is open here is not even waited for: it has been overtaken, or, if its
+//! present statement can be undone alone, that is cancelled and run again behind what is applied here. One that holds
 //! up whoever is in the way gives way, too, if that lasts: it may itself wait for what is being applied, which no server can
 //! see, and so for ever. This also stands in for what the server does by itself after
 //! `deadlock_timeout`, which the applier has set out of reach: sending autovacuum away.
@@ -15,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use cluster::ids::SessionId;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::AgentEvent;
@@ -43,7 +44,23 @@ const EVICTIONS_MAX: usize = 10_000;
 #[derive(Debug, Default)]
 pub(crate) struct Evictions {
     evicted: Mutex<BTreeSet<i32>>,
-    tenants: Mutex<BTreeMap<i32, SessionId>>,
+    tenants: Mutex<BTreeMap<i32, Tenant>>,
+}
+
+/// Whose update transaction is open on a backend.
+#[derive(Clone, Debug)]
+struct Tenant {
+    session: SessionId,
+    present: Arc<watch::Sender<Present>>,
+}
+
+/// The statement that runs on a backend.
+#[derive(Clone, Copy, Debug, Default)]
+struct Present {
+    /// It can be undone alone, and be run again.
+    is_guarded: bool,
+    /// Cancels of it that the server may not have passed on yet.
+    cancels: usize,
 }
 
 /// An update transaction is open on a backend, as long as this lives.
@@ -51,6 +68,32 @@ pub(crate) struct Evictions {
 pub(crate) struct Tenancy {
     of: Arc<Evictions>,
     pid: i32,
+    present: Arc<watch::Sender<Present>>,
+}
+
+impl Tenancy {
+    /// A statement begins that can be undone alone, and be run again.
+    pub(crate) fn guard(&self) {
+        self.present.send_modify(|present| present.is_guarded = true);
+    }
+
+    /// It has ended. No cancel is under way to the backend when this returns, or it would end the next statement: what
+    /// the server has passed on by then, a backend that waits for a command ignores.
+    pub(crate) async fn end_guard(&self) {
+        let mut present = self.present.subscribe();
+        self.present.send_modify(|present| present.is_guarded = false);
+        // The sender is ours, so it is there.
+        let _ = present.wait_for(|present| present.cancels == 0).await;
+    }
+}
+
+/// A cancel is under way, as long as this lives.
+struct Cancelling(Arc<watch::Sender<Present>>);
+
+impl Drop for Cancelling {
+    fn drop(&mut self) {
+        self.0.send_modify(|present| present.cancels -= 1);
+    }
 }
 
 impl Evictions {
@@ -69,8 +112,10 @@ impl Evictions {
 
     /// A session opens an update transaction on a backend.
     pub(crate) fn move_in(self: &Arc<Self>, pid: i32, session: SessionId) -> Tenancy {
-        self.tenants.lock().unwrap_or_else(PoisonError::into_inner).insert(pid, session);
-        Tenancy { of: Arc::clone(self), pid }
+        let present: Arc<watch::Sender<Present>> = Arc::default();
+        let tenant = Tenant { session, present: Arc::clone(&present) };
+        self.tenants.lock().unwrap_or_else(PoisonError::into_inner).insert(pid, tenant);
+        Tenancy { of: Arc::clone(self), pid, present }
     }
 
     /// Whether an update transaction is open at the server.
@@ -80,7 +125,18 @@ impl Evictions {
 
     /// Whose update transaction is open on a backend.
     pub(crate) fn tenant(&self, pid: i32) -> Option<SessionId> {
-        self.tenants.lock().unwrap_or_else(PoisonError::into_inner).get(&pid).copied()
+        self.tenants.lock().unwrap_or_else(PoisonError::into_inner).get(&pid).map(|tenant| tenant.session)
+    }
+
+    /// The statement that runs on a backend is about to be cancelled, if it can be undone alone.
+    fn begin_cancel(&self, pid: i32) -> Option<Cancelling> {
+        let tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        let present = &tenants.get(&pid)?.present;
+        let begun = present.send_if_modified(|present| {
+            present.cancels += usize::from(present.is_guarded);
+            present.is_guarded
+        });
+        begun.then(|| Cancelling(Arc::clone(present)))
     }
 }
 
@@ -149,7 +205,11 @@ async fn clear_way(control: &mut Connection, way: Way<'_>, seen: &mut Seen) -> R
         let since = *seen.since.entry(pid).or_insert_with(Instant::now);
         if let Some(session) = way.evictions.tenant(pid) {
             // One that is not in the way itself may well end soon, unless it waits for this very refresh.
-            if is_direct || since.elapsed() >= PATIENCE {
+            let is_soon = is_direct && since.elapsed() < PATIENCE;
+            if let Some(_under_way) = is_soon.then(|| way.evictions.begin_cancel(pid)).flatten() {
+                way.evictions.note(pid);
+                ask(control, &format!("SELECT pg_cancel_backend({pid})")).await?;
+            } else if is_direct || since.elapsed() >= PATIENCE {
                 overtake(control, way, pid, session).await?;
             }
             continue;
@@ -225,5 +285,25 @@ async fn ask(control: &mut Connection, sql: &str) -> Result<crate::backend::Rows
     match tokio::time::timeout(CONTROL_DEADLINE, control.simple(sql)).await {
         Ok(rows) => rows,
         Err(_) => Err(BackendError::Protocol("the control connection does not answer")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Or it would be the next statement that is cancelled.
+    #[tokio::test]
+    async fn a_statement_ends_when_no_cancel_is_under_way_to_it() {
+        let evictions: Arc<Evictions> = Arc::default();
+        let tenancy = evictions.move_in(7, SessionId(1));
+        assert!(evictions.begin_cancel(7).is_none(), "nothing runs that can be undone");
+        tenancy.guard();
+        let under_way = evictions.begin_cancel(7).expect("it can be undone");
+        let mut ends = Box::pin(tenancy.end_guard());
+        assert!(tokio::time::timeout(Duration::ZERO, &mut ends).await.is_err());
+        assert!(evictions.begin_cancel(7).is_none(), "it has ended");
+        drop(under_way);
+        ends.await;
     }
 }

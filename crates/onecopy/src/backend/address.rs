@@ -78,6 +78,17 @@ impl Stream {
 }
 
 impl Stream {
+    /// The same, which wakes the thread of the caller from now on. What is encrypted stays where it is.
+    pub(super) fn brought_here(self) -> io::Result<Self> {
+        Ok(match self {
+            Self::Unix(stream) => Self::Unix(UnixStream::from_std(stream.into_std()?)?),
+            Self::Tcp(tls::Stream::Plain(stream)) => {
+                Self::Tcp(tls::Stream::Plain(TcpStream::from_std(stream.into_std()?)?))
+            }
+            encrypted @ Self::Tcp(_) => encrypted,
+        })
+    }
+
     /// The socket itself, beside ours.
     pub(super) fn socket(&self) -> io::Result<OwnedFd> {
         match self {

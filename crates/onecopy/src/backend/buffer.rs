@@ -2,8 +2,10 @@
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Bytes asked for in one read, at least.
-const READ_BYTES: usize = 16 * 1024;
+/// Bytes asked for in one read, at first: most connections are silent, and what they are sent is short.
+const READ_BYTES_MIN: usize = 1024;
+/// The same where the room was filled again and again.
+const READ_BYTES_MAX: usize = 16 * 1024;
 
 /// A buffer that grew beyond this for one large message is given back when it runs empty.
 const KEEP_BYTES: usize = 256 * 1024;
@@ -13,6 +15,8 @@ const KEEP_BYTES: usize = 256 * 1024;
 pub(crate) struct Buffer {
     bytes: Vec<u8>,
     head: usize,
+    /// Bytes to be asked for; 0 before the first read.
+    asked: usize,
 }
 
 impl Buffer {
@@ -45,10 +49,39 @@ impl Buffer {
             self.bytes.drain(..self.head);
             self.head = 0;
         }
-        self.bytes.reserve(READ_BYTES);
-        match source.read_buf(&mut self.bytes).await? {
-            0 => Err(std::io::ErrorKind::UnexpectedEof.into()),
-            _ => Ok(()),
+        let asked = self.asked.max(READ_BYTES_MIN);
+        self.bytes.reserve(asked);
+        let room = self.bytes.capacity() - self.bytes.len();
+        let count = source.read_buf(&mut self.bytes).await?;
+        self.asked = if count < room { asked } else { READ_BYTES_MAX.min(asked * 2) };
+        if count == 0 { Err(std::io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn who_is_sent_little_has_little_room_and_who_is_sent_much_reads_much() {
+        let mut buffer = Buffer::default();
+        for _ in 0..100 {
+            buffer.fill(&mut [7; 200].as_slice()).await.unwrap();
+            buffer.consume(200);
         }
+        assert!(buffer.bytes.capacity() < 2 * READ_BYTES_MIN, "{}", buffer.bytes.capacity());
+        let much = vec![9; 1 << 20];
+        let mut source = much.as_slice();
+        let mut reads = 0;
+        while !source.is_empty() {
+            buffer.fill(&mut source).await.unwrap();
+            let count = buffer.data().len();
+            assert!(buffer.data().iter().all(|byte| *byte == 9));
+            buffer.consume(count);
+            reads += 1;
+        }
+        assert!(reads < (1 << 20) / READ_BYTES_MAX + 10, "{reads}");
+        let end = buffer.fill(&mut [].as_slice()).await.unwrap_err();
+        assert_eq!(end.kind(), std::io::ErrorKind::UnexpectedEof);
     }
 }

@@ -207,6 +207,12 @@ impl Connection {
         }
     }
 
+    /// The same, which wakes the thread of the caller from now on.
+    pub(crate) fn brought_here(self) -> std::io::Result<Self> {
+        let stream = self.stream.brought_here()?;
+        Ok(Self { stream, ..self })
+    }
+
     /// Counts the answers that what is about to be sent will have.
     fn note_sent(&mut self) {
         let mut rest = self.output.as_slice();
@@ -217,6 +223,14 @@ impl Connection {
                 u32::from(matches!(tag, frontend::QUERY | frontend::SYNC | frontend::FUNCTION_CALL));
             rest = after;
         }
+    }
+
+    /// The server's major version; 0 if it does not say.
+    pub(crate) fn version(&self) -> u32 {
+        let said = self.parameters.iter().find(|(name, _)| name == b"server_version");
+        let digits = said.map_or(&b""[..], |(_, version)| version);
+        let digits = digits.split(|byte| !byte.is_ascii_digit()).next().unwrap_or_default();
+        std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).unwrap_or(0)
     }
 
     /// The socket, for whoever may have to cut it.

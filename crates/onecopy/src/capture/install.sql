@@ -316,6 +316,8 @@ BEGIN
         RAISE EXCEPTION 'there is no sequence of number %', $1;
     END IF;
     PERFORM onecopy_capture.keep_mark($1, $2, $3, $4, $5, $6);
+    -- Nothing of it is lent from here on, until this has ended.
+    PERFORM FROM onecopy_capture.sequences s WHERE s.id = $1 FOR NO KEY UPDATE;
     -- As long as it stands in a range of its own, the mark is only remembered.
     IF EXISTS (SELECT FROM onecopy_capture.leased l WHERE l.sequence = $1) THEN
         RETURN;
@@ -398,6 +400,8 @@ BEGIN
     IF NOT FOUND OR target IS NULL THEN
         RETURN false;
     END IF;
+    -- Whoever moves it to a mark sees that it is lent, or is done.
+    PERFORM FROM onecopy_capture.sequences s WHERE s.id = $2 FOR NO KEY UPDATE;
     INSERT INTO onecopy_capture.leased SELECT $2, seqmin, seqmax FROM pg_sequence WHERE seqrelid = target
         ON CONFLICT DO NOTHING;
     UPDATE pg_sequence SET seqmin = CASE WHEN seqincrement < 0 THEN $4 ELSE seqmin END,

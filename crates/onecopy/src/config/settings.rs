@@ -253,7 +253,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         default: "20",
         can_reload: false,
         about: "The most connections of one role to each server that sessions share, where `pool_mode` is \
-                `transaction`. The sum over all roles has to be below the servers' `max_connections`.",
+                `transaction`. There may be two more for transactions that are open at another server and hold what \
+                the others wait for. The sum over all roles has to be below the servers' `max_connections`.",
     },
     Setting {
         name: "pool_wait",

@@ -1,4 +1,7 @@
-//! Accepting clients: one listener, and as many single-threaded runtimes as there are processors.
+//! Accepting clients: one listener, and one single-threaded runtime less than there are processors.
+//!
+//! The last processor is for the servers, the log and the agents: where all of them share two, a second thread makes each
+//! read dearer by a fifth, since fewer of them are found ready at a time, and gains nothing.
 //!
 //! Sockets are handed out in turn (an operating system that spreads by hash does it unevenly for few connections, and
 //! a work-stealing runtime wakes other threads for nothing). A session stays on its thread; what threads share is the
@@ -12,12 +15,12 @@ use std::task::Poll;
 
 use sql::{Analyzer, Limits};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::LocalOptions;
 use tokio::sync::{Semaphore, mpsc};
-use tokio::task::LocalSet;
 
 use super::cancel::CancelKeys;
 use super::credentials::Credentials;
-use super::pools::REAP_EVERY;
+use super::pools::{REAP_EVERY, Thread};
 use super::session::Worker;
 use super::startup;
 use crate::hub::Hub;
@@ -28,6 +31,8 @@ const HANDED_MAX: usize = 256;
 const LOGINS_MAX: usize = 1_000;
 /// Most threads.
 const THREADS_MAX: usize = 64;
+/// Says how many there are, for tests.
+const THREADS_VARIABLE: &str = "ONECOPY_TEST_THREADS";
 
 /// The threads on which sessions live. Sessions end with them, listeners do not.
 #[derive(Debug)]
@@ -41,7 +46,7 @@ impl Workers {
     pub(crate) fn start(hub: &Arc<Hub>) -> std::io::Result<Self> {
         let keys = Arc::new(CancelKeys::default());
         let logins = Arc::new(Semaphore::new(LOGINS_MAX));
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+        let threads = threads();
         let mut senders = Vec::new();
         let pools = Arc::clone(&hub.pools);
         tokio::spawn(async move {
@@ -55,7 +60,7 @@ impl Workers {
             let (hub, keys, logins) = (Arc::clone(hub), Arc::clone(&keys), Arc::clone(&logins));
             std::thread::Builder::new()
                 .name(format!("sessions-{index}"))
-                .spawn(move || work(hub, keys, logins, receiver))?;
+                .spawn(move || work(hub, keys, logins, (Thread(index), receiver)))?;
             senders.push(sender);
         }
         Ok(Self { senders, turn: AtomicUsize::new(0) })
@@ -86,20 +91,26 @@ impl Workers {
     }
 }
 
+fn threads() -> usize {
+    let asked = std::env::var(THREADS_VARIABLE).ok().and_then(|text| text.parse().ok());
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    asked.unwrap_or_else(|| processors.saturating_sub(1)).clamp(1, THREADS_MAX)
+}
+
 fn work(
     hub: Arc<Hub>,
     keys: Arc<CancelKeys>,
     logins: Arc<Semaphore>,
-    mut sockets: mpsc::Receiver<std::net::TcpStream>,
+    (thread, mut sockets): (Thread, mpsc::Receiver<std::net::TcpStream>),
 ) {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = match builder.enable_all().build_local(LocalOptions::default()) {
         Ok(runtime) => runtime,
         Err(error) => return tracing::error!(%error, "a session thread has no runtime"),
     };
     let analyzer = RefCell::new(Analyzer::new(Limits::default()));
-    let worker = Rc::new(Worker { hub, analyzer, keys, credentials: Credentials::default(), logins });
-    let local = LocalSet::new();
-    local.block_on(&runtime, async {
+    let worker = Rc::new(Worker { hub, analyzer, keys, thread, credentials: Credentials::default(), logins });
+    runtime.block_on(async {
         while let Some(socket) = sockets.recv().await {
             match TcpStream::from_std(socket) {
                 Ok(stream) => {

@@ -179,7 +179,7 @@ impl Admin {
             let hint = "The setting admin_users of Onecopy's configuration says who may command.";
             return Err(Refusal::new(sqlstate::INSUFFICIENT_PRIVILEGE, text, hint));
         }
-        if hub.shipping.get().is_some() && matches!(command, Command::Replica(_) | Command::Pause) {
+        if hub.shipping.get().is_some() && !command.is_for_shipped_statements() {
             return Err(Refusal::new(
                 sqlstate::FEATURE_NOT_SUPPORTED,
                 "this command is not offered where statements are shipped",

@@ -4,6 +4,7 @@
 //! long as the client has seen nothing of it, what fails through no fault of its own is run again: its place was lost, or
 //! another transaction was first.
 
+use cluster::claims::Claims;
 use cluster::event::Reads;
 use cluster::ids::ReplicaId;
 use sql::{Because, TransactionOptions};
@@ -19,6 +20,8 @@ use crate::hub::count;
 
 /// How often a single statement that lost against another transaction is run again, unseen.
 const RERUNS_MAX: u32 = 10;
+/// When it has lost so often it asks for whole tables.
+const BY_ROWS_MAX: u32 = 2;
 /// The longest pause before the first time; it doubles with each, so many times.
 const RERUN_PAUSE_US: u64 = 500;
 const RERUN_DOUBLINGS: u32 = 6;
@@ -33,12 +36,14 @@ impl Session {
     ) -> Result<Ended, Fault> {
         let mark = self.client.out.len();
         self.client.shown = false;
-        let started = tokio::time::Instant::now();
-        let mut retries = 0;
+        let started = self.placed;
+        let (mut retries, mut losses) = (0, 0);
+        self.again.missed = Claims::default();
         let mut only_anchor = false;
         loop {
             let mut judged = self.judge_update(demand).await;
             judged.is_roamable &= !only_anchor;
+            judged.is_wide |= losses >= BY_ROWS_MAX;
             if let Some(answered) = self.ask_where_drawn(&judged, work).await {
                 return answered;
             }
@@ -51,6 +56,7 @@ impl Session {
                 }
                 Err(Fault::Rival(_)) if !self.client.shown && retries < RERUNS_MAX => {
                     retries += 1;
+                    losses += 1;
                     self.client.out.truncate(mark);
                     count(&self.hub().stats.retried);
                     tokio::time::sleep(jittered(retries)).await;
@@ -155,7 +161,11 @@ impl Session {
         self.open_update(options, opening, true).await?;
         self.claim(judged);
         if !ends {
-            return self.at_home(work, false).await;
+            return self.at_home_guarded(judged, work).await;
+        }
+        self.note_surprise(!self.surprises(judged));
+        if let Transaction::Update(update) = &mut self.transaction {
+            update.is_alone = true;
         }
         if self.can_identify_ahead(judged, options) {
             return self.update_ahead(work).await;

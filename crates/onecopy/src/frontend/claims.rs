@@ -17,18 +17,16 @@ use std::hash::{Hash, Hasher};
 
 use cluster::claims::{Claimed, Claims, ROW_CLAIMS_MAX};
 use cluster::ids::{Nonce, TableId};
+use cluster::protocols::onecopy::TURNS_MAX;
 use cluster::record::{Change, Image, RowChange, RowChanges, SealedBody};
 use rustc_hash::FxHasher;
-use sql::accesses::{self, Accesses, Told};
+use sql::accesses::{self, Accesses, ColumnSet, Columns, Told};
 use sql::{Catalogue, Table};
 
 use super::needs::lock_rows;
 
 /// All tables with foreign keys of which the catalogue does not know all are claimed under this number.
 const FOREIGN_KEYS: TableId = TableId(u32::MAX);
-
-/// More turns than this are not kept apart: what comes later joins the last.
-const TURNS_MAX: usize = 64;
 
 /// What a transaction has claimed so far. Rows that are undone later stay claimed, which only delays others.
 #[derive(Debug, Default)]
@@ -47,6 +45,8 @@ pub(crate) struct ClaimsSoFar {
     searched: BTreeMap<TableId, String>,
     /// Tables about whose rows nothing more is to be learnt, but for new rows where that is said.
     settled: BTreeMap<TableId, Settled>,
+    /// The columns in which rows were changed; all where rows came or went, or that is not known.
+    changed: BTreeMap<TableId, Columns>,
 }
 
 /// What statements that ran together have claimed.
@@ -78,11 +78,31 @@ impl ClaimsSoFar {
 
     /// More statements are let run; `elements` are in the record so far.
     pub(crate) fn begin_turn(&mut self, elements: u64) {
-        let turn = self.turn.map_or(0, |turn| turn.saturating_add(1));
-        self.turn = Some(turn);
+        let number = self.turn.map_or(0, |turn| turn.saturating_add(1));
+        self.turn = Some(number);
+        let turn = Turn { number, from: elements, ..Turn::default() };
+        // Nothing may have been written in the last one.
+        self.turns.pop_if(|last| last.from == elements && last.is_empty());
         if self.turns.len() < TURNS_MAX {
-            self.turns.push(Turn { number: turn, from: elements, ..Turn::default() });
+            self.turns.push(turn);
         }
+    }
+
+    /// So many more statements are told apart.
+    pub(crate) fn turns_left(&self) -> usize {
+        let run = self.turn.map_or(0, |turn| usize::try_from(turn).unwrap_or(TURNS_MAX));
+        TURNS_MAX.saturating_sub(run + 1)
+    }
+
+    /// What rows claim that were just written by the transaction with this nonce.
+    pub(crate) fn of_rows(nonce: Nonce, rows: RowChanges<'_>, catalogue: &Catalogue) -> Claims {
+        let mut alone = Self::new(nonce);
+        alone.add_rows(rows, u64::MAX, catalogue);
+        let mut all = Claims { everything: alone.everything, ..Claims::default() };
+        for turn in alone.claimed() {
+            all.add(&turn.claims);
+        }
+        all
     }
 
     /// The record was cut back to so many elements.
@@ -143,6 +163,10 @@ impl ClaimsSoFar {
             self.everything = true;
             return;
         };
+        let row = Row::read(table, change);
+        let columns = row.as_ref().map_or(Columns::All, |row| row.changed(table));
+        let changed = self.changed.entry(table.id).or_insert(Columns::Some(ColumnSet::EMPTY));
+        *changed = changed.and(columns);
         let own = self.own;
         if meets_nothing(table) && is_insert {
             // It is there for whoever claims the whole table, and meets nobody else.
@@ -156,7 +180,6 @@ impl ClaimsSoFar {
         let is_full = self.rows >= ROW_CLAIMS_MAX;
         let turn = self.turn_of(element);
         let before = turn.rows.len() + turn.shared.len();
-        let row = Row::read(table, change);
         if let Some(row) = row.as_ref().filter(|_| catalogue.knows_references(table)) {
             turn.add_references(table, row, is_full, catalogue);
         } else if catalogue.knows_references(table) {
@@ -176,7 +199,17 @@ impl ClaimsSoFar {
         self.rows += after - before;
         if is_whole && searches && refers {
             self.settled.insert(table.id, Settled::All);
+            self.changed.insert(table.id, Columns::All);
         }
+    }
+
+    /// Tables of which rows were changed in these columns alone, and none came or went.
+    pub(crate) fn changed(&self) -> Vec<(TableId, ColumnSet)> {
+        let known = |(table, columns): (&TableId, &Columns)| match columns {
+            Columns::Some(set) => Some((*table, *set)),
+            Columns::All => None,
+        };
+        self.changed.iter().filter_map(known).collect()
     }
 
     fn present(&mut self) -> &mut Turn {
@@ -203,6 +236,10 @@ impl ClaimsSoFar {
         if self.everything || body.writes_everything() {
             return vec![Claimed { turn: 0, claims: Claims::everything() }];
         }
+        self.claimed()
+    }
+
+    fn claimed(&mut self) -> Vec<Claimed> {
         let mut whole = BTreeSet::new();
         let mut claimed = Vec::with_capacity(self.turns.len());
         for turn in std::mem::take(&mut self.turns) {
@@ -225,6 +262,11 @@ impl ClaimsSoFar {
 }
 
 impl Turn {
+    fn is_empty(&self) -> bool {
+        let lists = [&self.rows, &self.shared, &self.groups];
+        self.tables.is_empty() && lists.iter().all(|list| list.is_empty())
+    }
+
     /// Claims the row by its keys, old and new, in its groups; `false` when something is not known.
     fn add_keys(&mut self, table: &Table, row: &Row<'_>) -> bool {
         let (mut last, mut groups) = (None, Vec::new());
@@ -295,6 +337,14 @@ impl<'a> Row<'a> {
 
     fn images(&self) -> impl Iterator<Item = &[Option<&'a [u8]>]> {
         [&self.0, &self.1].into_iter().flatten().map(Vec::as_slice)
+    }
+
+    /// The columns in which a row that is there before and after differs. One that is computed from others may be so
+    /// only when it is read, and is not in the row then.
+    fn changed(&self, table: &Table) -> Columns {
+        let Self(Some(old), Some(new)) = self else { return Columns::All };
+        let differs = |at: &usize| old[*at] != new[*at] || table.columns[*at].generated;
+        Columns::Some((0..table.columns.len()).filter(differs).collect())
     }
 
     /// Whether the row is there before and after, with the same bytes in these columns.

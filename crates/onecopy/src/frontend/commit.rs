@@ -17,9 +17,10 @@ use wire::{encode, sqlstate};
 
 use super::claims::ClaimsSoFar;
 use super::fault::{Fault, Refusal};
+use super::noted::Severity;
 use super::relay::{Expected, Relay};
 use super::session::{RETRY_PAUSE, Session, Transaction};
-use super::settings::Severity;
+use super::timeouts::lifted;
 use super::transaction::broken;
 use super::writeset::forget_file;
 use crate::mailbox::Note;
@@ -42,10 +43,6 @@ const INT8_OID: u32 = 20;
 /// Draws again; the same number as text.
 const DRAW_SQL: &[u8] =
     b"SELECT pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(), '0/0')::int8";
-
-/// Only COMMIT follows the append, and it must not fail because of the client's time-outs.
-const NO_TIMEOUTS: &[u8] = b"SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0; \
-                             SET LOCAL idle_in_transaction_session_timeout = 0";
 
 impl Session {
     /// Puts the insert of the identity into the home's output; it answers with a unit of its own.
@@ -128,6 +125,7 @@ impl Session {
             update.is_suspect = true;
         }
         if self.may_defer() {
+            self.await_what_is_checked().await?;
             self.own_query(b"SET CONSTRAINTS ALL IMMEDIATE").await?;
         }
         let leaves_record = self.check_residue().await? || self.must_certify();
@@ -138,6 +136,7 @@ impl Session {
         let Transaction::Update(update) = &self.transaction else {
             return Err(broken("the update transaction is gone"));
         };
+        let (home, is_suspect) = (update.replica, update.is_suspect);
         // Also where the one row that was written is the one that could not be understood.
         if !leaves_record && !update.drawn.has_marks() && update.capture.broken.is_none() {
             return Ok(false);
@@ -149,9 +148,12 @@ impl Session {
             )
             .into());
         }
+        self.secure_rest().await?;
         self.check_room()?;
-        if self.settings.has_timeouts {
-            self.own_query(NO_TIMEOUTS).await?;
+        // Only COMMIT follows the append, and it must not fail because of the client's time-outs, which code can set, too.
+        if self.settings.has_timeouts || is_suspect {
+            let version = self.servers.get(home).connection.version();
+            self.own_query(lifted(version).as_bytes()).await?;
         }
         if !self.is_identified() {
             self.write_identity()?;
@@ -191,6 +193,31 @@ impl Session {
             "no space is left on the disk of Onecopy's log, so nothing can be committed",
             "Free some space there. Reads go on, and so do writes as soon as there is room.",
         )))
+    }
+
+    /// What a deferred check finds, at every isolation, is of now: so the home has to have what was acknowledged of the
+    /// tables that are checked.
+    async fn await_what_is_checked(&mut self) -> Result<(), Fault> {
+        let Transaction::Update(update) = &self.transaction else { return Ok(()) };
+        let written = update.capture.record.tables();
+        if written.is_empty() {
+            return Ok(());
+        }
+        let catalogue = self.hub().catalogue();
+        let mut checked = written.to_vec();
+        for table in catalogue.tables() {
+            let is_written = written.contains(&table.id);
+            for reference in &table.references {
+                if is_written {
+                    checked.push(reference.parent);
+                } else if written.contains(&reference.parent) {
+                    checked.push(table.id);
+                }
+            }
+        }
+        self.pass_gate(Reads::Tables(checked.into()), Claims::default(), false).await?;
+        self.executed();
+        Ok(())
     }
 
     /// Whether a check or trigger may wait for COMMIT, which must not fail any more: by the catalogue, unless
@@ -258,11 +285,15 @@ impl Session {
         let generation = update.capture.generation.min(update.generation);
         let catalogue = self.hub().catalogue();
         let claimed = claims.complete(&body, &catalogue);
+        let changed = claims.changed();
         self.warn_of_searches(&claims);
         let is_outdated = self.hub().is_outdated(generation.min(Version(catalogue.generation())));
         // What was concluded before a schema change may claim too little after it.
-        let claims =
-            if is_outdated { vec![Claimed { turn: 0, claims: Claims::everything() }] } else { claimed };
+        let (claims, changed) = if is_outdated {
+            (vec![Claimed { turn: 0, claims: Claims::everything() }], Vec::new())
+        } else {
+            (claimed, changed)
+        };
         self.progress.set_phase(Phase::Logging);
         while !self.hub().log.has_room() {
             tokio::time::sleep(RETRY_PAUSE).await;
@@ -271,7 +302,7 @@ impl Session {
             self.worker.hub.handle(Event::Drawn { session: self.id, ticket });
         }
         let reads = if is_outdated { Reads::All } else { read };
-        self.worker.hub.handle(Event::Finish { session: self.id, body, claims, reads });
+        self.worker.hub.handle(Event::Finish { session: self.id, body, claims, changed, reads });
         (self.is_settling, self.settling_at) = (true, home);
         loop {
             match self.mailbox.next().await {
@@ -287,8 +318,9 @@ impl Session {
                 Note::Effect(Effect::Abort { cause, .. }) => {
                     self.servers.close(home);
                     self.is_settling = false;
+                    let fault = self.aborted(cause, home);
                     self.end_local(false);
-                    return Err(self.aborted(cause, home));
+                    return Err(fault);
                 }
                 Note::Effect(other) => tracing::error!(?other, "a session that waits for its record"),
                 Note::Cancel | Note::Drained => {}

@@ -7,10 +7,10 @@ use sql::{TransactionOptions, Verb};
 use wire::{encode, sqlstate};
 
 use super::fault::{Fault, Refusal};
+use super::noted::Severity;
 use super::relay::{Ended, Relay};
 use super::servers::Server;
 use super::session::{Session, Transaction};
-use super::settings::Severity;
 
 impl Session {
     /// Handles transaction control; the command tag, or `None` when the statement is something else.
@@ -184,7 +184,7 @@ impl Session {
     /// A message of our own, if the client wants such.
     pub(crate) fn tell_client(&mut self, severity: Severity, code: &str, text: &str, hint: Option<&str>) {
         let word = if severity == Severity::Notice { "NOTICE" } else { "WARNING" };
-        if severity >= self.settings.least {
+        if severity >= self.settings.noted.least {
             encode::notice(&mut self.client.out, word, code, text, hint);
         }
     }

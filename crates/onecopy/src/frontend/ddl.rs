@@ -18,10 +18,10 @@ use wire::{encode, sqlstate};
 use super::demand::Demand;
 use super::fault::{Fault, Refusal};
 use super::homes::Opening;
+use super::noted::Severity;
 use super::relay::Ended;
 use super::rewritten::oid_of;
 use super::session::{Placed, Session, Transaction};
-use super::settings::Severity;
 use super::transaction::broken;
 use super::work::Work;
 use crate::capture;
@@ -106,6 +106,8 @@ impl Session {
                 Ok(ended)
             }
             Err(fault) => {
+                // It may have been refused before it ran.
+                self.executed();
                 if alone {
                     self.roll_back_home().await;
                 }
@@ -186,7 +188,7 @@ impl Session {
             Ok(text) if is_present && knows => {
                 let subject = Subject {
                     text,
-                    standard_conforming_strings: self.settings.conforming,
+                    standard_conforming_strings: self.settings.noted.conforming,
                     parameter_types: &[],
                 };
                 facts.effect(&subject, &catalogue).clone()
@@ -255,7 +257,7 @@ impl Session {
             "SELECT 1 FROM pg_catalog.pg_class WHERE relnamespace = pg_catalog.pg_my_temp_schema() \
              AND relname IN ({list}) LIMIT 1"
         );
-        let rows = server.connection.simple(&sql).await.map_err(Fault::at(anchor))?;
+        let rows = server.ask(&sql).await.map_err(Fault::at(anchor))?;
         Ok(!rows.is_empty())
     }
 
@@ -297,8 +299,7 @@ impl Session {
         let result = match connected.map(|()| self.servers.get(replica)) {
             Ok(server) => {
                 let sql = String::from_utf8_lossy(text).into_owned();
-                server.prepared.remove(b"");
-                server.connection.simple(&sql).await.map(|_| ()).map_err(|error| error.to_string())
+                server.ask(&sql).await.map(|_| ()).map_err(|error| error.to_string())
             }
             Err(_) => Err("no connection".into()),
         };

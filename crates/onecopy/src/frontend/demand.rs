@@ -9,8 +9,9 @@ use cluster::ids::{SequenceId, SessionId, TableId, Version};
 use sql::accesses::Accesses;
 use sql::{Access, Because, Catalogue, Routing, Statement, TemplateId, Verb};
 
+use super::foresight::is_foreseen;
 use super::homes::may_leave_anchor;
-use super::needs::{footprint, forecast};
+use super::needs::{footprint, forecast, written_whole};
 
 use super::sent::Sent;
 use super::sequences::Drawn;
@@ -43,6 +44,10 @@ pub(crate) struct Judged {
     pub(crate) has_unparsed: bool,
     /// Nothing but INSERT, UPDATE, DELETE and MERGE.
     pub(crate) is_plain: bool,
+    /// The same or SELECT, read to the end: it can be undone by a savepoint, and run again.
+    pub(crate) is_repeatable: bool,
+    /// It asks for the whole of the tables that it writes.
+    pub(crate) is_wide: bool,
     /// It may write, lock, or do anything.
     pub(crate) may_write: bool,
     /// Rows or tables are locked.
@@ -56,7 +61,7 @@ pub(crate) struct Judged {
     /// It says that it sets sequences.
     sets_sequences: bool,
     /// All that the statements touch, if it is known and bounded.
-    pub(crate) touched: Option<Accesses>,
+    pub(crate) touched: Option<Arc<Accesses>>,
     /// It says that it calls `setval`.
     pub(crate) calls_setval: bool,
     /// It asks what the session has drawn from sequences.
@@ -175,6 +180,13 @@ impl Demand {
                 .statements
                 .iter()
                 .all(|s| matches!(s.verb, Verb::Insert | Verb::Update | Verb::Delete | Verb::Merge)),
+            is_repeatable: !self.keeps_portal
+                && !self.has_unparsed
+                && self.statements.iter().all(|s| {
+                    matches!(s.verb, Verb::Select | Verb::Insert | Verb::Update | Verb::Delete | Verb::Merge)
+                }),
+            // What the client sends with it comes once, so it cannot be run again.
+            is_wide: self.statements.iter().any(|s| matches!(s.verb, Verb::Copy { .. })),
             is_roamable: may_leave_anchor(self, &routings, &catalogue)
                 && session.may_borrow(&routings.iter().flat_map(|r| sql::draws(r, &catalogue)).collect()),
             only_sets_settings: self.only_sets_settings(),
@@ -183,7 +195,7 @@ impl Demand {
                 .filter(|(s, routing)| runs_code(s, routing, &catalogue))
                 .map(|(s, _)| Arc::clone(s))
                 .collect(),
-            touched: self.touched(&catalogue),
+            touched: self.touched(&catalogue).map(Arc::new),
             is_outdated: false,
             template: self.statements.first().map(|statement| statement.template),
             routings,
@@ -227,7 +239,11 @@ impl Judged {
             return Claims::everything();
         }
         if let Some(touched) = &self.touched {
-            return forecast(touched, session.0, &self.catalogue);
+            let mut claims = forecast(touched, session.0, &self.catalogue);
+            if self.is_wide {
+                claims.tables.extend(written_whole(touched, &self.catalogue));
+            }
+            return claims;
         }
         let mut tables: Vec<TableId> = Vec::new();
         for routing in &self.routings {
@@ -239,6 +255,19 @@ impl Judged {
         tables.sort_unstable();
         tables.dedup();
         Claims { tables, ..Claims::default() }
+    }
+
+    /// Whether it writes nothing but what it asks for beforehand.
+    pub(crate) fn is_foreseen(&self) -> bool {
+        if !self.may_write {
+            return true;
+        }
+        // A number that no session has: whose forecast it is does not matter here.
+        let forecast = || self.writes(SessionId(u64::MAX));
+        match &self.touched {
+            Some(touched) => is_foreseen(touched, forecast, self.routings.len() == 1, &self.catalogue),
+            None => forecast().everything,
+        }
     }
 
     /// What it reads, if it runs at the home.
@@ -267,8 +296,10 @@ impl Judged {
         if self.sets_sequences {
             drawn.are_set();
         }
-        if self.may_draw_unseen() {
+        if self.may_set_unseen() {
             drawn.may_be_any();
+        } else if self.may_draw_unseen() {
+            drawn.draws_from_any();
         }
         for table in self.routings.iter().flat_map(|routing| routing.writes.iter().flatten()) {
             drawn.written(*table, catalogue);
@@ -278,6 +309,13 @@ impl Judged {
     /// Something may run that draws, of which nobody knows from what. Savepoints and settings do not.
     pub(crate) fn may_draw_unseen(&self) -> bool {
         self.is_suspect() && !self.is_control
+    }
+
+    /// Something may run that sets sequences, unlike a call of `nextval`, of which only the name is not known.
+    fn may_set_unseen(&self) -> bool {
+        let is_unbounded =
+            |routing: &Arc<Routing>| !is_harmless(routing) && routing.claims == sql::Claims::Everything;
+        self.may_draw_unseen() && (self.has_unparsed || self.routings.iter().any(is_unbounded))
     }
 
     /// Something may run that leaves a temporary table or a changed setting behind.

@@ -11,12 +11,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cluster::ids::SessionId;
+use wire::sqlstate;
 
 use super::fault::{Fault, Refusal};
 use super::pins::Pins;
-use super::pools::{Kind, Permit};
+use super::pools::{Kind, Permit, Thread};
 use super::servers::Server;
 use super::settings::{NO_ROLE_NOR_SETTING, Settings};
+use crate::backend::{BackendError, Connection};
 
 /// What sessions that share a connection have to know of it.
 #[derive(Debug)]
@@ -27,6 +29,8 @@ pub(crate) struct Shared {
     pub(super) epoch: u64,
     /// The session that used it last.
     pub(super) wearer: SessionId,
+    /// Where that lives.
+    pub(super) thread: Thread,
     /// The statements that lead from what it began with to what it has; none if that is not known.
     pub(super) worn: Option<Arc<str>>,
     /// Something ran that may have set what nobody sees.
@@ -40,13 +44,18 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// A connection that was opened just now.
-    pub(super) fn new((kind, epoch): (Arc<Kind>, u64), permit: Permit, wearer: SessionId) -> Self {
+    pub(super) fn new(
+        (kind, epoch): (Arc<Kind>, u64),
+        permit: Permit,
+        (wearer, thread): (SessionId, Thread),
+    ) -> Self {
         let now = Instant::now();
         Self {
             kind,
             permit: Some(permit),
             epoch,
             wearer,
+            thread,
             worn: Some("".into()),
             is_tainted: false,
             pins: Pins::default(),
@@ -56,18 +65,32 @@ impl Shared {
     }
 }
 
-/// Puts the connection into the state of this session, whoever had it before.
+/// How often it is tried to lift the limit of whoever had a connection before, which may be so short that it ends that.
+const ATTEMPTS: u32 = 10;
+/// Forgets what was drawn.
+const DISCARD_SEQUENCES: &str = "DISCARD SEQUENCES;";
+/// Lifts it.
+const UNLIMITED: &str = "SET statement_timeout = 0;";
+
+/// Puts the connection into the state of this session, whoever had it before. It may have to forget what the session drew
+/// there.
 pub(super) async fn dress(
     server: &mut Server,
     settings: &mut Settings,
     session: SessionId,
+    forgets_draws: bool,
 ) -> Result<(), Fault> {
     if server.shared.as_ref().is_some_and(|shared| shared.wearer != session) {
         return dress_anew(server, settings, session).await;
     }
+    let mut sql = if forgets_draws { DISCARD_SEQUENCES.to_owned() } else { String::new() };
     if server.settings != settings.generation() {
-        run(server, &settings.replay()).await?;
-        server.settings = settings.generation();
+        sql.push_str(&settings.replay());
+    }
+    run(server, &sql).await?;
+    server.settings = settings.generation();
+    if forgets_draws {
+        server.forget_draws();
     }
     Ok(())
 }
@@ -76,10 +99,12 @@ async fn dress_anew(server: &mut Server, settings: &mut Settings, session: Sessi
     let wanted = settings.dress();
     let mut sql = String::new();
     if server.has_draws() {
-        sql.push_str("DISCARD SEQUENCES;");
+        sql.push_str(DISCARD_SEQUENCES);
     }
     if let Some(shared) = &mut server.shared {
         if shared.is_tainted || shared.worn.as_ref() != Some(&wanted) {
+            // The limits of whoever had it before are for his own statements.
+            sql.insert_str(0, UNLIMITED);
             sql.push_str(NO_ROLE_NOR_SETTING);
             sql.push(';');
             sql.push_str(&wanted);
@@ -104,9 +129,9 @@ async fn run(server: &mut Server, sql: &str) -> Result<(), Fault> {
     let replica = server.replica;
     // A query of the simple protocol ends it.
     server.prepared.remove(b"");
-    server.connection.simple(sql).await.map(|_| ()).map_err(|error| match Fault::at(replica)(error) {
+    patiently(&mut server.connection, sql).await.map_err(|error| match Fault::at(replica)(error) {
         Fault::Server(body) => Fault::Refused(Refusal::plain(
-            wire::sqlstate::INTERNAL_ERROR,
+            sqlstate::INTERNAL_ERROR,
             format!(
                 "the session's settings cannot be brought to replica {}: {}",
                 replica.0 + 1,
@@ -115,4 +140,80 @@ async fn run(server: &mut Server, sql: &str) -> Result<(), Fault> {
         )),
         other => other,
     })
+}
+
+/// Runs statements that do the same when they are run again: a limit of time for the statements of somebody may end them,
+/// even the one that lifts it.
+async fn patiently(connection: &mut Connection, sql: &str) -> Result<(), BackendError> {
+    let mut attempts = 1;
+    loop {
+        match connection.simple(sql).await {
+            Err(error)
+                if error.sqlstate() == Some(sqlstate::QUERY_CANCELED.as_bytes()) && attempts < ATTEMPTS =>
+            {
+                attempts += 1;
+            }
+            other => return other.map(|_| ()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{UnixListener, UnixStream};
+    use wire::backend::Status;
+    use wire::encode;
+
+    use super::*;
+    use crate::backend::Address;
+    use crate::scram::Secret;
+
+    /// A server that lets anybody in, and cancels the first queries. It returns how many there were.
+    async fn serve(mut client: UnixStream, cancelled: u32) -> u32 {
+        let (mut input, mut out) = ([0; 1024], Vec::new());
+        assert!(client.read(&mut input).await.unwrap() > 0);
+        encode::authentication_ok(&mut out);
+        encode::ready_for_query(&mut out, Status::Idle);
+        client.write_all(&out).await.unwrap();
+        for queries in 0.. {
+            if client.read(&mut input).await.unwrap() == 0 {
+                return queries;
+            }
+            out.clear();
+            if queries < cancelled {
+                encode::error(&mut out, "ERROR", sqlstate::QUERY_CANCELED, "too slow", None);
+            } else {
+                encode::command_complete(&mut out, "SET");
+            }
+            encode::ready_for_query(&mut out, Status::Idle);
+            client.write_all(&out).await.unwrap();
+        }
+        0
+    }
+
+    #[tokio::test]
+    async fn a_limit_of_the_former_wearer_ends_nobody_elses_statement() {
+        let folder = std::env::temp_dir().join(format!("onecopy-dress-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let listener = UnixListener::bind(folder.join(".s.PGSQL.5432")).unwrap();
+        let address = Address::Unix { socket_dir: folder.clone(), port: 5432 };
+        for (cancelled, succeeds, queries) in [(0, true, 1), (3, true, 4), (ATTEMPTS, false, ATTEMPTS)] {
+            let server = async {
+                let (stream, _) = listener.accept().await.unwrap();
+                serve(stream, cancelled).await
+            };
+            let client = async {
+                let mut connection =
+                    Connection::open(&address, &Secret::None, &[("user", "joe")]).await.unwrap();
+                patiently(&mut connection, "SET work_mem = '1MB'").await.is_ok()
+            };
+            let both = async { tokio::join!(server, client) };
+            let told = tokio::time::timeout(Duration::from_secs(10), both).await.unwrap();
+            assert_eq!(told, (queries, succeeds), "{cancelled} cancelled");
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 }

@@ -12,6 +12,8 @@ pub(crate) struct Refusal {
     pub(crate) sqlstate: &'static str,
     /// What is wrong.
     pub(crate) message: String,
+    /// What exactly it is about.
+    pub(crate) detail: Option<String>,
     /// What to do instead.
     pub(crate) hint: Option<String>,
 }
@@ -19,17 +21,23 @@ pub(crate) struct Refusal {
 impl Refusal {
     /// A refusal with a hint.
     pub(crate) fn new(sqlstate: &'static str, message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { sqlstate, message: message.into(), hint: Some(hint.into()) }
+        Self { sqlstate, message: message.into(), detail: None, hint: Some(hint.into()) }
     }
 
     /// A refusal that explains itself.
     pub(crate) fn plain(sqlstate: &'static str, message: impl Into<String>) -> Self {
-        Self { sqlstate, message: message.into(), hint: None }
+        Self { sqlstate, message: message.into(), detail: None, hint: None }
     }
 
     /// The transaction was rolled back through no fault of its own; the client may run it again.
     pub(crate) fn retry(message: impl Into<String>) -> Self {
         Self::new(sqlstate::SERIALIZATION_FAILURE, message, "Run the transaction again.")
+    }
+
+    /// The same, with what exactly it is about.
+    pub(crate) fn about(mut self, detail: impl Into<String>) -> Self {
+        self.detail = Some(detail.into());
+        self
     }
 
     /// Something is not offered.
@@ -39,7 +47,8 @@ impl Refusal {
 
     /// Appends it as an ErrorResponse.
     pub(crate) fn write(&self, out: &mut Vec<u8>, severity: &str) {
-        encode::error(out, severity, self.sqlstate, &self.message, self.hint.as_deref());
+        let more = (self.detail.as_deref(), self.hint.as_deref());
+        encode::error_in_detail(out, severity, self.sqlstate, &self.message, more);
     }
 }
 

@@ -3,8 +3,9 @@
 //! It has one as long as a transaction of it is open there, or something of the session exists there alone
 //! ([`super::pins`]); else it is given back after each answer. Whoever waits for one holds nothing that others wait for:
 //! what it does not need it gives back first, and an update transaction leaves its place in the order and asks for it
-//! anew. So sessions cannot wait for each other in a ring, but for one case, which the limit of the wait ends: a
-//! transaction that needs a second connection, to ask another replica something.
+//! anew. A transaction that needs a second connection, to ask another replica something, holds what others may wait for
+//! with all connections of that pool: there is one more for it ([`super::line`]). So sessions do not wait for each
+//! other in a ring.
 //!
 //! Invariant: a connection goes back only at rest: every answer was read, no transaction is open, and no cancel request
 //! that was meant for this session is under way to it.
@@ -18,6 +19,7 @@ use wire::sqlstate;
 
 use super::cancel::Doing;
 use super::fault::{Fault, Refusal};
+use super::line::Want;
 use super::pins::Pins;
 use super::session::{Place, Session, cancelled, ended};
 use super::sharing::Ticket;
@@ -27,7 +29,8 @@ use crate::mailbox::{End, Note};
 impl Session {
     /// Sees to it that there is a connection to the place, as the session's settings want it.
     pub(crate) async fn connect(&mut self, place: Place) -> Result<(), Fault> {
-        if let Some(ticket) = self.servers.claim(place.replica, place.incarnation) {
+        let want = if self.open_at().is_some() { Want::Second } else { Want::First };
+        if let Some(ticket) = self.servers.claim(place.replica, place.incarnation, want) {
             self.await_server(place, ticket).await?;
         }
         let Self { worker, servers, settings, .. } = &mut *self;
@@ -41,7 +44,7 @@ impl Session {
         self.cancel.set(Doing::Waiting);
         let _shown = self.card.wait(Shown::Waiting);
         let wait = self.hub().pools.pooling.wait;
-        let limit = self.settings.timeouts.statement().filter(|limit| *limit < wait);
+        let limit = self.settings.noted.timeouts.statement().filter(|limit| *limit < wait);
         let until = Instant::now() + limit.unwrap_or(wait);
         let mut later = Vec::new();
         let mailbox = Arc::clone(&self.mailbox);
@@ -98,7 +101,8 @@ impl Session {
         self.servers.drop_permits();
         self.cancel.set(Doing::Nothing);
         let mut kept = Pins::default();
-        for replica in self.servers.held() {
+        for number in self.servers.numbers() {
+            let Some(replica) = self.servers.held(number) else { continue };
             let is_busy =
                 self.open_at() == Some(replica) || (self.is_settling && self.settling_at == replica);
             if !is_busy {

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use cluster::claims::{Claims, Footprint};
-use cluster::event::{AbortCause, Home, Reads, Rival};
+use cluster::event::{AbortCause, Home, Reads};
 use cluster::ids::{ReplicaId, SequenceId, Version};
 use sql::{
     Because, Catalogue, Isolation, Routing, SetValue, Statement, TemplateId, TransactionOptions, Verb,
@@ -25,19 +25,21 @@ use wire::{encode, sqlstate};
 use super::course::ACCESS_SETTING;
 use super::demand::{Demand, Judged};
 use super::fault::{Fault, Refusal};
-use super::leases::SEQUENCES_SETTING;
+use super::forbidden::invalid;
+use super::leases::{SEQUENCES_ANCHOR, SEQUENCES_LENT};
 use super::needs::{forecast, settle};
+use super::noted::{HOME_SETTING, SEQUENCES_SETTING, is_kept};
 use super::relay::Ended;
 use super::session::{Session, Transaction};
 use super::work::Work;
 use crate::mailbox::Note;
 
-/// The setting by which a client asks for a home.
-const HOME_SETTING: &str = "onecopy.home";
+/// The value of `onecopy.home` when nothing is said.
+const HOME_AUTO: &str = "auto";
 
-/// Whether a setting is one of our own that holds in the session only; no server hears of it.
+/// Whether a setting is one of our own that holds in the session or transaction only; no server hears of it.
 pub(crate) fn is_of_session(name: &str) -> bool {
-    matches!(name, ACCESS_SETTING | HOME_SETTING | SEQUENCES_SETTING)
+    name == ACCESS_SETTING || is_kept(name)
 }
 
 /// How long a statement waits for the catalogue after a schema change.
@@ -55,6 +57,15 @@ pub(crate) enum Wish {
     Any,
     /// At this replica.
     At(ReplicaId),
+}
+
+/// What the next transaction does otherwise than the last one, which was undone.
+#[derive(Debug, Default)]
+pub(crate) struct Again {
+    /// Only the anchor could have run that.
+    pub(crate) is_at_anchor: bool,
+    /// It wrote this, which was another's: it is asked for beforehand.
+    pub(crate) missed: Claims,
 }
 
 /// With what an update transaction begins.
@@ -109,11 +120,10 @@ impl ReadSoFar {
     /// One more statement.
     pub(crate) fn add(&mut self, reads: &Reads) {
         match reads {
-            Reads::Tables(tables) => self.rows.tables.extend(tables.iter().copied()),
-            Reads::Rows(more) => {
-                self.rows.tables.extend(&more.tables);
-                self.rows.rows.extend(&more.rows);
+            Reads::Tables(tables) => {
+                self.rows.add(&Footprint { tables: tables.to_vec(), ..Footprint::default() });
             }
+            Reads::Rows(more) => self.rows.add(more),
             Reads::Catalogue | Reads::All => self.everything = true,
         }
         settle(&mut self.rows);
@@ -203,9 +213,9 @@ impl Session {
             .template
             .and_then(|template| hub.learned.may_leave(template, hub.catalogue().generation()));
         let is_known =
-            known.is_some() || matches!(self.wish, Wish::Any | Wish::At(_)) || self.asks_elsewhere(judged);
+            known.is_some() || matches!(self.wish(), Wish::Any | Wish::At(_)) || self.asks_elsewhere(judged);
         let foreseen = known.unwrap_or_default();
-        let returns = std::mem::take(&mut self.returns_to_anchor);
+        let returns = std::mem::take(&mut self.again.is_at_anchor);
         let may = judged.is_roamable
             && is_known
             && self.may_borrow(&foreseen)
@@ -230,9 +240,10 @@ impl Session {
 
     /// `foreseen` are sequences that it may draw from later.
     fn opening(&mut self, judged: &Judged, foreseen: BTreeSet<SequenceId>, may_leave: bool) -> Opening {
+        self.named.begin(judged);
         let mut draws = judged.draws();
         draws.extend(foreseen);
-        let home = match self.wish {
+        let home = match self.wish() {
             Wish::Anchor => Home::Anchor,
             Wish::Auto if !may_leave => Home::Anchor,
             Wish::Auto if draws.is_empty() => self.eased(Home::Any, judged.template),
@@ -244,7 +255,8 @@ impl Session {
         if home == Home::Anchor {
             draws.clear();
         }
-        let (reads, writes) = (judged.home_reads(), judged.writes(self.id));
+        let (reads, mut writes) = (judged.home_reads(), judged.writes(self.id));
+        writes.add(&std::mem::take(&mut self.again.missed));
         let asks_draws = judged.asks_draws && home != Home::Anchor;
         let nowait = judged.nowait;
         let (generation, template) = (judged.generation, judged.template);
@@ -257,69 +269,107 @@ impl Session {
         if let Some(ended) = self.access_setting(verb)? {
             return Ok(Some(ended));
         }
-        match self.sequences_setting(verb)? {
-            None => self.home_setting(verb),
-            ended => Ok(ended),
-        }
+        self.session_setting(verb)
     }
 
-    /// The wish for a home holds for the session.
-    fn home_setting(&mut self, verb: &Verb) -> Result<Option<Ended>, Fault> {
-        match verb {
-            Verb::Set { name, value, local } if name == HOME_SETTING => {
-                self.set_home(value, *local).map(Some)
+    /// What holds in the session.
+    fn session_setting(&mut self, verb: &Verb) -> Result<Option<Ended>, Fault> {
+        let tag = match verb {
+            Verb::Set { name, value, local } if is_kept(name) => {
+                self.set_kept(name, value, *local)?;
+                "SET"
             }
-            Verb::Reset(Some(name)) if name == HOME_SETTING => {
-                self.wish = Wish::Auto;
-                encode::command_complete(&mut self.client.out, "RESET");
-                Ok(Some(Ended::default()))
+            Verb::Reset(Some(name)) if is_kept(name) => {
+                self.stage_kept(name, None);
+                "RESET"
             }
-            Verb::Show(name) if name == HOME_SETTING => {
-                let wished = self.wished_home();
-                self.show_value(name, &wished);
-                Ok(Some(Ended::default()))
+            Verb::Show(name) if is_kept(name) => {
+                let value = self.kept_value(name);
+                self.show_value(name, &value);
+                return Ok(Some(Ended::default()));
             }
-            _ => Ok(None),
-        }
+            _ => return Ok(None),
+        };
+        encode::command_complete(&mut self.client.out, tag);
+        Ok(Some(Ended::default()))
     }
 
-    fn set_home(&mut self, value: &SetValue, local: bool) -> Result<Ended, Fault> {
+    fn set_kept(&mut self, name: &str, value: &SetValue, local: bool) -> Result<(), Fault> {
         if local {
-            let what = format!("SET LOCAL {HOME_SETTING}");
+            let what = format!("SET LOCAL {name}");
             return Err(Refusal::unsupported(what, "Use SET before the transaction.").into());
         }
-        let named = |wanted: &str| {
-            let seat = self.hub().seats.named(wanted)?;
-            Some(Wish::At(seat.replica))
-        };
-        let wish = match value {
-            SetValue::Default => Some(Wish::Auto),
-            SetValue::Text(text) => match text.as_str() {
-                "auto" => Some(Wish::Auto),
-                "anchor" => Some(Wish::Anchor),
-                "any" => Some(Wish::Any),
-                name => named(name),
-            },
-            SetValue::Current | SetValue::Expression => None,
-        };
-        self.wish = wish.ok_or_else(|| {
-            Refusal::new(
-                sqlstate::INVALID_PARAMETER_VALUE,
-                format!("invalid value for parameter \"{HOME_SETTING}\""),
-                "It is auto, any, anchor, or the name of a replica.",
-            )
-        })?;
-        encode::command_complete(&mut self.client.out, "SET");
-        Ok(Ended::default())
+        match value {
+            SetValue::Default => self.stage_kept(name, None),
+            SetValue::Text(text) => {
+                self.check_kept(name, text)?;
+                self.stage_kept(name, Some(text));
+            }
+            _ => return Err(invalid(format!("the value of {name} must be a constant")).into()),
+        }
+        Ok(())
     }
 
-    fn wished_home(&self) -> String {
-        match self.wish {
-            Wish::Auto => "auto".to_owned(),
-            Wish::Anchor => "anchor".to_owned(),
-            Wish::Any => "any".to_owned(),
-            Wish::At(replica) => self.hub().seats[usize::from(replica.0)].name.clone(),
+    fn stage_kept(&mut self, name: &str, value: Option<&str>) {
+        self.settings.stage(name, value, "");
+        if matches!(self.transaction, Transaction::None) {
+            self.settings.keep_staged();
         }
+    }
+
+    fn check_kept(&self, name: &str, text: &str) -> Result<(), Refusal> {
+        let hint = match name {
+            HOME_SETTING if self.wish_of(text).is_none() => {
+                "It is auto, any, anchor, or the name of a replica."
+            }
+            SEQUENCES_SETTING
+                if ![SEQUENCES_LENT, SEQUENCES_ANCHOR].iter().any(|w| w.eq_ignore_ascii_case(text)) =>
+            {
+                "It is lent or anchor."
+            }
+            HOME_SETTING | SEQUENCES_SETTING => return Ok(()),
+            _ => {
+                return Err(Refusal::unsupported(
+                    format!("changing {name}"),
+                    "Use SET LOCAL in each transaction.",
+                ));
+            }
+        };
+        let message = format!("invalid value for parameter \"{name}\": \"{text}\"");
+        Err(Refusal::new(sqlstate::INVALID_PARAMETER_VALUE, message, hint))
+    }
+
+    fn kept_value(&self, name: &str) -> String {
+        match name {
+            HOME_SETTING => self.settings.noted.home.as_deref().unwrap_or(HOME_AUTO).to_owned(),
+            _ => if self.borrows() { SEQUENCES_LENT } else { SEQUENCES_ANCHOR }.to_owned(),
+        }
+    }
+
+    /// What start-up says of settings of our own, and ALTER ROLE and ALTER DATABASE. What is wrong is fatal if the client says
+    /// so itself; else it is to be warned of, as PostgreSQL does.
+    pub(crate) fn begin_with_own(&mut self) -> Result<Vec<Refusal>, Fault> {
+        let mut useless = Vec::new();
+        for said in self.settings.take_own() {
+            match self.check_kept(&said.name, &said.value) {
+                Ok(()) => self.settings.begin_with_own(&said),
+                Err(refusal) if said.is_clients => return Err(Fault::Fatal(refusal)),
+                Err(refusal) => useless.push(refusal),
+            }
+        }
+        Ok(useless)
+    }
+
+    /// Where the session wants its update transactions to begin.
+    pub(crate) fn wish(&self) -> Wish {
+        self.settings.noted.home.as_deref().and_then(|text| self.wish_of(text)).unwrap_or_default()
+    }
+
+    fn wish_of(&self, text: &str) -> Option<Wish> {
+        let words = [(HOME_AUTO, Wish::Auto), ("anchor", Wish::Anchor), ("any", Wish::Any)];
+        let word = words.into_iter().find(|(word, _)| word.eq_ignore_ascii_case(text));
+        let named = || self.hub().seats.named(text).map(|seat| Wish::At(seat.replica));
+        word.map(|(_, wish)| wish).or_else(named)
     }
 
     /// Before a statement of an open update transaction: one that only the anchor can run, in a transaction elsewhere.
@@ -357,7 +407,7 @@ impl Session {
     /// Rolls the open transaction back, which was at the wrong home: the next one that begins alike begins at the anchor.
     pub(crate) async fn lose_at_home(&mut self, why: &str) -> Fault {
         self.note_anchor_needed();
-        self.returns_to_anchor = true;
+        self.again.is_at_anchor = true;
         if let Transaction::Update(update) = &self.transaction {
             let (options, was_implicit) = (update.options, update.is_implicit);
             self.roll_back_home().await;
@@ -400,32 +450,6 @@ impl Session {
             let generation = hub.catalogue().generation();
             hub.learned.note_beginning(template, generation, update.needs_anchor, &update.draws);
         }
-    }
-
-    /// Why the core has ended the open transaction, as the client is told.
-    pub(crate) fn aborted(&self, cause: AbortCause, home: ReplicaId) -> Fault {
-        match cause {
-            AbortCause::HomeLost => Fault::Lost(home),
-            AbortCause::Conflict(rival) => Fault::Rival(Refusal::new(
-                sqlstate::SERIALIZATION_FAILURE,
-                "could not serialize access due to concurrent update",
-                format!("Another transaction was first{}. Run this one again.", self.of(rival)),
-            )),
-            AbortCause::Deadlock(rival) => Fault::Rival(Refusal::new(
-                sqlstate::DEADLOCK_DETECTED,
-                "deadlock detected",
-                format!("Transactions waited for each other{}. Run this one again.", self.of(rival)),
-            )),
-        }
-    }
-
-    fn of(&self, rival: Rival) -> String {
-        let catalogue = self.hub().catalogue();
-        let table = rival.table.and_then(|id| catalogue.table(id));
-        let table = table.map_or_else(String::new, |table| format!(" in table \"{}\"", table.name));
-        let version = rival.version.map_or_else(String::new, |version| format!(", with version {version}"));
-        let session = rival.session.map_or_else(String::new, |session| format!(", session {session}"));
-        format!("{table}{version}{session}")
     }
 
     /// Whether the core has ended the transaction at hand, and why.

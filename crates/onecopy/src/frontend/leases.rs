@@ -17,8 +17,7 @@ use std::time::Duration;
 use cluster::event::Home;
 use cluster::ids::{ReplicaId, SequenceId};
 use cluster::parts::sequences::leases::Use;
-use sql::{SetValue, Verb};
-use wire::{encode, sqlstate};
+use wire::sqlstate;
 
 use super::demand::Judged;
 use super::fault::{Fault, Refusal};
@@ -27,12 +26,10 @@ use super::relay::Ended;
 use super::session::{Session, Transaction, WAIT_MAX};
 use super::work::Work;
 
-/// The setting by which a client says whether it draws from what is lent.
-pub(crate) const SEQUENCES_SETTING: &str = "onecopy.sequences";
 /// It does.
 pub(crate) const SEQUENCES_LENT: &str = "lent";
 /// It draws at the anchor, in order.
-const SEQUENCES_ANCHOR: &str = "anchor";
+pub(super) const SEQUENCES_ANCHOR: &str = "anchor";
 
 /// How long a transaction that has begun elsewhere waits to be lent something. Mostly it is a matter of milliseconds.
 const LEASE_PATIENCE: Duration = Duration::from_secs(5);
@@ -43,27 +40,23 @@ const LOOK: Duration = Duration::from_millis(1);
 pub(crate) type Uses = BTreeMap<SequenceId, Use>;
 
 /// Where a session's rows are written that draw from sequences by defaults.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Draws {
-    /// Also where ranges are lent to.
-    pub(crate) may_borrow: bool,
     /// Where that was last.
     pub(crate) last_at: Option<ReplicaId>,
     /// The ranges that the present transaction, or the last one, draws from.
     pub(crate) ranges: BTreeMap<SequenceId, u64>,
 }
 
-impl Draws {
-    /// Of a session that begins.
-    pub(crate) fn new(may_borrow: bool) -> Self {
-        Self { may_borrow, last_at: None, ranges: BTreeMap::new() }
-    }
-}
-
 impl Session {
+    /// Whether rows that draw are written also where ranges are lent to.
+    pub(crate) fn borrows(&self) -> bool {
+        self.settings.noted.borrows.unwrap_or_else(|| self.hub().in_force.lends_sequences())
+    }
+
     /// Whether what may draw from these sequences may run away from the anchor.
     pub(crate) fn may_borrow(&self, draws: &BTreeSet<SequenceId>) -> bool {
-        draws.is_empty() || (self.draws.may_borrow && self.wish != Wish::Anchor && !self.are_refused(draws))
+        draws.is_empty() || (self.borrows() && self.wish() != Wish::Anchor && !self.are_refused(draws))
     }
 
     fn are_refused(&self, draws: &BTreeSet<SequenceId>) -> bool {
@@ -216,7 +209,11 @@ impl Session {
                 (None, _) if place == self.anchor() => None,
                 (Some(at), Transaction::Update(_)) if at == place => Some(self.at_home(work, false).await),
                 (Some(at), _) if at == place => None,
-                _ => Some(self.read_at(place, work).await),
+                _ => {
+                    // A transaction that begins with it has its turn where it is open.
+                    self.executed();
+                    Some(self.read_at(place, work).await)
+                }
             };
         }
         open_at.filter(|at| *at != place).map(|_| {
@@ -280,43 +277,6 @@ impl Session {
             self.hub().lending.notify_one();
         }
         is_end
-    }
-}
-
-impl Session {
-    /// Whether it draws from what is lent holds for the session.
-    pub(crate) fn sequences_setting(&mut self, verb: &Verb) -> Result<Option<Ended>, Fault> {
-        match verb {
-            Verb::Set { name, value, local } if name == SEQUENCES_SETTING => {
-                if *local {
-                    let what = format!("SET LOCAL {SEQUENCES_SETTING}");
-                    return Err(Refusal::unsupported(what, "Use SET before the transaction.").into());
-                }
-                self.draws.may_borrow = match value {
-                    SetValue::Default => self.hub().in_force.lends_sequences(),
-                    SetValue::Text(text) if text == SEQUENCES_LENT => true,
-                    SetValue::Text(text) if text == SEQUENCES_ANCHOR => false,
-                    _ => {
-                        return Err(Refusal::new(
-                            sqlstate::INVALID_PARAMETER_VALUE,
-                            format!("invalid value for parameter \"{SEQUENCES_SETTING}\""),
-                            format!("It is {SEQUENCES_LENT} or {SEQUENCES_ANCHOR}."),
-                        )
-                        .into());
-                    }
-                };
-                encode::command_complete(&mut self.client.out, "SET");
-            }
-            Verb::Reset(Some(name)) if name == SEQUENCES_SETTING => {
-                self.draws.may_borrow = self.hub().in_force.lends_sequences();
-                encode::command_complete(&mut self.client.out, "RESET");
-            }
-            Verb::Show(name) if name == SEQUENCES_SETTING => {
-                self.show_value(name, if self.draws.may_borrow { SEQUENCES_LENT } else { SEQUENCES_ANCHOR });
-            }
-            _ => return Ok(None),
-        }
-        Ok(Some(Ended::default()))
     }
 }
 

@@ -100,6 +100,9 @@ pub(super) async fn run(
         Order::Rebuild(name) => {
             let replica = named(hub, name)?;
             if hub.seats[replica].errands.get().is_none() {
+                if hub.shipping.get().is_some() {
+                    return Err(refusal(name, &RebuildError::NotOurs));
+                }
                 return refill(hub, name, replica, client).await;
             }
             let task = tokio::spawn(rebuild::run(Arc::clone(hub), replica));

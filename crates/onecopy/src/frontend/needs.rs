@@ -3,7 +3,7 @@
 //! Both come from a statement's accesses, with the values of its constants and parameters put in. What is *read* is known
 //! by any unique key, since a written row claims its values of all of them, or else by the smallest groups that hold it
 //! ([`sql::accesses::groups`]), since a written row tells its groups, too. What may be *written* is known by the primary
-//! key, or else by groups. Values of unique keys that are taken are exclusive, parents of references shared; what is not
+//! key, or else by groups. Of what is only read, the columns count, too: who changes others changes nothing for it. Values of unique keys that are taken are exclusive, parents of references shared; what is not
 //! known stands for its table, or for everything.
 //!
 //! Two statements may know one row by different things, and have to meet. Who knows it by its primary key says of its
@@ -17,7 +17,9 @@
 
 use cluster::claims::{Claims, Footprint};
 use cluster::ids::TableId;
-use sql::accesses::{self, Access, Accesses, Claim, Columns, KeyDigest, Rows, Strength, Value, is_keyed};
+use sql::accesses::{
+    self, Access, Accesses, Claim, ColumnSet, Columns, KeyDigest, Rows, Strength, Value, is_keyed,
+};
 use sql::{Catalogue, Table};
 
 /// More rows than this are read as their tables.
@@ -26,29 +28,68 @@ pub(crate) const ROWS_READ_MAX: usize = 1_000;
 /// What a bounded statement reads, what it looks at while it writes included.
 pub(crate) fn footprint(touched: &Accesses, catalogue: &Catalogue) -> Footprint {
     let mut found = Footprint::default();
-    let written = touched.writes.iter().filter(|write| !write.new);
-    for access in touched.reads.iter().chain(written) {
-        read(access.table, &access.rows, catalogue, &mut found);
+    for access in &touched.reads {
+        let columns = match access.columns {
+            Columns::Some(set) => Some(columns_of(&access.rows, set)),
+            Columns::All => None,
+        };
+        read(access.table, (&access.rows, columns), catalogue, &mut found);
+    }
+    // A row that is written or locked has to be the last one.
+    for write in touched.writes.iter().filter(|write| !write.new) {
+        read(write.table, (&write.rows, None), catalogue, &mut found);
     }
     for lock in &touched.locks {
-        read(lock.table, &lock.rows, catalogue, &mut found);
+        read(lock.table, (&lock.rows, None), catalogue, &mut found);
     }
     // Whoever only removes rows looks at nothing but those.
     let takes = touched.writes.iter().any(|write| write.new || write.columns != Columns::All);
     for claim in touched.claims.iter().filter(|_| takes) {
-        match catalogue.table(claim.table).and_then(|table| values(claim, table)) {
-            Some(digests) => found.rows.extend(digests.iter().map(|digest| (digest.table, digest.row()))),
-            None => found.tables.push(claim.table),
-        }
+        found.add(&looked_up(claim, catalogue));
     }
     settle(&mut found);
     found
 }
 
-fn read(table: TableId, rows: &Rows, catalogue: &Catalogue, found: &mut Footprint) {
+/// What a claim looks at: whether there is a row with this key.
+fn looked_up(claim: &Claim, catalogue: &Catalogue) -> Footprint {
+    let Some(table) = catalogue.table(claim.table) else {
+        return Footprint { tables: vec![claim.table], ..Footprint::default() };
+    };
+    let key = table.keys.get(claim.key);
+    let columns = key.map(|key| (table.id, key.columns.iter().copied().collect())).into_iter().collect();
+    match values(claim, table) {
+        Some(digests) => {
+            let rows = digests.iter().map(|digest| (digest.table, digest.row())).collect();
+            Footprint { rows, columns, ..Footprint::default() }
+        }
+        None => Footprint { tables: vec![table.id], columns, ..Footprint::default() },
+    }
+}
+
+/// With the columns that the rows are known by: who changes those makes others of them.
+fn columns_of(rows: &Rows, read: ColumnSet) -> ColumnSet {
+    let Rows::AnyOf(matches) = rows else { return read };
+    let known = matches.iter().flat_map(accesses::Match::equalities).map(|equality| equality.column);
+    known.fold(read, ColumnSet::with)
+}
+
+fn read(
+    table: TableId,
+    (rows, columns): (&Rows, Option<ColumnSet>),
+    catalogue: &Catalogue,
+    found: &mut Footprint,
+) {
     if rows.is_none() {
         return;
     }
+    let mut more =
+        Footprint { columns: columns.map(|set| (table, set)).into_iter().collect(), ..Footprint::default() };
+    read_rows(table, rows, catalogue, &mut more);
+    found.add(&more);
+}
+
+fn read_rows(table: TableId, rows: &Rows, catalogue: &Catalogue, found: &mut Footprint) {
     let digests = catalogue.table(table).map(|known| digests_of(table, rows, known)).unwrap_or_default();
     // By one key all of the rows are known.
     if let Some(key) = digests.first().map(|digest| digest.key) {
@@ -70,7 +111,7 @@ pub(crate) fn settle(found: &mut Footprint) {
     }
     found.tables.sort_unstable();
     found.tables.dedup();
-    let Footprint { tables, rows } = found;
+    let Footprint { tables, rows, .. } = found;
     rows.retain(|(table, _)| tables.binary_search(table).is_err());
     rows.sort_unstable();
     rows.dedup();
@@ -83,7 +124,7 @@ fn digests_of(table: TableId, rows: &Rows, known: &Table) -> Vec<KeyDigest> {
 
 /// The values of a claim that another row could have, too: not those that a sequence is about to give, nor NULL. `None`
 /// when some are not known.
-fn values(claim: &Claim, table: &Table) -> Option<Vec<KeyDigest>> {
+pub(super) fn values(claim: &Claim, table: &Table) -> Option<Vec<KeyDigest>> {
     let nulls_meet = table.keys.get(claim.key).is_none_or(|key| key.nulls_not_distinct);
     let is_lone = |one: &accesses::Match| {
         one.equalities().iter().any(|equality| match equality.value {
@@ -121,6 +162,15 @@ pub(crate) fn forecast(touched: &Accesses, own: u64, catalogue: &Catalogue) -> C
         list.dedup();
     }
     claims
+}
+
+/// The tables that a statement writes, but for new rows that meet nothing.
+pub(crate) fn written_whole(touched: &Accesses, catalogue: &Catalogue) -> Vec<TableId> {
+    let meets = |write: &&Access| {
+        let is_alone = |table| write.new && super::claims::meets_nothing(table);
+        !write.rows.is_none() && !catalogue.table(write.table).is_some_and(is_alone)
+    };
+    touched.writes.iter().filter(meets).map(|write| write.table).collect()
 }
 
 fn write_rows(write: &Access, table: &Table, own: u64, catalogue: &Catalogue, claims: &mut Claims) {

@@ -25,7 +25,7 @@ impl Session {
     ) -> Result<Ended, Fault> {
         let hidden = match (&statement.verb, work) {
             (Verb::Ddl(facts), Work::Query { position_offset, .. }) => {
-                without_passwords(facts.tag, text, self.settings.conforming)?
+                without_passwords(facts.tag, text, self.settings.noted.conforming)?
                     .map(|hidden| (hidden, position_offset))
             }
             _ => None,

@@ -293,7 +293,7 @@ impl Session {
         let mut sql = LOOK_SQL.to_owned();
         self.judge_code().await;
         // The client's limit is for its own statements. It is told before it is lifted.
-        let is_limited = self.settings.timeouts.statement().is_some();
+        let is_limited = self.settings.noted.timeouts.statement().is_some();
         if is_limited {
             sql.insert_str(0, UNLIMITED);
         }
@@ -307,8 +307,7 @@ impl Session {
             ));
         }
         let Some(server) = self.servers.find(replica) else { return Ok(()) };
-        server.prepared.remove(b"");
-        let rows = server.connection.simple(&sql).await.map_err(Fault::at(replica))?;
+        let rows = server.ask(&sql).await.map_err(Fault::at(replica))?;
         let mut pins = self.look.forced;
         let (mut found, mut prepared) = (Vec::new(), usize::MAX);
         for row in rows {
@@ -343,7 +342,7 @@ impl Session {
         let Some(server) = self.servers.find(replica) else { return Ok(()) };
         server.found(pins);
         if prepared < server.prepared_by_protocol() {
-            let rows = server.connection.simple(PREPARED_SQL).await.map_err(Fault::at(replica))?;
+            let rows = server.ask(PREPARED_SQL).await.map_err(Fault::at(replica))?;
             server.retain_prepared(&rows.into_iter().flatten().flatten().map(String::into_bytes).collect());
         }
         self.look.done(replica);
@@ -365,7 +364,7 @@ impl Session {
     /// Whether a setting can be brought to other connections.
     fn can_follow(name: &str) -> bool {
         !super::settings::Settings::is_own(name)
-            && !super::settings::FORBIDDEN.iter().any(|(forbidden, _)| *forbidden == name)
+            && !super::forbidden::FORBIDDEN.iter().any(|(forbidden, _)| *forbidden == name)
     }
 
     /// What is set on the connection is the session's from now on, if it is not already.

@@ -6,13 +6,17 @@
 //! to another that gave none. The connection that it had last comes first: what it has set, prepared and drawn there is
 //! still there.
 //!
+//! A connection is woken by the thread that used it last, so it is best used there again: in another one each of its
+//! answers would wake two. So whoever asks gets one of his own thread if any lies here, else one that is brought to it
+//! ([`super::sharing`]); and it is given back to somebody of its thread, if nobody has waited clearly longer.
+//!
 //! A pool is as large as its permits. A connection has one as long as it lives, so whatever becomes of it, somebody who
-//! waits gets the permit or the connection, in the order in which they came.
+//! waits gets the permit or the connection ([`super::line`] tells who).
 //!
 //! Invariant: what lies here is at rest (`Connection::is_at_rest`), and holds nothing of its last session that is
 //! not known: [`super::handing`] sees to that. Whoever takes it puts it into his own state first ([`super::dress`]).
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -20,6 +24,7 @@ use cluster::ids::{Incarnation, ReplicaId, SessionId, Version};
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::sync::oneshot;
 
+use super::line::{Line, Want};
 use super::prepared::fresh_generation;
 use super::servers::Server;
 use super::settings::Settings;
@@ -32,6 +37,12 @@ pub(crate) const POOL_MODE_TRANSACTION: &str = "transaction";
 const IDLE_MAX: Duration = Duration::from_mins(10);
 /// One that is older is closed when it is not in use: roles, rights and settings of the server may have changed.
 const AGE_MAX: Duration = Duration::from_hours(1);
+/// Whether a server has closed one is asked where nobody has used it for so long.
+pub(super) const FRESH_MAX: Duration = Duration::from_millis(10);
+/// So many connections more than a pool has places are there for those who have a transaction open elsewhere.
+pub(crate) const SECOND_MAX: usize = 2;
+/// Past so many kinds those are forgotten that nobody is of any more.
+const KINDS_MAX: usize = 1_000;
 /// How often it is looked for such.
 pub(crate) const REAP_EVERY: Duration = Duration::from_secs(30);
 
@@ -53,6 +64,16 @@ pub(crate) struct Pooling {
     pub(crate) wait: Duration,
 }
 
+impl Pooling {
+    /// The most connections that may be in use for somebody to get one.
+    fn places(&self, want: Want) -> usize {
+        match want {
+            Want::First => self.size,
+            Want::Second => self.size + SECOND_MAX,
+        }
+    }
+}
+
 /// What a connection was opened with.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Kind {
@@ -63,8 +84,7 @@ pub(crate) struct Kind {
 }
 
 impl Kind {
-    /// The kind that a session opens.
-    pub(crate) fn of(settings: &Settings, secret: &Secret) -> Self {
+    fn of(settings: &Settings, secret: &Secret) -> Self {
         let options = settings.server_options(None);
         let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
         let parameters: Vec<_> = settings.start_up(&options).into_iter().map(owned).collect();
@@ -82,6 +102,10 @@ impl Kind {
         &self.role
     }
 }
+
+/// A thread on which sessions live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Thread(pub(crate) usize);
 
 /// The right to one connection.
 #[derive(Debug)]
@@ -121,8 +145,9 @@ struct Pool {
     /// Permits that are out.
     total: usize,
     /// Connections that nobody uses; the last one was used last.
-    idle: Vec<Server>,
-    waiting: VecDeque<oneshot::Sender<Granted>>,
+    #[expect(clippy::vec_box, reason = "they are large, and go from hand to hand with each statement")]
+    idle: Vec<Box<Server>>,
+    waiting: Line,
 }
 
 /// What the servers say of a role, and since when.
@@ -145,6 +170,8 @@ struct Inside {
 pub(crate) struct Pools {
     pub(crate) pooling: Pooling,
     inside: Mutex<Inside>,
+    /// Of all sessions and connections, each once: so it is told by its address which of them are of one kind.
+    kinds: Mutex<FxHashSet<Arc<Kind>>>,
     statements: Mutex<Statements>,
 }
 
@@ -178,7 +205,23 @@ pub(crate) struct Usage {
 
 impl Pools {
     pub(crate) fn new(pooling: Pooling) -> Arc<Self> {
-        Arc::new(Self { pooling, inside: Mutex::default(), statements: Mutex::default() })
+        let (inside, kinds, statements) = Default::default();
+        Arc::new(Self { pooling, inside, kinds, statements })
+    }
+
+    /// The kind that a session opens.
+    pub(crate) fn kind(&self, settings: &Settings, secret: &Secret) -> Arc<Kind> {
+        let kind = Kind::of(settings, secret);
+        let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = kinds.get(&kind) {
+            return Arc::clone(known);
+        }
+        if kinds.len() >= KINDS_MAX {
+            kinds.retain(|kind| Arc::strong_count(kind) > 1);
+        }
+        let kind = Arc::new(kind);
+        kinds.insert(Arc::clone(&kind));
+        kind
     }
 
     fn inside(&self) -> MutexGuard<'_, Inside> {
@@ -189,9 +232,9 @@ impl Pools {
     pub(crate) fn take(
         self: &Arc<Self>,
         kind: &Arc<Kind>,
-        replica: ReplicaId,
-        incarnation: Incarnation,
-        session: SessionId,
+        (replica, incarnation): (ReplicaId, Incarnation),
+        (session, thread): (SessionId, Thread),
+        want: Want,
     ) -> Taken {
         let key: Key = (Arc::clone(&kind.role), replica);
         // What is of no use is closed when the lock is free: its permit comes back then.
@@ -199,24 +242,26 @@ impl Pools {
         let mut inside = self.inside();
         let epoch = inside.roles.get(&kind.role).map_or(0, |standing| standing.epoch);
         let pool = inside.pools.entry(key.clone()).or_default();
-        useless.extend(pool.idle.extract_if(.., |server| {
-            server.incarnation != incarnation || server.epoch() != epoch || !server.connection.is_quiet()
-        }));
-        let gone = useless.len();
-        let is_full = pool.total.saturating_sub(gone) >= self.pooling.size;
-        let taken = match pool.choose(kind, session, is_full) {
-            Some(index) => Taken::Now(Granted::Server(Box::new(pool.idle.remove(index)))),
-            None if !is_full => {
+        let is_old = |server: &mut Box<Server>| server.incarnation != incarnation || server.epoch() != epoch;
+        useless.extend(pool.idle.extract_if(.., is_old));
+        let places = self.pooling.places(want);
+        let taken = loop {
+            let total = pool.total.saturating_sub(useless.len());
+            let is_full = total >= places;
+            if total.saturating_sub(pool.idle.len()) >= places {
+                break Taken::Later(pool.waiting.enter(want, thread));
+            } else if let Some(index) = pool.choose(kind, session, thread, is_full) {
+                let server = pool.idle.remove(index);
+                if server.may_be_used() {
+                    break Taken::Now(Granted::Server(server));
+                }
+                useless.push(server);
+            } else if !is_full {
                 pool.total += 1;
-                Taken::Now(Granted::Open(Permit { pools: Arc::clone(self), key }))
-            }
-            // One of another kind: its permit is what is wanted.
-            None if !pool.idle.is_empty() => Taken::Now(Granted::Server(Box::new(pool.idle.remove(0)))),
-            None => {
-                let (sender, receiver) = oneshot::channel();
-                pool.waiting.retain(|other| !other.is_closed());
-                pool.waiting.push_back(sender);
-                Taken::Later(receiver)
+                break Taken::Now(Granted::Open(Permit { pools: Arc::clone(self), key }));
+            } else {
+                // One of another kind: its permit is what is wanted.
+                break Taken::Now(Granted::Server(pool.idle.remove(0)));
             }
         };
         drop(inside);
@@ -227,37 +272,45 @@ impl Pools {
     /// The connection that a session gave back last, if nobody has used it since.
     pub(crate) fn take_own(
         &self,
-        kind: &Kind,
+        kind: &Arc<Kind>,
         replica: ReplicaId,
         session: SessionId,
     ) -> Option<Box<Server>> {
         let mut inside = self.inside();
         let pool = inside.pools.get_mut(&(Arc::clone(&kind.role), replica))?;
-        let own = |server: &Server| server.wearer() == session && server.is_of(kind);
-        let index = pool.idle.iter().position(own)?;
-        Some(Box::new(pool.idle.remove(index)))
+        let index = pool.idle.iter().position(|server| server.wearer() == session && server.is_of(kind))?;
+        Some(pool.idle.remove(index))
     }
 
-    /// A connection at rest comes back: to whoever has waited longest.
-    pub(crate) fn give_back(&self, server: Server) {
+    /// A connection at rest comes back: to whoever waits.
+    pub(crate) fn give_back(&self, server: Box<Server>) {
         let mut inside = self.inside();
         let Some(role) = server.role() else { return };
         let epoch = inside.roles.get(&role).map_or(0, |standing| standing.epoch);
-        if server.epoch() != epoch || server.age() > AGE_MAX || inside.left.contains(&server.replica) {
+        if server.epoch() != epoch
+            || server.age_when_given_back() > AGE_MAX
+            || inside.left.contains(&server.replica)
+        {
             drop(inside);
             return drop(server);
         }
         let pool = inside.pools.entry((role, server.replica)).or_default();
-        let mut granted = Granted::Server(Box::new(server));
-        while let Some(waiting) = pool.waiting.pop_front() {
-            match waiting.send(granted) {
+        let thread = server.thread();
+        let mut granted = Granted::Server(server);
+        let has_room = pool.busy().saturating_sub(1) < self.pooling.size;
+        while let Some(sender) = pool.waiting.next(Some(thread), has_room) {
+            match sender.send(granted) {
                 Ok(()) => return,
                 Err(refused) => granted = refused,
             }
         }
-        if let Granted::Server(server) = granted {
-            pool.idle.push(*server);
+        let Granted::Server(server) = granted else { return };
+        if pool.total <= self.pooling.size {
+            return pool.idle.push(server);
         }
+        // It was needed for a while. It is closed when the lock is free.
+        drop(inside);
+        drop(server);
     }
 
     /// A connection is closed.
@@ -265,23 +318,14 @@ impl Pools {
         let mut inside = self.inside();
         let Some(pool) = inside.pools.get_mut(key) else { return };
         pool.total -= 1;
-        let mut refused = Vec::new();
-        while let Some(waiting) = pool.waiting.pop_front() {
-            if waiting.is_closed() {
-                continue;
-            }
+        let has_room = pool.busy() < self.pooling.size;
+        let refused = pool.waiting.next(None, has_room).and_then(|sender| {
             pool.total += 1;
             let permit = Permit { pools: Arc::clone(self), key: key.clone() };
-            match waiting.send(Granted::Open(permit)) {
-                Ok(()) => break,
-                Err(back) => {
-                    // It is dropped when the lock is free, and the next one is served then.
-                    refused.push(back);
-                    break;
-                }
-            }
-        }
+            sender.send(Granted::Open(permit)).err()
+        });
         drop(inside);
+        // The next one is served by that.
         drop(refused);
     }
 
@@ -314,7 +358,7 @@ impl Pools {
         let mut old = Vec::new();
         let mut inside = self.inside();
         for pool in inside.pools.values_mut() {
-            let is_old = |server: &mut Server| server.idle() > IDLE_MAX || server.age() > AGE_MAX;
+            let is_old = |server: &mut Box<Server>| server.idle() > IDLE_MAX || server.age() > AGE_MAX;
             old.extend(pool.idle.extract_if(.., is_old));
         }
         drop(inside);
@@ -364,6 +408,12 @@ impl Pools {
         })
     }
 
+    /// How many statements are known by number, their bytes, and at most how many bytes there can be.
+    pub(crate) fn statements_in_memory(&self) -> (usize, usize, usize) {
+        let statements = self.statements.lock().unwrap_or_else(PoisonError::into_inner);
+        (statements.numbers.len(), statements.bytes, STATEMENTS_BYTES_MAX)
+    }
+
     /// A server has prepared the statement of that number.
     pub(crate) fn note_accepted(&self, number: u64) {
         let mut statements = self.statements.lock().unwrap_or_else(PoisonError::into_inner);
@@ -392,13 +442,20 @@ impl Pools {
 }
 
 impl Pool {
-    /// The best of the idle connections: the session's own, else the one that was used last, but none on which a session
-    /// may still want to know what it drew, as long as there is room for more.
-    fn choose(&self, kind: &Kind, session: SessionId, is_full: bool) -> Option<usize> {
+    /// The best of the idle connections: the session's own, else the one that was used last in its thread, else the one that
+    /// was not used for the longest time in another, but none on which a session may still want to know what it drew, as
+    /// long as there is room for more.
+    fn choose(&self, kind: &Arc<Kind>, session: SessionId, thread: Thread, is_full: bool) -> Option<usize> {
         let fitting = || self.idle.iter().enumerate().filter(|(_, server)| server.is_of(kind));
         let own = fitting().find(|(_, server)| server.wearer() == session);
-        let free = || fitting().rev().find(|(_, server)| !server.has_draws());
+        let near = || fitting().rev().find(|(_, server)| server.thread() == thread && !server.has_draws());
+        let far = || fitting().find(|(_, server)| !server.has_draws());
         let any = || fitting().next().filter(|_| is_full);
-        own.or_else(free).or_else(any).map(|(index, _)| index)
+        own.or_else(near).or_else(far).or_else(any).map(|(index, _)| index)
+    }
+
+    /// Connections that somebody uses, or may open.
+    fn busy(&self) -> usize {
+        self.total.saturating_sub(self.idle.len())
     }
 }

@@ -35,6 +35,8 @@ pub(crate) struct Expected {
     pub(crate) rows_of: Option<(TableId, u32)>,
     /// The reply may have to be taken back: send as little as possible of it before the commit.
     pub(crate) hold: bool,
+    /// If it is ended because it is in the way of a refresh, that is its error, of which the client is not told.
+    pub(crate) may_be_evicted: bool,
     /// Characters of the query string before this statement, for error positions.
     pub(crate) position_offset: usize,
 }
@@ -63,8 +65,10 @@ pub(crate) struct Ended {
     pub(crate) parses_left: usize,
     /// The server has ended the connection.
     is_fatal: bool,
+    /// Because of a limit of the client's own: so ends the session, as on one server.
+    last_words: Option<Refusal>,
     /// The statement was ended because it was in the way of a refresh.
-    is_evicted: bool,
+    pub(crate) is_evicted: bool,
     /// The connection does not speak UTF-8 any more.
     lost_encoding: bool,
     /// The last row, for our own queries.
@@ -136,7 +140,7 @@ impl<'a> Relay<'a> {
         let unanswered =
             self.expected.own_closes.iter().filter(|closing| **closing == Closing::AsParse).count();
         self.ended.parses_left = unparsed + unanswered;
-        if self.ended.is_evicted {
+        if self.ended.is_evicted && !self.expected.may_be_evicted {
             return Err(Fault::Evicted);
         }
         if self.ended.lost_encoding {
@@ -159,7 +163,8 @@ impl<'a> Relay<'a> {
         loop {
             let flow = self.walk()?;
             if self.ended.is_fatal {
-                return Err(if self.ended.is_evicted { Fault::Evicted } else { lost });
+                let last_words = self.ended.last_words.take().map(Fault::Fatal);
+                return Err(if self.ended.is_evicted { Fault::Evicted } else { last_words.unwrap_or(lost) });
             }
             match flow {
                 Flow::Done => return Ok(()),
@@ -329,6 +334,9 @@ impl<'a> Relay<'a> {
         if is_evicted {
             self.ended.error = Some(body.to_vec());
         }
+        if is_fatal {
+            self.ended.last_words = limit_of_client(&fields);
+        }
         self.ended.is_fatal |= is_fatal;
         self.ended.is_evicted |= is_evicted;
         is_fatal || is_evicted
@@ -451,6 +459,13 @@ impl<'a> Relay<'a> {
         }
         Ok(false)
     }
+}
+
+/// What ends the session, if it is a limit of time of the client's own. To run the transaction again would not help.
+fn limit_of_client(fields: &Fields<'_>) -> Option<Refusal> {
+    let limits = [sqlstate::IDLE_IN_TRANSACTION_SESSION_TIMEOUT, sqlstate::TRANSACTION_TIMEOUT];
+    let limit = limits.into_iter().find(|code| code.as_bytes() == fields.sqlstate())?;
+    Some(Refusal::plain(limit, fields.message()))
 }
 
 /// An ErrorResponse with its position moved on by so many characters.

@@ -181,7 +181,8 @@ impl Session {
             if frozen.is_empty() {
                 return self.push_statement(&recorded);
             }
-            if let Some(text) = sql::freeze_defaults(&recorded.text, self.settings.conforming, &frozen) {
+            if let Some(text) = sql::freeze_defaults(&recorded.text, self.settings.noted.conforming, &frozen)
+            {
                 recorded.text = text;
                 return self.push_statement(&recorded);
             }

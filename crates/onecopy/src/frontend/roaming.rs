@@ -105,8 +105,10 @@ impl Session {
         let (reads, writes) = (Reads::Tables([].into()), Claims::default());
         let opened =
             self.open_update(options, Opening { reads, writes, ..Opening::unbounded() }, false).await;
-        if opened.is_err() {
-            self.transaction = Transaction::Begun(options);
+        match opened {
+            // The statement for which it came asks for its own turn.
+            Ok(()) => self.executed(),
+            Err(_) => self.transaction = Transaction::Begun(options),
         }
         opened
     }

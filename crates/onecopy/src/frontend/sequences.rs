@@ -29,6 +29,8 @@ const READINGS_MAX: u32 = 100;
 pub(crate) struct Drawn {
     from: BTreeSet<SequenceId>,
     from_any: bool,
+    /// What ran may have set any, and nobody would know.
+    may_be_set: bool,
     are_set: bool,
     /// When the question was sent with the identity.
     asked: Option<Reading>,
@@ -40,8 +42,14 @@ pub(crate) struct Drawn {
 }
 
 impl Drawn {
-    /// Something ran that may draw from any sequence.
+    /// Something ran that may do anything with any sequence.
     pub(crate) fn may_be_any(&mut self) {
+        self.may_be_set = true;
+        self.draws_from_any();
+    }
+
+    /// Something ran that may draw from any sequence, but sets none.
+    pub(crate) fn draws_from_any(&mut self) {
         if !std::mem::replace(&mut self.from_any, true) {
             self.told = None;
         }
@@ -243,9 +251,10 @@ impl Session {
         let durable = hub.log.durable();
         let mut sequences = hub.sequences();
         if update.drawn.from_any {
-            // Nobody knows whether it drew from them or set them.
-            for state in states {
-                sequences.leases.void(state.id);
+            if update.drawn.may_be_set {
+                for state in states {
+                    sequences.leases.void(state.id);
+                }
             }
             self.servers.drew_at(update.replica, !states.is_empty());
         }

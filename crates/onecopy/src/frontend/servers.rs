@@ -21,10 +21,11 @@ use super::cached::Cached;
 use super::cancel::Running;
 use super::dress::{Shared, dress};
 use super::fault::Fault;
+use super::pools::Thread;
 use super::settings::Settings;
 use super::sharing::Sharing;
 use crate::agent::Evictions;
-use crate::backend::{BackendError, Connection, Line};
+use crate::backend::{BackendError, Connection, Line, Rows};
 use crate::capture;
 use crate::clients::{Card, Connected};
 use crate::hub::Hub;
@@ -101,6 +102,19 @@ impl ServerNames {
 }
 
 impl Server {
+    /// The same, which wakes the thread of the caller from now on.
+    pub(super) fn brought_here(self) -> std::io::Result<Self> {
+        let connection = self.connection.brought_here()?;
+        Ok(Self { connection, ..self })
+    }
+
+    /// Asks something on our own account.
+    pub(crate) async fn ask(&mut self, sql: &str) -> Result<Rows, BackendError> {
+        // A query of the simple protocol ends it.
+        self.prepared.remove(b"");
+        self.connection.simple(sql).await
+    }
+
     /// Puts a simple query into the output. It ends the unnamed statement of this connection.
     pub(crate) fn query(&mut self, sql: &[u8]) {
         encode::query(&mut self.connection.output, sql);
@@ -173,7 +187,7 @@ fn opening(isolation: Isolation, is_read_only: bool) -> &'static str {
 #[derive(Debug)]
 pub(crate) struct Servers {
     /// By the numbers of the replicas, as far as any was used.
-    pub(super) all: Vec<Option<Server>>,
+    pub(super) all: Vec<Option<Box<Server>>>,
     pub(super) card: Arc<Card>,
     /// What the client has proven itself with, which opens the servers to its role.
     secret: Secret,
@@ -191,8 +205,14 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    pub(crate) fn new(hub: &Hub, settings: &Settings, card: Arc<Card>, secret: Secret) -> Self {
-        let sharing = Sharing::of(hub, settings, &secret);
+    pub(crate) fn new(
+        hub: &Hub,
+        thread: Thread,
+        settings: &Settings,
+        card: Arc<Card>,
+        secret: Secret,
+    ) -> Self {
+        let sharing = Sharing::of(hub, thread, settings, &secret);
         Self {
             sharing,
             all: Vec::new(),
@@ -263,12 +283,12 @@ impl Servers {
 
     /// The connection to a replica, if there is one.
     pub(crate) fn find(&mut self, replica: ReplicaId) -> Option<&mut Server> {
-        self.all.get_mut(usize::from(replica.0))?.as_mut()
+        self.all.get_mut(usize::from(replica.0))?.as_deref_mut()
     }
 
     /// All connections.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Server> {
-        self.all.iter_mut().flatten()
+        self.all.iter_mut().filter_map(Option::as_deref_mut)
     }
 
     /// Closes a connection; the server rolls back what is open on it.
@@ -286,7 +306,7 @@ impl Servers {
             let seat = &hub.seats[usize::from(server.replica.0)];
             server.holds_state && (server.replica != anchor || seat.proof_of(server.incarnation).is_none())
         };
-        self.has_lost_state |= self.all.iter().flatten().any(is_lost);
+        self.has_lost_state |= self.all.iter().filter_map(Option::as_deref).any(is_lost);
         self.has_lost_state
     }
 
@@ -338,17 +358,14 @@ impl Servers {
             let opening = open(hub, settings, (&self.card, &self.secret), replica, incarnation);
             let opened = tokio::time::timeout(hub.patience.health_deadline, opening).await;
             let opened = opened.unwrap_or(Err(Fault::Lost(replica)))?;
-            *slot = Some(Server { shared, ..opened });
+            *slot = Some(Box::new(Server { shared, ..opened }));
         }
         let server = slot.as_mut().expect("it was put there just now");
         if server.edition != hub.names_edition() {
             (server.edition, server.names) = ServerNames::of(hub, replica);
         }
-        if server.has_draws && self.draws_at != Some(replica) {
-            server.connection.simple("DISCARD SEQUENCES").await.map_err(Fault::at(replica))?;
-            server.has_draws = false;
-        }
-        let dressed = dress(server, settings, self.card.id).await;
+        let forgets_draws = server.has_draws && self.draws_at != Some(replica);
+        let dressed = dress(server, settings, self.card.id, forgets_draws).await;
         if dressed.is_err() && server.shared.is_some() {
             // Nobody knows what it has now.
             *slot = None;

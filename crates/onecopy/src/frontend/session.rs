@@ -27,17 +27,18 @@ use super::client::Client;
 use super::course::Course;
 use super::credentials::Credentials;
 use super::fault::{Fault, Refusal};
-use super::homes::Wish;
+use super::homes::Again;
 use super::leases::Draws;
-use super::pins::Look;
 use super::prepared::Prepared;
 use super::relay::Relay;
+use super::rival::Named;
 use super::servers::Servers;
 use super::settings::Settings;
 use super::special::Savepoint;
 use super::strain::Strain;
 use super::transaction::Update;
 use super::wait::{Aim, Wait, is_free};
+use super::{pins::Look, pools::Thread};
 use crate::agent::Tenancy;
 use crate::clients::{Card, Doing};
 use crate::hub::{Hub, count};
@@ -56,6 +57,8 @@ pub(crate) struct Worker {
     pub(crate) hub: Arc<Hub>,
     pub(crate) analyzer: RefCell<Analyzer>,
     pub(crate) keys: Arc<CancelKeys>,
+    /// Which of the threads it is.
+    pub(crate) thread: Thread,
     pub(crate) credentials: Credentials,
     /// Places for clients that have not proven themselves yet.
     pub(crate) logins: Arc<Semaphore>,
@@ -115,6 +118,8 @@ pub(crate) struct Session {
     pub(crate) servers: Servers,
     pub(crate) settings: Settings,
     pub(crate) transaction: Transaction,
+    /// What its statements have named.
+    pub(crate) named: Named,
     /// The open transaction can only be rolled back.
     pub(crate) failed: bool,
     /// A record is acknowledged, and its COMMIT at home is still to be sent.
@@ -159,12 +164,10 @@ pub(crate) struct Session {
     pub(crate) loss: Option<Refusal>,
     /// The open update transaction on its backend, until that has committed.
     pub(crate) tenancy: Option<Tenancy>,
-    /// Where update transactions should begin.
-    pub(crate) wish: Wish,
     /// Where its rows are written that draw from sequences.
     pub(crate) draws: Draws,
-    /// The last transaction was ended because only the anchor could have run it: the next one begins there.
-    pub(crate) returns_to_anchor: bool,
+    /// What is to be done otherwise when it is tried again.
+    pub(crate) again: Again,
     /// Where the last update transaction was, or is.
     pub(crate) last_home: ReplicaId,
 }
@@ -368,7 +371,7 @@ impl Session {
 
     /// Looks at a query string; `None` when our parser does not accept it.
     pub(crate) fn script(&self, text: &[u8]) -> Option<Arc<Script>> {
-        self.worker.analyzer.borrow_mut().script(text, self.settings.conforming).ok()
+        self.worker.analyzer.borrow_mut().script(text, self.settings.noted.conforming).ok()
     }
 
     /// Asks for a place and waits for it.
@@ -400,14 +403,16 @@ impl Session {
         }
         let asked = Instant::now();
         let _shown = self.card.wait(Doing::Waiting);
-        let mut wait = Wait::begin(aim, &self.settings.timeouts);
+        let _wanted = self.progress.want(self.named.last());
+        let mut wait = Wait::begin(aim, &self.settings.noted.timeouts);
         loop {
-            let note = match self.mailbox.try_next() {
-                Some(note) => note,
-                None => match wait.next(&self.worker.hub, &self.mailbox).await {
-                    Some(note) => note,
-                    None => return self.give_up(is_inside, wait.refusal()),
-                },
+            let mut next = self.mailbox.try_next();
+            if next.is_none() {
+                next = wait.next(&self.worker.hub, &self.mailbox).await;
+            }
+            let Some(note) = next else {
+                let refusal = self.with_obstacle(wait.refusal());
+                return self.give_up(is_inside, refusal);
             };
             match note {
                 Note::Effect(Effect::Execute { replica, incarnation, identity, .. }) => {
@@ -449,16 +454,6 @@ impl Session {
         // The core may have ended the transaction just before.
         let cause = self.why_aborted().filter(|_| is_inside);
         cause.map_or(Err(Fault::Refused(refusal)), |cause| Ok(Placed::Aborted(cause)))
-    }
-
-    /// What NOWAIT is told, if transactions of other homes are in its way.
-    fn must_wait(&self) -> Option<Refusal> {
-        let waiting = self.hub().waiting();
-        let waiting = waiting.into_iter().find(|waiting| waiting.session == self.id)?;
-        let catalogue = self.hub().catalogue();
-        let table = waiting.table.and_then(|id| catalogue.table(id));
-        let what = table.map_or_else(String::new, |table| format!(" on row in relation \"{}\"", table.name));
-        Some(Refusal::plain(sqlstate::LOCK_NOT_AVAILABLE, format!("could not obtain lock{what}")))
     }
 
     /// The session was told to end.

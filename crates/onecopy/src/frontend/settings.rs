@@ -11,8 +11,13 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use sql::{Isolation, TransactionOptions};
+use wire::sqlstate;
 
-use super::timeouts::Timeouts;
+use super::fault::Refusal;
+use super::forbidden::{invalid, refuse_forbidden};
+use super::homes::is_of_session;
+use super::noted::{Noted, is_kept};
+use super::timeouts::{is_none, is_timeout};
 
 /// One thing that was set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,27 +59,23 @@ pub(crate) struct Settings {
     pub(crate) start_read_only: bool,
     /// Which of them the client gave at start-up.
     given: Vec<String>,
-    /// What the next three began with.
-    start_noted: (Timeouts, bool, Severity),
-    /// What the client has set for how long it waits.
-    pub(crate) timeouts: Timeouts,
+    /// What start-up and the servers say of settings of Onecopy's own, weakest first, until it is checked.
+    own: Vec<Said>,
+    /// What settings mean to us, as they are now.
+    pub(crate) noted: Noted,
+    /// What that began with.
+    start_noted: Noted,
     /// Some time-out is set, so the window between append and COMMIT must be protected from it.
     pub(crate) has_timeouts: bool,
-    /// `standard_conforming_strings`.
-    pub(crate) conforming: bool,
-    /// The least severe of our own messages that `client_min_messages` lets through.
-    pub(crate) least: Severity,
 }
 
-/// Of messages of our own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Severity {
-    /// NOTICE.
-    Notice,
-    /// WARNING.
-    Warning,
-    /// Nothing but errors, which are always told.
-    Error,
+/// What is said of a setting of Onecopy's own before the session begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Said {
+    pub(crate) name: String,
+    pub(crate) value: String,
+    /// By the client; else by ALTER ROLE or ALTER DATABASE.
+    pub(crate) is_clients: bool,
 }
 
 /// Settings that Onecopy keeps to itself.
@@ -94,16 +95,9 @@ pub(super) const NO_ROLE_NOR_SETTING: &str = "RESET SESSION AUTHORIZATION;RESET 
 /// The name under which RESET ALL is staged.
 pub(crate) const RESET_ALL: &str = "all";
 
-/// Settings that a client may not change through Onecopy, and why.
-pub(crate) const FORBIDDEN: [(&str, &str); 3] = [
-    ("session_replication_role", "It would switch capture off."),
-    ("lc_messages", "Captured rows are told from other messages by the server's English words."),
-    ("default_transaction_deferrable", "Say DEFERRABLE in BEGIN."),
-];
-
 impl Settings {
     /// From a start-up message, its user and database being known.
-    pub(crate) fn new(parameters: &[(String, String)], user: &str, database: &str) -> Result<Self, String> {
+    pub(crate) fn new(parameters: &[(String, String)], user: &str, database: &str) -> Result<Self, Refusal> {
         let mut settings = Self {
             start: vec![("user".into(), user.into()), ("database".into(), database.into())],
             options: String::new(),
@@ -117,51 +111,61 @@ impl Settings {
             start_isolation: Isolation::ReadCommitted,
             start_read_only: false,
             given: Vec::new(),
-            start_noted: (Timeouts::default(), true, Severity::Notice),
-            timeouts: Timeouts::default(),
+            own: Vec::new(),
+            noted: Noted::default(),
+            start_noted: Noted::default(),
             has_timeouts: false,
-            conforming: true,
-            least: Severity::Notice,
         };
+        // What stands in `options` is weaker than what is said beside it, as with the server.
+        for (_, value) in parameters.iter().filter(|(name, _)| name == "options") {
+            settings.take_options(value)?;
+        }
         for (name, value) in parameters {
             match name.to_ascii_lowercase().as_str() {
-                "user" | "database" | "replication" | "client_encoding" => {}
-                "options" => settings.take_options(value)?,
-                lower if OWN.contains(&lower) => {
-                    settings.set_own(lower, value)?;
-                    settings.given.push(lower.to_owned());
+                "user" | "database" | "replication" | "client_encoding" | "options" => {}
+                lower if lower.starts_with("_pq_.") => {}
+                lower => {
+                    if !settings.takes_own(lower, value)? {
+                        settings.start.push((name.clone(), value.clone()));
+                    }
                 }
-                lower if !lower.starts_with("_pq_.") => {
-                    refuse_forbidden(lower)?;
-                    settings.note_name(lower, Some(value));
-                    settings.start.push((name.clone(), value.clone()));
-                }
-                _ => {}
             }
         }
         Ok(settings)
     }
 
+    /// Takes what the client says of a setting at start-up; whether it stays here.
+    fn takes_own(&mut self, name: &str, value: &str) -> Result<bool, Refusal> {
+        if OWN.contains(&name) {
+            self.set_own(name, value).map_err(invalid)?;
+        } else if is_kept(name) {
+            self.own.push(Said { name: name.to_owned(), value: value.to_owned(), is_clients: true });
+        } else {
+            refuse_forbidden(name)?;
+            self.note_name(name, Some(value));
+            return Ok(false);
+        }
+        self.given.push(name.to_owned());
+        Ok(true)
+    }
+
     /// Splits `-c name=value` and `--name=value` as the server does; what is ours stays here.
-    fn take_options(&mut self, text: &str) -> Result<(), String> {
+    fn take_options(&mut self, text: &str) -> Result<(), Refusal> {
+        let wrong = |why: String| Refusal::plain(sqlstate::SYNTAX_ERROR, why);
         let mut words = split_words(text).into_iter();
         while let Some(word) = words.next() {
             let setting = if word == "-c" {
-                words.next().ok_or("-c needs a value in options")?
+                words.next().ok_or_else(|| wrong("-c needs a value in options".to_owned()))?
             } else if let Some(setting) = word.strip_prefix("-c").or_else(|| word.strip_prefix("--")) {
                 setting.to_owned()
             } else {
-                return Err(format!("unknown switch {word:?} in options"));
+                return Err(wrong(format!("unknown switch {word:?} in options")));
             };
-            let (name, value) =
-                setting.split_once('=').ok_or_else(|| format!("{setting:?} in options has no value"))?;
+            let (name, value) = setting
+                .split_once('=')
+                .ok_or_else(|| wrong(format!("{setting:?} in options has no value")))?;
             let name = name.replace('-', "_").to_ascii_lowercase();
-            if OWN.contains(&name.as_str()) {
-                self.set_own(&name, value)?;
-                self.given.push(name);
-            } else {
-                refuse_forbidden(&name)?;
-                self.note_name(&name, Some(value));
+            if !self.takes_own(&name, value)? {
                 let value = value.replace('\\', "\\\\").replace(' ', "\\ ");
                 self.options.push_str(&format!("-c {name}={value} "));
             }
@@ -241,7 +245,7 @@ impl Settings {
     /// Kept settings with names of the client's own, of which no server tells.
     pub(crate) fn own_names(&self) -> Vec<String> {
         let names = self.kept.iter().map(|entry| entry.name.to_ascii_lowercase());
-        names.filter(|name| name.contains('.')).collect()
+        names.filter(|name| name.contains('.') && !is_kept(name)).collect()
     }
 
     /// Whether a connection has another role than the one that logged in, or may have.
@@ -271,19 +275,30 @@ impl Settings {
     /// start-up is stronger.
     pub(crate) fn begin_with(&mut self, defaults: &[String]) {
         for setting in defaults {
-            if let Some((name, value)) = setting.split_once('=')
-                && OWN.contains(&name)
-                && !self.given.iter().any(|given| given == name)
-                && let Err(error) = self.set_own(name, value)
-            {
-                tracing::warn!(%error, "a setting of the role or database is of no use");
-            }
-            if let Some((name, value)) = setting.split_once('=') {
+            let Some((name, value)) = setting.split_once('=') else { continue };
+            let is_given = self.given.iter().any(|given| given == name);
+            if is_of_session(name) {
+                let (name, value) = (name.to_owned(), value.to_owned());
+                self.own.extend((!is_given).then_some(Said { name, value, is_clients: false }));
+            } else if !OWN.contains(&name) {
                 self.note_name(name, Some(value));
+            } else if !is_given && let Err(error) = self.set_own(name, value) {
+                tracing::warn!(%error, "a setting of the role or database is of no use");
             }
         }
         (self.start_isolation, self.start_read_only) = (self.isolation, self.read_only);
-        self.start_noted = (self.timeouts, self.conforming, self.least);
+        self.start_noted = self.noted.clone();
+    }
+
+    /// What was said of settings of Onecopy's own, to be checked.
+    pub(crate) fn take_own(&mut self) -> Vec<Said> {
+        std::mem::take(&mut self.own)
+    }
+
+    /// One of these is good: the session begins with it.
+    pub(crate) fn begin_with_own(&mut self, said: &Said) {
+        self.noted.note(&said.name, Some(&said.value));
+        self.start_noted = self.noted.clone();
     }
 
     /// Whether Onecopy answers for this setting itself.
@@ -338,9 +353,9 @@ impl Settings {
 
     /// What settings mean to us, as they are now: one was not accepted, or is undone.
     pub(crate) fn note_again(&mut self) {
-        let (mut start, conforming, least) = self.start_noted;
-        start.take_local(&self.timeouts);
-        (self.timeouts, self.conforming, self.least) = (start, conforming, least);
+        let mut start = self.start_noted.clone();
+        start.timeouts.take_local(&self.noted.timeouts);
+        self.noted = start;
         let mut entries: Vec<Entry> = self.kept.iter().chain(&self.staged).cloned().collect();
         if let Some(reset) = entries.iter().rposition(|entry| entry.name == RESET_ALL) {
             entries.drain(..reset);
@@ -355,27 +370,8 @@ impl Settings {
 
     /// What a setting means to us, whoever sets it and for how long.
     pub(crate) fn note_name(&mut self, name: &str, value: Option<&str>) {
-        match name {
-            "statement_timeout"
-            | "lock_timeout"
-            | "idle_in_transaction_session_timeout"
-            | "transaction_timeout" => {
-                self.has_timeouts = true;
-                self.timeouts.note(name, value, false);
-            }
-            "client_min_messages" => {
-                self.least = match value.unwrap_or_default().to_ascii_lowercase().as_str() {
-                    "error" => Severity::Error,
-                    "warning" => Severity::Warning,
-                    _ => Severity::Notice,
-                };
-            }
-            "standard_conforming_strings" => {
-                self.conforming =
-                    value.is_some_and(|v| matches!(v.to_ascii_lowercase().as_str(), "on" | "true" | "1"));
-            }
-            _ => {}
-        }
+        self.has_timeouts |= is_timeout(name) && !value.is_some_and(is_none);
+        self.noted.note(name, value);
     }
 
     /// The transaction in which things were staged has committed; `true` if anything changed.
@@ -387,8 +383,9 @@ impl Settings {
                 continue;
             }
             self.kept.retain(|kept| kept.name != entry.name);
+            // No connection has to be brought to what no server hears of.
+            self.generation += u64::from(!is_kept(&entry.name));
             self.kept.push(entry);
-            self.generation += 1;
         }
         changed
     }
@@ -414,7 +411,7 @@ impl Settings {
 
     /// What was set for the open transaction alone is over with it.
     pub(crate) fn end_local(&mut self) {
-        self.timeouts.end_local();
+        self.noted.timeouts.end_local();
         if std::mem::take(&mut self.has_local) {
             self.note_again();
         }
@@ -444,21 +441,18 @@ impl Settings {
 }
 
 fn statements<'a>(entries: impl Iterator<Item = &'a Entry>) -> String {
+    let entries = entries.filter(|entry| !is_kept(&entry.name));
+    // The limit comes last, as it is not for the statements here.
+    let is_limit = |entry: &&Entry| entry.name == "statement_timeout";
+    let (last, first): (Vec<_>, Vec<_>) = entries.partition(is_limit);
     // A statement may end with a comment, which goes to the end of its line.
-    entries.flat_map(|entry| [entry.statement.as_str(), "\n;"]).collect()
+    first.into_iter().chain(last).flat_map(|entry| [entry.statement.as_str(), "\n;"]).collect()
 }
 
 /// The statement that sets this.
 pub(crate) fn set_config(name: &str, value: &str) -> String {
     let quote = |text: &str| text.replace('\'', "''").replace('\\', "\\\\");
     format!("SELECT pg_catalog.set_config(E'{}', E'{}', false)", quote(name), quote(value))
-}
-
-fn refuse_forbidden(name: &str) -> Result<(), String> {
-    if name.starts_with("onecopy.") || FORBIDDEN.iter().any(|(forbidden, _)| *forbidden == name) {
-        return Err(format!("{name} cannot be set through Onecopy"));
-    }
-    Ok(())
 }
 
 /// The level as BEGIN wants it.
@@ -497,7 +491,7 @@ fn split_words(text: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn settings(parameters: &[(&str, &str)]) -> Result<Settings, String> {
+    fn settings(parameters: &[(&str, &str)]) -> Result<Settings, Refusal> {
         let owned: Vec<_> = parameters.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
         Settings::new(&owned, "joe", "postgres")
     }
@@ -529,7 +523,47 @@ mod tests {
     #[test]
     fn a_client_cannot_pretend_to_be_onecopy() {
         assert!(settings(&[("options", "-c onecopy.via=x")]).is_err());
+        assert!(settings(&[("onecopy.VIA", "x")]).is_err());
         assert!(settings(&[("options", "-c default_transaction_isolation=none")]).is_err());
+    }
+
+    #[test]
+    fn settings_of_our_own_go_to_no_server() {
+        let options = ("options", "-c onecopy.home=any -c geqo=off");
+        let mut settings = settings(&[("Onecopy.Home", "anchor"), options]).unwrap();
+        assert!(!settings.server_options(None).contains("onecopy"));
+        settings.begin_with(&["onecopy.home=auto".to_owned(), "onecopy.sequences=anchor".to_owned()]);
+        let said = settings.take_own();
+        let told: Vec<_> = said.iter().map(|said| (said.value.as_str(), said.is_clients)).collect();
+        assert_eq!(
+            told,
+            [("any", true), ("anchor", true), ("anchor", false)],
+            "the last one of a name counts"
+        );
+        for said in &said {
+            settings.begin_with_own(said);
+        }
+        let generation = settings.generation();
+        settings.stage("onecopy.home", Some("auto"), "");
+        settings.keep_staged();
+        assert_eq!((settings.noted.home.as_deref(), settings.noted.borrows), (Some("auto"), Some(false)));
+        assert_eq!((settings.generation(), settings.replay().as_str()), (generation, ""));
+        settings.stage("onecopy.home", None, "");
+        assert_eq!(settings.noted.home.as_deref(), Some("anchor"));
+    }
+
+    #[test]
+    fn the_limit_of_a_statement_is_not_for_what_is_replayed() {
+        let mut settings = settings(&[]).unwrap();
+        settings.stage("statement_timeout", Some("1ms"), "SET statement_timeout = 1");
+        settings.stage("role", Some("joe"), "SET ROLE joe");
+        settings.keep_staged();
+        assert!(
+            settings.replay().ends_with("SET ROLE joe\n;SET statement_timeout = 1\n;"),
+            "{}",
+            settings.replay()
+        );
+        assert_eq!(&*settings.dress(), "SET ROLE joe\n;SET statement_timeout = 1\n;");
     }
 
     #[test]
@@ -567,12 +601,12 @@ mod tests {
     fn what_settings_mean_to_us_is_undone_with_them() {
         let mut settings = settings(&[("lock_timeout", "5s")]).unwrap();
         settings.begin_with(&[]);
-        let limit_ms = |settings: &Settings| settings.timeouts.lock().map(|limit| limit.as_millis());
+        let limit_ms = |settings: &Settings| settings.noted.timeouts.lock().map(|limit| limit.as_millis());
         settings.stage("lock_timeout", Some("10ms"), "SET lock_timeout = '10ms'");
         settings.stage("standard_conforming_strings", Some("off"), "SET standard_conforming_strings = off");
-        assert_eq!((limit_ms(&settings), settings.conforming), (Some(10), false));
+        assert_eq!((limit_ms(&settings), settings.noted.conforming), (Some(10), false));
         settings.unstage(1);
-        assert_eq!((limit_ms(&settings), settings.conforming), (Some(10), true));
+        assert_eq!((limit_ms(&settings), settings.noted.conforming), (Some(10), true));
         settings.drop_staged();
         assert_eq!(limit_ms(&settings), Some(5_000));
         for (back, statement) in [("lock_timeout", "RESET lock_timeout"), (RESET_ALL, "RESET ALL")] {

@@ -10,8 +10,9 @@ use tokio::sync::oneshot;
 
 use super::dress::Shared;
 use super::fault::Fault;
+use super::line::Want;
 use super::pins::{Pin, Pins};
-use super::pools::{Granted, Kind, Permit, Pools, Taken};
+use super::pools::{FRESH_MAX, Granted, Kind, Permit, Pools, Taken, Thread};
 use super::servers::{Server, Servers};
 use super::settings::Settings;
 use super::transaction::broken;
@@ -27,6 +28,8 @@ pub(crate) type Ticket = oneshot::Receiver<Granted>;
 pub(super) struct Sharing {
     pub(super) pools: Arc<Pools>,
     pub(super) kind: Arc<Kind>,
+    /// Where it lives.
+    thread: Thread,
     /// What it may open.
     pub(super) permits: Vec<(ReplicaId, Permit)>,
     /// What it drew was on a connection that others have used since.
@@ -35,8 +38,8 @@ pub(super) struct Sharing {
 
 impl Server {
     /// Whether it was opened with the same as this.
-    pub(super) fn is_of(&self, kind: &Kind) -> bool {
-        self.shared.as_ref().is_some_and(|shared| *shared.kind == *kind)
+    pub(super) fn is_of(&self, kind: &Arc<Kind>) -> bool {
+        self.shared.as_ref().is_some_and(|shared| Arc::ptr_eq(&shared.kind, kind))
     }
 
     /// The role that shares it.
@@ -58,9 +61,39 @@ impl Server {
         self.shared.as_ref().map_or(Duration::ZERO, |shared| shared.opened.elapsed())
     }
 
+    /// The same of one that is given back just now.
+    pub(super) fn age_when_given_back(&self) -> Duration {
+        self.shared
+            .as_ref()
+            .map_or(Duration::ZERO, |shared| shared.since.saturating_duration_since(shared.opened))
+    }
+
     /// For how long nobody has used it.
     pub(super) fn idle(&self) -> Duration {
         self.shared.as_ref().map_or(Duration::ZERO, |shared| shared.since.elapsed())
+    }
+
+    /// The thread in which it was used last, which it wakes.
+    pub(super) fn thread(&self) -> Thread {
+        self.shared.as_ref().map_or(Thread(0), |shared| shared.thread)
+    }
+
+    /// Whether it is still there, as far as it has to be asked: the server closes one only that has lain idle.
+    pub(super) fn may_be_used(&self) -> bool {
+        self.idle() < FRESH_MAX || self.connection.is_quiet()
+    }
+
+    /// The same, which wakes this thread; or else the right to open another one.
+    fn brought_to(mut self: Box<Self>, thread: Thread) -> Result<Box<Self>, Option<Permit>> {
+        if self.thread() == thread {
+            return Ok(self);
+        }
+        let permit = self.shared.as_mut().and_then(|shared| shared.permit.take());
+        let Ok(mut server) = self.brought_here() else { return Err(permit) };
+        if let Some(shared) = &mut server.shared {
+            (shared.thread, shared.permit) = (thread, permit);
+        }
+        Ok(Box::new(server))
     }
 
     /// Whether its last session may have drawn from sequences here.
@@ -98,7 +131,12 @@ impl Servers {
     }
 
     /// Gets what a connection to a replica needs, if sessions share theirs: what has to be waited for, if anything.
-    pub(crate) fn claim(&mut self, replica: ReplicaId, incarnation: Incarnation) -> Option<Ticket> {
+    pub(crate) fn claim(
+        &mut self,
+        replica: ReplicaId,
+        incarnation: Incarnation,
+        want: Want,
+    ) -> Option<Ticket> {
         match self.find(replica).map(|server| server.incarnation) {
             Some(there) if there == incarnation => return None,
             Some(_) => self.close(replica),
@@ -108,17 +146,32 @@ impl Servers {
         if sharing.permits.iter().any(|(at, _)| *at == replica) {
             return None;
         }
-        match sharing.pools.take(&sharing.kind, replica, incarnation, self.card.id) {
+        let whose = (self.card.id, sharing.thread);
+        match sharing.pools.take(&sharing.kind, (replica, incarnation), whose, want) {
             Taken::Now(granted) => {
-                self.take(granted, replica, incarnation);
+                self.take_looked_at(granted, replica, incarnation);
                 None
             }
             Taken::Later(granted) => Some(granted),
         }
     }
 
-    /// Takes what was granted, for a connection to that replica.
+    /// Takes what was waited for, for a connection to that replica.
     pub(crate) fn take(&mut self, granted: Granted, replica: ReplicaId, incarnation: Incarnation) {
+        let granted = match granted {
+            Granted::Server(mut server) if !server.may_be_used() => {
+                match server.shared.as_mut().and_then(|shared| shared.permit.take()) {
+                    Some(permit) => Granted::Open(permit),
+                    None => return,
+                }
+            }
+            other => other,
+        };
+        self.take_looked_at(granted, replica, incarnation);
+    }
+
+    /// The same of one of which it was asked whether it is still there.
+    fn take_looked_at(&mut self, granted: Granted, replica: ReplicaId, incarnation: Incarnation) {
         let Some(sharing) = &mut self.sharing else { return };
         let permit = match granted {
             Granted::Open(permit) => Some(permit),
@@ -126,19 +179,23 @@ impl Servers {
                 let epoch = sharing.pools.epoch(sharing.kind.role());
                 let is_fit = server.is_of(&sharing.kind)
                     && server.incarnation == incarnation
-                    && server.epoch() == epoch
-                    && server.connection.is_quiet();
-                if is_fit {
-                    return self.put(*server);
+                    && server.epoch() == epoch;
+                let brought = if is_fit {
+                    server.brought_to(sharing.thread)
+                } else {
+                    Err(server.shared.as_mut().and_then(|shared| shared.permit.take()))
+                };
+                match brought {
+                    Ok(server) => return self.put(server),
+                    Err(permit) => permit,
                 }
-                server.shared.as_mut().and_then(|shared| shared.permit.take())
             }
         };
         sharing.permits.extend(permit.map(|permit| (replica, permit)));
     }
 
     /// A connection from the pool is this session's for now.
-    fn put(&mut self, mut server: Server) {
+    fn put(&mut self, mut server: Box<Server>) {
         let replica = server.replica;
         let is_own = server.wearer() == self.card.id;
         if let Some(sharing) = &mut self.sharing
@@ -162,22 +219,40 @@ impl Servers {
             && self.all.get(usize::from(replica.0)).is_none_or(Option::is_none)
         {
             let own = sharing.pools.take_own(&sharing.kind, replica, self.card.id);
+            let own = own.and_then(|server| server.brought_to(sharing.thread).ok());
             sharing.has_lost_draws |= own.is_none();
             self.draws_at.take_if(|_| own.is_none());
             if let Some(server) = own {
-                self.put(*server);
+                self.put(server);
             }
         }
         self.sharing.as_ref().is_none_or(|sharing| !sharing.has_lost_draws)
     }
 
-    /// The replicas that it has a connection to.
-    pub(crate) fn held(&self) -> Vec<ReplicaId> {
-        self.all.iter().flatten().map(|server| server.replica).collect()
+    /// The replicas that it can have a connection to.
+    pub(crate) fn numbers(&self) -> std::ops::Range<usize> {
+        0..self.all.len()
+    }
+
+    /// The replica of this number, if it has a connection there.
+    pub(crate) fn held(&self, number: usize) -> Option<ReplicaId> {
+        self.all.get(number)?.as_ref().map(|server| server.replica)
+    }
+
+    /// Whether it has a shared connection, or may open one, to any replica but this.
+    pub(crate) fn has_others(&self, replica: ReplicaId) -> bool {
+        let Some(sharing) = &self.sharing else { return false };
+        let is_other = |at: ReplicaId| at != replica;
+        self.all.iter().flatten().any(|server| is_other(server.replica))
+            || sharing.permits.iter().any(|(at, _)| is_other(*at))
     }
 
     /// Takes a connection off that is to be given back, unless it has to be kept; says why it is.
-    pub(crate) fn take_off(&mut self, replica: ReplicaId, settings: &mut Settings) -> Result<Server, Pins> {
+    pub(crate) fn take_off(
+        &mut self,
+        replica: ReplicaId,
+        settings: &mut Settings,
+    ) -> Result<Box<Server>, Pins> {
         let (asks, draws_at) = (self.asks_draws, self.draws_at);
         let nothing = Pins::default();
         let slot = self.all.get_mut(usize::from(replica.0)).ok_or(nothing)?;
@@ -232,11 +307,12 @@ impl Servers {
 
 impl Sharing {
     /// If sessions share connections.
-    pub(super) fn of(hub: &Hub, settings: &Settings, secret: &Secret) -> Option<Self> {
+    pub(super) fn of(hub: &Hub, thread: Thread, settings: &Settings, secret: &Secret) -> Option<Self> {
         let pools = Arc::clone(&hub.pools);
         pools.pooling.is_shared.then(|| Self {
+            kind: pools.kind(settings, secret),
             pools,
-            kind: Arc::new(Kind::of(settings, secret)),
+            thread,
             permits: Vec::new(),
             has_lost_draws: false,
         })
@@ -248,6 +324,6 @@ impl Sharing {
         let claimed = claimed.ok_or_else(|| broken("a connection was not claimed before it was opened"))?;
         let (_, permit) = self.permits.swap_remove(claimed);
         let epoch = self.pools.epoch(self.kind.role());
-        Ok(Shared::new((Arc::clone(&self.kind), epoch), permit, session))
+        Ok(Shared::new((Arc::clone(&self.kind), epoch), permit, (session, self.thread)))
     }
 }

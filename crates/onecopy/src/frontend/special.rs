@@ -11,12 +11,13 @@ use wire::{encode, sqlstate};
 use super::cached::is_reserved;
 use super::demand::Demand;
 use super::fault::{Fault, Refusal};
-use super::homes::{Wish, is_of_session};
+use super::forbidden::{FORBIDDEN, invalid};
+use super::homes::is_of_session;
 use super::pins::Pin;
 use super::relay::Ended;
 use super::sent::Sent;
 use super::session::{Session, Transaction};
-use super::settings::{FORBIDDEN, RESET_ALL, Settings, set_config};
+use super::settings::{RESET_ALL, Settings, set_config};
 use super::work::Work;
 
 /// The column of EXPLAIN (ROUTING).
@@ -164,12 +165,12 @@ impl Session {
                 .into());
             }
         }
-        let timeouts = self.settings.timeouts;
+        let timeouts = self.settings.noted.timeouts;
         self.settings.note_name(name, text);
         if local {
             self.settings.has_local = true;
-            self.settings.timeouts = timeouts;
-            self.settings.timeouts.note(name, text, true);
+            self.settings.noted.timeouts = timeouts;
+            self.settings.noted.timeouts.note(name, text, true);
         }
         let ended = self.run_beside(statement, work, alone).await;
         match &ended {
@@ -181,12 +182,13 @@ impl Session {
     }
 
     fn set_own(&mut self, name: &str, value: &SetValue, local: bool) -> Result<Ended, Fault> {
-        let invalid = |message: String| Fault::Refused(Refusal::plain(sqlstate::SYNTAX_ERROR, message));
         match value {
-            _ if local => return Err(invalid(format!("SET LOCAL {name} is not supported through Onecopy"))),
+            _ if local => {
+                return Err(Refusal::unsupported(format!("SET LOCAL {name}"), "Say it in BEGIN.").into());
+            }
             SetValue::Text(text) => self.settings.set_own(name, text).map_err(invalid)?,
             SetValue::Default => self.reset_own(name),
-            _ => return Err(invalid(format!("the value of {name} must be a constant"))),
+            _ => return Err(invalid(format!("the value of {name} must be a constant")).into()),
         }
         encode::command_complete(&mut self.client.out, "SET");
         Ok(Ended::default())
@@ -251,8 +253,6 @@ impl Session {
             } else {
                 self.settings.reset();
             }
-            self.wish = Wish::default();
-            self.draws.may_borrow = self.hub().in_force.lends_sequences();
             let generation = self.settings.generation();
             if let Some(server) = self.servers.find(anchor) {
                 server.settings = generation;
@@ -303,7 +303,7 @@ impl Session {
             sql::explained(text).ok_or_else(|| invalid("EXPLAIN (ROUTING) needs a statement".to_owned()))?;
         let present = self.hub().fresh_catalogue().await;
         let catalogue = present.ok_or_else(|| Fault::Lost(self.anchor()))?;
-        let mut lines = sql::explain(inner, self.settings.conforming, &catalogue, self.draws.may_borrow)
+        let mut lines = sql::explain(inner, self.settings.noted.conforming, &catalogue, self.borrows())
             .map_err(|error| invalid(error.to_string()))?;
         lines.extend(self.tell_profile(&catalogue, self.as_sent(inner).as_ref()));
         encode::row_description(&mut self.client.out, &[ROUTING_COLUMN]);

@@ -14,7 +14,6 @@ use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 use tracing::Instrument;
-use wire::backend::Status;
 use wire::startup::{Opening, OpeningError, opening};
 use wire::{encode, sqlstate};
 
@@ -23,11 +22,13 @@ use super::cancel::CancelTarget;
 use super::client::Client;
 use super::course::Course;
 use super::fault::{Fault, Refusal};
-use super::homes::Wish;
+use super::homes::Again;
 use super::leases::Draws;
 use super::login::authenticate;
+use super::noted::Severity;
 use super::pins::Look;
 use super::prepared::Prepared;
+use super::rival::Named;
 use super::servers::Servers;
 use super::session::{Session, Transaction, Worker};
 use super::settings::Settings;
@@ -49,11 +50,15 @@ pub(crate) const WAITING_MAX: usize = 1_000;
 /// How long they wait.
 const ROOM_DEADLINE: Duration = Duration::from_secs(5);
 
-/// What ALTER ROLE and ALTER DATABASE have set, weakest first.
+/// What ALTER ROLE and ALTER DATABASE have set, weakest first; then what has come of everything that can be set, in files of
+/// the server, too, of settings that mean something to us.
 pub(crate) const DEFAULTS_SQL: &str = "SELECT pg_catalog.unnest(setconfig) FROM pg_catalog.pg_db_role_setting \
      WHERE setrole IN (0, (SELECT oid FROM pg_catalog.pg_roles WHERE rolname = session_user)) \
      AND setdatabase IN (0, (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())) \
-     ORDER BY setrole <> 0, setdatabase <> 0";
+     ORDER BY setrole <> 0, setdatabase <> 0; \
+     SELECT pg_catalog.concat(name, '=', pg_catalog.current_setting(name, true)) FROM pg_catalog.unnest(\
+         '{statement_timeout,lock_timeout,idle_in_transaction_session_timeout,transaction_timeout,client_min_messages,\
+           standard_conforming_strings}'::text[]) AS name WHERE pg_catalog.current_setting(name, true) IS NOT NULL";
 
 /// Which role this is, whether it may log in, and what it begins with.
 const STANDING_SQL: &str = "SELECT pg_catalog.concat_ws(' ', r.oid, r.rolcanlogin, \
@@ -107,8 +112,7 @@ async fn log_in(
         ADMIN_ALIAS => Dialect::PgBouncer,
         _ => {
             check_database(&worker.hub.served.database, database, parameters)?;
-            let settings = Settings::new(parameters, role, database)
-                .map_err(|message| Fault::Fatal(Refusal::plain(sqlstate::SYNTAX_ERROR, message)))?;
+            let settings = Settings::new(parameters, role, database).map_err(Fault::Fatal)?;
             let who = who(client, parameters);
             return Ok(Request::Session { settings: Box::new(settings), who, secret });
         }
@@ -283,15 +287,17 @@ async fn serve_session(worker: Rc<Worker>, client: Client, settings: Settings, w
         }
     };
     let card = hub.clients.register(id, who);
+    let thread = worker.thread;
     let mut session = Session {
         worker,
         id,
         mailbox,
         client,
-        servers: Servers::new(&hub, &settings, Arc::clone(&card), secret),
+        servers: Servers::new(&hub, thread, &settings, Arc::clone(&card), secret),
         card,
         settings,
         transaction: Transaction::None,
+        named: Named::default(),
         failed: false,
         is_settling: false,
         settling_at: hub.anchor(),
@@ -309,9 +315,8 @@ async fn serve_session(worker: Rc<Worker>, client: Client, settings: Settings, w
         must_tell_loss: false,
         loss: None,
         tenancy: None,
-        wish: Wish::default(),
-        draws: Draws::new(hub.in_force.lends_sequences()),
-        returns_to_anchor: false,
+        draws: Draws::default(),
+        again: Again::default(),
         last_home: hub.anchor(),
         near: None,
         strain: Strain::default(),
@@ -372,7 +377,7 @@ impl Session {
             if !self.servers.is_shared() {
                 return Ok(anchor);
             }
-            let said = self.servers.get(anchor).connection.simple(STANDING_SQL).await;
+            let said = self.servers.get(anchor).ask(STANDING_SQL).await;
             if self.servers.believe(anchor, said) {
                 return Ok(anchor);
             }
@@ -387,17 +392,22 @@ impl Session {
     /// Connects to the home and tells the client what the server says of itself.
     async fn greet(&mut self) -> Result<(), Fault> {
         let anchor = self.connect_first().await?;
-        let connection = &mut self.servers.get(anchor).connection;
-        let defaults = connection.simple(DEFAULTS_SQL).await.map_err(Fault::at(anchor))?;
+        let defaults = self.servers.get(anchor).ask(DEFAULTS_SQL).await.map_err(Fault::at(anchor))?;
         let defaults: Vec<String> = defaults.into_iter().flatten().flatten().collect();
         self.settings.begin_with(&defaults);
+        let useless = self.begin_with_own()?;
         let connection = &self.servers.get(anchor).connection;
         welcome(&mut self.client, connection, self.settings.read_only, &self.cancel);
+        for refusal in useless {
+            let Refusal { sqlstate, message, hint, .. } = refusal;
+            self.tell_client(Severity::Warning, sqlstate, &message, hint.as_deref());
+        }
+        self.ready();
         Ok(())
     }
 }
 
-/// Tells a client that it is logged in, the settings that a server reports, and by what it can cancel. The default of READ ONLY is
+/// Tells a client that it is logged in, the settings that a server reports, and by what it can cancel; not yet that it may go on. The default of READ ONLY is
 /// the session's: connections for reads have another.
 pub(crate) fn welcome(client: &mut Client, connection: &Connection, read_only: bool, cancel: &CancelTarget) {
     let out = &mut client.out;
@@ -411,5 +421,4 @@ pub(crate) fn welcome(client: &mut Client, connection: &Connection, read_only: b
         encode::parameter_status(out, name, shown);
     }
     encode::backend_key_data(out, cancel.pid, &cancel.secret);
-    encode::ready_for_query(out, Status::Idle);
 }

@@ -49,6 +49,10 @@ impl Session {
             Transaction::Read(_) | Transaction::Update(_) => self.run_inside(demand, work, false).await,
             Transaction::Lost(_) => Err(Fault::Lost(self.last_home)),
         };
+        if ended.is_err() {
+            // It may have had its turn and not come to run.
+            self.executed();
+        }
         if matches!(&ended, Ok(ended) if ended.error.is_none()) {
             let now = tokio::time::Instant::now();
             self.note_time(demand, [started, self.placed].map(|since| now.saturating_duration_since(since)));
@@ -134,7 +138,7 @@ impl Session {
         if self.is_roaming() {
             return Box::pin(self.roam(demand, work, is_first)).await;
         }
-        let mut judged = self.judge_update(demand).await;
+        let mut judged = self.judge_inside(demand, work).await;
         let takes_snapshot = demand.takes_snapshot();
         if let Transaction::Read(read) = &self.transaction {
             let replica = read.replica;
@@ -161,13 +165,16 @@ impl Session {
         if let Some(answered) = self.ask_beside(demand, &judged, work).await {
             return answered;
         }
+        if !is_first {
+            self.named.add(&judged);
+        }
         let is_first = self.come_to_anchor(&judged, is_first).await? || is_first;
         if !is_first {
             self.gate(judged.home_reads(), judged.writes(self.id), judged.nowait).await?;
             while self.is_stale_at(self.last_home, judged.generation) {
                 // What was concluded no longer holds; nothing was sent.
                 self.executed();
-                judged = self.judge_update(demand).await;
+                judged = self.judge_inside(demand, work).await;
                 if self.come_to_anchor(&judged, false).await? {
                     break;
                 }
@@ -179,8 +186,11 @@ impl Session {
         self.await_sequences(self.last_home).await?;
         let mark = self.client.out.len();
         self.client.shown = false;
-        let ended = self.at_home_drawing(&judged, work).await;
+        let ended = self.at_home_guarded(&judged, work).await;
         self.note_snapshot(takes_snapshot, &ended);
+        if let Ok(ended) = &ended {
+            self.explain_loss(ended, &judged, mark);
+        }
         self.after_draw(&judged, mark, ended).await
     }
 
@@ -217,7 +227,7 @@ impl Session {
             update.generation = update.generation.min(judged.generation);
             judged.note_draws(&mut update.drawn, &catalogue);
             for routing in &judged.routings {
-                update.capture.claims.add(&routing.claims, judged.touched.as_ref(), &catalogue);
+                update.capture.claims.add(&routing.claims, judged.touched.as_deref(), &catalogue);
             }
             if judged.has_unparsed {
                 update.capture.claims.add_everything();
@@ -290,11 +300,9 @@ impl Session {
         let server = self.servers.get(replica);
         let expected = work.write(server);
         self.cancel.set(Doing::Running(Arc::clone(&server.running)));
-        let result = if server.connection.flush().await.is_err() {
-            Err(Fault::Lost(replica))
-        } else {
-            Relay::new(&mut self.client, server, None).run(expected).await
-        };
+        // A server that has closed the connection may have said why.
+        let _ = server.connection.flush().await;
+        let result = Relay::new(&mut self.client, server, None).run(expected).await;
         self.cancel.set(Doing::Nothing);
         self.executed();
         result
@@ -322,7 +330,7 @@ impl Session {
             if let Some(server) = self.servers.find(anchor) {
                 let known = self.settings.kept_names();
                 let sql = format!("{STAYS_HOME_SQL} AND pg_catalog.lower(name) NOT IN ({known}))");
-                let rows = server.connection.simple(&sql).await.map_err(|_| Fault::Lost(anchor));
+                let rows = server.ask(&sql).await.map_err(|_| Fault::Lost(anchor));
                 match rows {
                     Ok(rows) => self.pinned = !rows.is_empty() || self.settings.has_names(),
                     Err(fault) => {

@@ -2,6 +2,45 @@
 
 use std::time::Duration;
 
+/// All limits that a server has for what a transaction does.
+const NAMES: [&str; 4] =
+    ["statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", TRANSACTION_TIMEOUT];
+/// For the whole of it.
+const TRANSACTION_TIMEOUT: &str = "transaction_timeout";
+/// The first version of PostgreSQL that has it.
+const TRANSACTION_TIMEOUT_SINCE: u32 = 17;
+
+/// Lifts the first three for the rest of the transaction.
+const LIFTED: &str = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0; \
+                      SET LOCAL idle_in_transaction_session_timeout = 0";
+
+/// Whether a setting is one of them.
+pub(crate) fn is_timeout(name: &str) -> bool {
+    NAMES.contains(&name)
+}
+
+/// Whether a value of one is no limit.
+pub(crate) fn is_none(value: &str) -> bool {
+    milliseconds(value) == Some(0)
+}
+
+/// The statements that lift all of them for the rest of the transaction, on a server of this version.
+pub(crate) fn lifted(version: u32) -> String {
+    if version < TRANSACTION_TIMEOUT_SINCE {
+        return LIFTED.to_owned();
+    }
+    format!("{LIFTED}; SET LOCAL {TRANSACTION_TIMEOUT} = 0")
+}
+
+/// The same of those that end the connection.
+pub(crate) fn lifted_for_readers(version: u32) -> String {
+    let mut sql = "SET LOCAL idle_in_transaction_session_timeout = 0".to_owned();
+    if version >= TRANSACTION_TIMEOUT_SINCE {
+        sql.push_str("; SET LOCAL transaction_timeout = 0");
+    }
+    sql
+}
+
 /// The longest limit that there is.
 const LIMIT_MS_MAX: u64 = i32::MAX as u64;
 
@@ -73,6 +112,15 @@ fn milliseconds(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_server_does_not_know_is_not_lifted_there() {
+        assert!(!lifted(16).contains(TRANSACTION_TIMEOUT));
+        for version in [17, 18] {
+            assert!(NAMES.iter().all(|name| lifted(version).contains(&format!("SET LOCAL {name} = 0"))));
+        }
+        assert!(is_none("0") && is_none("0ms") && !is_none("1") && !is_none("soon"));
+    }
 
     #[test]
     fn timeouts_are_read_as_the_server_reads_them() {

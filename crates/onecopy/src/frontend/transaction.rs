@@ -18,10 +18,11 @@ use super::ddl::SchemaChanges;
 use super::fault::{Fault, Refusal};
 use super::homes::{Opening, ReadSoFar, inside};
 use super::leases::Uses;
+use super::line::Want;
 use super::relay::{Ended, Expected, Relay};
 use super::sequences::Drawn;
 use super::servers::Server;
-use super::session::{Placed, RETRY_PAUSE, Session, Transaction};
+use super::session::{Place, Placed, RETRY_PAUSE, Session, Transaction};
 use super::work::Work;
 use super::writeset::Capture;
 use crate::transactions::Phase;
@@ -42,6 +43,10 @@ pub(crate) struct Update {
     /// As the client asked for it, with the session's defaults put in.
     pub(crate) options: TransactionOptions,
     pub(crate) capture: Capture,
+    /// It is one statement by itself, which is run again if another transaction was first.
+    pub(crate) is_alone: bool,
+    /// It has written what nobody foresaw, and what was not asked for since.
+    pub(crate) has_surprises: bool,
     /// What it may have drawn from sequences.
     pub(crate) drawn: Drawn,
     /// It began where sequences are lent to, not at the anchor.
@@ -104,6 +109,8 @@ impl Update {
             is_implicit,
             options,
             capture,
+            is_alone: false,
+            has_surprises: false,
             drawn: Drawn::default(),
             is_borrowing: false,
             is_guarded: false,
@@ -180,10 +187,7 @@ impl Session {
                 self.forget_update();
                 return Err(fault);
             }
-            if let Some(ticket) = self.servers.claim(place.replica, place.incarnation) {
-                // Whoever waits for a connection holds nothing that others wait for.
-                self.forget_update();
-                self.await_server(place, ticket).await?;
+            if !self.has_room_at(place).await? {
                 continue;
             }
             let Self { id, worker, servers, settings, progress, .. } = &mut *self;
@@ -213,6 +217,26 @@ impl Session {
                 }
             }
         }
+    }
+
+    /// Whether there is a connection for the update transaction that was let begin; else it was waited for, and the
+    /// transaction is to begin anew. Whoever waits for one holds nothing that others wait for, but counts as load.
+    async fn has_room_at(&mut self, place: Place) -> Result<bool, Fault> {
+        if self.servers.has_others(place.replica) {
+            // It has waited for one where it has not begun after all.
+            self.give_back().await;
+        }
+        let Some(ticket) = self.servers.claim(place.replica, place.incarnation, Want::First) else {
+            return Ok(true);
+        };
+        self.worker.hub.handle(Event::Yield { session: self.id });
+        self.mailbox.clear();
+        self.near = Some(place.replica);
+        let waited = self.await_server(place, ticket).await;
+        if waited.is_err() {
+            self.forget_update();
+        }
+        waited.map(|()| false)
     }
 
     fn beginning(
@@ -252,6 +276,16 @@ impl Session {
             }
             _ => reads,
         };
+        self.pass_gate(reads, writes, nowait).await
+    }
+
+    /// The same, whatever the isolation.
+    pub(crate) async fn pass_gate(
+        &mut self,
+        reads: Reads,
+        writes: Claims,
+        nowait: bool,
+    ) -> Result<(), Fault> {
         let event = Event::Statement { session: self.id, needs: self.needs(reads, writes) };
         self.cancel.set(Doing::Waiting);
         match self.place_update(event, nowait).await {
@@ -299,11 +333,9 @@ impl Session {
         let expected = write(server);
         self.cancel.set(Doing::Running(Arc::clone(&server.running)));
         let sent = Instant::now();
-        let result = if server.connection.flush().await.is_err() {
-            Err(Fault::Lost(update.replica))
-        } else {
-            Relay::new(&mut self.client, server, Some(&mut update.capture)).run(expected).await
-        };
+        // A server that has closed the connection may have said why.
+        let _ = server.connection.flush().await;
+        let result = Relay::new(&mut self.client, server, Some(&mut update.capture)).run(expected).await;
         self.cancel.set(Doing::Nothing);
         self.strain.worked(sent);
         match result {
@@ -413,6 +445,7 @@ impl Session {
             self.tenancy = None;
         }
         self.failed = false;
+        self.named.forget();
         self.settings.end_local();
         self.savepoints.clear();
         self.end_course(committed);

@@ -76,8 +76,8 @@ fn write_message(server: &mut Server, message: &Message, expected: &mut Expected
     if let Some(known) = &message.statement {
         let (name, generation) = (known.server_name.as_slice(), known.generation);
         let is_there = prepared.has(name, generation);
-        if message.is_parse && is_there && known.is_shared() {
-            // Another session, or this one before, has prepared it: it is as good as parsed.
+        if message.is_parse && is_there && !name.is_empty() {
+            // Another session, or this one before, has prepared it, or it is sent again: it is as good as parsed.
             encode::close(output, Target::Statement(NOTHING));
             expected.own_closes.push_back(Closing::AsParse);
             return 0;

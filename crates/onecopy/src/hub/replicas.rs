@@ -43,11 +43,28 @@ impl Hub {
             let unneeded = self.standing().unneeded_but_by(|replica| up.contains(&replica));
             if let Some(unneeded) = unneeded {
                 trimmed = self.log.shrink(before(unneeded), self.log_bytes_max);
+                self.leave_behind(&up);
             }
         }
         match trimmed {
             Ok(first) => self.identities.trim(first),
             Err(error) => tracing::warn!(%error, "the log could not be trimmed"),
+        }
+    }
+
+    /// Where statements are shipped a replica cannot tell by itself that the log has lost what it lacks.
+    fn leave_behind(&self, up: &[ReplicaId]) {
+        if self.shipping.get().is_none() {
+            return;
+        }
+        let first = self.log.first_retained();
+        let all: Vec<ReplicaId> = self.seats.iter().map(|seat| seat.replica).collect();
+        for replica in all.into_iter().filter(|replica| !up.contains(replica)) {
+            let needs = self.standing().needs(replica);
+            if needs.is_some_and(|needs| needs.next() < first) {
+                let reason = "it was away for longer than the log is kept (log-max-mb)";
+                self.quarantine(replica, reason, Lasting::UntilRebuilt);
+            }
         }
     }
 
@@ -63,7 +80,7 @@ impl Hub {
         self.standing().quarantine(replica, reason);
         self.handle(Event::Diverged { replica });
         // What runs there at present is ended as well.
-        self.order(replica, AgentOrder::Reset);
+        self.reset(replica);
         // It does not come back by itself, so nobody waits for it.
         self.handle(Event::TakeOver { from: replica });
     }
@@ -109,7 +126,14 @@ impl Hub {
         }
         self.standing().rebuilt(replica);
         self.handle(Event::Rebuilt { replica });
-        self.order(replica, AgentOrder::Reset);
+        self.reset(replica);
+    }
+
+    /// The replica's agent begins anew. Where statements are shipped there are no agents.
+    fn reset(&self, replica: ReplicaId) {
+        if self.shipping.get().is_none() {
+            self.order(replica, AgentOrder::Reset);
+        }
     }
 
     /// What the rebuild of a replica is at; `None` when there is none.

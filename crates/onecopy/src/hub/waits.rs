@@ -1,8 +1,12 @@
 //! What the core tells of waits and conflicts between transactions, for people and for NOWAIT.
 
+use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use cluster::claims::Claims;
+use cluster::event::Rival;
+use cluster::ids::{SessionId, Version};
 use cluster::parts::conflicts::Count;
 use cluster::protocols::Waiting;
 use cluster::time::Time;
@@ -18,6 +22,22 @@ impl Hub {
     /// Who waits for transactions of other homes at this moment.
     pub(crate) fn waiting(&self) -> Vec<Waiting> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner).cluster.waiting()
+    }
+
+    /// Statements of which a session has not said that they had ended. Anything but 0 is a fault of ours.
+    pub(crate) fn turns_unended(&self) -> u64 {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner).cluster.turns_unended()
+    }
+
+    /// Of each open update transaction the version that its snapshot has at least.
+    pub(crate) fn snapshots(&self) -> BTreeMap<SessionId, Version> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner).cluster.snapshots()
+    }
+
+    /// Who has written some of this since the session's transaction began, at another home.
+    pub(crate) fn who_was_first(&self, session: SessionId, claims: &Claims) -> Option<Rival> {
+        let inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        inside.cluster.who_was_first(session, claims)
     }
 
     /// How long it is since a time of the core, in seconds.

@@ -68,7 +68,8 @@ impl Bringer {
         }
         self.hub.handle(Event::Drawn { session: self.id, ticket });
         let (body, reads) = (Box::new(record.seal()), Reads::Tables([].into()));
-        self.hub.handle(Event::Finish { session: self.id, body, claims: Vec::new(), reads });
+        let (claims, changed) = (Vec::new(), Vec::new());
+        self.hub.handle(Event::Finish { session: self.id, body, claims, changed, reads });
         self.end().await
     }
 

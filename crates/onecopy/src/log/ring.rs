@@ -29,6 +29,11 @@ impl Ring {
         }
     }
 
+    /// How many records there are, their bytes, and at most how many bytes there can be.
+    pub(super) fn sizes(&self) -> (usize, usize, usize) {
+        (self.records.len(), self.bytes, self.limit_bytes)
+    }
+
     /// Adds records from `version` on to `out` until `max_bytes` are reached, at least one; false when it is not here.
     pub(super) fn read(&self, version: Version, max_bytes: usize, out: &mut Vec<Arc<Record>>) -> bool {
         if self.records.front().is_none_or(|oldest| oldest.header().first > version) {

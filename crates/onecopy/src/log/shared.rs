@@ -273,6 +273,10 @@ impl Shared {
         }
     }
 
+    pub(super) fn in_memory(&self) -> (usize, usize, usize) {
+        self.account().ring.sizes()
+    }
+
     /// What cannot be looked at counts as nothing: it is gone, or will be missed elsewhere.
     pub(super) fn bytes(&self) -> u64 {
         let paths: Vec<PathBuf> = {

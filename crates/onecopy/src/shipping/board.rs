@@ -1,6 +1,7 @@
 //! What others see of the replicas: SHOW REPLICAS, the metrics, and whoever waits for a node to come up.
 //!
-//! The hub asks its core for that, and in a node of this kind this is its core. It orders nothing.
+//! The hub asks its core for that, and in a node of this kind this is its core. It orders nothing;
+//! it passes on who is in quarantine.
 
 use std::sync::Arc;
 
@@ -23,7 +24,13 @@ impl std::fmt::Debug for Board {
 }
 
 impl Protocol for Board {
-    fn handle(&mut self, _: Time, _: Event, _: &mut Vec<Effect>) {}
+    fn handle(&mut self, _: Time, event: Event, _: &mut Vec<Effect>) {
+        match event {
+            Event::Diverged { replica } => self.0.shut_out(replica),
+            Event::Rebuilt { replica } => self.0.let_in(replica),
+            _ => {}
+        }
+    }
 
     fn replicas(&self) -> Vec<ReplicaStatus> {
         let inside = self.0.lock();
@@ -40,6 +47,7 @@ impl Protocol for Board {
                 state,
                 is_suspect: false,
                 is_drained: false,
+                is_forgotten: false,
                 incarnation: side.incarnation,
                 applied,
                 lag: inside.appended.0 - applied.0,

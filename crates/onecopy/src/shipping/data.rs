@@ -190,7 +190,7 @@ impl Session {
     }
 
     fn alike(&self, sent: &Sent<'_>, text: &str, catalogue: &Catalogue) -> Result<Text, Refusal> {
-        alike(sent, text, self.settings.conforming, catalogue)
+        alike(sent, text, self.settings.noted.conforming, catalogue)
     }
 
     /// The transaction ships so much more.

@@ -23,7 +23,7 @@ impl Shipping {
         let mut body = RecordBuilder::new();
         for write in &owner.writes {
             let shipment =
-                inside.shipments.get(&write.statement).expect("what is not over keeps its statements");
+                inside.shipments.get(write.statement).expect("what is not over keeps its statements");
             for shipped in shipment.logged() {
                 body.push_shipped(&shipped).expect("it was measured when it was taken");
             }

@@ -16,6 +16,7 @@ use cluster::protocols::shipping::{
 use sql::TemplateId;
 use tokio::sync::mpsc;
 
+use super::kept::Kept;
 use super::lane::{Job, Origin};
 use super::shipment::{Reply, Shipment};
 use super::{Ask, Told};
@@ -37,8 +38,6 @@ pub(super) struct Side {
     /// Numbers that are done again here.
     pub(super) again: BTreeSet<SequenceNumber>,
     pub(super) is_diverged: bool,
-    /// What would survive a crash of the server.
-    pub(super) durable: Version,
     pub(super) reads: u64,
     pub(super) writes: u64,
 }
@@ -67,7 +66,7 @@ pub(super) struct Inside {
     pub(super) owners: BTreeMap<SequenceNumber, Owner>,
     /// Of transactions that are over, kept for replicas that return.
     pub(super) past: BTreeMap<SequenceNumber, Owner>,
-    pub(super) shipments: BTreeMap<StatementId, Arc<Shipment>>,
+    pub(super) shipments: Kept,
     /// What the first replica made of statements that write.
     pub(super) outcomes: BTreeMap<StatementId, Vec<u8>>,
     pub(super) last_statement: u64,
@@ -185,9 +184,9 @@ impl Inside {
         let _ = desk.told.send(told);
         // What writes is kept until it is over.
         if let Some(statement) = statement
-            && self.shipments.get(&statement).is_some_and(|shipment| !shipment.is_write)
+            && self.shipments.get(statement).is_some_and(|shipment| !shipment.is_write)
         {
-            self.shipments.remove(&statement);
+            self.shipments.remove(statement);
         }
     }
 
@@ -219,7 +218,7 @@ impl Inside {
         }
         if self.sides.iter().all(|side| side.tail.is_none() && side.again.is_empty()) {
             for write in std::mem::take(&mut self.past).into_values().flat_map(|owner| owner.writes) {
-                self.shipments.remove(&write.statement);
+                self.shipments.remove(write.statement);
                 self.outcomes.remove(&write.statement);
             }
         }

@@ -26,11 +26,11 @@ use super::Shipping;
 use super::shipment::{Form, Reply, Setup, Shipment};
 use crate::backend::{BackendError, Connection};
 use crate::clients::{Card, Connected};
-use crate::frontend::{Cached, Running};
+use crate::frontend::{Cached, Running, lifted, lifted_for_readers};
 use crate::scram::Secret;
 
-/// More bytes than this are not kept of one reply.
-const REPLY_BYTES_MAX: usize = 64 << 20;
+/// How a statement ends that returns more than is kept of a reply.
+pub(super) const TOO_LARGE: &str = wire::sqlstate::PROGRAM_LIMIT_EXCEEDED;
 /// Connections that a session keeps at a replica.
 const IDLE_MAX: usize = 2;
 
@@ -256,10 +256,11 @@ impl Lane {
             let ended = self.roll_back().await;
             reply.and_then(|reply| ended.map(|()| reply))
         } else {
+            let bytes_max = self.shipping.limits.reply_bytes;
             let Server { connection, cached, .. } = self.server().await?;
             shipment.encode(&mut connection.output, cached);
             connection.flush().await?;
-            exchange(connection, cached, shipment, REPLY_BYTES_MAX).await.map(|(reply, _)| reply)
+            exchange(connection, cached, shipment, bytes_max).await.map(|(reply, _)| reply)
         };
         *origin.reading.lock().unwrap_or_else(PoisonError::into_inner) = None;
         ended
@@ -272,10 +273,12 @@ impl Lane {
             self.settle(&shipment.setup).await?;
         }
         let has_begun = std::mem::replace(&mut self.has_begun, true);
+        let bytes_max = self.shipping.limits.reply_bytes;
         let Server { connection, cached, .. } = self.server().await?;
         let mut ahead = 0;
         if !has_begun {
-            encode::query(&mut connection.output, begin(shipment).as_bytes());
+            let begin = begin(shipment, connection.version());
+            encode::query(&mut connection.output, begin.as_bytes());
             ahead += 1;
         }
         if let Some(before) = &shipment.before {
@@ -292,10 +295,9 @@ impl Lane {
                 Err(other) => return Err(other),
             }
         }
-        // What a statement returns of rows that it writes is no more than it was given.
-        let bytes_max = if is_write { usize::MAX } else { REPLY_BYTES_MAX };
         let (mut reply, status) = exchange(connection, cached, shipment, bytes_max).await?;
-        self.has_failed = status == Some(Status::Failed);
+        // One that returns too much is undone like one that failed, everywhere: all replicas count the same rows.
+        self.has_failed = status == Some(Status::Failed) || reply.outcome == TOO_LARGE.as_bytes();
         if let Some(body) = failed {
             reply = Reply { bytes: Vec::new(), asked: Vec::new(), outcome: code(&body), error: Some(body) };
         }
@@ -316,6 +318,7 @@ impl Lane {
         if let Some(identity) = identity {
             if !self.has_begun {
                 sql.push_str(BEGIN_WRITING);
+                sql.push(';');
             }
             sql.push_str(&insert_identity(identity));
             sql.push(';');
@@ -339,21 +342,18 @@ impl Lane {
     }
 }
 
-const BEGIN_WRITING: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;";
+const BEGIN_WRITING: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
+const BEGIN_READING: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY";
 
-fn begin(shipment: &Shipment) -> String {
-    let has_timeouts = shipment.setup.has_timeouts;
-    if shipment.is_read_only {
+/// On a server of this version.
+fn begin(shipment: &Shipment, version: u32) -> String {
+    let begin = if shipment.is_read_only { BEGIN_READING } else { BEGIN_WRITING };
+    let mut sql = begin.to_owned();
+    if shipment.setup.has_timeouts {
         // It would cost the replica its place if the server ended the connection.
-        let patient = if has_timeouts { ";SET LOCAL idle_in_transaction_session_timeout = 0" } else { "" };
-        return format!("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY{patient}");
-    }
-    let mut sql = BEGIN_WRITING.to_owned();
-    if has_timeouts {
-        sql.push_str(
-            "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0; \
-             SET LOCAL idle_in_transaction_session_timeout = 0;",
-        );
+        let lifts = if shipment.is_read_only { lifted_for_readers(version) } else { lifted(version) };
+        sql.push(';');
+        sql.push_str(&lifts);
     }
     sql
 }
@@ -393,7 +393,7 @@ async fn exchange(
     bytes_max: usize,
 ) -> Result<(Reply, Option<Status>), BackendError> {
     let mut reply = Reply { bytes: Vec::new(), asked: Vec::new(), error: None, outcome: Vec::new() };
-    let mut is_too_large = false;
+    let mut rows_bytes = 0;
     let status = loop {
         let (kind, total) = connection.message().await?;
         let whole = &connection.input.data()[..total];
@@ -413,8 +413,12 @@ async fn exchange(
             tag::ROW_DESCRIPTION | tag::NO_DATA if shipment.describes() => {
                 reply.bytes.extend_from_slice(whole);
             }
-            tag::DATA_ROW if reply.bytes.len() + total > bytes_max => is_too_large = true,
-            tag::DATA_ROW => reply.bytes.extend_from_slice(whole),
+            tag::DATA_ROW => {
+                rows_bytes += total;
+                if rows_bytes <= bytes_max {
+                    reply.bytes.extend_from_slice(whole);
+                }
+            }
             tag::COPY_IN_RESPONSE if matches!(shipment.form, Form::Copy(_)) => {}
             tag::COPY_IN_RESPONSE | tag::COPY_OUT_RESPONSE | tag::COPY_BOTH_RESPONSE => {
                 return Err(BackendError::Protocol("a COPY that nobody asked for"));
@@ -427,17 +431,12 @@ async fn exchange(
             break status;
         }
     };
-    if is_too_large && reply.error.is_none() {
-        let text = format!("the result has more than {REPLY_BYTES_MAX} bytes, which is not supported");
+    if rows_bytes > bytes_max && reply.error.is_none() {
+        let text = format!("the result has more than {bytes_max} bytes, which is not supported");
         let mut error = Vec::new();
-        encode::error(
-            &mut error,
-            "ERROR",
-            wire::sqlstate::PROGRAM_LIMIT_EXCEEDED,
-            &text,
-            Some("Ask for fewer rows."),
-        );
+        encode::error(&mut error, "ERROR", TOO_LARGE, &text, Some("Ask for fewer rows."));
         (reply.error, reply.bytes) = (Some(error.split_off(frame::HEADER_BYTES)), Vec::new());
+        reply.outcome = TOO_LARGE.into();
     }
     if let Some(after) = shipment.after.as_ref().filter(|_| reply.error.is_none()) {
         reply.asked = connection.simple(after).await?;

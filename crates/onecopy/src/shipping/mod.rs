@@ -8,6 +8,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `lane` | one transaction at one replica |
+//! | `kept` | how much is kept in memory for replicas that are behind |
 //! | `decided` | the log's part: what commits is durable before anybody is told to commit (section 5.3) |
 //! | `returning` | a replica is fenced, rolled forward from the log, and joins the others (sections 5.3.1, 5.3.2) |
 //! | `session`, `batch`, `control`, `data`, `copy`, `transaction`, `desk` | a client |
@@ -28,6 +29,7 @@ mod data;
 mod decided;
 mod desk;
 mod inside;
+mod kept;
 mod lane;
 mod locks;
 mod returning;
@@ -49,8 +51,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
 use crate::backend::Address;
-use crate::hub::Hub;
+use crate::hub::{Hub, Lasting};
 use inside::{Desk, Inside};
+use kept::Limits;
 use lane::{At, Job, Origin};
 use shipment::{Reply, Shipment};
 
@@ -93,9 +96,24 @@ pub(crate) enum Ask {
     SingleUpdate(LockSet, Shipment),
 }
 
-/// Somebody has everything to himself, or too much is under way: to be asked again when that has changed.
-#[derive(Debug)]
-pub(crate) struct Later;
+impl Ask {
+    /// How much of it is kept until all replicas have done it.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Execute(Kind::Write, shipment) | Self::SingleUpdate(_, shipment) => shipment.bytes(),
+            Self::Begin(_) | Self::Execute(Kind::Read, _) | Self::End(_) | Self::SingleRead(..) => 0,
+        }
+    }
+}
+
+/// Why a request was not handed over; nothing was done.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Declined {
+    /// Somebody has everything to himself, or too much is under way: to be asked again when that has changed.
+    Later,
+    /// No more statements can be kept for replicas that have not done them yet.
+    Full,
+}
 
 /// Everything that sessions, replicas and the log share.
 pub(crate) struct Shipping {
@@ -106,6 +124,8 @@ pub(crate) struct Shipping {
     nonce: Nonce,
     /// Locks are granted at once: only for tests that show that a checker notices.
     locks_are_off: bool,
+    /// How much is kept in memory.
+    limits: Limits,
     /// Counts whatever somebody may wait for.
     changes: watch::Sender<u64>,
 }
@@ -203,13 +223,31 @@ impl Shipping {
     }
 
     /// Hands a session's request to the scheduler. `generation` is that of the catalogue by which the locks were chosen.
-    fn request(self: &Arc<Self>, session: SessionId, ask: Ask, generation: u64) -> Result<(), Later> {
-        let mut inside = self.lock();
+    fn request(self: &Arc<Self>, session: SessionId, ask: Ask, generation: u64) -> Result<(), Declined> {
         let begins = matches!(ask, Ask::Begin(_) | Ask::SingleRead(..) | Ask::SingleUpdate(..));
+        let bytes = ask.bytes();
+        let mut inside = self.lock();
+        let is_full =
+            |inside: &Inside| bytes > 0 && inside.shipments.bytes() + bytes > self.limits.kept_bytes;
+        let is_crowded = |inside: &Inside| begins && inside.scheduler.active() >= UNDER_WAY_MAX;
+        if is_full(&inside) || is_crowded(&inside) {
+            let laggards = inside.laggards(self.limits.kept_bytes, UNDER_WAY_MAX);
+            let at =
+                |index: usize| At { replica: replica(index), incarnation: inside.sides[index].incarnation };
+            let laggards: Vec<At> = laggards.into_iter().map(at).collect();
+            drop(inside);
+            for at in laggards {
+                self.give_up(at, "it is too far behind for what it lacks to be kept in memory");
+            }
+            inside = self.lock();
+            if is_full(&inside) {
+                return Err(Declined::Full);
+            }
+        }
         let is_held = inside.exclusive.is_some_and(|holder| holder != session);
         let is_old = || self.hub().catalogue().generation() != generation;
-        if begins && (is_held || inside.scheduler.active() >= UNDER_WAY_MAX || is_old()) {
-            return Err(Later);
+        if begins && (is_held || is_crowded(&inside) || is_old()) {
+            return Err(Declined::Later);
         }
         let mut out = Vec::new();
         inside.ask(session, ask, self.locks_are_off, &mut out);
@@ -271,9 +309,28 @@ impl Shipping {
 
     /// A replica did something else than the others: it takes no part any more.
     fn diverged(self: &Arc<Self>, at: At, reason: &str) {
-        tracing::error!(replica = %self.hub().seats[at.replica].name, reason, "the replica has diverged");
-        self.lock().sides[usize::from(at.replica.0)].is_diverged = true;
-        self.give_up(at, reason);
+        if self.is_present(at) {
+            // The hub remembers it over a restart, and the board hears of it.
+            self.hub().quarantine(at.replica, reason, Lasting::UntilRebuilt);
+        }
+    }
+
+    /// The replica serves nothing until it has the data of another one.
+    fn shut_out(self: &Arc<Self>, id: ReplicaId) {
+        let index = usize::from(id.0);
+        let incarnation = {
+            let side = &mut self.lock().sides[index];
+            side.is_diverged = true;
+            side.incarnation
+        };
+        if self.hub.get().is_some() {
+            self.give_up(At { replica: id, incarnation }, "it is in quarantine");
+        }
+    }
+
+    /// It has the data of another one.
+    fn let_in(&self, id: ReplicaId) {
+        self.lock().sides[usize::from(id.0)].is_diverged = false;
     }
 
     fn carry_out(self: &Arc<Self>, mut inside: MutexGuard<'_, Inside>, first: Vec<Next>) {
@@ -314,7 +371,7 @@ impl Shipping {
         let side = &mut inside.sides[index];
         side.writes += u64::from(is_write);
         side.reads += u64::from(statement.is_some() && !is_write);
-        let shipment = statement.and_then(|statement| inside.shipments.get(&statement)).cloned();
+        let shipment = statement.and_then(|statement| inside.shipments.get(statement)).cloned();
         let (origin, identity) = match name {
             Transaction::Numbered(number) => {
                 let identity = Some(self.identity(number));

@@ -15,8 +15,8 @@ use cluster::ids::{Identity, ReplicaId, Version};
 use cluster::protocols::shipping::{Proxy, SequenceNumber};
 use cluster::record::{Header, Item, Record, Shipped};
 use tokio::time::{Instant, sleep, timeout};
-use wire::backend::Fields;
-use wire::{encode, frontend};
+use wire::backend::{Fields, tag};
+use wire::{encode, frame, frontend};
 
 use super::lane::{At, insert_identity, is_the_statements};
 use super::shipment::{COPY_MARK, encode_copy};
@@ -24,6 +24,7 @@ use super::{Next, Shipping};
 use crate::agent::identity;
 use crate::backend::{BackendError, Connection};
 use crate::capture;
+use crate::hub::Lasting;
 
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
@@ -78,7 +79,9 @@ pub(super) async fn keep(shipping: Arc<Shipping>, id: ReplicaId) {
     let mut last = String::new();
     loop {
         if shipping.lock().sides[usize::from(id.0)].is_diverged {
-            return;
+            // Until it is rebuilt.
+            sleep(LOOK).await;
+            continue;
         }
         let failure = match bring(&shipping, id).await {
             Ok((at, control)) => {
@@ -179,15 +182,21 @@ async fn roll_forward(
     let log = &shipping.hub().log;
     let mut missing: Vec<Arc<Record>> = Vec::new();
     let mut from = log.first_retained();
+    let first = from;
     while from <= start.upto {
         let records = log.read_from(from, READ_BYTES).map_err(|error| Failure::Told(error.to_string()))?;
         let Some(last) = records.last() else { break };
+        if from == first && is_beyond(&records[0], has) {
+            // The log keeps for whoever counts what that one has last.
+            let reason = "the log has no more what it lacks";
+            shipping.hub().quarantine(start.at.replica, reason, Lasting::UntilRebuilt);
+            return Err(Failure::Told(reason.into()));
+        }
         from = last.header().last.next();
         missing.extend(records.into_iter().filter(|record| {
             let Header { identity, last, .. } = *record.header();
-            let is_shipped = record.items().any(|item| matches!(item, Item::Shipped(_)));
             last <= start.upto
-                && is_shipped
+                && is_shipped(record)
                 && !has.contains(&identity)
                 && !start.under_way.contains(&identity)
         }));
@@ -195,7 +204,7 @@ async fn roll_forward(
     missing.sort_by_key(|record| record.header().identity);
     let count = missing.len();
     for record in missing {
-        redo(control, &record).await?;
+        redo(control, &record, shipping.limits.reply_bytes).await?;
     }
     if count > 0 {
         tracing::info!(replica = %shipping.hub().seats[start.at.replica].name, count, "transactions were done again");
@@ -203,15 +212,25 @@ async fn roll_forward(
     Ok(())
 }
 
+fn is_shipped(record: &Record) -> bool {
+    record.items().any(|item| matches!(item, Item::Shipped(_)))
+}
+
+/// Whether a log that was trimmed begins after what a replica has.
+fn is_beyond(oldest: &Record, has: &BTreeSet<Identity>) -> bool {
+    let Header { first, identity, .. } = *oldest.header();
+    first > Version(1) && is_shipped(oldest) && !has.contains(&identity)
+}
+
 /// One transaction, exactly as it was: what failed then fails again, and leaves its identity only.
-async fn redo(control: &mut Connection, record: &Record) -> Result<(), Failure> {
+async fn redo(control: &mut Connection, record: &Record, reply_bytes_max: usize) -> Result<(), Failure> {
     control.simple("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE").await?;
     let mut failed = false;
     for item in record.items() {
         let Item::Shipped(shipped) = item else { continue };
         // In a failed transaction nothing works but what goes back to a savepoint.
         match run(control, &shipped, !failed).await {
-            Ok(()) => failed = false,
+            Ok(returned_bytes) => failed = returned_bytes > reply_bytes_max,
             Err(BackendError::Server(body)) if is_the_statements(Fields::new(&body).sqlstate()) => {
                 failed = true;
             }
@@ -230,7 +249,8 @@ async fn redo(control: &mut Connection, record: &Record) -> Result<(), Failure> 
     Ok(())
 }
 
-async fn run(control: &mut Connection, shipped: &Shipped, settles: bool) -> Result<(), BackendError> {
+/// How much it returned in rows.
+async fn run(control: &mut Connection, shipped: &Shipped, settles: bool) -> Result<usize, BackendError> {
     if settles {
         let role = shipped.role.replace('\'', "''");
         control.simple(&format!("SET LOCAL SESSION AUTHORIZATION '{role}'; {}", shipped.settings)).await?;
@@ -250,7 +270,21 @@ async fn run(control: &mut Connection, shipped: &Shipped, settles: bool) -> Resu
         encode::query(&mut control.output, &shipped.text);
     }
     control.flush().await?;
-    control.drain().await.map(drop)
+    let (mut rows_bytes, mut error) = (0, None);
+    loop {
+        let (kind, total) = control.message().await?;
+        match kind {
+            tag::DATA_ROW => rows_bytes += total,
+            tag::ERROR_RESPONSE if error.is_none() => {
+                error = Some(BackendError::Server(control.input.data()[frame::HEADER_BYTES..total].to_vec()));
+            }
+            _ => {}
+        }
+        control.input.consume(total);
+        if kind == tag::READY_FOR_QUERY {
+            return error.map_or(Ok(rows_bytes), Err);
+        }
+    }
 }
 
 /// Looks after a replica that takes part; why it does not any more.
@@ -332,17 +366,8 @@ impl Shipping {
         // A commit that waits for the disk takes all before it along, if it has something of its own to write.
         let beat = "SET synchronous_commit = on; SELECT pg_logical_emit_message(true, 'onecopy', '')";
         control.simple(beat).await?;
-        let unneeded = {
-            let mut inside = self.lock();
-            inside.sides[index].durable = over;
-            inside.sides.iter().map(|side| side.durable).min().unwrap_or_default()
-        };
-        // One version before is kept, so that a segment is never cut where a replica stands.
-        let trimmed = self.hub().log.trim(Version(unneeded.0.saturating_sub(1)));
-        let first = trimmed.map_err(|error| {
-            tracing::warn!(%error, "the log could not be trimmed");
-            BackendError::Protocol("the log could not be trimmed")
-        })?;
+        self.hub().note_durable(at.replica, over);
+        let first = self.hub().log.first_retained();
         let first_number = {
             let mut inside = self.lock();
             inside.numbers = inside.numbers.split_off(&first);

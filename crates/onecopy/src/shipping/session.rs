@@ -28,7 +28,7 @@ use super::lane::{At, Origin};
 use super::locks::Locks;
 use super::shipment::{Form, Setup};
 use super::statement::{self};
-use super::{Ask, Later, Shipping, Told};
+use super::{Ask, Declined, Shipping, Told};
 use crate::backend::Connection;
 use crate::capture;
 use crate::clients::{Card, Who};
@@ -190,9 +190,14 @@ impl Session {
         };
         let defaults: Vec<String> = defaults.into_iter().flatten().flatten().collect();
         self.settings.begin_with(&defaults);
+        if let Some(said) = self.settings.take_own().into_iter().find(|said| said.is_clients) {
+            let what = format!("changing {}", said.name);
+            return Err(Fault::Fatal(Refusal::unsupported(what, "It belongs to the protocol onecopy.")));
+        }
         self.renew_setup().await?;
         let Some((_, connection, _)) = &self.desk else { return Err(Fault::Client) };
         welcome(&mut self.client, connection, self.settings.read_only, &self.cancel);
+        encode::ready_for_query(&mut self.client.out, Status::Idle);
         Ok(())
     }
 
@@ -355,7 +360,7 @@ impl Session {
     }
 
     pub(super) fn script(&self, sql: &[u8]) -> Result<Arc<Script>, Refusal> {
-        let script = self.worker.analyzer.borrow_mut().script(sql, self.settings.conforming);
+        let script = self.worker.analyzer.borrow_mut().script(sql, self.settings.noted.conforming);
         script.map_err(|error| Refusal::plain(sqlstate::SYNTAX_ERROR, error.message))
     }
 
@@ -385,9 +390,17 @@ impl Session {
     pub(super) async fn ask(&mut self, ask: Ask, generation: u64) -> Result<Option<Told>, Fault> {
         let mut changes = self.shipping.changes.subscribe();
         changes.mark_unchanged();
-        if let Err(Later) = self.shipping.request(self.id, ask, generation) {
-            self.wait_for(&mut changes).await?;
-            return Ok(None);
+        match self.shipping.request(self.id, ask, generation) {
+            Ok(()) => {}
+            Err(Declined::Later) => {
+                self.wait_for(&mut changes).await?;
+                return Ok(None);
+            }
+            Err(Declined::Full) => {
+                let text = "too many statements are kept for replicas that have not run them yet";
+                let hint = "Try again later, with less in a transaction. SHOW REPLICAS tells which replica is behind.";
+                return Err(Refusal::new(sqlstate::CONFIGURATION_LIMIT_EXCEEDED, text, hint).into());
+            }
         }
         self.cancel.set(Doing::Waiting);
         let told = loop {

@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::board::Board;
 use super::inside::{Inside, Side};
+use super::kept::{Kept, Limits};
 use super::{Shipping, replica, returning};
 use crate::hub::{Birth, Hub, Seat};
 use crate::keeper::Identities;
@@ -91,7 +92,7 @@ pub(crate) async fn open(plan: Plan, choices: Choices) -> Result<Node, Reason> {
         sides: replicas.iter().map(|_| side()).collect(),
         desks: BTreeMap::new(),
         owners: BTreeMap::new(),
-        shipments: BTreeMap::new(),
+        shipments: Kept::default(),
         outcomes: BTreeMap::new(),
         past: BTreeMap::new(),
         last_statement: 0,
@@ -108,6 +109,7 @@ pub(crate) async fn open(plan: Plan, choices: Choices) -> Result<Node, Reason> {
         epoch,
         nonce,
         locks_are_off,
+        limits: Limits::usual(),
         changes: watch::channel(0).0,
     });
     let birth = Birth {
@@ -153,7 +155,6 @@ fn side() -> Side {
         tail: None,
         again: std::collections::BTreeSet::new(),
         is_diverged: false,
-        durable: cluster::ids::Version::ZERO,
         reads: 0,
         writes: 0,
     }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-const ENDED_WITHIN: Duration = Duration::from_secs(10);
+const ENDED_WITHIN: Duration = Duration::from_secs(30);
 
 /// A new folder under the system's one for temporary things; gone when dropped.
 pub(crate) struct Folder(PathBuf);

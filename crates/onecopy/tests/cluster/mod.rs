@@ -25,9 +25,9 @@ use tokio::process::{Child, Command};
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
 /// Creating servers takes a while on a slow machine.
-const READY_WITHIN: Duration = Duration::from_secs(90);
-const STOPPED_WITHIN: Duration = Duration::from_secs(30);
-const CAUGHT_UP_WITHIN: Duration = Duration::from_mins(1);
+const READY_WITHIN: Duration = Duration::from_mins(3);
+const STOPPED_WITHIN: Duration = Duration::from_mins(1);
+const CAUGHT_UP_WITHIN: Duration = Duration::from_mins(2);
 
 /// A row of `SHOW REPLICAS`.
 #[derive(Debug, Clone)]
@@ -160,6 +160,21 @@ impl Cluster {
         }
     }
 
+    /// Waits until the anchor's server runs this statement of a client.
+    pub(crate) async fn is_running_at_anchor(&self, statement: &str) {
+        let replicas = self.replicas().await;
+        let anchor = self.direct(replicas.iter().find(|replica| replica.role == "anchor").unwrap()).await;
+        let query = format!(
+            "select count(*) from pg_stat_activity where state = 'active' and query like '%{}%' and pid <> pg_backend_pid()",
+            statement.replace('\'', "''")
+        );
+        let deadline = Instant::now() + CAUGHT_UP_WITHIN;
+        while value(&anchor, &query).await == "0" {
+            assert!(Instant::now() < deadline, "`{statement}` does not run at the anchor");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
     /// Runs a query directly at every replica once all have caught up, asserts that they agree, and returns the answer.
     pub(crate) async fn everywhere(&self, query: &str) -> Vec<Vec<String>> {
         let mut answers = Vec::new();
@@ -190,12 +205,25 @@ impl Cluster {
 
     /// Stops it as Ctrl-C and service managers do, and asserts that it went well and left no server behind.
     pub(crate) async fn stop(&mut self) {
+        self.every_turn_has_ended().await;
         self.signal(Signal::TERM);
         let status = tokio::time::timeout(STOPPED_WITHIN, self.child.wait()).await;
         let status = status.unwrap_or_else(|_| panic!("did not stop in time:\n{}", self.printed())).unwrap();
         assert!(status.success(), "stopped with {status}:\n{}", self.printed());
         let left = folder::processes_in(&self.data());
         assert!(left.is_empty(), "servers {left:?} were left behind:\n{}", self.printed());
+    }
+
+    /// Asserts that whatever the test has done, each statement that had its turn at a replica was said to have ended: else it
+    /// counts as load there. A node that stops already is not asked.
+    async fn every_turn_has_ended(&self) {
+        let Ok(admin) = self.try_client("onecopy").await else { return };
+        let Ok(stats) = admin.simple_query("SHOW STATS").await else { return };
+        let unended = stats.iter().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) if row.get("name") == Some("turns_unended") => row.get("value"),
+            _ => None,
+        });
+        assert!(unended.is_none_or(|count| count == "0"), "{unended:?} turns have not ended");
     }
 
     /// Sends onecopy a signal.

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 
-const READY_WITHIN: Duration = Duration::from_mins(1);
+const READY_WITHIN: Duration = Duration::from_mins(3);
 
 /// A running server.
 pub(crate) struct Plain {

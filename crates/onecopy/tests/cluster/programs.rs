@@ -33,6 +33,24 @@ pub(crate) fn program(name: &str) -> PathBuf {
     if beside.exists() { beside } else { Path::new(name).to_owned() }
 }
 
+/// Whether a client program is as new as the server; what is left out if it is not is said.
+pub(crate) fn is_new_enough(name: &str, else_left_out: &str) -> bool {
+    let major = |path: PathBuf| {
+        let output = std::process::Command::new(path).arg("--version").output().ok()?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let number = said.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()))?;
+        number.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u32>().ok()
+    };
+    let (ours, servers) = (major(program(name)), major(program("postgres")));
+    let is_new_enough = ours.is_some() && ours >= servers;
+    if !is_new_enough {
+        super::folder::say(&format!(
+            "skipped: {else_left_out}: {name} is of {ours:?}, the server of {servers:?}"
+        ));
+    }
+    is_new_enough
+}
+
 /// A psql that reads no start-up file and asks nothing.
 pub(crate) fn psql_command(port: u16) -> Command {
     let mut command = Command::new(program("psql"));

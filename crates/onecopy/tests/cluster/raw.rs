@@ -11,11 +11,16 @@ pub(crate) struct Raw(TcpStream);
 impl Raw {
     /// Connects as `postgres`.
     pub(crate) fn connect(port: u16) -> Self {
+        Self::connect_as(port, &[("user", "postgres"), ("database", "postgres")]).0
+    }
+
+    /// Connects with these start-up parameters; what it is told, too.
+    pub(crate) fn connect_as(port: u16, parameters: &[(&str, &str)]) -> (Self, Vec<(u8, Vec<u8>)>) {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        stream.set_read_timeout(Some(std::time::Duration::from_secs(30))).unwrap();
+        stream.set_read_timeout(Some(std::time::Duration::from_mins(2))).unwrap();
         let mut raw = Self(stream);
-        raw.exchange(|out| wire::encode::startup(out, &[("user", "postgres"), ("database", "postgres")]));
-        raw
+        let told = raw.exchange(|out| wire::encode::startup(out, parameters));
+        (raw, told)
     }
 
     /// Sends what `write` puts there, and does not wait for anything.

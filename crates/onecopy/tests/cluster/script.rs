@@ -12,7 +12,7 @@ use tokio_postgres::{Client, SimpleQueryMessage};
 
 /// A step that must wait is watched this long.
 const WATCHED_FOR: Duration = Duration::from_millis(120);
-const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
+const ANSWERS_WITHIN: Duration = Duration::from_mins(1);
 /// The answer that did not come in that time.
 const NEVER: &str = "it never answers";
 const LOOK_EVERY: Duration = Duration::from_millis(5);

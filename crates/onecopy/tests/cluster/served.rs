@@ -11,7 +11,7 @@ use super::plain::Plain;
 use super::{connect, programs};
 
 /// No step takes longer.
-pub(crate) const WITHIN: Duration = Duration::from_mins(1);
+pub(crate) const WITHIN: Duration = Duration::from_mins(2);
 
 /// A folder with a configuration over these servers.
 pub(crate) struct Setup {

@@ -39,10 +39,23 @@ impl Busy {
     }
 }
 
+/// When it came, in microseconds.
+type Since = u64;
+
+/// Work that is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Done {
+    pub(crate) job: Job,
+    /// How long it was here, waiting for the processor or having it.
+    pub(crate) here_us: u64,
+    /// When the next piece is done, and the generation of that.
+    pub(crate) next: Option<(u64, u64)>,
+}
+
 #[derive(Debug)]
 enum Service {
-    Queue(VecDeque<Job>),
-    Sharing { virtual_now: u64, at_us: u64, entered: u64, heap: BinaryHeap<Reverse<(u64, u64, Job)>> },
+    Queue(VecDeque<(Job, Since)>),
+    Sharing { virtual_now: u64, at_us: u64, entered: u64, heap: BinaryHeap<Reverse<(u64, u64, Job, Since)>> },
 }
 
 /// One database.
@@ -74,7 +87,7 @@ impl Database {
     pub(crate) fn push(&mut self, now_us: u64, job: Job) -> Option<(u64, u64)> {
         match &mut self.service {
             Service::Queue(queue) => {
-                queue.push_back(job);
+                queue.push_back((job, now_us));
                 (queue.len() == 1).then(|| self.next(now_us)).flatten()
             }
             Service::Sharing { entered, .. } => {
@@ -82,32 +95,32 @@ impl Database {
                 let entry = *entered;
                 self.pass(now_us);
                 if let Service::Sharing { virtual_now, heap, .. } = &mut self.service {
-                    heap.push(Reverse((*virtual_now + u64::from(job.cost_us) * FINE, entry, job)));
+                    heap.push(Reverse((*virtual_now + u64::from(job.cost_us) * FINE, entry, job, now_us)));
                 }
                 self.next(now_us)
             }
         }
     }
 
-    /// The completion of this generation is there: what is done, and the next completion.
-    pub(crate) fn complete(&mut self, now_us: u64, generation: u64) -> Option<(Job, Option<(u64, u64)>)> {
+    /// The completion of this generation is there.
+    pub(crate) fn complete(&mut self, now_us: u64, generation: u64) -> Option<Done> {
         if generation != self.generation {
             return None;
         }
         self.pass(now_us);
-        let job = match &mut self.service {
+        let (job, since_us) = match &mut self.service {
             Service::Queue(queue) => queue.pop_front()?,
             Service::Sharing { virtual_now, heap, .. } => {
-                let Reverse((end, _, job)) = heap.pop()?;
+                let Reverse((end, _, job, since_us)) = heap.pop()?;
                 // Rounding may leave a little; what is done is done.
                 *virtual_now = (*virtual_now).max(end);
-                job
+                (job, since_us)
             }
         };
         let kind = if job.is_write { Kind::Write } else { Kind::Read };
         self.busy.add(kind, u64::from(job.cost_us));
         let next = self.next(now_us);
-        Some((job, next))
+        Some(Done { job, here_us: now_us - since_us, next })
     }
 
     /// Lets virtual time pass up to now.
@@ -124,7 +137,7 @@ impl Database {
     fn next(&mut self, now_us: u64) -> Option<(u64, u64)> {
         self.generation += 1;
         let at_us = match &self.service {
-            Service::Queue(queue) => now_us + u64::from(queue.front()?.cost_us),
+            Service::Queue(queue) => now_us + u64::from(queue.front()?.0.cost_us),
             Service::Sharing { virtual_now, heap, .. } => {
                 let Reverse((end, ..)) = heap.peek()?;
                 now_us + (end.saturating_sub(*virtual_now) * heap.len() as u64).div_ceil(FINE)
@@ -157,9 +170,10 @@ mod tests {
                     next = database.push(at, job).or(next);
                 }
                 (_, Some((end, generation))) => {
-                    let (job, then) = database.complete(end, generation).unwrap();
-                    ends[job.name as usize] = end;
-                    next = then;
+                    let done = database.complete(end, generation).unwrap();
+                    ends[done.job.name as usize] = end;
+                    assert_eq!(done.here_us, end - jobs[done.job.name as usize].0);
+                    next = done.next;
                 }
                 (None, None) => return ends,
             }

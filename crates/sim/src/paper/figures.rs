@@ -4,6 +4,7 @@
 //! figures need, [`measure`] simulates one, [`judge`] holds all of them against every number and every ranking that the
 //! text states. Nothing is adjusted from one point to the next: a [`Setting`] is the same for all.
 
+mod bars;
 mod stated;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,6 +14,7 @@ use super::run::{Meter, Outcome, run};
 use super::scenario::{Discipline, Protocol, Scenario};
 use super::tpcw::{Calibration, Mix, workload};
 
+pub use bars::{Bar, Bars, Group, bars};
 pub use stated::{Line, Value, judge};
 
 /// Numbers of replicas of figures 11 to 13; those up to 8 are figures 3 to 5.
@@ -23,6 +25,9 @@ const FEW_SIZES: [usize; 5] = [1, 8, 16, 32, 60];
 const SPEEDS: [u32; 2] = [2, 4];
 /// Into how many parts a table is split for figures 16 and 17: conflict rates of 50, 25, 10, 5 and 1 percent.
 const PARTS: [u16; 5] = [2, 4, 10, 20, 100];
+
+/// Figure 14 shows each mix with one replica, and with so many: the most, or where the curve has become flat.
+pub const ENDS: [(Mix, usize); 3] = [(Mix::Browsing, 60), (Mix::Shopping, 60), (Mix::Ordering, 16)];
 
 const SECOND_US: u64 = 1_000_000;
 
@@ -71,6 +76,10 @@ pub struct Point {
     pub clients: usize,
     /// Mean time of an interaction at the peak.
     pub response_ms: f64,
+    /// Mean time of a request at the peak.
+    pub request_ms: f64,
+    /// How much of that a database had it; the rest is waiting.
+    pub in_database_ms: f64,
     /// Shares of the databases' time: reads, writes, idle.
     pub shares: [f64; 3],
 }
@@ -78,7 +87,8 @@ pub struct Point {
 /// All points of a study.
 pub type Points = BTreeMap<Cell, Point>;
 
-/// The points that these figures need; all figures if none is named. Nothing is simulated for figures 1, 2 and 7 to 10.
+/// The points that these figures need; all figures if none is named. Nothing is simulated for figures 1 and 2, which are
+/// drawings, and 10, which is about a disk.
 pub fn cells(figures: &[u8]) -> Vec<Cell> {
     let mut cells = BTreeSet::new();
     let wanted = |figure: u8| figures.is_empty() || figures.contains(&figure);
@@ -93,7 +103,7 @@ pub fn cells(figures: &[u8]) -> Vec<Cell> {
         for protocol in Protocol::ALL {
             for size in SIZES {
                 let large = wanted(11 + index);
-                let small = size <= 8 && wanted(3 + index) || size == 8 && wanted(6);
+                let small = size <= 8 && wanted(3 + index) || size == 8 && (wanted(6) || wanted(7 + index));
                 if large || small {
                     cells.insert(cell(mix, protocol, size, 1, 1));
                 }
@@ -102,8 +112,10 @@ pub fn cells(figures: &[u8]) -> Vec<Cell> {
     }
     let aware = Protocol::Shipping(cluster::protocols::conflict_aware::CONFLICT_AWARE);
     if wanted(14) {
-        for (mix, most) in [(Mix::Browsing, 60), (Mix::Shopping, 60), (Mix::Ordering, 16)] {
-            cells.extend([1, most].map(|size| cell(mix, aware, size, 1, 1)));
+        for (mix, most) in ENDS {
+            for protocol in [aware, Protocol::Onecopy] {
+                cells.extend([1, most].map(|size| cell(mix, protocol, size, 1, 1)));
+            }
         }
     }
     for size in FEW_SIZES {
@@ -149,11 +161,14 @@ fn scenario(cell: Cell, setting: Setting) -> Scenario {
 /// Simulates one point.
 pub fn measure(cell: Cell, setting: Setting) -> Point {
     let Peak { clients, outcome, .. } = peak::peak(&scenario(cell, setting));
+    let (request_ms, in_database_ms) = outcome.mean_request_ms();
     Point {
         cell,
         wips: outcome.wips(),
         clients,
         response_ms: outcome.mean_response_ms(),
+        request_ms,
+        in_database_ms,
         shares: outcome.shares(cell.replicas),
     }
 }

@@ -40,7 +40,8 @@ mod job {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Message {
     There(Job),
-    Back(Job),
+    /// With the time that the database had it.
+    Back(Job, u64),
     Logged(Version),
 }
 
@@ -82,6 +83,8 @@ impl Onecopy {
             placement: Placement::full(replicas),
             epoch: Epoch(1),
             last: Version::ZERO,
+            // A batch costs what its records cost.
+            refresh_pause_us: 0,
             rules: protocol::Rules::default(),
         };
         let mut cluster = Cluster::new(Box::new(protocol::Onecopy::new(options)));
@@ -146,7 +149,9 @@ impl Onecopy {
                 out.sends.push((To::Replica(usize::from(replica.0)), Message::There(job)));
             }
             Effect::Reclassify { .. }
+            | Effect::Secured { .. }
             | Effect::Anchor { .. }
+            | Effect::Rouse { .. }
             | Effect::Draw { .. }
             | Effect::HomeLost { .. }
             | Effect::Abort { .. }
@@ -179,7 +184,7 @@ impl Onecopy {
         }
         // What is written is found by its key, and read with it.
         let reads = if operation.kind == Kind::Write && template.reads.is_empty() {
-            Reads::Rows(Arc::new(Footprint { tables: Vec::new(), rows: writes.rows.clone() }))
+            Reads::Rows(Arc::new(Footprint { rows: writes.rows.clone(), ..Footprint::default() }))
         } else {
             Reads::Tables(template.reads.iter().chain(&template.writes).copied().collect())
         };
@@ -224,7 +229,11 @@ impl Onecopy {
         let body = Box::new(body(&rows));
         rows.sort_unstable();
         let claims = vec![Claimed { turn: 0, claims: Claims { rows, ..Claims::default() } }];
-        self.tell(now_us, Event::Finish { session, body, claims, reads: Reads::All }, out);
+        self.tell(
+            now_us,
+            Event::Finish { session, body, claims, changed: Vec::new(), reads: Reads::All },
+            out,
+        );
     }
 
     fn start(&mut self, now_us: u64, session: SessionId, request: Request, out: &mut Out<Message>) {
@@ -289,8 +298,12 @@ impl System for Onecopy {
     fn arrive(&mut self, now_us: u64, to: To, message: Message, out: &mut Out<Message>) {
         match (to, message) {
             (To::Replica(replica), Message::There(job)) => out.jobs.push((replica, job)),
-            (To::Scheduler(replica), Message::Back(job)) => {
+            (To::Scheduler(replica), Message::Back(job, here_us)) => {
                 let session = SessionId(job.name / job::KINDS);
+                // Nobody waits for a commit, which comes after the reply, or for a refresh.
+                if matches!(job.name % job::KINDS, job::STATEMENT | job::IDENTITY) {
+                    out.in_database_us += here_us;
+                }
                 match job.name % job::KINDS {
                     job::STATEMENT => self.executed(now_us, session, out),
                     job::IDENTITY => self.finish(now_us, session, out),
@@ -318,7 +331,7 @@ impl System for Onecopy {
         }
     }
 
-    fn done(&mut self, _: u64, replica: usize, job: Job, out: &mut Out<Message>) {
-        out.sends.push((To::Scheduler(replica), Message::Back(job)));
+    fn done(&mut self, here_us: u64, replica: usize, job: Job, out: &mut Out<Message>) {
+        out.sends.push((To::Scheduler(replica), Message::Back(job, here_us)));
     }
 }

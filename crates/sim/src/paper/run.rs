@@ -1,6 +1,6 @@
 //! One run: browsers, network, scheduler, databases, on one agenda.
 //!
-//! Every message takes the same time, so messages are a queue and only thinking and database work need a heap. Two
+//! Every message takes the same time, so messages are a queue and only thinking and database work need heaps. Two
 //! things at one time happen in the order in which they were entered.
 
 use std::cmp::Reverse;
@@ -33,6 +33,8 @@ pub struct Outcome {
     pub requests: u64,
     /// Sum of the times from request to reply.
     pub request_us: u64,
+    /// How much of it databases had them; the rest is waiting, and messages.
+    pub in_database_us: u64,
     /// What all databases did together in the measured time.
     pub busy: Busy,
     /// Messages to and from the scheduler in the measured time, browsers' included.
@@ -41,8 +43,8 @@ pub struct Outcome {
     pub scheduler_ns: u64,
     /// Everything that happened, also before the measured time.
     pub happenings: u64,
-    /// Interactions that were under way when the measured time began, and when it ended.
-    pub under_way: [u64; 2],
+    /// How long interactions were under way in the first half of the measured time, and in the second, all together.
+    pub under_way_us: [u64; 2],
 }
 
 impl Outcome {
@@ -51,10 +53,18 @@ impl Outcome {
         self.interactions as f64 * 1e6 / self.measured_us.max(1) as f64
     }
 
-    /// How many more interactions wait after the measured time than before, as a part of those that ended.
+    /// By how many more interactions wait after the measured time than before, as a part of those that ended: the trend of
+    /// the means of its halves, since how many wait at a moment is chance.
     pub fn backlog(&self) -> f64 {
-        let [before, after] = self.under_way;
-        after.saturating_sub(before) as f64 / self.interactions.max(1) as f64
+        let [before_us, after_us] = self.under_way_us;
+        let half_us = (self.measured_us / 2).max(1) as f64;
+        2.0 * after_us.saturating_sub(before_us) as f64 / half_us / self.interactions.max(1) as f64
+    }
+
+    /// Mean time of a request, and how much of it a database had it, in milliseconds.
+    pub fn mean_request_ms(&self) -> (f64, f64) {
+        let mean = |us: u64| us as f64 / 1e3 / self.requests.max(1) as f64;
+        (mean(self.request_us), mean(self.in_database_us))
     }
 
     /// Mean time of an interaction.
@@ -87,10 +97,19 @@ enum Packet<M> {
     Message(To, M),
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Timer {
-    Click(usize),
-    Work { replica: usize, generation: u64 },
+/// When, and of what is at one time, which was entered first.
+type Moment = (u64, u64);
+
+/// Later than everything.
+const NEVER: Moment = (u64::MAX, u64::MAX);
+
+/// Where what comes next waits.
+#[derive(Clone, Copy)]
+enum Source {
+    Click,
+    Work,
+    Wire,
+    Log,
 }
 
 struct World<'a, S: System> {
@@ -99,9 +118,12 @@ struct World<'a, S: System> {
     meter: Option<Meter>,
     now_us: u64,
     entered: u64,
-    timers: BinaryHeap<Reverse<(u64, u64, Timer)>>,
-    wire: VecDeque<(u64, u64, Packet<S::Message>)>,
-    log: VecDeque<(u64, u64, S::Message)>,
+    /// Browsers that think.
+    clicks: BinaryHeap<Reverse<(Moment, usize)>>,
+    /// What databases finish: replica and generation. Few at a time, so they have a heap of their own.
+    work: BinaryHeap<Reverse<(Moment, (usize, u64))>>,
+    wire: VecDeque<(Moment, Packet<S::Message>)>,
+    log: VecDeque<(Moment, S::Message)>,
     browsers: Vec<Browser>,
     databases: Vec<Database>,
     out: Out<S::Message>,
@@ -120,7 +142,8 @@ impl<'a, S: System> World<'a, S> {
             meter,
             now_us: 0,
             entered: 0,
-            timers: BinaryHeap::new(),
+            clicks: BinaryHeap::new(),
+            work: BinaryHeap::new(),
             wire: VecDeque::new(),
             log: VecDeque::new(),
             browsers: (0..scenario.clients)
@@ -134,7 +157,8 @@ impl<'a, S: System> World<'a, S> {
         };
         for browser in 0..scenario.clients {
             let after = world.browsers[browser].think_us(scenario);
-            world.set(after, Timer::Click(browser));
+            let moment = world.moment(after);
+            world.clicks.push(Reverse((moment, browser)));
         }
         world
     }
@@ -142,27 +166,42 @@ impl<'a, S: System> World<'a, S> {
     fn run(mut self) -> Outcome {
         let end_us = self.scenario.warm_up_us + self.scenario.measure_us;
         let mut before = Busy::default();
-        while let Some(at_us) = self.next_us() {
+        while let Some((at_us, source)) = self.next() {
             if !self.is_measuring && at_us >= self.scenario.warm_up_us {
                 before = self.busy();
-                self.outcome.under_way[0] = self.under_way;
                 self.is_measuring = true;
+                self.now_us = self.scenario.warm_up_us;
             }
             if at_us >= end_us {
                 break;
             }
+            self.wait_until(at_us);
             self.now_us = at_us;
             self.outcome.happenings += 1;
-            self.happen();
+            self.happen(source);
         }
         let after = self.busy();
         self.outcome.busy = Busy {
             reads_us: after.reads_us - before.reads_us,
             writes_us: after.writes_us - before.writes_us,
         };
-        self.outcome.under_way[1] = self.under_way;
+        self.wait_until(end_us);
         self.outcome.measured_us = self.scenario.measure_us;
         self.outcome
+    }
+
+    /// Adds up what is under way until then.
+    fn wait_until(&mut self, at_us: u64) {
+        if self.is_measuring {
+            let middle_us = self.scenario.warm_up_us + self.scenario.measure_us / 2;
+            let halves = [
+                at_us.min(middle_us).saturating_sub(self.now_us),
+                at_us.saturating_sub(self.now_us.max(middle_us)),
+            ];
+            for (sum_us, passed_us) in self.outcome.under_way_us.iter_mut().zip(halves) {
+                *sum_us += self.under_way * passed_us;
+            }
+        }
     }
 
     fn busy(&self) -> Busy {
@@ -172,53 +211,54 @@ impl<'a, S: System> World<'a, S> {
         })
     }
 
-    /// What comes first in each of the three queues: time and order of entry.
-    fn heads(&self) -> [Option<(u64, u64)>; 3] {
-        [
-            self.timers.peek().map(|Reverse((at, entry, _))| (*at, *entry)),
-            self.wire.front().map(|(at, entry, _)| (*at, *entry)),
-            self.log.front().map(|(at, entry, _)| (*at, *entry)),
-        ]
+    /// What comes first, and when.
+    fn next(&self) -> Option<(u64, Source)> {
+        let heads = [
+            (self.wire.front().map_or(NEVER, |(moment, _)| *moment), Source::Wire),
+            (self.work.peek().map_or(NEVER, |Reverse((moment, _))| *moment), Source::Work),
+            (self.clicks.peek().map_or(NEVER, |Reverse((moment, _))| *moment), Source::Click),
+            (self.log.front().map_or(NEVER, |(moment, _)| *moment), Source::Log),
+        ];
+        let first = heads.into_iter().reduce(|first, next| if next.0 < first.0 { next } else { first });
+        first.filter(|(moment, _)| *moment != NEVER).map(|((at_us, _), source)| (at_us, source))
     }
 
-    fn next_us(&self) -> Option<u64> {
-        self.heads().into_iter().flatten().min().map(|(at, _)| at)
-    }
-
-    fn happen(&mut self) {
-        let [timer, wire, log] = self.heads().map(|head| head.unwrap_or((u64::MAX, u64::MAX)));
-        if wire <= timer && wire <= log {
-            if let Some((_, _, packet)) = self.wire.pop_front() {
-                self.deliver(packet);
-            }
-        } else if timer <= log {
-            if let Some(Reverse((_, _, timer))) = self.timers.pop() {
-                self.ring(timer);
-            }
-        } else if let Some((_, _, message)) = self.log.pop_front() {
-            self.system.logged(self.now_us, message, &mut self.out);
-            self.carry_out();
-        }
-    }
-
-    fn ring(&mut self, timer: Timer) {
-        match timer {
-            Timer::Click(browser) => {
-                self.under_way += 1;
-                self.browsers[browser].click(self.now_us, self.scenario);
-                self.ask_next(browser);
-            }
-            Timer::Work { replica, generation } => {
-                let Some((job, next)) = self.databases[replica].complete(self.now_us, generation) else {
-                    return;
-                };
-                if let Some((at_us, generation)) = next {
-                    self.set(at_us, Timer::Work { replica, generation });
+    fn happen(&mut self, source: Source) {
+        match source {
+            Source::Wire => {
+                if let Some((_, packet)) = self.wire.pop_front() {
+                    self.deliver(packet);
                 }
-                self.system.done(self.now_us, replica, job, &mut self.out);
-                self.carry_out();
+            }
+            Source::Work => {
+                if let Some(Reverse((_, (replica, generation)))) = self.work.pop() {
+                    self.complete(replica, generation);
+                }
+            }
+            Source::Click => {
+                if let Some(Reverse((_, browser))) = self.clicks.pop() {
+                    self.under_way += 1;
+                    self.browsers[browser].click(self.now_us, self.scenario);
+                    self.ask_next(browser);
+                }
+            }
+            Source::Log => {
+                if let Some((_, message)) = self.log.pop_front() {
+                    self.system.logged(self.now_us, message, &mut self.out);
+                    self.carry_out();
+                }
             }
         }
+    }
+
+    /// A database may have finished something.
+    fn complete(&mut self, replica: usize, generation: u64) {
+        let Some(done) = self.databases[replica].complete(self.now_us, generation) else { return };
+        if let Some((at_us, generation)) = done.next {
+            self.set(at_us, replica, generation);
+        }
+        self.system.done(done.here_us, replica, done.job, &mut self.out);
+        self.carry_out();
     }
 
     fn deliver(&mut self, packet: Packet<S::Message>) {
@@ -272,11 +312,16 @@ impl<'a, S: System> World<'a, S> {
         }
         self.send(Packet::Ask(browser, Request::InteractionOver));
         let after_us = self.browsers[browser].think_us(self.scenario);
-        self.set(self.now_us + after_us, Timer::Click(browser));
+        let moment = self.moment(after_us);
+        self.clicks.push(Reverse((moment, browser)));
     }
 
     fn carry_out(&mut self) {
         let mut out = std::mem::take(&mut self.out);
+        let in_database_us = std::mem::take(&mut out.in_database_us);
+        if self.is_measuring {
+            self.outcome.in_database_us += in_database_us;
+        }
         for (to, message) in out.sends.drain(..) {
             self.send(Packet::Message(to, message));
         }
@@ -284,24 +329,31 @@ impl<'a, S: System> World<'a, S> {
             self.send(Packet::Answer(session.0 as usize));
         }
         for message in out.logs.drain(..) {
-            self.entered += 1;
-            self.log.push_back((self.now_us + self.scenario.log_us, self.entered, message));
+            let moment = self.moment(self.scenario.log_us);
+            self.log.push_back((moment, message));
         }
         for (replica, job) in out.jobs.drain(..) {
             if let Some((at_us, generation)) = self.databases[replica].push(self.now_us, job) {
-                self.set(at_us, Timer::Work { replica, generation });
+                self.set(at_us, replica, generation);
             }
         }
         self.out = out;
     }
 
     fn send(&mut self, packet: Packet<S::Message>) {
-        self.entered += 1;
-        self.wire.push_back((self.now_us + self.scenario.network_us, self.entered, packet));
+        let moment = self.moment(self.scenario.network_us);
+        self.wire.push_back((moment, packet));
     }
 
-    fn set(&mut self, at_us: u64, timer: Timer) {
+    /// The database will have finished something.
+    fn set(&mut self, at_us: u64, replica: usize, generation: u64) {
+        let moment = self.moment(at_us - self.now_us);
+        self.work.push(Reverse((moment, (replica, generation))));
+    }
+
+    /// So long from now.
+    fn moment(&mut self, after_us: u64) -> Moment {
         self.entered += 1;
-        self.timers.push(Reverse((at_us, self.entered, timer)));
+        (self.now_us + after_us, self.entered)
     }
 }

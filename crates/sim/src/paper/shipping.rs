@@ -29,7 +29,8 @@ fn transaction(name: u64) -> Transaction {
 #[derive(Debug)]
 pub(crate) enum Message {
     There(ToProxy),
-    Back(FromProxy),
+    /// With the time that the database had it.
+    Back(FromProxy, u64),
     Logged(SequenceNumber),
 }
 
@@ -64,7 +65,7 @@ impl Shipping {
         }
     }
 
-    fn forward_proxy(&mut self, replica: usize, out: &mut Out<Message>) {
+    fn forward_proxy(&mut self, replica: usize, here_us: u64, out: &mut Out<Message>) {
         for output in self.proxy_outputs.drain(..) {
             match output {
                 ProxyOutput::Database(transaction, work) => {
@@ -77,7 +78,9 @@ impl Shipping {
                     out.jobs.push((replica, job));
                 }
                 ProxyOutput::Report(report) => {
-                    out.sends.push((To::Scheduler(replica), Message::Back(report)));
+                    // Locks that are granted are another transaction's.
+                    let here_us = if matches!(report, FromProxy::Granted(_)) { 0 } else { here_us };
+                    out.sends.push((To::Scheduler(replica), Message::Back(report, here_us)));
                 }
             }
         }
@@ -96,11 +99,15 @@ impl System for Shipping {
         match (to, message) {
             (To::Replica(replica), Message::There(message)) => {
                 self.proxies[replica].handle(message, &mut self.proxy_outputs);
-                self.forward_proxy(replica, out);
+                self.forward_proxy(replica, 0, out);
             }
-            (To::Scheduler(replica), Message::Back(report)) => {
+            (To::Scheduler(replica), Message::Back(report, here_us)) => {
                 self.scheduler.report(ReplicaId(replica as u16), report, &mut self.outputs);
+                let answers = out.answers.len();
                 self.forward(out);
+                if out.answers.len() > answers {
+                    out.in_database_us += here_us;
+                }
             }
             (to, message) => unreachable!("{message:?} is never sent to {to:?}"),
         }
@@ -113,8 +120,8 @@ impl System for Shipping {
         }
     }
 
-    fn done(&mut self, _: u64, replica: usize, job: Job, out: &mut Out<Message>) {
+    fn done(&mut self, here_us: u64, replica: usize, job: Job, out: &mut Out<Message>) {
         self.proxies[replica].finished(transaction(job.name), &mut self.proxy_outputs);
-        self.forward_proxy(replica, out);
+        self.forward_proxy(replica, here_us, out);
     }
 }

@@ -25,11 +25,14 @@ pub(crate) struct Out<M> {
     pub(crate) answers: Vec<SessionId>,
     /// What shall come back to the scheduler when the log has synchronised.
     pub(crate) logs: Vec<M>,
+    /// How long databases had what browsers were waiting for until now. Of several replicas, the one counts whose reply
+    /// was waited for.
+    pub(crate) in_database_us: u64,
 }
 
 impl<M> Default for Out<M> {
     fn default() -> Self {
-        Self { sends: Vec::new(), jobs: Vec::new(), answers: Vec::new(), logs: Vec::new() }
+        Self { sends: Vec::new(), jobs: Vec::new(), answers: Vec::new(), logs: Vec::new(), in_database_us: 0 }
     }
 }
 
@@ -47,6 +50,6 @@ pub(crate) trait System {
     /// The log has synchronised.
     fn logged(&mut self, now_us: u64, message: Self::Message, out: &mut Out<Self::Message>);
 
-    /// A database has done this.
-    fn done(&mut self, now_us: u64, replica: usize, job: Job, out: &mut Out<Self::Message>);
+    /// A database has done this, and had it so long.
+    fn done(&mut self, here_us: u64, replica: usize, job: Job, out: &mut Out<Self::Message>);
 }

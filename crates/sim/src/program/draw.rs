@@ -40,7 +40,7 @@ impl Plan {
         let sessions = (0..clients)
             .map(|_| (0..dice.between(2, PROGRAMS_MAX)).map(|_| flavour.program(dice)).collect())
             .collect();
-        let pace = Pace {
+        let mut pace = Pace {
             network_us: dice.between(1, 100),
             op_us: dice.between(1, 100),
             fsync_us: *dice.pick(&[50, 300, 2_000]),
@@ -49,11 +49,14 @@ impl Plan {
             flush_us: *dice.pick(&[500, 5_000, 50_000]),
             notice_us: if is_crowded { 5_000 } else { *dice.pick(&[20, 500, 3_000]) },
             refresh_us: *dice.pick(&[0, 0, 200, 3_000]),
+            gathering_us: 0,
             takeover_us: *dice.pick(&[None, Some(1), Some(500), Some(3_000)]),
         };
         let faults = draw_faults(dice, replicas, is_crowded);
         let clock_us = if dice.percent(50) { 0 } else { dice.number() >> dice.between(1, 40) };
-        Self { replicas, placement, sessions, faults, pace, clock_us }
+        pace.gathering_us = *dice.pick(&[0, 0, 0, 0, 500, 3_000, 20_000]);
+        let asks = dice.percent(50);
+        Self { replicas, placement, sessions, faults, pace, clock_us, asks }
     }
 }
 
@@ -162,6 +165,7 @@ impl Flavour {
             is_surprising: dice.percent(self.surprising),
             is_coarse: dice.percent(self.coarse),
             is_grouped: dice.percent(50),
+            knows_columns: dice.percent(50),
         }
     }
 

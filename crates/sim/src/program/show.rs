@@ -24,7 +24,9 @@ impl fmt::Display for Plan {
         for (at_us, fault) in &self.faults {
             writeln!(f, "at {at_us} us: {fault:?}")?;
         }
-        writeln!(f, "{:?}, the node's clock begins at {} us", self.pace, self.clock_us)
+        let asks = if self.asks { "asked for" } else { "certified" };
+        writeln!(f, "{:?}, the node's clock begins at {} us", self.pace, self.clock_us)?;
+        writeln!(f, "what was not foreseen is {asks}")
     }
 }
 
@@ -77,6 +79,8 @@ fn word(op: &Op) -> String {
         Op::Total => "total".to_owned(),
         Op::Savepoint => "savepoint".to_owned(),
         Op::RollbackTo => "rollback to".to_owned(),
+        Op::Guard => "guard".to_owned(),
+        Op::Undo => "undo".to_owned(),
         Op::Put(key, ..) => format!("refresh {}", at(key)),
     }
 }

@@ -85,6 +85,25 @@ impl Server {
         Some((answer, self.take_woken()))
     }
 
+    /// Savepoints of the client and of the session's own.
+    fn mark(&mut self, connection: Connection, op: &Op) -> Came {
+        let held = self.locks.held_by(connection);
+        let Some(backend) = self.backends.get_mut(&connection) else { return Came::Done };
+        let here = Savepoint { own: backend.own.clone(), locks: held };
+        if *op == Op::Savepoint {
+            backend.savepoints.push(here);
+        } else if *op == Op::Guard {
+            backend.guard = Some(here);
+        } else if let Some(Savepoint { own, locks }) = backend.guard.take() {
+            backend.own = own;
+            let woken = self.locks.keep_only(connection, &locks);
+            self.woken.extend(woken);
+        } else {
+            return Came::Failed(SqlError::Failed);
+        }
+        Came::Done
+    }
+
     fn run(&mut self, connection: Connection, op: &Op, element: Element, job: &mut Job) -> Came {
         match op {
             Op::Read(key) => {
@@ -112,14 +131,7 @@ impl Server {
                 job.answer.total = Some(held.sum());
                 Came::Done
             }
-            Op::Savepoint => {
-                let locks = self.locks.held_by(connection);
-                if let Some(backend) = self.backends.get_mut(&connection) {
-                    let own = backend.own.clone();
-                    backend.savepoints.push(Savepoint { own, locks });
-                }
-                Came::Done
-            }
+            Op::Savepoint | Op::Guard | Op::Undo => self.mark(connection, op),
             Op::RollbackTo => {
                 let backend = self.backends.get_mut(&connection);
                 if backend.as_ref().is_none_or(|backend| backend.savepoints.is_empty()) {

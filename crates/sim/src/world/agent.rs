@@ -238,6 +238,8 @@ impl World {
         }
         self.trace.say(self.agenda.now_us(), Stage::Recover, || format!("replica {replica} has diverged"));
         self.tell(Event::Diverged { replica: id });
+        // It does not come back by itself, so nobody waits for it.
+        self.tell(Event::TakeOver { from: id });
     }
 }
 

@@ -68,6 +68,7 @@ impl World {
             unbounded: None,
             turns: 0,
             has_ddl: false,
+            guard: super::guard::Guard::default(),
             savepoints: Vec::new(),
             has_snapshot: false,
             has_tried: false,
@@ -155,7 +156,7 @@ impl World {
                 self.tell(Event::GiveUp { session: SessionId(session as u64) });
                 self.end_run(session);
             }
-            Phase::Client | Phase::Running => {
+            Phase::Client | Phase::Running | Phase::Securing | Phase::TakingBack => {
                 if let Some((line, ..)) = run.line.take() {
                     self.close(line);
                 }

@@ -29,6 +29,15 @@ impl World {
             self.send(line, Message::Commit);
             return;
         }
+        if !self.secures_rest(session) {
+            self.identify(session);
+        }
+    }
+
+    /// Nothing is left to be done but to order it.
+    pub(super) fn identify(&mut self, session: usize) {
+        let Some(run) = self.sessions[session].run.as_mut() else { return };
+        let Some((line, ..)) = run.line else { return };
         run.phase = Phase::Identifying;
         let identities = run.identity.filter(|_| self.rules.identity_inserted);
         self.send(line, Message::Identities(identities.into_iter().collect()));
@@ -39,6 +48,7 @@ impl World {
         run.phase = Phase::Ordering;
         let body = Box::new(record::body(&run.changes, run.has_ddl));
         let claims = record::claims(&run.changes, &run.locked, run.unbounded, run.turns, &self.rules);
+        let changed = record::changed(&run.changes, &self.rules);
         let view_changes = self.node.as_ref().map_or(0, |node| node.view_changes);
         let reads = if self.rules.reads_told {
             record::reads_so_far(&run.program, run.at + 1, view_changes)
@@ -46,7 +56,7 @@ impl World {
             Reads::Tables([].into())
         };
         self.tell(Event::Drawn { session: SessionId(session as u64), ticket });
-        self.tell(Event::Finish { session: SessionId(session as u64), body, claims, reads });
+        self.tell(Event::Finish { session: SessionId(session as u64), body, claims, changed, reads });
     }
 
     /// Over once the client has its answer and nothing more comes from home.
@@ -100,6 +110,7 @@ impl World {
         run.identity = None;
         run.changes.clear();
         run.locked.clear();
+        run.guard.begin_again();
         run.turns = 0;
         run.unbounded = None;
         run.has_snapshot = false;
@@ -140,7 +151,12 @@ impl World {
                     self.tell_end(session);
                 }
             }
-            Phase::Running | Phase::Identifying | Phase::Closing | Phase::Undoing => {
+            Phase::Running
+            | Phase::Securing
+            | Phase::TakingBack
+            | Phase::Identifying
+            | Phase::Closing
+            | Phase::Undoing => {
                 self.rerun_or_fail(session);
             }
         }

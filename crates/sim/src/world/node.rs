@@ -147,6 +147,7 @@ impl World {
             placement: self.plan.placement.clone(),
             epoch: Epoch(self.epoch),
             last,
+            refresh_pause_us: self.plan.pace.gathering_us,
             rules: self.rules.core,
         });
         self.trace.say(self.agenda.now_us(), Stage::Recover, || format!("node starts, last version {last}"));
@@ -195,8 +196,12 @@ impl World {
         };
         let mut effects = Vec::new();
         node.cluster.handle(now, event, &mut effects);
+        let forgotten = node.cluster.replicas().into_iter().find(|status| status.is_forgotten);
         for effect in effects {
             self.carry_out(effect);
+        }
+        if let Some(status) = forgotten {
+            self.find(Anomaly::Stuck, format!("a statement is forgotten at a replica: {status:?}"));
         }
         if let Some(replica) = lost {
             self.wait_for(replica);
@@ -232,6 +237,11 @@ impl World {
                 let (epoch, incarnation) = (self.epoch, self.agent(replica).incarnation);
                 let version = version.0;
                 self.agenda.enter(after, Happening::Catalogue { epoch, replica, version, incarnation });
+            }
+            Effect::Rouse { at } => {
+                let now_us = self.agenda.now_us().saturating_add(self.clock_ahead_us);
+                let after = (at.us.saturating_sub(now_us)).saturating_add(self.dice.delay(100));
+                self.agenda.enter(after, Happening::Rouse { epoch: self.epoch });
             }
             _ => {}
         }

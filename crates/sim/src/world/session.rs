@@ -10,6 +10,7 @@ use std::rc::Rc;
 use cluster::event::{Effect, Event, Home, Level, Needs};
 use cluster::ids::{Identity, Incarnation, ReplicaId, SessionId, Version};
 
+use super::guard::Guard;
 use super::{Happening, Message, Owner, Reply, World};
 use crate::history::{self, Outcome};
 use crate::program::{Ending, Frame, Program};
@@ -27,6 +28,10 @@ pub(super) enum Phase {
     Placing,
     /// A statement is at the server.
     Running,
+    /// What it wrote was asked for.
+    Securing,
+    /// It is being undone.
+    TakingBack,
     /// The identity is being inserted.
     Identifying,
     /// Finish was said.
@@ -60,6 +65,7 @@ pub(super) struct Run {
     /// How many statements were let run.
     pub(super) turns: u32,
     pub(super) has_ddl: bool,
+    pub(super) guard: Guard,
     /// What ROLLBACK TO goes back to.
     pub(super) savepoints: Vec<Mark>,
     /// A statement about data has run, so the server has taken the snapshot that the transaction keeps.
@@ -86,6 +92,9 @@ pub(super) struct Mark {
 }
 
 /// One client and its session.
+/// One update transaction in so many finds no free connection where it is to begin.
+const YIELDS: u64 = 8;
+
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) programs: VecDeque<Rc<Program>>,
@@ -149,6 +158,14 @@ impl World {
         }
     }
 
+    /// No connection is free where its update transaction was let begin: it begins anew.
+    fn yield_place(&mut self, session: usize) {
+        let Some(run) = self.sessions[session].run.as_mut() else { return };
+        run.is_begun = false;
+        self.tell(Event::Yield { session: SessionId(session as u64) });
+        self.ask_for_place(session);
+    }
+
     pub(super) fn ask_for_place(&mut self, session: usize) {
         let Some(node) = self.node.as_ref() else { return };
         let (catalogue, view_changes) = (node.catalogue, node.view_changes);
@@ -164,7 +181,8 @@ impl World {
         let id = SessionId(session as u64);
         // Any place is as good; taking turns among equals makes for more of them.
         let (cost_us, near) = (50, None);
-        let writes = record::wants(&program, run.at, &self.rules);
+        let mut writes = record::wants(&program, run.at, &self.rules);
+        writes.add(&run.guard.missed);
         let needs = |reads| Needs { reads, writes, cost_us, near, catalogue };
         let event = match (program.is_update(), is_first) {
             (false, _) => Event::Read { session: id, reads, at, cost_us, near, catalogue },
@@ -204,6 +222,7 @@ impl World {
                     self.execute(session, usize::from(replica.0), incarnation, identity);
                 }
                 Effect::Reclassify { .. } => self.ask_for_place(session),
+                Effect::Secured { rival, .. } => self.secured(session, rival.is_some()),
                 Effect::Acknowledge { .. } => {
                     if let Some(run) = self.sessions[session].run.as_mut() {
                         run.is_acknowledged = true;
@@ -238,7 +257,8 @@ impl World {
                         self.rerun_or_fail(session);
                     }
                 }
-                Effect::Abort { .. } => {
+                Effect::Abort { cause, .. } => {
+                    self.judge_loss(session, cause);
                     if let Some(run) = self.sessions[session].run.as_mut() {
                         run.is_begun = false;
                         self.rerun_or_fail(session);
@@ -272,6 +292,11 @@ impl World {
         incarnation: Incarnation,
         identity: Option<Identity>,
     ) {
+        if self.is_ending(session) {
+            self.tell(Event::Executed { session: SessionId(session as u64) });
+            self.identify(session);
+            return;
+        }
         let agent = self.agent(replica);
         let (is_current, generation) =
             (agent.is_serving && agent.incarnation == incarnation.0, agent.generation);
@@ -279,6 +304,10 @@ impl World {
         let is_same_server = server.is_up() && server.generation == generation;
         let may_connect =
             if self.rules.connections_are_bound { is_current && is_same_server } else { server.is_up() };
+        if identity.is_some_and(|identity| identity.nonce.0.is_multiple_of(YIELDS)) {
+            self.yield_place(session);
+            return;
+        }
         let Some(run) = self.sessions[session].run.as_mut() else { return };
         run.identity = identity.or(run.identity);
         let program = Rc::clone(&run.program);
@@ -301,8 +330,8 @@ impl World {
         run.phase = Phase::Running;
         run.turns += 1;
         let statement = &program.statements[run.at];
-        let mut ops = Vec::with_capacity(statement.ops.len());
-        for op in &statement.ops {
+        let mut ops = Vec::with_capacity(statement.ops.len() + 1);
+        for op in self.begin_guard(session).iter().chain(&statement.ops) {
             self.elements += 1;
             ops.push((op.clone(), self.elements));
         }
@@ -318,6 +347,7 @@ impl World {
             // A COMMIT of a logged record that was cancelled is lost, too: the log decides.
             (_, Reply::Lost) | (Phase::Ordering, Reply::RolledBack) => self.lost_line(session),
             (Phase::Running, Reply::Answer(answer)) => self.statement_done(session, answer),
+            (Phase::TakingBack, Reply::Answer(answer)) => self.taken_back(session, &answer),
             (Phase::Identifying, Reply::Inserted { ticket }) => self.say_finish(session, ticket),
             (Phase::Identifying, Reply::Failed) => self.undo(session),
             // It is not in the log, and with its backend's transaction gone it never will be.
@@ -373,7 +403,7 @@ impl World {
         }
         match error {
             Some(error) => self.statement_failed(session, error),
-            None if program.frame != Frame::Autocommit => self.reply_to_client(session),
+            None if program.frame != Frame::Autocommit => self.secure_statement(session),
             None if is_update => self.finish(session),
             None => {
                 self.answer_client(session, Outcome::Committed);

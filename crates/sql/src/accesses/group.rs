@@ -115,7 +115,7 @@ pub fn row_groups(table: &Table, row: &[Option<&[u8]>], found: &mut Vec<u64>) ->
     Some(())
 }
 
-fn named(one: &Match, columns: &[usize]) -> Option<u64> {
+pub(super) fn named(one: &Match, columns: &[usize]) -> Option<u64> {
     digest::hash(one, columns).map(|hash| folded(ONE, columns, hash))
 }
 

@@ -251,6 +251,8 @@ pub(crate) enum Term {
     Operand(Operand),
     Default,
     Column(ColumnRef),
+    /// A function is called without arguments.
+    Called(Name),
     Other,
 }
 

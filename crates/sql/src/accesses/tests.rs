@@ -303,17 +303,58 @@ fn conflicts_are_as_fine_as_what_is_known() {
 /// PostgreSQL compares char(n) with varchar without the blanks of either, with text without its own only.
 #[test]
 fn trailing_blanks_beside_another_type_are_not_taken_for_known() {
-    let schema = crate::Schema::from_ddl("create table s (c char(3), v varchar(3))").unwrap();
-    let catalogue = schema.catalogue();
-    let shown = |text: &str| {
-        let mut analyzer = Analyzer::new(Limits::default());
-        let script = analyzer.script(text.as_bytes(), true).unwrap();
-        let part = &script.statements[0];
-        let arguments = Arguments { text: text.as_bytes(), constants: &part.constants, parameters: &[] };
-        part.statement.outline(&catalogue).bind(&arguments).describe(&catalogue).join("; ")
-    };
+    let shown = |text: &str| shown_under("create table s (c char(3), v varchar(3))", text);
     assert_eq!(shown("select c from s where c = 'a '::varchar"), "read s [c]");
     assert_eq!(shown("select v from s where v = 'a'::char(3)"), "read s [v]");
     assert_eq!(shown("select c from s where c = 'a'::varchar"), "read s [c] {c = 'a'}");
     assert_eq!(shown("select c from s where c = 'a '"), "read s [c] {c = 'a'}");
+}
+
+fn shown_under(schema: &str, text: &str) -> String {
+    let catalogue = crate::Schema::from_ddl(schema).unwrap().catalogue();
+    let mut analyzer = Analyzer::new(Limits::default());
+    let script = analyzer.script(text.as_bytes(), true).unwrap();
+    let part = &script.statements[0];
+    let arguments = Arguments { text: text.as_bytes(), constants: &part.constants, parameters: &[] };
+    part.statement.outline(&catalogue).bind(&arguments).describe(&catalogue).join("; ")
+}
+
+/// What is drawn at random is nobody else's, wherever it comes from; not so what users' functions of that name give.
+#[test]
+fn drawn_keys_are_fresh() {
+    let schema = |default: &str| format!("create table u (id {default} primary key, n int)");
+    for default in [
+        "uuid default gen_random_uuid()",
+        "uuid default pg_catalog.gen_random_uuid()",
+        "uuid default uuidv7()",
+        "text default gen_random_uuid()::text",
+        "varchar(36) default gen_random_uuid()::varchar",
+    ] {
+        for text in ["insert into u (n) values (1)", "insert into u values (default, 1), (default, 2)"] {
+            let shown = shown_under(&schema(default), text);
+            assert!(shown.contains("claim u(id) {id = fresh}"), "{default}, {text}: {shown}");
+        }
+    }
+    let plain = schema("uuid");
+    for text in [
+        "insert into u values (gen_random_uuid(), 1)",
+        "insert into u (n, id) values (1, pg_catalog.gen_random_uuid())",
+    ] {
+        assert!(shown_under(&plain, text).contains("claim u(id) {id = fresh}"), "{text}");
+    }
+    let other = "create function gen_random_uuid() returns uuid language sql as 'select null::uuid';";
+    for (schema, text) in [
+        (schema("uuid default public.gen_random_uuid()"), "insert into u (n) values (1)"),
+        (format!("{other} {}", schema("uuid default gen_random_uuid()")), "insert into u (n) values (1)"),
+        (format!("{other} {plain}"), "insert into u values (gen_random_uuid(), 1)"),
+        (schema("uuid default md5('x')::uuid"), "insert into u (n) values (1)"),
+        (schema("uuid default uuidv7(interval '1 day')"), "insert into u (n) values (1)"),
+        (schema("varchar(4) default gen_random_uuid()::varchar(4)"), "insert into u (n) values (1)"),
+        (plain.clone(), "insert into u select gen_random_uuid(), 1"),
+        (plain.clone(), "update u set id = gen_random_uuid()"),
+        (plain, "insert into u values (random(), 1)"),
+    ] {
+        let shown = shown_under(&schema, text);
+        assert!(!shown.contains("fresh"), "{schema}; {text}: {shown}");
+    }
 }

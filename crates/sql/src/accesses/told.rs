@@ -1,7 +1,7 @@
 //! An outline in words, its values as the statement gives them: `$1`, `'a'`, `any of $2`.
 
 use super::bind::{Operand, Slot};
-use super::outline::{AccessOutline, Outline, RowsId, RowsOutline};
+use super::outline::{AccessOutline, ClaimOutline, Outline, RowsId, RowsOutline};
 use super::{Columns, Strength, Why};
 use crate::catalogue::{Catalogue, Table, TableId};
 use crate::lexer::Span;
@@ -14,6 +14,7 @@ const MAX_TOLD: usize = 8;
 pub(crate) enum Grade {
     Nothing,
     Rows,
+    Groups,
     Columns,
     Tables,
     Anything,
@@ -120,21 +121,48 @@ impl Teller<'_> {
 }
 
 impl Grade {
-    pub(crate) fn of(outline: &Outline) -> Self {
+    pub(crate) fn of(outline: &Outline, catalogue: &Catalogue) -> Self {
         if outline.unbounded.is_some() {
             return Self::Anything;
         }
-        let whole = |rows: RowsId| !matches!(outline.rows.get(rows.0), Some(RowsOutline::AnyOf(_)));
-        let access = |access: &AccessOutline| match access.columns {
-            _ if !whole(access.rows) => Self::Rows,
-            Columns::Some(_) => Self::Columns,
-            Columns::All => Self::Tables,
+        let rows = |table, rows: RowsId| match (outline.rows.get(rows.0), catalogue.table(table)) {
+            (Some(RowsOutline::AnyOf(branches)), Some(table)) => Self::of_rows(branches, table),
+            _ => Self::Tables,
         };
-        let row = |rows| if whole(rows) { Self::Tables } else { Self::Rows };
+        let access = |access: &AccessOutline| match (rows(access.table, access.rows), access.columns) {
+            (Self::Tables, Columns::Some(_)) => Self::Columns,
+            (grade, _) => grade,
+        };
+        // Values that are only freed are asked for by nobody else before the rows are gone.
+        let takes = outline.writes.iter().any(|write| write.new || write.columns != Columns::All);
+        let claim = |claim: &ClaimOutline| rows(claim.table, claim.rows);
+        let is_freed = |one: &&ClaimOutline| {
+            let of = |claim: &ClaimOutline| (claim.table, claim.key, claim.exclusive);
+            let is_known = |other: &ClaimOutline| of(other) == of(one) && claim(other) != Self::Tables;
+            claim(one) == Self::Tables && (!takes || outline.claims.iter().any(is_known))
+        };
         let accesses = outline.reads.iter().chain(&outline.writes).map(access);
-        let claims = outline.claims.iter().map(|claim| row(claim.rows));
-        let locks = outline.locks.iter().map(|lock| row(lock.rows));
+        let claims = outline.claims.iter().filter(|claim| !is_freed(claim)).map(claim);
+        let locks = outline.locks.iter().map(|lock| rows(lock.table, lock.rows));
         accesses.chain(claims).chain(locks).max().unwrap_or(Self::Nothing)
+    }
+
+    /// Rows are known by what all alternatives tell: a unique key, or else what an index begins with or a foreign key.
+    fn of_rows(branches: &[Vec<(usize, usize)>], table: &Table) -> Self {
+        let tells = |columns: &[usize]| {
+            let has =
+                |branch: &Vec<(usize, usize)>, at: &usize| branch.iter().any(|(column, _)| column == at);
+            branches.iter().all(|branch| columns.iter().all(|at| has(branch, at)))
+        };
+        if branches.is_empty() {
+            Self::Nothing
+        } else if table.keys.iter().any(|key| key.is_plain() && tells(&key.columns)) {
+            Self::Rows
+        } else if table.groupings.iter().any(|columns| tells(columns)) {
+            Self::Groups
+        } else {
+            Self::Tables
+        }
     }
 }
 

@@ -34,7 +34,8 @@ pub enum Value {
     Date(i32),
     /// timestamp and timestamptz, as microseconds since 1970-01-01 (for the latter in UTC).
     Timestamp(i64),
-    /// A value that the column's sequence is about to give: it differs from every other value that the sequence gives.
+    /// A value that the column's sequence is about to give, or that is drawn at random: it differs from every other value
+    /// that comes so.
     Fresh,
 }
 
@@ -46,6 +47,15 @@ impl Value {
             (Self::Fresh, _) | (_, Self::Fresh) => false,
             (Self::Null, _) | (_, Self::Null) => self != other,
             _ => std::mem::discriminant(self) == std::mem::discriminant(other) && self != other,
+        }
+    }
+
+    /// A date or a timestamp in ISO form; `None` for other values, and for times that ISO has no four digits for.
+    pub(crate) fn calendar(&self) -> Option<String> {
+        match self {
+            Self::Date(days) => calendar::date_text(*days),
+            Self::Timestamp(micros) => calendar::timestamp_text(*micros),
+            _ => None,
         }
     }
 }
@@ -68,6 +78,11 @@ impl Decimal {
             exponent = exponent.saturating_add(1);
         }
         Self { mantissa, exponent }
+    }
+
+    /// Mantissa and exponent.
+    pub(crate) fn parts(self) -> (i64, i16) {
+        (self.mantissa, self.exponent)
     }
 
     /// Digits after the decimal point.

@@ -25,6 +25,8 @@ type Place = (i32, i32);
 pub(super) trait Canvas {
     fn line(&mut self, from: Place, to: Place, colour: Colour, width: i32);
     fn dot(&mut self, at: Place, colour: Colour);
+    /// A filled rectangle between two corners.
+    fn area(&mut self, from: Place, to: Place, colour: Colour);
     /// The place is at the foot of the letters.
     fn text(&mut self, at: Place, text: &str, anchor: Anchor);
 }
@@ -58,6 +60,13 @@ impl Canvas for Svg {
     fn dot(&mut self, (x, y): Place, Colour(red, green, blue): Colour) {
         self.0.push_str(&format!(
             "<circle cx=\"{x}\" cy=\"{y}\" r=\"{DOT_RADIUS}\" fill=\"rgb({red},{green},{blue})\"/>\n"
+        ));
+    }
+
+    fn area(&mut self, (left, top): Place, (right, bottom): Place, Colour(r, g, b): Colour) {
+        let (width, height) = (right - left, bottom - top);
+        self.0.push_str(&format!(
+            "<rect x=\"{left}\" y=\"{top}\" width=\"{width}\" height=\"{height}\" fill=\"rgb({r},{g},{b})\"/>\n"
         ));
     }
 
@@ -126,6 +135,12 @@ impl Canvas for Pixels {
             if dx * dx + dy * dy <= DOT_RADIUS * DOT_RADIUS + 1 {
                 self.pixel((x + dx, y + dy), colour);
             }
+        }
+    }
+
+    fn area(&mut self, (left, top): Place, (right, bottom): Place, colour: Colour) {
+        for y in top..bottom {
+            (left..right).for_each(|x| self.pixel((x, y), colour));
         }
     }
 

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use super::State;
 use crate::ids::{ReplicaId, SequenceId};
 
-/// So many values are lent at first; each time they were used up it is twice as many.
+/// So many values are lent at first; each time they were used up it is twice as many, and half when they became void.
 pub const LEASE_VALUES_FIRST: u32 = 256;
 /// At most so many values are lent at a time.
 pub const LEASE_VALUES_MAX: u32 = 8_192;
@@ -118,7 +118,9 @@ struct Lease {
 impl Lease {
     fn void(&mut self) {
         let uses = Arc::clone(&self.uses);
-        *self = Self { values: self.values, reach: self.reach, range: self.range, uses, ..Self::default() };
+        // Most of it may be lost, so the next one is smaller, in spite of being twice this.
+        let values = if self.values == 0 { 0 } else { (self.values / 4).max(LEASE_VALUES_FIRST / 2) };
+        *self = Self { values, reach: self.reach, range: self.range, uses, ..Self::default() };
     }
 
     fn drop_drawn(&mut self) {

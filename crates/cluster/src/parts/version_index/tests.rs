@@ -2,18 +2,25 @@
 
 use std::sync::Arc;
 
+use proptest::prelude::*;
+
 use super::*;
+
+fn met(table: u32, row: u64) -> Meeting {
+    Meeting { table: TableId(table), row: Some(row) }
+}
 
 const H1: ReplicaId = ReplicaId(1);
 const H2: ReplicaId = ReplicaId(2);
 const H3: ReplicaId = ReplicaId(3);
+const NOTHING: Written<'_> = Written { tables: &[], changed: &[], everything: false };
 
 fn tables(ids: &[u32]) -> Reads {
     Reads::Tables(ids.iter().copied().map(TableId).collect())
 }
 
 fn row(table: u32, key: u64) -> Reads {
-    Reads::Rows(Arc::new(Footprint { tables: Vec::new(), rows: vec![(TableId(table), key)] }))
+    Reads::Rows(Arc::new(Footprint { rows: vec![(TableId(table), key)], ..Footprint::default() }))
 }
 
 fn rows(rows: &[(u32, u64)]) -> Claims {
@@ -36,7 +43,7 @@ impl VersionIndex {
     fn write(&mut self, home: ReplicaId, claims: &Claims) -> Version {
         let version = self.any.last.next();
         let ids: Vec<TableId> = claims.rows.iter().map(|(id, _)| *id).collect();
-        self.assign(version, home, (&ids, false), claims);
+        self.assign(version, home, Written { tables: &ids, ..NOTHING }, claims);
         version
     }
 
@@ -76,20 +83,20 @@ fn what_is_not_durable_is_needed_by_nobody() {
 #[test]
 fn rows_without_claims_and_whole_tables_are_needed_by_every_row() {
     let mut index = VersionIndex::recovered(Version::ZERO);
-    index.assign(Version(1), H1, (&[TableId(1)], false), &Claims::default());
+    index.assign(Version(1), H1, Written { tables: &[TableId(1)], ..NOTHING }, &Claims::default());
     index.write(H1, &whole(2));
     index.settle();
     assert_eq!(index.need(&row(1, 5)), Version(1));
     assert_eq!(index.need(&row(2, 5)), Version(2));
     assert_eq!(index.foreign(&rows(&[(1, 5)]), H2).0, Version::ZERO, "nothing was claimed there");
-    assert_eq!(index.foreign(&rows(&[(2, 5)]), H2), (Version(2), Some(TableId(2))));
+    assert_eq!(index.foreign(&rows(&[(2, 5)]), H2), (Version(2), Some(met(2, 5))));
 }
 
 #[test]
 fn ddl_is_needed_by_everything() {
     let mut index = VersionIndex::recovered(Version::ZERO);
     index.write(H1, &rows(&[(1, 1)]));
-    index.assign(Version(2), H1, (&[], true), &Claims::everything());
+    index.assign(Version(2), H1, Written { everything: true, ..NOTHING }, &Claims::everything());
     index.durable_to(Version(1), false);
     index.durable_to(Version(2), true);
     assert_eq!(index.need(&tables(&[1])), Version(2));
@@ -120,7 +127,9 @@ fn a_group_is_read_and_claimed_as_a_whole_and_written_by_rows() {
     assert_eq!(index.need(&row(1, 100)), Version(1), "who reads the group needs who wrote a row of it");
     assert_eq!(index.need(&row(1, 101)), Version::ZERO);
     assert_eq!(index.foreign(&grouped(1, 6, 100), H2).0, Version::ZERO, "another row of it");
-    assert_eq!(index.foreign(&rows(&[(1, 100)]), H2), (Version(1), Some(TableId(1))), "all of it");
+    assert_eq!(index.foreign(&rows(&[(1, 100)]), H2), (Version(1), Some(met(1, 100))), "all of it");
+    assert_eq!(index.foreign(&whole(1), H2).1, Some(Meeting { table: TableId(1), row: None }));
+    assert_eq!(index.written_at(&row(1, 100)), Some(met(1, 100)));
     assert_eq!(index.foreign(&shared(1, 100), H2).0, Version(1));
     index.write(H1, &rows(&[(1, 100)]));
     index.write(H1, &shared(1, 101));
@@ -165,4 +174,97 @@ fn forgotten_keys_stand_for_their_table() {
     index.write(H2, &rows(&[(1, 4)]));
     assert_eq!(index.foreign(&rows(&[(1, 9)]), H1).0, Version(2));
     assert_eq!(index.foreign(&rows(&[(1, 9)]), H2).0, Version(1));
+}
+
+/// Some columns of some rows of a table, as a version changes or a read sees them; `None` for all, and which rows there are.
+#[derive(Clone, Debug)]
+struct Touched {
+    table: u32,
+    /// `None` for all rows.
+    row: Option<u64>,
+    columns: Option<ColumnSet>,
+}
+
+impl Touched {
+    fn meets(&self, read: &Self) -> bool {
+        let rows = self.row.is_none() || read.row.is_none() || self.row == read.row;
+        let columns = match (self.columns, read.columns) {
+            (Some(changed), Some(read)) => changed.overlaps(read),
+            _ => true,
+        };
+        self.table == read.table && rows && columns
+    }
+
+    fn footprint(&self) -> Reads {
+        let id = TableId(self.table);
+        Reads::Rows(Arc::new(Footprint {
+            tables: self.row.is_none().then_some(id).into_iter().collect(),
+            rows: self.row.map(|row| (id, row)).into_iter().collect(),
+            columns: self.columns.map(|set| (id, set)).into_iter().collect(),
+        }))
+    }
+}
+
+fn touched(rows: impl Strategy<Value = Option<u64>>) -> impl Strategy<Value = Touched> {
+    let columns = proptest::option::weighted(0.8, 0_u8..8);
+    let set = |bits: u8| (0..3).filter(|at| bits >> at & 1 != 0).collect();
+    (0_u32..2, rows, columns).prop_map(move |(table, row, bits)| Touched {
+        table,
+        row,
+        columns: bits.map(set),
+    })
+}
+
+proptest! {
+    /// What is needed is the last version that changed what is read: exactly for tables, and for rows at least that, and at
+    /// most what it is without columns.
+    #[test]
+    fn columns_are_needed_as_they_are_changed(
+        versions in proptest::collection::vec((touched((0_u64..3).prop_map(Some)), any::<bool>()), 1..12),
+        read in touched(proptest::option::of(0_u64..3)),
+    ) {
+        let mut index = VersionIndex::recovered(Version::ZERO);
+        for (wrote, is_group) in &versions {
+            let id = TableId(wrote.table);
+            let row = wrote.row.map(|row| (id, row)).into_iter().collect();
+            // A row that is in a group has a key of its own, too.
+            let (rows, groups) = if *is_group { (vec![(id, 99)], row) } else { (row, Vec::new()) };
+            let claims = Claims { rows, groups, ..Claims::default() };
+            let changed: Vec<_> = wrote.columns.map(|set| (id, set)).into_iter().collect();
+            let written = Written { tables: &[id], changed: &changed, everything: false };
+            index.assign(index.any.last.next(), H1, written, &claims);
+        }
+        let last = |read: &Touched| {
+            let at = versions.iter().rposition(|(wrote, _)| wrote.meets(read));
+            Version(at.map_or(0, |at| at as u64 + 1))
+        };
+        let (exact, whole) = (last(&read), last(&Touched { columns: None, ..read.clone() }));
+        let found = index.writer(&read.footprint());
+        prop_assert!(exact <= found && found <= whole, "{exact} {found} {whole}");
+        prop_assert!(read.row.is_some() || found == exact, "{exact} {found}");
+    }
+}
+
+#[test]
+fn a_row_remembers_what_was_changed_since_it_came() {
+    let mut index = VersionIndex::recovered(Version::ZERO);
+    let (id, claims) = (TableId(1), rows(&[(1, 7)]));
+    let set = |at: usize| ColumnSet::EMPTY.with(at);
+    index.write(H1, &claims);
+    for at in [3, 4] {
+        let version = index.any.last.next();
+        let written = Written { tables: &[id], changed: &[(id, set(at))], everything: false };
+        index.assign(version, H1, written, &claims);
+    }
+    let read = |columns: ColumnSet| {
+        Reads::Rows(Arc::new(Footprint {
+            rows: vec![(id, 7)],
+            columns: vec![(id, columns)],
+            ..Footprint::default()
+        }))
+    };
+    assert_eq!(index.writer(&read(set(5))), Version(1));
+    assert_eq!(index.writer(&read(ColumnSet::EMPTY)), Version(1), "whether it is there");
+    assert_eq!(index.writer(&read(set(4))), Version(3));
+    assert_eq!(index.writer(&row(1, 7)), Version(3));
 }

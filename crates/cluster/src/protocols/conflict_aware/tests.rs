@@ -110,3 +110,55 @@ r0 did write of #1
 r0 did commit of #1";
     assert_eq!(stage.trace.join("\n"), expected.trim_start());
 }
+
+/// 9.2.2: "Most idle time occurs on a particular replica when a transaction holds locks on the database that conflict with
+/// all lock requests in the proxy's lock queues, and that transaction is in the process of executing a read on a different
+/// replica."
+#[test]
+fn worked_case_of_the_bottleneck() {
+    let mut stage = Stage::new(CONFLICT_AWARE, 2);
+    stage.begin(1, &[], &[1]);
+    stage.execute(1, read(700));
+    stage.ask(2, Request::SingleUpdate(locks(&[], &[1]), write(5)));
+    stage.ask(3, single_read(&[1], 10));
+    let [at] = stage.runs_at(number(1))[..] else { panic!("one replica reads") };
+    assert!(stage.working[1 - at].is_empty(), "the other one has two requests, and is idle");
+    stage.finish(at, number(1));
+    stage.commit(1);
+    stage.finish_all(0);
+    stage.finish_all(1);
+    assert_eq!(stage.trace.join("\n"), BOTTLENECK.trim_start());
+}
+
+const BOTTLENECK: &str = "
+s1 asks begin
+  -> r0 lock #1
+  -> r1 lock #1
+  => s1 Done
+s1 asks read
+  -> r1 read #1
+  r1 runs read of #1
+s2 asks single update
+  log 2 [StatementId(5)]
+  -> r1 single update #2
+  -> r0 single update #2
+s3 asks single read
+  -> r0 single read after #2
+r1 did read of #1
+  => s1 Done
+s1 asks commit
+  -> r1 commit #1
+  -> r0 commit #1
+  r0 runs commit of #1
+  r1 runs commit of #1
+r0 did commit of #1
+  r0 runs write of #2
+  => s1 Done
+r0 did write of #2
+  r0 runs read of s3
+  => s2 Done
+r0 did read of s3
+  => s3 Done
+r1 did commit of #1
+  r1 runs write of #2
+r1 did write of #2";

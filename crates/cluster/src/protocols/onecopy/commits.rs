@@ -6,6 +6,7 @@ use crate::event::Effect;
 use crate::ids::{SessionId, Version};
 use crate::parts::in_flight::Place;
 use crate::parts::replica::State;
+use crate::parts::version_index::Written;
 
 impl Onecopy {
     /// Gives a certified transaction the next version. From here on only the log decides.
@@ -29,7 +30,8 @@ impl Onecopy {
             is_everywhere: body.writes_everything() || body.moves_sequences(),
             claims,
         };
-        let written = (&*assigned.tables, assigned.everything);
+        let (tables, everything) = (&*assigned.tables, assigned.everything);
+        let written = Written { tables, changed: &finished.changed, everything };
         self.index.assign(version, self.replicas[home].id, written, &assigned.claims);
         self.versions.insert(version, assigned);
         out.effects.push(Effect::Append { version, identity, body });
@@ -87,6 +89,10 @@ impl Onecopy {
                 self.let_wait_end(index, out);
                 continue;
             }
+            if !self.is_due(index, out) {
+                break;
+            }
+            let replica = &self.replicas[index];
             let limit = durable.min(Version(replica.applied.0 + REFRESH_VERSIONS_MAX));
             let own = self.versions.range(next..=limit).find(|(_, a)| a.home == Some(index)).map(|(v, _)| *v);
             let upto = own.map_or(limit, |own| Version(own.0 - 1));

@@ -77,6 +77,7 @@ impl Onecopy {
         }
         self.move_anchor(out);
         self.place_stranded(out);
+        self.advance_all(out);
     }
 
     /// Those of them that take what is new.

@@ -126,6 +126,11 @@ impl Onecopy {
     /// Over without a record. One that is in the log cannot end this way.
     pub(super) fn end(&mut self, session: SessionId, out: &mut Out<'_>) {
         self.executed(session);
+        self.over(session, out);
+    }
+
+    /// The same; what it counts as load it still does.
+    pub(super) fn over(&mut self, session: SessionId, out: &mut Out<'_>) {
         let phase = self.transactions.get(&session).map(|t| &t.phase);
         if !matches!(phase, None | Some(Phase::Appended(_))) {
             self.forget(session, out);
@@ -165,6 +170,13 @@ impl Onecopy {
             *told = true;
             out.effects.push(Effect::Held { session: *session, version: durable });
         }
+    }
+
+    /// All replicas are to stop at one version, unless somebody holds them already.
+    pub(super) fn hold_at(&mut self, session: SessionId, out: &mut Out<'_>) {
+        self.hold.get_or_insert((session, false));
+        self.advance_all(out);
+        self.check_hold(out);
     }
 
     pub(super) fn release(&mut self, session: SessionId, out: &mut Out<'_>) {

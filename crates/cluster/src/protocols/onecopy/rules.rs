@@ -40,6 +40,8 @@ pub struct Rules {
     pub certifies_writes: bool,
     /// Nor is a SERIALIZABLE one that has read what was written since its snapshot.
     pub certifies_reads: bool,
+    /// What somebody waits for is not gathered.
+    pub waiters_are_seen: bool,
 }
 
 impl Default for Rules {
@@ -63,6 +65,7 @@ impl Default for Rules {
             hold_waits: true,
             certifies_writes: true,
             certifies_reads: true,
+            waiters_are_seen: true,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The protocol driven by hand: one test for each rule of its head.
 
+mod gathering;
 mod homes;
 mod members;
 
@@ -30,13 +31,23 @@ impl Bench {
         Self::placed(Placement::full(3))
     }
 
+    /// As [`Bench::new`], where what nobody waits for is gathered for so long.
+    fn gathering(refresh_pause_us: u64) -> Self {
+        Self::with(Placement::full(3), refresh_pause_us)
+    }
+
     fn placed(placement: Placement) -> Self {
+        Self::with(placement, 0)
+    }
+
+    fn with(placement: Placement, refresh_pause_us: u64) -> Self {
         let options = Options {
             replicas: 3,
             anchor: ANCHOR,
             placement,
             epoch: Epoch(1),
             last: Version::ZERO,
+            refresh_pause_us,
             rules: Rules::default(),
         };
         let mut bench = Self { protocol: Onecopy::new(options), effects: Vec::new(), now: 0 };
@@ -80,7 +91,7 @@ impl Bench {
         body.push_delete(TABLE, &[0, 0, 0, 0]).unwrap();
         let claims =
             (0..).zip(claims).map(|(turn, claims)| Claimed { turn, claims: claims.clone() }).collect();
-        self.feed(Event::Finish { session, body: Box::new(body.seal()), claims, reads })
+        self.feed(Event::Finish { session, body: Box::new(body.seal()), claims, changed: Vec::new(), reads })
     }
 
     fn begin(&mut self, session: SessionId, serializable: bool) -> Vec<String> {
@@ -106,6 +117,7 @@ impl Bench {
             session,
             body: Box::new(body.seal()),
             claims: claimed(claims),
+            changed: Vec::new(),
             reads: Reads::All,
         })
     }
@@ -128,7 +140,7 @@ fn rows(keys: &[u64]) -> Claims {
 }
 
 fn reading(keys: &[u64]) -> Reads {
-    Reads::Rows(Arc::new(Footprint { tables: Vec::new(), rows: rows(keys).rows }))
+    Reads::Rows(Arc::new(Footprint { rows: rows(keys).rows, ..Footprint::default() }))
 }
 
 fn writing(level: Level, keys: &[u64]) -> Needs {
@@ -139,6 +151,11 @@ fn writing(level: Level, keys: &[u64]) -> Needs {
 fn word(effect: &Effect) -> String {
     match effect {
         Effect::Execute { session, replica, .. } => format!("execute {session} at {replica}"),
+        Effect::Secured { session, rival: None } => format!("secured {session}"),
+        Effect::Secured { session, rival: Some(Rival { version, session: other, .. }) } => {
+            let whose = other.map_or_else(String::new, |other| other.to_string());
+            format!("not secured {session} from {whose} with {}", version.unwrap_or_default())
+        }
         Effect::Reclassify { session } => format!("reclassify {session}"),
         Effect::Append { version, .. } => format!("append {version}"),
         Effect::Draw { session } => format!("draw {session}"),
@@ -155,6 +172,7 @@ fn word(effect: &Effect) -> String {
         Effect::LoadCatalogue { version, .. } => format!("catalogue {version}"),
         Effect::Anchor { replica } => format!("anchor {replica}"),
         Effect::Held { version, .. } => format!("held {version}"),
+        Effect::Rouse { at } => format!("rouse {}", at.us),
     }
 }
 
@@ -379,6 +397,7 @@ fn reads_are_classified_again_after_a_schema_change() {
         session: S1,
         body: Box::new(body.seal()),
         claims: claimed(Claims::everything()),
+        changed: Vec::new(),
         reads: Reads::All,
     });
     bench.feed(Event::Logged { upto: Version(1) });
@@ -398,6 +417,7 @@ fn one_catalogue_is_asked_for_at_a_time() {
             session,
             body: Box::new(body.seal()),
             claims: claimed(Claims::everything()),
+            changed: Vec::new(),
             reads: Reads::All,
         });
         bench.feed(Event::Logged { upto: Version(version) });
@@ -424,4 +444,18 @@ fn a_hold_stops_the_versions_until_all_replicas_are_level() {
     bench.applied(2, 1);
     assert_eq!(bench.feed(Event::Committed { session: S1 }), ["held 1"]);
     assert_eq!(bench.feed(Event::Release { session: S3 }), ["append 2"]);
+}
+
+#[test]
+fn a_session_counts_once_as_load() {
+    let mut bench = Bench::new();
+    let read = |bench: &mut Bench| {
+        assert_eq!(bench.read(S1, 7).len(), 1);
+        bench.protocol.replicas().iter().map(|replica| replica.outstanding_us).sum::<u64>()
+    };
+    let once = read(&mut bench);
+    assert!(once > 0);
+    assert_eq!(read(&mut bench), once, "nobody said that the first one has ended");
+    bench.feed(Event::Executed { session: S1 });
+    assert!(bench.protocol.replicas().iter().all(|replica| replica.outstanding_us == 0));
 }

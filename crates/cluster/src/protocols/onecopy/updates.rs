@@ -7,10 +7,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Finished, Onecopy, Out, Pending, Phase, TURNS_MAX, Transaction};
-use crate::claims::{Claimed, Claims};
+use super::{Finished, Onecopy, Out, Pending, Phase, Running, TURNS_MAX, Transaction};
+use crate::claims::{Claimed, Claims, ColumnSet, Meeting};
 use crate::event::{AbortCause, Effect, Home, Level, Needs, Reads, Rival};
-use crate::ids::{Identity, Incarnation, Nonce, SessionId, Version};
+use crate::ids::{Identity, Incarnation, Nonce, SessionId, TableId, Version};
 use crate::parts::balancer::Wish;
 use crate::parts::in_flight::Place;
 use crate::parts::lock_table::Request;
@@ -29,6 +29,7 @@ impl Onecopy {
         (needs, foreseen): (Needs, Claims),
         out: &mut Out<'_>,
     ) {
+        self.seated(session, out.now);
         self.transactions_begun += 1;
         let identity = Identity { epoch: self.epoch, n: self.transactions_begun, nonce };
         let home = self.choose_home(choice, &needs, foreseen, out.now);
@@ -49,6 +50,33 @@ impl Onecopy {
         self.ask(session, needs, out);
     }
 
+    /// The transaction is over, since there is no connection for it at its home; its session waits for one.
+    pub(super) fn yields(&mut self, session: SessionId, out: &mut Out<'_>) {
+        if let Some(running) = self.running.get_mut(&session)
+            && running.queued.is_none()
+        {
+            let replica = &mut self.replicas[running.replica];
+            if replica.is_up(running.incarnation) {
+                replica.ends(running.cost_us);
+                replica.queued += 1;
+                running.queued = Some((out.now, replica.queued));
+            }
+        }
+        self.over(session, out);
+    }
+
+    /// Who has waited for a connection has it, and is not in its own way.
+    fn seated(&mut self, session: SessionId, now: Time) {
+        let running = self.running.get(&session).copied();
+        let Some(Running { replica, incarnation, queued: Some((since, place)), .. }) = running else {
+            return;
+        };
+        if self.replicas[replica].is_up(incarnation) {
+            self.replicas[replica].seated(now.since_us(since), place);
+        }
+        self.executed(session);
+    }
+
     /// The end of the chain of transactions that it conflicts with, or is going to; else where the last of them ran, as long
     /// as that is ahead of the others; else the replica with the least expected wait. What draws stays at the anchor if that
     /// has room.
@@ -62,7 +90,7 @@ impl Onecopy {
         let mut near = needs.near;
         if let Home::Drawing { last } = choice {
             let has_room = self.anchor_has_room(eligible, needs, now);
-            let running = self.replicas.iter().map(|replica| replica.running).sum();
+            let running = self.replicas.iter().map(|replica| replica.running + replica.queued).sum();
             let stays = self.drawing.stays(now, running, last, self.replicas[self.anchor].id);
             if has_room && stays.is_none() {
                 return self.anchor;
@@ -114,8 +142,7 @@ impl Onecopy {
         let Some(transaction) = self.transactions.get_mut(&session) else { return };
         let is_strict = transaction.level == Level::Serializable;
         let claims = needs.writes.clone();
-        let row = claims.rows.iter().chain(&claims.shared).chain(&claims.groups).next();
-        let table = row.map(|row| row.0).or_else(|| claims.tables.first().copied());
+        let table = table_of(&claims);
         let request = Request { home: transaction.home, claims, is_strict };
         let granted = self.locks.request(session, request);
         if self.locks.is_waiting(session) {
@@ -141,6 +168,25 @@ impl Onecopy {
         let floor = if is_fresh { self.homes[home].floor } else { Version::ZERO };
         let need = self.need(&needs.reads, needs.catalogue).max(claimed).max(floor);
         self.wait_at(home, session, need, self.home_turn(home, needs.cost_us), out);
+    }
+
+    /// What its last statement wrote is the transaction's, unless somebody was first since that was sent, or has it.
+    pub(super) fn secure(&mut self, session: SessionId, claims: Claims, out: &mut Out<'_>) {
+        let Some(transaction) = self.transactions.get(&session) else { return };
+        let base = transaction.bases.last().copied().unwrap_or_default();
+        let home = transaction.home;
+        let (version, meeting) = self.index.foreign(&claims, self.replicas[home].id);
+        let rival = if version > base {
+            Some(self.rival(version, meeting))
+        } else {
+            let holder = self.locks.take(session, Request { home, claims, is_strict: false });
+            holder.map(|holder| Rival {
+                meeting: holder.meeting,
+                version: None,
+                session: Some(holder.session),
+            })
+        };
+        out.effects.push(Effect::Secured { session, rival });
     }
 
     pub(super) fn home_turn(&self, home: usize, cost_us: u32) -> Turn {
@@ -185,7 +231,7 @@ impl Onecopy {
                 session,
                 home: self.replicas[transaction.home].id,
                 rivals: self.locks.rivals(session),
-                table: pending.table,
+                meeting: self.locks.meeting(session),
                 since: pending.since,
             })
         };
@@ -204,7 +250,8 @@ impl Onecopy {
             let pending = self.transactions.get(&found.victim).and_then(|t| t.pending.as_ref());
             let table = pending.and_then(|pending| pending.table);
             self.conflicts.of(table).deadlocks += 1;
-            let rival = Rival { table, version: None, session: Some(found.rival) };
+            let meeting = self.locks.meeting(found.victim);
+            let rival = Rival { meeting, version: None, session: Some(found.rival) };
             self.abort(found.victim, AbortCause::Deadlock(rival), out);
         }
     }
@@ -231,8 +278,12 @@ impl Onecopy {
         let Some(transaction) = self.transactions.get(&session) else { return };
         let is_there = transaction.home == index && self.replicas[index].is_up(incarnation);
         if is_there && !transaction.is_fresh && !matches!(transaction.phase, Phase::Appended(_)) {
-            self.conflicts.of(None).aborts += 1;
-            self.abort(session, AbortCause::Conflict(Rival::default()), out);
+            // What is refreshed there is newer than what is applied, and of what it holds.
+            let home = &self.replicas[index];
+            let (version, meeting) = self.index.foreign(&self.locks.claims(session), home.id);
+            let rival = if version > home.applied { self.rival(version, meeting) } else { Rival::default() };
+            self.conflicts.of(rival.meeting.map(|meeting| meeting.table)).aborts += 1;
+            self.abort(session, AbortCause::Conflict(rival), out);
         }
     }
 
@@ -249,7 +300,7 @@ impl Onecopy {
     pub(super) fn finish(
         &mut self,
         session: SessionId,
-        body: Box<SealedBody>,
+        (body, changed): (Box<SealedBody>, Vec<(TableId, ColumnSet)>),
         claims: Vec<Claimed>,
         reads: Reads,
         out: &mut Out<'_>,
@@ -270,7 +321,7 @@ impl Onecopy {
         self.places += 1;
         let place = Place(self.places);
         side.in_flight.insert(place, &merged);
-        let finished = Box::new(Finished { place, body, claims, merged, reads });
+        let finished = Box::new(Finished { place, body, changed, claims, merged, reads });
         if is_overtaken && self.rules.overtaken_aborts {
             transaction.phase = Phase::Suspected(finished);
             out.effects.push(Effect::Draw { session });
@@ -306,14 +357,16 @@ impl Onecopy {
         }
         let is_wide = merged.everything || !merged.tables.is_empty();
         let waits = self.rules.overlap_waits && (self.rules.wide_claims_wait || !is_wide);
-        let side = &self.homes[transaction.home];
+        let home = transaction.home;
+        let side = &self.homes[home];
         if let Some(before) = side.in_flight.overlap(place, merged).filter(|_| waits) {
             self.delayed.insert((before, session));
             return;
         }
         if let Some(rival) = self.conflict(session) {
-            self.conflicts.of(rival.table).aborts += 1;
+            self.conflicts.of(rival.meeting.map(|meeting| meeting.table)).aborts += 1;
             self.abort(session, AbortCause::Conflict(rival), out);
+            self.want(home, rival.version.unwrap_or_default(), out);
             return;
         }
         self.assign(session, out);
@@ -330,18 +383,42 @@ impl Onecopy {
             let turn = usize::try_from(*turn).unwrap_or(TURNS_MAX).min(TURNS_MAX - 1);
             // In a kept snapshot, too: home itself refuses to overwrite what was applied there since.
             let base = transaction.bases.get(turn).copied().unwrap_or(first);
-            let (version, table) = self.index.foreign(claims, home);
+            let (version, meeting) = self.index.foreign(claims, home);
             if version > base && self.rules.certifies_writes {
-                return Some(self.rival(version, table));
+                return Some(self.rival(version, meeting));
             }
         }
         let is_serializable = transaction.level == Level::Serializable && self.rules.certifies_reads;
         let version = if is_serializable { self.index.writer(&finished.reads) } else { Version::ZERO };
-        (version > first).then(|| self.rival(version, None))
+        (version > first).then(|| self.rival(version, self.index.written_at(&finished.reads)))
     }
 
-    fn rival(&self, version: Version, table: Option<crate::ids::TableId>) -> Rival {
-        let session = self.versions.get(&version).map(|assigned| assigned.session);
-        Rival { table, version: Some(version), session }
+    /// At READ COMMITTED each statement takes one; a kept one is the first.
+    pub(super) fn snapshots_taken(&self) -> BTreeMap<SessionId, Version> {
+        let taken = |(session, transaction): (&SessionId, &Transaction)| {
+            let bases = &transaction.bases;
+            let is_kept = transaction.level != Level::ReadCommitted;
+            let base = if is_kept { bases.first() } else { bases.last() };
+            Some((*session, *base?))
+        };
+        self.transactions.iter().filter_map(taken).collect()
     }
+
+    pub(super) fn first_at(&self, session: SessionId, claims: &Claims) -> Option<Rival> {
+        let transaction = self.transactions.get(&session)?;
+        let (version, meeting) = self.index.foreign(claims, self.replicas[transaction.home].id);
+        let base = transaction.bases.first().copied()?;
+        (version > base).then(|| self.rival(version, meeting))
+    }
+
+    fn rival(&self, version: Version, meeting: Option<Meeting>) -> Rival {
+        let session = self.versions.get(&version).map(|assigned| assigned.session);
+        Rival { meeting, version: Some(version), session }
+    }
+}
+
+/// Where claims are likely to meet others.
+fn table_of(claims: &Claims) -> Option<TableId> {
+    let row = claims.rows.iter().chain(&claims.shared).chain(&claims.groups).next();
+    row.map(|row| row.0).or_else(|| claims.tables.first().copied())
 }

@@ -137,8 +137,10 @@ mod tests {
         done
     }
 
+    /// 5.3.3: "The scheduler starts sending to the newly incorporated replica at the beginning of the next transaction.
+    /// Afterwards, the database proxy becomes up-to-date by means of the selective retransmission requests."
     #[test]
-    fn who_comes_back_gets_what_is_under_way_and_what_it_missed() {
+    fn section_5_3_3_who_comes_back_gets_what_is_under_way_and_what_it_missed() {
         let mut stage = Stage::new(CONFLICT_AWARE, 2);
         stage.begin(1, &[], &[ITEM]);
         stage.lose(1);
@@ -174,8 +176,9 @@ mod tests {
         assert_eq!(stage.runs_at(super::super::Transaction::Single(crate::ids::SessionId(5))).len(), 1);
     }
 
+    /// 5.3.2: the proxy "provides its current state. The scheduler rolls forward the database proxy", from there.
     #[test]
-    fn what_its_database_has_is_not_done_again() {
+    fn section_5_3_2_what_its_database_has_is_not_done_again() {
         let mut stage = Stage::new(EAGER, 2);
         stage.ask(1, single_update(ITEM));
         stage.begin(2, &[], &[ORDERS]);

@@ -10,8 +10,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::ids::FragmentId;
+use crate::ids::{FragmentId, SessionId};
 use crate::parts::lock_queues::{LockQueues, LockSet, Mode};
+use crate::parts::numbered::Numbered;
 use crate::parts::sequence_gate::SequenceGate;
 
 use super::message::{Ending, FromProxy, Kind, Operation, SequenceNumber, ToProxy, Transaction};
@@ -52,8 +53,71 @@ struct Queue {
     missing: usize,
     /// Nobody waits for reports but that of its end.
     is_quiet: bool,
+    /// What is next, as there is seldom more.
+    next: Option<Work>,
+    /// What comes after that.
     pending: VecDeque<Work>,
     running: Option<Work>,
+}
+
+impl Queue {
+    fn single(operation: Operation) -> Self {
+        Self { is_quiet: true, next: Some(Work::RunAlone(operation)), ..Self::default() }
+    }
+
+    fn push(&mut self, work: Work) {
+        if self.next.is_none() {
+            self.next = Some(work);
+        } else {
+            self.pending.push_back(work);
+        }
+    }
+
+    fn pop(&mut self) -> Option<Work> {
+        let next = self.next.take();
+        self.next = self.pending.pop_front();
+        next
+    }
+}
+
+/// The queues of the transactions that are under way.
+#[derive(Debug)]
+struct Queues {
+    numbered: Numbered<Queue>,
+    singles: BTreeMap<SessionId, Queue>,
+}
+
+impl Queues {
+    fn get_mut(&mut self, name: Transaction) -> Option<&mut Queue> {
+        match name {
+            Transaction::Numbered(number) => self.numbered.get_mut(number.0),
+            Transaction::Single(session) => self.singles.get_mut(&session),
+        }
+    }
+
+    fn has(&self, number: SequenceNumber) -> bool {
+        self.numbered.get(number.0).is_some()
+    }
+
+    /// The queue of a transaction, which is there from now on.
+    fn of(&mut self, name: Transaction) -> &mut Queue {
+        match name {
+            Transaction::Numbered(SequenceNumber(number)) => {
+                if self.numbered.get(number).is_none() {
+                    self.numbered.insert(number, Queue::default());
+                }
+                self.numbered.get_mut(number).expect("it was put there if it was not")
+            }
+            Transaction::Single(session) => self.singles.entry(session).or_default(),
+        }
+    }
+
+    fn remove(&mut self, name: Transaction) -> Option<Queue> {
+        match name {
+            Transaction::Numbered(number) => self.numbered.remove(number.0),
+            Transaction::Single(session) => self.singles.remove(&session),
+        }
+    }
 }
 
 /// The proxy of one replica.
@@ -61,7 +125,7 @@ struct Queue {
 pub struct Proxy {
     gate: SequenceGate<Arrival>,
     locks: LockQueues<Transaction>,
-    transactions: BTreeMap<Transaction, Queue>,
+    transactions: Queues,
     committed: BTreeMap<FragmentId, SequenceNumber>,
     granted: Vec<Transaction>,
 }
@@ -78,7 +142,7 @@ impl Proxy {
         Self {
             gate: SequenceGate::new(upto.0),
             locks: LockQueues::default(),
-            transactions: BTreeMap::new(),
+            transactions: Queues { numbered: Numbered::after(upto.0), singles: BTreeMap::new() },
             committed: BTreeMap::new(),
             granted: Vec::new(),
         }
@@ -111,7 +175,7 @@ impl Proxy {
             ToProxy::End { number, ending } => {
                 if ending == Ending::Abort && !self.gate.knows(number.0) {
                     self.gate.arrive(number.0, Arrival::Gap(number));
-                    self.transactions.remove(&Transaction::Numbered(number));
+                    self.transactions.remove(Transaction::Numbered(number));
                     self.pass(out);
                 } else {
                     self.push(number, Work::End(ending), out);
@@ -122,7 +186,7 @@ impl Proxy {
 
     /// The database has done what it was given for this transaction.
     pub fn finished(&mut self, name: Transaction, out: &mut Vec<ProxyOutput>) {
-        let Some(queue) = self.transactions.get_mut(&name) else { return };
+        let Some(queue) = self.transactions.get_mut(name) else { return };
         let Some(work) = queue.running.take() else { return };
         match (work, name) {
             (Work::Run(operation), Transaction::Numbered(number)) => {
@@ -160,12 +224,11 @@ impl Proxy {
 
     /// Whether the transaction is under way here.
     pub fn has(&self, number: SequenceNumber) -> bool {
-        self.transactions.contains_key(&Transaction::Numbered(number))
+        self.transactions.has(number)
     }
 
     fn open_single(&mut self, name: Transaction, operation: Operation) {
-        let queue = Queue { is_quiet: true, pending: [Work::RunAlone(operation)].into(), ..Queue::default() };
-        self.transactions.insert(name, queue);
+        *self.transactions.of(name) = Queue::single(operation);
     }
 
     fn redo(
@@ -177,14 +240,15 @@ impl Proxy {
     ) {
         let name = Transaction::Numbered(number);
         let is_new = !self.gate.knows(number.0);
-        if !is_new && !self.transactions.contains_key(&name) {
+        if !is_new && !self.transactions.has(number) {
             out.push(ProxyOutput::Report(FromProxy::Ended(number, None)));
             return;
         }
-        let queue = self.transactions.entry(name).or_default();
+        let queue = self.transactions.of(name);
         let all = writes.iter().map(|write| Work::Run(*write)).chain([Work::End(Ending::Commit)]);
         queue.is_quiet = true;
-        queue.pending = [Work::Restart].into_iter().filter(|_| !is_new).chain(all).collect();
+        (queue.next, queue.pending) = (None, VecDeque::new());
+        [Work::Restart].into_iter().filter(|_| !is_new).chain(all).for_each(|work| queue.push(work));
         if is_new {
             self.gate.arrive(number.0, Arrival::Locks(name, locks));
             self.pass(out);
@@ -195,11 +259,11 @@ impl Proxy {
 
     fn push(&mut self, number: SequenceNumber, work: Work, out: &mut Vec<ProxyOutput>) {
         let name = Transaction::Numbered(number);
-        if number.0 <= self.gate.passed() && !self.transactions.contains_key(&name) {
+        if number.0 <= self.gate.passed() && !self.transactions.has(number) {
             // It is over here; a word that comes twice is not answered twice.
             return;
         }
-        self.transactions.entry(name).or_default().pending.push_back(work);
+        self.transactions.of(name).push(work);
         self.advance(name, out);
     }
 
@@ -209,7 +273,7 @@ impl Proxy {
                 Arrival::Gap(number) => out.push(ProxyOutput::Report(FromProxy::Ended(number, None))),
                 Arrival::Locks(name, locks) => {
                     let missing = self.locks.acquire(name, &locks);
-                    let queue = self.transactions.entry(name).or_default();
+                    let queue = self.transactions.of(name);
                     (queue.locks, queue.missing) = (Some(locks), missing);
                     if missing == 0 {
                         self.all_granted(name, out);
@@ -220,29 +284,28 @@ impl Proxy {
     }
 
     fn all_granted(&mut self, name: Transaction, out: &mut Vec<ProxyOutput>) {
-        match name {
-            Transaction::Numbered(number) if !self.transactions[&name].is_quiet => {
-                out.push(ProxyOutput::Report(FromProxy::Granted(number)));
-            }
-            _ => {}
+        if let Transaction::Numbered(number) = name
+            && self.transactions.get_mut(name).is_some_and(|queue| !queue.is_quiet)
+        {
+            out.push(ProxyOutput::Report(FromProxy::Granted(number)));
         }
         self.advance(name, out);
     }
 
     /// Gives the database the next thing to do for this transaction, if it is its turn.
     fn advance(&mut self, name: Transaction, out: &mut Vec<ProxyOutput>) {
-        let Some(queue) = self.transactions.get_mut(&name) else { return };
+        let Some(queue) = self.transactions.get_mut(name) else { return };
         if queue.locks.is_none() || queue.missing > 0 || queue.running.is_some() {
             return;
         }
-        if let Some(work) = queue.pending.pop_front() {
+        if let Some(work) = queue.pop() {
             queue.running = Some(work);
             out.push(ProxyOutput::Database(name, work));
         }
     }
 
     fn end(&mut self, name: Transaction, is_committed: bool, out: &mut Vec<ProxyOutput>) {
-        let Some(locks) = self.transactions.remove(&name).and_then(|queue| queue.locks) else { return };
+        let Some(locks) = self.transactions.remove(name).and_then(|queue| queue.locks) else { return };
         if let (Transaction::Numbered(number), true) = (name, is_committed) {
             for (fragment, _) in locks.iter().filter(|(_, mode)| *mode == Mode::Write) {
                 self.committed.insert(*fragment, number);
@@ -251,7 +314,7 @@ impl Proxy {
         let mut granted = std::mem::take(&mut self.granted);
         self.locks.release(&locks, &mut granted);
         for name in granted.drain(..) {
-            let queue = self.transactions.get_mut(&name).expect("who waits for a lock has a queue");
+            let queue = self.transactions.get_mut(name).expect("who waits for a lock has a queue");
             queue.missing -= 1;
             if queue.missing == 0 {
                 self.all_granted(name, out);

@@ -6,11 +6,12 @@
 //! When a replica is lost, what waited for its reply waits for the others' only, and reads that ran there are sent to
 //! another one: all the others have, or will have, the locks and the writes of the transaction as well.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use crate::ids::{ReplicaId, SessionId};
 use crate::parts::loads::Loads;
 use crate::parts::lock_queues::{LockSet, Mode};
+use crate::parts::numbered::Numbered;
 use crate::parts::unfinished_writers::UnfinishedWriters;
 
 use super::message::{
@@ -76,60 +77,46 @@ struct Session {
     updates: Vec<SequenceNumber>,
 }
 
-/// The transactions by their numbers. They end nearly in order, so a queue finds them without a search.
-#[derive(Debug, Default)]
-pub(super) struct Actives {
-    first: u64,
-    slots: VecDeque<Option<Active>>,
-    count: usize,
+/// The transactions by their numbers.
+#[derive(Debug)]
+pub(super) struct Actives(Numbered<Active>);
+
+impl Default for Actives {
+    fn default() -> Self {
+        Self(Numbered::after(0))
+    }
 }
 
 impl Actives {
     fn push(&mut self, active: Active) -> SequenceNumber {
-        self.slots.push_back(Some(active));
-        self.count += 1;
-        SequenceNumber(self.first + self.slots.len() as u64)
+        let number = self.0.last() + 1;
+        self.0.insert(number, active);
+        SequenceNumber(number)
     }
 
     pub(super) fn last(&self) -> SequenceNumber {
-        SequenceNumber(self.first + self.slots.len() as u64)
+        SequenceNumber(self.0.last())
     }
 
     /// Every number up to this one is over.
     pub(super) fn over(&self) -> SequenceNumber {
-        SequenceNumber(self.first)
+        SequenceNumber(self.0.over())
     }
 
     pub(super) fn numbers(&self) -> impl Iterator<Item = SequenceNumber> + '_ {
-        let first = self.first;
-        (1..)
-            .zip(&self.slots)
-            .filter(|(_, slot)| slot.is_some())
-            .map(move |(at, _)| SequenceNumber(first + at))
-    }
-
-    fn slot(&self, number: SequenceNumber) -> Option<usize> {
-        number.0.checked_sub(self.first + 1).map(|at| at as usize)
+        self.0.numbers().map(SequenceNumber)
     }
 
     pub(super) fn get(&self, number: SequenceNumber) -> Option<&Active> {
-        self.slots.get(self.slot(number)?)?.as_ref()
+        self.0.get(number.0)
     }
 
     pub(super) fn get_mut(&mut self, number: SequenceNumber) -> Option<&mut Active> {
-        let at = self.slot(number)?;
-        self.slots.get_mut(at)?.as_mut()
+        self.0.get_mut(number.0)
     }
 
     fn remove(&mut self, number: SequenceNumber) -> Option<Active> {
-        let at = self.slot(number)?;
-        let active = self.slots.get_mut(at)?.take();
-        self.count -= usize::from(active.is_some());
-        while let Some(None) = self.slots.front() {
-            self.slots.pop_front();
-            self.first += 1;
-        }
-        active
+        self.0.remove(number.0)
     }
 }
 
@@ -162,7 +149,7 @@ impl Scheduler {
     /// A client asks.
     pub fn request(&mut self, session: SessionId, request: Request, out: &mut Vec<Output>) {
         let begins = matches!(request, Request::Begin(_) | Request::SingleUpdate(..));
-        if !self.fits(session, &request) || begins && self.actives.count >= TRANSACTIONS_MAX {
+        if !self.fits(session, &request) || begins && self.actives.0.count() >= TRANSACTIONS_MAX {
             out.push(Output::Answer(session, Answer::Refused));
             return;
         }
@@ -236,7 +223,7 @@ impl Scheduler {
 
     /// How many transactions are not over at all replicas.
     pub fn active(&self) -> usize {
-        self.actives.count
+        self.actives.0.count()
     }
 
     /// A replica is gone for good, as far as what is outstanding there goes (fail-stop, section 5.1).

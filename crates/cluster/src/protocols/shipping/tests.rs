@@ -97,6 +97,49 @@ fn section_4_2_records_live_until_all_have_replied() {
     assert_eq!(stage.scheduler.active(), 0);
 }
 
+/// 4.2: "The record for a read operation is deleted as soon as the response is received and delivered to the application
+/// server": late words of a replica that read for nobody any more are not heard.
+#[test]
+fn section_4_2_the_record_of_a_read_goes_with_its_reply() {
+    let mut stage = stage(2);
+    stage.ask(1, single_read(&[ITEM], 10));
+    stage.ask(1, single_read(&[ITEM], 10));
+    let replies = stage.replies();
+    assert_eq!(replies, [(1, Answer::Refused)], "one read of a session at a time");
+    let at = stage.runs_at(single(1))[0];
+    stage.finish(at, single(1));
+    assert_eq!(stage.answered(), [1]);
+    let mut out = Vec::new();
+    let again = FromProxy::Read(SessionId(1), read(10));
+    stage.scheduler.report(crate::ids::ReplicaId(at as u16), again, &mut out);
+    assert!(out.is_empty(), "{out:?}");
+    stage.ask(1, single_read(&[ITEM], 10));
+    assert_eq!(stage.runs_at(single(1)).len(), 1);
+}
+
+/// 4.3: "These lock queues are maintained in order of sequence numbers": not in that of arrival, also where somebody
+/// already waits.
+#[test]
+fn section_4_3_lock_queues_are_in_order_of_the_numbers() {
+    let mut proxy = Proxy::default();
+    let mut out = Vec::new();
+    for number in [1, 3, 2] {
+        let number = SequenceNumber(number);
+        proxy.handle(ToProxy::Lock { number, locks: locks(&[], &[ITEM]) }, &mut out);
+    }
+    let mut granted = Vec::new();
+    for number in [1, 2, 3] {
+        granted.extend(out.drain(..).filter_map(|output| match output {
+            ProxyOutput::Report(FromProxy::Granted(number)) => Some(number.0),
+            _ => None,
+        }));
+        let number = SequenceNumber(number);
+        proxy.handle(ToProxy::End { number, ending: Ending::Commit }, &mut out);
+        proxy.finished(Transaction::Numbered(number), &mut out);
+    }
+    assert_eq!(granted, [1, 2, 3]);
+}
+
 /// 4.4: "A lock request that arrives out-of-order [...] is put in the out-of-order queue. Upon further lock request
 /// arrivals, the proxy checks whether any request from the out-of-order queue can now be processed."
 #[test]
@@ -311,9 +354,9 @@ fn section_5_3_1_decided_transactions_are_done_again_where_they_are_missing() {
     }
 }
 
-/// A lost replica holds nobody up, and what it read for is read elsewhere (DESIGN section 3, promise 5).
+/// 5.1: "we assume a fail-stop fault model": a lost replica holds nobody up, and what it read for is read elsewhere.
 #[test]
-fn a_lost_replica_is_not_waited_for() {
+fn section_5_1_a_lost_replica_is_not_waited_for() {
     let mut stage = Stage::new(super::super::eager::EAGER, 2);
     stage.ask(1, single_read(&[AUTHOR], 10));
     let at = stage.runs_at(single(1))[0];
@@ -330,9 +373,10 @@ fn a_lost_replica_is_not_waited_for() {
     assert_eq!((stage.answered(), stage.scheduler.active()), (vec![2], 0));
 }
 
-/// Requests out of turn are refused, whatever a client does.
+/// 3.1: "At the beginning of each transaction consisting of more than one query, the application writer inserts a lock
+/// acquire specifying all tables accessed". Requests out of turn are refused, whatever a client does.
 #[test]
-fn requests_out_of_turn_are_refused() {
+fn section_3_1_locks_come_first_and_requests_out_of_turn_are_refused() {
     let mut stage = stage(1);
     stage.execute(1, write(1));
     stage.commit(1);

@@ -43,6 +43,7 @@ pub(super) enum View {
     Help,
     Lists,
     Log,
+    Memory,
     Pools,
     Replicas,
     Servers,
@@ -56,7 +57,7 @@ pub(super) enum View {
 }
 
 /// A table's name, and what it is about.
-const VIEWS: [(&str, View, &str); 17] = [
+const VIEWS: [(&str, View, &str); 18] = [
     ("CLIENTS", View::Clients, "the sessions, and what each does"),
     ("CONFIG", View::Config, "the settings in force"),
     ("CONFLICTS", View::Conflicts, "what transactions waited for and were aborted for, the worst first"),
@@ -64,6 +65,7 @@ const VIEWS: [(&str, View, &str); 17] = [
     ("HELP", View::Help, "this list"),
     ("LISTS", View::Lists, "how many there are of everything"),
     ("LOG", View::Log, "how far the log reaches"),
+    ("MEMORY", View::Memory, "what is kept in memory beside the sessions, and where it ends"),
     ("POOLS", View::Pools, "clients and server connections, by role"),
     ("REPLICAS", View::Replicas, "the replicas: state, version, load"),
     ("SERVERS", View::Servers, "the server connections, and whose they are"),
@@ -140,6 +142,15 @@ impl Command {
         }
     }
 
+    /// Whether a node that ships statements has it.
+    pub(super) fn is_for_shipped_statements(&self) -> bool {
+        match self {
+            Self::Replica(order) => matches!(order, Order::Check | Order::Rebuild(_)),
+            Self::Pause => false,
+            _ => true,
+        }
+    }
+
     /// The command tag.
     pub(super) fn tag(&self) -> &'static str {
         match self {
@@ -187,6 +198,7 @@ impl View {
             Self::Templates => "template number count mean_ms begins foreseen expected",
             Self::Lists => "list items",
             Self::Log => "cluster epoch first_version durable slowest",
+            Self::Memory => "name entries bytes limit_bytes",
             Self::Pools => {
                 "database user cl_active cl_waiting cl_active_cancel_req cl_waiting_cancel_req sv_active \
                  sv_active_cancel sv_being_canceled sv_idle sv_used sv_tested sv_login maxwait maxwait_us pool_mode"
@@ -203,7 +215,7 @@ impl View {
                  query_time wait_time"
             }
             Self::Transactions => {
-                "session home state since_s rows captured_bytes spilled_bytes waits_for in_table"
+                "session home state since_s snapshot rows captured_bytes spilled_bytes waits_for in_table at_key"
             }
             Self::Users => "name pool_size pool_mode current_connections",
             Self::Version if dialect == Dialect::Own => "version cluster durable",

@@ -11,7 +11,8 @@ use cluster::protocols::Waiting;
 
 use super::command::{View, help};
 use super::{Dialect, bouncer};
-use crate::hub::Hub;
+use crate::frontend::key_of;
+use crate::hub::{Hub, Kept, resident_bytes};
 use crate::learned::Shown;
 
 /// A replica that lacks more versions than this is called catching up.
@@ -32,6 +33,7 @@ pub(super) fn rows(hub: &Hub, view: View, dialect: Dialect) -> Vec<Vec<String>> 
         View::Help => help(),
         View::Lists => bouncer::lists(hub),
         View::Log => log(hub),
+        View::Memory => memory(hub),
         View::Pools => bouncer::pools(hub),
         View::Replicas => replicas(hub),
         View::Servers => bouncer::servers(hub),
@@ -59,6 +61,16 @@ fn log(hub: &Hub) -> Vec<Vec<String>> {
         hub.log.durable().to_string(),
         slowest.unwrap_or_default(),
     ]]
+}
+
+fn memory(hub: &Hub) -> Vec<Vec<String>> {
+    let row = |kept: Kept| {
+        let limit_bytes = kept.limit_bytes.map(|limit| limit.to_string()).unwrap_or_default();
+        vec![kept.name.to_owned(), kept.entries.to_string(), kept.bytes.to_string(), limit_bytes]
+    };
+    let sessions = hub.clients.cards().len().to_string();
+    let resident = vec!["process".to_owned(), sessions, resident_bytes().to_string(), String::new()];
+    hub.memory().into_iter().map(row).chain([resident]).collect()
 }
 
 fn replicas(hub: &Hub) -> Vec<Vec<String>> {
@@ -106,18 +118,22 @@ fn replicas(hub: &Hub) -> Vec<Vec<String>> {
 fn transactions(hub: &Hub) -> Vec<Vec<String>> {
     let mut waiting: BTreeMap<SessionId, Waiting> =
         hub.waiting().into_iter().map(|waits| (waits.session, waits)).collect();
+    let snapshots = hub.snapshots();
     let mut rows: Vec<Vec<String>> = Vec::new();
     for shown in hub.transactions.show() {
         let waits = waiting.remove(&shown.session);
         let state = if waits.is_some() { WAITING } else { shown.phase.word() };
         let sizes = [shown.rows, shown.bytes, shown.spilled_bytes].map(|size| size.to_string());
-        let row = [shown.session.to_string(), home(hub, shown.home), state.to_owned(), age(shown.age_s)];
+        let snapshot = snapshots.get(&shown.session).map_or_else(String::new, ToString::to_string);
+        let home = home(hub, shown.home);
+        let row = [shown.session.to_string(), home, state.to_owned(), age(shown.age_s), snapshot];
         rows.push(row.into_iter().chain(sizes).chain(waits_for(hub, waits.as_ref())).collect());
     }
     // With their first statement: they are open nowhere yet.
     for waits in waiting.values() {
         let age = age(hub.age_s(waits.since));
-        let row = [waits.session.to_string(), home(hub, waits.home), WAITING.to_owned(), age];
+        let (home, snapshot) = (home(hub, waits.home), String::new());
+        let row = [waits.session.to_string(), home, WAITING.to_owned(), age, snapshot];
         let sizes = [0; 3].map(|size: u64| size.to_string());
         rows.push(row.into_iter().chain(sizes).chain(waits_for(hub, Some(waits))).collect());
     }
@@ -132,12 +148,15 @@ fn age(seconds: f64) -> String {
     format!("{seconds:.1}")
 }
 
-/// The sessions that hold it up, and the table where they meet.
-fn waits_for(hub: &Hub, waits: Option<&Waiting>) -> [String; 2] {
+/// The sessions that hold it up, and the table and the key where they meet.
+fn waits_for(hub: &Hub, waits: Option<&Waiting>) -> [String; 3] {
     let rivals = waits.iter().flat_map(|waits| &waits.rivals).map(ToString::to_string);
     let catalogue = hub.catalogue();
-    let table = waits.and_then(|waits| catalogue.table(waits.table?));
-    [rivals.collect::<Vec<_>>().join(", "), table.map_or_else(String::new, |table| table.name.clone())]
+    let table = waits.and_then(|waits| catalogue.table(waits.meeting?.table));
+    let wanted = waits.and_then(|waits| hub.transactions.wanted(waits.session));
+    let key = waits.and_then(|waits| key_of(waits.meeting?, wanted.iter(), &catalogue));
+    let table = table.map_or_else(String::new, |table| table.name.clone());
+    [rivals.collect::<Vec<_>>().join(", "), table, key.unwrap_or_default()]
 }
 
 fn stats(hub: &Hub) -> Vec<Vec<String>> {
@@ -157,10 +176,9 @@ fn stats(hub: &Hub) -> Vec<Vec<String>> {
         ("aborted_40001", &stats.aborted),
         ("sessions", &stats.sessions),
     ];
-    counters
-        .into_iter()
-        .map(|(name, counter)| vec![name.to_owned(), counter.load(Ordering::Relaxed).to_string()])
-        .collect()
+    let counted = counters.map(|(name, counter)| (name, counter.load(Ordering::Relaxed)));
+    let all = counted.into_iter().chain([("turns_unended", hub.turns_unended())]);
+    all.map(|(name, count)| vec![name.to_owned(), count.to_string()]).collect()
 }
 
 /// `expected` is what is likely to follow when a transaction begins with the template.

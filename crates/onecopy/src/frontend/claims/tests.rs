@@ -224,15 +224,18 @@ fn rows_after_a_savepoint_that_was_gone_back_to_are_not_taken_for_later_ones() {
 }
 
 #[test]
-fn later_turns_join_the_last_that_is_kept() {
+fn turns_in_which_nothing_is_written_are_not_kept() {
     let found = by_turns(|so_far, builder| {
-        for key in 0..70 {
+        for turn in 0..4_200 {
             so_far.begin_turn(builder.elements());
-            write(builder, key);
+            if turn % 1_000 == 7 {
+                write(builder, turn / 1_000 + 1);
+            }
         }
+        assert_eq!(so_far.turns_left(), 0);
     });
-    assert_eq!(found.len(), TURNS_MAX);
-    assert_eq!(found.last(), Some(&(63, (63..70).collect())));
+    let kept = [(7, 1), (1_007, 2), (2_007, 3), (3_007, 4), (4_007, 5)];
+    assert_eq!(found, kept.map(|(turn, key)| (turn, vec![key])));
 }
 
 #[test]

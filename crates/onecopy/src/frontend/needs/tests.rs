@@ -2,11 +2,15 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use cluster::event::Reads;
+use cluster::ids::{ReplicaId, Version};
+use cluster::parts::version_index::{VersionIndex, Written};
 use cluster::record::RecordBuilder;
 use sql::accesses::Arguments;
 use sql::{Action, Analyzer, Column, ColumnDefault, Contents, Key, Limits, Name, Reference, Table};
 
 use super::super::claims::ClaimsSoFar;
+use super::super::foresight::is_foreseen;
 use super::*;
 
 const INT: u32 = 23;
@@ -332,5 +336,114 @@ fn locks_are_claimed_after_they_were_taken_as_before() {
             claims.groups.sort_unstable();
         }
         assert_eq!(taken, forecast, "{text}");
+    }
+}
+
+#[test]
+fn what_only_the_rows_tell_is_not_foreseen() {
+    let is_foreseen = |text: &str| {
+        let touched = touched(text);
+        is_foreseen(&touched, || forecast(&touched, 0, &catalogue()), true, &catalogue())
+    };
+    for text in [
+        "INSERT INTO parent VALUES (1, 2)",
+        "INSERT INTO serial (v) VALUES (1)",
+        "INSERT INTO child VALUES (1, 2)",
+        "INSERT INTO log SELECT id, mail FROM parent",
+        "UPDATE parent SET mail = 7 WHERE id = 1",
+        "UPDATE child SET p = 2 WHERE id = 1",
+        "UPDATE parent SET mail = mail + 1",
+        "UPDATE line SET c = c + 1 WHERE a = 1",
+        "DELETE FROM parent WHERE id = 1",
+        "DELETE FROM parent WHERE mail = 1",
+        "DELETE FROM child WHERE id = 1",
+        "DELETE FROM line WHERE a = 1",
+    ] {
+        assert!(is_foreseen(text), "{text}");
+    }
+    for text in [
+        "INSERT INTO parent SELECT a, b FROM log",
+        "INSERT INTO child SELECT a, b FROM log",
+        "INSERT INTO child SELECT 1, b FROM log",
+        "INSERT INTO child SELECT a, 1 FROM log",
+        "UPDATE parent SET mail = mail + 1 WHERE id = 1",
+        "UPDATE parent SET mail = b FROM log WHERE id = 1 AND a = 1",
+        "UPDATE child SET p = p + 1 WHERE id = 1",
+    ] {
+        assert!(!is_foreseen(text), "{text}");
+    }
+}
+
+/// After a version that made one row of `line` of another.
+fn updated(old: [i32; 3], new: [i32; 3]) -> VersionIndex {
+    let mut builder = RecordBuilder::new();
+    builder.push_update(LINE, &image(old), &image(new)).unwrap();
+    let mut so_far = ClaimsSoFar::default();
+    let claimed = so_far.complete(&builder.seal(), &catalogue());
+    let changed = so_far.changed();
+    let written = Written { tables: &[LINE], changed: &changed, everything: false };
+    let mut index = VersionIndex::recovered(Version::ZERO);
+    index.assign(Version(1), ReplicaId(0), written, &claimed[0].claims);
+    index
+}
+
+fn read_of(text: &str) -> Reads {
+    Reads::Rows(reads(text).into())
+}
+
+#[test]
+fn whoever_reads_columns_needs_who_changed_them() {
+    // What is asked, and what it answers about a row.
+    type Answer = fn(&[i32; 3]) -> Vec<i32>;
+    let queries: [(&str, Answer); 7] = [
+        ("select * from line where", |row| row.to_vec()),
+        ("select a from line where", |row| vec![row[0]]),
+        ("select b + c from line where", |row| vec![row[1] + row[2]]),
+        ("select c from line where", |row| vec![row[2]]),
+        ("select 1 from line where", |_| vec![1]),
+        ("select greatest(line.c, 1) from line where", |row| vec![row[2].max(1)]),
+        ("select x.a from (select * from line) x where", |row| vec![row[0]]),
+    ];
+    let mut met = [0, 0];
+    let pairs = || lines().flat_map(|old| lines().map(move |new| (old, new))).filter(|(old, new)| old != new);
+    let updates: Vec<_> = pairs().map(|(old, new)| (old, new, updated(old, new))).collect();
+    for (condition, holds) in conditions() {
+        for (query, answer) in &queries {
+            let read = read_of(&format!("{query} {condition}"));
+            for (old, new, index) in &updates {
+                let told = |row: &[i32; 3]| holds(row).then(|| answer(row));
+                let must = told(old) != told(new);
+                let does = index.writer(&read) == Version(1);
+                assert!(does || !must, "{query} {condition}: {old:?} to {new:?}");
+                met[usize::from(!does)] += 1;
+            }
+        }
+    }
+    assert!(met[1] * 2 > met[0], "{met:?}");
+}
+
+#[test]
+fn other_columns_are_not_waited_for() {
+    let index = updated([1, 1, 1], [1, 1, 2]);
+    for text in [
+        "select a, b from line",
+        "select 1 from line where a > 0",
+        "select b from line where a = 1 and b = 1",
+        "insert into line values (1, 1, 9)",
+        "select child.id from child, line where child.p = line.a order by line.b",
+    ] {
+        assert_eq!(index.writer(&read_of(text)), Version::ZERO, "{text}");
+    }
+    for text in [
+        "select a from line order by c",
+        "select a from line group by a, c",
+        "select line from line",
+        "select a from line for update",
+        "update line set a = 3 where b = 1",
+        "delete from line where a = 1",
+        "select (select c from line limit 1) from child",
+        "select b from line where a = 1 and b = 1 union select c from line",
+    ] {
+        assert_eq!(index.writer(&read_of(text)), Version(1), "{text}");
     }
 }

@@ -2,17 +2,20 @@
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{
-    CmdType, DeleteStmt, InsertStmt, MergeMatchKind, MergeStmt, MergeWhenClause, MultiAssignRef, Node,
-    OnConflictAction, OnConflictClause, OverridingKind, RangeVar, ResTarget, ReturningClause, UpdateStmt,
+    CmdType, DeleteStmt, FuncCall, InsertStmt, MergeMatchKind, MergeStmt, MergeWhenClause, MultiAssignRef,
+    Node, OnConflictAction, OnConflictClause, OverridingKind, RangeVar, ResTarget, ReturningClause,
+    UpdateStmt,
 };
 
 use super::expression::{Builder, column_ref};
+use super::query::strings;
 use super::{
     Assignment, Delete, Insert, Merge, MergeAction, NewRows, OnConflict, Target, Term, Unforeseen, Update,
     Uses, Values,
 };
 use crate::accesses::MAX_MATCHES;
 use crate::classify::relation_name;
+use crate::name::Name;
 
 impl Builder<'_> {
     pub(super) fn insert(&mut self, insert: &InsertStmt) -> Result<Insert, Unforeseen> {
@@ -173,6 +176,7 @@ impl Builder<'_> {
         }
         match &node.node {
             Some(NodeEnum::SetToDefault(_)) => Term::Default,
+            Some(NodeEnum::FuncCall(call)) => called(call).map_or(Term::Other, Term::Called),
             Some(column) => column_ref(column).map_or(Term::Other, Term::Column),
             None => Term::Other,
         }
@@ -185,6 +189,13 @@ impl Builder<'_> {
         }
         self.expressions(&clause.exprs, uses)
     }
+}
+
+/// The function of a call that is nothing but its name.
+fn called(call: &FuncCall) -> Option<Name> {
+    let plain = FuncCall { funcname: call.funcname.clone(), location: call.location, ..FuncCall::default() };
+    let is_plain = *call == FuncCall { funcformat: call.funcformat, ..plain };
+    is_plain.then(|| Name::from_parts(strings(&call.funcname).ok()?)).flatten()
 }
 
 fn is_values(select: &pg_query::protobuf::SelectStmt) -> bool {

@@ -28,6 +28,29 @@ pub(super) fn date(text: &str) -> Option<i32> {
     Some(days - 719_468)
 }
 
+/// The date of a day that [`date`] gives; `None` outside of the years that have four digits.
+pub(super) fn date_text(days: i32) -> Option<String> {
+    // The first of January of a year is at most one day off from what the mean length of a year says.
+    let guess = i32::try_from(1970 + i64::from(days) * 400 / 146_097).ok()?;
+    let first = |year: i32| date(&format!("{year:04}-01-01"));
+    let year = (guess - 1..=guess + 1).rev().find(|year| first(*year).is_some_and(|first| first <= days))?;
+    let start = |month: &i32| date(&format!("{year:04}-{month:02}-01")).filter(|start| *start <= days);
+    let month = (1..=12).rev().find(|month| start(month).is_some())?;
+    let day = days - start(&month)? + 1;
+    date(&format!("{year:04}-{month:02}-{day:02}")).map(|_| format!("{year:04}-{month:02}-{day:02}"))
+}
+
+/// The same for a time that [`timestamp`] gives.
+pub(super) fn timestamp_text(micros: i64) -> Option<String> {
+    let date = date_text(i32::try_from(micros.div_euclid(DAY_MICROS)).ok()?)?;
+    let time = micros.rem_euclid(DAY_MICROS);
+    let (seconds, fraction) = (time / 1_000_000, time % 1_000_000);
+    let (hours, minutes) = (seconds / 3_600, seconds / 60 % 60);
+    let text = format!("{date} {hours:02}:{minutes:02}:{:02}", seconds % 60);
+    let fraction = format!(".{fraction:06}");
+    Some(format!("{text}{}", fraction.trim_end_matches('0').trim_end_matches('.')))
+}
+
 /// A timestamp `YYYY-MM-DD[ HH:MM:SS[.ffffff]]`, as microseconds since 1970-01-01.
 pub(super) fn timestamp(text: &str) -> Option<i64> {
     let days = i64::from(date(text.get(..10)?)?);

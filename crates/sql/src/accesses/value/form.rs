@@ -170,7 +170,7 @@ impl Form {
                 i32::from(number.scale()) <= scale
             }
             (Self::Timestamp | Self::TimestampTz, Value::Timestamp(micros)) => micros % 1_000_000 == 0,
-            (Self::Bool | Self::Int | Self::Bytes | Self::Uuid | Self::Date, _) => true,
+            (Self::Bool | Self::Int | Self::Bytes | Self::Uuid | Self::Date, _) | (_, Value::Fresh) => true,
             _ => false,
         };
         fits.then_some(value)

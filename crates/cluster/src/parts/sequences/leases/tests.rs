@@ -382,12 +382,12 @@ fn what_is_low_is_renewed_and_what_is_behind_is_not_lent() {
     let range = may(&mut leases, 1).unwrap().range();
     leases.spent(SEQUENCE, replica, range, false);
     assert!(may(&mut leases, 1).is_none());
-    assert_eq!(lend(&mut leases, 2_000).1, Some(true));
+    assert_eq!(lend(&mut leases, 600).1, Some(true));
     leases.spent(SEQUENCE, replica, range, true);
     let range = may(&mut leases, 1).unwrap().range();
     // It was too short.
     leases.spent(SEQUENCE, replica, range, true);
-    assert_eq!(lend(&mut leases, 5_000), (32 * LEASE_VALUES_FIRST, Some(true)));
+    assert_eq!(lend(&mut leases, 2_048), (8 * LEASE_VALUES_FIRST, Some(true)));
     // What is unknown is not tried again in this life of the server.
     leases.bar(replica);
     assert!(may(&mut leases, 1).is_none() && !leases.is_asked());
@@ -405,4 +405,32 @@ fn small_ones_and_wheels_are_not_lent() {
     assert_eq!(lendable(&down, 8_192), Some(781));
     let whole = State { increment: i64::MAX, min: i64::MIN, max: i64::MAX, ..state(0, true) };
     assert_eq!(lendable(&whole, 256), None);
+}
+
+#[test]
+fn what_becomes_void_again_and_again_costs_few_values() {
+    let (mut leases, replica) = (Leases::default(), ReplicaId(1));
+    let mut first = 1;
+    let mut lend = |leases: &mut Leases| {
+        drop(leases.ask(SEQUENCE, replica, 1));
+        let want = leases.next_want().unwrap();
+        let range = Range { first, last: first + i64::from(want.values) - 1, count: want.values };
+        first += i64::from(want.values);
+        leases.drew(want, range, state(range.last, true));
+        let loan = leases.next_loan(|_| true).unwrap();
+        assert!(leases.lent(loan));
+        want.values
+    };
+    let mut used_up = || {
+        let values = lend(&mut leases);
+        drop(leases.ask(SEQUENCE, replica, values));
+        values
+    };
+    while used_up() < LEASE_VALUES_MAX {}
+    let mut sizes = Vec::new();
+    for _ in 0..7 {
+        leases.void(SEQUENCE);
+        sizes.push(lend(&mut leases));
+    }
+    assert_eq!(sizes, [4_096, 2_048, 1_024, 512, 256, 256, 256]);
 }

@@ -14,6 +14,10 @@ fn shared(keys: &[u64]) -> Claims {
 }
 
 impl Bench {
+    fn home_of(&self, session: SessionId) -> usize {
+        self.protocol.transactions[&session].home
+    }
+
     /// The version is durable and committed at its home; it has reached nobody else yet.
     fn commit(&mut self, session: SessionId, version: u64) {
         self.feed(Event::Logged { upto: Version(version) });
@@ -62,6 +66,31 @@ fn what_was_not_foreseen_is_certified() {
     assert_eq!(bench.finish_with(S1, &[rows(&[5])], Reads::All), ["append 1"]);
     bench.commit(S1, 1);
     assert_eq!(bench.finish_with(S2, &[rows(&[5])], Reads::All), ["conflict 2 with 1"]);
+}
+
+/// READ COMMITTED waits as on one server: whoever has written what he did not ask for asks afterwards, and if it is another's
+/// he undoes it and waits.
+#[test]
+fn what_was_not_foreseen_is_asked_for_afterwards() {
+    let mut bench = Bench::new();
+    let secure =
+        |bench: &mut Bench, session, keys: &[u64]| bench.feed(Event::Secure { session, claims: rows(keys) });
+    bench.roam(S1, RC, &[]);
+    bench.roam(S2, RC, &[6]);
+    assert_eq!(secure(&mut bench, S1, &[5, 6]), ["not secured 1 from 2 with 0"], "somebody has it");
+    assert_eq!(secure(&mut bench, S1, &[5]), ["secured 1"]);
+    assert_eq!(secure(&mut bench, S2, &[5]), ["not secured 2 from 1 with 0"]);
+    assert!(bench.write(S2, &[5]).is_empty(), "it waits for what it wrote");
+    assert_eq!(bench.finish_with(S1, &[rows(&[5])], Reads::All), ["append 1"]);
+    bench.commit(S1, 1);
+    assert_eq!(bench.applied(2, 1), ["execute 2 at 2"]);
+    assert_eq!(secure(&mut bench, S2, &[5, 7]), ["secured 2"], "it has seen version 1");
+    bench.roam(S3, RC, &[]);
+    assert_eq!(bench.finish_with(S2, &[rows(&[6]), rows(&[5, 7])], Reads::All), ["append 2"]);
+    let first = secure(&mut bench, S3, &[7]);
+    assert_eq!(first, if bench.home_of(S3) == 2 { ["secured 3"] } else { ["not secured 3 from 2 with 2"] });
+    bench.feed(Event::End { session: S3 });
+    assert!(secure(&mut bench, S3, &[7]).is_empty(), "its transaction is over");
 }
 
 #[test]
@@ -230,7 +259,8 @@ fn an_empty_record_is_committed_at_home_and_passed_over_elsewhere() {
     let mut bench = Bench::placed(placement);
     assert_eq!(bench.begin(S1, true), ["execute 1 at 0"]);
     let body = Box::new(RecordBuilder::new().seal());
-    let event = Event::Finish { session: S1, body, claims: Vec::new(), reads: reading(&[5]) };
+    let event =
+        Event::Finish { session: S1, body, claims: Vec::new(), changed: Vec::new(), reads: reading(&[5]) };
     assert_eq!(bench.feed(event), ["append 1"]);
     assert_eq!(bench.feed(Event::Logged { upto: Version(1) }), ["acknowledge 1", "commit 1"]);
     assert!(bench.feed(Event::Committed { session: S1 }).is_empty());
@@ -248,7 +278,13 @@ fn who_waits_for_an_empty_record_goes_on_when_it_is_passed_over() {
     bench.feed(Event::Committed { session: S1 });
     bench.begin(S2, true);
     let body = Box::new(RecordBuilder::new().seal());
-    bench.feed(Event::Finish { session: S2, body, claims: Vec::new(), reads: reading(&[5]) });
+    bench.feed(Event::Finish {
+        session: S2,
+        body,
+        claims: Vec::new(),
+        changed: Vec::new(),
+        reads: reading(&[5]),
+    });
     bench.feed(Event::Logged { upto: Version(2) });
     let (reads, at) = (Reads::All, Some(ReplicaId(1)));
     let event = Event::Read { session: S3, reads, at, cost_us: 1, near: None, catalogue: Version::ZERO };
@@ -268,13 +304,60 @@ fn nobody_waits_for_who_has_failed() {
 }
 
 #[test]
+fn who_waits_for_a_connection_is_load_and_holds_nothing() {
+    let mut bench = Bench::new();
+    let loads = |bench: &Bench| -> Vec<bool> {
+        bench.protocol.replicas().iter().map(|replica| replica.outstanding_us > 0).collect()
+    };
+    assert_eq!(bench.roam(S1, RC, &[5]), ["execute 1 at 1"]);
+    assert!(bench.feed(Event::Yield { session: S1 }).is_empty());
+    assert_eq!(loads(&bench), [false, true, false]);
+    // Nobody waits for it, and others begin elsewhere, however short their statements are.
+    for (session, home) in [(S2, 2), (S3, 0)] {
+        assert_eq!(bench.roam(session, RC, &[session.0]), [format!("execute {session} at {home}")]);
+        bench.feed(Event::Executed { session });
+    }
+    assert_eq!(bench.write(S2, &[5]), ["execute 2 at 2"]);
+    bench.feed(Event::Executed { session: S2 });
+    assert_eq!(loads(&bench), [false, true, false]);
+    // It is not in its own way when it has got one.
+    bench.now += 3_000;
+    assert_eq!(bench.roam(S1, RC, &[6]), ["execute 1 at 1"]);
+    bench.feed(Event::Executed { session: S1 });
+    assert_eq!(loads(&bench), [false; 3]);
+    // Nor does one count that has given up, or whose replica was lost meanwhile.
+    for end in [Event::End { session: S1 }, Event::GiveUp { session: S1 }] {
+        bench.feed(Event::End { session: S1 });
+        bench.roam(S1, RC, &[6]);
+        bench.feed(Event::Yield { session: S1 });
+        assert!(loads(&bench).contains(&true));
+        bench.feed(end);
+        assert_eq!(loads(&bench), [false; 3]);
+    }
+    let home = bench.roam(S1, RC, &[6])[0].rsplit(' ').next().and_then(|home| home.parse().ok()).unwrap();
+    bench.feed(Event::Yield { session: S1 });
+    bench.feed(Event::ReplicaLost { replica: ReplicaId(home), incarnation: Incarnation(1) });
+    bench.feed(Event::ReplicaUp {
+        replica: ReplicaId(home),
+        incarnation: Incarnation(2),
+        applied: Version::ZERO,
+    });
+    assert_eq!(loads(&bench), [false; 3]);
+    bench.feed(Event::GiveUp { session: S1 });
+    assert_eq!(loads(&bench), [false; 3]);
+}
+
+#[test]
 fn who_withdraws_a_statement_goes_on_without_it() {
     let mut bench = Bench::new();
     bench.roam(S1, RC, &[5]);
     bench.roam(S2, RC, &[6]);
     assert!(bench.write(S2, &[5]).is_empty(), "another home holds it");
     let waiting = bench.protocol.waiting();
-    assert_eq!((waiting[0].session, &waiting[0].rivals[..], waiting[0].table), (S2, &[S1][..], Some(TABLE)));
+    assert_eq!(
+        (waiting[0].session, &waiting[0].rivals[..], waiting[0].meeting.map(|meeting| meeting.table)),
+        (S2, &[S1][..], Some(TABLE))
+    );
     assert!(bench.feed(Event::Withdraw { session: S2 }).is_empty());
     assert_eq!(bench.protocol.waiting(), []);
     assert_eq!(bench.finish_with(S1, &[rows(&[5])], Reads::All), ["append 1"], "nobody is let run");

@@ -1,0 +1,56 @@
+//! The catalogue that statements are classified with, and whether it may be out of date.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use cluster::event::Event;
+use cluster::ids::Version;
+use sql::Catalogue;
+
+use super::Hub;
+
+impl Hub {
+    /// Whether a conclusion from a catalogue of this generation may be out of date. Rows that were written after a schema
+    /// change are captured after it is durable, so for them the answer is exact.
+    pub(crate) fn is_outdated(&self, generation: Version) -> bool {
+        generation < self.last_ddl()
+    }
+
+    /// The last durable version that may have changed the schema.
+    pub(crate) fn last_ddl(&self) -> Version {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner).cluster.last_ddl()
+    }
+
+    /// The catalogue, once it reflects every schema change that is durable now; none if that takes too long.
+    pub(crate) async fn fresh_catalogue(&self) -> Option<Arc<Catalogue>> {
+        const PAUSE: Duration = Duration::from_millis(2);
+        const PAUSES_MAX: u32 = 15_000;
+        for _ in 0..PAUSES_MAX {
+            let catalogue = self.catalogue();
+            if !self.is_outdated(Version(catalogue.generation())) {
+                return Some(catalogue);
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        None
+    }
+
+    /// The catalogue that statements are classified with.
+    pub(crate) fn catalogue(&self) -> Arc<Catalogue> {
+        Arc::clone(&self.catalogue.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A newer catalogue, which reflects all DDL up to its generation.
+    pub(crate) fn set_catalogue(&self, catalogue: Catalogue) {
+        let version = Version(catalogue.generation());
+        {
+            let mut present = self.catalogue.write().unwrap_or_else(PoisonError::into_inner);
+            // One that was asked for earlier may arrive later.
+            if catalogue.generation() < present.generation() {
+                return;
+            }
+            *present = Arc::new(catalogue);
+        }
+        self.handle(Event::CatalogueLoaded { version });
+    }
+}

@@ -1,0 +1,31 @@
+//! Coming back to the core when it wants that: it has no clock of its own, and gathers refreshes for a while.
+
+use std::time::Duration;
+
+use cluster::event::Event;
+
+use super::Hub;
+
+impl Hub {
+    /// Rouses the core when it wants to be, for as long as the node runs.
+    pub(crate) async fn rouse(&self) {
+        let mut wishes = self.rousing.subscribe();
+        loop {
+            let wish = *wishes.borrow_and_update();
+            let Some(at) = wish else {
+                if wishes.changed().await.is_err() {
+                    return;
+                }
+                continue;
+            };
+            let due = tokio::time::sleep_until((self.start + Duration::from_micros(at.us)).into());
+            tokio::select! {
+                () = due => {
+                    self.rousing.send_if_modified(|wish| wish.take_if(|wish| *wish == at).is_some());
+                    self.handle(Event::Roused);
+                }
+                _ = wishes.changed() => {}
+            }
+        }
+    }
+}
