@@ -161,7 +161,7 @@ fn replicas(hub: &Hub, page: &mut Page) {
         "replica_load_seconds",
         "gauge",
         "Estimated wait there: what is outstanding, and who waits for a connection.",
-        &|r| r.outstanding_us as f64 / 1e6,
+        &|r| r.expected_wait_us as f64 / 1e6,
     );
 }
 

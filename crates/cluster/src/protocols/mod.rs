@@ -52,7 +52,7 @@ pub struct ReplicaStatus {
     /// Update transactions that had their home there.
     pub writes: u64,
     /// Expected wait of a statement that lacks nothing there: what runs, and who waits for a connection.
-    pub outstanding_us: u64,
+    pub expected_wait_us: u64,
     /// Statements that wait for it to have more.
     pub waiting: usize,
     /// Statements that run there, and update transactions that are open there.

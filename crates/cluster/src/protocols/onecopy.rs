@@ -417,7 +417,7 @@ impl Protocol for Onecopy {
             lag: self.index.last().0.saturating_sub(r.applied.0),
             reads: r.reads,
             writes: r.writes,
-            outstanding_us: r.expected_wait_us(r.applied),
+            expected_wait_us: r.expected_wait_us(r.applied),
             waiting: r.waiting.len(),
             open: self.open_at(usize::from(r.id.0)),
         };

@@ -53,7 +53,7 @@ impl Protocol for Board {
                 lag: inside.appended.0 - applied.0,
                 reads: side.reads,
                 writes: side.writes,
-                outstanding_us: 0,
+                expected_wait_us: 0,
                 waiting: 0,
                 open: side.lanes.len(),
             }

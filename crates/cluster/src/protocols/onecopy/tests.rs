@@ -451,11 +451,11 @@ fn a_session_counts_once_as_load() {
     let mut bench = Bench::new();
     let read = |bench: &mut Bench| {
         assert_eq!(bench.read(S1, 7).len(), 1);
-        bench.protocol.replicas().iter().map(|replica| replica.outstanding_us).sum::<u64>()
+        bench.protocol.replicas().iter().map(|replica| replica.expected_wait_us).sum::<u64>()
     };
     let once = read(&mut bench);
     assert!(once > 0);
     assert_eq!(read(&mut bench), once, "nobody said that the first one has ended");
     bench.feed(Event::Executed { session: S1 });
-    assert!(bench.protocol.replicas().iter().all(|replica| replica.outstanding_us == 0));
+    assert!(bench.protocol.replicas().iter().all(|replica| replica.expected_wait_us == 0));
 }

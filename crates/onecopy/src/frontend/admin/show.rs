@@ -107,7 +107,7 @@ fn replicas(hub: &Hub) -> Vec<Vec<String>> {
                 status.lag.to_string(),
                 status.reads.to_string(),
                 status.writes.to_string(),
-                format!("{:.3}", Duration::from_micros(status.outstanding_us).as_secs_f64() * 1e3),
+                format!("{:.3}", Duration::from_micros(status.expected_wait_us).as_secs_f64() * 1e3),
                 if status.replica == hub.anchor() { "anchor" } else { "replica" }.to_owned(),
                 detail,
             ]

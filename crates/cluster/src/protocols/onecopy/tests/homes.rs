@@ -307,7 +307,7 @@ fn nobody_waits_for_who_has_failed() {
 fn who_waits_for_a_connection_is_load_and_holds_nothing() {
     let mut bench = Bench::new();
     let loads = |bench: &Bench| -> Vec<bool> {
-        bench.protocol.replicas().iter().map(|replica| replica.outstanding_us > 0).collect()
+        bench.protocol.replicas().iter().map(|replica| replica.expected_wait_us > 0).collect()
     };
     assert_eq!(bench.roam(S1, RC, &[5]), ["execute 1 at 1"]);
     assert!(bench.feed(Event::Yield { session: S1 }).is_empty());
