@@ -182,7 +182,8 @@ pub(crate) async fn donor(hub: &Hub, replica: ReplicaId) -> Result<ReplicaId, Re
         }
         tokio::time::sleep(LOOK).await;
     }
-    let best = donors(hub, replica).min_by_key(|r| (r.replica == hub.anchor(), r.expected_wait_us, r.replica));
+    let best =
+        donors(hub, replica).min_by_key(|r| (r.replica == hub.anchor(), r.expected_wait_us, r.replica));
     best.map(|donor| donor.replica).ok_or(RebuildError::NoDonor)
 }
 

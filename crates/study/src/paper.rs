@@ -106,14 +106,18 @@ fn table(points: &Points, out: &mut dyn Write) -> Result<(), Error> {
     Ok(())
 }
 
+/// Every protocol's point of a mix with eight replicas, if all have been run.
+fn with_eight(points: &Points, mix: Mix) -> Option<Vec<&Point>> {
+    let at = |protocol: Protocol| {
+        points.get(&Cell { mix, protocol: protocol.name(), replicas: 8, speed: 1, parts: 1 })
+    };
+    Protocol::ALL.into_iter().map(at).collect()
+}
+
 /// Figure 6: with eight replicas.
 fn responses(points: &Points, out: &mut dyn Write) -> Result<(), Error> {
     for mix in Mix::ALL {
-        let at = |protocol: Protocol| {
-            points.get(&Cell { mix, protocol: protocol.name(), replicas: 8, speed: 1, parts: 1 })
-        };
-        let all: Vec<&Point> = Protocol::ALL.into_iter().filter_map(at).collect();
-        if all.len() == Protocol::ALL.len() {
+        if let Some(all) = with_eight(points, mix) {
             write!(out, "{:<9}    1x     100 %        8", mix.name())?;
             all.iter().try_for_each(|point| write!(out, " {:>14.0}", point.response_ms))?;
             writeln!(out, "   ms an interaction takes at the peak")?;
@@ -125,11 +129,7 @@ fn responses(points: &Points, out: &mut dyn Write) -> Result<(), Error> {
 /// Figures 7 to 9: with eight replicas.
 fn query_times(points: &Points, out: &mut dyn Write) -> Result<(), Error> {
     for mix in Mix::ALL {
-        let at = |protocol: Protocol| {
-            points.get(&Cell { mix, protocol: protocol.name(), replicas: 8, speed: 1, parts: 1 })
-        };
-        let all: Vec<&Point> = Protocol::ALL.into_iter().filter_map(at).collect();
-        if all.len() == Protocol::ALL.len() {
+        if let Some(all) = with_eight(points, mix) {
             write!(out, "{:<9}    1x     100 %        8", mix.name())?;
             for Point { request_ms, in_database_ms, .. } in all {
                 let waiting_ms = request_ms - in_database_ms;

@@ -27,8 +27,8 @@ use super::work::Work;
 use super::writeset::Capture;
 use crate::transactions::Phase;
 
-/// How often the home is tried before the client is told.
-const HOME_ATTEMPTS: u32 = 500;
+/// How often its home may be lost before anything of it has run there until the client is told.
+const HOME_LOSSES_MAX: u32 = 500;
 
 /// Time that a statement of an update is expected to take until more is known.
 pub(crate) const UPDATE_COST_US: u32 = 200;
@@ -163,9 +163,8 @@ impl Session {
             opening;
         lock_reads(isolation, &reads, &mut writes);
         let reads = if isolation >= Isolation::RepeatableRead { Reads::All } else { reads };
-        let mut attempts = 0;
+        let mut losses = 0;
         loop {
-            attempts += 1;
             let needs = self.needs(reads.clone(), writes.clone());
             let event = self.beginning((level_of(isolation), home), needs, foreseen.clone())?;
             self.cancel.set(Doing::Waiting);
@@ -210,7 +209,8 @@ impl Session {
                 }
                 Err(fault) => {
                     self.forget_update();
-                    if !matches!(fault, Fault::Lost(_)) || attempts == HOME_ATTEMPTS {
+                    losses += 1;
+                    if !matches!(fault, Fault::Lost(_)) || losses >= HOME_LOSSES_MAX {
                         return Err(fault);
                     }
                     tokio::time::sleep(RETRY_PAUSE).await;
