@@ -13,6 +13,7 @@
 use cluster::claims::Claims;
 use cluster::event::Reads;
 use sql::{CopyDirection, Isolation, TransactionOptions, Verb};
+use wire::frame::HEADER_BYTES;
 use wire::sqlstate;
 
 use super::demand::{Demand, Judged};
@@ -72,12 +73,23 @@ impl Session {
         if self.client.shown {
             self.abandon_read();
             let late = "a statement that seemed to read only writes, which was found out too late";
+            if let Ok(Ended { error: Some(body), .. }) = &result {
+                self.take_back_error(body);
+            }
             return if may_write { Err(Refusal::retry(late).into()) } else { result };
         }
         self.client.out.truncate(mark);
         self.come_home(false).await?;
         let demand = Demand { has_unparsed: demand.has_unparsed || may_write, ..demand.clone() };
         self.run_inside(&demand, work, false).await
+    }
+
+    /// The client is told something else than the server has said at last.
+    fn take_back_error(&mut self, body: &[u8]) {
+        let out = &mut self.client.out;
+        if out.ends_with(body) {
+            out.truncate(out.len().saturating_sub(HEADER_BYTES + body.len()));
+        }
     }
 
     async fn read_away(&mut self, judged: Judged, work: Work<'_>, is_first: bool) -> Result<Ended, Fault> {
