@@ -8,6 +8,8 @@
 #[path = "pools/beginning.rs"]
 mod beginning;
 mod cluster;
+#[path = "pools/handed_on.rs"]
+mod handed_on;
 #[path = "pools/holders.rs"]
 mod holders;
 
@@ -32,7 +34,7 @@ const REMEMBERS: &str = "create function remembers(name text) returns text langu
 /// How long a statement waits for a connection here.
 pub(crate) const WAIT: Duration = Duration::from_secs(8);
 /// How long is waited for what has to come.
-const WITHIN: Duration = Duration::from_mins(1);
+pub(crate) const WITHIN: Duration = Duration::from_mins(1);
 
 #[tokio::test]
 async fn sessions_share_connections_and_do_not_notice() {
@@ -50,12 +52,15 @@ async fn sessions_share_connections_and_do_not_notice() {
     beginning::of_the_database(&cluster).await;
     prepared(&cluster).await;
     hidden(&cluster).await;
+    handed_on::no_meaning(&cluster).await;
+    handed_on::no_forged_statement(&cluster).await;
     traces(&cluster).await;
     drawn(&cluster).await;
     waiting(&cluster).await;
     holders::a_second_connection(&cluster).await;
     holders::a_hot_row(&cluster).await;
     cancelling(&cluster).await;
+    handed_on::no_cancel(&cluster).await;
     gone(&cluster).await;
     roles(&cluster).await;
     many(&cluster).await;
@@ -235,22 +240,6 @@ async fn code(cluster: &Cluster, a: &Client, b: &Client) {
     assert_eq!(b.query_one(&known, &[&1]).await.unwrap().get::<_, String>(0), "row 1");
     run(b, "insert into s (v) values (1)").await;
     run(b, "begin isolation level repeatable read; update t set v = v where k = 1; commit").await;
-    // Nor can it pass something else for the insert that says which transactions a server has.
-    let replicas = cluster.replicas().await;
-    let anchor = cluster.direct(replicas.iter().find(|replica| replica.role == "anchor").unwrap()).await;
-    run(a, "begin; insert into s (v) values (1); commit").await;
-    let noted = "select max(n) from onecopy.applied where epoch = (select max(epoch) from onecopy.applied)";
-    // That runs at the anchor, when it has all that was acknowledged.
-    run(b, "begin; select pg_advisory_xact_lock(1); commit").await;
-    let before: u64 = value(&anchor, noted).await.parse().unwrap();
-    run(a, FORGES).await;
-    run(a, "discard all").await;
-    // It is told before it is committed there.
-    let deadline = Instant::now() + WITHIN;
-    while value(&anchor, noted).await.parse::<u64>().unwrap() <= before {
-        assert!(Instant::now() < deadline, "the home does not know that it has the transaction");
-        run(b, "select 1").await;
-    }
     // What reads a catalogue may do something else as well.
     run(a, "select pg_advisory_lock(13), relname from pg_class limit 1").await;
     assert_pinned(cluster, &["advisory lock"]).await;
@@ -271,21 +260,6 @@ async fn code(cluster: &Cluster, a: &Client, b: &Client) {
     assert_pinned(cluster, &["advisory lock"]).await;
     run(a, "select pg_advisory_unlock_all()").await;
 }
-
-/// It prepares something else under the names of our own statements, and writes.
-const FORGES: &str = r#"
-begin;
-insert into s (v) values (1);
-do $$ declare known text; begin
-    for known in select name from pg_prepared_statements where name like 'onecopy applied%' loop
-        execute format('deallocate %I', known);
-    end loop;
-    execute 'prepare "onecopy applied" (int4, int8, int8) as select pg_current_wal_insert_lsn()';
-    execute 'prepare "onecopy applied, drawn" (int4, int8, int8, int4[]) as '
-        || 'select pg_current_wal_insert_lsn(), onecopy.sequences($4)';
-end $$;
-commit
-"#;
 
 /// What a session leaves on its connection: each is kept, shown, and let go when it is undone.
 const TRACES: [(&str, &str, &str); 9] = [
