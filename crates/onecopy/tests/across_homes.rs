@@ -6,6 +6,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "across_homes/afterwards.rs"]
+mod afterwards;
 mod cluster;
 #[path = "across_homes/scenarios.rs"]
 mod scenarios;
@@ -57,6 +59,7 @@ async fn two_homes_are_like_one_server() {
     queues_skip_what_is_locked(&cluster).await;
     who_leaves_is_not_waited_for(&cluster).await;
     schema_changes(&cluster).await;
+    afterwards::rows_are_shown_once(&cluster).await;
     large_transactions(&cluster).await;
     long_transactions(&cluster).await;
     copies_wait(&cluster).await;

@@ -1,0 +1,35 @@
+//! What is known of a statement only when it has run, and the client has seen some of it.
+
+use crate::cluster::script::{ask, within};
+use crate::cluster::{Cluster, run, value};
+use crate::scenarios::TABLES;
+use crate::{at, waits};
+
+/// More than is held back from the client until the statement has ended.
+const SHOWN: &str =
+    "insert into q select n, 0 from generate_series(1001, 3000) n returning k, repeat('x', 1000)";
+
+/// What nobody could foresee is not run again when the client has had rows of it: then it is waited for before COMMIT, or
+/// whoever has asked for it before would lose it.
+pub(crate) async fn rows_are_shown_once(cluster: &Cluster) {
+    for is_alone in [false, true] {
+        run(&cluster.client().await, TABLES.before).await;
+        let (a, b) = (at(cluster, 2).await, at(cluster, 3).await);
+        run(&b, "begin; insert into q values (2000, 0)").await;
+        let shown = if is_alone {
+            let waiting = waits(&a, SHOWN).await;
+            run(&b, "rollback").await;
+            within(waiting).await
+        } else {
+            run(&a, "begin").await;
+            let shown = within(ask(&a, SHOWN.to_owned())).await;
+            let waiting = waits(&a, "commit").await;
+            run(&b, "rollback").await;
+            assert_eq!(within(waiting).await, "done 0");
+            shown
+        };
+        let told = (shown.matches(",xxx").count(), shown.ends_with("; done 2000"));
+        assert_eq!(told, (2000, true), "alone: {is_alone}");
+        assert_eq!(value(&b, "select count(*) from q where k > 1000").await, "2000");
+    }
+}
