@@ -47,7 +47,7 @@ fuzz: setup
 
 sim: setup
 	cargo xtask sim --seeds 10000 $(ARGS)
-	cargo xtask sim --mutants --seeds 8000
+	cargo xtask sim --mutants --seeds 12000
 
 chaos: setup-test
 	cargo xtask chaos $(if $(ARGS),$(ARGS),--seconds 600)

@@ -114,6 +114,8 @@ pub enum Event {
         session: SessionId,
         /// What its last statement wrote.
         claims: Claims,
+        /// What else it wrote, and home holds for it: see [`Claimed::turn`].
+        held: Claims,
     },
     /// The statement that an [`Effect::Execute`] let run has ended, well or not.
     Executed {

@@ -61,6 +61,11 @@ fn claim(key: Key, comes_or_goes: bool, claims: &mut Claims, rules: &Rules) {
     }
 }
 
+/// Whether home holds what a changed row claims: one that came, or changed and stayed.
+fn is_held(change: &Change, rules: &Rules) -> bool {
+    change.new.present || !rules.gone_are_strict
+}
+
 /// What it wrote, claimed, or may have locked, turn by turn.
 pub(crate) fn claims(
     changes: &[(u32, Change)],
@@ -69,16 +74,17 @@ pub(crate) fn claims(
     turns_run: u32,
     rules: &Rules,
 ) -> Vec<Claimed> {
-    let mut turns: BTreeMap<u32, Claims> = BTreeMap::new();
+    let mut turns: BTreeMap<Option<u32>, Claims> = BTreeMap::new();
     for (turn, change) in changes {
         let comes_or_goes = change.old.present != change.new.present;
-        claim(change.key, comes_or_goes, turns.entry(*turn).or_default(), rules);
+        let turn = Some(*turn).filter(|_| !is_held(change, rules));
+        claim(change.key, comes_or_goes, turns.entry(turn).or_default(), rules);
     }
     for (turn, key) in locked.iter().filter(|_| rules.locked_rows_claimed) {
-        claim(*key, true, turns.entry(*turn).or_default(), rules);
+        claim(*key, true, turns.entry(Some(*turn)).or_default(), rules);
     }
     if let Some(turn) = unbounded.filter(|_| rules.unknown_claims_everything) {
-        turns.entry(turn).or_default().everything = true;
+        turns.entry(Some(turn)).or_default().everything = true;
     }
     turns
         .into_iter()
@@ -87,7 +93,8 @@ pub(crate) fn claims(
                 list.sort_unstable();
                 list.dedup();
             }
-            Claimed { turn: if rules.turns_told { turn } else { turns_run.saturating_sub(1) }, claims }
+            let last = || turn.map(|_| turns_run.saturating_sub(1));
+            Claimed { turn: if rules.turns_told { turn } else { last() }, claims }
         })
         .collect()
 }

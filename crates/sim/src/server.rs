@@ -76,6 +76,8 @@ pub enum SqlError {
     Deadlock,
     /// 57014
     Cancelled,
+    /// Cancelled for a refresh, and taken back.
+    Evicted,
     /// 25P02, or 3B001
     Failed,
     /// A refresh found another row than it expected.
@@ -250,6 +252,17 @@ impl Server {
         }
         self.fail(connection);
         Some(Answer { error: Some(SqlError::Cancelled), ..Answer::default() })
+    }
+
+    /// Ends a statement that runs behind a savepoint of the session's own, and goes back to that. `None` if none runs.
+    pub fn evict(&mut self, connection: Connection) -> Option<Answer> {
+        let backend = self.backends.get_mut(&connection).filter(|backend| backend.job.is_some())?;
+        let Savepoint { own, locks } = backend.guard.take()?;
+        backend.own = own;
+        backend.job = None;
+        let woken = self.locks.keep_only(connection, &locks);
+        self.woken.extend(woken);
+        Some(Answer { error: Some(SqlError::Evicted), ..Answer::default() })
     }
 
     /// A cancel that came too late for the statement before hits this one; whether it did.

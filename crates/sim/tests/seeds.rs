@@ -189,6 +189,34 @@ fn what_a_constraint_says_is_newer_than_the_snapshot() {
     }
 }
 
+/// Somebody refers to a row at another home: whoever removes it has to have seen that when it did, since a refresh puts the
+/// reference in without a look at the row.
+#[test]
+fn who_removes_a_row_has_seen_what_refers_to_it() {
+    let (parent, child) = (Key { table: 5, row: 0 }, Key { table: 6, row: 0 });
+    let step = |op| Statement { ops: vec![op], is_unknown: false, is_ddl: false };
+    let mut plan = writers_of_one_row(&[1, 1], 0, 2_000);
+    (plan.asks, plan.pace.network_us, plan.pace.gathering_us) = (false, 20, 3_000);
+    plan.faults.clear();
+    let steps = [vec![Op::Insert(child)], vec![Op::Delete(parent), Op::Update(Key { table: 1, row: 0 })]];
+    for (session, steps) in steps.into_iter().enumerate() {
+        let program = &mut plan.sessions[session][0];
+        (program.frame, program.roams, program.is_surprising) = (Frame::Block, true, true);
+        program.statements = steps.into_iter().map(step).collect();
+    }
+    let rules = Rules::default;
+    for off in [Rules { gone_are_strict: false, ..rules() }, Rules { turns_told: false, ..rules() }] {
+        let shows = |seed: &u64| {
+            let found = run_plan(plan.clone(), off, *seed, false).findings;
+            found.iter().any(|finding| finding.anomaly == Anomaly::Integrity)
+        };
+        let seed = (0..20_000).find(shows).expect("without the rule a row refers to nothing");
+        for seed in seed..seed + 50 {
+            assert!(run_plan(plan.clone(), Rules::default(), seed, false).findings.is_empty());
+        }
+    }
+}
+
 #[test]
 fn a_failing_run_is_cut_down() {
     let mut off = Rules::default();

@@ -362,7 +362,7 @@ impl VersionIndex {
         for (rows, meets_shared, meets_grouped) in lists {
             for (id, hash) in rows {
                 let Some(table) = self.tables.get(id) else { continue };
-                note(of(table.whole), *id, Some(*hash));
+                note(of(table.whole), *id, None);
                 // What is forgotten may have been any key.
                 let known = table.keys.get(hash).map(|key| (key, Some(*hash)));
                 for (key, row) in [Some((&table.forgotten, None)), known].into_iter().flatten() {

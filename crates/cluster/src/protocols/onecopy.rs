@@ -35,6 +35,7 @@
 //!
 //! Deviation from DESIGN section 5: versions of one home are committed one by one.
 
+mod certification;
 mod commits;
 mod gathering;
 mod members;
@@ -102,10 +103,22 @@ struct Finished {
     place: Place,
     body: Box<SealedBody>,
     changed: Vec<(TableId, ColumnSet)>,
+    /// Those that are of a turn.
     claims: Vec<Claimed>,
+    held: Held,
     /// All claims together.
     merged: Claims,
     reads: Reads,
+}
+
+/// What home holds for a transaction that has finished.
+#[derive(Debug, Default)]
+struct Held {
+    claims: Claims,
+    /// What home had when the transaction was alive there, for sure, after that.
+    base: Version,
+    /// How often it was asked whether it still is.
+    proofs: u32,
 }
 
 #[derive(Debug)]
@@ -202,6 +215,8 @@ pub struct Onecopy {
     delayed: BTreeSet<(Place, SessionId)>,
     /// Finished transactions that wait for the end of a hold.
     held: BTreeSet<(Place, SessionId)>,
+    /// Finished transactions that are asked whether they are alive when their home has a version.
+    proving: BTreeSet<(usize, Version, SessionId)>,
     running: BTreeMap<SessionId, Running>,
     /// Reads for which no eligible replica is up.
     stranded: Vec<(Version, SessionId, Turn)>,
@@ -245,6 +260,7 @@ impl Onecopy {
             transactions: BTreeMap::new(),
             delayed: BTreeSet::new(),
             held: BTreeSet::new(),
+            proving: BTreeSet::new(),
             running: BTreeMap::new(),
             stranded: Vec::new(),
             replicas: (0..options.replicas).map(|i| Replica::new(ReplicaId(i))).collect(),
@@ -320,6 +336,7 @@ impl Onecopy {
         {
             self.delayed.retain(|(_, waiter)| *waiter != session);
             self.held.retain(|(_, waiter)| *waiter != session);
+            self.proving.retain(|(.., waiter)| *waiter != session);
             self.settled(home, finished.place, &finished.merged, out);
         }
         self.unlock(session, out);
@@ -358,7 +375,7 @@ impl Protocol for Onecopy {
                     self.ask(session, needs, out);
                 }
             }
-            Event::Secure { session, claims } => self.secure(session, claims, out),
+            Event::Secure { session, claims, held } => self.secure(session, (claims, held), out),
             Event::Executed { session } => self.has_run(session),
             Event::Drawn { session, ticket } => self.drawn(session, ticket, out),
             Event::Finish { session, body, claims, changed, reads } => {

@@ -440,7 +440,7 @@ impl World {
             return;
         }
         let client = &mut self.clients[n];
-        client.claims.push(Claimed { turn: client.turns - 1, claims });
+        client.claims.push(Claimed { turn: Some(client.turns - 1), claims });
         (client.at, client.state) = (client.at + 1, State::Idle);
     }
 
@@ -449,7 +449,7 @@ impl World {
         let mut effects = Vec::new();
         self.core.handle(
             Time::default(),
-            Event::Secure { session: session(n), claims: claims.clone() },
+            Event::Secure { session: session(n), claims: claims.clone(), held: Claims::default() },
             &mut effects,
         );
         let is_free = |effect: &Effect| matches!(effect, Effect::Secured { rival: None, .. });

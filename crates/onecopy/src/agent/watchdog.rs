@@ -59,6 +59,8 @@ struct Tenant {
 struct Present {
     /// It can be undone alone, and be run again.
     is_guarded: bool,
+    /// It has run, or was cancelled, and may be about to be undone.
+    is_judged: bool,
     /// Cancels of it that the server may not have passed on yet.
     cancels: usize,
 }
@@ -74,14 +76,19 @@ pub(crate) struct Tenancy {
 impl Tenancy {
     /// A statement begins that can be undone alone, and be run again.
     pub(crate) fn guard(&self) {
-        self.present.send_modify(|present| present.is_guarded = true);
+        self.present.send_modify(|present| (present.is_guarded, present.is_judged) = (true, false));
     }
 
-    /// It has ended. No cancel is under way to the backend when this returns, or it would end the next statement: what
+    /// The statement that has ended stays, or is undone by now: what is locked by then is in the way for good.
+    pub(crate) fn judged(&self) {
+        self.present.send_modify(|present| present.is_judged = false);
+    }
+
+    /// It has ended, and is judged next. No cancel is under way to the backend when this returns, or it would end the next statement: what
     /// the server has passed on by then, a backend that waits for a command ignores.
     pub(crate) async fn end_guard(&self) {
         let mut present = self.present.subscribe();
-        self.present.send_modify(|present| present.is_guarded = false);
+        self.present.send_modify(|present| (present.is_guarded, present.is_judged) = (false, true));
         // The sender is ours, so it is there.
         let _ = present.wait_for(|present| present.cancels == 0).await;
     }
@@ -126,6 +133,12 @@ impl Evictions {
     /// Whose update transaction is open on a backend.
     pub(crate) fn tenant(&self, pid: i32) -> Option<SessionId> {
         self.tenants.lock().unwrap_or_else(PoisonError::into_inner).get(&pid).map(|tenant| tenant.session)
+    }
+
+    /// Whether it is open whether the last statement on a backend is undone.
+    fn is_judged(&self, pid: i32) -> bool {
+        let tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        tenants.get(&pid).is_some_and(|tenant| tenant.present.borrow().is_judged)
     }
 
     /// The statement that runs on a backend is about to be cancelled, if it can be undone alone.
@@ -206,6 +219,9 @@ async fn clear_way(control: &mut Connection, way: Way<'_>, seen: &mut Seen) -> R
         if let Some(session) = way.evictions.tenant(pid) {
             // One that is not in the way itself may well end soon, unless it waits for this very refresh.
             let is_soon = is_direct && since.elapsed() < PATIENCE;
+            if is_soon && way.evictions.is_judged(pid) {
+                continue;
+            }
             if let Some(_under_way) = is_soon.then(|| way.evictions.begin_cancel(pid)).flatten() {
                 way.evictions.note(pid);
                 ask(control, &format!("SELECT pg_cancel_backend({pid})")).await?;
@@ -305,5 +321,8 @@ mod tests {
         assert!(evictions.begin_cancel(7).is_none(), "it has ended");
         drop(under_way);
         ends.await;
+        assert!(evictions.is_judged(7), "its locks may fall by themselves");
+        tenancy.judged();
+        assert!(!evictions.is_judged(7));
     }
 }

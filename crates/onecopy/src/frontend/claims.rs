@@ -7,7 +7,8 @@
 //! expressions or a part of the rows, one with key values that have no normal form.
 //!
 //! Claims are kept apart by *turns*: the statements that the core let run together, since what they claim is certified
-//! against all that they may not have seen.
+//! against all that they may not have seen. What home *holds* for the transaction is of no turn: rows that came, and rows
+//! that changed in columns that no key is made of ([`cluster::claims::Claimed::turn`]).
 //!
 //! Invariant: a claim may be wider than what happened, and belong to an earlier turn, never the other way round. A claim
 //! that is too small is a lost update.
@@ -32,6 +33,8 @@ const FOREIGN_KEYS: TableId = TableId(u32::MAX);
 #[derive(Debug, Default)]
 pub(crate) struct ClaimsSoFar {
     turns: Vec<Turn>,
+    /// What home holds.
+    held: Turn,
     /// Statements that were let run, less one.
     turn: Option<u32>,
     /// The element of the record with which the rows begin that were not looked at.
@@ -94,15 +97,16 @@ impl ClaimsSoFar {
         TURNS_MAX.saturating_sub(run + 1)
     }
 
-    /// What rows claim that were just written by the transaction with this nonce.
-    pub(crate) fn of_rows(nonce: Nonce, rows: RowChanges<'_>, catalogue: &Catalogue) -> Claims {
+    /// What rows claim that were just written by the transaction with this nonce; what home holds of that comes second.
+    pub(crate) fn of_rows(nonce: Nonce, rows: RowChanges<'_>, catalogue: &Catalogue) -> (Claims, Claims) {
         let mut alone = Self::new(nonce);
         alone.add_rows(rows, u64::MAX, catalogue);
-        let mut all = Claims { everything: alone.everything, ..Claims::default() };
-        for turn in alone.claimed() {
-            all.add(&turn.claims);
+        let mut claims = Claims { everything: alone.everything, ..Claims::default() };
+        let mut held = Claims::default();
+        for Claimed { turn, claims: some } in alone.claimed() {
+            if turn.is_some() { &mut claims } else { &mut held }.add(&some);
         }
-        all
+        (claims, held)
     }
 
     /// The record was cut back to so many elements.
@@ -171,14 +175,16 @@ impl ClaimsSoFar {
         if meets_nothing(table) && is_insert {
             // It is there for whoever claims the whole table, and meets nobody else.
             self.settled.insert(table.id, Settled::Inserts);
-            self.turn_of(element).rows.push((table.id, own_hash(own, table.id)));
+            self.held.rows.push((table.id, own_hash(own, table.id)));
             return;
         }
         if table.primary_key.is_empty() && !is_insert && change.change != Change::Truncate {
             self.searched.entry(table.id).or_insert_with(|| table.name.clone());
         }
         let is_full = self.rows >= ROW_CLAIMS_MAX;
-        let turn = self.turn_of(element);
+        let searches = !table.primary_key.is_empty() || self.searched.contains_key(&table.id);
+        let is_held = row.as_ref().is_some_and(|row| row.is_held(table, catalogue));
+        let turn = if is_held { &mut self.held } else { self.turn_of(element) };
         let before = turn.rows.len() + turn.shared.len();
         if let Some(row) = row.as_ref().filter(|_| catalogue.knows_references(table)) {
             turn.add_references(table, row, is_full, catalogue);
@@ -194,11 +200,12 @@ impl ClaimsSoFar {
         }
         let after = turn.rows.len() + turn.shared.len();
         let refers = table.references.iter().all(|reference| turn.tables.contains(&reference.parent));
-        let searches = !table.primary_key.is_empty() || self.searched.contains_key(&table.id);
-        let is_whole = self.turn_of(element).tables.contains(&table.id);
+        let is_whole = turn.tables.contains(&table.id);
         self.rows += after - before;
         if is_whole && searches && refers {
-            self.settled.insert(table.id, Settled::All);
+            // What is held says nothing of rows that go.
+            let settled = if is_held { Settled::Inserts } else { Settled::All };
+            self.settled.insert(table.id, settled);
             self.changed.insert(table.id, Columns::All);
         }
     }
@@ -234,7 +241,7 @@ impl ClaimsSoFar {
     pub(crate) fn complete(&mut self, body: &SealedBody, catalogue: &Catalogue) -> Vec<Claimed> {
         self.add_rows(body.row_changes(), u64::MAX, catalogue);
         if self.everything || body.writes_everything() {
-            return vec![Claimed { turn: 0, claims: Claims::everything() }];
+            return vec![Claimed { turn: Some(0), claims: Claims::everything() }];
         }
         self.claimed()
     }
@@ -242,7 +249,9 @@ impl ClaimsSoFar {
     fn claimed(&mut self) -> Vec<Claimed> {
         let mut whole = BTreeSet::new();
         let mut claimed = Vec::with_capacity(self.turns.len());
-        for turn in std::mem::take(&mut self.turns) {
+        let turns = std::mem::take(&mut self.turns).into_iter().map(|turn| (Some(turn.number), turn));
+        let held = std::mem::take(&mut self.held);
+        for (number, turn) in turns.chain([(None, held)]) {
             // What an earlier turn has claimed as a whole covers what later ones add.
             let tables: Vec<TableId> = turn.tables.iter().copied().filter(|id| whole.insert(*id)).collect();
             let kept = |mut rows: Vec<(TableId, u64)>| {
@@ -254,7 +263,7 @@ impl ClaimsSoFar {
             let (rows, shared, groups) = (kept(turn.rows), kept(turn.shared), kept(turn.groups));
             let claims = Claims { rows, shared, groups, tables, everything: false };
             if !claims.is_empty() {
-                claimed.push(Claimed { turn: turn.number, claims });
+                claimed.push(Claimed { turn: number, claims });
             }
         }
         claimed
@@ -345,6 +354,22 @@ impl<'a> Row<'a> {
         let Self(Some(old), Some(new)) = self else { return Columns::All };
         let differs = |at: &usize| old[*at] != new[*at] || table.columns[*at].generated;
         Columns::Some((0..table.columns.len()).filter(differs).collect())
+    }
+
+    /// Whether home holds what the row claims: see [`cluster::claims::Claimed::turn`]. A refresh puts a row in without a
+    /// look at those that refer to it or that it refers to, and, where the constraint is deferrable, at those that have its key.
+    fn is_held(&self, table: &Table, catalogue: &Catalogue) -> bool {
+        if self.0.is_some() && self.1.is_none() {
+            return false;
+        }
+        let is_deferrable = table.keys.iter().any(|key| key.deferrable)
+            || table.references.iter().any(|reference| reference.deferrable || reference.period);
+        let keeps = || {
+            let refers = table.references.iter().all(|reference| self.keeps(&reference.columns));
+            let is_plain = table.keys.iter().all(sql::Key::is_plain) && !table.primary_key.is_empty();
+            is_plain && refers && table.keys.iter().all(|key| self.keeps(&key.columns))
+        };
+        catalogue.knows_references(table) && !is_deferrable && (self.0.is_none() || keeps())
     }
 
     /// Whether the row is there before and after, with the same bytes in these columns.

@@ -33,6 +33,8 @@ use crate::hub::count;
 const SET: &str = "onecopy SAVEPOINT \"onecopy guard\"";
 const UNDO: &[u8] = b"ROLLBACK TO SAVEPOINT \"onecopy guard\"";
 const RELEASE: &str = "onecopy RELEASE SAVEPOINT \"onecopy guard\"";
+/// Any answer to it will do.
+const ALIVE: &[u8] = b"SELECT";
 
 /// How often a statement is run again. Each time more is lent, so what draws too much is given up in the end.
 const RERUNS_MAX: u32 = 8;
@@ -84,6 +86,8 @@ impl Session {
             Some((_, written)) => {
                 self.gate(Reads::Tables([].into()), written, false).await?;
                 self.executed();
+                // Home has what it waited for, and so it has to be alive after that: see `cluster`'s certification.
+                self.own_query(ALIVE).await?;
                 Ok(())
             }
         }
@@ -154,6 +158,7 @@ impl Session {
             ended = self.behind_savepoint(work, surprises, true).await?;
         }
         self.note_surprise(is_secure);
+        self.judged();
         if ended.is_evicted {
             let fault = self.aborted(AbortCause::Conflict(Rival::default()), self.last_home);
             self.abandon_home();
@@ -207,9 +212,17 @@ impl Session {
         }
     }
 
+    /// Whether the statement stays is decided, or it is undone.
+    fn judged(&self) {
+        if let Some(tenancy) = &self.tenancy {
+            tenancy.judged();
+        }
+    }
+
     /// Nothing of the statement is left.
     async fn undo(&mut self, out: usize, mark: Mark) -> Result<(), Fault> {
         self.own_query(UNDO).await?;
+        self.judged();
         self.client.out.truncate(out);
         self.forget_rows(mark);
         count(&self.hub().stats.retried);
@@ -223,13 +236,15 @@ impl Session {
             return Err(broken("no update transaction is open"));
         };
         let (nonce, record) = (update.identity.nonce, &mut update.capture.record);
-        let claims = match record.rows_since(mark) {
+        let (claims, held) = match record.rows_since(mark) {
             Some(rows) => ClaimsSoFar::of_rows(nonce, rows, &catalogue),
-            None => Claims { tables: record.tables().to_vec(), ..Claims::default() },
+            None => (Claims { tables: record.tables().to_vec(), ..Claims::default() }, Claims::default()),
         };
-        let event = Event::Secure { session: self.id, claims: claims.clone() };
+        let mut written = claims.clone();
+        written.add(&held);
+        let event = Event::Secure { session: self.id, claims, held };
         if let Some(Effect::Secured { rival, .. }) = self.worker.hub.ask(Some(self.id), event) {
-            return Ok(rival.map(|rival| (rival, claims)));
+            return Ok(rival.map(|rival| (rival, written)));
         }
         // The core has ended the transaction.
         let cause = self.why_aborted();

@@ -10,12 +10,12 @@ use cluster::event::{AbortCause, Event, Needs, Reads};
 use cluster::ids::SessionId;
 
 use super::session::{Phase, Run};
-use super::{Message, World};
+use super::{Message, Reply, World};
 use crate::check::Anomaly;
 use crate::history::Level;
 use crate::program::Frame;
 use crate::record;
-use crate::server::{Answer, Op};
+use crate::server::{Answer, Connection, Op};
 
 /// How often a statement is taken back.
 const LOSSES_MAX: u32 = 8;
@@ -96,15 +96,16 @@ impl World {
     }
 
     fn ask_to_secure(&mut self, session: usize, claimed: &[Claimed]) {
-        let mut claims = Claims::default();
-        for turn in claimed {
-            claims.add(&turn.claims);
+        let (mut claims, mut held) = (Claims::default(), Claims::default());
+        for Claimed { turn, claims: some } in claimed {
+            if turn.is_some() { &mut claims } else { &mut held }.add(some);
         }
         if let Some(run) = self.sessions[session].run.as_mut() {
             run.phase = Phase::Securing;
             run.guard.missed.add(&claims);
+            run.guard.missed.add(&held);
         }
-        self.tell(Event::Secure { session: SessionId(session as u64), claims });
+        self.tell(Event::Secure { session: SessionId(session as u64), claims, held });
     }
 
     /// The answer.
@@ -151,6 +152,43 @@ impl World {
     /// What was waited for at the end is there.
     pub(super) fn is_ending(&self, session: usize) -> bool {
         self.sessions[session].run.as_ref().is_some_and(|run| run.guard.is_ending)
+    }
+
+    /// Cancels the statement for a refresh, if it runs behind a savepoint: it is run again behind what is refreshed.
+    pub(super) fn evict(&mut self, session: usize, line: Connection) -> bool {
+        let asks = self.rules.surprises_are_asked && self.plan.asks;
+        let run = self.sessions[session].run.as_ref();
+        if !asks || !run.is_some_and(|run| run.phase == Phase::Running && run.is_guarded()) {
+            return false;
+        }
+        let replica = self.network.replica(line);
+        let answer = self.servers[replica].evict(line);
+        let woken = self.servers[replica].take_woken();
+        self.wake(replica, woken);
+        let is_evicted = answer.is_some();
+        if let Some(answer) = answer {
+            self.answer(line, Reply::Answer(answer));
+        }
+        is_evicted
+    }
+
+    /// What it had to give way for is waited for.
+    pub(super) fn evicted(&mut self, session: usize) {
+        let Some(run) = self.sessions[session].run.as_mut() else { return };
+        run.guard.losses += 1;
+        if run.guard.losses > LOSSES_MAX {
+            self.rerun_or_fail(session);
+        } else {
+            self.ask_for_place(session);
+        }
+    }
+
+    /// Whether its last statement is being taken back, or is about to be: so its locks fall by themselves.
+    pub(super) fn is_taken_back(&self, session: usize) -> bool {
+        let run = self.sessions[session].run.as_ref();
+        run.is_some_and(|run| {
+            matches!(run.phase, Phase::Securing | Phase::TakingBack) && !run.guard.is_ending
+        })
     }
 
     /// At READ COMMITTED one server would have made it wait.

@@ -402,6 +402,7 @@ impl World {
             self.keep_savepoints(session);
         }
         match error {
+            Some(SqlError::Evicted) => self.evicted(session),
             Some(error) => self.statement_failed(session, error),
             None if program.frame != Frame::Autocommit => self.secure_statement(session),
             None if is_update => self.finish(session),

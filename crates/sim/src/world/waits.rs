@@ -26,6 +26,9 @@ impl World {
         let incarnation = self.incarnation(replica);
         for blocker in blockers {
             if let Some(session) = self.session_of(blocker) {
+                if self.is_taken_back(session) || self.evict(session, blocker) {
+                    continue;
+                }
                 let id = cluster::ids::ReplicaId(replica as u16);
                 self.tell(Event::InTheWay { session: SessionId(session as u64), replica: id, incarnation });
             }

@@ -89,7 +89,10 @@ fn rows_without_claims_and_whole_tables_are_needed_by_every_row() {
     assert_eq!(index.need(&row(1, 5)), Version(1));
     assert_eq!(index.need(&row(2, 5)), Version(2));
     assert_eq!(index.foreign(&rows(&[(1, 5)]), H2).0, Version::ZERO, "nothing was claimed there");
-    assert_eq!(index.foreign(&rows(&[(2, 5)]), H2), (Version(2), Some(met(2, 5))));
+    assert_eq!(
+        index.foreign(&rows(&[(2, 5)]), H2),
+        (Version(2), Some(Meeting { table: TableId(2), row: None }))
+    );
 }
 
 #[test]

@@ -108,6 +108,7 @@ impl Onecopy {
         while let Some((session, turn)) = self.replicas[index].next_turn() {
             self.execute(index, session, turn, out);
         }
+        self.ask_for_proof(index, out);
     }
 
     pub(super) fn committed(&mut self, session: SessionId, out: &mut Out<'_>) {

@@ -91,6 +91,7 @@ impl Onecopy {
         let gone: BTreeSet<SessionId> = lost.iter().copied().collect();
         self.delayed.retain(|(_, session)| !gone.contains(session));
         self.held.retain(|(_, session)| !gone.contains(session));
+        self.proving.retain(|(.., session)| !gone.contains(session));
         for session in logged {
             self.forget(session, out);
         }

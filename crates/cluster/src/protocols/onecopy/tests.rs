@@ -1,6 +1,7 @@
 //! The protocol driven by hand: one test for each rule of its head.
 
 mod gathering;
+mod held;
 mod homes;
 mod members;
 
@@ -11,7 +12,7 @@ use crate::ids::Nonce;
 use crate::record::RecordBuilder;
 
 fn claimed(claims: Claims) -> Vec<Claimed> {
-    vec![Claimed { turn: 0, claims }]
+    vec![Claimed { turn: Some(0), claims }]
 }
 
 struct Bench {
@@ -89,8 +90,10 @@ impl Bench {
     fn finish_with(&mut self, session: SessionId, claims: &[Claims], reads: Reads) -> Vec<String> {
         let mut body = RecordBuilder::new();
         body.push_delete(TABLE, &[0, 0, 0, 0]).unwrap();
-        let claims =
-            (0..).zip(claims).map(|(turn, claims)| Claimed { turn, claims: claims.clone() }).collect();
+        let claims = (0..)
+            .zip(claims)
+            .map(|(turn, claims)| Claimed { turn: Some(turn), claims: claims.clone() })
+            .collect();
         self.feed(Event::Finish { session, body: Box::new(body.seal()), claims, changed: Vec::new(), reads })
     }
 

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Finished, Onecopy, Out, Pending, Phase, Running, TURNS_MAX, Transaction};
+use super::{Finished, Held, Onecopy, Out, Pending, Phase, Running, Transaction};
 use crate::claims::{Claimed, Claims, ColumnSet, Meeting};
 use crate::event::{AbortCause, Effect, Home, Level, Needs, Reads, Rival};
 use crate::ids::{Identity, Incarnation, Nonce, SessionId, TableId, Version};
@@ -170,15 +170,26 @@ impl Onecopy {
         self.wait_at(home, session, need, self.home_turn(home, needs.cost_us), out);
     }
 
-    /// What its last statement wrote is the transaction's, unless somebody was first since that was sent, or has it.
-    pub(super) fn secure(&mut self, session: SessionId, claims: Claims, out: &mut Out<'_>) {
+    /// What its last statement wrote is the transaction's, unless somebody was first since that was sent, or has it. For
+    /// what is held, home's own locks tell the former up to what is applied there.
+    pub(super) fn secure(
+        &mut self,
+        session: SessionId,
+        (mut claims, held): (Claims, Claims),
+        out: &mut Out<'_>,
+    ) {
         let Some(transaction) = self.transactions.get(&session) else { return };
         let base = transaction.bases.last().copied().unwrap_or_default();
         let home = transaction.home;
-        let (version, meeting) = self.index.foreign(&claims, self.replicas[home].id);
-        let rival = if version > base {
-            Some(self.rival(version, meeting))
+        let (id, applied) = (self.replicas[home].id, self.replicas[home].applied);
+        let first = [(&claims, base), (&held, applied)].into_iter().find_map(|(claims, base)| {
+            let (version, meeting) = self.index.foreign(claims, id);
+            (version > base).then(|| self.rival(version, meeting))
+        });
+        let rival = if first.is_some() {
+            first
         } else {
+            claims.add(&held);
             let holder = self.locks.take(session, Request { home, claims, is_strict: false });
             holder.map(|holder| Rival {
                 meeting: holder.meeting,
@@ -307,10 +318,16 @@ impl Onecopy {
     ) {
         let Some(transaction) = self.transactions.get_mut(&session) else { return };
         assert!(matches!(transaction.phase, Phase::Open), "a transaction finishes once");
-        let mut merged = Claims::default();
+        let (mut merged, mut held) = (Claims::default(), Claims::default());
         for claimed in &claims {
             merged.add(&claimed.claims);
+            if claimed.turn.is_none() {
+                held.add(&claimed.claims);
+            }
         }
+        // Its last statement has run after that, and its identity was inserted after its last statement.
+        let base = transaction.bases.last().copied().unwrap_or_default();
+        let held = Held { claims: held, base, proofs: 0 };
         let side = &mut self.homes[transaction.home];
         let ticket = transaction.ticket;
         let is_overtaken = ticket.is_some_and(|ticket| side.tickets.is_overtaken(ticket, &merged));
@@ -321,7 +338,7 @@ impl Onecopy {
         self.places += 1;
         let place = Place(self.places);
         side.in_flight.insert(place, &merged);
-        let finished = Box::new(Finished { place, body, changed, claims, merged, reads });
+        let finished = Box::new(Finished { place, body, changed, claims, held, merged, reads });
         if is_overtaken && self.rules.overtaken_aborts {
             transaction.phase = Phase::Suspected(finished);
             out.effects.push(Effect::Draw { session });
@@ -346,53 +363,6 @@ impl Onecopy {
         }
     }
 
-    /// Appends a finished transaction, unless it has to wait, or is in conflict with what was appended before it.
-    pub(super) fn append(&mut self, session: SessionId, out: &mut Out<'_>) {
-        let Some(transaction) = self.transactions.get_mut(&session) else { return };
-        let Phase::Finished(finished) = &transaction.phase else { return };
-        let (place, merged) = (finished.place, &finished.merged);
-        if self.hold.is_some() && self.rules.hold_stops_appends {
-            self.held.insert((place, session));
-            return;
-        }
-        let is_wide = merged.everything || !merged.tables.is_empty();
-        let waits = self.rules.overlap_waits && (self.rules.wide_claims_wait || !is_wide);
-        let home = transaction.home;
-        let side = &self.homes[home];
-        if let Some(before) = side.in_flight.overlap(place, merged).filter(|_| waits) {
-            self.delayed.insert((before, session));
-            return;
-        }
-        if let Some(rival) = self.conflict(session) {
-            self.conflicts.of(rival.meeting.map(|meeting| meeting.table)).aborts += 1;
-            self.abort(session, AbortCause::Conflict(rival), out);
-            self.want(home, rival.version.unwrap_or_default(), out);
-            return;
-        }
-        self.assign(session, out);
-    }
-
-    /// Certification: whether something was appended that the transaction has not seen and that it overwrites, breaks the
-    /// constraints of, or, at SERIALIZABLE, has read.
-    fn conflict(&self, session: SessionId) -> Option<Rival> {
-        let transaction = &self.transactions[&session];
-        let Phase::Finished(finished) = &transaction.phase else { return None };
-        let home = self.replicas[transaction.home].id;
-        let first = transaction.bases.first().copied().unwrap_or_default();
-        for Claimed { turn, claims } in &finished.claims {
-            let turn = usize::try_from(*turn).unwrap_or(TURNS_MAX).min(TURNS_MAX - 1);
-            // In a kept snapshot, too: home itself refuses to overwrite what was applied there since.
-            let base = transaction.bases.get(turn).copied().unwrap_or(first);
-            let (version, meeting) = self.index.foreign(claims, home);
-            if version > base && self.rules.certifies_writes {
-                return Some(self.rival(version, meeting));
-            }
-        }
-        let is_serializable = transaction.level == Level::Serializable && self.rules.certifies_reads;
-        let version = if is_serializable { self.index.writer(&finished.reads) } else { Version::ZERO };
-        (version > first).then(|| self.rival(version, self.index.written_at(&finished.reads)))
-    }
-
     /// At READ COMMITTED each statement takes one; a kept one is the first.
     pub(super) fn snapshots_taken(&self) -> BTreeMap<SessionId, Version> {
         let taken = |(session, transaction): (&SessionId, &Transaction)| {
@@ -411,7 +381,7 @@ impl Onecopy {
         (version > base).then(|| self.rival(version, meeting))
     }
 
-    fn rival(&self, version: Version, meeting: Option<Meeting>) -> Rival {
+    pub(super) fn rival(&self, version: Version, meeting: Option<Meeting>) -> Rival {
         let session = self.versions.get(&version).map(|assigned| assigned.session);
         Rival { meeting, version: Some(version), session }
     }

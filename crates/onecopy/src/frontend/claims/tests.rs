@@ -54,7 +54,7 @@ fn claims_in(catalogue: &Catalogue, push: impl FnOnce(&mut RecordBuilder)) -> Cl
     push(&mut builder);
     let nonce = Nonce(builder.elements() << 32 | builder.len_bytes() as u64);
     let claimed = ClaimsSoFar::new(nonce).complete(&builder.seal(), catalogue);
-    assert!(claimed.iter().all(|claimed| claimed.turn == 0));
+    assert!(claimed.iter().all(|claimed| claimed.turn.is_none_or(|turn| turn == 0)));
     let mut all = Claims::default();
     for one in &claimed {
         all.add(&one.claims);
@@ -172,6 +172,47 @@ fn many_rows_become_their_tables() {
     assert!(many.overlaps(&row));
 }
 
+/// Rows that come, or change beside their keys, and nothing else; and not where a constraint can wait.
+#[test]
+fn what_home_holds_is_of_no_turn() {
+    let (one, beside) = (image([1, 7]), image([1, 8]));
+    let held = |catalogue: &Catalogue, push: &dyn Fn(&mut RecordBuilder)| {
+        let mut builder = RecordBuilder::new();
+        push(&mut builder);
+        let claimed = ClaimsSoFar::default().complete(&builder.seal(), catalogue);
+        assert!(!claimed.is_empty());
+        claimed.iter().all(|claimed| claimed.turn.is_none())
+    };
+    let insert = |b: &mut RecordBuilder| b.push_insert(CHILD, &one).unwrap();
+    let changed = |b: &mut RecordBuilder| b.push_update(PARENT, &one, &beside).unwrap();
+    assert!(held(&keyed(), &insert) && held(&keyed(), &changed));
+    let lasting = |b: &mut RecordBuilder| {
+        (0..3_000).for_each(|row| b.push_insert(PARENT, &image([row, row])).unwrap());
+    };
+    assert!(held(&keyed(), &lasting), "their table, as a whole");
+    assert!(
+        !held(&keyed(), &|b| b.push_update(CHILD, &one, &beside).unwrap()),
+        "it refers to another parent"
+    );
+    assert!(!held(&keyed(), &|b| b.push_update(PARENT, &one, &image([2, 7])).unwrap()), "another key");
+    assert!(!held(&keyed(), &|b| b.push_delete(PARENT, &one).unwrap()));
+    assert!(!held(&keyed(), &|b| {
+        lasting(b);
+        b.push_delete(PARENT, &one).unwrap();
+    }));
+    let changes: [fn(&mut Table); 4] = [
+        |t| t.keys.iter_mut().for_each(|key| key.deferrable = true),
+        |t| t.references.iter_mut().for_each(|reference| reference.deferrable = true),
+        |t| t.references.iter_mut().for_each(|reference| reference.period = true),
+        |t| t.references.clear(),
+    ];
+    for change in changes {
+        assert!(!held(&catalogue(true, change), &insert));
+    }
+    let expression = catalogue(true, |t| t.keys.iter_mut().for_each(|key| key.expression = true));
+    assert!(held(&expression, &insert) && !held(&expression, &changed));
+}
+
 /// The claims of a row that is written in the turn that this makes.
 fn by_turns(steps: impl FnOnce(&mut ClaimsSoFar, &mut RecordBuilder)) -> Vec<(u32, Vec<i32>)> {
     let (mut so_far, mut builder) = (ClaimsSoFar::default(), RecordBuilder::new());
@@ -179,11 +220,11 @@ fn by_turns(steps: impl FnOnce(&mut ClaimsSoFar, &mut RecordBuilder)) -> Vec<(u3
     let claimed = so_far.complete(&builder.seal(), &keyed());
     let row = |key| claims(|b| b.push_update(PARENT, &image([key, 0]), &image([key, 1])).unwrap());
     let which = |claims: &Claims| (0..100).filter(|key| row(*key).overlaps(claims)).collect();
-    claimed.iter().map(|one| (one.turn, which(&one.claims))).collect()
+    claimed.iter().map(|one| (one.turn.unwrap(), which(&one.claims))).collect()
 }
 
 fn write(builder: &mut RecordBuilder, key: i32) {
-    builder.push_update(PARENT, &image([key, 0]), &image([key, 1])).unwrap();
+    builder.push_delete(PARENT, &image([key, 0])).unwrap();
 }
 
 #[test]
@@ -250,8 +291,8 @@ fn a_table_claimed_as_a_whole_covers_later_turns_only() {
     write(&mut builder, 2);
     let claimed = so_far.complete(&builder.seal(), &keyed());
     assert_eq!(claimed.len(), 2);
-    assert!(claimed[0].turn == 0 && claimed[0].claims.tables.is_empty());
-    assert!(claimed[1].turn == 1 && claimed[1].claims.tables == [PARENT]);
+    assert!(claimed[0].turn == Some(0) && claimed[0].claims.tables.is_empty());
+    assert!(claimed[1].turn == Some(1) && claimed[1].claims.tables == [PARENT]);
 }
 
 #[test]

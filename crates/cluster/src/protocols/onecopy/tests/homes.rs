@@ -73,8 +73,9 @@ fn what_was_not_foreseen_is_certified() {
 #[test]
 fn what_was_not_foreseen_is_asked_for_afterwards() {
     let mut bench = Bench::new();
-    let secure =
-        |bench: &mut Bench, session, keys: &[u64]| bench.feed(Event::Secure { session, claims: rows(keys) });
+    let secure = |bench: &mut Bench, session, keys: &[u64]| {
+        bench.feed(Event::Secure { session, claims: rows(keys), held: Claims::default() })
+    };
     bench.roam(S1, RC, &[]);
     bench.roam(S2, RC, &[6]);
     assert_eq!(secure(&mut bench, S1, &[5, 6]), ["not secured 1 from 2 with 0"], "somebody has it");

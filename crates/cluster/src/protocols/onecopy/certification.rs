@@ -1,0 +1,150 @@
+//! Certification: whether a finished transaction may have the next place in the log.
+//!
+//! Its claims are held against what was assigned since. For most of them "since" is what was known to be applied at home
+//! when their statement was let run: DESIGN section 3. What is claimed by a row that was inserted, or changed in columns of
+//! which no key is made, is *held* at home: whoever claims it, too, in a version of another home, writes the same row or the
+//! same value of a unique key there, or removes the row that is referred to, and the server does not let a refresh do that
+//! before the transaction has ended. And what had been applied before its statement ran, the statement has met: an index sees
+//! all that is committed, whatever the snapshot, and a row is changed as it is then, or, in a kept snapshot, not at all.
+//! So these claims are held against what home has *now*. That matters where a claim stands for more than itself: thousands of
+//! new rows claim their table, in which others have put rows of their own meanwhile.
+//!
+//! If home lacks something of it yet, and it is not known to be the very same row, the transaction waits until home has it,
+//! instead of losing. If the two do meet in a row, the refresh cannot go on, and what is in its way loses
+//! ([`crate::event::Event::InTheWay`]).
+//!
+//! The trap (pitfalls 1.1, as in [`crate::parts::in_flight`]): the backend may die meanwhile, and its locks with it. So the
+//! transaction has to draw again after that, which only one that is alive can.
+//!
+//! A deleted row is not held, nor is one whose keys change: rows that refer to it are inserted by a refresh without any look
+//! at it.
+//!
+//! Invariant: between two transactions of different homes that claim the same, the later one in the log has seen the earlier
+//! one, or was in nobody's way although that was applied at its home before it was appended.
+
+use super::{Finished, Held, Onecopy, Out, Phase, TURNS_MAX, Transaction};
+use crate::event::{AbortCause, Effect, Level, Rival};
+use crate::ids::{SessionId, Version};
+use crate::parts::replica::State;
+
+/// How often one waits for what its home lacks. Each time others may append more of the kind meanwhile.
+const PROOFS_MAX: u32 = 16;
+
+/// What comes of certification.
+enum Verdict {
+    /// It has seen what it has to.
+    Clear,
+    /// Something that it claims is in the log before it.
+    Lost(Rival),
+    /// Something is in the log before it that may be of what home holds for it.
+    Unclear(Rival),
+}
+
+impl Onecopy {
+    /// Appends a finished transaction, unless it has to wait, or is in conflict with what was appended before it.
+    pub(super) fn append(&mut self, session: SessionId, out: &mut Out<'_>) {
+        let Some(transaction) = self.transactions.get_mut(&session) else { return };
+        let Phase::Finished(finished) = &transaction.phase else { return };
+        let (place, merged) = (finished.place, &finished.merged);
+        if self.hold.is_some() && self.rules.hold_stops_appends {
+            self.held.insert((place, session));
+            return;
+        }
+        let is_wide = merged.everything || !merged.tables.is_empty();
+        let waits = self.rules.overlap_waits && (self.rules.wide_claims_wait || !is_wide);
+        let home = transaction.home;
+        let side = &self.homes[home];
+        if let Some(before) = side.in_flight.overlap(place, merged).filter(|_| waits) {
+            self.delayed.insert((before, session));
+            return;
+        }
+        match self.certify(session) {
+            Verdict::Clear => self.assign(session, out),
+            Verdict::Lost(rival) => self.lose(session, rival, out),
+            Verdict::Unclear(rival) => self.prove(session, rival, out),
+        }
+    }
+
+    fn lose(&mut self, session: SessionId, rival: Rival, out: &mut Out<'_>) {
+        let Some(home) = self.transactions.get(&session).map(|transaction| transaction.home) else { return };
+        self.conflicts.of(rival.meeting.map(|meeting| meeting.table)).aborts += 1;
+        self.abort(session, AbortCause::Conflict(rival), out);
+        self.want(home, rival.version.unwrap_or_default(), out);
+    }
+
+    /// Whether something was appended that the transaction has not seen and that it overwrites, breaks the constraints of,
+    /// or, at SERIALIZABLE, has read.
+    fn certify(&self, session: SessionId) -> Verdict {
+        let transaction = &self.transactions[&session];
+        let Phase::Finished(finished) = &transaction.phase else { return Verdict::Clear };
+        if let Some(rival) = self.conflict(transaction, finished) {
+            return Verdict::Lost(rival);
+        }
+        let Held { claims, base, .. } = &finished.held;
+        let home = &self.replicas[transaction.home];
+        let (version, meeting) = self.index.foreign(claims, home.id);
+        if version <= *base || !self.rules.certifies_writes || !self.rules.certifies_held {
+            return Verdict::Clear;
+        }
+        let rival = self.rival(version, meeting);
+        let is_certain = version > home.applied && meeting.is_some_and(|meeting| meeting.row.is_some());
+        if is_certain { Verdict::Lost(rival) } else { Verdict::Unclear(rival) }
+    }
+
+    fn conflict(&self, transaction: &Transaction, finished: &Finished) -> Option<Rival> {
+        let home = self.replicas[transaction.home].id;
+        let first = transaction.bases.first().copied().unwrap_or_default();
+        for claimed in &finished.claims {
+            let Some(turn) = claimed.turn else { continue };
+            let turn = usize::try_from(turn).unwrap_or(TURNS_MAX).min(TURNS_MAX - 1);
+            // In a kept snapshot, too: home itself refuses to overwrite what was applied there since.
+            let base = transaction.bases.get(turn).copied().unwrap_or(first);
+            let (version, meeting) = self.index.foreign(&claimed.claims, home);
+            if version > base && self.rules.certifies_writes {
+                return Some(self.rival(version, meeting));
+            }
+        }
+        let is_serializable = transaction.level == Level::Serializable && self.rules.certifies_reads;
+        let version = if is_serializable { self.index.writer(&finished.reads) } else { Version::ZERO };
+        (version > first).then(|| self.rival(version, self.index.written_at(&finished.reads)))
+    }
+
+    /// Waits until home has what the transaction may meet, and then asks whether it is alive.
+    fn prove(&mut self, session: SessionId, rival: Rival, out: &mut Out<'_>) {
+        let version = rival.version.unwrap_or_default();
+        let Some(transaction) = self.transactions.get_mut(&session) else { return };
+        let home = transaction.home;
+        match std::mem::replace(&mut transaction.phase, Phase::Open) {
+            Phase::Finished(mut finished) if finished.held.proofs < PROOFS_MAX => {
+                finished.held.proofs += 1;
+                transaction.phase = Phase::Suspected(finished);
+            }
+            phase => {
+                transaction.phase = phase;
+                self.lose(session, rival, out);
+                return;
+            }
+        }
+        self.proving.insert((home, version, session));
+        self.want(home, version, out);
+        self.ask_for_proof(home, out);
+    }
+
+    /// Asks those who wait at a replica for what it has now.
+    pub(super) fn ask_for_proof(&mut self, index: usize, out: &mut Out<'_>) {
+        if self.replicas[index].state != State::Up {
+            return;
+        }
+        let applied = self.replicas[index].applied;
+        let ready =
+            self.proving.range((index, Version::ZERO, SessionId(0))..=(index, applied, SessionId(u64::MAX)));
+        for entry in ready.copied().collect::<Vec<_>>() {
+            self.proving.remove(&entry);
+            let session = entry.2;
+            let transaction = self.transactions.get_mut(&session);
+            let Some(Transaction { phase: Phase::Suspected(finished), .. }) = transaction else { continue };
+            finished.held.base = applied;
+            out.effects.push(Effect::Draw { session });
+        }
+    }
+}
