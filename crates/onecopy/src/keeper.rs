@@ -1,14 +1,14 @@
 //! The hub's side of a replica's agent: translates between the core's orders and the agent's commands.
 //!
 //! The core speaks of versions, the agent of records and identities. A keeper reads records from the log for its
-//! agent, turns a replica's set of identities into the version that it has applied, and now and then lets the agent
+//! agent, turns a replica's set of identities ([`Identities`]) into the version that it has applied, and now and then lets the agent
 //! make durable what is applied, which is what the log is trimmed behind.
 
 mod home;
+mod identities;
 
-use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use cluster::event::Event;
@@ -19,98 +19,18 @@ use crate::agent::{Agent, AgentEvent, Assignment, Command};
 use crate::hub::{AgentOrder, Hub, Lasting};
 use crate::lending;
 
+pub(crate) use identities::{IDENTITY_BYTES, Identities, Judged};
+
 /// How often what is applied is made durable.
 const MAINTAIN_EVERY: Duration = Duration::from_secs(10);
+/// How soon again if there was more to forget than is forgotten at a time.
+const MAINTAIN_AGAIN: Duration = Duration::from_secs(1);
 /// So many of the newest identities stay in a replica.
 const IDENTITIES_KEPT: u64 = 4_096;
 /// How long the sequences of a replica may take to be mended.
 const MEND_DEADLINE: Duration = Duration::from_secs(30);
-/// Most identities forgotten at a time.
-const FORGET_MAX: usize = 20_000;
 /// Records read from the log at a time, in bytes (one record may be larger).
 const READ_BYTES_MAX: usize = 8 << 20;
-
-/// Which version each identity in the log has; shared by all keepers.
-#[derive(Debug, Default)]
-pub(crate) struct Identities(Mutex<Known>);
-
-#[derive(Debug, Default)]
-struct Known {
-    by_identity: BTreeMap<Identity, Version>,
-    by_version: BTreeMap<Version, Identity>,
-}
-
-impl Identities {
-    /// A record is in the log, or on the way there.
-    pub(crate) fn insert(&self, identity: Identity, version: Version) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.by_identity.insert(identity, version);
-        known.by_version.insert(version, identity);
-    }
-
-    /// How many there are, and about how many bytes that is.
-    pub(crate) fn in_memory(&self) -> (usize, usize) {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).by_version.len();
-        // Trees are two thirds full, about.
-        (known, known * 2 * size_of::<(Identity, Version)>() * 3 / 2)
-    }
-
-    /// The log no longer has the records before this version.
-    pub(crate) fn trim(&self, first: Version) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept = known.by_version.split_off(&first);
-        for identity in std::mem::replace(&mut known.by_version, kept).into_values() {
-            known.by_identity.remove(&identity);
-        }
-    }
-
-    fn range(&self, after: Version, upto: Version) -> Vec<Identity> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known
-            .by_version
-            .range(after.next()..=upto.max(after.next()))
-            .take(FORGET_MAX)
-            .map(|(_, i)| *i)
-            .collect()
-    }
-
-    /// What an applied set says.
-    pub(crate) fn judge(&self, applied: &[Identity], first_retained: Version) -> Result<Judged, String> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut versions: Vec<Version> =
-            applied.iter().filter_map(|i| known.by_identity.get(i).copied()).collect();
-        versions.sort_unstable();
-        let strangers = applied.iter().filter(|i| !known.by_identity.contains_key(i)).copied().collect();
-        let last = versions.last().copied().unwrap_or(Version::ZERO);
-        if last < Version(first_retained.0.saturating_sub(1)) {
-            return Err(format!(
-                "it has nothing after version {last}, and the log begins with version {first_retained}; it must be \
-                 rebuilt"
-            ));
-        }
-        // Commits at one replica are serial, so what it has is a prefix; a gap means that something was lost there.
-        if let Some(gap) = versions.windows(2).find(|pair| pair[1] != pair[0].next()) {
-            return Err(format!(
-                "it has version {} but not version {}; it must be rebuilt",
-                gap[1],
-                gap[0].next()
-            ));
-        }
-        let first = versions.first().copied().unwrap_or(Version::ZERO);
-        Ok(Judged { first, last, strangers })
-    }
-}
-
-/// What an applied set says.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Judged {
-    /// The oldest version whose identity is there; those before it were forgotten.
-    first: Version,
-    /// The replica has every version up to this one.
-    last: Version,
-    /// No record has them.
-    strangers: Vec<Identity>,
-}
 
 /// One replica's keeper.
 pub(crate) struct Keeper {
@@ -179,7 +99,13 @@ impl Keeper {
                     Some(event) => keeper.event(event).await,
                     None => break,
                 },
-                _ = maintain.tick() => keeper.maintain(),
+                _ = maintain.tick() => {
+                    let command = keeper.maintain();
+                    if keeper.is_up && keeper.forgotten < keeper.forgettable() {
+                        maintain.reset_after(MAINTAIN_AGAIN);
+                    }
+                    command
+                }
             };
             if matches!(command, Some(Command::Apply { .. } | Command::LoadCatalogue { .. }))
                 && !keeper.delay.is_zero()
@@ -264,7 +190,7 @@ impl Keeper {
         let replica = self.replica;
         match event {
             AgentEvent::Up { incarnation, proof_sql, applied } => {
-                return self.up(incarnation, proof_sql, &applied).await;
+                return self.up(incarnation, proof_sql, applied).await;
             }
             AgentEvent::Down { incarnation, reason } => {
                 let name = &self.hub.seats[replica].name;
@@ -309,7 +235,7 @@ impl Keeper {
         &mut self,
         incarnation: Incarnation,
         proof_sql: String,
-        applied: &[Identity],
+        applied: Vec<Identity>,
     ) -> Option<Command> {
         let seat = &self.hub.seats[self.replica];
         *seat.proof.lock().unwrap_or_else(PoisonError::into_inner) = (incarnation, proof_sql);
@@ -321,7 +247,7 @@ impl Keeper {
             self.quarantine(reason, Lasting::UntilRestart);
             return None;
         }
-        match self.hub.identities.judge(applied, self.hub.log.first_retained()) {
+        match self.hub.judge(applied).await {
             Ok(Judged { first, last: version, strangers }) => {
                 tracing::info!(replica = %seat.name, %version, "the replica is up");
                 self.applied = version;
@@ -366,6 +292,11 @@ impl Keeper {
         self.hub.handle(Event::ReplicaUp { replica, incarnation, applied });
     }
 
+    /// Identities up to this version need not stay in the replica.
+    fn forgettable(&self) -> Version {
+        Version(self.applied.0.saturating_sub(IDENTITIES_KEPT))
+    }
+
     /// The next round of making durable and forgetting.
     fn maintain(&mut self) -> Option<Command> {
         if !self.is_up {
@@ -373,12 +304,13 @@ impl Keeper {
         }
         let status = self.hub.replicas().into_iter().find(|status| status.replica == self.replica)?;
         self.applied = status.applied;
-        let limit = Version(self.applied.0.saturating_sub(IDENTITIES_KEPT));
+        let limit = self.forgettable();
         let mut forget = Vec::new();
         if self.forgotten < limit {
-            forget = self.hub.identities.range(self.forgotten, limit);
-            self.forgotten =
-                if forget.len() < FORGET_MAX { limit } else { Version(self.forgotten.0 + FORGET_MAX as u64) };
+            match self.hub.identities.range(self.forgotten, limit, &self.hub.log) {
+                Ok((found, reached)) => (forget, self.forgotten) = (found, reached),
+                Err(reason) => tracing::warn!(%reason, "what a replica could forget cannot be read"),
+            }
         }
         forget.append(&mut self.strangers);
         // A replica keeps the marks of the records that it applies; those of its own transactions are told here.
@@ -386,39 +318,5 @@ impl Keeper {
         let marks = self.hub.sequences().marks(self.marked, self.applied, durable);
         self.marked = Some(self.applied);
         Some(Command::Maintain { incarnation: self.incarnation, applied: self.applied, forget, marks })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use cluster::ids::{Epoch, Nonce};
-
-    use super::*;
-
-    fn identity(n: u64) -> Identity {
-        Identity { epoch: Epoch(1), n, nonce: Nonce(7) }
-    }
-
-    /// Of versions 1 to 10, each with the identity of its number.
-    fn known() -> Identities {
-        let known = Identities::default();
-        (1..=10).for_each(|n| known.insert(identity(n), Version(n)));
-        known
-    }
-
-    #[test]
-    fn an_applied_set_begins_where_it_was_last_forgotten() {
-        let has = |from: u64, upto: u64| (from..=upto).map(identity).collect::<Vec<_>>();
-        let judged = known().judge(&has(4, 8), Version(1)).unwrap();
-        assert_eq!((judged.first, judged.last, judged.strangers), (Version(4), Version(8), vec![]));
-        let judged = known().judge(&[], Version(1)).unwrap();
-        assert_eq!((judged.first, judged.last), (Version::ZERO, Version::ZERO));
-        let gap = [has(2, 3), has(6, 8)].concat();
-        let reason = known().judge(&gap, Version(1)).unwrap_err();
-        assert!(reason.starts_with("it has version 6 but not version 4"), "{reason}");
-        let stranger = Identity { epoch: Epoch(9), ..identity(5) };
-        let judged = known().judge(&[has(4, 8), vec![stranger]].concat(), Version(1)).unwrap();
-        assert_eq!((judged.last, judged.strangers), (Version(8), vec![stranger]));
-        assert!(known().judge(&has(1, 2), Version(5)).unwrap_err().contains("the log begins with version 5"));
     }
 }

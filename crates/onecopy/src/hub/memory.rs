@@ -8,6 +8,8 @@ use std::sync::PoisonError;
 use cluster::parts::version_index::{KEY_BYTES, KEYS_MAX};
 
 use super::Hub;
+use crate::keeper::IDENTITY_BYTES;
+use crate::log::NEWEST_IDENTITIES;
 
 /// What is kept of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,8 +20,8 @@ pub(crate) struct Kept {
     pub(crate) entries: usize,
     /// Their bytes, roughly.
     pub(crate) bytes: usize,
-    /// There are never more bytes than this, roughly; `None` where that is as the log is, which `log_size` bounds.
-    pub(crate) limit_bytes: Option<usize>,
+    /// There are never more bytes than this, roughly.
+    pub(crate) limit_bytes: usize,
 }
 
 impl Hub {
@@ -28,17 +30,17 @@ impl Hub {
         let keys = self.inside.lock().unwrap_or_else(PoisonError::into_inner).cluster.keys_remembered();
         let (records, record_bytes, limit_bytes) = self.log.in_memory();
         let (texts, text_bytes, texts_max) = self.pools.statements_in_memory();
-        let (identities, identity_bytes) = self.identities.in_memory();
+        let identities = self.identities.in_memory();
         let (templates, template_bytes, templates_max) = self.learned.in_memory();
         let (captured, captured_max) = self.transactions.in_memory();
         let kept = |name, entries, bytes, limit_bytes| Kept { name, entries, bytes, limit_bytes };
         vec![
-            kept("records", records, record_bytes, Some(limit_bytes)),
-            kept("keys", keys, keys * KEY_BYTES, Some(KEYS_MAX * KEY_BYTES)),
-            kept("identities", identities, identity_bytes, None),
-            kept("prepared", texts, text_bytes, Some(texts_max)),
-            kept("templates", templates, template_bytes, Some(templates_max)),
-            kept("captured", self.transactions.show().len(), captured, Some(captured_max)),
+            kept("records", records, record_bytes, limit_bytes),
+            kept("keys", keys, keys * KEY_BYTES, KEYS_MAX * KEY_BYTES),
+            kept("identities", identities, identities * IDENTITY_BYTES, NEWEST_IDENTITIES * IDENTITY_BYTES),
+            kept("prepared", texts, text_bytes, texts_max),
+            kept("templates", templates, template_bytes, templates_max),
+            kept("captured", self.transactions.show().len(), captured, captured_max),
         ]
     }
 }

@@ -1,13 +1,14 @@
 //! The hub's account of replicas beside the core: quarantine, what is durable, and how far the log can be trimmed.
 
 use std::collections::BTreeMap;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use cluster::event::Event;
-use cluster::ids::{ReplicaId, Version};
+use cluster::ids::{Identity, ReplicaId, Version};
 use cluster::parts::replica::State;
 
 use super::{AgentOrder, Hub};
+use crate::keeper::Judged;
 use crate::rebuild::Stage;
 use crate::standing::{self, Standing};
 
@@ -23,6 +24,13 @@ pub(crate) enum Lasting {
 impl Hub {
     pub(super) fn standing(&self) -> MutexGuard<'_, Standing> {
         self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a replica's applied set says. If it was away for long, much of the log is read for it.
+    pub(crate) async fn judge(self: &Arc<Self>, applied: Vec<Identity>) -> Result<Judged, String> {
+        let hub = Arc::clone(self);
+        let judging = tokio::task::spawn_blocking(move || hub.identities.judge(&applied, &hub.log));
+        judging.await.unwrap_or_else(|error| Err(error.to_string()))
     }
 
     /// A replica says what would survive a crash of its server; the log is trimmed behind the slowest.

@@ -49,7 +49,7 @@ use writer::{Active, Writer};
 
 pub(crate) use error::{LogError, LogFailure};
 pub(crate) use inspect::{Contents, Found, Inspected, RowCounts, inspect};
-pub(crate) use recover::Recovered;
+pub(crate) use recover::{NEWEST_IDENTITIES, Recovered};
 pub(crate) use spill::{SpillFile, SpillFolder};
 
 /// How large a segment is, unless a single record needs more.

@@ -4,6 +4,7 @@
 //! the last mark on, which nobody proves durable, is written once more and synchronised: after a failed synchronisation
 //! the kernel may show in its cache what it never wrote.
 
+use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::IoSlice;
 use std::os::unix::fs::FileExt;
@@ -24,6 +25,10 @@ use super::writer::Active;
 /// The file whose lock keeps a second process out.
 pub(super) const LOCK_FILE: &str = "lock";
 
+/// So many of the newest identities are known by heart. That is what replicas which are up ask for, with room for bursts;
+/// older ones are in the records.
+pub(crate) const NEWEST_IDENTITIES: usize = 100_000;
+
 /// What an opened log holds.
 #[derive(Debug)]
 pub(crate) struct Recovered {
@@ -31,8 +36,8 @@ pub(crate) struct Recovered {
     pub(crate) last: Version,
     /// The highest epoch that was ever written.
     pub(crate) last_epoch: Epoch,
-    /// Who left the records that can still be read, in version order.
-    pub(crate) identities: Vec<(Identity, Version)>,
+    /// Who left the newest records, in version order.
+    pub(crate) identities: VecDeque<(Identity, Version)>,
     /// There was no log in the folder, and one was begun: wrong, if a replica has applied anything.
     pub(crate) begun: bool,
     /// What a crash had left half written, and was cut off.
@@ -108,7 +113,7 @@ pub(super) fn recover(
         dir,
         cluster,
         segments: Vec::with_capacity(firsts.len()),
-        identities: Vec::new(),
+        identities: VecDeque::new(),
         spills: SpillFolder::new(dir, cluster),
         spilled: Vec::new(),
         epoch: Epoch::default(),
@@ -139,7 +144,7 @@ struct Reading<'a> {
     dir: &'a Path,
     cluster: ClusterId,
     segments: Vec<Segment>,
-    identities: Vec<(Identity, Version)>,
+    identities: VecDeque<(Identity, Version)>,
     spills: SpillFolder,
     spilled: Vec<(Version, Identity)>,
     epoch: Epoch,
@@ -268,7 +273,10 @@ impl Reading<'_> {
                     let header = envelope.header;
                     segment.note(header.first, header.last, offset);
                     self.epoch = self.epoch.max(header.identity.epoch);
-                    self.identities.push((header.identity, header.last));
+                    self.identities.push_back((header.identity, header.last));
+                    if self.identities.len() > NEWEST_IDENTITIES {
+                        self.identities.pop_front();
+                    }
                 }
                 Step::End => return Ok(None),
                 Step::Bad(damage) => return Ok(Some(damage)),

@@ -147,7 +147,7 @@ impl Roster {
         let text = |error: BackendError| format!("the server at {at} cannot be read: {error}");
         let applied = found.connection.simple(identity::READ_SQL).await.map_err(text)?;
         let applied = identity::read(&applied).map_err(text)?;
-        self.hub.identities.judge(&applied, self.hub.log.first_retained()).map_err(|reason| {
+        self.hub.judge(applied).await.map_err(|reason| {
             format!("the server at {at} cannot be brought up to date: {reason}, by a new copy of a member")
         })?;
         let run = run(&mut found.connection).await.map_err(text)?;

@@ -65,8 +65,8 @@ fn log(hub: &Hub) -> Vec<Vec<String>> {
 
 fn memory(hub: &Hub) -> Vec<Vec<String>> {
     let row = |kept: Kept| {
-        let limit_bytes = kept.limit_bytes.map(|limit| limit.to_string()).unwrap_or_default();
-        vec![kept.name.to_owned(), kept.entries.to_string(), kept.bytes.to_string(), limit_bytes]
+        let [entries, bytes, limit] = [kept.entries, kept.bytes, kept.limit_bytes].map(|n| n.to_string());
+        vec![kept.name.to_owned(), entries, bytes, limit]
     };
     let sessions = hub.clients.cards().len().to_string();
     let resident = vec!["process".to_owned(), sessions, resident_bytes().to_string(), String::new()];
