@@ -140,6 +140,13 @@ pub(crate) struct Card {
 }
 
 impl Card {
+    /// What is told of every session; to be called within its span.
+    pub(crate) fn tell_beginning(&self) {
+        let Who { user, application_name, peer, .. } = &self.who;
+        let peer = peer.map(|peer| peer.to_string()).unwrap_or_default();
+        tracing::info!(role = user, application_name, peer, "the session begins");
+    }
+
     fn new(id: SessionId, who: Who) -> Self {
         Self {
             id,

@@ -3,6 +3,8 @@
 //! `ONECOPY_LOG` has the same form as in other programs that use `tracing` (`info`, `onecopy::keeper=debug`), and overrules
 //! the level of a configuration.
 
+use std::io::IsTerminal;
+
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
@@ -36,7 +38,8 @@ pub(crate) fn start(level: &str, is_json: bool) -> Level {
     if is_json {
         registry.with(fmt::layer().json().with_writer(std::io::stderr)).init();
     } else {
-        registry.with(fmt::layer().with_writer(std::io::stderr)).init();
+        let is_coloured = std::io::stderr().is_terminal();
+        registry.with(fmt::layer().with_ansi(is_coloured).with_writer(std::io::stderr)).init();
     }
     Level(handle)
 }

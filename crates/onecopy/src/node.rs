@@ -36,6 +36,7 @@ use crate::keeper::Identities;
 use crate::lending;
 use crate::log::{Log, LogFailure, Notices, Recovered};
 use crate::mailbox::End;
+use crate::notify;
 use crate::terminal::Progress;
 use crate::waits;
 
@@ -87,6 +88,11 @@ pub(crate) struct Plan {
     pub(crate) shipping: Option<Choices>,
 }
 
+/// From now on this signal is heard, and does nothing by itself.
+pub(crate) fn take(kind: SignalKind) -> Result<Signal, Reason> {
+    signal(kind).map_err(|error| format!("signals cannot be caught: {error}"))
+}
+
 /// The signals that end a node.
 pub(crate) struct Signals {
     interrupt: Signal,
@@ -96,7 +102,6 @@ pub(crate) struct Signals {
 impl Signals {
     /// From now on they do not end the process by themselves.
     pub(crate) fn take() -> Result<Self, Reason> {
-        let take = |kind| signal(kind).map_err(|error| format!("signals cannot be caught: {error}"));
         Ok(Self { interrupt: take(SignalKind::interrupt())?, terminate: take(SignalKind::terminate())? })
     }
 
@@ -293,6 +298,7 @@ impl Node {
         drop(listeners);
         hub.clients.open(false);
         progress.say("stopping");
+        notify::tell("STOPPING=1");
         // Without its log no session could finish anything.
         let patience = if ended.is_ok() { hub.in_force.stop_patience() } else { Duration::ZERO };
         end_sessions(&hub, patience, signals, progress).await;

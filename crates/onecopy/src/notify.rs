@@ -8,6 +8,13 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 /// Where it listens.
 const VARIABLE: &str = "NOTIFY_SOCKET";
 
+/// The configuration is read anew. The time is for `Type=notify-reload`, which must tell this from earlier words.
+pub(crate) fn reloading() {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let us = i128::from(now.tv_sec) * 1_000_000 + i128::from(now.tv_nsec) / 1_000;
+    tell(&format!("RELOADING=1\nMONOTONIC_USEC={us}"));
+}
+
 /// Says it. That nobody can hear is no reason to do anything else.
 pub(crate) fn tell(words: &str) {
     let Some(path) = std::env::var_os(VARIABLE) else { return };

@@ -35,7 +35,7 @@ pub(crate) async fn connect(port: Option<u16>, database: Option<&str>) -> Result
         None => caller.password_of_file(variable)?,
     };
     let Caller { host, port, role, database, tls } = &caller;
-    let failed = |error: &dyn std::fmt::Display| format!("no node can be reached on port {port}: {error}");
+    let failed = |error: &dyn std::fmt::Display| format!("no node can be reached at {host}:{port}: {error}");
     let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(|error| failed(&error))?;
     let stream = match tls {
         None => Stream::Plain(stream),
@@ -68,6 +68,12 @@ impl Caller {
             (None, Some(text)) => text.parse().map_err(|_| format!("PGPORT: \"{text}\" is no port"))?,
             (None, None) => DEFAULT_PORT,
         };
+        let host = or("PGHOST", "127.0.0.1");
+        if host.starts_with(['/', '@']) {
+            return Err(format!(
+                "PGHOST: \"{host}\" is a folder of sockets, and a node listens on addresses only"
+            ));
+        }
         let root = variable("PGSSLROOTCERT").map(PathBuf::from);
         let trust = match variable("PGSSLMODE").as_deref() {
             None | Some("disable" | "allow" | "prefer") => None,
@@ -78,7 +84,7 @@ impl Caller {
         };
         let tls = trust.map(|trust| Outward::load(trust, root.as_deref())).transpose();
         Ok(Self {
-            host: or("PGHOST", "127.0.0.1"),
+            host,
             port,
             role: or("PGUSER", "postgres"),
             database: database.map_or_else(|| or("PGDATABASE", "postgres"), str::to_owned),
@@ -147,6 +153,7 @@ mod tests {
         assert!(caller(None, &[("PGSSLMODE", "require")]).unwrap().tls.is_some());
         for (set, told) in [
             (("PGPORT", "many"), "PGPORT: \"many\" is no port"),
+            (("PGHOST", "/tmp"), "PGHOST: \"/tmp\" is a folder of sockets"),
             (("PGSSLMODE", "always"), "PGSSLMODE: \"always\" is not known"),
             (("PGSSLMODE", "verify-full"), "PGSSLROOTCERT: a certificate"),
         ] {

@@ -6,11 +6,11 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use cluster::ids::ReplicaId;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind};
 
 use crate::adoption::{self, Membership};
 use crate::backend::{Address, Served};
@@ -22,7 +22,7 @@ use crate::hub::{Hub, Limits, Patience};
 use crate::in_force::{InForce, Reloaded};
 use crate::logging::{self, Level};
 use crate::metrics;
-use crate::node::{Node, Place, Plan, Reason, Signals};
+use crate::node::{self, Node, Place, Plan, Reason, Signals};
 use crate::notify;
 use crate::shipping::PROTOCOLS;
 use crate::terminal::Progress;
@@ -34,6 +34,7 @@ use roster::Roster;
 /// `onecopy check`.
 pub(crate) fn check(serve: &Serve, progress: &Progress) -> Result<(), Reason> {
     let config = load(serve.config.as_ref(), &serve.settings)?;
+    config.check_files()?;
     for [name, value, ..] in config.shown() {
         progress.result(format_args!("{name} = {value:?}"));
     }
@@ -47,8 +48,10 @@ pub(crate) fn check(serve: &Serve, progress: &Progress) -> Result<(), Reason> {
 /// Runs a node until it is told to stop.
 pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), Reason> {
     let config = load(serve.config.as_ref(), &serve.settings)?;
+    config.check_files()?;
     let level = logging::start(config.text("log_level"), config.text("log_format") == "json");
     let mut signals = Signals::take()?;
+    let hangup = node::take(SignalKind::hangup())?;
     let listeners = listen(config.addresses("listen")).await?;
     let pages = listen(config.addresses("http_listen")).await?;
     let served = Served {
@@ -67,16 +70,7 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), Reason>
         served: served.clone(),
         log: folder.join("log"),
         places: members.iter().map(|(replica, member)| place((*replica, member))).collect(),
-        limits: Limits {
-            transaction_bytes_max: config.number("transaction_size_max"),
-            reader_patience: config.duration("reader_patience"),
-            log_bytes_max: config.number("log_size_max"),
-            patience: Patience {
-                health_deadline: config.duration("health_deadline"),
-                takeover_after: config.duration("takeover_after"),
-            },
-            pooling: pooling(&config),
-        },
+        limits: limits(&config),
         in_force: InForce::new(
             config.number("sessions_max"),
             config.duration("stop_patience"),
@@ -92,9 +86,10 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), Reason>
     }
     put_into_force(&config, &hub.in_force, &level)?;
     let replicas = config.replicas.clone();
-    reload_on_request(config, serve, &hub, level)?;
+    reload_by(config, serve, &hub, level);
     let addresses: Vec<String> =
         listeners.iter().filter_map(|listener| Some(listener.local_addr().ok()?.to_string())).collect();
+    let reloading = Arc::downgrade(&hub);
     let begin = async |hub: &Hub| {
         if !membership.is_adopted() {
             adopt(hub, &folder, &membership, &served, &replicas, progress).await?;
@@ -105,15 +100,14 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), Reason>
             addresses.join(", ")
         ));
         notify::tell("READY=1");
+        reload_on(hangup, reloading);
         Ok(())
     };
     let mut roster = Roster::open(&hub, folder.clone(), membership.clone(), members)?;
-    let ended = tokio::select! {
+    tokio::select! {
         ended = node.run(listeners, &mut signals, progress, begin) => ended,
         () = roster.run() => Err("nobody keeps the list of members any more".to_owned()),
-    };
-    notify::tell("STOPPING=1");
-    ended
+    }
 }
 
 async fn listen(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, Reason> {
@@ -186,21 +180,22 @@ fn put_into_force(config: &Config, in_force: &InForce, level: &Level) -> Result<
     Ok(())
 }
 
-/// RELOAD and SIGHUP read the configuration anew.
-fn reload_on_request(config: Config, serve: Serve, hub: &Arc<Hub>, level: Level) -> Result<(), Reason> {
+/// What RELOAD and SIGHUP do: the configuration is read anew.
+fn reload_by(config: Config, serve: Serve, hub: &Hub, level: Level) {
     hub.in_force.reload_by(Box::new(move |in_force| -> Reloaded {
         let new = load(serve.config.as_ref(), &serve.settings)?;
         let differ = config.fixed_that_differ(&new);
         put_into_force(&new, in_force, &level)?;
         Ok(differ.into_iter().map(|name| format!("{name} takes its new value at the next start")).collect())
     }));
-    let mut hangup =
-        signal(SignalKind::hangup()).map_err(|error| format!("signals cannot be caught: {error}"))?;
-    let hub = Arc::downgrade(hub);
+}
+
+/// From now on SIGHUP does it; one that came before has waited for that.
+fn reload_on(mut hangup: Signal, hub: Weak<Hub>) {
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
             let Some(hub) = hub.upgrade() else { return };
-            notify::tell("RELOADING=1");
+            notify::reloading();
             match hub.in_force.reload() {
                 Ok(notes) => tracing::warn!(notes = notes.join("; "), "the configuration was read anew"),
                 Err(reason) => tracing::error!(%reason, "the configuration stays as it was"),
@@ -208,7 +203,19 @@ fn reload_on_request(config: Config, serve: Serve, hub: &Arc<Hub>, level: Level)
             notify::tell("READY=1");
         }
     });
-    Ok(())
+}
+
+fn limits(config: &Config) -> Limits {
+    Limits {
+        transaction_bytes_max: config.number("transaction_size_max"),
+        reader_patience: config.duration("reader_patience"),
+        log_bytes_max: config.number("log_size_max"),
+        patience: Patience {
+            health_deadline: config.duration("health_deadline"),
+            takeover_after: config.duration("takeover_after"),
+        },
+        pooling: pooling(config),
+    }
 }
 
 fn pooling(config: &Config) -> Pooling {

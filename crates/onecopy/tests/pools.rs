@@ -354,7 +354,9 @@ async fn waiting(cluster: &Cluster) {
     assert!(begun.elapsed() >= WAIT, "it gave up after {:?}", begun.elapsed());
     // A limit of the client's own is met first, and it need not wait any longer than it wants.
     let error = hasty.simple_query(INSERT).await.unwrap_err();
-    assert_eq!(error.code().unwrap().code(), "57014", "{error:?}");
+    let error = error.as_db_error().unwrap();
+    assert_eq!(error.code().code(), "57014", "{error:?}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("SHOW POOLS")), "{error:?}");
     // What is known to be well formed needs no connection to be prepared.
     let parsed = raw.exchange(|out| {
         wire::encode::parse(out, b"again", b"select v from s where id = $1", &[23]);

@@ -11,8 +11,11 @@ mod drivers;
 mod login;
 #[path = "serve/members.rs"]
 mod members;
+#[path = "serve/systemd.rs"]
+mod systemd;
+#[path = "serve/words.rs"]
+mod words;
 
-use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
 
 use cluster::folder;
@@ -31,13 +34,7 @@ async fn identical_servers_are_adopted_and_recognised() {
         run(&server.client().await, SCHEMA).await;
     }
     let setup = Setup::new(&[&a, &b], "");
-    let path = setup.folder.path().join("notify");
-    let manager = UnixDatagram::bind(&path).unwrap();
-    manager.set_read_timeout(Some(WITHIN)).unwrap();
-    let node = setup.serve(&[("NOTIFY_SOCKET", path.to_str().unwrap())]).await;
-    let mut words = [0; 64];
-    let length = manager.recv(&mut words).unwrap();
-    assert_eq!(&words[..length], b"READY=1");
+    let node = setup.serve(&[]).await;
     let client = connect("127.0.0.1", setup.port, "postgres").await.unwrap();
     run(&client, "INSERT INTO item (name) VALUES ('c')").await;
     assert_eq!(value(&client, "SELECT string_agg(name, ',' ORDER BY id) FROM item").await, "a,b,c");
@@ -162,6 +159,22 @@ async fn every_mistake_is_told_and_nothing_is_started() {
         assert!(said.contains("onecopy.toml:2:17: stop_patience: a length of time needs a unit"), "{said}");
         assert!(said.contains("    |                 ^ write \"5s\""), "{said}");
     }
+    // The files that it names are looked at, too, all of them.
+    let missing = [
+        "check",
+        "--replica",
+        "postgresql://127.0.0.1:1",
+        "--tls-key-file",
+        "/k",
+        "--superuser-password-file",
+        "/p",
+    ];
+    let output = programs::onecopy(&missing).await;
+    let said = programs::text(&output);
+    assert!(
+        !output.status.success() && said.contains("go together: name both") && said.contains("/p"),
+        "{said}"
+    );
     let flags = ["check", "--replica", "postgresql://127.0.0.1:1", "--stop-patience", "3s"];
     let output = programs::onecopy(&flags).await;
     let said = programs::text(&output);

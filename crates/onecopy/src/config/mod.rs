@@ -204,6 +204,12 @@ impl Config {
         Ok(Secret::Password(text.trim_end_matches(['\r', '\n']).to_owned()))
     }
 
+    /// Whether the files that it names can be used, so that this is known before anything is touched.
+    pub(crate) fn check_files(&self) -> Result<(), String> {
+        let wrong: Vec<String> = [self.secret().err(), self.identity().err()].into_iter().flatten().collect();
+        if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
+    }
+
     /// The certificate that clients see.
     pub(crate) fn identity(&self) -> Result<Option<Identity>, String> {
         let (certificate, key) = (self.path("tls_certificate_file"), self.path("tls_key_file"));

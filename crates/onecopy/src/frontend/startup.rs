@@ -332,6 +332,7 @@ async fn serve_session(worker: Rc<Worker>, client: Client, settings: Settings, w
                 refuse(session.client, fault).await;
             }
         }
+        tracing::info!("the session has ended");
     };
     serving.instrument(tracing::error_span!("session", id = id.0)).await;
     keys.remove(pid);
@@ -391,6 +392,7 @@ impl Session {
 
     /// Connects to the home and tells the client what the server says of itself.
     async fn greet(&mut self) -> Result<(), Fault> {
+        self.card.tell_beginning();
         let anchor = self.connect_first().await?;
         let defaults = self.servers.get(anchor).ask(DEFAULTS_SQL).await.map_err(Fault::at(anchor))?;
         let defaults: Vec<String> = defaults.into_iter().flatten().flatten().collect();

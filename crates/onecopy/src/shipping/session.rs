@@ -161,6 +161,7 @@ pub(crate) async fn serve(
             Err(fault) => Err(fault),
         };
         session.abandon().await;
+        tracing::info!("the session has ended");
         served
     };
     let served = serving.instrument(tracing::error_span!("session", id = id.0)).await;
@@ -179,6 +180,7 @@ pub(crate) async fn serve(
 impl Session {
     /// Tells the client what a server says of itself.
     async fn greet(&mut self) -> Result<(), Fault> {
+        self.card.tell_beginning();
         let started = Instant::now();
         let defaults = loop {
             match self.at_desk(DEFAULTS_SQL).await {

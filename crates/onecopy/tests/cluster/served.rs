@@ -1,7 +1,7 @@
 //! `onecopy serve` over servers of a test's own.
 
 use std::io::Read;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, kill_process};
@@ -37,8 +37,9 @@ impl Setup {
 
     /// The same, with these URLs and no rules but those in `more`.
     pub(crate) fn write_urls(&self, urls: &[String], more: &str) {
+        let patience = if more.contains("start_patience") { "" } else { "start_patience = \"2s\"\n" };
         let mut text = format!(
-            "listen = \"127.0.0.1:{}\"\ndata = \"{}\"\nstart_patience = \"2s\"\n{more}\n",
+            "listen = \"127.0.0.1:{}\"\ndata = \"{}\"\n{patience}{more}\n",
             self.port,
             self.folder.path().join("data").display()
         );
@@ -55,15 +56,19 @@ impl Setup {
 
     /// Starts a node, and waits until a client is let in.
     pub(crate) async fn serve(&self, environment: &[(&str, &str)]) -> Node {
-        let child = Command::new(env!("CARGO_BIN_EXE_onecopy"))
-            .args(["serve", "--config", &self.file()])
-            .envs(environment.iter().copied())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut node = Node(child);
+        self.serve_and_say(environment, Stdio::piped()).await
+    }
+
+    /// Starts a node that says there what it has to say. It does not wait until anybody is let in.
+    pub(crate) fn spawn(&self, environment: &[(&str, &str)], stderr: Stdio) -> Node {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_onecopy"));
+        command.args(["serve", "--config", &self.file()]).envs(environment.iter().copied());
+        Node(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).spawn().unwrap())
+    }
+
+    /// Starts a node that says there what it has to say, and waits until a client is let in.
+    pub(crate) async fn serve_and_say(&self, environment: &[(&str, &str)], stderr: Stdio) -> Node {
+        let mut node = self.spawn(environment, stderr);
         let deadline = Instant::now() + WITHIN;
         // One that asks for a password serves, too.
         while connect("127.0.0.1", self.port, "postgres").await.is_err_and(|error| !is_about_log_in(&error)) {
@@ -94,15 +99,25 @@ impl Node {
     /// Stops it as a service manager does.
     pub(crate) fn stop(mut self) {
         self.signal(Signal::TERM);
+        let status = self.ended();
+        assert!(status.success(), "{status}: {}", self.words());
+    }
+
+    /// Waits until it has ended by itself.
+    pub(crate) fn ended(&mut self) -> ExitStatus {
         let deadline = Instant::now() + WITHIN;
-        let status = loop {
+        loop {
             if let Some(status) = self.0.try_wait().unwrap() {
-                break status;
+                return status;
             }
             assert!(Instant::now() < deadline, "it does not stop");
             std::thread::sleep(Duration::from_millis(20));
-        };
-        assert!(status.success(), "{status}: {}", self.words());
+        }
+    }
+
+    /// What it says, if that was asked for.
+    pub(crate) fn stderr(&mut self) -> ChildStderr {
+        self.0.stderr.take().unwrap()
     }
 
     /// What it said, once it has ended.

@@ -1,0 +1,90 @@
+//! Promise: what the log says of a session bears its number, as text and as JSON; and however much it is asked to say, no
+//! password is in it, nor what could open a door in place of one.
+
+use std::fs::File;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use super::cluster::served::{Setup, WITHIN};
+use super::cluster::{rows, run};
+use super::login::{PASSWORD, Servers, log_in};
+
+/// What clients write where a password belongs.
+const HUSH: &str = "hush-hush";
+
+/// Statements with a password that fail, each in its own way, and one that does not.
+const STATEMENTS: [&str; 7] = [
+    "ALTER ROLE nobody PASSWORD 'hush-hush'",
+    "ALTER ROLE app PASSWORD 'hush-hush' VALID UNTIL 'yesterday, or so'",
+    "CREATE ROLE app LOGIN PASSWORD 'hush-hush'",
+    "CREATE ROLE wrong PASSWORD 'hush-hush' AND MORE",
+    "ALTER ROLE app PASSWORD 'hush-hush",
+    "DO $$ BEGIN EXECUTE $a$ALTER ROLE nobody PASSWORD 'hush-hush'$a$; END $$",
+    "CREATE ROLE kept PASSWORD 'hush-hush'",
+];
+
+#[tokio::test]
+async fn no_secret_is_told_and_each_session_has_its_number() {
+    let servers = Servers::start().await;
+    let setup = Setup::new(&[], "");
+    let more = format!(
+        "{}\nadmin_users = \"postgres\"\nhba = \"host all all 127.0.0.1/32 scram-sha-256\"",
+        Servers::password_file(&setup)
+    );
+    for format in ["text", "json"] {
+        setup.write_urls(&servers.urls(), &format!("{more}\nlog_format = \"{format}\""));
+        let path = setup.folder.path().join(format);
+        let said = || std::fs::read_to_string(&path).unwrap();
+        let stderr = Stdio::from(File::create(&path).unwrap());
+        let node = setup.serve_and_say(&[("ONECOPY_LOG", "trace")], stderr).await;
+        let number = secrets(&setup).await;
+        let wrong = log_in(&setup, "app", "postgres", "hush-hush, too").await.map(drop).unwrap_err();
+        assert_eq!(wrong.code().unwrap().code(), "28P01");
+        let deadline = Instant::now() + WITHIN;
+        while !said().contains("password authentication failed") {
+            assert!(Instant::now() < deadline, "the log does not say who was refused");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        node.stop();
+        // What TLS calls an extension of its own.
+        let said = said().replace("extended_master_secret", "");
+        let begun = said.lines().filter(|line| line.contains("the session begins"));
+        let begun: Vec<Option<u64>> = begun.map(|line| told_number(line, format == "json")).collect();
+        assert!(begun.contains(&Some(number)), "no session {number} in {begun:?}");
+        for secret in [HUSH, PASSWORD, "it''s a secret", "master", "SCRAM-SHA-256$", ",r=", ",p="] {
+            let line = said.lines().find(|line| line.contains(secret));
+            assert_eq!(line, None, "{secret} is in the log");
+        }
+    }
+}
+
+/// Clients tell theirs in many ways, and nothing that is shown has them; the number of the session of `app`.
+async fn secrets(setup: &Setup) -> u64 {
+    let superuser = log_in(setup, "postgres", "postgres", "master").await.unwrap();
+    for sql in STATEMENTS {
+        assert_eq!(superuser.simple_query(sql).await.is_ok(), sql == STATEMENTS[6], "{sql}");
+        // What is refused when it is prepared is as secret.
+        drop(superuser.prepare(sql).await);
+    }
+    run(&superuser, "DROP ROLE kept").await;
+    let app = log_in(setup, "app", "postgres", PASSWORD).await.unwrap();
+    app.simple_query("ALTER ROLE postgres PASSWORD 'hush-hush'").await.unwrap_err();
+    let admin = log_in(setup, "postgres", "onecopy", "master").await.unwrap();
+    for show in ["TEMPLATES", "CONFIG", "CLIENTS", "SERVERS", "TRANSACTIONS", "STATS"] {
+        let shown = format!("{:?}", rows(&admin, &format!("SHOW {show}")).await);
+        assert!(!shown.contains(HUSH) && !shown.contains("SCRAM-SHA-256$"), "{show}: {shown}");
+    }
+    let clients = rows(&admin, "SHOW CLIENTS").await;
+    clients.iter().find(|row| row["user"] == "app").unwrap()["id"].parse().unwrap()
+}
+
+/// The number of the session that a line is of.
+fn told_number(line: &str, is_json: bool) -> Option<u64> {
+    if is_json {
+        let parsed: serde_json::Value = serde_json::from_str(line).unwrap();
+        return parsed["span"]["id"].as_u64();
+    }
+    assert!(!line.contains('\u{1b}'), "a file is no terminal: {line}");
+    let (number, _) = line.split_once("session{id=")?.1.split_once('}')?;
+    number.parse().ok()
+}
