@@ -117,36 +117,39 @@ END $$;
 -- All rows of one INSERT or COPY, a few thousand bytes a message: a fifth of what a message for each row costs. The rows
 -- of a transition table do not say which (sub)transaction wrote them. That counts only inside a function, where it is
 -- the newest of those that this session's transaction still has: each holds a lock on its own number until it ends, and
--- whatever is newer than the present one has become part of it.
+-- whatever is newer than the present one has become part of it. The applier passes here with each INSERT, at every
+-- replica: so that is asked first, and variables are made after.
 CREATE OR REPLACE FUNCTION onecopy_capture.cap_inserted() RETURNS trigger LANGUAGE plpgsql STABLE AS $$
-DECLARE
-    context pg_catalog.text;
-    writer pg_catalog.xid := '0';
-    image pg_catalog.bytea;
-    images pg_catalog.bytea := '';
 BEGIN
-    IF pg_catalog.current_setting('onecopy.via', true) OPERATOR(pg_catalog.=) '@VIA@' THEN
-        GET DIAGNOSTICS context = PG_CONTEXT;
-        IF pg_catalog.strpos(context, E'\n') OPERATOR(pg_catalog.>) 0 THEN
-            SELECT l.transactionid INTO writer FROM pg_catalog.pg_locks l
-            WHERE l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()
-                AND l.locktype OPERATOR(pg_catalog.=) 'transactionid' AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock'
-            ORDER BY pg_catalog.age(l.transactionid) LIMIT 1;
-        END IF;
-        FOR image IN SELECT pg_catalog.record_send("!new".*) FROM "!new" LOOP
-            IF pg_catalog.length(images) OPERATOR(pg_catalog.>) 8000 THEN
-                RAISE INFO '%|B|%|%', TG_ARGV[0], writer, images USING ERRCODE = 'OC001';
-                images := '';
-            END IF;
-            images := images OPERATOR(pg_catalog.||) image;
-        END LOOP;
-        IF pg_catalog.length(images) OPERATOR(pg_catalog.>) 0 THEN
-            RAISE INFO '%|B|%|%', TG_ARGV[0], writer, images USING ERRCODE = 'OC001';
-        END IF;
-        RETURN NULL;
-    ELSIF pg_catalog.current_setting('onecopy.via', true) OPERATOR(pg_catalog.=) '@APPLY@'
+    IF pg_catalog.current_setting('onecopy.via', true) OPERATOR(pg_catalog.=) '@APPLY@'
             AND pg_catalog.current_setting('session_replication_role') OPERATOR(pg_catalog.=) 'replica' THEN
         RETURN NULL;
+    ELSIF pg_catalog.current_setting('onecopy.via', true) OPERATOR(pg_catalog.=) '@VIA@' THEN
+        DECLARE
+            context pg_catalog.text;
+            writer pg_catalog.xid := '0';
+            image pg_catalog.bytea;
+            images pg_catalog.bytea := '';
+        BEGIN
+            GET DIAGNOSTICS context = PG_CONTEXT;
+            IF pg_catalog.strpos(context, E'\n') OPERATOR(pg_catalog.>) 0 THEN
+                SELECT l.transactionid INTO writer FROM pg_catalog.pg_locks l
+                WHERE l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()
+                    AND l.locktype OPERATOR(pg_catalog.=) 'transactionid' AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock'
+                ORDER BY pg_catalog.age(l.transactionid) LIMIT 1;
+            END IF;
+            FOR image IN SELECT pg_catalog.record_send("!new".*) FROM "!new" LOOP
+                IF pg_catalog.length(images) OPERATOR(pg_catalog.>) 8000 THEN
+                    RAISE INFO '%|B|%|%', TG_ARGV[0], writer, images USING ERRCODE = 'OC001';
+                    images := '';
+                END IF;
+                images := images OPERATOR(pg_catalog.||) image;
+            END LOOP;
+            IF pg_catalog.length(images) OPERATOR(pg_catalog.>) 0 THEN
+                RAISE INFO '%|B|%|%', TG_ARGV[0], writer, images USING ERRCODE = 'OC001';
+            END IF;
+            RETURN NULL;
+        END;
     END IF;
     RAISE EXCEPTION 'this server is a replica of a Onecopy cluster'
         USING ERRCODE = '25006', HINT = 'Write through the cluster''s own address.';
