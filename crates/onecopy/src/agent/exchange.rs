@@ -2,6 +2,10 @@
 //!
 //! The server answers while it is still being written to; whoever only writes until all is written would fill both
 //! sockets' buffers and wait for ever. Messages are made a chunk at a time, so a large batch is not held twice.
+//!
+//! Where nothing is to follow in the same transaction there is no BEGIN and no COMMIT: up to its Sync a pipeline is one
+//! transaction by itself. The server is asked for its replies before (Flush), and the Sync, which commits, is sent when all
+//! of them are as they must be; else a statement that cannot be parsed goes before it, which undoes everything.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -54,9 +58,31 @@ impl From<BackendError> for Trouble {
 /// Prepared statements that the applier has.
 #[derive(Debug, Default)]
 pub(super) struct Prepared {
-    /// Those that begin a transaction.
-    pub(super) beginning: bool,
+    /// Begins a transaction block.
+    pub(super) begin: bool,
+    /// Those that insert so many identities.
+    pub(super) identities: BTreeSet<usize>,
     rows: BTreeSet<StatementKey>,
+}
+
+/// What becomes of what a pipeline did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Outcome {
+    /// It stands in a transaction block, which stays open; after any failure that must be rolled back.
+    Open,
+    /// It is committed, all of it or nothing.
+    Committed,
+}
+
+/// How much of a pipeline is said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Said {
+    /// There are steps left.
+    Some,
+    /// All steps are, and the replies are waited for.
+    Steps,
+    /// All, with the Sync.
+    Everything,
 }
 
 /// The number of rows that a command must report.
@@ -75,30 +101,27 @@ struct Feed<'a> {
     copying: Option<(StatementKey, VecDeque<&'a [u8]>)>,
     expected: VecDeque<Expected>,
     trouble: Option<Trouble>,
-    done: bool,
+    outcome: Outcome,
+    said: Said,
 }
 
 /// Runs what was put into the connection's output already (of which `before` commands complete) and then the steps,
-/// up to a Sync. The transaction block stays open; after any failure it must be rolled back.
+/// up to a Sync.
 pub(super) async fn run(
     connection: &mut Connection,
     tables: &RefreshTables,
     prepared: &mut Prepared,
     steps: Vec<Step<'_>>,
     before: &[Option<u64>],
+    outcome: Outcome,
 ) -> Result<(), Trouble> {
     let mut out = std::mem::take(&mut connection.output);
     let expected = before.iter().map(|&rows| Expected { statement: None, rows }).collect();
-    let mut feed =
-        Feed { tables, prepared, steps: steps.into(), copying: None, expected, trouble: None, done: false };
+    let (steps, said) = (steps.into(), Said::Some);
+    let mut feed = Feed { tables, prepared, steps, copying: None, expected, trouble: None, outcome, said };
     let (mut read, mut write, input) = connection.split();
     let mut written = 0;
     loop {
-        if written == out.len() {
-            out.clear();
-            written = 0;
-            feed.fill(&mut out);
-        }
         while let Some((tag, total)) = frame::header(input.data()).map_err(BackendError::from)?
             && input.data().len() >= total
         {
@@ -107,6 +130,11 @@ pub(super) async fn run(
             if tag == tag::READY_FOR_QUERY {
                 return feed.trouble.map_or(Ok(()), Err);
             }
+        }
+        if written == out.len() {
+            out.clear();
+            written = 0;
+            feed.fill(&mut out);
         }
         tokio::select! {
             count = write.write(&out[written..]), if written < out.len() => written += count?,
@@ -118,19 +146,27 @@ pub(super) async fn run(
 impl<'a> Feed<'a> {
     /// Adds messages until a chunk is full or all is said.
     fn fill(&mut self, out: &mut Vec<u8>) {
-        while out.len() < CHUNK_BYTES && !self.done {
+        while out.len() < CHUNK_BYTES && self.said == Said::Some {
             if let Err(error) = self.next(out) {
-                // Make the server fail, too, so that nothing of this stays.
                 if self.copying.is_some() {
                     encode::copy_fail(out, "refused");
-                } else {
-                    encode::parse(out, b"", b"refused", &[]);
                 }
-                encode::sync(out);
                 self.trouble = Some(Trouble::Refresh(error));
-                self.done = true;
+                self.end(out);
             }
         }
+        if self.said == Said::Steps && (self.trouble.is_some() || self.expected.is_empty()) {
+            self.end(out);
+        }
+    }
+
+    /// Says the last. The server fails, too, where there is trouble, so that nothing of this stays.
+    fn end(&mut self, out: &mut Vec<u8>) {
+        if self.trouble.is_some() {
+            encode::parse(out, b"", b"refused", &[]);
+        }
+        encode::sync(out);
+        self.said = Said::Everything;
     }
 
     fn next(&mut self, out: &mut Vec<u8>) -> Result<(), RefreshError> {
@@ -139,8 +175,12 @@ impl<'a> Feed<'a> {
         }
         match self.steps.pop_front() {
             None => {
-                encode::sync(out);
-                self.done = true;
+                if self.outcome == Outcome::Committed {
+                    encode::flush(out);
+                    self.said = Said::Steps;
+                } else {
+                    self.end(out);
+                }
                 Ok(())
             }
             Some(Step::Execute { statement, rows }) => self.row_statement(statement, &rows, out),
@@ -252,6 +292,10 @@ impl<'a> Feed<'a> {
             // What the server says of our own deliberate failure does not matter.
             tag::ERROR_RESPONSE if self.trouble.is_none() => {
                 self.trouble = Some(Trouble::Server(body.to_vec()));
+            }
+            // In a block that somebody has left open, nothing would be committed.
+            tag::READY_FOR_QUERY if self.outcome == Outcome::Committed && body != b"I" => {
+                self.trouble = Some(Trouble::Lost(BackendError::Protocol("a transaction has not ended")));
             }
             _ => {}
         }

@@ -9,6 +9,23 @@ use crate::backend::{BackendError, Rows};
 /// All identities that are there.
 pub(crate) const READ_SQL: &str = "SELECT epoch, n, nonce FROM onecopy.applied";
 
+/// Inserts any number of identities, out of three array literals.
+pub(super) const INSERT_MANY_SQL: &str = "INSERT INTO onecopy.applied (epoch, n, nonce) \
+    SELECT * FROM unnest($1::int4[], $2::int8[], $3::int8[])";
+
+/// Inserts so many identities, out of their values in binary form.
+pub(super) fn insert_sql(count: usize) -> String {
+    let row = |at: usize| format!("(${}::int4, ${}::int8, ${}::int8)", 3 * at + 1, 3 * at + 2, 3 * at + 3);
+    let rows: Vec<String> = (0..count).map(row).collect();
+    format!("INSERT INTO onecopy.applied (epoch, n, nonce) VALUES {}", rows.join(", "))
+}
+
+/// The three values in binary form.
+pub(super) fn binary_values(identity: Identity) -> [Vec<u8>; 3] {
+    let Identity { epoch, n, nonce } = identity;
+    [epoch.0.to_be_bytes().to_vec(), n.to_be_bytes().to_vec(), nonce.0.to_be_bytes().to_vec()]
+}
+
 /// The three values in text form.
 fn identity_values(identity: Identity) -> [String; 3] {
     [

@@ -1,5 +1,6 @@
 //! Capture on one real server, refresh on another, and what both refuse.
 
+mod batches;
 mod checks;
 mod guard;
 mod known;

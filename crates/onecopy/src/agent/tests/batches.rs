@@ -1,0 +1,56 @@
+//! Batches are committed whole, with their identities, or not at all.
+
+use std::collections::BTreeSet;
+
+use cluster::refresh::RefreshTables;
+use wire::encode::{self, Format};
+
+use super::super::exchange::{self, Outcome, Prepared, Trouble};
+use super::super::identity;
+use super::*;
+
+#[tokio::test]
+async fn batches_of_any_size_leave_their_identities() {
+    let mut pair = Pair::start().await;
+    pair.ddl("CREATE TABLE t (id int PRIMARY KEY, v int)").await;
+    let mut written = BTreeSet::new();
+    for size in [1, 2, 8, 9, 20] {
+        let mut records = Vec::new();
+        for _ in 0..size {
+            let id = written.len();
+            let record = pair.home.write(&format!("INSERT INTO t VALUES ({id}, {size})")).await;
+            written.insert(record.header().identity);
+            records.push(record);
+        }
+        pair.second.must_apply(records).await;
+    }
+    let mut session = pair.servers[1].connect("").await;
+    let applied = identity::read(&session.simple(identity::READ_SQL).await.unwrap()).unwrap();
+    assert!(written.is_subset(&applied.into_iter().collect()));
+    pair.assert_identical().await;
+}
+
+#[tokio::test]
+async fn what_is_not_as_it_must_be_is_not_committed() {
+    let server = Server::start();
+    let mut connection = server.connect("").await;
+    connection.simple("CREATE TABLE t (id int)").await.unwrap();
+    // One row, and as many as must be reported.
+    async fn insert(connection: &mut Connection, expected: u64) -> Result<(), Trouble> {
+        encode::parse(&mut connection.output, b"", b"INSERT INTO t VALUES (1)", &[]);
+        encode::bind(&mut connection.output, b"", b"", &[], Format::Text);
+        encode::execute(&mut connection.output, b"", 0);
+        let (tables, mut prepared) = (RefreshTables::default(), Prepared::default());
+        let before = [Some(expected)];
+        exchange::run(connection, &tables, &mut prepared, Vec::new(), &before, Outcome::Committed).await
+    }
+    let found = insert(&mut connection, 2).await;
+    assert!(matches!(found, Err(Trouble::Rows { expected: 2, found: 1, .. })), "{found:?}");
+    assert!(connection.simple("SELECT FROM t").await.unwrap().is_empty());
+    insert(&mut connection, 1).await.unwrap();
+    assert_eq!(server.connect("").await.simple("SELECT FROM t").await.unwrap().len(), 1);
+
+    connection.simple("BEGIN").await.unwrap();
+    let found = insert(&mut connection, 1).await;
+    assert!(matches!(found, Err(Trouble::Lost(_))), "{found:?}");
+}
