@@ -12,17 +12,34 @@ use super::shipment::Setup;
 use crate::backend::{BackendError, Connection};
 use crate::frontend::{Fault, Refusal};
 
+/// What a client's `idle_session_timeout` ends a connection with.
+const IDLE_FOR_TOO_LONG: &[u8] = b"57P05";
+/// So often something is asked at the desk before its loss is told.
+const TRIES_MAX: u32 = 5;
+
 impl Session {
-    /// Asks at the session's desk, where its settings are in force.
+    /// Asks at the session's desk, where its settings are in force; again if the desk was lost, since nothing but settings
+    /// is changed there.
     pub(super) async fn at_desk(&mut self, sql: &str) -> Result<crate::backend::Rows, Fault> {
-        self.desk().await?;
-        let Some((at, connection, _)) = &mut self.desk else { return Err(Fault::Client) };
-        let replica = at.replica;
-        let asked = connection.simple(sql).await;
-        if matches!(asked, Err(BackendError::Io(_) | BackendError::Protocol(_))) {
-            self.desk = None;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            self.desk().await?;
+            let Some((at, connection, _)) = &mut self.desk else { return Err(Fault::Client) };
+            let replica = at.replica;
+            let asked = connection.simple(sql).await;
+            let is_lost = match &asked {
+                Err(BackendError::Io(_) | BackendError::Protocol(_)) => true,
+                Err(error) => error.sqlstate() == Some(IDLE_FOR_TOO_LONG),
+                Ok(_) => false,
+            };
+            if is_lost {
+                self.desk = None;
+            }
+            if !is_lost || tries == TRIES_MAX {
+                return asked.map_err(Fault::at(replica));
+            }
         }
-        asked.map_err(Fault::at(replica))
     }
 
     /// The desk, at a replica that takes part.

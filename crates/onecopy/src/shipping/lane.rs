@@ -33,6 +33,9 @@ use crate::scram::Secret;
 pub(super) const TOO_LARGE: &str = wire::sqlstate::PROGRAM_LIMIT_EXCEEDED;
 /// Connections that a session keeps at a replica.
 const IDLE_MAX: usize = 2;
+/// A limit that the client has for itself. A server that kept to it could end a connection at the very moment at which it
+/// is used again, which would cost the replica its place.
+const IDLE_LIMIT: &str = "idle_session_timeout";
 
 /// What the connections of a session have in common.
 pub(crate) struct Origin {
@@ -103,15 +106,16 @@ impl Origin {
                 place.map(|place| idle.swap_remove(place))
             };
             match found {
-                // A time-out of the client's may have ended it meanwhile.
+                // The operator may have ended it meanwhile.
                 Some(server) if server.at == at && server.connection.is_quiet() => return Ok(server),
                 Some(_) => {}
                 None => break,
             }
         }
         let address = shipping.address(at.replica);
+        let of_session = self.parameters.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         let parameters: Vec<(&str, &str)> =
-            self.parameters.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+            of_session.filter(|(name, _)| *name != IDLE_LIMIT).chain([(IDLE_LIMIT, "0")]).collect();
         let connection = Connection::open(&address, &self.secret, &parameters).await?;
         // Whoever gives the replica up from now on finds this backend when it is fenced.
         if !shipping.is_present(at) {
@@ -238,7 +242,9 @@ impl Lane {
         }
         if server.setup != setup.generation {
             if !setup.replay.is_empty() {
-                server.connection.simple(&setup.replay).await?;
+                let lifts = setup.replay.contains(IDLE_LIMIT);
+                let lift = if lifts { format!(";SET {IDLE_LIMIT} = 0") } else { String::new() };
+                server.connection.simple(&(setup.replay.clone() + &lift)).await?;
             }
             server.setup = setup.generation;
         }
