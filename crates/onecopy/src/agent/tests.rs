@@ -26,7 +26,7 @@ use crate::checksum;
 use crate::log::SpillFolder;
 
 const CLUSTER: ClusterId = ClusterId(0x1234_5678);
-const DEADLINE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_mins(2);
 
 /// An agent that runs, with its owner's ends.
 struct Running {
@@ -41,7 +41,7 @@ impl Running {
     async fn start(server: &Server) -> Self {
         let assignment = Assignment {
             reader_patience_ms: Arc::default(),
-            health_deadline: Duration::from_secs(30),
+            health_deadline: Duration::from_mins(1),
             evictions: Arc::default(),
             name: "replica".to_owned(),
             address: server.address(),
@@ -445,7 +445,13 @@ async fn a_lock_in_the_way_is_cleared() {
     idle.simple("BEGIN; SELECT * FROM t FOR UPDATE").await.unwrap();
     let mut busy = pair.servers[1].connect("").await;
     busy.simple("BEGIN; LOCK TABLE t IN SHARE MODE").await.unwrap();
-    let sleeping = tokio::spawn(async move { busy.simple("SELECT pg_sleep(60)").await });
+    let sleeping = tokio::spawn(async move { busy.simple("SELECT pg_sleep(600)").await });
+    let mut onlooker = pair.servers[1].connect("").await;
+    let sleeps = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+    let deadline = tokio::time::Instant::now() + DEADLINE;
+    while onlooker.simple(sleeps).await.unwrap()[0][0].as_deref() == Some("0") {
+        assert!(tokio::time::Instant::now() < deadline, "it does not begin");
+    }
     let update = pair.home.write("UPDATE t SET v = 2").await;
     pair.second.must_apply(vec![update]).await;
     let error = sleeping.await.unwrap().expect_err("it was in the way");

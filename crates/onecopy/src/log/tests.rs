@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use super::{Log, LogError, LogFailure, Notices, Recovered, Sizes};
 
 const CLUSTER: ClusterId = ClusterId(0x5eed);
 /// Long enough that only a test which fails waits for it.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_mins(2);
 const TINY: Sizes = Sizes { segment_bytes: 2048, ring_bytes: 0 };
 
 /// A folder that goes away with the test.

@@ -64,13 +64,18 @@ fn run_into(refuses: Refuses) -> (Folder, LogFailure, Version) {
         version += 1;
         assert!(version < 100, "the log fails before that");
         running.log.append(record(version, 100));
-        while running.log.durable() < Version(version) {
-            match running.durable.recv_timeout(Duration::from_millis(20)) {
-                Ok(_) => {}
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
+        // Each by itself, however long the writer has to wait for the processor.
+        let deadline = std::time::Instant::now() + PATIENCE;
+        let failure = loop {
+            match running.failed.recv_timeout(Duration::from_millis(1)) {
+                Ok(failure) => break Some(failure),
+                Err(_) if running.log.durable() >= Version(version) => break None,
+                Err(_) => {
+                    assert!(std::time::Instant::now() < deadline, "it is neither written nor does it fail");
+                }
             }
-        }
-        if let Ok(failure) = running.failed.try_recv() {
+        };
+        if let Some(failure) = failure {
             break failure;
         }
     };
