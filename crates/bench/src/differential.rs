@@ -21,7 +21,7 @@ use tokio::runtime::Builder;
 use crate::account::Account;
 use crate::fault::Fault;
 use crate::interrupt::Interrupt;
-use crate::live::node::{Node, server};
+use crate::live::node::{Node, Shape, server};
 use crate::postgres::{Binaries, Likeness, Plain};
 use crate::proxy;
 use crate::scratch::Scratch;
@@ -32,7 +32,7 @@ const REPLICAS: u64 = 3;
 /// Transactions of one schema.
 const TRANSACTIONS: u64 = 24;
 /// How long replicas may take to have everything.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(2);
 /// A statement that has to wait for another home's, or is in conflict with a refresh, may be tried so often.
 const TRIES: u32 = 10;
 /// Between two lines of news.
@@ -97,7 +97,10 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
     };
     news(&format!("seed {}", options.seed));
     let plain = Plain::start(&binaries, account, &Likeness::bare(), &scratch, interrupt)?;
-    let node = Node::start(&onecopy, &binaries, &scratch, interrupt)?;
+    // On a busy machine a server may answer late, which is nothing that is looked for here.
+    let arguments = ["--health-deadline-ms", "60000"].map(str::to_owned);
+    let shape = Shape { name: "onecopy", folder: None, replicas: REPLICAS, arguments: &arguments };
+    let node = Node::start_shaped(shape, &onecopy, &binaries, &scratch, interrupt)?;
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Fault::system("start"))?;
     runtime.block_on(async {
         let mut sides = Sides {

@@ -39,12 +39,19 @@ fn a_history_could_be_that_of_one_server() {
     let folder = Folder(std::env::temp_dir().join(format!("onecopy-shipping-{}", std::process::id())));
     for (seed, protocol) in ["eager", "fr-l", "fr-c", "vr-l", "conflict-aware"].into_iter().enumerate() {
         let seed = seed.to_string();
-        let words = ["--seconds", "5", "--strikes", "kill,node", "--calm-ms", "700", "--seed", &seed];
-        let (output, said) = judge(&onecopy, &folder.0, protocol, "", &words);
-        assert!(output.status.success(), "{said}");
-        assert!(said.contains("server killed") && said.contains("node killed"), "{said}");
+        // A slow machine needs longer until both have struck.
+        let has_struck = ["5", "20", "80"].into_iter().any(|seconds| {
+            let words = ["--seconds", seconds, "--strikes", "kill,node", "--calm-ms", "700", "--seed", &seed];
+            let (output, said) = judge(&onecopy, &folder.0, protocol, "", &words);
+            assert!(output.status.success(), "{said}");
+            said.contains("server killed") && said.contains("node killed")
+        });
+        assert!(has_struck, "{protocol}");
     }
-    let (output, said) = judge(&onecopy, &folder.0, "conflict-aware", "locks_wait", &["--seconds", "2"]);
-    let is_noticed = !output.status.success() && said.contains("WRONG");
-    assert!(is_noticed, "locks that do not wait are not noticed: {said}");
+    let is_noticed = ["2", "10", "50"].into_iter().any(|seconds| {
+        let words = ["--seconds", seconds];
+        let (output, said) = judge(&onecopy, &folder.0, "conflict-aware", "locks_wait", &words);
+        !output.status.success() && said.contains("WRONG")
+    });
+    assert!(is_noticed, "locks that do not wait are not noticed");
 }
