@@ -38,8 +38,9 @@ impl Setup {
     /// The same, with these URLs and no rules but those in `more`.
     pub(crate) fn write_urls(&self, urls: &[String], more: &str) {
         let patience = if more.contains("start_patience") { "" } else { "start_patience = \"2s\"\n" };
+        let health = if more.contains("health_deadline") { "" } else { "health_deadline = \"60s\"" };
         let mut text = format!(
-            "listen = \"127.0.0.1:{}\"\ndata = \"{}\"\n{patience}{more}\n",
+            "listen = \"127.0.0.1:{}\"\ndata = \"{}\"\n{patience}{more}\n{health}\n",
             self.port,
             self.folder.path().join("data").display()
         );
