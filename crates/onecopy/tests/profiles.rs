@@ -7,6 +7,8 @@
 
 mod cluster;
 
+use std::time::{Duration, Instant};
+
 use cluster::plain::Plain;
 use cluster::programs::assert_same;
 use cluster::{Cluster, rows, run, table, value};
@@ -20,6 +22,8 @@ create function touch() returns int language plpgsql as $$ begin update u set n 
 create view clock as select k, now() as at from u;
 ";
 
+/// How long is waited for what has to come.
+const WITHIN: Duration = Duration::from_mins(2);
 /// Each script runs this many times, so that it has been at every replica.
 const TIMES: usize = 6;
 
@@ -240,7 +244,8 @@ async fn a_replica_may_be_lost(cluster: &Cluster) {
     let away: Vec<_> = cluster.caught_up().await.into_iter().skip(1).collect();
     let ports: Vec<String> = away.iter().map(|replica| replica.port.to_string()).collect();
     let client = cluster.client().await;
-    for _ in 0..50 {
+    let deadline = Instant::now() + WITHIN;
+    while Instant::now() < deadline {
         run(&client, "BEGIN /* onecopy: read t */").await;
         let port = value(&client, "SELECT current_setting('port') FROM t WHERE k = 1").await;
         if let Some(replica) = away.iter().find(|replica| replica.port.to_string() == port) {

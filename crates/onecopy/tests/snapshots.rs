@@ -22,7 +22,7 @@ const READERS: u64 = 4;
 /// It runs for at least so long, and until there are so many snapshots.
 const RUNS_FOR: Duration = Duration::from_secs(6);
 const SNAPSHOTS_MIN: usize = 500;
-const ENDS_WITHIN: Duration = Duration::from_mins(1);
+const ENDS_WITHIN: Duration = Duration::from_mins(5);
 
 /// What one reader has seen: a count from each table, and who served it.
 type Snapshot = (Vec<u64>, String);

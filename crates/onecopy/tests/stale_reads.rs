@@ -18,7 +18,7 @@ use tokio_postgres::Client;
 const ROWS: usize = 4;
 const READERS: usize = 4;
 const READS_MIN: u64 = 3_000;
-const ENDS_WITHIN: Duration = Duration::from_secs(90);
+const ENDS_WITHIN: Duration = Duration::from_mins(5);
 
 /// Makes onecopy serve reads from any replica, however far behind: the rule under test is off.
 const RULE_OFF: (&str, &str) = ("ONECOPY_TEST_RULE_OFF", "reads_wait");
@@ -34,8 +34,10 @@ struct Counts {
 
 impl Counts {
     fn are_enough(&self) -> bool {
-        let is_found = self.is_one_enough && self.stale.load(Ordering::Relaxed) > 0;
-        is_found || self.reads.load(Ordering::Relaxed) >= READS_MIN
+        if self.is_one_enough {
+            return self.stale.load(Ordering::Relaxed) > 0;
+        }
+        self.reads.load(Ordering::Relaxed) >= READS_MIN
     }
 }
 
@@ -53,7 +55,7 @@ async fn without_the_rule_reads_are_stale() {
     assert!(counts.stale.load(Ordering::Relaxed) > 0, "this test cannot see a stale read");
 }
 
-/// Reads so many times, or until the first one is stale.
+/// Reads so many times, or if one is enough until the first one is stale.
 async fn measure(environment: &[(&str, &str)], is_one_enough: bool) -> Arc<Counts> {
     let mut cluster = Cluster::start_with(3, environment).await;
     let client = cluster.client().await;

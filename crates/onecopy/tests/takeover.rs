@@ -17,7 +17,7 @@ use rustix::process::Signal;
 use tokio::task::JoinHandle;
 
 /// Far more than it takes; a loaded machine is slow.
-const GOES_ON_WITHIN: Duration = Duration::from_mins(1);
+const GOES_ON_WITHIN: Duration = Duration::from_mins(2);
 
 /// One client that writes all the time: what it was acknowledged, and the longest time between two successes.
 struct Writer {
@@ -125,7 +125,7 @@ async fn another_replica_takes_the_place_of_a_killed_anchor() {
 
 #[tokio::test]
 async fn a_server_that_hangs_is_down_when_it_has_not_answered_for_long_enough() {
-    let cluster = begin(&["--health-deadline-ms", "1500"]).await;
+    let cluster = begin(&["--health-deadline-ms", "5000"]).await;
     let old = anchor(&cluster).await;
     // Open at the server that hangs: one that waits for it in the middle of a statement, one that is idle.
     let (asleep, idle) = (cluster.client().await, cluster.client().await);
@@ -133,7 +133,7 @@ async fn a_server_that_hangs_is_down_when_it_has_not_answered_for_long_enough() 
     let sleeping = tokio::spawn(async move {
         asleep.batch_execute("begin; insert into noted default values; select pg_sleep(600)").await
     });
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    cluster.is_running_at_anchor("select pg_sleep(600)").await;
     let writer = Writer::start(&cluster);
     tokio::time::sleep(Duration::from_millis(500)).await;
     cluster.signal_server(&old, Signal::STOP);
@@ -154,7 +154,7 @@ async fn a_server_that_hangs_is_down_when_it_has_not_answered_for_long_enough() 
     assert!(said.code().code() == "0A000" && said.hint().unwrap().contains("NOT VALID"), "{said:?}");
     tokio::time::sleep(Duration::from_millis(500)).await;
     let (ids, longest) = writer.end().await;
-    cluster::folder::say(&format!("longest gap with a hung anchor (deadline 1.5 s): {longest:?}"));
+    cluster::folder::say(&format!("longest gap with a hung anchor (deadline 5 s): {longest:?}"));
     // Nothing that was open there comes to life again.
     cluster.signal_server(&old, Signal::CONT);
     cluster.caught_up().await;

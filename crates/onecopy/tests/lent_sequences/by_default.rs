@@ -1,8 +1,8 @@
 //! What clients see who ask for no home: order while there is no load, and several homes under load.
 
-use super::{Book, answers, at, refused, try_answers};
+use super::{Book, LENT_WITHIN, answers, at, refused, try_answers};
 use crate::cluster::{Cluster, Replica, run, table, value};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const SCHEMA: &str = "
     create table ordered (id serial primary key, v int);
@@ -102,7 +102,7 @@ async fn the_end_of_a_range_costs_no_transaction(cluster: &Cluster) {
     assert!(away(&cluster.replicas().await) > away(&before), "they ran there");
 }
 
-async fn insert_together(cluster: &Cluster, setting: &str, sql: fn(i64) -> String) -> Book {
+async fn insert_together(cluster: &Cluster, setting: &str, sql: fn(i64) -> String, book: &mut Book) {
     let mut tasks = Vec::new();
     for session in 1..=SESSIONS {
         let client = cluster.client().await;
@@ -115,11 +115,9 @@ async fn insert_together(cluster: &Cluster, setting: &str, sql: fn(i64) -> Strin
             Ok::<_, tokio_postgres::Error>(drawn)
         }));
     }
-    let mut book = Book::default();
     for task in tasks {
         book.note("drawn", &task.await.unwrap().expect("nobody hears of an error"));
     }
-    book
 }
 
 /// Something that keeps a server busy for a moment.
@@ -128,7 +126,8 @@ const BUSY: &str = "(select count(*) from generate_series(1, 30000))";
 async fn a_setting_keeps_the_order(cluster: &Cluster) {
     let before = cluster.replicas().await;
     let sql = |_| format!("insert into loaded (v) values ({BUSY}) returning id");
-    let book = insert_together(cluster, "set onecopy.sequences = anchor", sql).await;
+    let mut book = Book::default();
+    insert_together(cluster, "set onecopy.sequences = anchor", sql, &mut book).await;
     assert_eq!(book.0["drawn"].last(), Some(&(SESSIONS * i64::try_from(ROUNDS).unwrap())), "without a gap");
     assert_eq!(away(&cluster.replicas().await), away(&before), "all at the anchor");
 }
@@ -144,11 +143,17 @@ async fn under_load_every_home_draws(cluster: &Cluster) {
             "begin; update place set n = n + 1 where k = {session}; insert into spread (k) values ({BUSY}) returning id; commit"
         ),
     };
-    let book = insert_together(cluster, "reset onecopy.sequences", sql).await;
-    let after = cluster.replicas().await;
-    for (before, after) in before.iter().zip(&after) {
-        let writes = after.writes - before.writes;
-        assert!(writes > 20, "{writes} of {} at {}", SESSIONS * 15, after.name);
+    let mut book = Book::default();
+    let deadline = Instant::now() + LENT_WITHIN;
+    // A home that is lent its first range late has little of the first load.
+    loop {
+        insert_together(cluster, "reset onecopy.sequences", sql, &mut book).await;
+        let after = cluster.replicas().await;
+        let writes: Vec<u64> = before.iter().zip(after).map(|(was, is)| is.writes - was.writes).collect();
+        if writes.iter().all(|writes| *writes > 20) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{writes:?} of {}", book.0["drawn"].len());
     }
     let there = value(&cluster.client().await, "select count(*) from spread").await;
     assert_eq!(there.parse::<usize>().unwrap(), book.0["drawn"].len());

@@ -186,7 +186,7 @@ pub(crate) async fn limits_at_commit(cluster: &Cluster) {
 pub(crate) async fn limits_that_end_sessions(cluster: &Cluster) {
     let client = cluster.client().await;
     let version: u32 = value(&client, "show server_version_num").await.parse().unwrap();
-    let idle = ("25P03", "set idle_in_transaction_session_timeout = '100ms'", "select 1");
+    let idle = ("25P03", "set idle_in_transaction_session_timeout = '700ms'", "select 1");
     let whole = ("25P04", "set transaction_timeout = '100ms'", "select pg_sleep(5), v from t where k = 6");
     for (code, set, next) in
         [idle, whole].into_iter().filter(|(code, ..)| *code == "25P03" || version >= 170_000)
@@ -198,7 +198,7 @@ pub(crate) async fn limits_that_end_sessions(cluster: &Cluster) {
             run(&client, set).await;
             run(&client, begin).await;
             if code == "25P03" {
-                tokio::time::sleep(Duration::from_secs(1)).await;
+                tokio::time::sleep(Duration::from_secs(2)).await;
             }
             let error = client.simple_query(next).await.unwrap_err();
             let told = error.as_db_error().unwrap_or_else(|| panic!("{begin}: {error:?}"));
