@@ -242,12 +242,11 @@ impl Keeper {
         self.incarnation = incarnation;
         self.hub.sequences().leases.replica_changed(self.replica);
         self.hub.forget_names();
-        if self.hub.log_was_empty && applied.iter().any(|identity| identity.epoch < self.hub.epoch) {
-            let reason = "it has transactions that the log has not: the log was lost or removed";
-            self.quarantine(reason, Lasting::UntilRestart);
-            return None;
-        }
         match self.hub.judge(applied).await {
+            Ok(Judged { strangers, .. }) if self.are_of_a_lost_log(&strangers) => {
+                let reason = "it has transactions that the log has not: the log was lost or removed";
+                self.quarantine(reason, Lasting::UntilRestart);
+            }
             Ok(Judged { first, last: version, strangers }) => {
                 tracing::info!(replica = %seat.name, %version, "the replica is up");
                 self.applied = version;
@@ -263,6 +262,13 @@ impl Keeper {
             Err(reason) => self.quarantine(&reason, Lasting::UntilRestart),
         }
         None
+    }
+
+    /// In the first term of a log whoever is not in it is of another one: of a term that was not yet, or from before a client
+    /// could write anything.
+    fn are_of_a_lost_log(&self, strangers: &[Identity]) -> bool {
+        let is_early = !self.hub.clients.is_open();
+        self.hub.log_was_empty && strangers.iter().any(|i| is_early || i.epoch != self.hub.epoch)
     }
 
     /// A replica is brought up to the log before it serves. It may be the home, or become it at any time: a crash may have

@@ -56,6 +56,19 @@ async fn identical_servers_are_adopted_and_recognised() {
     assert!(said.contains("replica-2") && said.contains("has nothing of the cluster"), "{said}");
 }
 
+#[tokio::test]
+async fn servers_whose_log_is_gone_are_not_served() {
+    let server = Plain::start().await;
+    let setup = Setup::new(&[&server], "");
+    let node = setup.serve(&[]).await;
+    let client = connect("127.0.0.1", setup.port, "postgres").await.unwrap();
+    run(&client, "CREATE TABLE t (a int PRIMARY KEY); INSERT INTO t VALUES (1)").await;
+    node.stop();
+    std::fs::remove_dir_all(setup.folder.path().join("data/log")).unwrap();
+    let said = setup.refused().await;
+    assert!(said.contains("replica-1: it has transactions that the log has not: the log was lost"), "{said}");
+}
+
 async fn run_fails(server: &Plain, sql: &str) -> bool {
     server.client().await.batch_execute(sql).await.is_err()
 }
