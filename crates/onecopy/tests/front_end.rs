@@ -8,8 +8,11 @@ use std::pin::pin;
 use std::time::Duration;
 
 use bytes::Bytes;
+use cluster::raw::Raw;
 use cluster::{Cluster, run, table, value};
 use futures_util::{SinkExt as _, TryStreamExt as _, pin_mut};
+use wire::backend::tag;
+use wire::encode;
 
 /// Less than the minute for which something waited here once.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -43,6 +46,8 @@ async fn what_was_wrong_once() {
     copy_in_the_extended_protocol_ends(&cluster).await;
     fresh(&cluster).await;
     a_portal_lives_as_long_as_its_transaction(&cluster).await;
+    fresh(&cluster).await;
+    an_unnamed_portal_lives_over_batches(&cluster).await;
     fresh(&cluster).await;
     a_parameter_may_be_larger_than_a_batch(&cluster).await;
     fresh(&cluster).await;
@@ -204,6 +209,51 @@ async fn a_portal_lives_as_long_as_its_transaction(cluster: &Cluster) {
     let portal = transaction.bind(&statement, &[]).await.unwrap();
     assert_eq!(transaction.query_portal(&portal, 2).await.unwrap().len(), 2);
     assert_eq!(transaction.query_portal(&portal, 9).await.unwrap().len(), 3);
+}
+
+/// What was bound without a name is executed in later batches of its transaction, however we run these, and beside other
+/// statements that have names.
+async fn an_unnamed_portal_lives_over_batches(cluster: &Cluster) {
+    let client = cluster.client().await;
+    run(&client, "create table copied (k int primary key); create table drawn (k serial primary key, v int)")
+        .await;
+    let port = cluster.port;
+    let ask = move || {
+        let mut raw = Raw::connect(port);
+        raw.exchange(|out| encode::query(out, b"begin"));
+        let copy = b"insert into copied select g from generate_series($1::int, $1::int + 4) g returning k";
+        let execute = |out: &mut Vec<u8>, portal: &[u8], rows_max| {
+            encode::execute(out, portal, rows_max);
+            encode::sync(out);
+        };
+        let mut told = raw.exchange(|out| {
+            encode::parse(out, b"copy", copy, &[23]);
+            encode::bind(out, b"", b"copy", &[Some(b"10")], encode::Format::Text);
+            encode::sync(out);
+        });
+        told.extend(raw.exchange(|out| execute(out, b"", 2)));
+        for (portal, sql) in
+            [(b"p", &copy[..]), (b"q", b"insert into drawn (v) values ($1::int) returning v")]
+        {
+            told.extend(raw.exchange(|out| {
+                encode::parse(out, portal, sql, &[23]);
+                encode::bind(out, portal, portal, &[Some(b"20")], encode::Format::Text);
+                execute(out, portal, 0);
+            }));
+        }
+        told.extend(raw.exchange(|out| execute(out, b"", 0)));
+        raw.exchange(|out| encode::query(out, b"commit"));
+        let seen = |(tag, body): (u8, Vec<u8>)| match tag {
+            tag::DATA_ROW => {
+                let row = wire::backend::data_row(&body).unwrap();
+                String::from_utf8(row[0].unwrap().to_vec()).unwrap()
+            }
+            other => char::from(other).to_string(),
+        };
+        told.into_iter().map(seen).collect::<Vec<_>>().join(" ")
+    };
+    let told = tokio::task::spawn_blocking(ask).await.unwrap();
+    assert_eq!(told, "1 2 10 11 s 1 2 20 21 22 23 24 C 1 2 20 C 12 13 14 C");
 }
 
 async fn a_parameter_may_be_larger_than_a_batch(cluster: &Cluster) {

@@ -34,6 +34,8 @@ struct Group {
     bytes: usize,
     /// Statements that were bound to portals and not executed so far.
     bound: Vec<Arc<Statement>>,
+    /// The portals that are made in it.
+    portals: Vec<Vec<u8>>,
     /// Nothing but Close.
     only_closes: bool,
     /// It copies from the client, so nothing may follow it in the same flush.
@@ -47,6 +49,7 @@ impl Group {
             demand: Demand::default(),
             bytes: 0,
             bound: Vec::new(),
+            portals: Vec::new(),
             only_closes: true,
             copies_in: false,
         }
@@ -213,6 +216,7 @@ impl Session {
             group.demand.declares_users |=
                 known.as_ref().is_some_and(|known| oids::declares_users(&known.types));
             group.bound.extend(known.as_deref().and_then(single));
+            group.portals.push(portal.to_vec());
             let ours = known.as_ref().and_then(|known| known.as_bind(portal, values));
             group.push(ours.as_deref().unwrap_or(bytes), known);
         }
@@ -266,6 +270,8 @@ impl Session {
             // A portal that is not known (a cursor of DECLARE, say), or a text that our parser does not accept.
             None => group.demand.has_unparsed = true,
         }
+        // One that was made before is not made again when the statement is run again.
+        group.demand.keeps_portal |= !group.portals.iter().any(|made| made == portal);
         group.push(bytes, None);
         if group.copies_in {
             self.run_group(group, false).await?;

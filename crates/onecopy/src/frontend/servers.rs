@@ -127,21 +127,31 @@ impl Server {
             (self.applied_ready, self.drawn_ready) = (false, false);
             self.openings.clear();
         }
-        self.put_ahead(opening(isolation, is_read_only));
+        self.put_in(b"", opening(isolation, is_read_only));
     }
 
-    /// Puts a prepared statement of ours into the output, before what is sent next. The name tells its text.
+    /// Puts a prepared statement of ours into the output, before what is sent next. The name tells its text. What the client
+    /// has bound without a name stays.
     pub(crate) fn put_ahead(&mut self, name: &'static str) {
+        self.put_in(PORTAL, name);
+    }
+
+    fn put_in(&mut self, portal: &[u8], name: &'static str) {
         let output = &mut self.connection.output;
-        let is_known = self.openings.contains(&name);
-        if !is_known {
+        let mut completions = 2;
+        if !self.openings.contains(&name) {
             // An earlier attempt may or may not have prepared it.
             encode::close(output, Target::Statement(name.as_bytes()));
             encode::parse(output, name.as_bytes(), name.trim_start_matches(OPENING).as_bytes(), &[]);
+            completions += 2;
         }
-        encode::bind(output, b"", name.as_bytes(), &[], encode::Format::Text);
-        encode::execute(output, b"", 0);
-        self.ahead.push_back(Opening { name, completions: if is_known { 2 } else { 4 } });
+        encode::bind(output, portal, name.as_bytes(), &[], encode::Format::Text);
+        encode::execute(output, portal, 0);
+        if !portal.is_empty() {
+            encode::close(output, Target::Portal(portal));
+            completions += 1;
+        }
+        self.ahead.push_back(Opening { name, completions });
     }
 
     /// How many statements are prepared here by the protocol, as far as it is known.
@@ -168,6 +178,8 @@ impl Server {
 
 /// What the names of such statements have before their text.
 const OPENING: &str = "onecopy ";
+/// The portal of our statements inside a transaction, gone when they have run.
+const PORTAL: &[u8] = b"onecopy ahead";
 
 /// The name of the statement that begins such a transaction.
 fn opening(isolation: Isolation, is_read_only: bool) -> &'static str {
