@@ -230,8 +230,9 @@ async fn what_was_shown_is_not_run_again(cluster: &Cluster) {
     assert_eq!(after.parse::<u32>().unwrap(), before.parse::<u32>().unwrap() + 2);
 }
 
-/// A function that reads only, as Onecopy knows it, writes.
+/// A function that reads only, as Onecopy knows it, writes. A server that is killed later must not forget it alone.
 const BEHIND_OUR_BACK: &str = "
+SET synchronous_commit = on;
 SET default_transaction_read_only = off;
 ALTER EVENT TRIGGER onecopy_ddl DISABLE; ALTER EVENT TRIGGER onecopy_drop DISABLE;
 CREATE OR REPLACE FUNCTION seems(g int) RETURNS int LANGUAGE plpgsql STABLE AS

@@ -1,6 +1,8 @@
 //! `onecopy serve` over servers of a test's own.
 
+use std::fs::File;
 use std::io::Read;
+use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -57,23 +59,32 @@ impl Setup {
 
     /// Starts a node, and waits until a client is let in.
     pub(crate) async fn serve(&self, environment: &[(&str, &str)]) -> Node {
-        self.serve_and_say(environment, Stdio::piped()).await
+        // A pipe that nobody reads would stop it once it is full.
+        let path = self.folder.path().join("said");
+        let file = File::options().create(true).append(true).open(&path).unwrap();
+        let mut node = self.spawn(environment, Stdio::from(file));
+        node.said = Some(path);
+        self.await_service(node).await
     }
 
     /// Starts a node that says there what it has to say. It does not wait until anybody is let in.
     pub(crate) fn spawn(&self, environment: &[(&str, &str)], stderr: Stdio) -> Node {
         let mut command = Command::new(env!("CARGO_BIN_EXE_onecopy"));
         command.args(["serve", "--config", &self.file()]).envs(environment.iter().copied());
-        Node(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).spawn().unwrap())
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).spawn().unwrap();
+        Node { child, said: None }
     }
 
     /// Starts a node that says there what it has to say, and waits until a client is let in.
     pub(crate) async fn serve_and_say(&self, environment: &[(&str, &str)], stderr: Stdio) -> Node {
-        let mut node = self.spawn(environment, stderr);
+        self.await_service(self.spawn(environment, stderr)).await
+    }
+
+    async fn await_service(&self, mut node: Node) -> Node {
         let deadline = Instant::now() + WITHIN;
         // One that asks for a password serves, too.
         while connect("127.0.0.1", self.port, "postgres").await.is_err_and(|error| !is_about_log_in(&error)) {
-            let ended = node.0.try_wait().unwrap().is_some();
+            let ended = node.child.try_wait().unwrap().is_some();
             assert!(!ended && Instant::now() < deadline, "it does not serve: {}", node.words());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -89,12 +100,16 @@ impl Setup {
 }
 
 /// A node that runs.
-pub(crate) struct Node(Child);
+pub(crate) struct Node {
+    child: Child,
+    /// Where what it says is kept, if that is a file.
+    said: Option<PathBuf>,
+}
 
 impl Node {
     /// Sends it a signal.
     pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(folder::pid(i32::try_from(self.0.id()).unwrap()), signal).unwrap();
+        kill_process(folder::pid(i32::try_from(self.child.id()).unwrap()), signal).unwrap();
     }
 
     /// Stops it as a service manager does.
@@ -108,7 +123,7 @@ impl Node {
     pub(crate) fn ended(&mut self) -> ExitStatus {
         let deadline = Instant::now() + WITHIN;
         loop {
-            if let Some(status) = self.0.try_wait().unwrap() {
+            if let Some(status) = self.child.try_wait().unwrap() {
                 return status;
             }
             assert!(Instant::now() < deadline, "it does not stop");
@@ -118,22 +133,22 @@ impl Node {
 
     /// What it says, if that was asked for.
     pub(crate) fn stderr(&mut self) -> ChildStderr {
-        self.0.stderr.take().unwrap()
+        self.child.stderr.take().unwrap()
     }
 
     /// What it said, once it has ended.
     fn words(&mut self) -> String {
-        drop(self.0.kill());
+        drop(self.child.kill());
         let mut text = String::new();
-        self.0.stderr.take().map(|mut from| from.read_to_string(&mut text));
-        text
+        self.child.stderr.take().map(|mut from| from.read_to_string(&mut text));
+        self.said.as_ref().map_or(text, |path| std::fs::read_to_string(path).unwrap_or_default())
     }
 }
 
 impl Drop for Node {
     fn drop(&mut self) {
-        drop(self.0.kill());
-        drop(self.0.wait());
+        drop(self.child.kill());
+        drop(self.child.wait());
     }
 }
 
