@@ -119,10 +119,11 @@ pub struct Meeting {
 /// What the statements that were let run together have claimed, or what home itself keeps for them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Claimed {
-    /// Which: how many of the transaction's statements were let run before. `None`: whichever; what they claim is *held*,
-    /// that is, as long as the transaction is alive at home, no version that claims it too can be applied there, and those
-    /// that were applied before its statement the statement has met. See [`crate::protocols::onecopy`].
-    pub turn: Option<u32>,
+    /// Which: how many of the transaction's statements were let run before. For what is held, of several the first.
+    pub turn: u32,
+    /// As long as the transaction is alive at home, no version that claims this too can be applied there, and those that
+    /// were applied before its statement the statement has met. See [`crate::protocols::onecopy`].
+    pub is_held: bool,
     /// What.
     pub claims: Claims,
 }

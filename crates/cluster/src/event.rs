@@ -114,7 +114,7 @@ pub enum Event {
         session: SessionId,
         /// What its last statement wrote.
         claims: Claims,
-        /// What else it wrote, and home holds for it: see [`Claimed::turn`].
+        /// What else it wrote, and home holds for it: see [`Claimed::is_held`].
         held: Claims,
     },
     /// The statement that an [`Effect::Execute`] let run has ended, well or not.

@@ -74,27 +74,27 @@ pub(crate) fn claims(
     turns_run: u32,
     rules: &Rules,
 ) -> Vec<Claimed> {
-    let mut turns: BTreeMap<Option<u32>, Claims> = BTreeMap::new();
+    let mut turns: BTreeMap<(u32, bool), Claims> = BTreeMap::new();
     for (turn, change) in changes {
         let comes_or_goes = change.old.present != change.new.present;
-        let turn = Some(*turn).filter(|_| !is_held(change, rules));
+        let turn = (*turn, is_held(change, rules));
         claim(change.key, comes_or_goes, turns.entry(turn).or_default(), rules);
     }
     for (turn, key) in locked.iter().filter(|_| rules.locked_rows_claimed) {
-        claim(*key, true, turns.entry(Some(*turn)).or_default(), rules);
+        claim(*key, true, turns.entry((*turn, false)).or_default(), rules);
     }
     if let Some(turn) = unbounded.filter(|_| rules.unknown_claims_everything) {
-        turns.entry(Some(turn)).or_default().everything = true;
+        turns.entry((turn, false)).or_default().everything = true;
     }
     turns
         .into_iter()
-        .map(|(turn, mut claims)| {
+        .map(|((turn, is_held), mut claims)| {
             for list in [&mut claims.rows, &mut claims.groups] {
                 list.sort_unstable();
                 list.dedup();
             }
-            let last = || turn.map(|_| turns_run.saturating_sub(1));
-            Claimed { turn: if rules.turns_told { turn } else { last() }, claims }
+            let turn = if rules.turns_told { turn } else { turns_run.saturating_sub(1) };
+            Claimed { turn, is_held, claims }
         })
         .collect()
 }

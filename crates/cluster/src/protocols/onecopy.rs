@@ -103,7 +103,6 @@ struct Finished {
     place: Place,
     body: Box<SealedBody>,
     changed: Vec<(TableId, ColumnSet)>,
-    /// Those that are of a turn.
     claims: Vec<Claimed>,
     held: Held,
     /// All claims together.

@@ -440,7 +440,7 @@ impl World {
             return;
         }
         let client = &mut self.clients[n];
-        client.claims.push(Claimed { turn: Some(client.turns - 1), claims });
+        client.claims.push(Claimed { turn: client.turns - 1, is_held: false, claims });
         (client.at, client.state) = (client.at + 1, State::Idle);
     }
 

@@ -7,8 +7,8 @@
 //! expressions or a part of the rows, one with key values that have no normal form.
 //!
 //! Claims are kept apart by *turns*: the statements that the core let run together, since what they claim is certified
-//! against all that they may not have seen. What home *holds* for the transaction is of no turn: rows that came, and rows
-//! that changed in columns that no key is made of ([`cluster::claims::Claimed::turn`]).
+//! against all that they may not have seen. What home *holds* for the transaction is kept apart from these: rows that came,
+//! and rows that changed in columns that no key is made of ([`cluster::claims::Claimed::is_held`]).
 //!
 //! Invariant: a claim may be wider than what happened, and belong to an earlier turn, never the other way round. A claim
 //! that is too small is a lost update.
@@ -103,8 +103,8 @@ impl ClaimsSoFar {
         alone.add_rows(rows, u64::MAX, catalogue);
         let mut claims = Claims { everything: alone.everything, ..Claims::default() };
         let mut held = Claims::default();
-        for Claimed { turn, claims: some } in alone.claimed() {
-            if turn.is_some() { &mut claims } else { &mut held }.add(&some);
+        for Claimed { is_held, claims: some, .. } in alone.claimed() {
+            if is_held { &mut held } else { &mut claims }.add(&some);
         }
         (claims, held)
     }
@@ -175,6 +175,7 @@ impl ClaimsSoFar {
         if meets_nothing(table) && is_insert {
             // It is there for whoever claims the whole table, and meets nobody else.
             self.settled.insert(table.id, Settled::Inserts);
+            self.hold_from(element);
             self.held.rows.push((table.id, own_hash(own, table.id)));
             return;
         }
@@ -184,6 +185,9 @@ impl ClaimsSoFar {
         let is_full = self.rows >= ROW_CLAIMS_MAX;
         let searches = !table.primary_key.is_empty() || self.searched.contains_key(&table.id);
         let is_held = row.as_ref().is_some_and(|row| row.is_held(table, catalogue));
+        if is_held {
+            self.hold_from(element);
+        }
         let turn = if is_held { &mut self.held } else { self.turn_of(element) };
         let before = turn.rows.len() + turn.shared.len();
         if let Some(row) = row.as_ref().filter(|_| catalogue.knows_references(table)) {
@@ -219,6 +223,12 @@ impl ClaimsSoFar {
         self.changed.iter().filter_map(known).collect()
     }
 
+    /// Something is held that came with this element.
+    fn hold_from(&mut self, element: u64) {
+        let number = self.turn_of(element).number;
+        self.held.number = if self.held.is_empty() { number } else { self.held.number.min(number) };
+    }
+
     fn present(&mut self) -> &mut Turn {
         self.turn_of(u64::MAX)
     }
@@ -241,7 +251,7 @@ impl ClaimsSoFar {
     pub(crate) fn complete(&mut self, body: &SealedBody, catalogue: &Catalogue) -> Vec<Claimed> {
         self.add_rows(body.row_changes(), u64::MAX, catalogue);
         if self.everything || body.writes_everything() {
-            return vec![Claimed { turn: Some(0), claims: Claims::everything() }];
+            return vec![Claimed { turn: 0, is_held: false, claims: Claims::everything() }];
         }
         self.claimed()
     }
@@ -249,9 +259,9 @@ impl ClaimsSoFar {
     fn claimed(&mut self) -> Vec<Claimed> {
         let mut whole = BTreeSet::new();
         let mut claimed = Vec::with_capacity(self.turns.len());
-        let turns = std::mem::take(&mut self.turns).into_iter().map(|turn| (Some(turn.number), turn));
+        let turns = std::mem::take(&mut self.turns).into_iter().map(|turn| (false, turn));
         let held = std::mem::take(&mut self.held);
-        for (number, turn) in turns.chain([(None, held)]) {
+        for (is_held, turn) in turns.chain([(true, held)]) {
             // What an earlier turn has claimed as a whole covers what later ones add.
             let tables: Vec<TableId> = turn.tables.iter().copied().filter(|id| whole.insert(*id)).collect();
             let kept = |mut rows: Vec<(TableId, u64)>| {
@@ -263,7 +273,7 @@ impl ClaimsSoFar {
             let (rows, shared, groups) = (kept(turn.rows), kept(turn.shared), kept(turn.groups));
             let claims = Claims { rows, shared, groups, tables, everything: false };
             if !claims.is_empty() {
-                claimed.push(Claimed { turn: number, claims });
+                claimed.push(Claimed { turn: turn.number, is_held, claims });
             }
         }
         claimed
@@ -356,7 +366,7 @@ impl<'a> Row<'a> {
         Columns::Some((0..table.columns.len()).filter(differs).collect())
     }
 
-    /// Whether home holds what the row claims: see [`cluster::claims::Claimed::turn`]. A refresh puts a row in without a
+    /// Whether home holds what the row claims: see [`cluster::claims::Claimed::is_held`]. A refresh puts a row in without a
     /// look at those that refer to it or that it refers to, and, where the constraint is deferrable, at those that have its key.
     fn is_held(&self, table: &Table, catalogue: &Catalogue) -> bool {
         if self.0.is_some() && self.1.is_none() {

@@ -290,7 +290,7 @@ impl Session {
         let is_outdated = self.hub().is_outdated(generation.min(Version(catalogue.generation())));
         // What was concluded before a schema change may claim too little after it.
         let (claims, changed) = if is_outdated {
-            (vec![Claimed { turn: Some(0), claims: Claims::everything() }], Vec::new())
+            (vec![Claimed { turn: 0, is_held: false, claims: Claims::everything() }], Vec::new())
         } else {
             (claimed, changed)
         };

@@ -228,7 +228,7 @@ impl Onecopy {
         let mut rows = std::mem::take(&mut state.written);
         let body = Box::new(body(&rows));
         rows.sort_unstable();
-        let claims = vec![Claimed { turn: Some(0), claims: Claims { rows, ..Claims::default() } }];
+        let claims = vec![Claimed { turn: 0, is_held: false, claims: Claims { rows, ..Claims::default() } }];
         self.tell(
             now_us,
             Event::Finish { session, body, claims, changed: Vec::new(), reads: Reads::All },

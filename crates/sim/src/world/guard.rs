@@ -97,8 +97,8 @@ impl World {
 
     fn ask_to_secure(&mut self, session: usize, claimed: &[Claimed]) {
         let (mut claims, mut held) = (Claims::default(), Claims::default());
-        for Claimed { turn, claims: some } in claimed {
-            if turn.is_some() { &mut claims } else { &mut held }.add(some);
+        for Claimed { is_held, claims: some, .. } in claimed {
+            if *is_held { &mut held } else { &mut claims }.add(some);
         }
         if let Some(run) = self.sessions[session].run.as_mut() {
             run.phase = Phase::Securing;

@@ -16,13 +16,14 @@
 //! The trap (pitfalls 1.1, as in [`crate::parts::in_flight`]): the backend may die meanwhile, and its locks with it. So the
 //! transaction has to draw again after that, which only one that is alive can.
 //!
-//! A deleted row is not held, nor is one whose keys change: rows that refer to it are inserted by a refresh without any look
+//! Against what nobody can bound it is as with any other claim. A deleted row is not held, nor is one whose keys change: rows that refer to it are inserted by a refresh without any look
 //! at it.
 //!
 //! Invariant: between two transactions of different homes that claim the same, the later one in the log has seen the earlier
 //! one, or was in nobody's way although that was applied at its home before it was appended.
 
 use super::{Finished, Held, Onecopy, Out, Phase, TURNS_MAX, Transaction};
+use crate::claims::{Claimed, Claims};
 use crate::event::{AbortCause, Effect, Level, Rival};
 use crate::ids::{SessionId, Version};
 use crate::parts::replica::State;
@@ -94,12 +95,14 @@ impl Onecopy {
     fn conflict(&self, transaction: &Transaction, finished: &Finished) -> Option<Rival> {
         let home = self.replicas[transaction.home].id;
         let first = transaction.bases.first().copied().unwrap_or_default();
-        for claimed in &finished.claims {
-            let Some(turn) = claimed.turn else { continue };
-            let turn = usize::try_from(turn).unwrap_or(TURNS_MAX).min(TURNS_MAX - 1);
+        let no_row = Claims::default();
+        for Claimed { turn, is_held, claims } in &finished.claims {
+            // What nobody can bound may not meet a row that home holds, but the schema or a sequence beside it.
+            let claims = if *is_held { &no_row } else { claims };
+            let turn = usize::try_from(*turn).unwrap_or(TURNS_MAX).min(TURNS_MAX - 1);
             // In a kept snapshot, too: home itself refuses to overwrite what was applied there since.
             let base = transaction.bases.get(turn).copied().unwrap_or(first);
-            let (version, meeting) = self.index.foreign(&claimed.claims, home);
+            let (version, meeting) = self.index.foreign(claims, home);
             if version > base && self.rules.certifies_writes {
                 return Some(self.rival(version, meeting));
             }

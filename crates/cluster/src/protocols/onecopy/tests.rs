@@ -12,7 +12,7 @@ use crate::ids::Nonce;
 use crate::record::RecordBuilder;
 
 fn claimed(claims: Claims) -> Vec<Claimed> {
-    vec![Claimed { turn: Some(0), claims }]
+    vec![Claimed { turn: 0, is_held: false, claims }]
 }
 
 struct Bench {
@@ -92,7 +92,7 @@ impl Bench {
         body.push_delete(TABLE, &[0, 0, 0, 0]).unwrap();
         let claims = (0..)
             .zip(claims)
-            .map(|(turn, claims)| Claimed { turn: Some(turn), claims: claims.clone() })
+            .map(|(turn, claims)| Claimed { turn, is_held: false, claims: claims.clone() })
             .collect();
         self.feed(Event::Finish { session, body: Box::new(body.seal()), claims, changed: Vec::new(), reads })
     }

@@ -321,7 +321,7 @@ impl Onecopy {
         let (mut merged, mut held) = (Claims::default(), Claims::default());
         for claimed in &claims {
             merged.add(&claimed.claims);
-            if claimed.turn.is_none() {
+            if claimed.is_held {
                 held.add(&claimed.claims);
             }
         }

@@ -54,7 +54,7 @@ fn claims_in(catalogue: &Catalogue, push: impl FnOnce(&mut RecordBuilder)) -> Cl
     push(&mut builder);
     let nonce = Nonce(builder.elements() << 32 | builder.len_bytes() as u64);
     let claimed = ClaimsSoFar::new(nonce).complete(&builder.seal(), catalogue);
-    assert!(claimed.iter().all(|claimed| claimed.turn.is_none_or(|turn| turn == 0)));
+    assert!(claimed.iter().all(|claimed| claimed.turn == 0));
     let mut all = Claims::default();
     for one in &claimed {
         all.add(&one.claims);
@@ -174,14 +174,14 @@ fn many_rows_become_their_tables() {
 
 /// Rows that come, or change beside their keys, and nothing else; and not where a constraint can wait.
 #[test]
-fn what_home_holds_is_of_no_turn() {
+fn what_home_holds_is_kept_apart() {
     let (one, beside) = (image([1, 7]), image([1, 8]));
     let held = |catalogue: &Catalogue, push: &dyn Fn(&mut RecordBuilder)| {
         let mut builder = RecordBuilder::new();
         push(&mut builder);
         let claimed = ClaimsSoFar::default().complete(&builder.seal(), catalogue);
         assert!(!claimed.is_empty());
-        claimed.iter().all(|claimed| claimed.turn.is_none())
+        claimed.iter().all(|claimed| claimed.is_held)
     };
     let insert = |b: &mut RecordBuilder| b.push_insert(CHILD, &one).unwrap();
     let changed = |b: &mut RecordBuilder| b.push_update(PARENT, &one, &beside).unwrap();
@@ -213,6 +213,19 @@ fn what_home_holds_is_of_no_turn() {
     assert!(held(&expression, &insert) && !held(&expression, &changed));
 }
 
+#[test]
+fn what_is_held_is_of_the_turn_with_which_that_began() {
+    let (mut so_far, mut builder) = (ClaimsSoFar::default(), RecordBuilder::new());
+    for turn in 0..4 {
+        so_far.begin_turn(builder.elements());
+        if turn > 0 {
+            builder.push_insert(PARENT, &image([turn, 0])).unwrap();
+        }
+    }
+    let claimed = so_far.complete(&builder.seal(), &keyed());
+    assert_eq!(claimed.iter().map(|one| (one.turn, one.is_held)).collect::<Vec<_>>(), [(1, true)]);
+}
+
 /// The claims of a row that is written in the turn that this makes.
 fn by_turns(steps: impl FnOnce(&mut ClaimsSoFar, &mut RecordBuilder)) -> Vec<(u32, Vec<i32>)> {
     let (mut so_far, mut builder) = (ClaimsSoFar::default(), RecordBuilder::new());
@@ -220,7 +233,7 @@ fn by_turns(steps: impl FnOnce(&mut ClaimsSoFar, &mut RecordBuilder)) -> Vec<(u3
     let claimed = so_far.complete(&builder.seal(), &keyed());
     let row = |key| claims(|b| b.push_update(PARENT, &image([key, 0]), &image([key, 1])).unwrap());
     let which = |claims: &Claims| (0..100).filter(|key| row(*key).overlaps(claims)).collect();
-    claimed.iter().map(|one| (one.turn.unwrap(), which(&one.claims))).collect()
+    claimed.iter().map(|one| (one.turn, which(&one.claims))).collect()
 }
 
 fn write(builder: &mut RecordBuilder, key: i32) {
@@ -291,8 +304,8 @@ fn a_table_claimed_as_a_whole_covers_later_turns_only() {
     write(&mut builder, 2);
     let claimed = so_far.complete(&builder.seal(), &keyed());
     assert_eq!(claimed.len(), 2);
-    assert!(claimed[0].turn == Some(0) && claimed[0].claims.tables.is_empty());
-    assert!(claimed[1].turn == Some(1) && claimed[1].claims.tables == [PARENT]);
+    assert!(claimed[0].turn == 0 && claimed[0].claims.tables.is_empty());
+    assert!(claimed[1].turn == 1 && claimed[1].claims.tables == [PARENT]);
 }
 
 #[test]

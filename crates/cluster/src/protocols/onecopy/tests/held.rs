@@ -24,7 +24,7 @@ impl Bench {
     fn finish_held(&mut self, session: SessionId, claims: Claims) -> Vec<String> {
         let mut body = RecordBuilder::new();
         body.push_delete(TABLE, &[0, 0, 0, 0]).unwrap();
-        let (body, claims) = (Box::new(body.seal()), vec![Claimed { turn: None, claims }]);
+        let (body, claims) = (Box::new(body.seal()), vec![Claimed { turn: 0, is_held: true, claims }]);
         self.feed(Event::Finish { session, body, claims, changed: Vec::new(), reads: Reads::All })
     }
 
@@ -86,6 +86,13 @@ fn what_was_appended_meanwhile_is_waited_for_too() {
     assert!(bench.drawn(S2).is_empty(), "home lacks version 2 by now");
     assert_eq!(bench.applied(2, 2), ["draw 2"]);
     assert_eq!(bench.drawn(S2), ["append 3"]);
+}
+
+#[test]
+fn what_nobody_can_bound_is_not_waited_for() {
+    let mut bench = Bench::behind_one_that_claimed(&Claims::everything());
+    bench.applied(2, 1);
+    assert_eq!(bench.finish_held(S2, rows(&[5])), ["conflict 2 with 1"]);
 }
 
 /// READ COMMITTED: a row that home holds is another's only if home lacks what that one wrote.
