@@ -182,7 +182,8 @@ impl<'a> Relay<'a> {
                 capture.make_room().await?;
             }
             let limit = if self.expected.hold { HOLD_BYTES } else { FLUSH_BYTES };
-            if self.client.out.len() >= limit {
+            // After an error only its end follows; whoever runs this may have something else to say.
+            if self.client.out.len() >= limit && self.ended.error.is_none() {
                 self.client.flush().await?;
             }
             self.receive().await?;
