@@ -121,8 +121,8 @@ pub struct Meeting {
 pub struct Claimed {
     /// Which: how many of the transaction's statements were let run before. For what is held, of several the first.
     pub turn: u32,
-    /// As long as the transaction is alive at home, no version that claims this too can be applied there, and those that
-    /// were applied before its statement the statement has met. See [`crate::protocols::onecopy`].
+    /// Tables into which new rows were put, too many to be told apart: as long as the transaction is alive at home, no row
+    /// that meets one of these can be applied there, and those that were applied before, its statement has met.
     pub is_held: bool,
     /// What.
     pub claims: Claims,

@@ -61,11 +61,6 @@ fn claim(key: Key, comes_or_goes: bool, claims: &mut Claims, rules: &Rules) {
     }
 }
 
-/// Whether home holds what a changed row claims: one that came, or changed and stayed.
-fn is_held(change: &Change, rules: &Rules) -> bool {
-    change.new.present || !rules.gone_are_strict
-}
-
 /// What it wrote, claimed, or may have locked, turn by turn.
 pub(crate) fn claims(
     changes: &[(u32, Change)],
@@ -74,27 +69,26 @@ pub(crate) fn claims(
     turns_run: u32,
     rules: &Rules,
 ) -> Vec<Claimed> {
-    let mut turns: BTreeMap<(u32, bool), Claims> = BTreeMap::new();
+    let mut turns: BTreeMap<u32, Claims> = BTreeMap::new();
     for (turn, change) in changes {
         let comes_or_goes = change.old.present != change.new.present;
-        let turn = (*turn, is_held(change, rules));
-        claim(change.key, comes_or_goes, turns.entry(turn).or_default(), rules);
+        claim(change.key, comes_or_goes, turns.entry(*turn).or_default(), rules);
     }
     for (turn, key) in locked.iter().filter(|_| rules.locked_rows_claimed) {
-        claim(*key, true, turns.entry((*turn, false)).or_default(), rules);
+        claim(*key, true, turns.entry(*turn).or_default(), rules);
     }
     if let Some(turn) = unbounded.filter(|_| rules.unknown_claims_everything) {
-        turns.entry((turn, false)).or_default().everything = true;
+        turns.entry(turn).or_default().everything = true;
     }
     turns
         .into_iter()
-        .map(|((turn, is_held), mut claims)| {
+        .map(|(turn, mut claims)| {
             for list in [&mut claims.rows, &mut claims.groups] {
                 list.sort_unstable();
                 list.dedup();
             }
             let turn = if rules.turns_told { turn } else { turns_run.saturating_sub(1) };
-            Claimed { turn, is_held, claims }
+            Claimed { turn, is_held: false, claims }
         })
         .collect()
 }

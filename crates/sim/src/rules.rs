@@ -34,8 +34,6 @@ pub struct Rules {
     pub columns_told: bool,
     /// The core is told which statement has claimed what.
     pub turns_told: bool,
-    /// Rows that go do not count as held.
-    pub gone_are_strict: bool,
     /// What a SERIALIZABLE transaction has read is told.
     pub reads_told: bool,
     /// A SERIALIZABLE transaction that tried to write is certified, also if nothing came of it.
@@ -92,7 +90,6 @@ impl Default for Rules {
             groups_told: true,
             columns_told: true,
             turns_told: true,
-            gone_are_strict: true,
             reads_told: true,
             tries_are_certified: true,
             refresh_goes_first: true,

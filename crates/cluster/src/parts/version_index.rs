@@ -333,6 +333,13 @@ impl VersionIndex {
         (version.0, meeting)
     }
 
+    /// The last assigned version of any other home that claims one of these tables as a whole, or anything.
+    pub fn foreign_whole(&self, claims: &Claims, home: ReplicaId) -> Version {
+        let whole = claims.tables.iter().filter_map(|id| self.tables.get(id)).map(|table| table.whole);
+        let all = whole.chain([self.unbounded]).map(|stamp| stamp.foreign(home));
+        all.max().unwrap_or_default()
+    }
+
     /// The last assigned version of any home that claims something of this, and that home.
     pub fn claimer(&self, claims: &Claims) -> (Version, Option<ReplicaId>) {
         self.newest(claims, |stamp| (stamp.last, stamp.home)).0

@@ -7,8 +7,8 @@
 //! expressions or a part of the rows, one with key values that have no normal form.
 //!
 //! Claims are kept apart by *turns*: the statements that the core let run together, since what they claim is certified
-//! against all that they may not have seen. What home *holds* for the transaction is kept apart from these: rows that came,
-//! and rows that changed in columns that no key is made of ([`cluster::claims::Claimed::is_held`]).
+//! against all that they may not have seen. What home *holds* for the transaction is kept apart from these: tables that are
+//! claimed as a whole only because so many rows came ([`cluster::claims::Claimed::is_held`]).
 //!
 //! Invariant: a claim may be wider than what happened, and belong to an earlier turn, never the other way round. A claim
 //! that is too small is a lost update.
@@ -175,8 +175,7 @@ impl ClaimsSoFar {
         if meets_nothing(table) && is_insert {
             // It is there for whoever claims the whole table, and meets nobody else.
             self.settled.insert(table.id, Settled::Inserts);
-            self.hold_from(element);
-            self.held.rows.push((table.id, own_hash(own, table.id)));
+            self.turn_of(element).rows.push((table.id, own_hash(own, table.id)));
             return;
         }
         if table.primary_key.is_empty() && !is_insert && change.change != Change::Truncate {
@@ -184,11 +183,8 @@ impl ClaimsSoFar {
         }
         let is_full = self.rows >= ROW_CLAIMS_MAX;
         let searches = !table.primary_key.is_empty() || self.searched.contains_key(&table.id);
-        let is_held = row.as_ref().is_some_and(|row| row.is_held(table, catalogue));
-        if is_held {
-            self.hold_from(element);
-        }
-        let turn = if is_held { &mut self.held } else { self.turn_of(element) };
+        let is_held = is_full && is_insert && may_be_held(table, catalogue) && row.is_some();
+        let turn = self.turn_of(element);
         let before = turn.rows.len() + turn.shared.len();
         if let Some(row) = row.as_ref().filter(|_| catalogue.knows_references(table)) {
             turn.add_references(table, row, is_full, catalogue);
@@ -199,13 +195,18 @@ impl ClaimsSoFar {
             turn.tables.insert(table.id);
         }
         let keyed = row.filter(|_| !is_full && accesses::is_keyed(table));
-        if !keyed.is_some_and(|row| turn.add_keys(table, &row)) {
+        let is_told_apart = keyed.is_some_and(|row| turn.add_keys(table, &row));
+        if !is_told_apart && !is_held {
             turn.tables.insert(table.id);
         }
         let after = turn.rows.len() + turn.shared.len();
         let refers = table.references.iter().all(|reference| turn.tables.contains(&reference.parent));
-        let is_whole = turn.tables.contains(&table.id);
+        let is_whole = is_held || turn.tables.contains(&table.id);
         self.rows += after - before;
+        if is_held {
+            self.hold_from(element);
+            self.held.tables.insert(table.id);
+        }
         if is_whole && searches && refers {
             // What is held says nothing of rows that go.
             let settled = if is_held { Settled::Inserts } else { Settled::All };
@@ -263,7 +264,9 @@ impl ClaimsSoFar {
         let held = std::mem::take(&mut self.held);
         for (is_held, turn) in turns.chain([(true, held)]) {
             // What an earlier turn has claimed as a whole covers what later ones add.
-            let tables: Vec<TableId> = turn.tables.iter().copied().filter(|id| whole.insert(*id)).collect();
+            // Not what is held, of which the turn may be an earlier one.
+            let is_new = |id: &TableId| is_held || whole.insert(*id);
+            let tables: Vec<TableId> = turn.tables.iter().copied().filter(is_new).collect();
             let kept = |mut rows: Vec<(TableId, u64)>| {
                 rows.retain(|(table, _)| !whole.contains(table));
                 rows.sort_unstable();
@@ -366,22 +369,6 @@ impl<'a> Row<'a> {
         Columns::Some((0..table.columns.len()).filter(differs).collect())
     }
 
-    /// Whether home holds what the row claims: see [`cluster::claims::Claimed::is_held`]. A refresh puts a row in without a
-    /// look at those that refer to it or that it refers to, and, where the constraint is deferrable, at those that have its key.
-    fn is_held(&self, table: &Table, catalogue: &Catalogue) -> bool {
-        if self.0.is_some() && self.1.is_none() {
-            return false;
-        }
-        let is_deferrable = table.keys.iter().any(|key| key.deferrable)
-            || table.references.iter().any(|reference| reference.deferrable || reference.period);
-        let keeps = || {
-            let refers = table.references.iter().all(|reference| self.keeps(&reference.columns));
-            let is_plain = table.keys.iter().all(sql::Key::is_plain) && !table.primary_key.is_empty();
-            is_plain && refers && table.keys.iter().all(|key| self.keeps(&key.columns))
-        };
-        catalogue.knows_references(table) && !is_deferrable && (self.0.is_none() || keeps())
-    }
-
     /// Whether the row is there before and after, with the same bytes in these columns.
     fn keeps(&self, columns: &[usize]) -> bool {
         match self {
@@ -389,6 +376,14 @@ impl<'a> Row<'a> {
             _ => false,
         }
     }
+}
+
+/// Whether home holds what new rows of the table claim: see [`cluster::claims::Claimed::is_held`]. A refresh puts a row in
+/// without a look at those that have its key, where the constraint is deferrable.
+fn may_be_held(table: &Table, catalogue: &Catalogue) -> bool {
+    let is_deferrable = table.keys.iter().any(|key| key.deferrable)
+        || table.references.iter().any(|reference| reference.deferrable || reference.period);
+    catalogue.knows_references(table) && !is_deferrable && !table.primary_key.is_empty()
 }
 
 /// What a statement locks without writing it.

@@ -1,29 +1,27 @@
 //! Certification: whether a finished transaction may have the next place in the log.
 //!
 //! Its claims are held against what was assigned since. For most of them "since" is what was known to be applied at home
-//! when their statement was let run: DESIGN section 3. What is claimed by a row that was inserted, or changed in columns of
-//! which no key is made, is *held* at home: whoever claims it, too, in a version of another home, writes the same row or the
-//! same value of a unique key there, or removes the row that is referred to, and the server does not let a refresh do that
-//! before the transaction has ended. And what had been applied before its statement ran, the statement has met: an index sees
-//! all that is committed, whatever the snapshot, and a row is changed as it is then, or, in a kept snapshot, not at all.
-//! So these claims are held against what home has *now*. That matters where a claim stands for more than itself: thousands of
-//! new rows claim their table, in which others have put rows of their own meanwhile.
+//! when their statement was let run: DESIGN section 3. A table that is claimed as a whole only because thousands of new rows
+//! were put into it is *held* at home: whoever writes one of these rows in a version of another home, or takes a value of
+//! theirs, meets them in an index there, and the server does not let a refresh do that before the transaction has ended;
+//! and what had been applied before, the statement has met, whatever its snapshot. So against rows of others such a claim
+//! counts from what home has *now*: else it would lose against any row that another home has put there meanwhile.
 //!
-//! If home lacks something of it yet, and it is not known to be the very same row, the transaction waits until home has it,
-//! instead of losing. If the two do meet in a row, the refresh cannot go on, and what is in its way loses
-//! ([`crate::event::Event::InTheWay`]).
+//! If home lacks some of these yet, the transaction waits until home has them. If the two do meet in a row, the refresh
+//! cannot go on, and what is in its way loses ([`crate::event::Event::InTheWay`]).
 //!
 //! The trap (pitfalls 1.1, as in [`crate::parts::in_flight`]): the backend may die meanwhile, and its locks with it. So the
 //! transaction has to draw again after that, which only one that is alive can.
 //!
-//! Against what nobody can bound it is as with any other claim. A deleted row is not held, nor is one whose keys change: rows that refer to it are inserted by a refresh without any look
-//! at it.
+//! Nothing else is held. Whoever has claimed the table as a whole (LOCK TABLE) or anything has written no row that a refresh
+//! could meet; nor has who has only locked one, a parent perhaps; and rows that refer to a deleted one are put in by a refresh
+//! without a look at it.
 //!
 //! Invariant: between two transactions of different homes that claim the same, the later one in the log has seen the earlier
 //! one, or was in nobody's way although that was applied at its home before it was appended.
 
 use super::{Finished, Held, Onecopy, Out, Phase, TURNS_MAX, Transaction};
-use crate::claims::{Claimed, Claims};
+use crate::claims::Claimed;
 use crate::event::{AbortCause, Effect, Level, Rival};
 use crate::ids::{SessionId, Version};
 use crate::parts::replica::State;
@@ -84,7 +82,7 @@ impl Onecopy {
         let Held { claims, base, .. } = &finished.held;
         let home = &self.replicas[transaction.home];
         let (version, meeting) = self.index.foreign(claims, home.id);
-        if version <= *base || !self.rules.certifies_writes || !self.rules.certifies_held {
+        if version <= *base || !self.rules.certifies_writes {
             return Verdict::Clear;
         }
         let rival = self.rival(version, meeting);
@@ -95,14 +93,15 @@ impl Onecopy {
     fn conflict(&self, transaction: &Transaction, finished: &Finished) -> Option<Rival> {
         let home = self.replicas[transaction.home].id;
         let first = transaction.bases.first().copied().unwrap_or_default();
-        let no_row = Claims::default();
         for Claimed { turn, is_held, claims } in &finished.claims {
-            // What nobody can bound may not meet a row that home holds, but the schema or a sequence beside it.
-            let claims = if *is_held { &no_row } else { claims };
             let turn = usize::try_from(*turn).unwrap_or(TURNS_MAX).min(TURNS_MAX - 1);
             // In a kept snapshot, too: home itself refuses to overwrite what was applied there since.
             let base = transaction.bases.get(turn).copied().unwrap_or(first);
-            let (version, meeting) = self.index.foreign(claims, home);
+            let (version, meeting) = if *is_held {
+                (self.index.foreign_whole(claims, home), None)
+            } else {
+                self.index.foreign(claims, home)
+            };
             if version > base && self.rules.certifies_writes {
                 return Some(self.rival(version, meeting));
             }

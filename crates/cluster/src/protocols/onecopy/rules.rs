@@ -38,8 +38,6 @@ pub struct Rules {
     /// A transaction that claims what a version of another home claims, which its statement may not have seen, is not
     /// appended.
     pub certifies_writes: bool,
-    /// That holds for what home holds for it, too; there, if home lacks it.
-    pub certifies_held: bool,
     /// Nor is a SERIALIZABLE one that has read what was written since its snapshot.
     pub certifies_reads: bool,
     /// What somebody waits for is not gathered.
@@ -66,7 +64,6 @@ impl Default for Rules {
             takeover_catches_up: true,
             hold_waits: true,
             certifies_writes: true,
-            certifies_held: true,
             certifies_reads: true,
             waiters_are_seen: true,
         }

@@ -186,6 +186,8 @@ impl Onecopy {
             let (version, meeting) = self.index.foreign(claims, id);
             (version > base).then(|| self.rival(version, meeting))
         });
+        let whole = self.index.foreign_whole(&held, id);
+        let first = first.or_else(|| (whole > base).then(|| self.rival(whole, None)));
         let rival = if first.is_some() {
             first
         } else {

@@ -88,11 +88,14 @@ fn what_was_appended_meanwhile_is_waited_for_too() {
     assert_eq!(bench.drawn(S2), ["append 3"]);
 }
 
+/// Nor is a lock on the table, of which no refresh is in anybody's way.
 #[test]
 fn what_nobody_can_bound_is_not_waited_for() {
-    let mut bench = Bench::behind_one_that_claimed(&Claims::everything());
-    bench.applied(2, 1);
-    assert_eq!(bench.finish_held(S2, rows(&[5])), ["conflict 2 with 1"]);
+    for theirs in [Claims::everything(), table()] {
+        let mut bench = Bench::behind_one_that_claimed(&theirs);
+        bench.applied(2, 1);
+        assert_eq!(bench.finish_held(S2, table()), ["conflict 2 with 1"]);
+    }
 }
 
 /// READ COMMITTED: a row that home holds is another's only if home lacks what that one wrote.
