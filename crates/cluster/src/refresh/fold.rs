@@ -4,6 +4,11 @@
 //! that is its net effect ([`super::net`]); from record to record versions give the order, and images are not compared,
 //! since they may come from different servers.
 //!
+//! A row that was written and is as it was (`SET n = n`, to be in the way of others, or there and back) is written here,
+//! too: a snapshot of before may not overwrite it at REPEATABLE READ, at this replica either. Which of its images it has
+//! the order does not tell, so it is told to stay as it is. Not so a row that was removed and put in again as it was: it
+//! cannot be told from one that came here from another key and went on to a third.
+//!
 //! Keys are compared as bytes. Equal values of different bytes (1.0 and 1.00) are different keys here; that is sound,
 //! since they never exist at once, and deletes go first. A deferrable key may exist twice while a record is applied in
 //! pieces: tables with one are not folded.
@@ -17,6 +22,14 @@ use crate::record::Change;
 
 /// The row found and the row left; None is no row.
 pub(super) type Ends<'a> = (Option<&'a [u8]>, Option<&'a [u8]>);
+
+/// What a batch did to a key.
+pub(super) enum Folded<'a> {
+    /// It led from one to the other.
+    Ends(Ends<'a>),
+    /// The row was written, and is as it was; an image with its key.
+    Kept(&'a [u8]),
+}
 
 /// A table's changes by key, in the order in which the keys first occur.
 #[derive(Debug, Default)]
@@ -34,6 +47,10 @@ struct Row<'a> {
     own: Option<Ends<'a>>,
     /// Its changes that do not.
     loose: Vec<Ends<'a>>,
+    /// The present record made or removed a row of this key.
+    is_made_or_removed: bool,
+    /// A record wrote the row and left it as it was.
+    kept: Option<&'a [u8]>,
 }
 
 impl<'a> Folds<'a> {
@@ -63,6 +80,7 @@ impl<'a> Folds<'a> {
             Entry::Vacant(entry) => entry.index(),
         };
         let row = entry.or_default();
+        row.is_made_or_removed |= found.is_none() || left.is_none();
         match &mut row.own {
             None => {
                 row.own = Some((found, left));
@@ -78,9 +96,12 @@ impl<'a> Folds<'a> {
         let inconsistent = || RefreshError::Inconsistent { table: table.name.clone() };
         for place in self.touched.drain(..) {
             let row = &mut self.by_key[place];
+            let is_made_or_removed = std::mem::take(&mut row.is_made_or_removed);
+            let image = row.own.and_then(|own| own.0);
             let own = row.own.take().into_iter().chain(row.loose.drain(..));
             let (found, left) = ends(own).ok_or_else(inconsistent)?;
             if found == left {
+                row.kept = row.kept.or_else(|| image.filter(|_| !is_made_or_removed));
                 continue;
             }
             match &mut row.before {
@@ -92,9 +113,11 @@ impl<'a> Folds<'a> {
         Ok(())
     }
 
-    /// Found and left for each key that changed.
-    pub(super) fn into_ends(self) -> impl Iterator<Item = Ends<'a>> {
-        self.by_key.into_values().filter_map(|row| row.before)
+    /// What became of each key.
+    pub(super) fn into_folded(self) -> impl Iterator<Item = Folded<'a>> {
+        self.by_key
+            .into_values()
+            .filter_map(|row| row.before.map(Folded::Ends).or_else(|| row.kept.map(Folded::Kept)))
     }
 }
 

@@ -6,9 +6,13 @@
 //! may be held by two rows for a while. So the order inside a record counts for nothing here. Images that were both left
 //! and found cancel out, as often as they were; what remains was there before the record, or is there after it.
 //!
+//! An image that was only ever written as it was (`SET n = n`) was there before and after, and is both found and left, so
+//! that it is written at other replicas, too: that is in the way of a snapshot of before, as at home. Not so what a
+//! record changed and changed back in more than one step, when nothing tells where that began.
+//!
 //! Images are compared as bytes, which is sound inside one record: all of them come from one server.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::record::Change;
 
@@ -17,6 +21,8 @@ use crate::record::Change;
 pub(super) struct Net<'a> {
     pub(super) found: Vec<&'a [u8]>,
     pub(super) left: Vec<&'a [u8]>,
+    /// Rows that were written as they were.
+    kept: Vec<&'a [u8]>,
 }
 
 impl<'a> Net<'a> {
@@ -25,6 +31,7 @@ impl<'a> Net<'a> {
         match change {
             Change::Insert { new } => self.left.push(new),
             Change::Delete { old } => self.found.push(old),
+            Change::Update { old, new } if old == new => self.kept.push(old),
             Change::Update { old, new } => {
                 self.found.push(old);
                 self.left.push(new);
@@ -33,8 +40,21 @@ impl<'a> Net<'a> {
         }
     }
 
-    /// Takes out what was both found and left; the order of the others stays.
+    /// Takes out what was both found and left, unless all that was done to it is that it was written as it was; the order
+    /// of the others stays.
     pub(super) fn cancel(&mut self) {
+        let mut kept: BTreeSet<&[u8]> = self.kept.drain(..).collect();
+        if !kept.is_empty() {
+            for image in self.found.iter().chain(&self.left) {
+                kept.remove(image);
+            }
+        }
+        self.cancel_balanced();
+        self.found.extend(&kept);
+        self.left.extend(kept);
+    }
+
+    fn cancel_balanced(&mut self) {
         if self.found.is_empty() || self.left.is_empty() {
             return;
         }

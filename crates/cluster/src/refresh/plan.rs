@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::fold::Folds;
+use super::fold::{Folded, Folds};
 use super::net::Net;
 use super::{Kind, RefreshError, RefreshTable, RefreshTables, StatementKey, Values};
 use crate::ids::TableId;
@@ -39,7 +39,7 @@ impl<'a> RowImages<'a> {
             if needed { table.values(image) } else { Ok(Values::new()) }
         };
         let old = read(self.old, !matches!(kind, Kind::Insert | Kind::CopyIn))?;
-        let new = read(self.new, !matches!(kind, Kind::Delete | Kind::DeleteMany))?;
+        let new = read(self.new, kind.writes_new())?;
         Ok(table.bound(kind, &old, &new))
     }
 
@@ -189,17 +189,19 @@ impl<'a> Planner<'_, 'a> {
     /// of what will be.
     fn folded(&mut self, table: &RefreshTable, folds: Folds<'a>) -> Result<(), RefreshError> {
         let (mut deletes, mut updates, mut inserts) = (Vec::new(), Vec::new(), Vec::new());
-        let ends: Vec<_> = folds.into_ends().collect();
-        let is_alone = ends.len() == 1;
-        for (found, left) in ends {
-            match (found, left) {
-                (None, None) => {}
-                (None, Some(new)) => inserts.push(new),
-                (Some(old), None) => deletes.push(RowImages { old, new: &[] }),
-                (Some(old), Some(new)) if table.may_update(old, new, is_alone)? => {
+        let mut kept = Vec::new();
+        let folded: Vec<_> = folds.into_folded().collect();
+        let is_alone = folded.len() == 1;
+        for row in folded {
+            match row {
+                Folded::Kept(old) => kept.push(RowImages { old, new: &[] }),
+                Folded::Ends((None, None)) => {}
+                Folded::Ends((None, Some(new))) => inserts.push(new),
+                Folded::Ends((Some(old), None)) => deletes.push(RowImages { old, new: &[] }),
+                Folded::Ends((Some(old), Some(new))) if table.may_update(old, new, is_alone)? => {
                     updates.push(RowImages { old, new });
                 }
-                (Some(old), Some(new)) => {
+                Folded::Ends((Some(old), Some(new))) => {
                     deletes.push(RowImages { old, new: &[] });
                     inserts.push(new);
                 }
@@ -210,6 +212,7 @@ impl<'a> Planner<'_, 'a> {
         if table.updated().next().is_some() {
             self.many(table, Kind::Update, Kind::UpdateMany, &updates);
         }
+        self.many(table, Kind::Keep, Kind::KeepMany, &kept);
         self.inserts(table, inserts);
         Ok(())
     }

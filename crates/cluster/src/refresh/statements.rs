@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use super::{RefreshTable, Values};
+use super::{RefreshTable, Values, Written};
 use crate::ids::TableId;
 
 /// What a prepared statement does.
@@ -14,14 +14,31 @@ pub enum Kind {
     Insert,
     /// Updates a row found by its primary key, which stays.
     Update,
+    /// Writes a row found by its primary key as it is.
+    Keep,
     /// Deletes a row found by its primary key, or without one by its image.
     Delete,
     /// Updates rows found by keys out of arrays; the keys stay.
     UpdateMany,
+    /// Writes rows found by keys out of arrays as they are.
+    KeepMany,
     /// Deletes rows found by keys out of arrays.
     DeleteMany,
     /// Inserts rows of a binary COPY.
     CopyIn,
+}
+
+impl Kind {
+    /// Whether it concerns many rows by arrays.
+    #[must_use]
+    pub const fn is_unnesting(self) -> bool {
+        matches!(self, Self::UpdateMany | Self::KeepMany | Self::DeleteMany)
+    }
+
+    /// Whether it writes what a row becomes.
+    pub(super) const fn writes_new(self) -> bool {
+        matches!(self, Self::Insert | Self::CopyIn | Self::Update | Self::UpdateMany)
+    }
 }
 
 /// Names a prepared statement.
@@ -54,16 +71,15 @@ impl RefreshTable {
                 Sql { text, types: self.types(self.identified()) }
             }
             Kind::UpdateMany => self.update_many(),
-            Kind::DeleteMany => Sql {
-                text: format!(
-                    "DELETE FROM ONLY {} AS t USING unnest({}) AS u({}) WHERE {}",
-                    self.name,
-                    parameters(1, self.primary_key.len()),
-                    aliases(self.primary_key.len()),
-                    self.joined(0),
-                ),
-                types: self.array_types(self.primary_key.iter().copied()),
-            },
+            Kind::Keep => {
+                let text =
+                    format!("UPDATE ONLY {} AS t SET {} WHERE {}", self.name, self.kept(), self.found(1));
+                Sql { text, types: self.types(self.identified()) }
+            }
+            Kind::KeepMany => {
+                self.by_keys(&format!("UPDATE ONLY {} AS t SET {} FROM", self.name, self.kept()))
+            }
+            Kind::DeleteMany => self.by_keys(&format!("DELETE FROM ONLY {} AS t USING", self.name)),
             Kind::CopyIn => {
                 let columns = self.names(self.inserted());
                 // A column list may not be empty; a table without columns to write takes all of its none.
@@ -83,7 +99,7 @@ impl RefreshTable {
         match kind {
             Kind::Insert | Kind::CopyIn => written(&mut out, &mut self.inserted()),
             Kind::Update | Kind::UpdateMany => written(&mut out, &mut self.updated()),
-            Kind::Delete | Kind::DeleteMany => {}
+            Kind::Keep | Kind::KeepMany | Kind::Delete | Kind::DeleteMany => {}
         }
         if !matches!(kind, Kind::Insert | Kind::CopyIn) {
             out.extend(self.identified().map(|at| old[at]));
@@ -135,6 +151,20 @@ impl RefreshTable {
             self.joined(written.len()),
         );
         Sql { text, types: self.array_types(written.into_iter().chain(self.primary_key.iter().copied())) }
+    }
+
+    /// Sets a column to what it is. Where no column can be set, nobody has.
+    fn kept(&self) -> String {
+        let mut settable = self.updated().chain(self.chosen(|column| column.written == Written::Always));
+        settable.next().map_or_else(String::new, |at| format!("{0} = t.{0}", self.columns[at].name))
+    }
+
+    /// A statement on the rows that have one of the keys.
+    fn by_keys(&self, beginning: &str) -> Sql {
+        let (count, key) = (self.primary_key.len(), self.primary_key.iter().copied());
+        let (unnested, aliases) = (parameters(1, count), aliases(count));
+        let text = format!("{beginning} unnest({unnested}) AS u({aliases}) WHERE {}", self.joined(0));
+        Sql { text, types: self.array_types(key) }
     }
 
     /// Indexes of the columns by which a row is found: the key, or all that are stored as written.

@@ -198,6 +198,18 @@ fn texts_of_statements() {
             r#"INSERT INTO "s"."t4" ("a", "b") OVERRIDING SYSTEM VALUE VALUES ($1, $2)"#,
             vec![INT, TEXT],
         ),
+        (
+            1,
+            Kind::KeepMany,
+            r#"UPDATE ONLY "s"."t1" AS t SET "b" = t."b" FROM unnest($1) AS u(c1) WHERE t."a" OPERATOR(pg_catalog.=) u.c1"#,
+            vec![INT + 1000],
+        ),
+        (
+            4,
+            Kind::Keep,
+            r#"UPDATE ONLY "s"."t4" AS t SET "b" = t."b" WHERE t."a" OPERATOR(pg_catalog.=) $1"#,
+            vec![INT],
+        ),
         (4, Kind::CopyIn, r#"COPY "s"."t4" ("a", "b") FROM STDIN (FORMAT binary)"#, vec![]),
     ] {
         assert_eq!(text(id, kind), Sql { text: expected.to_owned(), types });
@@ -274,6 +286,31 @@ fn inside_a_record_the_order_of_capture_counts_for_nothing() {
         ),
         ("5 I 2b, 5 D 2a", vec!["5 Delete: 2a -", "5 Insert: - 2b"]),
         ("5 I 2b | 5 D 2b", vec!["5 Insert: - 2b", "5 Delete: 2b -"]),
+    ] {
+        assert_eq!(planned(script), expected, "{script}");
+    }
+}
+
+/// The promotion of a lock: whoever has an older snapshot may not overwrite the row.
+#[test]
+fn what_is_written_as_it_was_is_written() {
+    for (script, expected) in [
+        ("1 U 5a 5a", vec!["1 Keep: 5a -"]),
+        ("1 U 5a 5b, 1 U 5b 5a", vec!["1 Keep: 5a -"]),
+        ("1 U 5a 5a | 1 U 5a 5b", vec!["1 Update: 5a 5b"]),
+        ("1 U 5a 5b | 1 U 5b 5b", vec!["1 Update: 5a 5b"]),
+        ("1 U 5a 5b | 1 U 5b 5a", vec!["1 Update: 5a 5a"]),
+        ("1 U 5a 5a, 1 D 5a", vec!["1 Delete: 5a -"]),
+        ("1 U 5b 5b, 1 U 5a 5b", vec!["1 Update: 5a 5b"]),
+        ("1 I 5a, 1 U 5a 5a, 1 D 5a", vec![]),
+        ("1 I 5a | 1 U 5a 5a", vec!["1 Insert: - 5a"]),
+        ("1 U 5a 5a, 1 U 6a 6a, 1 U 7a 7a", vec!["1 KeepMany: 5a -, 6a -, 7a -"]),
+        ("3 U 5a 5a, 3 U 5a 5a", vec!["3 Delete: 5a -", "3 Insert: - 5a"]),
+        ("3 U 5b 5b, 3 U 5a 5b", vec!["3 Delete: 5a -", "3 Insert: - 5b"]),
+        (
+            "3 U 5b 5b, 3 U 5b 5c | 3 U 5c 5d",
+            vec!["3 Delete: 5b -", "3 Insert: - 5c", "3 Delete: 5c -", "3 Insert: - 5d"],
+        ),
     ] {
         assert_eq!(planned(script), expected, "{script}");
     }

@@ -211,7 +211,7 @@ impl<'a> Feed<'a> {
         let table = self.tables.table(statement.table)?;
         self.prepare(statement, out)?;
         let name = name(statement);
-        if matches!(statement.kind, Kind::UpdateMany | Kind::DeleteMany) {
+        if statement.kind.is_unnesting() {
             let arrays = unnested(table, statement.kind, rows)?;
             let values: Vec<_> = arrays.iter().map(|array| Some(array.as_slice())).collect();
             encode::bind(out, b"", name.as_bytes(), &values, Format::Binary);

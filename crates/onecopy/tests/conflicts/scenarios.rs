@@ -172,7 +172,7 @@ pub(crate) const SCENARIOS: [(&str, &[&str]); 13] = [
 ];
 
 /// Hermitage: the anomalies of Adya's thesis as interleavings, by their names there.
-pub(crate) const HERMITAGE: [(&str, &[&str]); 14] = [
+pub(crate) const HERMITAGE: [(&str, &[&str]); 15] = [
     (
         "G0: write cycles",
         &[
@@ -333,6 +333,20 @@ pub(crate) const HERMITAGE: [(&str, &[&str]); 14] = [
             "a update test set value = 11 where id = 1",
             "b update test set value = 21 where id = 2",
             "a commit",
+            "b commit",
+        ],
+    ),
+    (
+        "G2-item, promoted: an update that changes nothing",
+        &[
+            "a begin",
+            "b begin",
+            "a select * from test where id in (1, 2) order by id",
+            "b select * from test where id in (1, 2) order by id",
+            "a update test set value = value where id = 2",
+            "a update test set value = 11 where id = 1",
+            "a commit",
+            "b update test set value = 21 where id = 2",
             "b commit",
         ],
     ),

@@ -105,12 +105,15 @@ fn apply(table: &RefreshTable, replica: &mut Vec<Row>, kind: Kind, rows: &[RowIm
                 places.len() == 1 || (!table.has_key() && !places.is_empty()),
                 "{kind:?} of {old:?}: {replica:?}"
             );
-            replica.remove(places[0]);
+            let old = replica.remove(places[0]);
+            if matches!(kind, Kind::Keep | Kind::KeepMany) {
+                added.push(old);
+            }
         }
         if !row.new.is_empty() {
             added.push(read(row.new));
         }
-        if !matches!(kind, Kind::UpdateMany | Kind::DeleteMany) {
+        if !kind.is_unnesting() {
             replica.append(&mut added);
         }
     }
