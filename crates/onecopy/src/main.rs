@@ -8,6 +8,7 @@ mod access;
 mod adoption;
 mod agent;
 mod backend;
+mod calendar;
 mod capture;
 mod checksum;
 mod cli;

@@ -134,6 +134,14 @@ fn metrics(hub: &Hub) -> String {
         "The first version that is kept.",
         hub.log.first_retained().0 as f64,
     );
+    if let Some(ends_s) = hub.in_force.identity().and_then(|identity| identity.ends_s()) {
+        page.single(
+            "tls_certificate_expiry_timestamp_seconds",
+            "gauge",
+            "When the certificate that clients see is not valid any more, in seconds since 1970.",
+            ends_s as f64,
+        );
+    }
     page.single("log_bytes", "gauge", "What the log takes on disk.", hub.log.bytes() as f64);
     page.0
 }

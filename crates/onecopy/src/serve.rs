@@ -26,6 +26,7 @@ use crate::node::{self, Node, Place, Plan, Reason, Signals};
 use crate::notify;
 use crate::shipping::PROTOCOLS;
 use crate::terminal::Progress;
+use crate::tls::Identity;
 
 mod roster;
 
@@ -40,6 +41,9 @@ pub(crate) fn check(serve: &Serve, progress: &Progress) -> Result<(), Reason> {
     }
     for Replica { name, address } in &config.replicas {
         progress.result(format_args!("replica {name} at {address}"));
+    }
+    if let Some(concern) = config.identity()?.and_then(|identity| identity.concern()) {
+        progress.say(format_args!("warning: {concern}"));
     }
     progress.say("the configuration is right");
     Ok(())
@@ -84,7 +88,9 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), Reason>
     for listener in pages {
         tokio::spawn(metrics::serve(Arc::clone(&hub), listener));
     }
-    put_into_force(&config, &hub.in_force, &level)?;
+    if let Some(concern) = put_into_force(&config, &hub.in_force, &level)? {
+        tracing::warn!("{concern}");
+    }
     let replicas = config.replicas.clone();
     reload_by(config, serve, &hub, level);
     let addresses: Vec<String> =
@@ -170,14 +176,16 @@ fn explain(mistakes: &[Mistake]) -> Reason {
     format!("the configuration cannot be used\n{}\n{end}", told.join("\n"))
 }
 
-/// Puts what can change into force: all of it, or nothing.
-fn put_into_force(config: &Config, in_force: &InForce, level: &Level) -> Result<(), Reason> {
-    in_force.set_identity(config.identity()?);
+/// Puts what can change into force: all of it, or nothing. What is worth a warning.
+fn put_into_force(config: &Config, in_force: &InForce, level: &Level) -> Result<Option<String>, Reason> {
+    let identity = config.identity()?;
+    let concern = identity.as_ref().and_then(Identity::concern);
+    in_force.set_identity(identity);
     in_force.set_access(config.access());
     in_force.set(config.number("sessions_max"), config.duration("stop_patience"), config.shown());
     in_force.set_lends_sequences(config.text("sequences") == SEQUENCES_LENT);
     level.set(config.text("log_level"));
-    Ok(())
+    Ok(concern)
 }
 
 /// What RELOAD and SIGHUP do: the configuration is read anew.
@@ -185,8 +193,12 @@ fn reload_by(config: Config, serve: Serve, hub: &Hub, level: Level) {
     hub.in_force.reload_by(Box::new(move |in_force| -> Reloaded {
         let new = load(serve.config.as_ref(), &serve.settings)?;
         let differ = config.fixed_that_differ(&new);
-        put_into_force(&new, in_force, &level)?;
-        Ok(differ.into_iter().map(|name| format!("{name} takes its new value at the next start")).collect())
+        let concern = put_into_force(&new, in_force, &level)?;
+        if let Some(concern) = &concern {
+            tracing::warn!("{concern}");
+        }
+        let later = differ.into_iter().map(|name| format!("{name} takes its new value at the next start"));
+        Ok(later.chain(concern).collect())
     }));
 }
 

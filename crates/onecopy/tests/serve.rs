@@ -5,6 +5,8 @@
 
 mod cluster;
 
+#[path = "serve/certificates.rs"]
+mod certificates;
 #[path = "serve/drivers.rs"]
 mod drivers;
 #[path = "serve/login.rs"]
@@ -140,31 +142,6 @@ async fn a_server_that_is_down_is_named() {
     let client = connect("127.0.0.1", setup.port, "postgres").await.unwrap();
     run(&client, "CREATE TABLE t (a int)").await;
     node.stop();
-}
-
-#[tokio::test]
-async fn a_certificate_that_has_expired_is_not_believed() {
-    let a = Plain::start().await;
-    let client = a.client().await;
-    let root = login::expire(&a, &client).await.replace('/', "%2F");
-    let setup = Setup::new(&[&a], "");
-    let url = |mode: &str| format!("postgresql://127.0.0.1:{}?sslmode={mode}&sslrootcert={root}", a.port);
-    let rules = "hba = \"host all all 127.0.0.1/32 trust\"";
-    let deadline = Instant::now() + WITHIN;
-    while value(&client, "SHOW ssl").await != "on" {
-        assert!(Instant::now() < deadline, "the server does not read its settings");
-    }
-    for mode in ["verify-ca", "verify-full"] {
-        setup.write_urls(&[url(mode)], rules);
-        let said = setup.refused().await;
-        assert!(
-            said.contains("replica-1") && said.contains("certificate") && said.contains("expired"),
-            "{said}"
-        );
-    }
-    // Who asks for no proof has none.
-    setup.write_urls(&[url("require")], rules);
-    setup.serve(&[]).await.stop();
 }
 
 #[tokio::test]

@@ -92,7 +92,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         can_reload: true,
         about: "A file with the certificate that clients see, and those that it was signed by, as PEM. Clients get no \
                 encryption if empty; a rule `hostssl` demands it of them. The file is read again at RELOAD, even if \
-                only its content has changed.",
+                only its content has changed. One that has expired, is not valid yet, or expires within 30 days is \
+                used with a warning, in the log and from `onecopy check`.",
     },
     Setting {
         name: "tls_key_file",

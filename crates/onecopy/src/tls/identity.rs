@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use ring::digest;
 use rustls::ServerConfig;
@@ -12,6 +13,8 @@ use rustls::pki_types::pem::PemObject;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 
+use super::der::{OBJECT_ID, element};
+use super::validity::Validity;
 use super::{Stream, certificates, provider};
 
 /// The name of PostgreSQL's protocol, by which a client that begins with a handshake says that it means us.
@@ -22,6 +25,8 @@ pub(crate) struct Identity {
     config: Arc<ServerConfig>,
     /// The hash of the certificate that a log-in is bound to; none where the standard defines none.
     hash: Option<Vec<u8>>,
+    /// None where it cannot be read.
+    validity: Option<Validity>,
 }
 
 impl fmt::Debug for Identity {
@@ -35,6 +40,7 @@ impl Identity {
     pub(crate) fn load(certificate: &Path, key: &Path) -> Result<Self, String> {
         let chain = certificates(certificate)?;
         let hash = end_point(&chain[0]);
+        let validity = Validity::of(chain.iter().map(AsRef::as_ref));
         let secret = PrivateKeyDer::from_pem_file(key)
             .map_err(|error| format!("no key can be read from {}: {error}", key.display()))?;
         let fits = ServerConfig::builder_with_provider(provider())
@@ -44,12 +50,24 @@ impl Identity {
             format!("{} and {} cannot be used: {error}", certificate.display(), key.display())
         })?;
         config.alpn_protocols = vec![PROTOCOL.to_vec()];
-        Ok(Self { config: Arc::new(config), hash })
+        Ok(Self { config: Arc::new(config), hash, validity })
     }
 
     /// The hash that a log-in is bound to.
     pub(crate) fn hash(&self) -> Option<Vec<u8>> {
         self.hash.clone()
+    }
+
+    /// When it is not valid any more, in seconds since 1970.
+    pub(crate) fn ends_s(&self) -> Option<i64> {
+        self.validity.map(Validity::ends_s)
+    }
+
+    /// What whoever runs the node should know of it: that it is not valid, or will not be for long.
+    pub(crate) fn concern(&self) -> Option<String> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let concern = self.validity?.concern(now.as_secs().cast_signed())?;
+        Some(format!("tls_certificate_file: the certificate that clients see {concern}"))
     }
 
     /// Shakes hands with a client. One that did so without asking first must name the protocol.
@@ -82,25 +100,6 @@ fn end_point(certificate: &[u8]) -> Option<Vec<u8>> {
         _ => return None,
     };
     Some(digest::digest(function, certificate).as_ref().to_vec())
-}
-
-/// The tag of an object identifier in DER.
-const OBJECT_ID: u8 = 6;
-
-/// An element of DER: its tag, what is in it, and what follows it.
-fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
-    let (&tag, rest) = bytes.split_first()?;
-    let (&first, mut rest) = rest.split_first()?;
-    let mut length = usize::from(first);
-    if first & 0x80 != 0 {
-        let (digits, after) = rest.split_at_checked(usize::from(first & 0x7f))?;
-        (length, rest) = (0, after);
-        for digit in digits {
-            length = length.checked_mul(256)?.checked_add(usize::from(*digit))?;
-        }
-    }
-    let (inside, after) = rest.split_at_checked(length)?;
-    Some((tag, inside, after))
 }
 
 #[cfg(test)]

@@ -5,10 +5,12 @@
 //!
 //! Not here: who the client is. A certificate of a client's is not asked for.
 
+mod der;
 mod identity;
 mod outward;
 #[cfg(test)]
 mod tests;
+mod validity;
 
 use std::io;
 use std::path::Path;

@@ -93,7 +93,8 @@ pub(crate) async fn expire(server: &Plain, client: &Client) -> String {
     server.data().join("server.crt").display().to_string()
 }
 
-fn certify_as(folder: &Path, name: &str, change: impl FnOnce(&mut CertificateParams)) {
+/// The same, with something changed.
+pub(crate) fn certify_as(folder: &Path, name: &str, change: impl FnOnce(&mut CertificateParams)) {
     let key = KeyPair::generate().unwrap();
     let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
     let mut parameters = CertificateParams::new(names).unwrap();

@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::calendar;
 use crate::clients::{Card, Counted, Doing, STATS_PERIOD};
 use crate::frontend::pins::Pins;
 use crate::frontend::{POOL_MODE_TRANSACTION, Usage};
@@ -279,42 +280,5 @@ fn of_address(address: Option<SocketAddr>) -> [String; 2] {
 /// As PgBouncer writes it, in UTC.
 fn timestamp(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    let [year, month, day] = date(days);
-    let (hour, minute, second) = (rest / 3_600, rest / 60 % 60, rest % 60);
-    format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
-}
-
-/// Year, month and day of so many days after the beginning of 1970. Years are counted from March on, so that the leap
-/// day is the last one, and in blocks of 400, in which the calendar repeats.
-fn date(days: u64) -> [u64; 3] {
-    const BLOCK_DAYS: u64 = 146_097;
-    const UNTIL_1970_DAYS: u64 = 719_468;
-    let days = days + UNTIL_1970_DAYS;
-    let (block, day) = (days / BLOCK_DAYS, days % BLOCK_DAYS);
-    let year = (day - day / 1_460 + day / 36_524 - day / (BLOCK_DAYS - 1)) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let (month, next_year) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    [block * 400 + year + next_year, month, day]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_those_of_the_calendar() {
-        for (seconds, text) in [
-            (0, "1970-01-01 00:00:00 UTC"),
-            (951_782_399, "2000-02-28 23:59:59 UTC"),
-            (951_782_400, "2000-02-29 00:00:00 UTC"),
-            (951_868_800, "2000-03-01 00:00:00 UTC"),
-            (1_798_761_599, "2026-12-31 23:59:59 UTC"),
-            (4_107_542_400, "2100-03-01 00:00:00 UTC"),
-        ] {
-            assert_eq!(timestamp(UNIX_EPOCH + Duration::from_secs(seconds)), text);
-        }
-    }
+    calendar::shown(seconds.cast_signed())
 }
