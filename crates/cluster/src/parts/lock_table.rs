@@ -106,28 +106,27 @@ impl LockTable {
         granted
     }
 
-    /// A transaction has written what it did not ask for. It has that now, too, unless somebody is in its way, who is
-    /// returned; then nothing is changed.
-    pub fn take(&mut self, session: SessionId, request: Request) -> Option<Holder> {
+    /// A transaction has written what it did not ask for. It has that now, too, and whoever else may go on now is returned;
+    /// unless somebody is in its way: then nothing is changed.
+    pub fn take(&mut self, session: SessionId, request: Request) -> Result<Vec<SessionId>, Holder> {
         let entry = Entry { session, request, is_granted: true };
         let others = self.index.all_before(Seq::MAX, &entry.request.claims);
         let mut others = others.iter().map(|seq| &self.entries[seq]).filter(|one| entry.is_against(one));
         // Whoever waits for it anyway is not in its way.
         let rival = others.find(|one| one.is_granted || !self.leads_to(one.session, session));
-        let rival = rival.map(|one| Holder {
-            session: one.session,
-            meeting: entry.request.claims.meeting(&one.request.claims),
-        });
-        if rival.is_none() && !entry.request.claims.is_empty() {
-            self.requests += 1;
-            let seq = self.requests;
-            self.index.insert(seq, &entry.request.claims);
-            self.entries.insert(seq, entry);
-            self.of_session.entry(session).or_default().push(seq);
-            let granted = self.grant();
-            assert!(granted.is_empty(), "nobody may go on because somebody has more");
+        if let Some(one) = rival {
+            let meeting = entry.request.claims.meeting(&one.request.claims);
+            return Err(Holder { session: one.session, meeting });
         }
-        rival
+        if entry.request.claims.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.requests += 1;
+        let seq = self.requests;
+        self.index.insert(seq, &entry.request.claims);
+        self.entries.insert(seq, entry);
+        self.of_session.entry(session).or_default().push(seq);
+        Ok(self.grant())
     }
 
     /// The session's transaction is over, or ordered: whoever may go on now.
@@ -157,13 +156,15 @@ impl LockTable {
         self.grant()
     }
 
-    /// A transaction that has not begun will run elsewhere, because its home is lost: so nobody holds anything there.
-    pub fn rehome(&mut self, session: SessionId, home: usize) {
-        for seq in self.of_session.get(&session).into_iter().flatten() {
+    /// Transactions that have not begun will run elsewhere, because their home is lost: so nobody holds anything there. Who
+    /// has waited for somebody of another home may have waited for one of its own: whoever may go on now.
+    pub fn rehome(&mut self, sessions: &[SessionId], home: usize) -> Vec<SessionId> {
+        for seq in sessions.iter().filter_map(|session| self.of_session.get(session)).flatten() {
             if let Some(entry) = self.entries.get_mut(seq) {
                 entry.request.home = home;
             }
         }
+        self.grant()
     }
 
     /// Looks at everybody who waits, the first first; who has what it wants now.
@@ -376,17 +377,21 @@ mod tests {
         assert_eq!(want(&mut table, 0, 0, &[7]), None);
         let met = Some(Meeting { table: TableId(1), row: Some(7) });
         let holder = Holder { session: S[0], meeting: met };
-        assert_eq!(table.take(S[1], request(1, &[8, 7])), Some(holder));
-        assert_eq!(table.take(S[1], request(1, &[8])), None);
-        assert_eq!(table.take(S[2], request(0, &[7])), None, "their own server makes them wait");
+        assert_eq!(table.take(S[1], request(1, &[8, 7])), Err(holder));
+        assert_eq!(table.take(S[1], request(1, &[8])), Ok(vec![]));
+        assert_eq!(table.take(S[2], request(0, &[7])), Ok(vec![]), "their own server makes them wait");
         assert_eq!(want(&mut table, 0, 0, &[8]), Some(S[1]));
         assert_eq!(table.meeting(S[0]), Some(Meeting { table: TableId(1), row: Some(8) }));
-        assert_eq!(table.take(S[3], request(2, &[8])).map(|holder| holder.session), Some(S[1]));
+        assert_eq!(table.take(S[3], request(2, &[8])).map_err(|holder| holder.session), Err(S[1]));
         assert_eq!(table.release(S[1]), [S[0]]);
         assert_eq!(table.release(S[0]), []);
         assert_eq!(want(&mut table, 3, 1, &[7]), Some(S[2]));
-        assert!(table.take(S[4], request(2, &[7])).is_some());
-        assert_eq!(table.take(S[2], request(0, &[9, 7])), None, "who is waited for may have more of it");
+        assert!(table.take(S[4], request(2, &[7])).is_err());
+        assert_eq!(
+            table.take(S[2], request(0, &[9, 7])),
+            Ok(vec![]),
+            "who is waited for may have more of it"
+        );
         assert_eq!(table.release(S[2]), [S[3]]);
     }
 
@@ -409,6 +414,17 @@ mod tests {
         let request = Request { home: 0, claims: rows(&[2]), is_strict: false };
         assert_eq!(table.request(S[0], request), [S[1]], "who is waited for need not");
         assert_eq!(table.release(S[1]), [S[0]]);
+    }
+
+    #[test]
+    fn who_comes_to_the_home_of_one_that_it_waits_for_goes_on() {
+        let mut table = LockTable::default();
+        assert_eq!(want(&mut table, 0, 0, &[7]), None);
+        assert_eq!(want(&mut table, 1, 1, &[7]), Some(S[0]));
+        assert_eq!(want(&mut table, 2, 2, &[7]), Some(S[0]));
+        assert_eq!(table.rehome(&[S[1]], 0), [S[1]]);
+        assert_eq!(table.take(S[0], Request { home: 0, claims: rows(&[8]), is_strict: false }), Ok(vec![]));
+        assert_eq!(table.rehome(&[S[0], S[1]], 2), [S[2]], "nor does anybody wait for them there");
     }
 
     #[test]

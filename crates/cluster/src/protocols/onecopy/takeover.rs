@@ -56,11 +56,12 @@ impl Onecopy {
         self.catalogue_asked = self.catalogue;
         out.effects.push(Effect::Anchor { replica: self.replicas[next].id });
         // Those that have not begun: they may run at the anchor only, or there was no other replica for them.
+        let mut moved = Vec::new();
         for (session, transaction) in self.transactions.iter_mut().filter(|(_, t)| t.home == old) {
             if transaction.is_fresh {
                 transaction.home = next;
                 self.replicas[next].writes += 1;
-                self.locks.rehome(*session, next);
+                moved.push(*session);
             }
         }
         // Only such transactions wait at a replica that is lost.
@@ -68,6 +69,8 @@ impl Onecopy {
             let need = if self.rules.takeover_catches_up { need.max(floor) } else { Version::ZERO };
             self.wait_at(next, session, need, self.home_turn(next, turn.cost_us), out);
         }
+        let granted = self.locks.rehome(&moved, next);
+        self.go_on(granted, out);
         for (need, session, mut turn) in std::mem::take(&mut self.stranded) {
             if turn.is_catalogue {
                 turn.eligible = ReplicaSet::EMPTY.with(self.replicas[next].id);

@@ -13,7 +13,7 @@ use crate::event::{AbortCause, Effect, Home, Level, Needs, Reads, Rival};
 use crate::ids::{Identity, Incarnation, Nonce, SessionId, TableId, Version};
 use crate::parts::balancer::Wish;
 use crate::parts::in_flight::Place;
-use crate::parts::lock_table::Request;
+use crate::parts::lock_table::{Holder, Request};
 use crate::parts::replica::{Replica, State, Turn};
 use crate::placement::ReplicaSet;
 use crate::protocols::Waiting;
@@ -192,12 +192,15 @@ impl Onecopy {
             first
         } else {
             claims.add(&held);
-            let holder = self.locks.take(session, Request { home, claims, is_strict: false });
-            holder.map(|holder| Rival {
-                meeting: holder.meeting,
-                version: None,
-                session: Some(holder.session),
-            })
+            match self.locks.take(session, Request { home, claims, is_strict: false }) {
+                Ok(granted) => {
+                    self.go_on(granted, out);
+                    None
+                }
+                Err(Holder { session, meeting }) => {
+                    Some(Rival { meeting, version: None, session: Some(session) })
+                }
+            }
         };
         out.effects.push(Effect::Secured { session, rival });
     }
@@ -213,7 +216,7 @@ impl Onecopy {
         self.go_on(granted, out);
     }
 
-    fn go_on(&mut self, granted: Vec<SessionId>, out: &mut Out<'_>) {
+    pub(super) fn go_on(&mut self, granted: Vec<SessionId>, out: &mut Out<'_>) {
         for session in granted {
             let pending = self.transactions.get_mut(&session).and_then(|t| t.pending.take());
             if let Some(Pending { needs, since, table }) = pending {

@@ -410,3 +410,23 @@ fn what_draws_stays_at_the_anchor_while_that_has_room() {
     let writes: Vec<u64> = bench.protocol.replicas().iter().map(|replica| replica.writes).collect();
     assert_eq!(writes, [full + 1, 0, 1]);
 }
+
+/// It would not be looked at again before somebody ends, or has more: found by the simulator, where the core gave up.
+#[test]
+fn who_waits_for_one_at_the_new_anchor_goes_on_there() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.roam(S1, Level::ReadCommitted, &[5]), ["execute 1 at 1"]);
+    let bound = Event::Begin {
+        session: S2,
+        level: Level::ReadCommitted,
+        nonce: Nonce(2),
+        home: Home::Anchor,
+        needs: writing(Level::ReadCommitted, &[5]),
+        foreseen: Claims::default(),
+    };
+    assert!(bench.feed(bound).is_empty());
+    bench.feed(Event::ReplicaLost { replica: ANCHOR, incarnation: Incarnation(1) });
+    assert_eq!(bench.feed(Event::TakeOver { from: ANCHOR }), ["anchor 1", "execute 2 at 1"]);
+    let secure = Event::Secure { session: S1, claims: rows(&[6]), held: Claims::default() };
+    assert_eq!(bench.feed(secure), ["secured 1"]);
+}
