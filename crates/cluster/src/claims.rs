@@ -119,7 +119,7 @@ pub struct Meeting {
 /// What the statements that were let run together have claimed, or what home itself keeps for them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Claimed {
-    /// Which: how many of the transaction's statements were let run before. For what is held, of several the first.
+    /// Which: how many of the transaction's statements were let run before. For a table that is held, of several the first.
     pub turn: u32,
     /// Tables into which new rows were put, too many to be told apart: as long as the transaction is alive at home, no row
     /// that meets one of these can be applied there, and those that were applied before, its statement has met.

@@ -33,8 +33,8 @@ const FOREIGN_KEYS: TableId = TableId(u32::MAX);
 #[derive(Debug, Default)]
 pub(crate) struct ClaimsSoFar {
     turns: Vec<Turn>,
-    /// What home holds.
-    held: Turn,
+    /// The tables that home holds, each with the first turn of which it holds something.
+    held: BTreeMap<TableId, u32>,
     /// Statements that were let run, less one.
     turn: Option<u32>,
     /// The element of the record with which the rows begin that were not looked at.
@@ -204,8 +204,9 @@ impl ClaimsSoFar {
         let is_whole = is_held || turn.tables.contains(&table.id);
         self.rows += after - before;
         if is_held {
-            self.hold_from(element);
-            self.held.tables.insert(table.id);
+            let number = self.turn_of(element).number;
+            let first = self.held.entry(table.id).or_insert(number);
+            *first = number.min(*first);
         }
         if is_whole && searches && refers {
             // What is held says nothing of rows that go.
@@ -222,12 +223,6 @@ impl ClaimsSoFar {
             Columns::All => None,
         };
         self.changed.iter().filter_map(known).collect()
-    }
-
-    /// Something is held that came with this element.
-    fn hold_from(&mut self, element: u64) {
-        let number = self.turn_of(element).number;
-        self.held.number = if self.held.is_empty() { number } else { self.held.number.min(number) };
     }
 
     fn present(&mut self) -> &mut Turn {
@@ -260,13 +255,9 @@ impl ClaimsSoFar {
     fn claimed(&mut self) -> Vec<Claimed> {
         let mut whole = BTreeSet::new();
         let mut claimed = Vec::with_capacity(self.turns.len());
-        let turns = std::mem::take(&mut self.turns).into_iter().map(|turn| (false, turn));
-        let held = std::mem::take(&mut self.held);
-        for (is_held, turn) in turns.chain([(true, held)]) {
+        for turn in std::mem::take(&mut self.turns) {
             // What an earlier turn has claimed as a whole covers what later ones add.
-            // Not what is held, of which the turn may be an earlier one.
-            let is_new = |id: &TableId| is_held || whole.insert(*id);
-            let tables: Vec<TableId> = turn.tables.iter().copied().filter(is_new).collect();
+            let tables: Vec<TableId> = turn.tables.iter().copied().filter(|id| whole.insert(*id)).collect();
             let kept = |mut rows: Vec<(TableId, u64)>| {
                 rows.retain(|(table, _)| !whole.contains(table));
                 rows.sort_unstable();
@@ -276,8 +267,13 @@ impl ClaimsSoFar {
             let (rows, shared, groups) = (kept(turn.rows), kept(turn.shared), kept(turn.groups));
             let claims = Claims { rows, shared, groups, tables, everything: false };
             if !claims.is_empty() {
-                claimed.push(Claimed { turn: turn.number, is_held, claims });
+                claimed.push(Claimed { turn: turn.number, is_held: false, claims });
             }
+        }
+        // Each table by itself: one that was filled later has met more.
+        for (table, turn) in std::mem::take(&mut self.held) {
+            let claims = Claims { tables: vec![table], ..Claims::default() };
+            claimed.push(Claimed { turn, is_held: true, claims });
         }
         claimed
     }

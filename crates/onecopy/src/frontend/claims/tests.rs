@@ -209,6 +209,20 @@ fn what_home_holds_is_kept_apart() {
     }
 }
 
+/// Else the load of a second table would lose against all that others had done there before it.
+#[test]
+fn each_table_is_held_from_its_own_turn() {
+    let (mut so_far, mut builder) = (ClaimsSoFar::default(), RecordBuilder::new());
+    for table in [PARENT, CHILD, PARENT] {
+        so_far.begin_turn(builder.elements());
+        (0..3_000).for_each(|row| builder.push_insert(table, &image([row, row])).unwrap());
+    }
+    let claimed = so_far.complete(&builder.seal(), &keyed());
+    let held = claimed.iter().filter(|one| one.is_held);
+    let held: Vec<_> = held.map(|one| (one.turn, one.claims.tables.clone())).collect();
+    assert_eq!(held, [(0, vec![PARENT]), (1, vec![CHILD])]);
+}
+
 /// The claims of a row that is written in the turn that this makes.
 fn by_turns(steps: impl FnOnce(&mut ClaimsSoFar, &mut RecordBuilder)) -> Vec<(u32, Vec<i32>)> {
     let (mut so_far, mut builder) = (ClaimsSoFar::default(), RecordBuilder::new());
