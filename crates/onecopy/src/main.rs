@@ -56,6 +56,10 @@ use clap::Parser;
 use cli::{Cli, Command};
 use terminal::Progress;
 
+/// Sessions allocate and free small pieces all the time, on several threads (`bench proxy --before`).
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     if !matches!(cli.command, Command::Serve(_)) {
