@@ -184,6 +184,7 @@ pub(crate) struct Agent {
     assignment: Assignment,
     commands: mpsc::Receiver<Command>,
     events: mpsc::Sender<AgentEvent>,
+    pace: watchdog::Pace,
 }
 
 impl Agent {
@@ -191,7 +192,8 @@ impl Agent {
     pub(crate) fn new(assignment: Assignment) -> (Self, mpsc::Sender<Command>, mpsc::Receiver<AgentEvent>) {
         let (command, commands) = mpsc::channel(COMMANDS_MAX);
         let (events, event) = mpsc::channel(EVENTS_MAX);
-        (Self { assignment, commands, events }, command, event)
+        let pace = watchdog::Pace::default();
+        (Self { assignment, commands, events, pace }, command, event)
     }
 
     /// Runs until the owner drops its sender or receiver.

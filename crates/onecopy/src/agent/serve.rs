@@ -102,7 +102,8 @@ impl Agent {
                     evictions: &self.assignment.evictions,
                     events: &self.events,
                 };
-                match watched(control, way, applier.apply_after(last_ddl, &records)).await? {
+                let work = applier.apply_after(last_ddl, &records);
+                match watched(control, way, &mut self.pace, work).await? {
                     Ok(()) => AgentEvent::Applied { incarnation, upto },
                     Err(Failure::Lost(reason)) => return Err(Ended::Connections(reason)),
                     Err(Failure::Diverged { version, reason }) => {

@@ -24,12 +24,15 @@ use crate::backend::{BackendError, Connection};
 
 /// How long the applier may wait before a read, or whoever else is in its way, is sent away.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// After so long it is looked for the first time who is in its way, if an update transaction is open at the server; each
-/// further look is twice as far from the one before, up to [`PATIENCE`].
+/// It is looked for the first time who is in the applier's way after this, or after twice as long as batches take that meet
+/// nobody, where that is more: a server that has to wait for the processor should not have to say so for each. Each further
+/// look is twice as far from the one before, up to [`PATIENCE`].
 const FIRST_LOOK: Duration = Duration::from_millis(5);
-/// The same where none is open: only strangers and schema changes can meet then. A busy server is often slower than
-/// [`FIRST_LOOK`], and should not have to say so.
-const FIRST_LOOK_ALONE: Duration = Duration::from_millis(40);
+/// The first look is no later than this. So late it is at once where no update transaction is open at the server: then only
+/// strangers and schema changes can meet.
+const FIRST_LOOK_MAX: Duration = Duration::from_millis(40);
+/// How much a batch counts in what is usual: one in so many.
+const USUAL_WEIGHT: u32 = 8;
 /// Whether anybody is in the way. This is asked much more often than there is anybody, so it is prepared once.
 const IS_BLOCKED: &str = "EXECUTE is_blocked";
 /// How long the control connection may take to answer.
@@ -173,9 +176,27 @@ pub(super) struct Way<'a> {
     pub(super) events: &'a mpsc::Sender<AgentEvent>,
 }
 
+/// How long batches take that meet nobody.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Pace {
+    usual: Duration,
+}
+
+impl Pace {
+    fn took(&mut self, time: Duration) {
+        self.usual = (self.usual * (USUAL_WEIGHT - 1) + time.min(FIRST_LOOK_MAX)) / USUAL_WEIGHT;
+    }
+
+    fn first_look(self, has_tenants: bool) -> Duration {
+        if has_tenants { (self.usual * 2).clamp(FIRST_LOOK, FIRST_LOOK_MAX) } else { FIRST_LOOK_MAX }
+    }
+}
+
 /// Who was in the way when it was looked.
 #[derive(Debug, Default)]
 struct Seen {
+    /// Anybody ever was.
+    is_met: bool,
     /// Since when.
     since: BTreeMap<i32, Instant>,
     /// When something was done about it.
@@ -193,18 +214,23 @@ pub(super) async fn prepare(control: &mut Connection, applier: i32) -> Result<()
 pub(super) async fn watched<T>(
     control: &mut Connection,
     way: Way<'_>,
+    pace: &mut Pace,
     work: impl Future<Output = T>,
 ) -> Result<T, BackendError> {
     tokio::pin!(work);
-    let first = if way.evictions.has_tenants() { FIRST_LOOK } else { FIRST_LOOK_ALONE };
-    let (mut seen, mut pause) = (Seen::default(), first);
-    loop {
+    let begun = Instant::now();
+    let (mut seen, mut pause) = (Seen::default(), pace.first_look(way.evictions.has_tenants()));
+    let outcome = loop {
         tokio::select! {
-            outcome = &mut work => return Ok(outcome),
+            outcome = &mut work => break outcome,
             () = tokio::time::sleep(pause) => clear_way(control, way, &mut seen).await?,
         }
         pause = PATIENCE.min(pause * 2);
+    };
+    if !seen.is_met {
+        pace.took(begun.elapsed());
     }
+    Ok(outcome)
 }
 
 async fn clear_way(control: &mut Connection, way: Way<'_>, seen: &mut Seen) -> Result<(), BackendError> {
@@ -212,6 +238,7 @@ async fn clear_way(control: &mut Connection, way: Way<'_>, seen: &mut Seen) -> R
         seen.since.clear();
         return Ok(());
     }
+    seen.is_met = true;
     let blockers = blockers(control, way.applier).await?;
     seen.since.retain(|pid, _| blockers.contains_key(pid));
     for (pid, Blocker { is_client, is_direct }) in blockers {
@@ -307,6 +334,19 @@ async fn ask(control: &mut Connection, sql: &str) -> Result<crate::backend::Rows
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A server that is slow because it waits for the processor is not asked each time whether somebody is in the way.
+    #[test]
+    fn the_first_look_comes_after_what_is_usual() {
+        let mut pace = Pace::default();
+        assert_eq!(pace.first_look(true), FIRST_LOOK);
+        (0..100).for_each(|_| pace.took(Duration::from_millis(10)));
+        assert!((18..=20).contains(&pace.first_look(true).as_millis()), "{pace:?}");
+        (0..100).for_each(|_| pace.took(Duration::from_secs(10)));
+        assert_eq!(pace.first_look(true), FIRST_LOOK_MAX);
+        (0..100).for_each(|_| pace.took(Duration::from_millis(1)));
+        assert_eq!(pace.first_look(true), FIRST_LOOK);
+    }
 
     /// Or it would be the next statement that is cancelled.
     #[tokio::test]
