@@ -392,9 +392,6 @@ impl Session {
                 self.prepared.remove(&known.name);
             }
             self.doubt(&group);
-            if !sync {
-                self.resynchronise().await?;
-            }
             self.skipping = !at_sync;
             return Ok(false);
         }
@@ -410,30 +407,6 @@ impl Session {
         for server in self.servers.iter_mut() {
             doubt(server, &group.messages);
         }
-    }
-
-    /// After an error without Sync the server skips until it gets one.
-    async fn resynchronise(&mut self) -> Result<(), Fault> {
-        let replica = match &self.transaction {
-            Transaction::Read(read) => read.replica,
-            Transaction::Update(update) => update.replica,
-            Transaction::None | Transaction::Begun(_) | Transaction::Lost(_) => return Ok(()),
-        };
-        let is_update = matches!(self.transaction, Transaction::Update(_));
-        encode::sync(&mut self.servers.get(replica).connection.output);
-        if is_update {
-            self.exchange_home(|_| Self::silent()).await?;
-            return Ok(());
-        }
-        let server = self.servers.get(replica);
-        let drained = match server.connection.flush().await {
-            Ok(()) => server.connection.drain().await.map(|_| ()),
-            Err(error) => Err(error.into()),
-        };
-        if drained.is_err() {
-            self.abandon_read();
-        }
-        Ok(())
     }
 }
 

@@ -42,6 +42,7 @@ mod noted;
 mod passwords;
 pub(crate) mod pins;
 mod pools;
+mod position;
 mod prepared;
 mod relay;
 mod residue;

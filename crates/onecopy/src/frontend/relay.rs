@@ -14,6 +14,7 @@ use wire::{encode, frame, sqlstate};
 
 use super::client::{Client, FLUSH_BYTES};
 use super::fault::{Fault, Refusal};
+use super::position::shift_position;
 use super::servers::Server;
 use super::writeset::Capture;
 
@@ -140,6 +141,9 @@ impl<'a> Relay<'a> {
         let unanswered =
             self.expected.own_closes.iter().filter(|closing| **closing == Closing::AsParse).count();
         self.ended.parses_left = unparsed + unanswered;
+        if self.ended.error.is_some() && self.expected.completions.is_some() {
+            self.synchronise().await?;
+        }
         if self.ended.is_evicted && !self.expected.may_be_evicted {
             return Err(Fault::Evicted);
         }
@@ -156,6 +160,18 @@ impl<'a> Relay<'a> {
     /// Passes on what came while nothing was asked: notifications, notices, changed settings.
     pub(crate) fn idle(mut self) -> Result<(), Fault> {
         self.walk().map(|_| ())
+    }
+
+    /// After an error a server skips everything until it gets a Sync: so whoever has something to say to it next, be it
+    /// ROLLBACK, would never be answered.
+    async fn synchronise(&mut self) -> Result<(), Fault> {
+        encode::sync(&mut self.server.connection.output);
+        self.server.connection.flush().await.map_err(|_| Fault::Lost(self.server.replica))?;
+        let silent = Expected { silent: true, ..Expected::default() };
+        let expected = std::mem::replace(&mut self.expected, silent);
+        let synchronised = self.unit().await;
+        self.expected = expected;
+        synchronised
     }
 
     async fn unit(&mut self) -> Result<(), Fault> {
@@ -467,37 +483,4 @@ fn limit_of_client(fields: &Fields<'_>) -> Option<Refusal> {
     let limits = [sqlstate::IDLE_IN_TRANSACTION_SESSION_TIMEOUT, sqlstate::TRANSACTION_TIMEOUT];
     let limit = limits.into_iter().find(|code| code.as_bytes() == fields.sqlstate())?;
     Some(Refusal::plain(limit, fields.message()))
-}
-
-/// An ErrorResponse with its position moved on by so many characters.
-fn shift_position(body: &[u8], offset: usize) -> Vec<u8> {
-    let mut out = Vec::with_capacity(body.len() + 16);
-    encode::message(&mut out, tag::ERROR_RESPONSE, |b| {
-        for (code, value) in Fields::new(body).iter() {
-            b.push(code);
-            let position = (code == b'P').then(|| std::str::from_utf8(value).ok()?.parse::<usize>().ok());
-            match position.flatten() {
-                Some(position) => b.extend_from_slice((position + offset).to_string().as_bytes()),
-                None => b.extend_from_slice(value),
-            }
-            b.push(0);
-        }
-        b.push(0);
-    });
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn positions_move_and_the_rest_stays() {
-        let body = b"SERROR\0C42601\0P7\0\0";
-        let shifted = shift_position(body, 10);
-        let frame = wire::next_frame(&shifted).unwrap().unwrap();
-        let fields = Fields::new(frame.body());
-        assert_eq!(fields.get(b'P'), Some(&b"17"[..]));
-        assert_eq!(fields.sqlstate(), b"42601");
-    }
 }

@@ -3,10 +3,17 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use wire::backend::tag;
+use wire::backend::{Fields, tag};
+use wire::encode::{self, Format};
 
 /// A connection after start-up.
-pub(crate) struct Raw(TcpStream);
+pub(crate) struct Raw {
+    stream: TcpStream,
+    /// What has come and was not looked at: notifications come when they come.
+    input: Vec<u8>,
+    /// How much of that was looked at.
+    done: usize,
+}
 
 impl Raw {
     /// Connects as `postgres`.
@@ -18,8 +25,8 @@ impl Raw {
     pub(crate) fn connect_as(port: u16, parameters: &[(&str, &str)]) -> (Self, Vec<(u8, Vec<u8>)>) {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         stream.set_read_timeout(Some(std::time::Duration::from_mins(2))).unwrap();
-        let mut raw = Self(stream);
-        let told = raw.exchange(|out| wire::encode::startup(out, parameters));
+        let mut raw = Self { stream, input: Vec::new(), done: 0 };
+        let told = raw.exchange(|out| encode::startup(out, parameters));
         (raw, told)
     }
 
@@ -27,48 +34,62 @@ impl Raw {
     pub(crate) fn send(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let mut out = Vec::new();
         write(&mut out);
-        self.0.write_all(&out).unwrap();
+        self.stream.write_all(&out).unwrap();
     }
 
     /// Reads up to ReadyForQuery; how many messages came before it.
     pub(crate) fn skip_to_ready(&mut self) -> u64 {
-        let (mut count, mut input, mut more) = (0, Vec::new(), vec![0; 1 << 16]);
-        loop {
-            let mut done = 0;
-            while let Some(frame) = wire::next_frame(&input[done..]).unwrap() {
-                if frame.tag == tag::READY_FOR_QUERY {
-                    return count;
-                }
-                count += 1;
-                done += frame.bytes.len();
-            }
-            input.drain(..done);
-            let read = self.0.read(&mut more).unwrap();
-            assert!(read > 0, "the connection ended after {count} messages");
-            input.extend_from_slice(&more[..read]);
+        let mut count = 0;
+        while self.next().0 != tag::READY_FOR_QUERY {
+            count += 1;
         }
+        count
     }
 
     /// Sends what `write` puts there; tags and bodies of what comes back before ReadyForQuery.
     pub(crate) fn exchange(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Vec<(u8, Vec<u8>)> {
-        let mut out = Vec::new();
-        write(&mut out);
-        self.0.write_all(&out).unwrap();
+        self.send(write);
         let mut messages = Vec::new();
-        let mut input = Vec::new();
         loop {
-            while let Some(frame) = wire::next_frame(&input).unwrap() {
-                if frame.tag == tag::READY_FOR_QUERY {
-                    return messages;
-                }
-                messages.push((frame.tag, frame.body().to_vec()));
-                let length = frame.bytes.len();
-                input.drain(..length);
+            match self.next() {
+                (tag::READY_FOR_QUERY, _) => return messages,
+                message => messages.push(message),
             }
-            let mut more = [0; 8192];
-            let count = self.0.read(&mut more).unwrap();
-            assert!(count > 0, "the connection ended after {messages:?}");
-            input.extend_from_slice(&more[..count]);
+        }
+    }
+
+    /// Sends statements together, with one end of the protocol's behind them; what each is answered: its tag, or the code of
+    /// its error.
+    pub(crate) fn pipeline(&mut self, statements: &[&str]) -> Vec<String> {
+        let told = self.exchange(|out| {
+            for sql in statements {
+                encode::parse(out, b"", sql.as_bytes(), &[]);
+                encode::bind(out, b"", b"", &[], Format::Text);
+                encode::execute(out, b"", 0);
+            }
+            encode::sync(out);
+        });
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned();
+        let answer = |(tag, body): (u8, Vec<u8>)| match tag {
+            tag::COMMAND_COMPLETE => Some(text(&body)),
+            tag::ERROR_RESPONSE => Some(text(Fields::new(&body).sqlstate())),
+            _ => None,
+        };
+        told.into_iter().filter_map(answer).collect()
+    }
+
+    /// The next message: its tag and body.
+    pub(crate) fn next(&mut self) -> (u8, Vec<u8>) {
+        loop {
+            if let Some(frame) = wire::next_frame(&self.input[self.done..]).unwrap() {
+                self.done += frame.bytes.len();
+                return (frame.tag, frame.body().to_vec());
+            }
+            self.input.drain(..std::mem::take(&mut self.done));
+            let mut more = vec![0; 1 << 16];
+            let count = self.stream.read(&mut more).unwrap();
+            assert!(count > 0, "the connection ended after {:?}", self.input);
+            self.input.extend_from_slice(&more[..count]);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What clients see who ask for no home: order while there is no load, and several homes under load.
 
 use super::{Book, LENT_WITHIN, answers, at, refused, try_answers};
+use crate::cluster::raw::Raw;
 use crate::cluster::{Cluster, Replica, run, table, value};
 use std::time::{Duration, Instant};
 
@@ -100,6 +101,24 @@ async fn the_end_of_a_range_costs_no_transaction(cluster: &Cluster) {
     drop(transaction);
     assert_eq!(value(&client, "select count(*) from many").await, "31500");
     assert!(away(&cluster.replicas().await) > away(&before), "they ran there");
+    drop(client);
+    // Sent together with what ends the transaction, and with what the session itself answers between them.
+    let (adds, draws) = (
+        "update place set n = n - 6 where k = 6",
+        "insert into many (v) select v from generate_series(70001, 100000) v",
+    );
+    let mut raw = Raw::connect(cluster.port);
+    assert_eq!(raw.pipeline(&[&format!("set onecopy.home = '{home}'")]), ["SET"]);
+    let before = cluster.replicas().await;
+    let told = raw.pipeline(&["begin", adds, draws, "savepoint a", adds, "rollback to a", "commit"]);
+    assert_eq!(told, ["BEGIN", "UPDATE 1", "INSERT 0 30000", "SAVEPOINT", "UPDATE 1", "ROLLBACK", "COMMIT"]);
+    assert!(away(&cluster.replicas().await) > away(&before), "it ran there");
+    // An error ends what was sent together, and nothing else.
+    assert_eq!(
+        raw.pipeline(&["begin", adds, "insert into many (v) values (70001)", "commit"]),
+        ["BEGIN", "UPDATE 1", "23505"]
+    );
+    assert_eq!(raw.pipeline(&["rollback"]), ["ROLLBACK"]);
 }
 
 async fn insert_together(cluster: &Cluster, setting: &str, sql: fn(i64) -> String, book: &mut Book) {
