@@ -9,8 +9,14 @@
 #[path = "across_homes/afterwards.rs"]
 mod afterwards;
 mod cluster;
+#[path = "across_homes/pipelines.rs"]
+mod pipelines;
 #[path = "across_homes/scenarios.rs"]
 mod scenarios;
+#[path = "across_homes/schemas.rs"]
+mod schemas;
+#[path = "across_homes/undone.rs"]
+mod undone;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -59,7 +65,12 @@ async fn two_homes_are_like_one_server() {
     queues_skip_what_is_locked(&cluster).await;
     who_leaves_is_not_waited_for(&cluster).await;
     schema_changes(&cluster).await;
+    schemas::are_known_to_who_waited(&cluster).await;
     afterwards::rows_are_shown_once(&cluster).await;
+    undone::later_rows_are_later(&cluster).await;
+    undone::later_rows_are_kept(&cluster).await;
+    pipelines::wait_for_their_own_rows(&cluster).await;
+    pipelines::are_run_again_together(&cluster).await;
     large_transactions(&cluster).await;
     long_transactions(&cluster).await;
     copies_wait(&cluster).await;

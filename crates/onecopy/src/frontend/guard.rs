@@ -48,7 +48,7 @@ impl Session {
     fn borrows_for(&self, judged: &Judged) -> bool {
         let is_away =
             matches!(&self.transaction, Transaction::Update(update) if update.replica != self.anchor());
-        is_away && !self.failed && !judged.draws().is_empty()
+        is_away && !self.failed && judged.is_repeatable && !judged.draws().is_empty()
     }
 
     /// Whether the statement may write rows that are another's by now without its having been told beforehand.
@@ -95,10 +95,9 @@ impl Session {
 
     /// What the catalogue says of statements of the open transaction. Those that can be neither foreseen nor undone ask for
     /// whole tables; and so do all when there are so many rows that they will not be told apart.
-    pub(crate) async fn judge_inside(&self, demand: &Demand, work: Work<'_>) -> Judged {
+    pub(crate) async fn judge_inside(&self, demand: &Demand) -> Judged {
         let mut judged = self.judge_update(demand).await;
-        let is_guarded = is_whole(work) && judged.is_repeatable;
-        judged.is_wide |= self.is_long() || (!is_guarded && self.surprises(&judged));
+        judged.is_wide |= self.is_long() || (!judged.is_repeatable && self.surprises(&judged));
         judged
     }
 
@@ -122,7 +121,7 @@ impl Session {
     /// Runs a statement of the open update transaction.
     pub(crate) async fn at_home_guarded(&mut self, judged: &Judged, work: Work<'_>) -> Result<Ended, Fault> {
         let is_surprise = self.surprises(judged);
-        let surprises = is_surprise && is_whole(work) && judged.is_repeatable && self.is_read_committed();
+        let surprises = is_surprise && judged.is_repeatable && self.is_read_committed();
         let mut is_secure = !is_surprise;
         if !surprises && !self.borrows_for(judged) {
             self.note_surprise(is_secure);
@@ -290,9 +289,4 @@ impl Session {
         capture.claims.cut(capture.record.elements());
         capture.forget_runs(mark.elements());
     }
-}
-
-/// Whether nothing of the client's follows that belongs to the same unit of the protocol.
-pub(crate) fn is_whole(work: Work<'_>) -> bool {
-    matches!(work, Work::Query { .. } | Work::Batch { sync: true, .. })
 }

@@ -138,7 +138,7 @@ impl Session {
         if self.is_roaming() {
             return Box::pin(self.roam(demand, work, is_first)).await;
         }
-        let mut judged = self.judge_inside(demand, work).await;
+        let mut judged = self.judge_inside(demand).await;
         let takes_snapshot = demand.takes_snapshot();
         if let Transaction::Read(read) = &self.transaction {
             let replica = read.replica;
@@ -174,7 +174,7 @@ impl Session {
             while self.is_stale_at(self.last_home, judged.generation) {
                 // What was concluded no longer holds; nothing was sent.
                 self.executed();
-                judged = self.judge_inside(demand, work).await;
+                judged = self.judge_inside(demand).await;
                 if self.come_to_anchor(&judged, false).await? {
                     break;
                 }
