@@ -12,6 +12,8 @@ mod cluster;
 mod handed_on;
 #[path = "pools/holders.rs"]
 mod holders;
+#[path = "pools/meanings.rs"]
+mod meanings;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -54,6 +56,11 @@ async fn sessions_share_connections_and_do_not_notice() {
     hidden(&cluster).await;
     handed_on::no_meaning(&cluster).await;
     handed_on::no_forged_statement(&cluster).await;
+    handed_on::nothing_unseen(&cluster).await;
+    handed_on::nothing_of_whom_nobody_knows(&cluster).await;
+    handed_on::no_others_settings(&cluster).await;
+    meanings::of_one_session(&cluster).await;
+    meanings::of_one_schema(&cluster).await;
     traces(&cluster).await;
     drawn(&cluster).await;
     waiting(&cluster).await;

@@ -153,3 +153,67 @@ async fn until_knows_more(beside: &tokio_postgres::Client, before: u64, other: &
         run(other, "select 1").await;
     }
 }
+
+/// Code that sets what no server tells, in words that nobody sees.
+const UNSEEN: &str = "do $$ begin execute 'se' || 't app.unseen = ''of another'''; end $$";
+/// At the anchor, where that runs.
+const ASKS_UNSEEN: &str =
+    "select coalesce(current_setting('app.unseen', true), '') from pg_class where relname = 'pg_class'";
+
+/// Code that we do not see may set what no server tells: the next session has none of it.
+pub(crate) async fn nothing_unseen(cluster: &Cluster) {
+    let (former, next) = pair(cluster).await;
+    for sets in [UNSEEN.to_owned(), format!("begin; {UNSEEN}; commit")] {
+        for _ in 0..3 {
+            run(&former, &sets).await;
+            assert_eq!(value(&next, ASKS_UNSEEN).await, "", "{sets}");
+        }
+    }
+}
+
+/// A connection of which the server does not say what it has is handed on to nobody.
+pub(crate) async fn nothing_of_whom_nobody_knows(cluster: &Cluster) {
+    run(&cluster.client().await, "create role secretive login").await;
+    let may = async |what: &str| {
+        for replica in cluster.caught_up().await {
+            let sql = format!(
+                "begin; alter event trigger onecopy_ddl disable; {what} public; \
+                 alter event trigger onecopy_ddl enable always; commit"
+            );
+            run(&cluster.direct(&replica).await, &sql).await;
+        }
+    };
+    may("revoke execute on function pg_catalog.pg_listening_channels() from").await;
+    let secretive = async || crate::connect_as(cluster.port, "secretive").await.unwrap();
+    let (former, next) = (secretive().await, secretive().await);
+    for _ in 0..3 {
+        run(&former, UNSEEN).await;
+        assert_eq!(value(&next, ASKS_UNSEEN).await, "");
+    }
+    may("grant execute on function pg_catalog.pg_listening_channels() to").await;
+}
+
+/// A session whose settings cannot be had any more runs nothing with those of another one, however often it tries.
+pub(crate) async fn no_others_settings(cluster: &Cluster) {
+    const READS: &str = "select current_user || v from t where k = 1";
+    let (former, next) = pair(cluster).await;
+    run(&former, "create role fleeting; grant select on t to fleeting").await;
+    run(&former, "set work_mem = '1MB'").await;
+    // As many as the other one has set.
+    run(&next, "set role fleeting").await;
+    for _ in 0..4 {
+        assert_eq!(value(&next, READS).await, "fleetingrow 1");
+    }
+    run(&former, "drop owned by fleeting; drop role fleeting").await;
+    cluster.caught_up().await;
+    for _ in 0..3 {
+        run(&former, READS).await;
+        for sql in ["select current_user", READS, "update t set v = v where k = 1"] {
+            // On the connection where it was set the server itself says so.
+            let told = next.simple_query(sql).await.expect_err(sql).to_string();
+            let told = format!("{told} {sql}");
+            assert!(!told.contains("closed"), "{told}");
+        }
+    }
+    assert_eq!(value(&former, READS).await, "postgresrow 1");
+}
