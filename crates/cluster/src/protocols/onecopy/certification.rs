@@ -97,7 +97,7 @@ impl Onecopy {
             let turn = usize::try_from(*turn).unwrap_or(TURNS_MAX).min(TURNS_MAX - 1);
             // In a kept snapshot, too: home itself refuses to overwrite what was applied there since.
             let base = transaction.bases.get(turn).copied().unwrap_or(first);
-            let (version, meeting) = if *is_held {
+            let (version, meeting) = if *is_held || !self.rules.only_held_is_waited_for {
                 (self.index.foreign_whole(claims, home), None)
             } else {
                 self.index.foreign(claims, home)
@@ -127,9 +127,13 @@ impl Onecopy {
                 return;
             }
         }
-        self.proving.insert((home, version, session));
-        self.want(home, version, out);
-        self.ask_for_proof(home, out);
+        if self.rules.held_waits {
+            self.proving.insert((home, version, session));
+            self.want(home, version, out);
+            self.ask_for_proof(home, out);
+        } else {
+            self.ask_one(session, version, out);
+        }
     }
 
     /// Asks those who wait at a replica for what it has now.
@@ -142,11 +146,34 @@ impl Onecopy {
             self.proving.range((index, Version::ZERO, SessionId(0))..=(index, applied, SessionId(u64::MAX)));
         for entry in ready.copied().collect::<Vec<_>>() {
             self.proving.remove(&entry);
-            let session = entry.2;
-            let transaction = self.transactions.get_mut(&session);
-            let Some(Transaction { phase: Phase::Suspected(finished), .. }) = transaction else { continue };
-            finished.held.base = applied;
+            self.ask_one(entry.2, applied, out);
+        }
+    }
+
+    /// Asks for a proof of what was met up to a version.
+    fn ask_one(&mut self, session: SessionId, upto: Version, out: &mut Out<'_>) {
+        let transaction = self.transactions.get_mut(&session);
+        let Some(Transaction { phase: Phase::Suspected(finished), .. }) = transaction else { return };
+        finished.held.base = upto;
+        if self.rules.held_is_proved {
             out.effects.push(Effect::Draw { session });
+        } else {
+            self.proved(session, out);
+        }
+    }
+
+    /// It was alive when home had that.
+    pub(super) fn proved(&mut self, session: SessionId, out: &mut Out<'_>) {
+        let Some(transaction) = self.transactions.get_mut(&session) else { return };
+        match std::mem::replace(&mut transaction.phase, Phase::Open) {
+            Phase::Suspected(mut finished) => {
+                if !self.rules.proof_is_of_asking {
+                    finished.held.base = self.replicas[transaction.home].applied;
+                }
+                transaction.phase = Phase::Finished(finished);
+                self.append(session, out);
+            }
+            phase => transaction.phase = phase,
         }
     }
 }

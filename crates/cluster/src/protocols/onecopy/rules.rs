@@ -40,6 +40,14 @@ pub struct Rules {
     pub certifies_writes: bool,
     /// Nor is a SERIALIZABLE one that has read what was written since its snapshot.
     pub certifies_reads: bool,
+    /// A transaction that may meet at home what that lacks waits until home has it.
+    pub held_waits: bool,
+    /// Then it has to prove that its locks are still there.
+    pub held_is_proved: bool,
+    /// That proves something up to what home had when it was asked, not when the answer came.
+    pub proof_is_of_asking: bool,
+    /// Only what home holds is certified by what home has now.
+    pub only_held_is_waited_for: bool,
     /// What somebody waits for is not gathered.
     pub waiters_are_seen: bool,
 }
@@ -65,6 +73,10 @@ impl Default for Rules {
             hold_waits: true,
             certifies_writes: true,
             certifies_reads: true,
+            held_waits: true,
+            held_is_proved: true,
+            proof_is_of_asking: true,
+            only_held_is_waited_for: true,
             waiters_are_seen: true,
         }
     }

@@ -326,7 +326,7 @@ impl Onecopy {
         let (mut merged, mut held) = (Claims::default(), Claims::default());
         for claimed in &claims {
             merged.add(&claimed.claims);
-            if claimed.is_held {
+            if claimed.is_held || !self.rules.only_held_is_waited_for {
                 held.add(&claimed.claims);
             }
         }
@@ -356,15 +356,10 @@ impl Onecopy {
     /// What home drew. A suspected one that could draw again was alive after all that have finished before it.
     pub(super) fn drawn(&mut self, session: SessionId, ticket: u64, out: &mut Out<'_>) {
         let Some(transaction) = self.transactions.get_mut(&session) else { return };
-        match std::mem::replace(&mut transaction.phase, Phase::Open) {
-            Phase::Suspected(finished) => {
-                transaction.phase = Phase::Finished(finished);
-                self.append(session, out);
-            }
-            phase => {
-                transaction.phase = phase;
-                transaction.ticket = Some(ticket);
-            }
+        if matches!(transaction.phase, Phase::Suspected(_)) {
+            self.proved(session, out);
+        } else {
+            transaction.ticket = Some(ticket);
         }
     }
 
