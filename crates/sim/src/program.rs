@@ -1,6 +1,7 @@
 //! What a run is made of: the clients' programs, the faults and the pace of things; drawn from a seed, or cut down.
 
 mod draw;
+mod load;
 mod show;
 
 use cluster::placement::Placement;
@@ -117,6 +118,11 @@ pub enum Fault {
     },
     /// The backend of the next transaction that inserts its identity is terminated so long after.
     KillAfterIdentity {
+        /// The time.
+        after_us: u64,
+    },
+    /// The backend of the next transaction that finishes and is not appended at once is terminated so long after.
+    KillWhileItWaits {
         /// The time.
         after_us: u64,
     },
@@ -243,4 +249,6 @@ pub struct Plan {
     pub clock_us: u64,
     /// What was not foreseen is asked for when it is written; else certification is all that there is.
     pub asks: bool,
+    /// More changed rows of a transaction than this claim their tables.
+    pub row_claims_max: usize,
 }

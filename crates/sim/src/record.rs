@@ -1,18 +1,23 @@
 //! From statements and replies to what the core is told (reads, the record's body, claims) and what the history keeps.
 
+mod claims;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cluster::claims::{Claimed, Claims, ColumnSet, Footprint};
+use cluster::claims::{ColumnSet, Footprint};
 use cluster::event::Reads;
 use cluster::ids::TableId;
 use cluster::record::{RecordBuilder, SealedBody, Statement};
 
-use crate::history::{self, Level, Scan, Seen, Write};
+use crate::history::{self, Scan, Seen, Write};
 use crate::program::{Frame, Program};
 use crate::rules::Rules;
-use crate::schema::{self, Key, PARENTS, Row};
+use crate::schema::{self, Key, Row};
 use crate::server::{Answer, Change, Op};
+use claims::GROUPS;
+
+pub(crate) use claims::{Done, Locked, claims, foreseen, wants};
 
 /// The body of the record. Every change is an update here, because a row that is gone keeps its list.
 pub(crate) fn body(changes: &[(u32, Change)], has_ddl: bool) -> SealedBody {
@@ -34,65 +39,6 @@ pub(crate) fn body(changes: &[(u32, Change)], has_ddl: bool) -> SealedBody {
     builder.seal()
 }
 
-/// Digests of values that are no rows: unique values, and the keys of parents as references know them.
-const UNIQUE_VALUES: u64 = 1_000;
-const PARENT_KEYS: u64 = 2_000;
-const GROUPS: u64 = 3_000;
-const ANY_GROUP: u64 = 4_000;
-
-/// What a change of a row claims beside the row: its unique value, its own key if others may refer to it, the key of the
-/// row that it refers to.
-fn claim(key: Key, comes_or_goes: bool, claims: &mut Claims, rules: &Rules) {
-    claims.rows.push((key.table_id(), u64::from(key.row)));
-    if let Some(group) = key.group().filter(|_| rules.groups_told) {
-        claims.groups.push((key.table_id(), GROUPS + u64::from(group)));
-    }
-    if !rules.constraints_claimed {
-        return;
-    }
-    if let Some(value) = key.unique_value() {
-        claims.rows.push((key.table_id(), UNIQUE_VALUES + u64::from(value.row)));
-    }
-    if key.table == PARENTS && comes_or_goes {
-        claims.rows.push((key.table_id(), PARENT_KEYS + u64::from(key.row)));
-    }
-    if let Some(parent) = key.parent().filter(|_| comes_or_goes && rules.references_claimed) {
-        claims.shared.push((parent.table_id(), PARENT_KEYS + u64::from(parent.row)));
-    }
-}
-
-/// What it wrote, claimed, or may have locked, turn by turn.
-pub(crate) fn claims(
-    changes: &[(u32, Change)],
-    locked: &[(u32, Key)],
-    unbounded: Option<u32>,
-    turns_run: u32,
-    rules: &Rules,
-) -> Vec<Claimed> {
-    let mut turns: BTreeMap<u32, Claims> = BTreeMap::new();
-    for (turn, change) in changes {
-        let comes_or_goes = change.old.present != change.new.present;
-        claim(change.key, comes_or_goes, turns.entry(*turn).or_default(), rules);
-    }
-    for (turn, key) in locked.iter().filter(|_| rules.locked_rows_claimed) {
-        claim(*key, true, turns.entry(*turn).or_default(), rules);
-    }
-    if let Some(turn) = unbounded.filter(|_| rules.unknown_claims_everything) {
-        turns.entry(turn).or_default().everything = true;
-    }
-    turns
-        .into_iter()
-        .map(|(turn, mut claims)| {
-            for list in [&mut claims.rows, &mut claims.groups] {
-                list.sort_unstable();
-                list.dedup();
-            }
-            let turn = if rules.turns_told { turn } else { turns_run.saturating_sub(1) };
-            Claimed { turn, is_held: false, claims }
-        })
-        .collect()
-}
-
 /// Tables of which no row came or went: what their rows hold is in the first column, and in no other.
 pub(crate) fn changed(changes: &[(u32, Change)], rules: &Rules) -> Vec<(TableId, ColumnSet)> {
     let mut tables: BTreeMap<TableId, bool> = BTreeMap::new();
@@ -101,54 +47,6 @@ pub(crate) fn changed(changes: &[(u32, Change)], rules: &Rules) -> Vec<(TableId,
     }
     let column = ColumnSet::EMPTY.with(usize::from(!rules.columns_told));
     tables.into_iter().filter(|(_, stay)| *stay).map(|(table, _)| (table, column)).collect()
-}
-
-/// What a statement may write, as far as that is foreseen.
-pub(crate) fn wants(program: &Program, at: usize, rules: &Rules) -> Claims {
-    let statement = &program.statements[at];
-    let mut claims = Claims::default();
-    if statement.is_unknown {
-        return Claims::everything();
-    }
-    if program.is_surprising {
-        return claims;
-    }
-    for op in &statement.ops {
-        match op {
-            Op::Update(key) | Op::Delete(key) | Op::Lock(key) if key.group().is_some() => {
-                claim_in_group(*key, program.is_grouped, &mut claims);
-            }
-            Op::Update(key) | Op::Move(key, _) => claim(*key, false, &mut claims, rules),
-            Op::Lock(key) | Op::Insert(key) | Op::Delete(key) => claim(*key, true, &mut claims, rules),
-            Op::Read(key) if program.level == Level::Serializable => claim(*key, false, &mut claims, rules),
-            _ => {}
-        }
-    }
-    if program.is_coarse {
-        let lists = claims.rows.iter().chain(&claims.shared).chain(&claims.groups);
-        let tables = lists.map(|(table, _)| *table).collect();
-        claims = Claims { tables, ..Claims::default() };
-    }
-    claims
-}
-
-/// What a transaction may write, as far as that is foreseen when it begins.
-pub(crate) fn foreseen(program: &Program, rules: &Rules) -> Claims {
-    let mut all = Claims::default();
-    (0..program.statements.len()).for_each(|at| all.add(&wants(program, at, rules)));
-    all
-}
-
-/// A row that was there before and is known by its group alone, or by itself alone.
-fn claim_in_group(key: Key, is_grouped: bool, claims: &mut Claims) {
-    let row = |number| (key.table_id(), number);
-    if let Some(group) = key.group().filter(|_| is_grouped) {
-        claims.rows.push(row(GROUPS + u64::from(group)));
-        claims.shared.push(row(ANY_GROUP));
-    } else {
-        claims.rows.push(row(u64::from(key.row)));
-        claims.groups.push(row(ANY_GROUP));
-    }
 }
 
 /// Where in its transaction a statement stands.
@@ -208,11 +106,11 @@ fn footprint(ops: &[Op], view_changes: usize, program: &Program, constraints_rea
                 let rows = std::iter::once(*key).chain(related);
                 found.rows.extend(rows.map(|key| (key.table_id(), u64::from(key.row))));
             }
-            Op::Scan(table) if program.is_grouped => {
+            Op::Scan(table) if program.is_grouped && *table == schema::VISITORS => {
                 let groups = schema::rows_of(*table).filter_map(|key| Some((key.table_id(), key.group()?)));
                 found.rows.extend(groups.map(|(table, group)| (table, GROUPS + u64::from(group))));
             }
-            Op::Scan(table) => found.tables.push(TableId(u32::from(*table))),
+            Op::Scan(table) | Op::LockTable(table) => found.tables.push(TableId(u32::from(*table))),
             Op::Total => found.tables.push(TableId(u32::from(schema::ACCOUNTS))),
             Op::Insert(key) | Op::Delete(key) => found.rows.push((key.table_id(), u64::from(key.row))),
             Op::Put(..) | Op::Savepoint | Op::RollbackTo | Op::Guard | Op::Undo => {}
@@ -241,7 +139,8 @@ pub(crate) fn note(statement: &mut history::Statement, answer: &Answer) {
     let seen = |(key, row): &(Key, Row)| Seen { row: key.number(), list: row.list.clone() };
     statement.reads = answer.reads.iter().map(seen).collect();
     statement.latest = answer.latest.iter().map(seen).collect();
-    statement.locked = answer.locked.iter().map(seen).collect();
+    let of_tables = answer.locked_tables.iter().flat_map(|(_, rows)| rows);
+    statement.locked = answer.locked.iter().chain(of_tables).map(seen).collect();
     statement.scans = answer.scans.iter().map(|(table, found)| scan(*table, found)).collect();
     statement.total = answer.total;
     statement.moves = answer.changes.iter().any(|change| change.key.table == schema::ACCOUNTS);

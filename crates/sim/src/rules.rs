@@ -44,8 +44,12 @@ pub struct Rules {
     pub server_waits_told: bool,
     /// What was written unforeseen is asked for before it is told, or ordered.
     pub surprises_are_asked: bool,
+    /// Of many rows only new ones are held by home; who changes or removes others claims their table outright.
+    pub inserts_alone_are_held: bool,
     /// FOR UPDATE claims.
     pub locked_rows_claimed: bool,
+    /// So does LOCK TABLE.
+    pub locked_tables_claimed: bool,
     /// Unknown statements claim everything.
     pub unknown_claims_everything: bool,
     /// A statement runs on the connection set that it was let run on.
@@ -95,7 +99,9 @@ impl Default for Rules {
             refresh_goes_first: true,
             server_waits_told: true,
             surprises_are_asked: true,
+            inserts_alone_are_held: true,
             locked_rows_claimed: true,
+            locked_tables_claimed: true,
             unknown_claims_everything: true,
             connections_are_bound: true,
             reset_ends_backends: true,

@@ -1,4 +1,4 @@
-//! The small database of the simulated world: a handful of rows in nine tables.
+//! The small database of the simulated world: a handful of rows in ten tables.
 //!
 //! | table | what |
 //! |---|---|
@@ -9,6 +9,7 @@
 //! | 6 | children: row `c` refers to parent `c / 2` |
 //! | 7 | accounts of a bank; together they hold nothing, always |
 //! | 8 | visitors: rows that come and go, for reads by predicates; rows 0 and 1 are a group, 2 and 3 another |
+//! | 9 | stock: rows that come and go, many at a time; rows 4 and 5 refer to parents 0 and 1, rows 6 and 7 carry one unique value |
 //!
 //! The value of a row is the list of what was ever written to it, deletions included, so that one look at a row tells
 //! its whole history (the list-append of Jepsen's elle).
@@ -33,10 +34,16 @@ pub const CHILDREN: u8 = 6;
 pub const ACCOUNTS: u8 = 7;
 /// The table of visitors.
 pub const VISITORS: u8 = 8;
+/// The table into which many rows are put at a time.
+pub const STOCK: u8 = 9;
 /// Not a table: locks on unique values are taken under this number.
 pub const UNIQUE_VALUES: u8 = 100;
-/// Rows of each table.
+/// Nor is this: locks on whole tables are.
+pub const WHOLE_TABLES: u8 = 101;
+/// Rows of each table but one.
 pub const ROWS: u8 = 4;
+/// Rows of that one.
+pub const STOCK_ROWS: u8 = 8;
 
 /// One row.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -68,23 +75,42 @@ impl Key {
 
     /// The unique value that the row carries, if it carries one, as a key to lock.
     pub fn unique_value(self) -> Option<Self> {
-        (self.table == UNIQUE).then_some(Self { table: UNIQUE_VALUES, row: self.row / 2 })
+        let value = match (self.table, self.row) {
+            (UNIQUE, row) => row / 2,
+            (STOCK, 6 | 7) => ROWS,
+            _ => return None,
+        };
+        Some(Self { table: UNIQUE_VALUES, row: value })
     }
 
     /// The other row with the same unique value.
     pub fn twin(self) -> Option<Self> {
-        (self.table == UNIQUE).then_some(Self { table: UNIQUE, row: self.row ^ 1 })
+        self.unique_value().map(|_| Self { row: self.row ^ 1, ..self })
     }
 
     /// The row that this one refers to.
     pub fn parent(self) -> Option<Self> {
-        (self.table == CHILDREN).then_some(Self { table: PARENTS, row: self.row / 2 })
+        let row = match (self.table, self.row) {
+            (CHILDREN, row) => row / 2,
+            (STOCK, 4 | 5) => self.row - 4,
+            _ => return None,
+        };
+        Some(Self { table: PARENTS, row })
+    }
+
+    /// Its table, as a key to lock.
+    #[must_use]
+    pub fn whole_table(self) -> Self {
+        Self { table: WHOLE_TABLES, row: self.table }
     }
 
     /// The rows that may refer to this one.
     pub fn children(self) -> impl Iterator<Item = Self> {
-        let first = (self.table == PARENTS && self.row < ROWS / 2).then_some(self.row * 2);
-        first.into_iter().flat_map(|first| [first, first + 1]).map(|row| Self { table: CHILDREN, row })
+        let row = (self.table == PARENTS && self.row < ROWS / 2).then_some(self.row);
+        let children = |table, row| Self { table, row };
+        row.into_iter().flat_map(move |row| {
+            [children(CHILDREN, row * 2), children(CHILDREN, row * 2 + 1), children(STOCK, row + 4)]
+        })
     }
 
     /// The group of the row, if its table has groups.
@@ -99,18 +125,19 @@ impl Key {
 
     /// Whether the row is there at the start.
     pub fn is_present_at_start(self) -> bool {
-        !matches!(self.table, UNIQUE | CHILDREN | VISITORS)
+        !matches!(self.table, UNIQUE | CHILDREN | VISITORS | STOCK)
     }
 }
 
 /// The rows of a table.
 pub fn rows_of(table: u8) -> impl Iterator<Item = Key> {
-    (0..ROWS).map(move |row| Key { table, row })
+    let rows = if table == STOCK { STOCK_ROWS } else { ROWS };
+    (0..rows).map(move |row| Key { table, row })
 }
 
 /// Every row of the database.
 pub fn keys() -> impl Iterator<Item = Key> {
-    let rows = (1..=VISITORS).flat_map(rows_of);
+    let rows = (1..=STOCK).flat_map(rows_of);
     std::iter::once(Key::VIEW).chain(rows)
 }
 

@@ -38,6 +38,8 @@ pub enum Op {
     Delete(Key),
     /// SELECT FOR UPDATE.
     Lock(Key),
+    /// LOCK TABLE .. IN EXCLUSIVE MODE, and a look at its rows.
+    LockTable(u8),
     /// UPDATE of an account by an amount.
     Move(Key, i64),
     /// Reads the rows of a table that are there.
@@ -60,6 +62,22 @@ impl Op {
     /// Whether it is about the transaction and not about data: it takes no snapshot.
     pub fn is_control(&self) -> bool {
         matches!(self, Self::Savepoint | Self::RollbackTo | Self::Guard | Self::Undo)
+    }
+
+    /// The row that a client changes by it.
+    pub fn changes(&self) -> Option<Key> {
+        match self {
+            Self::Update(key) | Self::Insert(key) | Self::Delete(key) | Self::Move(key, _) => Some(*key),
+            _ => None,
+        }
+    }
+
+    /// The row that it changes or locks.
+    fn writes(&self) -> Option<Key> {
+        match self {
+            Self::Lock(key) | Self::Put(key, ..) => Some(*key),
+            other => other.changes(),
+        }
     }
 }
 
@@ -95,6 +113,13 @@ pub struct Change {
     pub new: Row,
 }
 
+impl Change {
+    /// Whether the row was not there before, or is not after it.
+    pub fn comes_or_goes(&self) -> bool {
+        self.old.present != self.new.present
+    }
+}
+
 /// The reply to a statement.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Answer {
@@ -106,6 +131,8 @@ pub struct Answer {
     pub changes: Vec<Change>,
     /// Rows that were locked without being changed.
     pub locked: Vec<(Key, Row)>,
+    /// Tables that were locked, and all their rows as they were then, also those that are not there.
+    pub locked_tables: Vec<(u8, Vec<(Key, Row)>)>,
     /// Tables, and the rows there at the snapshot.
     pub scans: Vec<(u8, Vec<(Key, Row)>)>,
     /// All accounts together, at the snapshot.

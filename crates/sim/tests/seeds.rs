@@ -1,5 +1,6 @@
 //! The protocol under faults: clean with all rules on, caught with any of them off, and the same every time.
 
+use cluster::claims::ROW_CLAIMS_MAX;
 use cluster::placement::Placement;
 use sim::check::Anomaly;
 use sim::history::Level;
@@ -96,6 +97,7 @@ fn writers_of_one_row(times: &[usize], at_us: u64, fsync_us: u64) -> Plan {
         },
         clock_us: 0,
         asks: false,
+        row_claims_max: ROW_CLAIMS_MAX,
     }
 }
 
@@ -204,16 +206,14 @@ fn who_removes_a_row_has_seen_what_refers_to_it() {
         (program.frame, program.roams, program.is_surprising) = (Frame::Block, true, true);
         program.statements = steps.into_iter().map(step).collect();
     }
-    {
-        let off = Rules { turns_told: false, ..Rules::default() };
-        let shows = |seed: &u64| {
-            let found = run_plan(plan.clone(), off, *seed, false).findings;
-            found.iter().any(|finding| finding.anomaly == Anomaly::Integrity)
-        };
-        let seed = (0..20_000).find(shows).expect("without the rule a row refers to nothing");
-        for seed in seed..seed + 50 {
-            assert!(run_plan(plan.clone(), Rules::default(), seed, false).findings.is_empty());
-        }
+    let off = Rules { turns_told: false, ..Rules::default() };
+    let shows = |seed: &u64| {
+        let found = run_plan(plan.clone(), off, *seed, false).findings;
+        found.iter().any(|finding| finding.anomaly == Anomaly::Integrity)
+    };
+    let seed = (0..20_000).find(shows).expect("without the rule a row refers to nothing");
+    for seed in seed..seed + 50 {
+        assert!(run_plan(plan.clone(), Rules::default(), seed, false).findings.is_empty());
     }
 }
 

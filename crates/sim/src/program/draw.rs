@@ -1,6 +1,8 @@
 //! Drawing a plan from a seed.
 
-use super::{Ending, Fault, Frame, Pace, Plan, Program, Statement};
+use cluster::claims::ROW_CLAIMS_MAX;
+
+use super::{Ending, Fault, Frame, Pace, Plan, Program, Statement, load};
 use crate::dice::Dice;
 use crate::history::Level;
 use crate::schema::{self, ACCOUNTS, CHILDREN, Key, PARENTS, ROWS, UNIQUE, VISITORS};
@@ -32,14 +34,13 @@ impl Plan {
             bank: if dice.percent(25) { 40 } else { 0 },
             visitors: if dice.percent(25) { 40 } else { 0 },
             registers: if dice.percent(25) { 30 } else { 0 },
+            loads: 0,
             roaming: *dice.pick(&[0, 80, 100, 100]),
             surprising: *dice.pick(&[0, 0, 20, 60]),
             coarse: *dice.pick(&[0, 20, 60]),
         };
         let clients = dice.between(2, 7);
-        let sessions = (0..clients)
-            .map(|_| (0..dice.between(2, PROGRAMS_MAX)).map(|_| flavour.program(dice)).collect())
-            .collect();
+        let sessions = flavour.sessions(clients, dice);
         let mut pace = Pace {
             network_us: dice.between(1, 100),
             op_us: dice.between(1, 100),
@@ -56,7 +57,44 @@ impl Plan {
         let clock_us = if dice.percent(50) { 0 } else { dice.number() >> dice.between(1, 40) };
         pace.gathering_us = *dice.pick(&[0, 0, 0, 0, 500, 3_000, 20_000]);
         let asks = dice.percent(50);
-        Self { replicas, placement, sessions, faults, pace, clock_us, asks }
+        let row_claims_max = ROW_CLAIMS_MAX;
+        let mut plan = Self { replicas, placement, sessions, faults, pace, clock_us, asks, row_claims_max };
+        if dice.percent(25) {
+            plan.load(&flavour, dice);
+        }
+        plan
+    }
+
+    /// Makes it one of many new rows at a time, most of them unforeseen. In half of these plans, backends die when they have
+    /// answered everything, and nobody notices for long.
+    fn load(&mut self, flavour: &Flavour, dice: &mut Dice) {
+        let flavour = Flavour {
+            bank: 0,
+            visitors: 0,
+            loads: *dice.pick(&[60, 90]),
+            unknown: flavour.unknown / 10,
+            roaming: flavour.roaming.max(*dice.pick(&[0, 90])),
+            surprising: *dice.pick(&[20, 60, 90, 90]),
+            ..*flavour
+        };
+        self.asks &= dice.percent(50);
+        self.pace.refresh_us = *dice.pick(&[0, 200, 3_000, 3_000]);
+        self.pace.think_us = *dice.pick(&[10, 10, 200]);
+        self.sessions = flavour.sessions(dice.between(3, 8), dice);
+        self.row_claims_max = dice.below(3) as usize;
+        if dice.percent(50) {
+            self.pace.notice_us = 5_000;
+            for _ in 0..dice.between(4, 16) {
+                let after_us = dice.delay(100);
+                let kill = if dice.percent(25) {
+                    Fault::KillAfterIdentity { after_us }
+                } else {
+                    Fault::KillWhileItWaits { after_us }
+                };
+                self.faults.push((dice.below(20_000), kill));
+            }
+            self.faults.sort_by_key(|(at, _)| *at);
+        }
     }
 }
 
@@ -111,10 +149,11 @@ struct Flavour {
     vanishing: u64,
     cancelling: u64,
     savepoints: u64,
-    /// How many programs in a hundred are about money, visitors, registers.
+    /// How many programs in a hundred are about money, visitors, registers, many rows at a time.
     bank: u64,
     visitors: u64,
     registers: u64,
+    loads: u64,
     /// How many programs in a hundred may have their home anywhere, write what was not foreseen, are known by tables only.
     roaming: u64,
     surprising: u64,
@@ -122,17 +161,26 @@ struct Flavour {
 }
 
 /// A statement that the classifier understands.
-fn known(ops: Vec<Op>) -> Statement {
+pub(super) fn known(ops: Vec<Op>) -> Statement {
     Statement { ops, is_unknown: false, is_ddl: false }
 }
 
 impl Flavour {
+    fn sessions(&self, clients: u64, dice: &mut Dice) -> Vec<Vec<Program>> {
+        let programs = |dice: &mut Dice| {
+            let count = dice.between(2, PROGRAMS_MAX);
+            (0..count).map(|_| self.program(dice)).collect()
+        };
+        (0..clients).map(|_| programs(dice)).collect()
+    }
+
     fn program(&self, dice: &mut Dice) -> Program {
         let part = dice.below(100);
         let (frame, level, mut statements) = match part {
             _ if part < self.bank => bank(dice),
             _ if part < self.bank + self.visitors / 2 => visitors(dice),
             _ if part < self.bank + self.visitors / 2 + self.registers / 2 => self.register(dice),
+            _ if part < self.loads => load::draw(dice),
             _ => self.lists(dice),
         };
         if frame == Frame::Block && dice.percent(self.savepoints) {

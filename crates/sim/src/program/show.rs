@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use cluster::claims::ROW_CLAIMS_MAX;
+
 use super::{Ending, Frame, Plan, Program, Statement};
 use crate::schema::{self, Key};
 use crate::server::Op;
@@ -11,7 +13,7 @@ impl fmt::Display for Plan {
         writeln!(f, "{} replicas", self.replicas)?;
         for replica in 0..usize::from(self.replicas) {
             let lacks = |table: &u8| !schema::holds(&self.placement, replica, Key { table: *table, row: 0 });
-            let missing: Vec<u8> = (0..=schema::VISITORS).filter(lacks).collect();
+            let missing: Vec<u8> = (0..=schema::STOCK).filter(lacks).collect();
             if !missing.is_empty() {
                 writeln!(f, "replica {replica} does not hold the tables {missing:?}")?;
             }
@@ -26,7 +28,11 @@ impl fmt::Display for Plan {
         }
         let asks = if self.asks { "asked for" } else { "certified" };
         writeln!(f, "{:?}, the node's clock begins at {} us", self.pace, self.clock_us)?;
-        writeln!(f, "what was not foreseen is {asks}")
+        writeln!(f, "what was not foreseen is {asks}")?;
+        match self.row_claims_max {
+            ROW_CLAIMS_MAX => Ok(()),
+            rows => writeln!(f, "more than {rows} rows claim their table"),
+        }
     }
 }
 
@@ -74,6 +80,7 @@ fn word(op: &Op) -> String {
         Op::Insert(key) => format!("insert {}", at(key)),
         Op::Delete(key) => format!("delete {}", at(key)),
         Op::Lock(key) => format!("lock {}", at(key)),
+        Op::LockTable(table) => format!("lock table {table}"),
         Op::Move(key, amount) => format!("move {amount} to {}", at(key)),
         Op::Scan(table) => format!("scan {table}"),
         Op::Total => "total".to_owned(),

@@ -105,6 +105,11 @@ impl Server {
     }
 
     fn run(&mut self, connection: Connection, op: &Op, element: Element, job: &mut Job) -> Came {
+        if let Some(key) = op.writes()
+            && !self.locks.take(connection, key.whole_table(), Mode::KeyShare)
+        {
+            return Came::Blocked;
+        }
         match op {
             Op::Read(key) => {
                 job.answer.reads.push((*key, self.seen(connection, *key, job.snapshot)));
@@ -149,24 +154,37 @@ impl Server {
             }
             Op::Delete(key) => self.update(connection, *key, Some((element, false, 0)), Mode::Whole, job),
             Op::Lock(key) => self.update(connection, *key, None, Mode::Whole, job),
+            Op::LockTable(table) => self.lock_table(connection, *table, job),
             Op::Insert(key) => self.insert(connection, *key, element, job),
-            Op::Put(key, old, new) => {
-                let mode = if old.present == new.present { Mode::Change } else { Mode::Whole };
-                if !self.locks.take(connection, *key, mode) {
-                    return Came::Blocked;
-                }
-                if let Some(value) = key.unique_value().filter(|_| mode == Mode::Whole)
-                    && !self.locks.take(connection, value, Mode::Whole)
-                {
-                    return Came::Blocked;
-                }
-                if self.refuses || self.latest(connection, *key) != old {
-                    return Came::Failed(SqlError::Diverged);
-                }
-                self.write(connection, *key, new.clone(), job);
-                Came::Done
-            }
+            Op::Put(key, old, new) => self.put(connection, *key, (old, new), job),
         }
+    }
+
+    /// A row of a refresh.
+    fn put(&mut self, connection: Connection, key: Key, (old, new): (&Row, &Row), job: &mut Job) -> Came {
+        let mode = if old.present == new.present { Mode::Change } else { Mode::Whole };
+        if !self.locks.take(connection, key, mode) {
+            return Came::Blocked;
+        }
+        if let Some(value) = key.unique_value().filter(|_| mode == Mode::Whole)
+            && !self.locks.take(connection, value, Mode::Whole)
+        {
+            return Came::Blocked;
+        }
+        if self.refuses || self.latest(connection, key) != old {
+            return Came::Failed(SqlError::Diverged);
+        }
+        self.write(connection, key, new.clone(), job);
+        Came::Done
+    }
+
+    fn lock_table(&mut self, connection: Connection, table: u8, job: &mut Job) -> Came {
+        if !self.locks.take(connection, Key { table, row: 0 }.whole_table(), Mode::Whole) {
+            return Came::Blocked;
+        }
+        let rows = schema::rows_of(table).map(|key| (key, self.latest(connection, key).clone()));
+        job.answer.locked_tables.push((table, rows.collect()));
+        Came::Done
     }
 
     fn seen(&self, connection: Connection, key: Key, snapshot: u64) -> Row {
@@ -235,7 +253,10 @@ impl Server {
         // The check of the reference locks the children, so it waits for whoever is deleting one.
         let mut children = key.children().filter(|_| is_delete);
         if let Some(child) = children.find(|child| self.latest(connection, *child).present) {
-            if !self.locks.take(connection, child, Mode::KeyShare) {
+            if [child.whole_table(), child]
+                .into_iter()
+                .any(|key| !self.locks.take(connection, key, Mode::KeyShare))
+            {
                 return Came::Blocked;
             }
             job.answer.latest.push((child, self.latest(connection, child).clone()));
@@ -253,7 +274,8 @@ impl Server {
     fn insert(&mut self, connection: Connection, key: Key, element: Element, job: &mut Job) -> Came {
         let value = key.unique_value().map(|value| (value, Mode::Whole));
         let parent = key.parent().map(|parent| (parent, Mode::KeyShare));
-        let needed = [Some((key, Mode::Whole)), value, parent];
+        let parents = key.parent().map(|parent| (parent.whole_table(), Mode::KeyShare));
+        let needed = [Some((key, Mode::Whole)), value, parents, parent];
         if needed.into_iter().flatten().any(|(key, mode)| !self.locks.take(connection, key, mode)) {
             return Came::Blocked;
         }

@@ -1,4 +1,6 @@
-//! Row locks: modes, holders, and those who wait in line and run on by themselves.
+//! Locks on rows and tables: modes, holders, and those who wait in line and run on by themselves.
+//!
+//! Whoever writes or locks a row of a table has that table shared, as with ROW EXCLUSIVE, against LOCK TABLE.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,11 +10,11 @@ use crate::schema::Key;
 /// How strong a lock is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Mode {
-    /// FOR KEY SHARE: a reference to the row is being made.
+    /// FOR KEY SHARE: a reference to the row is being made. Of a table: rows of it are written or locked.
     KeyShare,
     /// FOR NO KEY UPDATE: an ordinary UPDATE.
     Change,
-    /// FOR UPDATE: DELETE, or asked for.
+    /// FOR UPDATE: DELETE, or asked for. Of a table: LOCK TABLE.
     Whole,
 }
 
@@ -55,7 +57,7 @@ impl Lock {
     }
 }
 
-/// All row locks of a server.
+/// All locks of a server.
 #[derive(Debug, Default)]
 pub(super) struct Locks(BTreeMap<Key, Lock>);
 

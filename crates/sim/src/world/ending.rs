@@ -7,7 +7,7 @@ use super::session::Phase;
 use super::{Cancel, Happening, Message, World};
 use crate::history::{Level, Outcome};
 use crate::program::Frame;
-use crate::record;
+use crate::record::{self, Done};
 use crate::server::SqlError;
 use crate::trace::Stage;
 
@@ -47,7 +47,9 @@ impl World {
         let Some(run) = self.sessions[session].run.as_mut() else { return };
         run.phase = Phase::Ordering;
         let body = Box::new(record::body(&run.changes, run.has_ddl));
-        let claims = record::claims(&run.changes, &run.locked, run.unbounded, run.turns, &self.rules);
+        let (changes, locked) = (&run.changes[..], &run.locked[..]);
+        let done = Done { changes, locked, row_claims_max: self.plan.row_claims_max };
+        let claims = record::claims(done, run.unbounded, run.turns, &self.rules);
         let changed = record::changed(&run.changes, &self.rules);
         let view_changes = self.node.as_ref().map_or(0, |node| node.view_changes);
         let reads = if self.rules.reads_told {
@@ -56,7 +58,14 @@ impl World {
             Reads::Tables([].into())
         };
         self.tell(Event::Drawn { session: SessionId(session as u64), ticket });
+        let before = self.disk.last();
         self.tell(Event::Finish { session: SessionId(session as u64), body, claims, changed, reads });
+        if self.disk.last() == before
+            && let Some(after_us) = self.kill_next_waiting.take()
+            && let Some((connection, ..)) = self.sessions[session].run.as_ref().and_then(|run| run.line)
+        {
+            self.agenda.enter(after_us, Happening::Kill { connection });
+        }
     }
 
     /// Over once the client has its answer and nothing more comes from home.

@@ -24,6 +24,7 @@ impl World {
             }
             Fault::KillAfterAppend { after_us } => self.kill_next_append = Some(after_us),
             Fault::KillAfterIdentity { after_us } => self.kill_next_identity = Some(after_us),
+            Fault::KillWhileItWaits { after_us } => self.kill_next_waiting = Some(after_us),
             Fault::AgentKill { replica } => {
                 let agent = self.node.as_ref().and_then(|node| node.agents[replica].line);
                 if let Some(connection) = agent {

@@ -14,7 +14,7 @@ use super::{Message, Reply, World};
 use crate::check::Anomaly;
 use crate::history::Level;
 use crate::program::Frame;
-use crate::record;
+use crate::record::{self, Done};
 use crate::server::{Answer, Connection, Op};
 
 /// How often a statement is taken back.
@@ -78,7 +78,9 @@ impl World {
             self.reply_to_client(session);
             return;
         }
-        let claims = record::claims(&run.changes[changes..], &run.locked[locked..], None, 0, &self.rules);
+        let (changes, locked) = (&run.changes[changes..], &run.locked[locked..]);
+        let done = Done { changes, locked, row_claims_max: self.plan.row_claims_max };
+        let claims = record::claims(done, None, 0, &self.rules);
         self.ask_to_secure(session, &claims);
     }
 
@@ -89,7 +91,9 @@ impl World {
         let is_asked = asks && std::mem::take(&mut run.guard.is_open) && run.unbounded.is_none();
         if is_asked {
             run.guard.is_ending = true;
-            let claims = record::claims(&run.changes, &run.locked, None, 0, &self.rules);
+            let (changes, locked) = (&run.changes[..], &run.locked[..]);
+            let done = Done { changes, locked, row_claims_max: self.plan.row_claims_max };
+            let claims = record::claims(done, None, 0, &self.rules);
             self.ask_to_secure(session, &claims);
         }
         is_asked

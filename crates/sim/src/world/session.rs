@@ -14,8 +14,7 @@ use super::guard::Guard;
 use super::{Happening, Message, Owner, Reply, World};
 use crate::history::{self, Outcome};
 use crate::program::{Ending, Frame, Program};
-use crate::record;
-use crate::schema::Key;
+use crate::record::{self, Done, Locked};
 use crate::server::{Answer, Change, Connection, Op, SqlError};
 use crate::trace::Stage;
 
@@ -59,7 +58,7 @@ pub(super) struct Run {
     pub(super) catalogue: Version,
     /// With the turn of its statement, as below.
     pub(super) changes: Vec<(u32, Change)>,
-    pub(super) locked: Vec<(u32, Key)>,
+    pub(super) locked: Vec<(u32, Locked)>,
     /// The first turn in which something unknown ran.
     pub(super) unbounded: Option<u32>,
     /// How many statements were let run.
@@ -91,10 +90,10 @@ pub(super) struct Mark {
     has_ddl: bool,
 }
 
-/// One client and its session.
 /// One update transaction in so many finds no free connection where it is to begin.
 const YIELDS: u64 = 8;
 
+/// One client and its session.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) programs: VecDeque<Rc<Program>>,
@@ -181,7 +180,8 @@ impl World {
         let id = SessionId(session as u64);
         // Any place is as good; taking turns among equals makes for more of them.
         let (cost_us, near) = (50, None);
-        let mut writes = record::wants(&program, run.at, &self.rules);
+        let done = Done { changes: &run.changes, locked: &[], row_claims_max: self.plan.row_claims_max };
+        let mut writes = record::wants(&program, run.at, done, &self.rules);
         writes.add(&run.guard.missed);
         let needs = |reads| Needs { reads, writes, cost_us, near, catalogue };
         let event = match (program.is_update(), is_first) {
@@ -200,7 +200,7 @@ impl World {
                     nonce,
                     home,
                     needs: needs(reads),
-                    foreseen: record::foreseen(&program, &self.rules),
+                    foreseen: record::foreseen(&program, done, &self.rules),
                 }
             }
         };
@@ -395,8 +395,10 @@ impl World {
         run.has_ddl |= statement.is_ddl && !answer.changes.is_empty();
         run.changes.extend(answer.changes.into_iter().map(|change| (turn, change)));
         // What a statement locks that nobody understands, nobody knows.
-        let locked = answer.locked.iter().filter(|_| !statement.is_unknown).map(|(key, _)| (turn, *key));
-        run.locked.extend(locked);
+        if !statement.is_unknown {
+            run.locked.extend(answer.locked.iter().map(|(key, _)| (turn, Locked::Row(*key))));
+            run.locked.extend(answer.locked_tables.iter().map(|(table, _)| (turn, Locked::Table(*table))));
+        }
         let is_update = run.is_begun;
         if error.is_none() && statement.is_control() {
             self.keep_savepoints(session);
