@@ -5,11 +5,13 @@
 //! often each one ran and how long it took, in shards by its number so that sessions rarely meet. Both are bounded;
 //! what has not been met for the longest time goes first.
 //!
-//! A third says which transactions need the anchor, a fourth which had better be there.
+//! A third says which transactions need the anchor, a fourth which had better be there, a fifth which statements have written
+//! that seemed to read only.
 //!
 //! Invariant: nothing here is believed (`sql::profile` says why). Non-goal: keeping it over a restart.
 
 mod beginnings;
+mod disguised;
 mod strains;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +23,7 @@ use sql::TemplateId;
 use sql::profile::{Prediction, ProfileLimits, Profiles, Step};
 
 use beginnings::Beginnings;
+use disguised::Disguised;
 use strains::Strains;
 
 /// Parts that the book of templates is divided in.
@@ -69,6 +72,7 @@ pub(crate) struct Learned {
     profiles: Mutex<Profiles>,
     beginnings: Mutex<Beginnings>,
     strains: Mutex<Strains>,
+    disguised: Disguised,
     start: Instant,
     shards: [Mutex<Shard>; SHARDS],
 }
@@ -79,6 +83,7 @@ impl Default for Learned {
             profiles: Mutex::new(Profiles::new(ProfileLimits::default())),
             beginnings: Mutex::default(),
             strains: Mutex::default(),
+            disguised: Disguised::default(),
             start: Instant::now(),
             shards: Default::default(),
         }
@@ -128,6 +133,16 @@ impl Learned {
     /// Whether a transaction that begins with this template had better begin at the anchor.
     pub(crate) fn stays(&self, template: TemplateId) -> bool {
         self.strains.lock().unwrap_or_else(PoisonError::into_inner).stays(template, self.start.elapsed())
+    }
+
+    /// A statement with this template seemed to read only, by the catalogue of that generation, and writes.
+    pub(crate) fn note_write(&self, template: TemplateId, generation: u64) {
+        self.disguised.note(template, generation);
+    }
+
+    /// Whether one has.
+    pub(crate) fn hides_write(&self, template: TemplateId, generation: u64) -> bool {
+        self.disguised.has(template, generation)
     }
 
     /// How long a server takes for this template, on the average. It should not change from one statement to the next, since

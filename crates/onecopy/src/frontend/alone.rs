@@ -74,7 +74,11 @@ impl Session {
             match error {
                 None if result.is_ok() => return result,
                 None => tokio::time::sleep(RETRY_PAUSE * (retries + 1)).await,
-                Some(code) if self.is_hidden_write(code) && !self.client.shown => {
+                Some(code) if self.is_hidden_write(code) => {
+                    demand.note_write(self);
+                    if self.client.shown {
+                        return Err(self.found_out_too_late(&result));
+                    }
                     self.client.out.truncate(mark);
                     return self.run_hidden_write(demand, work, ends).await;
                 }

@@ -141,6 +141,12 @@ impl Demand {
 
     pub(crate) fn judge(&self, session: &Session) -> Judged {
         let catalogue = session.hub().catalogue();
+        let hides_write = |statement: &Arc<Statement>| {
+            session.hub().learned.hides_write(statement.template, catalogue.generation())
+        };
+        if !self.has_unparsed && self.statements.iter().any(hides_write) {
+            return Self { has_unparsed: true, ..self.clone() }.judge(session);
+        }
         let routings: Vec<_> = self.statements.iter().map(|s| s.routing(&catalogue)).collect();
         let mut tables: Vec<TableId> = Vec::new();
         let mut access = if self.has_unparsed { Err(Because::Unknown) } else { Ok(()) };
@@ -202,6 +208,14 @@ impl Demand {
             has_unparsed: self.has_unparsed,
             generation: Version(catalogue.generation()),
             catalogue,
+        }
+    }
+
+    /// It seemed to read only, and writes: those that come after it are not taken for what they seem.
+    pub(crate) fn note_write(&self, session: &Session) {
+        let hub = session.hub();
+        for statement in &self.statements {
+            hub.learned.note_write(statement.template, hub.catalogue().generation());
         }
     }
 

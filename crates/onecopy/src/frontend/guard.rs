@@ -140,7 +140,7 @@ impl Session {
             } else if self.met_end_of_range(&ended, judged, self.last_home, ends > 0) {
                 ends += 1;
                 self.undo(out, mark).await?;
-                if self.lacks_lease(judged).await {
+                if self.lacks_lease(judged).await? {
                     break;
                 }
             } else if surprises && ended.error.is_none() {
@@ -259,12 +259,7 @@ impl Session {
         if by_tables {
             writes = writes.widened();
         }
-        self.gate(judged.home_reads(), writes, judged.nowait).await?;
-        if self.is_stale_at(self.last_home, judged.generation) {
-            self.executed();
-            return Err(self.lose_at_home("the schema has changed while the statement waited").await);
-        }
-        Ok(())
+        self.gate(judged.home_reads(), writes, judged.nowait).await
     }
 
     /// The client sets or ends savepoints of its own: ours may be gone, or lie under them.

@@ -381,7 +381,7 @@ impl Session {
     /// Sees to it that a statement that only the anchor can run can be run there: whether it is the first one of its
     /// transaction there. Nor can another replica run it that is not lent what it draws.
     pub(crate) async fn come_to_anchor(&mut self, judged: &Judged, is_first: bool) -> Result<bool, Fault> {
-        let lacks_lease = !is_first && self.lacks_lease(judged).await;
+        let lacks_lease = !is_first && self.lacks_lease(judged).await?;
         if !lacks_lease && !self.is_away_for(judged) {
             return Ok(false);
         }

@@ -14,25 +14,28 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use cluster::event::Home;
+use cluster::event::{Effect, Home};
 use cluster::ids::{ReplicaId, SequenceId};
 use cluster::parts::sequences::leases::Use;
+use tokio::time::Instant;
 use wire::sqlstate;
 
+use super::cancel::Doing;
 use super::demand::Judged;
 use super::fault::{Fault, Refusal};
 use super::homes::Wish;
 use super::relay::Ended;
-use super::session::{Session, Transaction, WAIT_MAX};
+use super::session::{Session, Transaction, WAIT_MAX, cancelled, ended};
+use super::wait::timed_out;
 use super::work::Work;
+use crate::clients::Doing as Shown;
+use crate::mailbox::{End, Note};
 
 /// It does.
 pub(crate) const SEQUENCES_LENT: &str = "lent";
 /// It draws at the anchor, in order.
 pub(super) const SEQUENCES_ANCHOR: &str = "anchor";
 
-/// How long a transaction that has begun elsewhere waits to be lent something. Mostly it is a matter of milliseconds.
-const LEASE_PATIENCE: Duration = Duration::from_secs(5);
 /// How often it looks.
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -105,25 +108,62 @@ impl Session {
 
     /// Whether the open update transaction is at a replica that is not lent what a further statement may draw, even after
     /// some time.
-    pub(crate) async fn lacks_lease(&mut self, judged: &Judged) -> bool {
-        let Transaction::Update(update) = &self.transaction else { return false };
+    pub(crate) async fn lacks_lease(&mut self, judged: &Judged) -> Result<bool, Fault> {
+        let Transaction::Update(update) = &self.transaction else { return Ok(false) };
         let replica = update.replica;
         if replica == self.anchor() || !judged.is_roamable {
-            return false;
+            return Ok(false);
         }
-        let draws = judged.draws();
-        let started = tokio::time::Instant::now();
-        while started.elapsed() < LEASE_PATIENCE && !self.are_refused(&draws) {
-            if let Some(mut uses) = self.may_draw(&draws, replica) {
-                self.draws.ranges.extend(uses.iter().map(|(id, one)| (*id, one.range())));
-                if let Transaction::Update(update) = &mut self.transaction {
-                    update.uses.append(&mut uses);
-                }
-                return false;
+        let Some(mut uses) = self.await_loan(&judged.draws(), replica).await? else { return Ok(true) };
+        self.draws.ranges.extend(uses.iter().map(|(id, one)| (*id, one.range())));
+        if let Transaction::Update(update) = &mut self.transaction {
+            update.uses.append(&mut uses);
+        }
+        Ok(false)
+    }
+
+    /// Waits until a replica is lent what is to be drawn there, which mostly is a matter of milliseconds: for as long as the
+    /// client wants to wait, at most as for any other place. `None` if it is not lent.
+    async fn await_loan(
+        &mut self,
+        draws: &BTreeSet<SequenceId>,
+        replica: ReplicaId,
+    ) -> Result<Option<Uses>, Fault> {
+        if let Some(uses) = self.may_draw(draws, replica) {
+            return Ok(Some(uses));
+        }
+        let limit = self.settings.noted.timeouts.statement().filter(|limit| *limit < WAIT_MAX);
+        let until = Instant::now() + limit.unwrap_or(WAIT_MAX);
+        self.mailbox.forget_cancel();
+        self.cancel.set(Doing::Waiting);
+        let _shown = self.card.wait(Shown::Waiting);
+        while !self.are_refused(draws) && !self.hub().sequences().leases.is_barred(replica) {
+            if let Some(uses) = self.may_draw(draws, replica) {
+                return Ok(Some(uses));
             }
-            tokio::time::sleep(LOOK).await;
+            if Instant::now() >= until {
+                return limit.map_or(Ok(None), |_| Err(timed_out().into()));
+            }
+            self.hear_for(LOOK).await?;
         }
-        true
+        Ok(None)
+    }
+
+    /// Lets some time pass, unless somebody says that there is nothing more to wait for.
+    async fn hear_for(&mut self, time: Duration) -> Result<(), Fault> {
+        let Ok(note) = tokio::time::timeout(time, self.mailbox.next()).await else { return Ok(()) };
+        match note {
+            Note::Cancel => return Err(cancelled().into()),
+            Note::Effect(Effect::Abort { cause, .. }) => {
+                let fault = self.aborted(cause, self.last_home);
+                self.abandon_home();
+                return Err(fault);
+            }
+            Note::End(End::AfterTransaction) => self.note_end(End::AfterTransaction),
+            Note::End(end) => return Err(Fault::Fatal(ended(end))),
+            Note::Effect(_) | Note::Drained => {}
+        }
+        Ok(())
     }
 
     /// What asks for values that were drawn at a replica draws others itself, and cannot run elsewhere.
@@ -132,12 +172,8 @@ impl Session {
         draws: &BTreeSet<SequenceId>,
         replica: ReplicaId,
     ) -> Result<(), Fault> {
-        let started = tokio::time::Instant::now();
-        while started.elapsed() < LEASE_PATIENCE && !self.are_refused(draws) {
-            if self.may_draw(draws, replica).is_some() {
-                return Ok(());
-            }
-            tokio::time::sleep(LOOK).await;
+        if self.await_loan(draws, replica).await?.is_some() {
+            return Ok(());
         }
         Err(Refusal::unsupported(
             "currval or lastval in a statement that draws from a sequence of which nothing is lent to the replica",
@@ -148,7 +184,7 @@ impl Session {
 
     /// The anchor's sequences have to be those of the anchor: another replica that became it may have been lent ranges.
     pub(crate) async fn await_sequences(&self, replica: ReplicaId) -> Result<(), Fault> {
-        let started = tokio::time::Instant::now();
+        let started = Instant::now();
         let seat = &self.hub().seats[replica];
         while self.anchor() == replica && seat.is_lent.load(Ordering::Acquire) {
             if started.elapsed() > WAIT_MAX {

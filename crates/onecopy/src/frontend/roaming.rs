@@ -70,13 +70,12 @@ impl Session {
                 return result;
             }
         };
+        if may_write {
+            demand.note_write(self);
+        }
         if self.client.shown {
             self.abandon_read();
-            let late = "a statement that seemed to read only writes, which was found out too late";
-            if let Ok(Ended { error: Some(body), .. }) = &result {
-                self.take_back_error(body);
-            }
-            return if may_write { Err(Refusal::retry(late).into()) } else { result };
+            return if may_write { Err(self.found_out_too_late(&result)) } else { result };
         }
         self.client.out.truncate(mark);
         self.come_home(false).await?;
@@ -84,12 +83,21 @@ impl Session {
         self.run_inside(&demand, work, false).await
     }
 
-    /// The client is told something else than the server has said at last.
-    fn take_back_error(&mut self, body: &[u8]) {
+    /// What seemed to read only writes, and the client has had rows of it. It is told this instead of what the server has said
+    /// at last, which would make no sense to it.
+    pub(super) fn found_out_too_late(&mut self, result: &Result<Ended, Fault>) -> Fault {
         let out = &mut self.client.out;
-        if out.ends_with(body) {
+        if let Ok(Ended { error: Some(body), .. }) = result
+            && out.ends_with(body)
+        {
             out.truncate(out.len().saturating_sub(HEADER_BYTES + body.len()));
         }
+        Refusal::new(
+            sqlstate::SERIALIZATION_FAILURE,
+            "a statement that seemed to read only writes, which was found out too late",
+            "Run the transaction again: from now on the statement runs where it may write.",
+        )
+        .into()
     }
 
     async fn read_away(&mut self, judged: Judged, work: Work<'_>, is_first: bool) -> Result<Ended, Fault> {

@@ -113,9 +113,7 @@ impl Wait {
             Limit::Lock(at) if at <= Instant::now() => {
                 Refusal::plain(sqlstate::LOCK_NOT_AVAILABLE, "canceling statement due to lock timeout")
             }
-            Limit::Statement(at) if at <= Instant::now() => {
-                Refusal::plain(sqlstate::QUERY_CANCELED, "canceling statement due to statement timeout")
-            }
+            Limit::Statement(at) if at <= Instant::now() => timed_out(),
             _ => Refusal::new(
                 sqlstate::LOCK_NOT_AVAILABLE,
                 format!("no replica could take the statement within {} seconds", WAIT_MAX.as_secs()),
@@ -123,6 +121,11 @@ impl Wait {
             ),
         }
     }
+}
+
+/// The client's own limit is reached.
+pub(super) fn timed_out() -> Refusal {
+    Refusal::plain(sqlstate::QUERY_CANCELED, "canceling statement due to statement timeout")
 }
 
 impl Limit {

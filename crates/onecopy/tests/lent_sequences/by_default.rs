@@ -2,8 +2,9 @@
 
 use super::{Book, LENT_WITHIN, answers, at, refused, try_answers};
 use crate::cluster::raw::Raw;
-use crate::cluster::{Cluster, Replica, run, table, value};
+use crate::cluster::{Cluster, Replica, rows, run, table, value};
 use std::time::{Duration, Instant};
+use tokio_postgres::NoTls;
 
 const SCHEMA: &str = "
     create table ordered (id serial primary key, v int);
@@ -23,6 +24,7 @@ pub(super) async fn play(cluster: &Cluster) {
     without_load_values_come_in_order(cluster).await;
     what_is_waited_for_comes_without_anybody(cluster).await;
     the_end_of_a_range_costs_no_transaction(cluster).await;
+    who_waits_for_a_range_waits_as_long_as_it_wants(cluster).await;
     a_setting_keeps_the_order(cluster).await;
     under_load_every_home_draws(cluster).await;
     the_setting_is_one(cluster).await;
@@ -119,6 +121,48 @@ async fn the_end_of_a_range_costs_no_transaction(cluster: &Cluster) {
         ["BEGIN", "UPDATE 1", "23505"]
     );
     assert_eq!(raw.pipeline(&["rollback"]), ["ROLLBACK"]);
+}
+
+/// A loan that is late costs no transaction either; and whoever wants to wait for less long, or no longer, does not.
+async fn who_waits_for_a_range_waits_as_long_as_it_wants(cluster: &Cluster) {
+    const DRAWS: &str = "insert into late (v) values (1) returning id";
+    /// Longer than lending takes on any machine that works.
+    const LATE: Duration = Duration::from_secs(6);
+    run(&cluster.client().await, "create table late (id serial primary key, v int)").await;
+    let (anchor, others): (Vec<_>, Vec<_>) =
+        cluster.caught_up().await.into_iter().partition(|replica| replica.role == "anchor");
+    let client = at(cluster, &others[0].name).await;
+    let begin = "begin; update place set n = n - 7 where k = 7";
+    // What is lent is drawn at the anchor.
+    let holder = cluster.direct(&anchor[0]).await;
+    run(&holder, "set session_replication_role = replica; begin").await;
+    run(&holder, "lock table onecopy_capture.sequences in access exclusive mode").await;
+    run(&client, &format!("{begin}; set local statement_timeout = '300ms'")).await;
+    assert_eq!(refused(&client, DRAWS).await, "57014");
+    run(&client, &format!("rollback; {begin}")).await;
+    let stop = client.cancel_token();
+    let (told, ()) = tokio::join!(refused(&client, DRAWS), async {
+        until_waiting(cluster).await;
+        stop.cancel_query(NoTls).await.unwrap();
+    });
+    assert_eq!(told, "57014");
+    run(&client, &format!("rollback; {begin}")).await;
+    let (drawn, ()) = tokio::join!(answers(&client, DRAWS), async {
+        until_waiting(cluster).await;
+        tokio::time::sleep(LATE).await;
+        run(&holder, "commit").await;
+    });
+    assert_eq!(drawn.len(), 1);
+    run(&client, "commit").await;
+}
+
+async fn until_waiting(cluster: &Cluster) {
+    let admin = cluster.try_client("onecopy").await.unwrap();
+    let deadline = Instant::now() + LENT_WITHIN;
+    while !rows(&admin, "show clients").await.iter().any(|row| row["state"] == "waiting") {
+        assert!(Instant::now() < deadline, "nobody waits");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 async fn insert_together(cluster: &Cluster, setting: &str, sql: fn(i64) -> String, book: &mut Book) {

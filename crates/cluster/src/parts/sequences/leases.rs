@@ -163,6 +163,11 @@ impl Leases {
         ids.iter().flat_map(leases).any(|(_, lease)| lease.is_refused)
     }
 
+    /// Whether nothing will be lent to a replica in this life of its server.
+    pub fn is_barred(&self, replica: ReplicaId) -> bool {
+        self.barred.contains(&replica)
+    }
+
     /// Whether something was asked for that is not under way.
     pub fn is_asked(&self) -> bool {
         self.all.values().any(|lease| lease.stage == Stage::Asked)
