@@ -1,6 +1,7 @@
 //! A small world around what is lent: clients at the anchor and at two borrowers, somebody who lends, a log that lags,
-//! settings, crashes that lose what they can, and borrowers that become the anchor. With each of its rules broken on purpose it
-//! has to find a value that is given out twice.
+//! settings, crashes that lose what they can, and borrowers that become the anchor. A range can reach its borrower late, or the word
+//! of it not come back, and a transaction there can go on long after its range has ended. With each of its rules broken on purpose
+//! it has to find a value that is given out twice.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -28,6 +29,10 @@ enum Mutant {
     TookOverEarly,
     /// What was drawn at the former anchor, and has no mark yet, is lent all the same.
     LentOverTakeOver,
+    /// Whoever has not answered is lent another range.
+    LentToTheSilent,
+    /// Nobody knows who draws from a range.
+    UsesForgotten,
 }
 
 /// What the one who lends has in hand.
@@ -36,6 +41,17 @@ enum Hand {
     Empty,
     Drew(Want, Range, State, u64),
     Lends(Loan, u64),
+    /// It is in force, in this life of the borrower's server.
+    Lent(Loan, u32),
+}
+
+/// A transaction at a borrower, which has drawn, and goes by the bound of then.
+struct Open {
+    at: usize,
+    life: u32,
+    last: i64,
+    #[expect(dead_code, reason = "it is counted")]
+    lent: Option<Use>,
 }
 
 /// A borrower's sequence: its next value, its bound, and after how many settings that was drawn.
@@ -60,6 +76,10 @@ struct World {
     /// Ranges that were drawn, and the setting before that.
     drawn_in: BTreeMap<i64, u64>,
     borrowed: [Option<Borrowed>; REPLICAS],
+    /// Of their servers; what was meant for a former one is refused.
+    lives: [u32; REPLICAS],
+    late: Option<(usize, u32, Borrowed)>,
+    open: Option<Open>,
     waiting: Vec<(usize, i64, u64)>,
     given: BTreeSet<(u64, i64)>,
 }
@@ -83,6 +103,9 @@ impl World {
             hand: Hand::Empty,
             drawn_in: BTreeMap::new(),
             borrowed: [None; REPLICAS],
+            lives: [1; REPLICAS],
+            late: None,
+            open: None,
             waiting: Vec::new(),
             given: BTreeSet::new(),
         }
@@ -92,12 +115,15 @@ impl World {
         match what {
             0..=3 => self.client(choice)?,
             4..=7 => self.synchronise(choice)?,
-            8..=12 => self.lend(),
+            8..=12 => self.lend(choice),
             13..=18 => self.borrower(self.other(what), choice)?,
             19 if choice.is_multiple_of(4) => self.crash_anchor(choice),
             20 if choice.is_multiple_of(4) => self.crash_borrower(self.other(choice.to_le_bytes()[1])),
             21 if choice.is_multiple_of(4) => self.set(choice),
             22 if choice.is_multiple_of(4) => self.take_over(self.other(choice.to_le_bytes()[1])),
+            23 => self.arrive(),
+            24 if choice.is_multiple_of(4) => self.open = None,
+            24 => self.go_on()?,
             _ => {}
         }
         Ok(())
@@ -166,7 +192,7 @@ impl World {
         done.into_iter().try_for_each(|(_, value, settings)| self.give(settings, value))
     }
 
-    fn lend(&mut self) {
+    fn lend(&mut self, choice: u16) {
         self.hand = match self.hand {
             Hand::Empty => self.take_up(),
             Hand::Drew(want, range, state, settings) => {
@@ -174,18 +200,51 @@ impl World {
                 self.drawn_in.insert(range.first, settings);
                 Hand::Empty
             }
-            Hand::Lends(loan, settings) => {
-                if self.sequences.leases.lent(loan) {
-                    let Range { first, last, .. } = loan.range;
-                    let borrowed = Some(Borrowed { next: first, last, epoch: settings });
-                    self.borrowed[usize::from(loan.want.replica.0)] = borrowed;
-                    if self.mutant == Mutant::LentTwice {
-                        self.borrowed = [borrowed; REPLICAS];
-                    }
+            Hand::Lends(loan, settings) => self.put_into_force(loan, settings, choice),
+            Hand::Lent(loan, life) => {
+                let at = usize::from(loan.want.replica.0);
+                if self.lives[at] == life && self.home != at {
+                    self.sequences.leases.lent(loan);
                 }
                 Hand::Empty
             }
         };
+    }
+
+    /// Sends it there. One time in eight that takes too long, one time the word of it is lost.
+    fn put_into_force(&mut self, loan: Loan, settings: u64, choice: u16) -> Hand {
+        let (replica, Range { first, last, .. }) = (loan.want.replica, loan.range);
+        let at = usize::from(replica.0);
+        if !self.sequences.leases.is_wanted(loan) || self.home == at {
+            self.sequences.leases.refuse(loan.want, false);
+            return Hand::Empty;
+        }
+        let borrowed = Borrowed { next: first, last, epoch: settings };
+        match choice % 8 {
+            0 => self.late = Some((at, self.lives[at], borrowed)),
+            _ if self.mutant == Mutant::LentTwice => self.borrowed = [Some(borrowed); REPLICAS],
+            _ => self.borrowed[at] = Some(borrowed),
+        }
+        match choice % 8 {
+            0 | 1 if self.mutant == Mutant::LentToTheSilent => {
+                self.sequences.leases.refuse(loan.want, false);
+                Hand::Empty
+            }
+            0 | 1 => {
+                self.sequences.leases.bar(replica);
+                Hand::Empty
+            }
+            _ => Hand::Lent(loan, self.lives[at]),
+        }
+    }
+
+    /// What was sent there long ago.
+    fn arrive(&mut self) {
+        if let Some((at, life, borrowed)) = self.late.take()
+            && self.lives[at] == life
+        {
+            self.borrowed[at] = Some(borrowed);
+        }
     }
 
     fn take_up(&mut self) -> Hand {
@@ -227,7 +286,26 @@ impl World {
             borrowed.next += 1;
         }
         self.borrowed[at] = Some(borrowed);
+        if choice.is_multiple_of(5) && self.open.is_none() {
+            let lent = (self.mutant != Mutant::UsesForgotten).then_some(lent);
+            self.open = Some(Open { at, life: self.lives[at], last: borrowed.last, lent });
+        }
         Ok(())
+    }
+
+    /// One that has begun long ago draws again, from what its server has now and up to the bound that it knows.
+    fn go_on(&mut self) -> Result<(), String> {
+        let Some(Open { at, life, last, .. }) = self.open else { return Ok(()) };
+        let Some(borrowed) = self.borrowed[at].as_mut().filter(|_| self.lives[at] == life) else {
+            self.open = None;
+            return Ok(());
+        };
+        if borrowed.next > last {
+            return Ok(());
+        }
+        let Borrowed { next, epoch, .. } = *borrowed;
+        borrowed.next += 1;
+        self.give(epoch, next)
     }
 
     /// The server loses what it has not written; all that is in the log is applied before it serves.
@@ -259,12 +337,14 @@ impl World {
     /// Also a borrower that is drained and leaves, or is given other data.
     fn crash_borrower(&mut self, at: usize) {
         self.borrowed[at] = None;
+        self.lives[at] += 1;
         self.sequences.leases.replica_changed(id(at));
     }
 
     /// The anchor is lost, with what it drew and nobody has a record of; a borrower takes its place.
     fn take_over(&mut self, at: usize) {
         let had = self.borrowed[at].take();
+        self.lives[at] += 1;
         self.home = at;
         self.anchor = state(1, false);
         let applied = if self.mutant == Mutant::TookOverEarly { self.durable } else { self.log.len() };
@@ -316,7 +396,7 @@ fn play(mutant: Mutant, steps: &[(u8, u16)]) -> Result<usize, String> {
 }
 
 fn steps() -> impl Strategy<Value = Vec<(u8, u16)>> {
-    vec((0..23_u8, any::<u16>()), 0..400)
+    vec((0..25_u8, any::<u16>()), 0..400)
 }
 
 proptest! {
@@ -340,6 +420,8 @@ fn each_broken_rule_is_found() {
         Mutant::KeptAtTakeOver,
         Mutant::TookOverEarly,
         Mutant::LentOverTakeOver,
+        Mutant::LentToTheSilent,
+        Mutant::UsesForgotten,
     ] {
         let config = Config { cases: 4_000, failure_persistence: None, ..Config::default() };
         let rng = TestRng::deterministic_rng(config.rng_algorithm);
