@@ -68,6 +68,11 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant { name: "any replica becomes the anchor", switch: |r| r.core.takeover_by_holder = false },
     Mutant { name: "a new anchor need not catch up", switch: |r| r.core.takeover_catches_up = false },
     Mutant { name: "held before all are level", switch: |r| r.core.hold_waits = false },
+    Mutant {
+        name: "schema changes go where their tables are",
+        switch: |r| r.core.schema_changes_go_everywhere = false,
+    },
+    Mutant { name: "forgotten claims do not count", switch: |r| r.core.forgotten_claims_count = false },
     Mutant { name: "who waits for a refresh is not seen", switch: |r| r.core.waiters_are_seen = false },
 ];
 

@@ -251,4 +251,6 @@ pub struct Plan {
     pub asks: bool,
     /// More changed rows of a transaction than this claim their tables.
     pub row_claims_max: usize,
+    /// So many keys are remembered apart by the core.
+    pub keys_max: usize,
 }

@@ -215,9 +215,10 @@ pub fn draw_placement(dice: &mut Dice, replicas: u16) -> Placement {
     placement
 }
 
-/// Whether the replica has a copy of the row.
+/// Whether the replica has a copy of the row. Definitions are everywhere, whatever they are about.
 pub fn holds(placement: &Placement, replica: usize, key: Key) -> bool {
-    placement.holders(FragmentId::whole(key.table_id())).contains(ReplicaId(replica as u16))
+    key.table == CATALOGUE
+        || placement.holders(FragmentId::whole(key.table_id())).contains(ReplicaId(replica as u16))
 }
 
 /// Whether some replica does not hold everything.

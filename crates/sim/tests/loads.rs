@@ -1,6 +1,7 @@
 //! Many new rows at a time, which claim their table: plans in which each rule about that is needed.
 
 use cluster::placement::Placement;
+use cluster::protocols::onecopy::KEYS_MAX;
 use sim::check::Anomaly;
 use sim::history::Level;
 use sim::program::{Ending, Fault, Frame, Pace, Plan, Program, Statement};
@@ -51,6 +52,7 @@ fn beside_a_load(others: &[Vec<Op>]) -> Plan {
         clock_us: 0,
         asks: false,
         row_claims_max: 1,
+        keys_max: KEYS_MAX,
     }
 }
 

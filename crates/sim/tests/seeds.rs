@@ -1,7 +1,9 @@
 //! The protocol under faults: clean with all rules on, caught with any of them off, and the same every time.
 
 use cluster::claims::ROW_CLAIMS_MAX;
-use cluster::placement::Placement;
+use cluster::ids::{FragmentId, ReplicaId};
+use cluster::placement::{Placement, ReplicaSet};
+use cluster::protocols::onecopy::KEYS_MAX;
 use sim::check::Anomaly;
 use sim::history::Level;
 use sim::mutants::MUTANTS;
@@ -98,6 +100,7 @@ fn writers_of_one_row(times: &[usize], at_us: u64, fsync_us: u64) -> Plan {
         clock_us: 0,
         asks: false,
         row_claims_max: ROW_CLAIMS_MAX,
+        keys_max: KEYS_MAX,
     }
 }
 
@@ -207,11 +210,42 @@ fn who_removes_a_row_has_seen_what_refers_to_it() {
         program.statements = steps.into_iter().map(step).collect();
     }
     let off = Rules { turns_told: false, ..Rules::default() };
+    leaves_an_orphan(&plan, off);
+    // Also where nothing is remembered apart of what that one claimed.
+    plan.keys_max = 0;
+    let mut off = Rules::default();
+    off.core.forgotten_claims_count = false;
+    leaves_an_orphan(&plan, off);
+}
+
+/// With the rule off some chances leave a row that refers to nothing; with it on, those and the next ones do not.
+fn leaves_an_orphan(plan: &Plan, off: Rules) {
     let shows = |seed: &u64| {
         let found = run_plan(plan.clone(), off, *seed, false).findings;
         found.iter().any(|finding| finding.anomaly == Anomaly::Integrity)
     };
     let seed = (0..20_000).find(shows).expect("without the rule a row refers to nothing");
+    for seed in seed..seed + 50 {
+        assert!(run_plan(plan.clone(), Rules::default(), seed, false).findings.is_empty());
+    }
+}
+
+/// The table of a schema change is at one replica only; the other one needs it as well.
+#[test]
+fn a_schema_change_where_its_table_is_not() {
+    let statement = |op, is_ddl| Statement { ops: vec![op], is_unknown: is_ddl, is_ddl };
+    let mut plan = writers_of_one_row(&[1, 2], 0, 300);
+    plan.faults.clear();
+    plan.placement.restrict(FragmentId::whole(Key::VIEW.table_id()), ReplicaSet::EMPTY.with(ReplicaId(0)));
+    let change = &mut plan.sessions[0][0];
+    (change.frame, change.statements) = (Frame::Block, vec![statement(Op::Update(Key::VIEW), true)]);
+    for look in &mut plan.sessions[1] {
+        look.statements = vec![statement(Op::ReadView, false)];
+    }
+    let mut off = Rules::default();
+    off.core.schema_changes_go_everywhere = false;
+    let shows = |seed: &u64| !run_plan(plan.clone(), off, *seed, false).findings.is_empty();
+    let seed = (0..1_000).find(shows).expect("without the rule a replica has the old definition");
     for seed in seed..seed + 50 {
         assert!(run_plan(plan.clone(), Rules::default(), seed, false).findings.is_empty());
     }

@@ -158,6 +158,8 @@ pub struct VersionIndex {
     last_ddl: Version,
     ages: VecDeque<(Version, TableId, u64)>,
     keys_max: usize,
+    /// What was claimed without being written of forgotten keys is kept.
+    keeps_claims: bool,
 }
 
 impl VersionIndex {
@@ -185,7 +187,14 @@ impl VersionIndex {
             last_ddl: Version::ZERO,
             ages: VecDeque::new(),
             keys_max: KEYS_MAX,
+            keeps_claims: true,
         }
+    }
+
+    /// Remembers so many keys apart; without `keeps_claims` wrongly, as above.
+    #[must_use]
+    pub(crate) fn remembering(self, keys_max: usize, keeps_claims: bool) -> Self {
+        Self { keys_max, keeps_claims, ..self }
     }
 
     /// The next version is assigned to a transaction of this home.
@@ -240,8 +249,11 @@ impl VersionIndex {
             let Some(table) = self.tables.get_mut(&id) else { continue };
             let is_newest = |key: &Key| key.newest() == version;
             if table.keys.get(&hash).is_some_and(is_newest)
-                && let Some(key) = table.keys.remove(&hash)
+                && let Some(mut key) = table.keys.remove(&hash)
             {
+                if !self.keeps_claims {
+                    (key.shared, key.grouped) = (Stamp::default(), Stamp::default());
+                }
                 table.forgotten.merge(key);
             }
         }

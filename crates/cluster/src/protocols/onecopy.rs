@@ -66,6 +66,7 @@ use crate::placement::Placement;
 use crate::record::SealedBody;
 use crate::time::Time;
 
+pub use crate::parts::version_index::KEYS_MAX;
 pub use rules::Rules;
 
 /// Most versions in one refresh transaction.
@@ -93,6 +94,8 @@ pub struct Options {
     pub last: Version,
     /// [`REFRESH_PAUSE_US`], except where something else is to be seen.
     pub refresh_pause_us: u64,
+    /// [`KEYS_MAX`], except where something else is to be seen.
+    pub keys_max: usize,
     /// All on, except in tests.
     pub rules: Rules,
 }
@@ -237,6 +240,11 @@ impl Onecopy {
     pub fn new(options: Options) -> Self {
         assert!(options.anchor.0 < options.replicas, "the anchor is one of the replicas");
         let floor = if options.rules.home_catches_up { options.last } else { Version::ZERO };
+        let index = if options.rules.whole_log_is_needed {
+            VersionIndex::recovered(options.last)
+        } else {
+            VersionIndex::forgetful(options.last)
+        };
         let home = |_| HomeSide { floor, ..HomeSide::default() };
         Self {
             rules: options.rules,
@@ -247,11 +255,7 @@ impl Onecopy {
             epoch: options.epoch,
             transactions_begun: 0,
             last: options.last,
-            index: if options.rules.whole_log_is_needed {
-                VersionIndex::recovered(options.last)
-            } else {
-                VersionIndex::forgetful(options.last)
-            },
+            index: index.remembering(options.keys_max, options.rules.forgotten_claims_count),
             locks: LockTable::default(),
             homes: (0..options.replicas).map(home).collect(),
             places: 0,

@@ -8,7 +8,7 @@ use cluster::event::{AbortCause, Effect, Event, Home, Level, Needs, Reads};
 use cluster::ids::{Epoch, Incarnation, Nonce, ReplicaId, SessionId, TableId, Version};
 use cluster::placement::Placement;
 use cluster::protocols::Protocol;
-use cluster::protocols::onecopy::{Onecopy, Options, Rules};
+use cluster::protocols::onecopy::{KEYS_MAX, Onecopy, Options, Rules};
 use cluster::record::RecordBuilder;
 use cluster::time::Time;
 
@@ -272,6 +272,7 @@ impl World {
             epoch: Epoch(1),
             last: Version::ZERO,
             refresh_pause_us: 0,
+            keys_max: KEYS_MAX,
             rules: duties.core,
         };
         let client = |program: &Program| Client {

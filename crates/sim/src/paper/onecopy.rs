@@ -85,6 +85,7 @@ impl Onecopy {
             last: Version::ZERO,
             // A batch costs what its records cost.
             refresh_pause_us: 0,
+            keys_max: protocol::KEYS_MAX,
             rules: protocol::Rules::default(),
         };
         let mut cluster = Cluster::new(Box::new(protocol::Onecopy::new(options)));

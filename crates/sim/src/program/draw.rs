@@ -1,6 +1,7 @@
 //! Drawing a plan from a seed.
 
 use cluster::claims::ROW_CLAIMS_MAX;
+use cluster::protocols::onecopy::KEYS_MAX;
 
 use super::{Ending, Fault, Frame, Pace, Plan, Program, Statement, load};
 use crate::dice::Dice;
@@ -57,10 +58,15 @@ impl Plan {
         let clock_us = if dice.percent(50) { 0 } else { dice.number() >> dice.between(1, 40) };
         pace.gathering_us = *dice.pick(&[0, 0, 0, 0, 500, 3_000, 20_000]);
         let asks = dice.percent(50);
-        let row_claims_max = ROW_CLAIMS_MAX;
-        let mut plan = Self { replicas, placement, sessions, faults, pace, clock_us, asks, row_claims_max };
+        let (row_claims_max, keys_max) = (ROW_CLAIMS_MAX, KEYS_MAX);
+        let mut plan =
+            Self { replicas, placement, sessions, faults, pace, clock_us, asks, row_claims_max, keys_max };
         if dice.percent(25) {
             plan.load(&flavour, dice);
+        }
+        // What is forgotten seems to be in everybody's way, also of who has asked.
+        if !plan.asks && dice.percent(30) {
+            plan.keys_max = *dice.pick(&[0, 0, 2, 8]);
         }
         plan
     }

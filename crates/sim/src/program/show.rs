@@ -3,6 +3,7 @@
 use std::fmt;
 
 use cluster::claims::ROW_CLAIMS_MAX;
+use cluster::protocols::onecopy::KEYS_MAX;
 
 use super::{Ending, Frame, Plan, Program, Statement};
 use crate::schema::{self, Key};
@@ -29,10 +30,13 @@ impl fmt::Display for Plan {
         let asks = if self.asks { "asked for" } else { "certified" };
         writeln!(f, "{:?}, the node's clock begins at {} us", self.pace, self.clock_us)?;
         writeln!(f, "what was not foreseen is {asks}")?;
-        match self.row_claims_max {
-            ROW_CLAIMS_MAX => Ok(()),
-            rows => writeln!(f, "more than {rows} rows claim their table"),
+        if self.row_claims_max != ROW_CLAIMS_MAX {
+            writeln!(f, "more than {} rows claim their table", self.row_claims_max)?;
         }
+        if self.keys_max != KEYS_MAX {
+            writeln!(f, "{} keys are remembered", self.keys_max)?;
+        }
+        Ok(())
     }
 }
 

@@ -148,6 +148,7 @@ impl World {
             epoch: Epoch(self.epoch),
             last,
             refresh_pause_us: self.plan.pace.gathering_us,
+            keys_max: self.plan.keys_max,
             rules: self.rules.core,
         });
         self.trace.say(self.agenda.now_us(), Stage::Recover, || format!("node starts, last version {last}"));

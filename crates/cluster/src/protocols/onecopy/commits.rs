@@ -27,7 +27,8 @@ impl Onecopy {
             place: finished.place,
             tables: body.tables().collect(),
             everything: body.writes_everything(),
-            is_everywhere: body.writes_everything() || body.moves_sequences(),
+            is_everywhere: body.writes_everything() && self.rules.schema_changes_go_everywhere
+                || body.moves_sequences(),
             claims,
         };
         let (tables, everything) = (&*assigned.tables, assigned.everything);

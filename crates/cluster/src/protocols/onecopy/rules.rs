@@ -48,6 +48,10 @@ pub struct Rules {
     pub proof_is_of_asking: bool,
     /// Only what home holds is certified by what home has now.
     pub only_held_is_waited_for: bool,
+    /// A schema change is applied also where none of its tables are.
+    pub schema_changes_go_everywhere: bool,
+    /// Of keys that are not remembered apart any more it is known that they were claimed, not only that they were written.
+    pub forgotten_claims_count: bool,
     /// What somebody waits for is not gathered.
     pub waiters_are_seen: bool,
 }
@@ -77,6 +81,8 @@ impl Default for Rules {
             held_is_proved: true,
             proof_is_of_asking: true,
             only_held_is_waited_for: true,
+            schema_changes_go_everywhere: true,
+            forgotten_claims_count: true,
             waiters_are_seen: true,
         }
     }

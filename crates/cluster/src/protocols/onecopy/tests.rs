@@ -49,6 +49,7 @@ impl Bench {
             epoch: Epoch(1),
             last: Version::ZERO,
             refresh_pause_us,
+            keys_max: KEYS_MAX,
             rules: Rules::default(),
         };
         let mut bench = Self { protocol: Onecopy::new(options), effects: Vec::new(), now: 0 };
