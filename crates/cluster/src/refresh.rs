@@ -1,9 +1,9 @@
 //! Refresh: how the records of a batch are turned into work for a replica that did not execute them.
 //!
-//! A record names rows by their images. Here each becomes a prepared statement's values, a row of a binary COPY, or an
-//! element of arrays that one statement unnests; statements of schema changes stay what they are. The images carry the
-//! type numbers of the server that wrote them, and those of user types differ between servers: so parameters are
-//! declared with the numbers of the replica's own catalogue, and only the built-in ones are compared.
+//! A record names rows by their images. Here each becomes the values of a prepared statement, alone or with a few others,
+//! a row of a binary COPY, or an element of arrays that one statement unnests; statements of schema changes stay what they
+//! are. The images carry the type numbers of the server that wrote them, and those of user types differ between servers:
+//! so parameters are declared with the numbers of the replica's own catalogue, and only the built-in ones are compared.
 //!
 //! Why this may reorder: on a replica no trigger, cascade or foreign key check fires for the applier, so changes of
 //! different tables do not meet, and the whole batch becomes visible at once. Within a table a key's changes are folded
@@ -218,6 +218,11 @@ impl RefreshTable {
         self.primary_key
             .iter()
             .all(|&at| self.columns[at].array_oid.is_some() || self.columns[at].cast.is_some())
+    }
+
+    /// Whether rows are found by keys that stand in another table: not where the elements of arrays cannot be told apart.
+    fn joins(&self) -> bool {
+        self.primary_key.iter().all(|&at| self.columns[at].array_oid.is_some())
     }
 
     /// Whether values of all columns that an update or delete needs can be elements of arrays.

@@ -12,13 +12,16 @@ use super::{Kind, RefreshError, RefreshTable, RefreshTables, StatementKey, Value
 use crate::ids::TableId;
 use crate::record::{Change, Item, Sequence};
 
+/// Up to so many rows have a statement for their number, with their values one by one. It is quicker than a statement for
+/// each row, whose fixed cost (binding, and the condition of a trigger) is as large as what its row costs, and than arrays.
+const FEW_ROWS_MAX: usize = 7;
 /// This many inserts at once are copied.
-const COPY_ROWS_MIN: usize = 8;
-/// This many updates or deletes at once are unnested.
+const COPY_ROWS_MIN: usize = FEW_ROWS_MAX + 1;
+/// This many rows at once are unnested where there is no statement for their number.
 const MANY_ROWS_MIN: usize = 3;
 /// The most rows of one unnesting statement.
 const MANY_ROWS_MAX: usize = 1000;
-/// The most bytes of images in one unnesting statement, unless a single row has more.
+/// The most bytes of images in one statement for several rows, unless a single row has more.
 const MANY_BYTES_MAX: usize = 16 << 20;
 /// The most row changes that wait before they are planned.
 const WAITING_ROWS_MAX: usize = 1 << 17;
@@ -38,7 +41,7 @@ impl<'a> RowImages<'a> {
         let read = |image: &'a [u8], needed: bool| {
             if needed { table.values(image) } else { Ok(Values::new()) }
         };
-        let old = read(self.old, !matches!(kind, Kind::Insert | Kind::CopyIn))?;
+        let old = read(self.old, !kind.is_insert())?;
         let new = read(self.new, kind.writes_new())?;
         Ok(table.bound(kind, &old, &new))
     }
@@ -51,7 +54,7 @@ impl<'a> RowImages<'a> {
 /// A piece of work; the pieces are done in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Step<'a> {
-    /// Runs a prepared statement once. It must report as many rows as are here: one, except for the kinds for many.
+    /// Runs a prepared statement once. It must report as many rows as are here: one, except for the kinds for few or many.
     Execute {
         /// Which.
         statement: StatementKey,
@@ -102,6 +105,14 @@ struct Planner<'t, 'a> {
     waiting: BTreeMap<TableId, Waiting<'a>>,
     waiting_rows: usize,
     steps: Vec<Step<'a>>,
+}
+
+/// The statements that do the same to one row, to so many, and to any number.
+#[derive(Clone, Copy)]
+struct Kinds {
+    one: Kind,
+    few: Option<fn(usize) -> Kind>,
+    many: Kind,
 }
 
 /// The changes of a table.
@@ -207,33 +218,31 @@ impl<'a> Planner<'_, 'a> {
                 }
             }
         }
-        self.many(table, Kind::Delete, Kind::DeleteMany, &deletes);
+        let delete = Kinds { one: Kind::Delete, few: Some(Kind::DeleteFew), many: Kind::DeleteMany };
+        self.many(table, delete, &deletes);
         // An update with nothing to write but its key changes nothing that is stored.
         if table.updated().next().is_some() {
-            self.many(table, Kind::Update, Kind::UpdateMany, &updates);
+            let update = Kinds { one: Kind::Update, few: Some(Kind::UpdateFew), many: Kind::UpdateMany };
+            self.many(table, update, &updates);
         }
-        self.many(table, Kind::Keep, Kind::KeepMany, &kept);
+        self.many(table, Kinds { one: Kind::Keep, few: None, many: Kind::KeepMany }, &kept);
         self.inserts(table, inserts);
         Ok(())
     }
 
-    fn many(&mut self, table: &RefreshTable, one: Kind, many: Kind, rows: &[RowImages<'a>]) {
-        if rows.len() < MANY_ROWS_MIN || !table.unnests() {
+    fn many(&mut self, table: &RefreshTable, kinds: Kinds, rows: &[RowImages<'a>]) {
+        let few = kinds.few.filter(|_| table.joins() && rows.len() <= FEW_ROWS_MAX);
+        if let Some(few) = few {
+            self.few(table, kinds.one, few, rows);
+        } else if rows.len() >= MANY_ROWS_MIN && table.unnests() {
+            for piece in pieces(rows, MANY_ROWS_MAX) {
+                self.execute(table, kinds.many, piece.to_vec());
+            }
+        } else {
             for row in rows {
-                self.execute(table, one, vec![*row]);
+                self.execute(table, kinds.one, vec![*row]);
             }
-            return;
         }
-        let (mut start, mut bytes) = (0, 0);
-        for (at, row) in rows.iter().enumerate() {
-            let full = at - start == MANY_ROWS_MAX || bytes + row.len_bytes() > MANY_BYTES_MAX;
-            if full && at > start {
-                self.execute(table, many, rows[start..at].to_vec());
-                (start, bytes) = (at, 0);
-            }
-            bytes += row.len_bytes();
-        }
-        self.execute(table, many, rows[start..].to_vec());
     }
 
     fn inserts(&mut self, table: &RefreshTable, rows: Vec<&'a [u8]>) {
@@ -241,14 +250,44 @@ impl<'a> Planner<'_, 'a> {
             self.steps.push(Step::CopyIn { table: table.id, rows });
             return;
         }
-        for new in rows {
-            self.execute(table, Kind::Insert, vec![RowImages { old: &[], new }]);
+        let rows: Vec<_> = rows.into_iter().map(|new| RowImages { old: &[], new }).collect();
+        if table.inserted().next().is_some() {
+            self.few(table, Kind::Insert, Kind::InsertFew, &rows);
+        } else {
+            for row in rows {
+                self.execute(table, Kind::Insert, vec![row]);
+            }
+        }
+    }
+
+    /// Statements for numbers of rows.
+    fn few(&mut self, table: &RefreshTable, one: Kind, few: fn(usize) -> Kind, rows: &[RowImages<'a>]) {
+        for piece in pieces(rows, FEW_ROWS_MAX) {
+            let kind = if piece.len() == 1 { one } else { few(piece.len()) };
+            self.execute(table, kind, piece.to_vec());
         }
     }
 
     fn execute(&mut self, table: &RefreshTable, kind: Kind, rows: Vec<RowImages<'a>>) {
         self.steps.push(Step::Execute { statement: StatementKey { table: table.id, kind }, rows });
     }
+}
+
+/// Cuts rows into what one statement takes of them.
+fn pieces<'r, 'a>(rows: &'r [RowImages<'a>], most: usize) -> Vec<&'r [RowImages<'a>]> {
+    let (mut cut, mut start, mut bytes) = (Vec::new(), 0, 0);
+    for (at, row) in rows.iter().enumerate() {
+        let is_full = at - start == most || bytes + row.len_bytes() > MANY_BYTES_MAX;
+        if is_full && at > start {
+            cut.push(&rows[start..at]);
+            (start, bytes) = (at, 0);
+        }
+        bytes += row.len_bytes();
+    }
+    if start < rows.len() {
+        cut.push(&rows[start..]);
+    }
+    cut
 }
 
 /// Puts the net effect of a record after those of the ones before; inserts that follow each other go together.

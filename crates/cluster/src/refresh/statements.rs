@@ -24,6 +24,12 @@ pub enum Kind {
     KeepMany,
     /// Deletes rows found by keys out of arrays.
     DeleteMany,
+    /// Inserts so many rows by VALUES.
+    InsertFew(usize),
+    /// Updates so many rows found by keys out of VALUES; the keys stay.
+    UpdateFew(usize),
+    /// Deletes so many rows found by keys out of VALUES.
+    DeleteFew(usize),
     /// Inserts rows of a binary COPY.
     CopyIn,
 }
@@ -35,9 +41,20 @@ impl Kind {
         matches!(self, Self::UpdateMany | Self::KeepMany | Self::DeleteMany)
     }
 
+    /// Whether it takes the values of several rows, one row's after the other's.
+    #[must_use]
+    pub const fn is_few(self) -> bool {
+        matches!(self, Self::InsertFew(_) | Self::UpdateFew(_) | Self::DeleteFew(_))
+    }
+
+    /// Whether it makes rows.
+    pub(super) const fn is_insert(self) -> bool {
+        matches!(self, Self::Insert | Self::InsertFew(_) | Self::CopyIn)
+    }
+
     /// Whether it writes what a row becomes.
     pub(super) const fn writes_new(self) -> bool {
-        matches!(self, Self::Insert | Self::CopyIn | Self::Update | Self::UpdateMany)
+        self.is_insert() || matches!(self, Self::Update | Self::UpdateFew(_) | Self::UpdateMany)
     }
 }
 
@@ -63,7 +80,17 @@ impl RefreshTable {
     /// The statement of a kind for this table.
     pub fn sql(&self, kind: Kind) -> Sql {
         match kind {
-            Kind::Insert => self.insert(),
+            Kind::Insert => self.insert(1),
+            Kind::InsertFew(count) => self.insert(count),
+            Kind::UpdateFew(count) => self.update_few(count),
+            Kind::DeleteFew(count) => {
+                let (values, types) = self.rows_of_values(count, &self.primary_key);
+                let (name, aliases) = (&self.name, aliases(self.primary_key.len()));
+                let found = self.joined(0);
+                let text =
+                    format!("DELETE FROM ONLY {name} AS t USING ({values}) AS u({aliases}) WHERE {found}");
+                Sql { text, types }
+            }
             Kind::Update => self.update(),
             Kind::Delete => {
                 let found = self.found(1);
@@ -90,36 +117,36 @@ impl RefreshTable {
         }
     }
 
-    /// The values for a single-row statement of this kind, in the order of its parameters.
+    /// The values of a row for a statement of this kind, in the order of its parameters.
     pub(super) fn bound<'a>(&self, kind: Kind, old: &Values<'a>, new: &Values<'a>) -> Values<'a> {
-        let written = |out: &mut Values<'a>, which: &mut dyn Iterator<Item = usize>| {
-            out.extend(which.map(|at| new[at]));
-        };
         let mut out = Values::new();
-        match kind {
-            Kind::Insert | Kind::CopyIn => written(&mut out, &mut self.inserted()),
-            Kind::Update | Kind::UpdateMany => written(&mut out, &mut self.updated()),
-            Kind::Keep | Kind::KeepMany | Kind::Delete | Kind::DeleteMany => {}
+        if kind.is_insert() {
+            out.extend(self.inserted().map(|at| new[at]));
+            return out;
         }
-        if !matches!(kind, Kind::Insert | Kind::CopyIn) {
-            out.extend(self.identified().map(|at| old[at]));
+        if kind.writes_new() {
+            out.extend(self.updated().map(|at| new[at]));
         }
+        out.extend(self.identified().map(|at| old[at]));
         out
     }
 
-    fn insert(&self) -> Sql {
-        let columns = self.names(self.inserted());
-        let types = self.types(self.inserted());
-        let text = if types.is_empty() {
-            format!("INSERT INTO {} DEFAULT VALUES", self.name)
-        } else {
-            format!(
-                "INSERT INTO {} ({columns}) OVERRIDING SYSTEM VALUE VALUES ({})",
-                self.name,
-                self.parameters(1, self.inserted())
-            )
-        };
-        Sql { text, types }
+    fn insert(&self, count: usize) -> Sql {
+        let columns: Vec<usize> = self.inserted().collect();
+        if columns.is_empty() {
+            return Sql { text: format!("INSERT INTO {} DEFAULT VALUES", self.name), types: Vec::new() };
+        }
+        let (values, types) = self.rows_of_values(count, &columns);
+        let names = self.names(columns.into_iter());
+        Sql { text: format!("INSERT INTO {} ({names}) OVERRIDING SYSTEM VALUE {values}", self.name), types }
+    }
+
+    /// So many rows of parameters for columns, and the parameters' types.
+    fn rows_of_values(&self, count: usize, columns: &[usize]) -> (String, Vec<u32>) {
+        let first = |row: usize| row * columns.len() + 1;
+        let row = |number: usize| format!("({})", self.parameters(first(number), columns.iter().copied()));
+        let rows: Vec<String> = (0..count).map(row).collect();
+        (format!("VALUES {}", rows.join(", ")), self.types(columns.iter().copied()).repeat(count))
     }
 
     fn update(&self) -> Sql {
@@ -136,21 +163,28 @@ impl RefreshTable {
     }
 
     fn update_many(&self) -> Sql {
+        let columns: Vec<usize> = self.updated().chain(self.primary_key.iter().copied()).collect();
+        let source = format!("unnest({})", parameters(1, columns.len()));
+        Sql { text: self.update_from(&source), types: self.array_types(columns.into_iter()) }
+    }
+
+    fn update_few(&self, count: usize) -> Sql {
+        let columns: Vec<usize> = self.updated().chain(self.primary_key.iter().copied()).collect();
+        let (values, types) = self.rows_of_values(count, &columns);
+        Sql { text: self.update_from(&format!("({values})")), types }
+    }
+
+    /// An update by rows of what is written and the key.
+    fn update_from(&self, source: &str) -> String {
         let written: Vec<usize> = self.updated().collect();
-        let count = written.len() + self.primary_key.len();
         let mut set = String::new();
         for (number, &at) in written.iter().enumerate() {
             let comma = if number == 0 { "" } else { ", " };
             let _ = write!(set, "{comma}{} = u.c{}", self.columns[at].name, number + 1);
         }
-        let text = format!(
-            "UPDATE ONLY {} AS t SET {set} FROM unnest({}) AS u({}) WHERE {}",
-            self.name,
-            parameters(1, count),
-            aliases(count),
-            self.joined(written.len()),
-        );
-        Sql { text, types: self.array_types(written.into_iter().chain(self.primary_key.iter().copied())) }
+        let aliases = aliases(written.len() + self.primary_key.len());
+        let found = self.joined(written.len());
+        format!("UPDATE ONLY {} AS t SET {set} FROM {source} AS u({aliases}) WHERE {found}", self.name)
     }
 
     /// Sets a column to what it is. Where no column can be set, nobody has.
@@ -195,9 +229,11 @@ impl RefreshTable {
         format!("t.ctid = COALESCE({bytes}, {text})")
     }
 
-    /// The condition that joins the key with the columns of `u` after the first `skipped` ones.
+    /// The condition that joins the key with the columns of `u` after the first `skipped` ones. As an array of one, a
+    /// value can only be looked up in an index: with a plain equality a plan that was made while the table was small would
+    /// go through the whole of it, in the index's order, and do so still when it has grown.
     fn joined(&self, skipped: usize) -> String {
-        self.key_condition(|number| format!("u.c{}", skipped + number + 1))
+        self.key_condition(|number| format!("ANY (ARRAY[u.c{}])", skipped + number + 1))
     }
 
     fn key_condition(&self, other: impl Fn(usize) -> String) -> String {

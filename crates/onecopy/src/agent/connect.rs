@@ -24,7 +24,7 @@ const FENCE_DEADLINE: Duration = Duration::from_secs(30);
 const FENCE_PAUSE: Duration = Duration::from_millis(10);
 
 /// Settings of the connections, which `RESET ALL` leaves in force.
-const SETTINGS: &[(&str, &str)] = &[
+pub(super) const SETTINGS: &[(&str, &str)] = &[
     ("session_replication_role", "replica"),
     ("search_path", "pg_catalog"),
     ("statement_timeout", "0"),

@@ -218,6 +218,13 @@ impl<'a> Feed<'a> {
             self.execute(out, statement, rows.len() as u64);
             return Ok(());
         }
+        if statement.kind.is_few() {
+            let values: Result<Vec<_>, _> =
+                rows.iter().map(|row| row.values(table, statement.kind)).collect();
+            encode::bind(out, b"", name.as_bytes(), &values?.concat(), Format::Binary);
+            self.execute(out, statement, rows.len() as u64);
+            return Ok(());
+        }
         for row in rows {
             let values = row.values(table, statement.kind)?;
             encode::bind(out, b"", name.as_bytes(), &values, Format::Binary);

@@ -97,7 +97,7 @@ fn read(image: &[u8]) -> Row {
 fn apply(table: &RefreshTable, replica: &mut Vec<Row>, kind: Kind, rows: &[RowImages<'_>]) {
     let mut added = Vec::new();
     for row in rows {
-        if kind != Kind::Insert {
+        if !kind.is_insert() {
             let old = read(row.old);
             let same = |other: &Row| if table.has_key() { other.0 == old.0 } else { *other == old };
             let places: Vec<_> = (0..replica.len()).filter(|at| same(&replica[*at])).collect();
@@ -113,7 +113,7 @@ fn apply(table: &RefreshTable, replica: &mut Vec<Row>, kind: Kind, rows: &[RowIm
         if !row.new.is_empty() {
             added.push(read(row.new));
         }
-        if !kind.is_unnesting() {
+        if !kind.is_unnesting() && !kind.is_few() {
             replica.append(&mut added);
         }
     }
