@@ -31,7 +31,7 @@ use crate::record::{Image, ImageError};
 
 pub use encode::{copy_footer, copy_header, copy_row, unnested};
 pub use plan::{RowImages, Step, plan};
-pub use statements::{Kind, Sql, StatementKey};
+pub use statements::{ColumnSet, Kind, Sql, StatementKey};
 
 /// OIDs below this come with every server and mean the same everywhere.
 const FIRST_USER_OID: u32 = 16384;
@@ -196,15 +196,25 @@ impl RefreshTable {
         Ok(self.primary_key.iter().map(|&at| values[at]).collect())
     }
 
-    /// Whether UPDATE may turn one row into another of the same key: not if that changes what only an insert can write,
-    /// nor, unless the row is the only one that changes, what another unique index looks at.
+    /// Whether UPDATE may turn one row into another of the same key: not if it can set nothing at all, or that changes what only
+    /// an insert can write, nor, unless the row is the only one that changes, what another unique index looks at.
     fn may_update(&self, old: &[u8], new: &[u8], is_alone: bool) -> Result<bool, RefreshError> {
+        if !self.is_settable() {
+            return Ok(false);
+        }
         let guarded: &[usize] = if is_alone { &[] } else { &self.other_unique };
         if guarded.is_empty() && self.fixed().next().is_none() {
             return Ok(true);
         }
         let (old, new) = (self.values(old)?, self.values(new)?);
         Ok(Self::agree(&old, &new, self.fixed().chain(guarded.iter().copied())))
+    }
+
+    /// The columns that UPDATE has to write to turn one row into another of the same key. Those of the same bytes stay as
+    /// they are, whoever has sent these: a value that is only stored in another form is written once more.
+    fn changed(&self, old: &[u8], new: &[u8]) -> Result<ColumnSet, RefreshError> {
+        let (old, new) = (self.values(old)?, self.values(new)?);
+        Ok(self.updated().filter(|&at| old[at] != new[at]).collect())
     }
 
     /// Whether the primary key tells the rows apart at any time.
@@ -243,6 +253,11 @@ impl RefreshTable {
     /// Indexes of the columns that an update writes; it keeps the key.
     fn updated(&self) -> impl Iterator<Item = usize> + '_ {
         self.chosen(|column| column.written == Written::Always).filter(|at| !self.primary_key.contains(at))
+    }
+
+    /// Whether UPDATE can set any column, if only to what it is.
+    fn is_settable(&self) -> bool {
+        self.chosen(|column| column.written == Written::Always).next().is_some()
     }
 
     /// Indexes of the columns that only an insert can write.

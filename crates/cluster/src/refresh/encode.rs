@@ -43,10 +43,7 @@ impl RefreshTable {
     fn elements(&self, kind: Kind) -> Vec<u32> {
         let every: Values<'_> = vec![None; self.columns.len()];
         let key = self.primary_key.iter().copied();
-        let columns: Vec<usize> = match kind {
-            Kind::UpdateMany => self.updated().chain(key).collect(),
-            _ => key.collect(),
-        };
+        let columns: Vec<usize> = self.updated_of(kind.updated().unwrap_or_default()).chain(key).collect();
         debug_assert_eq!(columns.len(), self.bound(kind, &every, &every).len());
         columns.into_iter().map(|at| self.columns[at].type_oid).collect()
     }

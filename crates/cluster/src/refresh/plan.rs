@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::fold::{Folded, Folds};
 use super::net::Net;
-use super::{Kind, RefreshError, RefreshTable, RefreshTables, StatementKey, Values};
+use super::{ColumnSet, Kind, RefreshError, RefreshTable, RefreshTables, StatementKey, Values};
 use crate::ids::TableId;
 use crate::record::{Change, Item, Sequence};
 
@@ -107,12 +107,39 @@ struct Planner<'t, 'a> {
     steps: Vec<Step<'a>>,
 }
 
-/// The statements that do the same to one row, to so many, and to any number.
+/// What is done to rows that are there.
 #[derive(Clone, Copy)]
-struct Kinds {
-    one: Kind,
-    few: Option<fn(usize) -> Kind>,
-    many: Kind,
+enum Work {
+    Delete,
+    Update(ColumnSet),
+    Keep,
+}
+
+impl Work {
+    const fn one(self) -> Kind {
+        match self {
+            Self::Delete => Kind::Delete,
+            Self::Update(columns) => Kind::Update(columns),
+            Self::Keep => Kind::Keep,
+        }
+    }
+
+    /// Those for numbers of rows, which are one by one where there is none.
+    const fn few(self, count: usize) -> Kind {
+        match (self, count) {
+            (Self::Keep, _) | (_, 1) => self.one(),
+            (Self::Delete, _) => Kind::DeleteFew(count),
+            (Self::Update(columns), _) => Kind::UpdateFew(count, columns),
+        }
+    }
+
+    const fn many(self) -> Kind {
+        match self {
+            Self::Delete => Kind::DeleteMany,
+            Self::Update(columns) => Kind::UpdateMany(columns),
+            Self::Keep => Kind::KeepMany,
+        }
+    }
 }
 
 /// The changes of a table.
@@ -199,18 +226,20 @@ impl<'a> Planner<'_, 'a> {
     /// In this order no unique index is in the way: what is there after each statement is a part of what was there, or
     /// of what will be.
     fn folded(&mut self, table: &RefreshTable, folds: Folds<'a>) -> Result<(), RefreshError> {
-        let (mut deletes, mut updates, mut inserts) = (Vec::new(), Vec::new(), Vec::new());
-        let mut kept = Vec::new();
+        let (mut deletes, mut inserts, mut kept) = (Vec::new(), Vec::new(), Vec::new());
+        // By the columns that change, so that only these are sent and written.
+        let mut updates: BTreeMap<ColumnSet, Vec<RowImages<'a>>> = BTreeMap::new();
         let folded: Vec<_> = folds.into_folded().collect();
         let is_alone = folded.len() == 1;
         for row in folded {
             match row {
-                Folded::Kept(old) => kept.push(RowImages { old, new: &[] }),
-                Folded::Ends((None, None)) => {}
+                Folded::Kept(old) if table.is_settable() => kept.push(RowImages { old, new: &[] }),
+                Folded::Ends((None, None)) | Folded::Kept(_) => {}
                 Folded::Ends((None, Some(new))) => inserts.push(new),
                 Folded::Ends((Some(old), None)) => deletes.push(RowImages { old, new: &[] }),
                 Folded::Ends((Some(old), Some(new))) if table.may_update(old, new, is_alone)? => {
-                    updates.push(RowImages { old, new });
+                    let columns = table.changed(old, new)?;
+                    updates.entry(columns).or_default().push(RowImages { old, new });
                 }
                 Folded::Ends((Some(old), Some(new))) => {
                     deletes.push(RowImages { old, new: &[] });
@@ -218,29 +247,30 @@ impl<'a> Planner<'_, 'a> {
                 }
             }
         }
-        let delete = Kinds { one: Kind::Delete, few: Some(Kind::DeleteFew), many: Kind::DeleteMany };
-        self.many(table, delete, &deletes);
-        // An update with nothing to write but its key changes nothing that is stored.
-        if table.updated().next().is_some() {
-            let update = Kinds { one: Kind::Update, few: Some(Kind::UpdateFew), many: Kind::UpdateMany };
-            self.many(table, update, &updates);
+        self.many(table, Work::Delete, &deletes);
+        for (columns, rows) in updates {
+            if columns.is_empty() {
+                kept.extend(rows.iter().map(|row| RowImages { old: row.old, new: &[] }));
+            } else {
+                self.many(table, Work::Update(columns), &rows);
+            }
         }
-        self.many(table, Kinds { one: Kind::Keep, few: None, many: Kind::KeepMany }, &kept);
+        self.many(table, Work::Keep, &kept);
         self.inserts(table, inserts);
         Ok(())
     }
 
-    fn many(&mut self, table: &RefreshTable, kinds: Kinds, rows: &[RowImages<'a>]) {
-        let few = kinds.few.filter(|_| table.joins() && rows.len() <= FEW_ROWS_MAX);
-        if let Some(few) = few {
-            self.few(table, kinds.one, few, rows);
+    fn many(&mut self, table: &RefreshTable, work: Work, rows: &[RowImages<'a>]) {
+        let is_few = table.joins() && rows.len() <= FEW_ROWS_MAX;
+        if is_few && !matches!(work, Work::Keep) {
+            self.few(table, |count| work.few(count), rows);
         } else if rows.len() >= MANY_ROWS_MIN && table.unnests() {
             for piece in pieces(rows, MANY_ROWS_MAX) {
-                self.execute(table, kinds.many, piece.to_vec());
+                self.execute(table, work.many(), piece.to_vec());
             }
         } else {
             for row in rows {
-                self.execute(table, kinds.one, vec![*row]);
+                self.execute(table, work.one(), vec![*row]);
             }
         }
     }
@@ -252,7 +282,7 @@ impl<'a> Planner<'_, 'a> {
         }
         let rows: Vec<_> = rows.into_iter().map(|new| RowImages { old: &[], new }).collect();
         if table.inserted().next().is_some() {
-            self.few(table, Kind::Insert, Kind::InsertFew, &rows);
+            self.few(table, |count| if count == 1 { Kind::Insert } else { Kind::InsertFew(count) }, &rows);
         } else {
             for row in rows {
                 self.execute(table, Kind::Insert, vec![row]);
@@ -261,10 +291,9 @@ impl<'a> Planner<'_, 'a> {
     }
 
     /// Statements for numbers of rows.
-    fn few(&mut self, table: &RefreshTable, one: Kind, few: fn(usize) -> Kind, rows: &[RowImages<'a>]) {
+    fn few(&mut self, table: &RefreshTable, kind: impl Fn(usize) -> Kind, rows: &[RowImages<'a>]) {
         for piece in pieces(rows, FEW_ROWS_MAX) {
-            let kind = if piece.len() == 1 { one } else { few(piece.len()) };
-            self.execute(table, kind, piece.to_vec());
+            self.execute(table, kind(piece.len()), piece.to_vec());
         }
     }
 

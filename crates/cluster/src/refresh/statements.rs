@@ -12,22 +12,22 @@ use crate::ids::TableId;
 pub enum Kind {
     /// Inserts a row.
     Insert,
-    /// Updates a row found by its primary key, which stays.
-    Update,
+    /// Updates these columns of a row found by its primary key, which stays.
+    Update(ColumnSet),
     /// Writes a row found by its primary key as it is.
     Keep,
     /// Deletes a row found by its primary key, or without one by its image.
     Delete,
-    /// Updates rows found by keys out of arrays; the keys stay.
-    UpdateMany,
+    /// Updates these columns of rows found by keys out of arrays; the keys stay.
+    UpdateMany(ColumnSet),
     /// Writes rows found by keys out of arrays as they are.
     KeepMany,
     /// Deletes rows found by keys out of arrays.
     DeleteMany,
     /// Inserts so many rows by VALUES.
     InsertFew(usize),
-    /// Updates so many rows found by keys out of VALUES; the keys stay.
-    UpdateFew(usize),
+    /// Updates these columns of so many rows found by keys out of VALUES; the keys stay.
+    UpdateFew(usize, ColumnSet),
     /// Deletes so many rows found by keys out of VALUES.
     DeleteFew(usize),
     /// Inserts rows of a binary COPY.
@@ -38,13 +38,13 @@ impl Kind {
     /// Whether it concerns many rows by arrays.
     #[must_use]
     pub const fn is_unnesting(self) -> bool {
-        matches!(self, Self::UpdateMany | Self::KeepMany | Self::DeleteMany)
+        matches!(self, Self::UpdateMany(_) | Self::KeepMany | Self::DeleteMany)
     }
 
     /// Whether it takes the values of several rows, one row's after the other's.
     #[must_use]
     pub const fn is_few(self) -> bool {
-        matches!(self, Self::InsertFew(_) | Self::UpdateFew(_) | Self::DeleteFew(_))
+        matches!(self, Self::InsertFew(_) | Self::UpdateFew(..) | Self::DeleteFew(_))
     }
 
     /// Whether it makes rows.
@@ -52,9 +52,41 @@ impl Kind {
         matches!(self, Self::Insert | Self::InsertFew(_) | Self::CopyIn)
     }
 
+    /// The columns that it updates.
+    pub(super) const fn updated(self) -> Option<ColumnSet> {
+        match self {
+            Self::Update(columns) | Self::UpdateFew(_, columns) | Self::UpdateMany(columns) => Some(columns),
+            _ => None,
+        }
+    }
+
     /// Whether it writes what a row becomes.
     pub(super) const fn writes_new(self) -> bool {
-        self.is_insert() || matches!(self, Self::Update | Self::UpdateFew(_) | Self::UpdateMany)
+        self.is_insert() || self.updated().is_some()
+    }
+}
+
+/// Some columns of a table, by their places. From the 64th on they are in it together or not at all.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct ColumnSet(u64);
+
+impl ColumnSet {
+    pub(super) const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    const fn has(self, at: usize) -> bool {
+        self.0 & Self::bit(at) != 0
+    }
+
+    const fn bit(at: usize) -> u64 {
+        1 << if at < 63 { at } else { 63 }
+    }
+}
+
+impl FromIterator<usize> for ColumnSet {
+    fn from_iter<I: IntoIterator<Item = usize>>(places: I) -> Self {
+        Self(places.into_iter().fold(0, |set, at| set | Self::bit(at)))
     }
 }
 
@@ -82,7 +114,7 @@ impl RefreshTable {
         match kind {
             Kind::Insert => self.insert(1),
             Kind::InsertFew(count) => self.insert(count),
-            Kind::UpdateFew(count) => self.update_few(count),
+            Kind::UpdateFew(count, columns) => self.update_few(count, columns),
             Kind::DeleteFew(count) => {
                 let (values, types) = self.rows_of_values(count, &self.primary_key);
                 let (name, aliases) = (&self.name, aliases(self.primary_key.len()));
@@ -91,13 +123,13 @@ impl RefreshTable {
                     format!("DELETE FROM ONLY {name} AS t USING ({values}) AS u({aliases}) WHERE {found}");
                 Sql { text, types }
             }
-            Kind::Update => self.update(),
+            Kind::Update(columns) => self.update(columns),
             Kind::Delete => {
                 let found = self.found(1);
                 let text = format!("DELETE FROM ONLY {} AS t WHERE {found}", self.name);
                 Sql { text, types: self.types(self.identified()) }
             }
-            Kind::UpdateMany => self.update_many(),
+            Kind::UpdateMany(columns) => self.update_many(columns),
             Kind::Keep => {
                 let text =
                     format!("UPDATE ONLY {} AS t SET {} WHERE {}", self.name, self.kept(), self.found(1));
@@ -124,8 +156,8 @@ impl RefreshTable {
             out.extend(self.inserted().map(|at| new[at]));
             return out;
         }
-        if kind.writes_new() {
-            out.extend(self.updated().map(|at| new[at]));
+        if let Some(columns) = kind.updated() {
+            out.extend(self.updated_of(columns).map(|at| new[at]));
         }
         out.extend(self.identified().map(|at| old[at]));
         out
@@ -149,8 +181,8 @@ impl RefreshTable {
         (format!("VALUES {}", rows.join(", ")), self.types(columns.iter().copied()).repeat(count))
     }
 
-    fn update(&self) -> Sql {
-        let written: Vec<usize> = self.updated().collect();
+    fn update(&self, columns: ColumnSet) -> Sql {
+        let written: Vec<usize> = self.updated_of(columns).collect();
         let mut set = String::new();
         for (number, &at) in written.iter().enumerate() {
             let comma = if number == 0 { "" } else { ", " };
@@ -162,21 +194,21 @@ impl RefreshTable {
         Sql { text, types: self.types(written.into_iter().chain(self.identified())) }
     }
 
-    fn update_many(&self) -> Sql {
-        let columns: Vec<usize> = self.updated().chain(self.primary_key.iter().copied()).collect();
-        let source = format!("unnest({})", parameters(1, columns.len()));
-        Sql { text: self.update_from(&source), types: self.array_types(columns.into_iter()) }
+    fn update_many(&self, columns: ColumnSet) -> Sql {
+        let bound: Vec<usize> = self.updated_of(columns).chain(self.primary_key.iter().copied()).collect();
+        let source = format!("unnest({})", parameters(1, bound.len()));
+        Sql { text: self.update_from(&source, columns), types: self.array_types(bound.into_iter()) }
     }
 
-    fn update_few(&self, count: usize) -> Sql {
-        let columns: Vec<usize> = self.updated().chain(self.primary_key.iter().copied()).collect();
-        let (values, types) = self.rows_of_values(count, &columns);
-        Sql { text: self.update_from(&format!("({values})")), types }
+    fn update_few(&self, count: usize, columns: ColumnSet) -> Sql {
+        let bound: Vec<usize> = self.updated_of(columns).chain(self.primary_key.iter().copied()).collect();
+        let (values, types) = self.rows_of_values(count, &bound);
+        Sql { text: self.update_from(&format!("({values})"), columns), types }
     }
 
     /// An update by rows of what is written and the key.
-    fn update_from(&self, source: &str) -> String {
-        let written: Vec<usize> = self.updated().collect();
+    fn update_from(&self, source: &str, columns: ColumnSet) -> String {
+        let written: Vec<usize> = self.updated_of(columns).collect();
         let mut set = String::new();
         for (number, &at) in written.iter().enumerate() {
             let comma = if number == 0 { "" } else { ", " };
@@ -199,6 +231,11 @@ impl RefreshTable {
         let (unnested, aliases) = (parameters(1, count), aliases(count));
         let text = format!("{beginning} unnest({unnested}) AS u({aliases}) WHERE {}", self.joined(0));
         Sql { text, types: self.array_types(key) }
+    }
+
+    /// Indexes of those columns that an update of some writes.
+    pub(super) fn updated_of(&self, columns: ColumnSet) -> impl Iterator<Item = usize> + '_ {
+        self.updated().filter(move |at| columns.has(*at))
     }
 
     /// Indexes of the columns by which a row is found: the key, or all that are stored as written.

@@ -116,7 +116,7 @@ impl Applier {
         last_ddl: Version,
         records: &[Arc<Record>],
     ) -> Result<(), Failure> {
-        if last_ddl > self.known_to {
+        if last_ddl > self.known_to || self.prepared.are_many() {
             self.forget_tables().await?;
         }
         self.apply(records).await?;

@@ -25,6 +25,9 @@ use crate::log::LogError;
 /// Messages are made until this much waits to be written.
 const CHUNK_BYTES: usize = 64 * 1024;
 
+/// With more statements than this, all are prepared anew. Each takes some 10 kB of the server's memory.
+const PREPARED_MAX: usize = 2_000;
+
 /// Why a pipeline did not do what it should. The server is at rest again unless the connection is lost.
 #[derive(Debug)]
 pub(super) enum Trouble {
@@ -63,6 +66,13 @@ pub(super) struct Prepared {
     /// Those that insert so many identities.
     pub(super) identities: BTreeSet<usize>,
     rows: BTreeSet<StatementKey>,
+}
+
+impl Prepared {
+    /// There are more than a server should keep: tables times what changes together in them times numbers of rows.
+    pub(super) fn are_many(&self) -> bool {
+        self.rows.len() > PREPARED_MAX
+    }
 }
 
 /// What becomes of what a pipeline did.

@@ -1,7 +1,7 @@
 //! Statements for numbers of rows: when they are chosen, and what they say.
 
 use super::super::*;
-use super::{INT, TEXT, image, planned, row, table, tables};
+use super::{INT, TEXT, columns, image, planned, row, table, tables};
 
 /// `count` changes of table 1: inserts, updates or deletes.
 fn script(table: u32, operation: &str, count: usize) -> String {
@@ -89,7 +89,7 @@ fn texts_say_each_row() {
         ),
         (
             1,
-            Kind::UpdateFew(2),
+            Kind::UpdateFew(2, columns([1])),
             r#"UPDATE ONLY "s"."t1" AS t SET "b" = u.c1 FROM (VALUES ($1, $2), ($3, $4)) AS u(c1, c2) WHERE t."a" OPERATOR(pg_catalog.=) ANY (ARRAY[u.c2])"#,
             vec![TEXT, INT, TEXT, INT],
         ),
@@ -107,7 +107,10 @@ fn texts_say_each_row() {
     let images = RowImages { old: &old, new: &new };
     let own = tables.table(TableId(1)).unwrap();
     let five = 5_i32.to_be_bytes();
-    assert_eq!(images.values(own, Kind::UpdateFew(2)).unwrap(), [Some(&b"b"[..]), Some(&five[..])]);
+    assert_eq!(
+        images.values(own, Kind::UpdateFew(2, columns([1]))).unwrap(),
+        [Some(&b"b"[..]), Some(&five[..])]
+    );
     assert_eq!(images.values(own, Kind::InsertFew(2)).unwrap(), [Some(&five[..]), Some(&b"b"[..])]);
     assert_eq!(images.values(own, Kind::DeleteFew(2)).unwrap(), [Some(&five[..])]);
 }

@@ -1,6 +1,6 @@
 //! Some rows of a table at once: every number of them, of every type, in every order that unique values allow.
 
-use cluster::refresh::{Kind, RefreshTables};
+use cluster::refresh::{ColumnSet, Kind, RefreshTables};
 
 use super::super::connect::SETTINGS;
 use super::*;
@@ -32,6 +32,10 @@ fn writes(count: usize) -> Vec<String> {
              ARRAY[g, NULL], NULLIF('note ' || g, 'note 2') FROM {rows}"
         ),
         "UPDATE keyed SET note = note || '!', parts = parts || 7".to_owned(),
+        // Rows of which other columns change each time.
+        "UPDATE keyed SET note = CASE WHEN n % 2 = 0 THEN 'even' ELSE note END, parts = CASE WHEN n % 3 = 0 THEN NULL ELSE parts END"
+            .to_owned(),
+        "UPDATE keyed SET note = note, parts = parts".to_owned(),
         "UPDATE keyed SET m = 'sad', id = DEFAULT".to_owned(),
         "DELETE FROM keyed".to_owned(),
         format!("INSERT INTO lists SELECT ARRAY[g], g FROM {rows}"),
@@ -124,12 +128,13 @@ async fn rows_are_looked_up_however_small_the_table_is() {
     session.simple("VACUUM ANALYZE public.two").await.unwrap();
     let tables: RefreshTables = capture::catalogue::load_refresh_tables(&mut session).await.unwrap();
     assert_eq!(tables.iter().count(), 2);
+    let all: ColumnSet = (0..64).collect();
     for table in tables.iter() {
         for kind in [
-            Kind::UpdateFew(2),
-            Kind::UpdateFew(7),
+            Kind::UpdateFew(2, all),
+            Kind::UpdateFew(7, all),
             Kind::DeleteFew(2),
-            Kind::UpdateMany,
+            Kind::UpdateMany(all),
             Kind::KeepMany,
             Kind::DeleteMany,
         ] {
