@@ -7,6 +7,8 @@
 //! Four settings never reach a server, because Onecopy's own transactions depend on them: the default and present
 //! isolation level and read-only mode are kept here, put into every BEGIN, and answered from here.
 
+mod roles;
+
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -18,6 +20,7 @@ use super::forbidden::{invalid, refuse_forbidden};
 use super::homes::is_of_session;
 use super::noted::{Noted, is_kept};
 use super::timeouts::{is_none, is_timeout};
+pub(crate) use roles::GivenUp;
 
 /// One thing that was set.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use super::pins::Pin;
 use super::relay::Ended;
 use super::sent::Sent;
 use super::session::{Session, Transaction};
-use super::settings::{RESET_ALL, Settings, set_config};
+use super::settings::{GivenUp, RESET_ALL, Settings, set_config};
 use super::work::Work;
 
 /// The column of EXPLAIN (ROUTING).
@@ -214,11 +214,15 @@ impl Session {
             encode::command_complete(&mut self.client.out, "RESET");
             return Ok(Ended::default());
         }
-        let ended = self.run_beside(statement, work, alone).await?;
-        if ended.error.is_none() {
+        let is_open = !matches!(self.transaction, Transaction::None);
+        let given_up = if is_open { GivenUp::default() } else { self.settings.give_up_role(Some(name)) };
+        let ended = self.run_beside(statement, work, alone).await;
+        if matches!(&ended, Ok(ended) if ended.error.is_none()) {
             self.stage(name, None, &replayable(work));
+        } else {
+            self.settings.take_back_role(given_up);
         }
-        Ok(ended)
+        ended
     }
 
     /// SHOW, and DISCARD of a part.
@@ -244,7 +248,12 @@ impl Session {
             )
             .into());
         }
-        let ended = self.run_beside(statement, work, true).await?;
+        let given_up = if discards { self.settings.give_up_role(None) } else { GivenUp::default() };
+        let ended = self.run_beside(statement, work, true).await;
+        if !matches!(&ended, Ok(ended) if ended.error.is_none()) {
+            self.settings.take_back_role(given_up);
+        }
+        let ended = ended?;
         if ended.error.is_none() {
             let anchor = self.anchor();
             self.servers.close_others(anchor);

@@ -220,4 +220,15 @@ pub(crate) async fn no_others_settings(cluster: &Cluster) {
         }
     }
     assert_eq!(value(&former, READS).await, "postgresrow 1");
+    // It can give up what it cannot have.
+    run(&next, "reset role").await;
+    for _ in 0..4 {
+        assert_eq!(value(&next, READS).await, "postgresrow 1");
+    }
+    run(&admin, "create role fleeting").await;
+    run(&next, "set role fleeting").await;
+    run(&admin, "drop role fleeting").await;
+    run(&former, READS).await;
+    run(&next, "discard all").await;
+    assert_eq!(value(&next, READS).await, "postgresrow 1");
 }
