@@ -46,6 +46,8 @@ pub(crate) struct Keeper {
     delay: Duration,
     /// The replica is being brought up to this version before it serves.
     recovering: Option<Version>,
+    /// It has a later version than these, which were committed together with that when it was lost.
+    missing: Vec<Version>,
     /// What the hub has ordered and the agent has not been given yet: up to this version. The agent gets it in pieces,
     /// since all of it need not fit into memory.
     ordered: Option<Version>,
@@ -85,6 +87,7 @@ impl Keeper {
             strangers: Vec::new(),
             delay,
             recovering: None,
+            missing: Vec::new(),
             ordered: None,
             marked: None,
         };
@@ -198,6 +201,7 @@ impl Keeper {
                 self.is_up = false;
                 self.hub.sequences().leases.replica_changed(replica);
                 (self.recovering, self.ordered) = (None, None);
+                self.missing.clear();
                 self.catching_up(false);
                 self.hub.handle(Event::ReplicaLost { replica, incarnation });
                 self.hub.seats[replica].give_up();
@@ -247,8 +251,9 @@ impl Keeper {
                 let reason = "it has transactions that the log has not: the log was lost or removed";
                 self.quarantine(reason, Lasting::UntilRestart);
             }
-            Ok(Judged { first, last: version, strangers }) => {
-                tracing::info!(replica = %seat.name, %version, "the replica is up");
+            Ok(Judged { first, last: version, missing, strangers }) => {
+                tracing::info!(replica = %seat.name, %version, missing = missing.len(), "the replica is up");
+                self.missing = missing;
                 self.applied = version;
                 // What it was told to forget when it was lost it may still have; left there, it would look like a gap.
                 self.forgotten = Version(first.0.saturating_sub(1));
@@ -276,6 +281,9 @@ impl Keeper {
     /// of them.
     async fn recover(&mut self) -> Option<Command> {
         let target = self.recovering?;
+        if !self.missing.is_empty() {
+            return self.apply_missing();
+        }
         if self.applied < target {
             return self.next_piece(self.applied.next(), target);
         }
@@ -287,6 +295,21 @@ impl Keeper {
             return Some(Command::Reset { incarnation: self.incarnation });
         }
         self.serve();
+        None
+    }
+
+    /// What would be there as well, had the replica not been lost in the midst of COMMITs.
+    fn apply_missing(&mut self) -> Option<Command> {
+        let missing = std::mem::take(&mut self.missing);
+        let found = self.hub.log.read_from(*missing.first()?, READ_BYTES_MAX);
+        let mut records = found.unwrap_or_default();
+        records.retain(|record| missing.contains(&record.header().last));
+        if records.len() == missing.len() {
+            let (incarnation, last_ddl) = (self.incarnation, self.hub.last_ddl());
+            return Some(Command::Apply { incarnation, records, last_ddl });
+        }
+        let reason = format!("it lacks version {}, which cannot be read", missing[0]);
+        self.quarantine(&reason, Lasting::UntilRestart);
         None
     }
 

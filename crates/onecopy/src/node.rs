@@ -17,7 +17,9 @@ use cluster::event::Event;
 use cluster::ids::{ClusterId, DatabaseId, Epoch, Identity, Nonce, ReplicaId, ServiceId, Version};
 use cluster::parts::replica::State;
 use cluster::placement::{Placement, REPLICAS_MAX};
-use cluster::protocols::onecopy::{KEYS_MAX, Onecopy, Options, REFRESH_PAUSE_US, Rules};
+use cluster::protocols::onecopy::{
+    KEYS_MAX, Onecopy, Options, REFRESH_PAUSE_US, REFRESH_VERSIONS_MAX, Rules,
+};
 use cluster::protocols::shipping::Choices;
 use cluster::record::{Header, RecordBuilder};
 use cluster::time::Time;
@@ -336,8 +338,18 @@ fn core(seats: &[Seat], epoch: Epoch, last: Version, rules: Rules) -> Result<Clu
     let replicas = highest.0 + 1;
     let placement = Placement::full(replicas);
     let (anchor, refresh_pause_us) = (*first, REFRESH_PAUSE_US);
-    let keys_max = KEYS_MAX;
-    let options = Options { replicas, anchor, placement, epoch, last, refresh_pause_us, keys_max, rules };
+    let (keys_max, refresh_versions_max) = (KEYS_MAX, REFRESH_VERSIONS_MAX);
+    let options = Options {
+        replicas,
+        anchor,
+        placement,
+        epoch,
+        last,
+        refresh_pause_us,
+        keys_max,
+        refresh_versions_max,
+        rules,
+    };
     let mut core = Cluster::new(Box::new(Onecopy::new(options)));
     for absent in (0..replicas).map(ReplicaId).filter(|replica| !members.contains(replica)) {
         core.handle(Time::default(), Event::Left { replica: absent }, &mut Vec::new());

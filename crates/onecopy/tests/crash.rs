@@ -11,7 +11,7 @@
 mod cluster;
 
 use cluster::random::Random;
-use cluster::{Cluster, Replica, connect, folder, run, table};
+use cluster::{Cluster, Replica, connect, folder, run, table, value};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -51,6 +51,54 @@ async fn onecopy_is_killed() {
     cluster.up_again().await;
     check(&cluster, &book).await;
     cluster.stop().await;
+}
+
+/// Transactions that commit together at their home need not all survive a crash of its server: here one in the midst of them
+/// has not.
+#[tokio::test]
+async fn what_a_crash_left_out_is_applied_before_the_server_serves() {
+    let cluster = Cluster::start(2).await;
+    let client = cluster.client().await;
+    run(&client, "create table numbers (n int primary key)").await;
+    for n in 1..=20 {
+        run(&client, &format!("insert into numbers values ({n})")).await;
+    }
+    let replicas = cluster.caught_up().await;
+    let mut is_done = false;
+    for replica in &replicas {
+        let direct = cluster.direct(replica).await;
+        // At its home it was a transaction of its own.
+        let alone = "select count(*) from onecopy.applied a join numbers n on a.xmin = n.xmin where n.n = 15";
+        if value(&direct, alone).await != "1" {
+            continue;
+        }
+        let token = value(
+            &direct,
+            "select substring(pg_get_triggerdef(oid) from '''([0-9a-f]{32})''') from pg_trigger
+             where tgname = '!onecopy_replica' limit 1",
+        )
+        .await;
+        let undone = "delete from onecopy.applied a using numbers n where a.xmin = n.xmin and n.n = 15;
+                      delete from numbers where n = 15";
+        run(
+            &direct,
+            &format!("set onecopy.via = '{token}'; set session_replication_role = replica; {undone}"),
+        )
+        .await;
+        run(&direct, "set synchronous_commit = on; select pg_current_xact_id(); checkpoint").await;
+        cluster.kill_server(replica, true);
+        is_done = true;
+        break;
+    }
+    assert!(is_done, "no replica has committed it alone");
+    let deadline = Instant::now() + GOES_ON_WITHIN;
+    while client.simple_query("insert into numbers values (0)").await.is_err() {
+        assert!(Instant::now() < deadline, "nothing is written any more");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    cluster.caught_up().await;
+    assert_eq!(cluster.everywhere("select count(*) from numbers").await, [["21"]]);
+    cluster.verify().await;
 }
 
 #[tokio::test]

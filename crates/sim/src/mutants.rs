@@ -74,6 +74,11 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant { name: "forgotten claims do not count", switch: |r| r.core.forgotten_claims_count = false },
     Mutant { name: "who waits for a refresh is not seen", switch: |r| r.core.waiters_are_seen = false },
+    Mutant { name: "neighbours are refreshed apart", switch: |r| r.core.neighbours_stay_together = false },
+    Mutant { name: "neighbours were shown apart already", switch: |r| r.core.cuts_part = false },
+    Mutant { name: "neighbours follow each other", switch: |r| r.core.unsent_are_waited_for = false },
+    Mutant { name: "SERIALIZABLE has neighbours", switch: |r| r.core.serializable_alone = false },
+    Mutant { name: "what a crash left out is skipped", switch: |r| r.missing_are_applied = false },
 ];
 
 impl Mutant {

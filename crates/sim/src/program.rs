@@ -1,6 +1,7 @@
 //! What a run is made of: the clients' programs, the faults and the pace of things; drawn from a seed, or cut down.
 
 mod draw;
+mod forks;
 mod load;
 mod show;
 
@@ -230,6 +231,8 @@ pub struct Pace {
     pub takeover_us: Option<u64>,
     /// How long refreshes that nobody waits for are gathered.
     pub gathering_us: u64,
+    /// A statement that only reads may need so much longer to its server.
+    pub read_us: u64,
 }
 
 /// A whole run, but for the chances on the way.
@@ -253,4 +256,6 @@ pub struct Plan {
     pub row_claims_max: usize,
     /// So many keys are remembered apart by the core.
     pub keys_max: usize,
+    /// Most versions in one refresh.
+    pub refresh_versions_max: u64,
 }

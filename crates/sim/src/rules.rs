@@ -58,6 +58,8 @@ pub struct Rules {
     pub reset_ends_backends: bool,
     /// The applied set is read again after a loss.
     pub applied_is_read_again: bool,
+    /// What a replica lacks, though it has later versions, is applied before it serves.
+    pub missing_are_applied: bool,
     /// What a copy of another server has is read from it, not taken to be what its donor had in the end.
     pub copy_is_read: bool,
     /// A record is reported as durable only when it is.
@@ -106,6 +108,7 @@ impl Default for Rules {
             connections_are_bound: true,
             reset_ends_backends: true,
             applied_is_read_again: true,
+            missing_are_applied: true,
             copy_is_read: true,
             sync_before_logged: true,
             commit_is_awaited: true,

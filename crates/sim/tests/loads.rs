@@ -1,7 +1,7 @@
 //! Many new rows at a time, which claim their table: plans in which each rule about that is needed.
 
 use cluster::placement::Placement;
-use cluster::protocols::onecopy::KEYS_MAX;
+use cluster::protocols::onecopy::{KEYS_MAX, REFRESH_VERSIONS_MAX};
 use sim::check::Anomaly;
 use sim::history::Level;
 use sim::program::{Ending, Fault, Frame, Pace, Plan, Program, Statement};
@@ -47,12 +47,14 @@ fn beside_a_load(others: &[Vec<Op>]) -> Plan {
             notice_us: 5_000,
             refresh_us: 200,
             gathering_us: 0,
+            read_us: 0,
             takeover_us: None,
         },
         clock_us: 0,
         asks: false,
         row_claims_max: 1,
         keys_max: KEYS_MAX,
+        refresh_versions_max: REFRESH_VERSIONS_MAX,
     }
 }
 

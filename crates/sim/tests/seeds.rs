@@ -3,7 +3,7 @@
 use cluster::claims::ROW_CLAIMS_MAX;
 use cluster::ids::{FragmentId, ReplicaId};
 use cluster::placement::{Placement, ReplicaSet};
-use cluster::protocols::onecopy::KEYS_MAX;
+use cluster::protocols::onecopy::{KEYS_MAX, REFRESH_VERSIONS_MAX};
 use sim::check::Anomaly;
 use sim::history::Level;
 use sim::mutants::MUTANTS;
@@ -95,12 +95,14 @@ fn writers_of_one_row(times: &[usize], at_us: u64, fsync_us: u64) -> Plan {
             notice_us: 5_000,
             refresh_us: 0,
             gathering_us: 0,
+            read_us: 0,
             takeover_us: None,
         },
         clock_us: 0,
         asks: false,
         row_claims_max: ROW_CLAIMS_MAX,
         keys_max: KEYS_MAX,
+        refresh_versions_max: REFRESH_VERSIONS_MAX,
     }
 }
 

@@ -1,8 +1,12 @@
 //! The agent half of a protocol: how far one replica is, and what it does next.
 //!
-//! COMMITs are sent one at a time, in version order, each when the one before is acknowledged, and a batch of
-//! refreshes is one commit. So every snapshot at a replica is a prefix of the version order (DESIGN section 3; WAL
-//! order and visibility order differ inside one PostgreSQL), and the applied set is described by one number.
+//! What makes versions visible goes out in version order, each when the one before is acknowledged: a batch of refreshes,
+//! which is one commit, or the COMMITs of neighbours that are committed together here. Among the latter PostgreSQL decides
+//! which becomes visible first (WAL order and visibility order differ inside one PostgreSQL, too); between any two of them no
+//! other replica stops ([`crate::protocols::onecopy`]). So what is applied is described by one number: the prefix that is
+//! there for sure.
+
+use std::collections::BTreeSet;
 
 use crate::ids::{Incarnation, ReplicaId, SessionId, Version};
 use crate::parts::waiting::Waiting;
@@ -38,6 +42,16 @@ pub struct Turn {
     pub is_catalogue: bool,
 }
 
+/// COMMITs, or a refresh, that were sent to a replica and are not all acknowledged.
+#[derive(Debug)]
+struct Flight {
+    sent: Time,
+    versions: u64,
+    upto: Version,
+    /// Whose acknowledgement is still to come; of a refresh there is one, for its last version.
+    open: BTreeSet<Version>,
+}
+
 /// One replica.
 #[derive(Debug)]
 pub struct Replica {
@@ -69,7 +83,7 @@ pub struct Replica {
     pub last_commit: Option<Time>,
     /// Something was lost here for want of this version.
     pub wanted: Version,
-    commit_in_flight: Option<(Version, Time)>,
+    flight: Option<Flight>,
     apply_us: u64,
     /// How long whoever waits for a connection does, for each that waits before it and for itself.
     turn_us: u64,
@@ -93,7 +107,7 @@ impl Replica {
             writes: 0,
             last_commit: None,
             wanted: Version::ZERO,
-            commit_in_flight: None,
+            flight: None,
             apply_us: 100,
             turn_us: 1_000,
         }
@@ -110,14 +124,14 @@ impl Replica {
         self.incarnation = incarnation;
         self.is_suspect = false;
         self.applied = applied;
-        (self.commit_in_flight, self.last_commit) = (None, None);
+        (self.flight, self.last_commit) = (None, None);
         (self.outstanding_us, self.running, self.queued) = (0, 0, 0);
     }
 
     /// Lost, or quarantined. What it had applied is not known any more.
     pub fn down(&mut self, state: State) {
         self.state = state;
-        self.commit_in_flight = None;
+        self.flight = None;
         (self.outstanding_us, self.running, self.queued) = (0, 0, 0);
     }
 
@@ -139,25 +153,40 @@ impl Replica {
         self.turn_us = (self.turn_us * (MEAN_WEIGHT - 1) + sample) / MEAN_WEIGHT;
     }
 
-    /// Whether a COMMIT or refresh may be sent: it is up and the one before is acknowledged.
+    /// Whether COMMITs or a refresh may be sent: it is up and everything before is acknowledged.
     pub fn is_free(&self) -> bool {
-        self.state == State::Up && self.commit_in_flight.is_none()
+        self.state == State::Up && self.flight.is_none()
     }
 
-    /// A COMMIT or refresh that makes everything up to `upto` visible is sent.
-    pub fn sent(&mut self, now: Time, upto: Version) {
-        assert!(self.is_free() && upto > self.applied, "commits are serial and in version order");
-        self.commit_in_flight = Some((upto, now));
+    /// A refresh that makes everything up to `upto` visible is sent.
+    pub fn sent_refresh(&mut self, now: Time, upto: Version) {
+        self.sent(now, upto, [upto].into());
     }
 
-    /// The COMMIT or refresh is acknowledged.
-    pub fn acknowledged(&mut self, now: Time, upto: Version) {
-        let (expected, sent) = self.commit_in_flight.take().expect("only what was sent is acknowledged");
-        assert_eq!(expected, upto, "the acknowledgement belongs to the commit in flight");
-        let sample = now.since_us(sent) / (upto.0 - self.applied.0);
+    /// A COMMIT of its own for each version up to this one is sent.
+    pub fn sent_commits(&mut self, now: Time, upto: Version) {
+        let open = (self.applied.0 + 1..=upto.0).map(Version).collect();
+        self.sent(now, upto, open);
+    }
+
+    fn sent(&mut self, now: Time, upto: Version, open: BTreeSet<Version>) {
+        assert!(self.is_free() && upto > self.applied, "versions are sent in their order");
+        self.flight = Some(Flight { sent: now, versions: upto.0 - self.applied.0, upto, open });
+    }
+
+    /// A COMMIT, or the refresh, is acknowledged.
+    pub fn acknowledged(&mut self, now: Time, version: Version) {
+        let flight = self.flight.as_mut().expect("only what was sent is acknowledged");
+        assert!(flight.open.remove(&version), "the acknowledgement is of what is in flight");
+        if let Some(first) = flight.open.first() {
+            self.applied = Version(first.0 - 1);
+            return;
+        }
+        let sample = now.since_us(flight.sent) / flight.versions;
         self.apply_us = (self.apply_us * (MEAN_WEIGHT - 1) + sample) / MEAN_WEIGHT;
-        self.applied = upto;
+        self.applied = flight.upto;
         self.last_commit = Some(now);
+        self.flight = None;
     }
 
     /// The expected wait of a statement that needs `need`: what is outstanding, and the refreshes in between

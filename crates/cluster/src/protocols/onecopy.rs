@@ -5,7 +5,7 @@
 //! read      place by conflict, then load -> wait until applied(r) >= need -> Execute
 //! update    choose a home -> lock what the statement may write, against other homes -> Execute ... Finish
 //!           -> (overlap at home?) -> certify -> Append -> Logged -> Acknowledge
-//!                                                            \-> Commit at home, in version order
+//!                                                            \-> Commit at home, in version order, neighbours together
 //!                                                            \-> Apply elsewhere, in version order
 //! ```
 //!
@@ -33,12 +33,11 @@
 //! transaction" taken literally; it costs a moment and has no second path that could be wrong. When the replica does not
 //! come back at once, another one becomes the anchor: see [`takeover`].
 //!
-//! Deviation from DESIGN section 5: versions of one home are committed one by one.
-
 mod certification;
 mod commits;
 mod gathering;
 mod members;
+mod neighbours;
 mod reads;
 mod replicas;
 mod rules;
@@ -72,6 +71,12 @@ pub use rules::Rules;
 /// Most versions in one refresh transaction.
 pub const REFRESH_VERSIONS_MAX: u64 = 100;
 
+/// Most bytes in one refresh transaction, unless its first version alone has more.
+pub const REFRESH_BYTES_MAX: usize = 4 << 20;
+
+/// Most COMMITs under way at one home: so far behind the last version that a home has, others may be missing after a crash.
+pub const COMMITS_TOGETHER_MAX: u64 = 32;
+
 /// How long versions that nobody waits for are gathered: see [`gathering`].
 pub const REFRESH_PAUSE_US: u64 = 20_000;
 
@@ -96,6 +101,8 @@ pub struct Options {
     pub refresh_pause_us: u64,
     /// [`KEYS_MAX`], except where something else is to be seen.
     pub keys_max: usize,
+    /// [`REFRESH_VERSIONS_MAX`], except where something else is to be seen.
+    pub refresh_versions_max: u64,
     /// All on, except in tests.
     pub rules: Rules,
 }
@@ -173,6 +180,14 @@ struct Assigned {
     everything: bool,
     /// Every replica has to move sequences for it.
     is_everywhere: bool,
+    /// Home may commit it together with its neighbours.
+    is_sociable: bool,
+    /// Size of its body.
+    bytes: usize,
+    /// Some replica showed this version while it did not have the next one.
+    is_cut: bool,
+    /// The last of those that home commits together with it; itself, if that is so.
+    whole_to: Version,
     claims: Claims,
 }
 
@@ -183,6 +198,8 @@ struct HomeSide {
     tickets: Tickets,
     /// Updates begin only where everything up to here is applied: what was assigned when the home was lost last.
     floor: Version,
+    /// Versions whose COMMIT was not sent yet.
+    unsent: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -199,6 +216,7 @@ struct Running {
 pub struct Onecopy {
     rules: Rules,
     refresh_pause_us: u64,
+    refresh_versions_max: u64,
     /// When the driver has to come back.
     roused_at: Option<Time>,
     anchor: usize,
@@ -215,6 +233,10 @@ pub struct Onecopy {
     transactions: BTreeMap<SessionId, Transaction>,
     /// Finished transactions by the one that they wait for.
     delayed: BTreeSet<(Place, SessionId)>,
+    /// Finished transactions that wait to be appended together with others.
+    ready: BTreeSet<(Place, SessionId)>,
+    /// The home of the last version.
+    last_home: usize,
     /// Finished transactions that wait for the end of a hold.
     held: BTreeSet<(Place, SessionId)>,
     /// Finished transactions that are asked whether they are alive when their home has a version.
@@ -249,6 +271,7 @@ impl Onecopy {
         Self {
             rules: options.rules,
             refresh_pause_us: options.refresh_pause_us,
+            refresh_versions_max: options.refresh_versions_max,
             roused_at: None,
             anchor: usize::from(options.anchor.0),
             is_anchor_overdue: false,
@@ -262,6 +285,8 @@ impl Onecopy {
             versions: BTreeMap::new(),
             transactions: BTreeMap::new(),
             delayed: BTreeSet::new(),
+            ready: BTreeSet::new(),
+            last_home: 0,
             held: BTreeSet::new(),
             proving: BTreeSet::new(),
             running: BTreeMap::new(),
@@ -338,6 +363,7 @@ impl Onecopy {
         }) = gone
         {
             self.delayed.retain(|(_, waiter)| *waiter != session);
+            self.ready.retain(|(_, waiter)| *waiter != session);
             self.held.retain(|(_, waiter)| *waiter != session);
             self.proving.retain(|(.., waiter)| *waiter != session);
             self.settled(home, finished.place, &finished.merged, out);
@@ -423,6 +449,7 @@ impl Protocol for Onecopy {
             Event::Release { session } => self.release(session, out),
             Event::Roused => self.roused(out),
         }
+        self.append_ready(out);
     }
 
     fn replicas(&self) -> Vec<ReplicaStatus> {

@@ -2,8 +2,8 @@
 
 use super::read;
 use super::{
-    Envelope, HEADER_BYTES, Header, Item, Items, Record, RowChanges, Sequence, TableId, Version,
-    WRITES_EVERYTHING, put, u32_at,
+    Envelope, FORMAT_SPILLED, HEADER_BYTES, Header, Item, Items, Record, RowChanges, Sequence, TableId,
+    Version, WRITES_EVERYTHING, put, u32_at,
 };
 
 /// A body that is complete and waits for its version.
@@ -39,6 +39,16 @@ impl SealedBody {
         put(&mut self.bytes, 0, &envelope.encode());
         debug_assert_eq!(u32_at(&self.bytes, 16), self.body_bytes);
         Record { envelope, bytes: self.bytes }
+    }
+
+    /// Whether some of its items stand in a file of their own.
+    pub fn is_spilled(&self) -> bool {
+        self.format == FORMAT_SPILLED
+    }
+
+    /// Bytes of the whole record.
+    pub fn len_bytes(&self) -> usize {
+        self.bytes.len()
     }
 
     /// The tables that it writes rows of, sorted.

@@ -1,6 +1,6 @@
 //! Two servers, a log, and clients whose next step is always a choice.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use cluster::claims::{Claimed, Claims, Footprint};
@@ -8,7 +8,7 @@ use cluster::event::{AbortCause, Effect, Event, Home, Level, Needs, Reads};
 use cluster::ids::{Epoch, Incarnation, Nonce, ReplicaId, SessionId, TableId, Version};
 use cluster::placement::Placement;
 use cluster::protocols::Protocol;
-use cluster::protocols::onecopy::{KEYS_MAX, Onecopy, Options, Rules};
+use cluster::protocols::onecopy::{KEYS_MAX, Onecopy, Options, REFRESH_VERSIONS_MAX, Rules};
 use cluster::record::RecordBuilder;
 use cluster::time::Time;
 
@@ -78,10 +78,10 @@ pub(crate) enum Choice {
     Next(usize),
     /// The server runs its statement, or goes on with it.
     Run(usize),
-    /// One more record is durable.
-    Log,
-    /// A COMMIT reaches the server.
-    Commit(usize),
+    /// Everything up to this version is durable.
+    Log(u64),
+    /// A COMMIT reaches the server, whose is told.
+    Commit(usize, usize),
     /// A refresh is applied.
     Apply(usize),
     /// A refresh waits for somebody, which is told.
@@ -128,8 +128,8 @@ struct Server {
     /// First and last version of the refresh under way.
     refresh: Option<(u64, u64)>,
     told: Vec<usize>,
-    /// A COMMIT under way.
-    commit: Option<usize>,
+    /// COMMITs under way.
+    commits: BTreeSet<usize>,
     tickets: u64,
 }
 
@@ -273,6 +273,7 @@ impl World {
             last: Version::ZERO,
             refresh_pause_us: 0,
             keys_max: KEYS_MAX,
+            refresh_versions_max: REFRESH_VERSIONS_MAX,
             rules: duties.core,
         };
         let client = |program: &Program| Client {
@@ -318,11 +319,12 @@ impl World {
                 _ => {}
             }
         }
-        if self.durable < self.log.len() as u64 {
-            all.push(Choice::Log);
-        }
+        // One by one, or all at once.
+        let logged = self.log.len() as u64;
+        let next = BTreeSet::from([logged.min(self.durable + 1), logged]);
+        all.extend(next.into_iter().filter(|upto| *upto > self.durable).map(Choice::Log));
         for (home, server) in self.servers.iter().enumerate() {
-            all.extend(server.commit.map(|_| Choice::Commit(home)));
+            all.extend(server.commits.iter().map(|n| Choice::Commit(home, *n)));
             match (server.refresh, self.refresh_waits_for(home)) {
                 (Some(_), None) => all.push(Choice::Apply(home)),
                 (Some(_), Some(n)) if !server.told.contains(&n) => all.push(Choice::InTheWay(home, n)),
@@ -343,12 +345,12 @@ impl World {
         match choice {
             Choice::Next(n) => self.next(n),
             Choice::Run(n) => self.run(n),
-            Choice::Log => {
-                self.durable += 1;
+            Choice::Log(upto) => {
+                self.durable = upto;
                 self.feed(Event::Logged { upto: Version(self.durable) });
             }
-            Choice::Commit(home) => {
-                let n = self.servers[home].commit.take().unwrap();
+            Choice::Commit(home, n) => {
+                self.servers[home].commits.remove(&n);
                 let written = self.clients[n].written.clone();
                 self.servers[home].rows.extend(written);
                 self.servers[home].held.retain(|_, holder| *holder != n);
@@ -533,11 +535,14 @@ impl World {
                 Effect::Commit { session, .. } => {
                     let n = client_of(session);
                     let home = self.clients[n].home();
-                    assert!(self.servers[home].commit.replace(n).is_none(), "one COMMIT at a time");
+                    let server = &mut self.servers[home];
+                    assert!(server.commits.insert(n) && server.refresh.is_none(), "COMMITs or a refresh");
                 }
                 Effect::Apply { replica, from, upto, .. } => {
                     let server = &mut self.servers[usize::from(replica.0)];
-                    assert!(server.refresh.replace((from.0, upto.0)).is_none(), "one refresh at a time");
+                    let is_alone =
+                        server.refresh.replace((from.0, upto.0)).is_none() && server.commits.is_empty();
+                    assert!(is_alone, "one refresh at a time");
                 }
                 Effect::Abort { session, cause } => self.roll_back(client_of(session), Some(cause)),
                 Effect::LoadCatalogue { .. } | Effect::Anchor { .. } => {}

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cluster::ids::{Identity, Version};
+use cluster::protocols::onecopy::COMMITS_TOGETHER_MAX;
 
 use crate::log::{Log, LogError, NEWEST_IDENTITIES};
 
@@ -137,16 +138,21 @@ impl Identities {
                  rebuilt"
             ));
         }
-        // Commits at one replica are serial, so what it has is a prefix; a gap means that something was lost there.
-        if let Some(gap) = versions.windows(2).find(|pair| pair[1] != pair[0].next()) {
+        let first = versions.first().copied().unwrap_or(Version::ZERO);
+        // What is forgotten is older than all that can have been committed together with the last one.
+        let together = Version(last.0.saturating_sub(COMMITS_TOGETHER_MAX - 1)).max(first_retained);
+        if let Some(gap) =
+            versions.windows(2).find(|pair| pair[1] != pair[0].next() && pair[0].next() < together)
+        {
             return Err(format!(
                 "it has version {} but not version {}; it must be rebuilt",
                 gap[1],
                 gap[0].next()
             ));
         }
-        let first = versions.first().copied().unwrap_or(Version::ZERO);
-        Ok(Judged { first, last, strangers })
+        let is_missing = |version: &Version| versions.binary_search(version).is_err();
+        let missing = (together.0.max(1)..=last.0).map(Version).filter(is_missing).collect();
+        Ok(Judged { first, last, missing, strangers })
     }
 
     fn find(&self, wanted: &[Identity], log: &impl Records) -> Result<BTreeMap<Identity, Version>, String> {
@@ -177,8 +183,10 @@ impl Identities {
 pub(crate) struct Judged {
     /// The oldest version whose identity is there; those before it were forgotten.
     pub(super) first: Version,
-    /// The replica has every version up to this one.
+    /// The replica has every version up to this one, but for those that are missing.
     pub(super) last: Version,
+    /// Versions that were committed together with the last one, at their home, which crashed meanwhile.
+    pub(super) missing: Vec<Version>,
     /// No record has them.
     pub(super) strangers: Vec<Identity>,
 }
@@ -220,19 +228,37 @@ mod tests {
 
     #[test]
     fn an_applied_set_begins_where_it_was_last_forgotten() {
-        let log = Kept(1, 10);
-        let judged = known(10).judge(&has(4, 8), &log).unwrap();
-        assert_eq!((judged.first, judged.last, judged.strangers), (Version(4), Version(8), vec![]));
-        let judged = known(10).judge(&[], &log).unwrap();
+        let (log, known) = (Kept(1, 100), known(100));
+        let judged = known.judge(&has(40, 80), &log).unwrap();
+        assert_eq!((judged.first, judged.last, judged.strangers), (Version(40), Version(80), vec![]));
+        let judged = known.judge(&[], &log).unwrap();
         assert_eq!((judged.first, judged.last), (Version::ZERO, Version::ZERO));
-        let gap = [has(2, 3), has(6, 8)].concat();
-        let reason = known(10).judge(&gap, &log).unwrap_err();
-        assert!(reason.starts_with("it has version 6 but not version 4"), "{reason}");
+        let gap = [has(20, 30), has(32, 80)].concat();
+        let reason = known.judge(&gap, &log).unwrap_err();
+        assert!(reason.starts_with("it has version 32 but not version 31"), "{reason}");
         let stranger = Identity { epoch: Epoch(9), ..identity(5) };
-        let judged = known(10).judge(&[has(4, 8), vec![stranger]].concat(), &log).unwrap();
-        assert_eq!((judged.last, judged.strangers), (Version(8), vec![stranger]));
-        let behind = known(10).judge(&has(1, 2), &Kept(5, 10)).unwrap_err();
+        let judged = known.judge(&[has(40, 80), vec![stranger]].concat(), &log).unwrap();
+        assert_eq!((judged.last, judged.strangers), (Version(80), vec![stranger]));
+        let behind = known.judge(&has(1, 2), &Kept(5, 10)).unwrap_err();
         assert!(behind.contains("the log begins with version 5"), "{behind}");
+    }
+
+    #[test]
+    fn what_can_have_been_committed_together_with_the_last_one_may_be_missing() {
+        const LAST: u64 = 100;
+        const OLDEST: u64 = LAST - COMMITS_TOGETHER_MAX + 1;
+        let (log, known) = (Kept(1, LAST), known(LAST));
+        let missing = |set: &[Identity]| known.judge(set, &log).map(|judged| judged.missing);
+        assert_eq!(
+            missing(&[has(1, 96), has(98, 98), has(100, 100)].concat()),
+            Ok(vec![Version(97), Version(99)])
+        );
+        assert_eq!(missing(&[has(1, OLDEST - 1), has(OLDEST + 1, LAST)].concat()), Ok(vec![Version(OLDEST)]));
+        missing(&[has(1, OLDEST - 2), has(OLDEST, LAST)].concat()).unwrap_err();
+        // The first ones of all.
+        assert_eq!(missing(&has(3, 4)), Ok(vec![Version(1), Version(2)]));
+        let judged = known.judge(&has(3, 4), &Kept(3, LAST)).unwrap();
+        assert_eq!(judged.missing, vec![], "what every replica has is not in the log any more");
     }
 
     #[test]
@@ -245,7 +271,9 @@ mod tests {
         // Before what is in memory, across its beginning, and in it.
         for (from, upto) in [(2_500, 4_700), (first - 3, first + 3), (MANY - 9, MANY)] {
             let judged = known.judge(&[has(from, upto), vec![stranger]].concat(), &log).unwrap();
-            let wanted = Judged { first: Version(from), last: Version(upto), strangers: vec![stranger] };
+            let missing = (upto.saturating_sub(COMMITS_TOGETHER_MAX - 1).max(1)..from).map(Version).collect();
+            let wanted =
+                Judged { first: Version(from), last: Version(upto), missing, strangers: vec![stranger] };
             assert_eq!(judged, wanted);
         }
         let gap = known.judge(&[has(10, 11), has(first, first + 1)].concat(), &log).unwrap_err();

@@ -86,6 +86,7 @@ impl Onecopy {
             // A batch costs what its records cost.
             refresh_pause_us: 0,
             keys_max: protocol::KEYS_MAX,
+            refresh_versions_max: protocol::REFRESH_VERSIONS_MAX,
             rules: protocol::Rules::default(),
         };
         let mut cluster = Cluster::new(Box::new(protocol::Onecopy::new(options)));

@@ -1,9 +1,9 @@
 //! Drawing a plan from a seed.
 
 use cluster::claims::ROW_CLAIMS_MAX;
-use cluster::protocols::onecopy::KEYS_MAX;
+use cluster::protocols::onecopy::{KEYS_MAX, REFRESH_VERSIONS_MAX};
 
-use super::{Ending, Fault, Frame, Pace, Plan, Program, Statement, load};
+use super::{Ending, Fault, Frame, Pace, Plan, Program, Statement, forks, load};
 use crate::dice::Dice;
 use crate::history::Level;
 use crate::schema::{self, ACCOUNTS, CHILDREN, Key, PARENTS, ROWS, UNIQUE, VISITORS};
@@ -36,6 +36,7 @@ impl Plan {
             visitors: if dice.percent(25) { 40 } else { 0 },
             registers: if dice.percent(25) { 30 } else { 0 },
             loads: 0,
+            forks: None,
             roaming: *dice.pick(&[0, 80, 100, 100]),
             surprising: *dice.pick(&[0, 0, 20, 60]),
             coarse: *dice.pick(&[0, 20, 60]),
@@ -52,21 +53,40 @@ impl Plan {
             notice_us: if is_crowded { 5_000 } else { *dice.pick(&[20, 500, 3_000]) },
             refresh_us: *dice.pick(&[0, 0, 200, 3_000]),
             gathering_us: 0,
+            read_us: 0,
             takeover_us: *dice.pick(&[None, Some(1), Some(500), Some(3_000)]),
         };
         let faults = draw_faults(dice, replicas, is_crowded);
         let clock_us = if dice.percent(50) { 0 } else { dice.number() >> dice.between(1, 40) };
         pace.gathering_us = *dice.pick(&[0, 0, 0, 0, 500, 3_000, 20_000]);
         let asks = dice.percent(50);
-        let (row_claims_max, keys_max) = (ROW_CLAIMS_MAX, KEYS_MAX);
-        let mut plan =
-            Self { replicas, placement, sessions, faults, pace, clock_us, asks, row_claims_max, keys_max };
+        let (row_claims_max, keys_max, refresh_versions_max) =
+            (ROW_CLAIMS_MAX, KEYS_MAX, REFRESH_VERSIONS_MAX);
+        let mut plan = Self {
+            replicas,
+            placement,
+            sessions,
+            faults,
+            pace,
+            clock_us,
+            asks,
+            row_claims_max,
+            keys_max,
+            refresh_versions_max,
+        };
         if dice.percent(25) {
             plan.load(&flavour, dice);
         }
         // What is forgotten seems to be in everybody's way, also of who has asked.
         if !plan.asks && dice.percent(30) {
             plan.keys_max = *dice.pick(&[0, 0, 2, 8]);
+        }
+        if dice.percent(20) {
+            let forks = Some(*dice.pick(&[ReadCommitted, RepeatableRead, Serializable]));
+            let flavour =
+                Flavour { forks, roaming: 100, surprising: *dice.pick(&[0, 90]), ddl: false, ..flavour };
+            plan.sessions = flavour.sessions(dice.between(6, 9), dice);
+            plan.crowd_the_way(dice);
         }
         plan
     }
@@ -160,6 +180,8 @@ struct Flavour {
     visitors: u64,
     registers: u64,
     loads: u64,
+    /// All programs are small, meet in few rows, and have this level.
+    forks: Option<Level>,
     /// How many programs in a hundred may have their home anywhere, write what was not foreseen, are known by tables only.
     roaming: u64,
     surprising: u64,
@@ -183,6 +205,7 @@ impl Flavour {
     fn program(&self, dice: &mut Dice) -> Program {
         let part = dice.below(100);
         let (frame, level, mut statements) = match part {
+            _ if let Some(level) = self.forks => forks::draw(level, dice),
             _ if part < self.bank => bank(dice),
             _ if part < self.bank + self.visitors / 2 => visitors(dice),
             _ if part < self.bank + self.visitors / 2 + self.registers / 2 => self.register(dice),

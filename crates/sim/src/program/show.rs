@@ -3,7 +3,7 @@
 use std::fmt;
 
 use cluster::claims::ROW_CLAIMS_MAX;
-use cluster::protocols::onecopy::KEYS_MAX;
+use cluster::protocols::onecopy::{KEYS_MAX, REFRESH_VERSIONS_MAX};
 
 use super::{Ending, Frame, Plan, Program, Statement};
 use crate::schema::{self, Key};
@@ -32,6 +32,9 @@ impl fmt::Display for Plan {
         writeln!(f, "what was not foreseen is {asks}")?;
         if self.row_claims_max != ROW_CLAIMS_MAX {
             writeln!(f, "more than {} rows claim their table", self.row_claims_max)?;
+        }
+        if self.refresh_versions_max != REFRESH_VERSIONS_MAX {
+            writeln!(f, "{} versions are refreshed at a time", self.refresh_versions_max)?;
         }
         if self.keys_max != KEYS_MAX {
             writeln!(f, "{} keys are remembered", self.keys_max)?;

@@ -2,6 +2,8 @@
 
 use cluster::event::Event;
 use cluster::ids::{Identity, Incarnation, ReplicaId, Version};
+use cluster::protocols::onecopy::COMMITS_TOGETHER_MAX;
+use cluster::record::Record;
 
 use super::node::newest;
 use super::{Happening, Message, Owner, Reply, World};
@@ -66,6 +68,7 @@ impl World {
                 if self.rules.reset_ends_backends && !all_gone {
                     (ResetStage::EndBackends, RETRY_US)
                 } else {
+                    self.apply_missing(replica);
                     let applied = self.applied_prefix(replica);
                     let generation = self.servers[replica].generation;
                     let stage = ResetStage::Connect { generation, applied };
@@ -93,12 +96,42 @@ impl World {
         if let Some(believed) = self.agent(replica).believed.take() {
             return believed;
         }
-        let applied = self.servers[replica].applied();
-        let has = |record: &&cluster::record::Record| {
-            applied.contains(&record.header().identity)
-                || !record.row_changes().any(|change| self.holds(replica, change))
-        };
-        self.disk.records.iter().take_while(has).count() as u64
+        self.disk.records.iter().take_while(|record| self.has(replica, record)).count() as u64
+    }
+
+    fn has(&self, replica: usize, record: &Record) -> bool {
+        self.servers[replica].applied().contains(&record.header().identity)
+            || !record.row_changes().any(|change| self.holds(replica, change))
+    }
+
+    /// The versions that the replica lacks, though it has a later one: it was lost while they were committed together. No
+    /// connection is open there.
+    fn apply_missing(&mut self, replica: usize) {
+        if !self.rules.missing_are_applied {
+            return;
+        }
+        let is_there = |record: &Record| self.servers[replica].applied().contains(&record.header().identity);
+        let Some(last) = self.disk.records.iter().rposition(is_there) else { return };
+        let lacks = |at: &usize| !self.has(replica, &self.disk.records[*at]);
+        let missing: Vec<usize> = (0..last).filter(lacks).collect();
+        let Some(first) = missing.first() else { return };
+        let is_together = last - first < COMMITS_TOGETHER_MAX as usize;
+        if !is_together {
+            let (first, last) = (first + 1, last + 1);
+            self.find(
+                Anomaly::Order,
+                format!("replica {replica} has version {last} and not version {first}"),
+            );
+        }
+        for at in missing {
+            let record = &self.disk.records[at];
+            let changes = record.row_changes().filter(|change| self.holds(replica, *change));
+            let writes = changes.map(newest).collect();
+            let identity = record.header().identity;
+            if let Some(wrong) = self.servers[replica].write_at_once(writes, identity) {
+                self.find(Anomaly::Diverged, format!("replica {replica}, version {}: {wrong}", at + 1));
+            }
+        }
     }
 
     fn holds(&self, replica: usize, change: cluster::record::RowChange<'_>) -> bool {
@@ -161,7 +194,7 @@ impl World {
         self.send(line, Message::Run(ops));
     }
 
-    fn records(&self, work: Work) -> &[cluster::record::Record] {
+    fn records(&self, work: Work) -> &[Record] {
         &self.disk.records[work.from.0 as usize - 1..work.upto.0 as usize]
     }
 

@@ -8,7 +8,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{Happening, Message, Reply, World};
-use crate::server::Connection;
+use crate::history::Element;
+use crate::server::{Connection, Op};
 
 /// Both directions of one connection.
 #[derive(Debug)]
@@ -61,8 +62,12 @@ impl World {
         let Some(path) = self.network.paths.get_mut(&connection).filter(|path| !path.is_reset) else {
             return;
         };
+        let reads = |ops: &[(Op, Element)]| ops.iter().all(|(op, _)| matches!(op, Op::Read(_)));
+        let read_us = self.plan.pace.read_us;
+        let is_late = read_us > 0 && matches!(&message, Message::Run(ops) if reads(ops));
         path.there.push_back(message);
-        let after = self.dice.delay(self.plan.pace.network_us);
+        let late_us = if is_late { self.dice.below(read_us) } else { 0 };
+        let after = self.dice.delay(self.plan.pace.network_us) + late_us;
         self.agenda.enter(after, Happening::ToServer { connection });
     }
 

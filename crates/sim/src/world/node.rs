@@ -149,6 +149,7 @@ impl World {
             last,
             refresh_pause_us: self.plan.pace.gathering_us,
             keys_max: self.plan.keys_max,
+            refresh_versions_max: self.plan.refresh_versions_max,
             rules: self.rules.core,
         });
         self.trace.say(self.agenda.now_us(), Stage::Recover, || format!("node starts, last version {last}"));

@@ -42,6 +42,12 @@ enum Verdict {
 impl Onecopy {
     /// Appends a finished transaction, unless it has to wait, or is in conflict with what was appended before it.
     pub(super) fn append(&mut self, session: SessionId, out: &mut Out<'_>) {
+        let home = self.transactions.get(&session).map(|transaction| transaction.home);
+        self.append_unless(home.is_some_and(|home| self.gathers(home)), session, out);
+    }
+
+    /// The same; what may be appended waits for its neighbours while these are gathered.
+    pub(super) fn append_unless(&mut self, gathers: bool, session: SessionId, out: &mut Out<'_>) {
         let Some(transaction) = self.transactions.get_mut(&session) else { return };
         let Phase::Finished(finished) = &transaction.phase else { return };
         let (place, merged) = (finished.place, &finished.merged);
@@ -58,6 +64,7 @@ impl Onecopy {
             return;
         }
         match self.certify(session) {
+            Verdict::Clear if gathers => drop(self.ready.insert((place, session))),
             Verdict::Clear => self.assign(session, out),
             Verdict::Lost(rival) => self.lose(session, rival, out),
             Verdict::Unclear(rival) => self.prove(session, rival, out),

@@ -1,6 +1,6 @@
-//! From a place in the log to a commit at every replica, in version order at each.
+//! From a place in the log to a commit at every replica, in version order at each: see also [`super::neighbours`].
 
-use super::{Assigned, Onecopy, Out, Phase, REFRESH_VERSIONS_MAX, Transaction};
+use super::{Assigned, Onecopy, Out, Phase, Transaction};
 use crate::claims::Claims;
 use crate::event::Effect;
 use crate::ids::{SessionId, Version};
@@ -15,8 +15,9 @@ impl Onecopy {
         let version = self.last.next();
         let phase = std::mem::replace(&mut transaction.phase, Phase::Appended(version));
         let Phase::Finished(finished) = phase else { return };
-        self.last = version;
-        let (home, identity) = (transaction.home, transaction.identity);
+        let (home, identity, level) = (transaction.home, transaction.identity, transaction.level);
+        (self.last, self.last_home) = (version, home);
+        self.homes[home].unsent += 1;
         if let Some(ticket) = transaction.ticket.filter(|_| !self.rules.waiting_overtake) {
             self.homes[home].tickets.finish(ticket, finished.merged.clone());
         }
@@ -29,6 +30,10 @@ impl Onecopy {
             everything: body.writes_everything(),
             is_everywhere: body.writes_everything() && self.rules.schema_changes_go_everywhere
                 || body.moves_sequences(),
+            is_sociable: self.is_sociable(level, &body),
+            bytes: body.len_bytes(),
+            is_cut: false,
+            whole_to: version,
             claims,
         };
         let (tables, everything) = (&*assigned.tables, assigned.everything);
@@ -77,11 +82,8 @@ impl Onecopy {
             let next = replica.applied.next();
             let assigned = self.versions.get(&next);
             // Also of a record with nothing in it, which nobody else has to apply.
-            if let Some(Assigned { session, home: Some(home), .. }) = assigned
-                && *home == index
-            {
-                out.effects.push(Effect::Commit { session: *session, version: next });
-                self.replicas[index].sent(out.now, next);
+            if assigned.is_some_and(|assigned| assigned.home == Some(index)) {
+                self.commit_neighbours(index, next, out);
                 return;
             }
             if assigned.is_some_and(|a| !a.is_everywhere && !self.placement.holds_any(replica.id, &a.tables))
@@ -93,13 +95,12 @@ impl Onecopy {
             if !self.is_due(index, out) {
                 break;
             }
-            let replica = &self.replicas[index];
-            let limit = durable.min(Version(replica.applied.0 + REFRESH_VERSIONS_MAX));
-            let own = self.versions.range(next..=limit).find(|(_, a)| a.home == Some(index)).map(|(v, _)| *v);
-            let upto = own.map_or(limit, |own| Version(own.0 - 1));
+            let upto = self.end_of_batch(index, next);
+            self.cut_after(upto);
+            let replica = &mut self.replicas[index];
             let (id, incarnation) = (replica.id, replica.incarnation);
             out.effects.push(Effect::Apply { replica: id, incarnation, from: next, upto });
-            self.replicas[index].sent(out.now, upto);
+            replica.sent_refresh(out.now, upto);
         }
         self.prune();
     }

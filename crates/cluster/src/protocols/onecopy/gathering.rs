@@ -13,7 +13,7 @@
 //! ([`crate::protocols::ReplicaStatus::is_forgotten`]). What nobody waits for is sent when the pause is over, for which the
 //! driver is asked to come back ([`Effect::Rouse`]).
 
-use super::{Onecopy, Out, REFRESH_VERSIONS_MAX};
+use super::{Onecopy, Out};
 use crate::event::Effect;
 use crate::ids::Version;
 use crate::parts::replica::{Replica, State};
@@ -38,7 +38,7 @@ impl Onecopy {
     fn is_demanded(&self, index: usize) -> bool {
         let (replica, durable) = (&self.replicas[index], self.index.last());
         let lacking = durable.0 - replica.applied.0;
-        if self.hold.is_some() || replica.is_drained || lacking >= REFRESH_VERSIONS_MAX {
+        if self.hold.is_some() || replica.is_drained || lacking >= self.refresh_versions_max {
             return true;
         }
         if self.rules.waiters_are_seen && self.is_waited_for(replica) {

@@ -23,6 +23,7 @@ impl Onecopy {
             return;
         }
         self.replicas[index].up(incarnation, applied);
+        self.cut_after(applied);
         self.place_stranded(out);
         if index == self.anchor {
             self.is_anchor_overdue = false;
@@ -73,6 +74,7 @@ impl Onecopy {
     pub(super) fn abandon_home(&mut self, index: usize, out: &mut Out<'_>) {
         let side = &mut self.homes[index];
         side.tickets.clear();
+        side.unsent = 0;
         for assigned in self.versions.values_mut() {
             if assigned.home.take_if(|home| *home == index).is_some() {
                 side.in_flight.remove(assigned.place, &assigned.claims);
@@ -90,6 +92,7 @@ impl Onecopy {
         }
         let gone: BTreeSet<SessionId> = lost.iter().copied().collect();
         self.delayed.retain(|(_, session)| !gone.contains(session));
+        self.ready.retain(|(_, session)| !gone.contains(session));
         self.held.retain(|(_, session)| !gone.contains(session));
         self.proving.retain(|(.., session)| !gone.contains(session));
         for session in logged {

@@ -54,6 +54,14 @@ pub struct Rules {
     pub forgotten_claims_count: bool,
     /// What somebody waits for is not gathered.
     pub waiters_are_seen: bool,
+    /// What home commits together is one refresh elsewhere.
+    pub neighbours_stay_together: bool,
+    /// Home does not commit together what another replica has shown apart.
+    pub cuts_part: bool,
+    /// Nothing is appended at a home that has versions whose COMMIT was not sent.
+    pub unsent_are_waited_for: bool,
+    /// A SERIALIZABLE transaction is committed alone.
+    pub serializable_alone: bool,
 }
 
 impl Default for Rules {
@@ -84,6 +92,10 @@ impl Default for Rules {
             schema_changes_go_everywhere: true,
             forgotten_claims_count: true,
             waiters_are_seen: true,
+            neighbours_stay_together: true,
+            cuts_part: true,
+            unsent_are_waited_for: true,
+            serializable_alone: true,
         }
     }
 }

@@ -116,6 +116,7 @@ fn a_reference_and_its_parent_are_kept_together() {
         bench.roam(S3, RC, &[]);
         assert_eq!(bench.finish_with(S1, std::slice::from_ref(&one), Reads::All), ["append 1"]);
         assert_eq!(bench.finish_with(S2, &[other], Reads::All), ["conflict 2 with 1"]);
+        bench.feed(Event::Logged { upto: Version(1) });
         if one == shared(&[5]) {
             assert_eq!(
                 bench.finish_with(S3, &[one], Reads::All),
@@ -160,6 +161,7 @@ fn what_a_serializable_transaction_has_read_is_certified() {
     assert_eq!(bench.finish_with(S1, &[rows(&[5])], Reads::All), ["append 1"]);
     let whole = Reads::Tables([TABLE].into());
     assert_eq!(bench.finish_with(S2, &[rows(&[6])], whole), ["conflict 2 with 1"]);
+    bench.feed(Event::Logged { upto: Version(1) });
     assert_eq!(bench.finish_with(S3, &[rows(&[7])], reading(&[7, 8])), ["append 2"]);
 }
 
@@ -224,6 +226,7 @@ fn a_lost_home_takes_only_its_own_with_it() {
     bench.roam(S3, RC, &[5]);
     let lost = bench.feed(Event::ReplicaLost { replica: ReplicaId(1), incarnation: Incarnation(1) });
     assert_eq!(lost, ["reset 1", "home lost 1", "abort 3"]);
+    bench.feed(Event::Logged { upto: Version(1) });
     assert_eq!(bench.finish_with(S2, &[rows(&[6])], Reads::All), ["append 2"]);
     assert_eq!(bench.roam(S4, RC, &[7]), ["execute 4 at 0"]);
 }
@@ -362,6 +365,7 @@ fn who_withdraws_a_statement_goes_on_without_it() {
     assert!(bench.feed(Event::Withdraw { session: S2 }).is_empty());
     assert_eq!(bench.protocol.waiting(), []);
     assert_eq!(bench.finish_with(S1, &[rows(&[5])], Reads::All), ["append 1"], "nobody is let run");
+    bench.feed(Event::Logged { upto: Version(1) });
     assert_eq!(bench.write(S2, &[7]), ["execute 2 at 2"]);
     assert_eq!(bench.finish_with(S2, &[rows(&[6]), rows(&[7])], Reads::All), ["append 2"]);
 }

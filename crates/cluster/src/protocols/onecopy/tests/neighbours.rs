@@ -1,0 +1,166 @@
+//! What home commits together.
+
+use super::*;
+
+/// A transaction at this replica, which writes a row of its own and has finished.
+fn finishes(bench: &mut Bench, session: u64, home: u16) -> Vec<String> {
+    finishes_at(bench, session, home, Level::ReadCommitted)
+}
+
+fn finishes_at(bench: &mut Bench, session: u64, home: u16, level: Level) -> Vec<String> {
+    let (key, session, nonce) = (session, SessionId(session), Nonce(session));
+    let (needs, home) = (writing(level, &[key]), Home::At(ReplicaId(home)));
+    bench.feed(Event::Begin { session, level, nonce, home, needs, foreseen: Claims::default() });
+    bench.feed(Event::Executed { session });
+    bench.finish_with(session, &[rows(&[key])], Reads::Tables([].into()))
+}
+
+fn logged(bench: &mut Bench, upto: u64) -> Vec<String> {
+    bench.feed(Event::Logged { upto: Version(upto) })
+}
+
+fn committed(bench: &mut Bench, session: u64) -> Vec<String> {
+    bench.feed(Event::Committed { session: SessionId(session) })
+}
+
+fn applied_at(bench: &Bench, index: usize) -> u64 {
+    bench.protocol.replicas[index].applied.0
+}
+
+/// Version 1 of replica 0 is durable; then 2, 3 and 4 of replica 1.
+fn three_of_one_home() -> Bench {
+    let mut bench = Bench::new();
+    assert_eq!(finishes(&mut bench, 1, 0), ["append 1"]);
+    for session in [2, 3, 4] {
+        assert!(finishes(&mut bench, session, 1).is_empty(), "something is on its way to the log");
+    }
+    let words = logged(&mut bench, 1);
+    assert_eq!(words[..2], ["acknowledge 1", "commit 1"]);
+    assert_eq!(words[2..], ["apply 1..1 at 1", "apply 1..1 at 2", "append 2", "append 3", "append 4"]);
+    bench
+}
+
+#[test]
+fn who_finishes_meanwhile_is_appended_home_by_home_beginning_with_the_last() {
+    let mut bench = Bench::new();
+    assert_eq!(finishes(&mut bench, 1, 1), ["append 1"]);
+    for (session, home) in [(2, 0), (3, 1), (4, 2), (5, 0), (6, 1)] {
+        finishes(&mut bench, session, home);
+    }
+    logged(&mut bench, 1);
+    let sessions: Vec<u64> = bench.protocol.versions.values().map(|assigned| assigned.session.0).collect();
+    assert_eq!(sessions, [1, 3, 6, 4, 2, 5]);
+}
+
+#[test]
+fn neighbours_are_committed_together_and_count_in_their_order() {
+    let mut bench = three_of_one_home();
+    bench.applied(1, 1);
+    let words = logged(&mut bench, 4);
+    let commits: Vec<_> = words.iter().filter(|word| word.starts_with("commit")).collect();
+    assert_eq!(commits, ["commit 2", "commit 3", "commit 4"]);
+    committed(&mut bench, 3);
+    assert_eq!(applied_at(&bench, 1), 1, "the one before is not there for sure");
+    committed(&mut bench, 2);
+    assert_eq!(applied_at(&bench, 1), 3);
+    committed(&mut bench, 4);
+    assert_eq!(applied_at(&bench, 1), 4);
+}
+
+#[test]
+fn what_home_commits_together_is_one_refresh_elsewhere() {
+    let mut bench = three_of_one_home();
+    bench.applied(1, 1);
+    logged(&mut bench, 2);
+    assert_eq!(logged(&mut bench, 4).iter().filter(|word| word.starts_with("commit")).count(), 0);
+    // Home had sent the first of them alone; the other two go together.
+    assert_eq!(committed(&mut bench, 2), ["commit 3", "commit 4"]);
+    assert_eq!(bench.applied(2, 1), ["apply 2..4 at 2"], "not 2..3");
+    // The limits of a batch give way.
+    let many = 2 * REFRESH_VERSIONS_MAX;
+    for session in 5..5 + many {
+        finishes(&mut bench, session, 1);
+    }
+    assert_eq!(finishes(&mut bench, 999, 1), Vec::<String>::new());
+    committed(&mut bench, 3);
+    committed(&mut bench, 4);
+    logged(&mut bench, 5);
+    committed(&mut bench, 5);
+    bench.applied(2, 4);
+    logged(&mut bench, 5 + many);
+    let upto = applied_at(&bench, 1) + COMMITS_TOGETHER_MAX;
+    for (version, assigned) in
+        bench.protocol.versions.range(Version(applied_at(&bench, 1) + 1)..=Version(upto))
+    {
+        assert_eq!((version, assigned.whole_to), (version, Version(upto)));
+    }
+    for last in applied_at(&bench, 1) + 1..=upto {
+        let first = Version((last + 1).saturating_sub(REFRESH_VERSIONS_MAX).max(1));
+        bench.protocol.replicas[2].applied = Version(first.0 - 1);
+        assert!(bench.protocol.end_of_batch(2, first).0 >= upto);
+    }
+}
+
+#[test]
+fn what_another_replica_has_shown_apart_home_commits_apart() {
+    let mut bench = three_of_one_home();
+    // Replica 1, the home, is still busy with version 1; replica 2 goes ahead.
+    bench.applied(2, 1);
+    assert!(logged(&mut bench, 2).contains(&"apply 2..2 at 2".to_owned()));
+    logged(&mut bench, 4);
+    assert_eq!(bench.applied(1, 1), ["commit 2"], "replica 2 may show the second without the third");
+    assert_eq!(committed(&mut bench, 2), ["commit 3", "commit 4"]);
+}
+
+#[test]
+fn what_a_replica_has_when_it_comes_up_home_commits_apart() {
+    let mut bench = three_of_one_home();
+    let (replica, incarnation) = (ReplicaId(2), Incarnation(1));
+    bench.feed(Event::ReplicaLost { replica, incarnation });
+    logged(&mut bench, 4);
+    bench.feed(Event::ReplicaUp { replica, incarnation: Incarnation(2), applied: Version(3) });
+    assert_eq!(bench.applied(1, 1), ["commit 2", "commit 3"]);
+}
+
+#[test]
+fn a_serializable_transaction_and_a_schema_change_are_committed_alone() {
+    let mut bench = Bench::new();
+    finishes(&mut bench, 1, 0);
+    finishes(&mut bench, 2, 1);
+    finishes_at(&mut bench, 3, 1, Level::Serializable);
+    finishes_at(&mut bench, 4, 1, Level::RepeatableRead);
+    logged(&mut bench, 1);
+    bench.applied(1, 1);
+    let words = logged(&mut bench, 4);
+    assert_eq!(words.iter().filter(|word| word.starts_with("commit")).count(), 1);
+    assert_eq!(committed(&mut bench, 2), ["commit 3"]);
+    assert_eq!(committed(&mut bench, 3), ["commit 4"]);
+}
+
+#[test]
+fn a_home_that_is_lost_among_them_gets_the_rest_from_the_log() {
+    let mut bench = three_of_one_home();
+    bench.applied(1, 1);
+    logged(&mut bench, 4);
+    committed(&mut bench, 3);
+    let (replica, incarnation) = (ReplicaId(1), Incarnation(1));
+    let lost = bench.feed(Event::ReplicaLost { replica, incarnation });
+    assert_eq!(lost, ["reset 1", "home lost 2", "home lost 4"]);
+    let (incarnation, applied) = (Incarnation(2), Version(3));
+    let up = bench.feed(Event::ReplicaUp { replica, incarnation, applied });
+    assert_eq!(up, ["apply 4..4 at 1"]);
+}
+
+#[test]
+fn who_finishes_when_another_one_is_answered_is_appended_when_that_is_sent() {
+    let mut bench = three_of_one_home();
+    logged(&mut bench, 4);
+    assert!(finishes(&mut bench, 5, 1).is_empty() && finishes(&mut bench, 6, 1).is_empty());
+    assert_eq!(finishes(&mut bench, 7, 2), ["append 5"], "home by home");
+    logged(&mut bench, 5);
+    assert_eq!(bench.applied(1, 1), ["commit 2", "commit 3", "commit 4", "append 6", "append 7"]);
+    logged(&mut bench, 7);
+    assert!(committed(&mut bench, 2).is_empty() && committed(&mut bench, 3).is_empty());
+    assert_eq!(committed(&mut bench, 4), ["apply 5..5 at 1"]);
+    assert_eq!(bench.applied(1, 5), ["commit 5", "commit 6"]);
+}

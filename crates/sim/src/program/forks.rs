@@ -1,0 +1,51 @@
+//! Small transactions that commit at the same time, and others that look at all their rows at once.
+//!
+//! Whoever looks may have been sent before any of it was durable, and arrive in the midst: then the order in which two commits
+//! become visible at one replica is seen there, and the order at another one by somebody else.
+
+use cluster::claims::ROW_CLAIMS_MAX;
+use cluster::placement::Placement;
+use cluster::protocols::onecopy::KEYS_MAX;
+
+use super::draw::known;
+use super::{Frame, Plan, Statement};
+use crate::dice::Dice;
+use crate::history::Level;
+use crate::schema::{self, Key, ROWS};
+use crate::server::Op;
+
+/// There are so many, with rows that nothing is tied to.
+const TABLES: u8 = 2;
+
+/// One of these programs. In a run all have the same level.
+pub(super) fn draw(level: Level, dice: &mut Dice) -> (Frame, Level, Vec<Statement>) {
+    let mut any =
+        || Key { table: dice.between(1, u64::from(TABLES)) as u8, row: dice.below(u64::from(ROWS)) as u8 };
+    let (update, other) = (known(vec![Op::Update(any())]), any());
+    let look = known((1..=TABLES).flat_map(schema::rows_of).map(Op::Read).collect());
+    match dice.below(6) {
+        0..=2 if level == Level::Serializable => {
+            (Frame::Block, level, vec![known(vec![Op::Read(other)]), update])
+        }
+        0..=2 => (Frame::Autocommit, level, vec![update]),
+        3 => (Frame::ReadOnly, level, vec![look.clone(), look]),
+        _ => (Frame::Autocommit, level, vec![look]),
+    }
+}
+
+impl Plan {
+    /// Makes it one where much is on its way at the same time.
+    pub(super) fn crowd_the_way(&mut self, dice: &mut Dice) {
+        let pace = &mut self.pace;
+        (pace.network_us, pace.op_us, pace.think_us) = (dice.between(20, 200), dice.between(1, 20), 10);
+        (pace.fsync_us, pace.show_us) = (dice.between(100, 1_000), dice.between(50, 1_000));
+        pace.read_us = dice.between(500, 3_000);
+        (pace.refresh_us, pace.gathering_us) = (0, 0);
+        if dice.percent(70) {
+            self.faults.clear();
+        }
+        self.placement = Placement::full(self.replicas);
+        self.refresh_versions_max = *dice.pick(&[1, 1, 2]);
+        (self.asks, self.keys_max, self.row_claims_max) = (dice.percent(50), KEYS_MAX, ROW_CLAIMS_MAX);
+    }
+}
