@@ -4,7 +4,9 @@
 //! its configuration files, its locale and whether it has data checksums are asked for and given to the plain server.
 
 use std::net::{Ipv4Addr, TcpListener};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use std::{env, fs};
 
@@ -114,12 +116,23 @@ fn installed() -> Vec<PathBuf> {
     releases.into_iter().map(|(_, folder)| folder).chain(env::split_paths(&path)).collect()
 }
 
-/// A port that is free now.
+/// Where no system takes the ports of clients from, and no cluster those of its servers.
+const PORTS: Range<u16> = 10_000..20_000;
+
+/// A port that is free now, another one each time.
 pub(crate) fn free_port() -> Result<u16, Fault> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .and_then(|listener| listener.local_addr())
-        .map(|address| address.port())
-        .map_err(Fault::system("find a free port"))
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id();
+    let mut outcome = Err(std::io::Error::from(std::io::ErrorKind::AddrInUse));
+    for _ in PORTS {
+        let n = first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = PORTS.start + (n % PORTS.len() as u32) as u16;
+        outcome = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map(|_| port);
+        if outcome.is_ok() {
+            break;
+        }
+    }
+    outcome.map_err(Fault::system("find a free port"))
 }
 
 /// What two servers must have in common.

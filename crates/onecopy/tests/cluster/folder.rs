@@ -6,9 +6,11 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::net::TcpListener;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -41,9 +43,17 @@ impl Drop for Folder {
     }
 }
 
-/// A TCP port of the loopback that nobody uses just now.
+/// Where no system takes the ports of clients from, and no cluster those of its servers.
+const PORTS: Range<u16> = 10_000..20_000;
+
+/// A TCP port of the loopback that nobody uses just now; another one each time. One that the system gives may be given again
+/// as soon as it is free, to a client on its way out, too.
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    static NEXT: LazyLock<AtomicU32> =
+        LazyLock::new(|| AtomicU32::new(getrandom::u32().expect("the system has random numbers")));
+    let candidate = || PORTS.start + (NEXT.fetch_add(1, Ordering::Relaxed) % PORTS.len() as u32) as u16;
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    (0..PORTS.len()).map(|_| candidate()).find(is_free).expect("a port is free")
 }
 
 /// The user and group that PostgreSQL can run as, if we are root, which it refuses.
