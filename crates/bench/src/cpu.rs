@@ -24,6 +24,51 @@ impl Ticks {
     }
 }
 
+/// Everybody's processor time at one moment, or between two.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading {
+    /// The process in between.
+    pub(crate) middleware: Ticks,
+    /// All servers.
+    pub(crate) servers: Ticks,
+    /// This process and the errands that it waited for, clients above all.
+    ours: Ticks,
+    machine: Ticks,
+}
+
+impl Reading {
+    /// At this moment; servers are named by their first processes.
+    pub(crate) fn take(middleware: Option<u32>, servers: &[u32]) -> Result<Self, Fault> {
+        Ok(Self {
+            middleware: middleware.map_or_else(|| Ok(Ticks::default()), of_process)?,
+            servers: Ticks(of_families(servers)?.into_iter().map(|Ticks(ticks)| ticks).sum()),
+            ours: of_ourselves()?,
+            machine: of_machine()?,
+        })
+    }
+
+    /// How much of the machine's processors strangers used in a time of that length, from 0 to 1.
+    pub(crate) fn strangers(&self, length: Duration) -> f64 {
+        let known = [self.middleware, self.servers, self.ours].into_iter().map(Ticks::micros).sum::<f64>();
+        let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+        ((self.machine.micros() - known) / (length.as_secs_f64() * 1e6 * cores)).clamp(0.0, 1.0)
+    }
+}
+
+impl Sub for Reading {
+    type Output = Self;
+
+    /// What was used since an earlier reading.
+    fn sub(self, earlier: Self) -> Self {
+        Self {
+            middleware: self.middleware - earlier.middleware,
+            servers: self.servers - earlier.servers,
+            ours: self.ours - earlier.ours,
+            machine: self.machine - earlier.machine,
+        }
+    }
+}
+
 impl Sub for Ticks {
     type Output = Self;
 

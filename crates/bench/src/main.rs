@@ -37,6 +37,7 @@ mod rubis;
 mod run;
 mod scratch;
 mod soundness;
+mod spread;
 mod tpcc;
 mod tpcw;
 mod walk;

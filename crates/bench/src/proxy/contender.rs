@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::node::Node;
 use super::pooler::Pooler;
-use crate::cpu::{self, SETTLE, Ticks};
+use crate::cpu::{Reading, SETTLE, Ticks};
 use crate::fault::Fault;
 use crate::interrupt::Interrupt;
 use crate::pgbench::{self, Door, Load, Mode, Outcome, Script};
@@ -139,51 +139,20 @@ impl Bench<'_> {
     ) -> Result<Sample, Fault> {
         let alone = self.run(contender, latency)?;
         self.interrupt.pause(SETTLE)?;
-        let before = Reading::take(contender)?;
+        let read = || Reading::take(contender.middleware, &[contender.server]);
+        let before = read()?;
         let begin = Instant::now();
         let outcome = self.run(contender, throughput)?;
         self.interrupt.pause(SETTLE)?;
-        let length_us = begin.elapsed().as_secs_f64() * 1e6;
-        let after = Reading::take(contender)?;
-        let each = |later: Ticks, earlier| (later - earlier).micros() / outcome.transactions as f64;
-        let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
-        let strangers =
-            ((after.machine - before.machine).micros() - after.ours_us(&before)) / (length_us * cores);
+        let length = begin.elapsed();
+        let used = read()? - before;
+        let each = |ticks: Ticks| ticks.micros() / outcome.transactions as f64;
         Ok(Sample {
             throughput: outcome.throughput,
             latency_ms: alone.latency_ms,
-            middleware_us: contender.middleware.map(|_| each(after.middleware, before.middleware)),
-            servers_us: each(after.servers, before.servers),
-            strangers: strangers.clamp(0.0, 1.0),
+            middleware_us: contender.middleware.map(|_| each(used.middleware)),
+            servers_us: each(used.servers),
+            strangers: used.strangers(length),
         })
-    }
-}
-
-/// Everybody's processor time at one moment.
-#[derive(Debug)]
-struct Reading {
-    machine: Ticks,
-    middleware: Ticks,
-    servers: Ticks,
-    clients: Ticks,
-}
-
-impl Reading {
-    fn take(contender: &Contender) -> Result<Self, Fault> {
-        Ok(Self {
-            middleware: contender.middleware.map_or_else(|| Ok(Ticks::default()), cpu::of_process)?,
-            servers: cpu::of_family(contender.server)?,
-            clients: cpu::of_ourselves()?,
-            machine: cpu::of_machine()?,
-        })
-    }
-
-    fn ours_us(&self, earlier: &Self) -> f64 {
-        let parts = [
-            self.middleware - earlier.middleware,
-            self.servers - earlier.servers,
-            self.clients - earlier.clients,
-        ];
-        parts.into_iter().map(Ticks::micros).sum()
     }
 }

@@ -14,11 +14,11 @@ use super::contender::{Bench, Contender, DIRECT, ONECOPY, POOLS, Sample};
 use super::identity::Identity;
 use super::node::Node;
 use super::pooler::{Guard, Pooler, Size};
-use super::report::{Cell, Spread};
 use super::{Options, Turn, in_turns};
 use crate::fault::Fault;
 use crate::pgbench::{self, Entry, Mode, PROVEN, Script};
 use crate::postgres::{Likeness, Plain};
+use crate::spread::{Cell, Spread};
 
 /// How clients come in that stay: what they prove costs nothing any more.
 const STAYING: [Entry; 2] = [

@@ -10,6 +10,7 @@ use super::contender::{DIRECT, ONECOPY, PGBOUNCER, Sample};
 use super::pooler::Pooler;
 use crate::machine::Circumstances;
 use crate::pgbench::{Mode, Script};
+use crate::spread::{Cell, Spread};
 
 /// How much more processor time than PgBouncer onecopy may use for a point read.
 const GOAL: f64 = 1.2;
@@ -121,61 +122,9 @@ impl Row {
     }
 }
 
-/// A field of the table, with so many decimals; a dash when there is nothing to say.
-pub(super) struct Cell(pub(super) Option<Spread>, pub(super) usize);
-
-impl fmt::Display for Cell {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Some(spread) => write!(f, "{spread:.*}", self.1),
-            None => f.write_str("-"),
-        }
-    }
-}
-
-/// The median of some rounds, the least and the most.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Spread {
-    median: f64,
-    least: f64,
-    most: f64,
-}
-
-impl Spread {
-    /// None of nothing.
-    pub(super) fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
-        let mut values: Vec<f64> = values.collect();
-        values.sort_by(f64::total_cmp);
-        let middle = values.len() / 2;
-        let (least, most) = (*values.first()?, *values.last()?);
-        let upper = *values.get(middle)?;
-        let median = match values.len() % 2 {
-            1 => upper,
-            _ => f64::midpoint(values[middle - 1], upper),
-        };
-        Some(Self { median, least, most })
-    }
-}
-
-impl fmt::Display for Spread {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let places = f.precision().unwrap_or(2);
-        let Self { median, least, most } = self;
-        write!(f, "{median:.places$} ({least:.places$}-{most:.places$})")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_median_is_in_the_middle() {
-        let spread = |values: &[f64]| Spread::of(values.iter().copied());
-        assert_eq!(spread(&[]), None);
-        assert_eq!(spread(&[3.0, 1.0, 8.0]), Some(Spread { median: 3.0, least: 1.0, most: 8.0 }));
-        assert_eq!(spread(&[4.0, 1.0, 2.0, 9.0]).map(|spread| spread.median), Some(3.0));
-    }
 
     #[test]
     fn ratios_are_made_within_a_round() {

@@ -10,7 +10,8 @@ use plotters::prelude::*;
 use plotters::style::{FontStyle, register_font};
 
 use super::report::{lost, unique};
-use super::result::{Loss, Results, Spread};
+use super::result::{Loss, Results};
+use crate::spread::Spread;
 
 /// In pixels.
 const SIZE: (u32, u32) = (900, 520);

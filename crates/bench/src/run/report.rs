@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::result::{Loss, Results, Run, Spread};
+use super::result::{Loss, Results, Run};
+use crate::spread::Spread;
 
 /// Values that lie further apart than this, for one of the median, are called noisy.
 const NOISY: f64 = 0.3;

@@ -18,10 +18,11 @@ use sim::paper::scenario::{
 };
 use sql::{Analyzer, Limits};
 
-use super::result::{Run, Simulated, Spread};
+use super::result::{Run, Simulated};
 use crate::drive::{Heard, Pace, Texts};
 use crate::fault::Fault;
 use crate::plan::{Course, Entrant, Plan};
+use crate::spread::Spread;
 
 /// One message between two processes of a machine.
 const NETWORK_US: u64 = 100;
