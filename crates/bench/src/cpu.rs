@@ -31,6 +31,8 @@ pub(crate) struct Reading {
     pub(crate) middleware: Ticks,
     /// All servers.
     pub(crate) servers: Ticks,
+    /// This process.
+    pub(crate) own: Ticks,
     /// This process and the errands that it waited for, clients above all.
     ours: Ticks,
     machine: Ticks,
@@ -42,6 +44,7 @@ impl Reading {
         Ok(Self {
             middleware: middleware.map_or_else(|| Ok(Ticks::default()), of_process)?,
             servers: Ticks(of_families(servers)?.into_iter().map(|Ticks(ticks)| ticks).sum()),
+            own: of_process(std::process::id())?,
             ours: of_ourselves()?,
             machine: of_machine()?,
         })
@@ -63,6 +66,7 @@ impl Sub for Reading {
         Self {
             middleware: self.middleware - earlier.middleware,
             servers: self.servers - earlier.servers,
+            own: self.own - earlier.own,
             ours: self.ours - earlier.ours,
             machine: self.machine - earlier.machine,
         }

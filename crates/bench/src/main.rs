@@ -1,9 +1,9 @@
 //! Benchmarks: `demo`, a first impression; `proxy`, what a client pays on real servers for having onecopy in between;
 //! `check-live`, whether what clients saw could have come from one PostgreSQL; `classify`, what it costs to know a
-//! statement; `predict`, how much of a transaction is known when it begins; `bulk`, what large transactions cost, and in
-//! how much memory; `drive`, a workload against what runs already; `run`, a plan of comparisons with reports and plots;
-//! `soundness`, whether what is concluded about statements holds on a real server; and `differential`, whether all
-//! replicas have what one server has.
+//! statement; `distance`, what onecopy costs and reaches when its servers are a network away; `predict`, how much of a
+//! transaction is known when it begins; `bulk`, what large transactions cost, and in how much memory; `drive`, a workload
+//! against what runs already; `run`, a plan of comparisons with reports and plots; `soundness`, whether what is concluded
+//! about statements holds on a real server; and `differential`, whether all replicas have what one server has.
 //!
 //! Everything a benchmark needs it starts itself, in a temporary folder and on free ports, and takes away again, also
 //! when it is interrupted. Numbers are compared only within one run: on a machine that others use too, nothing else
@@ -15,6 +15,7 @@ mod classify;
 mod cpu;
 mod demo;
 mod differential;
+mod distance;
 mod drive;
 mod fault;
 mod interrupt;
@@ -65,6 +66,8 @@ enum Command {
     Proxy(proxy::Options),
     /// Compare PgBouncer and onecopy with many clients on few server connections, and tell their memory.
     Crowd(proxy::crowd::Options),
+    /// Compare one PostgreSQL and onecopy when the servers are a network away.
+    Distance(distance::Options),
     /// Compare knowing a statement, by the cache and without it, with parsing it.
     Classify(classify::Options),
     /// Tell how much of TPC-C's and TPC-W's transactions is known at their first statements.
@@ -93,6 +96,7 @@ fn main() -> ExitCode {
         Command::Demo(options) => demo::run(&options, &interrupt, &news),
         Command::Proxy(options) => proxy::run(&options, &interrupt, &news),
         Command::Crowd(options) => proxy::crowd::run(&options, &interrupt, &news),
+        Command::Distance(options) => distance::run(&options, &interrupt, &news),
         Command::Classify(options) => classify::run(&options, &interrupt, &news),
         Command::Predict(options) => predict::run(&options, &interrupt, &news),
         Command::Bulk(options) => bulk::run(&options, &interrupt, &news),

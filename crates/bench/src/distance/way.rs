@@ -1,0 +1,209 @@
+//! Those who are compared: one server, or onecopy before some, each server behind a relay; what a run of one is like, and
+//! whether what it left behind is right.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use super::relay::Relay;
+use crate::account::Account;
+use crate::cpu::{Reading, SETTLE, Ticks};
+use crate::fault::Fault;
+use crate::interrupt::Interrupt;
+use crate::pgbench::{self, Door, Load};
+use crate::postgres::{Binaries, Likeness, Plain, free_port};
+use crate::program::{self, Program};
+use crate::scratch::Scratch;
+
+/// How long onecopy may take to stop in good order.
+const STOP: Duration = Duration::from_mins(2);
+/// Sums that every transaction of TPC-B changes by the same amount, and how many there were.
+const SUMS: &str = "SELECT (SELECT sum(abalance) FROM pgbench_accounts), (SELECT sum(tbalance) FROM pgbench_tellers), \
+                    (SELECT sum(bbalance) FROM pgbench_branches), (SELECT coalesce(sum(delta), 0) FROM pgbench_history), \
+                    (SELECT count(*) FROM pgbench_history)";
+
+/// What all need.
+pub(super) struct Ground<'a> {
+    pub(super) binaries: &'a Binaries,
+    pub(super) account: Account,
+    pub(super) likeness: &'a Likeness,
+    pub(super) scratch: &'a Scratch,
+    pub(super) interrupt: &'a Interrupt,
+    /// Between a server and its client, each way.
+    pub(super) delay: Duration,
+}
+
+/// Onecopy, running.
+struct Middleware {
+    program: Program,
+    onecopy: PathBuf,
+}
+
+/// Somebody who is compared; what needs something else is stopped before it.
+pub(super) struct Way {
+    /// How the report calls it.
+    pub(super) name: String,
+    door: Door,
+    middleware: Option<Middleware>,
+    _relays: Vec<Relay>,
+    servers: Vec<Plain>,
+    /// How many transactions it has acknowledged.
+    done: u64,
+}
+
+/// What it did in one round.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Sample {
+    /// Transactions in a second.
+    pub(super) throughput: f64,
+    /// On average.
+    pub(super) latency_ms: f64,
+    /// Processor time for each transaction: of onecopy, of all servers, and of our relays.
+    pub(super) middleware_us: Option<f64>,
+    pub(super) servers_us: f64,
+    pub(super) relays_us: f64,
+    /// How much of the machine's processors strangers used, from 0 to 1.
+    pub(super) strangers: f64,
+}
+
+impl Way {
+    /// One server and nothing in between but its distance.
+    pub(super) fn direct(name: &str, ground: &Ground<'_>) -> Result<Self, Fault> {
+        let (server, relay) = distant("direct", ground)?;
+        let door = Door { port: relay.port, ..server.door.clone() };
+        let (relays, servers) = (vec![relay], vec![server]);
+        Ok(Self { name: name.to_owned(), door, middleware: None, _relays: relays, servers, done: 0 })
+    }
+
+    /// A program of ours before so many servers.
+    pub(super) fn onecopy(
+        name: &str,
+        onecopy: &Path,
+        replicas: usize,
+        ground: &Ground<'_>,
+    ) -> Result<Self, Fault> {
+        let folder = name.replace([' ', ','], "-");
+        let both = (1..=replicas).map(|replica| distant(&format!("{folder}-{replica}"), ground));
+        let (servers, relays): (Vec<Plain>, Vec<Relay>) =
+            both.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
+        let door = Door { port: free_port()?, database: "postgres", options: None };
+        let scratch = ground.scratch;
+        let mut settings = format!(
+            "listen = \"127.0.0.1:{}\"\ndata = \"{}\"\nhba = \"host all all all trust\"\nhttp_listen = \"\"\n",
+            door.port,
+            scratch.path(&format!("{folder}-data")).display()
+        );
+        for relay in &relays {
+            settings.push_str(&format!("[[replica]]\nurl = \"postgresql://127.0.0.1:{}\"\n", relay.port));
+        }
+        let mut command = program::command(onecopy);
+        command.args(["serve", "--config"]).arg(scratch.file(&format!("{folder}.toml"), &settings)?);
+        let log = scratch.path(&format!("{folder}.log"));
+        let mut program = Program::start("onecopy serve", &mut command, log, Signal::TERM, STOP)?;
+        ground.binaries.wait_for(&mut program, &door, scratch, ground.interrupt)?;
+        let middleware = Some(Middleware { program, onecopy: onecopy.to_owned() });
+        Ok(Self { name: name.to_owned(), door, middleware, _relays: relays, servers, done: 0 })
+    }
+
+    /// Makes the tables; what that leaves to be written is written before anything is measured.
+    pub(super) fn fill(&self, scale: u32, ground: &Ground<'_>) -> Result<(), Fault> {
+        let Ground { binaries, scratch, interrupt, .. } = ground;
+        pgbench::fill(binaries, &self.door, scale, scratch, interrupt)?;
+        self.compare(ground)?;
+        for server in &self.servers {
+            binaries.ask(&server.door, "CHECKPOINT", scratch, interrupt)?;
+        }
+        Ok(())
+    }
+
+    /// The release of its servers.
+    pub(super) fn version(&self, ground: &Ground<'_>) -> Result<String, Fault> {
+        let said =
+            ground.binaries.ask(&self.door, "SHOW server_version", ground.scratch, ground.interrupt)?;
+        Ok(said.trim_end().to_owned())
+    }
+
+    /// Measures a run and looks at what it left.
+    pub(super) fn measure(&mut self, load: &Load, ground: &Ground<'_>) -> Result<Sample, Fault> {
+        let postmasters: Vec<u32> = self.servers.iter().map(Plain::pid).collect();
+        let pid = self.middleware.as_ref().map(|middleware| middleware.program.pid());
+        let Ground { binaries, scratch, interrupt, .. } = ground;
+        interrupt.pause(SETTLE)?;
+        let (begin, before) = (Instant::now(), Reading::take(pid, &postmasters)?);
+        let outcome = pgbench::run(binaries, &self.door, load, scratch, interrupt)?;
+        interrupt.pause(SETTLE)?;
+        let (length, used) = (begin.elapsed(), Reading::take(pid, &postmasters)? - before);
+        self.done += outcome.transactions;
+        self.check(ground)?;
+        let each = |ticks: Ticks| ticks.micros() / outcome.transactions as f64;
+        Ok(Sample {
+            throughput: outcome.throughput,
+            latency_ms: outcome.latency_ms,
+            middleware_us: pid.map(|_| each(used.middleware)),
+            servers_us: each(used.servers),
+            relays_us: each(used.own),
+            strangers: used.strangers(length),
+        })
+    }
+
+    /// A fault unless what was acknowledged is there, whole, and everywhere.
+    fn check(&self, ground: &Ground<'_>) -> Result<(), Fault> {
+        let said = ground.binaries.ask(&self.door, SUMS, ground.scratch, ground.interrupt)?;
+        if let Some(wrong) = wrong(&said, self.done) {
+            return Err(Fault::Wrong(format!("{}: {wrong}", self.name)));
+        }
+        self.compare(ground)
+    }
+
+    /// A fault unless all replicas have the same.
+    fn compare(&self, ground: &Ground<'_>) -> Result<(), Fault> {
+        let Some(Middleware { onecopy, .. }) = &self.middleware else { return Ok(()) };
+        let mut verify = program::command(onecopy);
+        verify.args(["verify", "--port", &self.door.port.to_string()]);
+        let log = ground.scratch.path("verify.log");
+        program::run("onecopy verify", &mut verify, &log, ground.interrupt).map(drop)
+    }
+}
+
+/// A server, and the relay through which it is reached.
+fn distant(name: &str, ground: &Ground<'_>) -> Result<(Plain, Relay), Fault> {
+    let Ground { binaries, account, likeness, scratch, interrupt, delay } = ground;
+    let server = Plain::start_named(name, binaries, *account, likeness, scratch, interrupt)?;
+    let relay = Relay::start(server.door.port, *delay)?;
+    Ok((server, relay))
+}
+
+/// What is wrong with the sums after so many transactions.
+fn wrong(said: &str, done: u64) -> Option<String> {
+    let fields: Option<Vec<i64>> = said.trim_end().split('\t').map(|field| field.parse().ok()).collect();
+    let Some([accounts, tellers, branches, history, count]) = fields.as_deref() else {
+        return Some(format!("the sums cannot be read in: {said}"));
+    };
+    if [tellers, branches, history].iter().any(|sum| *sum != accounts) {
+        return Some(format!(
+            "accounts have {accounts}, tellers {tellers}, branches {branches}, and history says {history}"
+        ));
+    }
+    let is_missing = u64::try_from(*count) != Ok(done);
+    is_missing.then(|| format!("{done} transactions were acknowledged, and history has {count}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_update_and_a_lost_transaction_are_wrong() {
+        assert_eq!(wrong("-5\t-5\t-5\t-5\t12\n", 12), None);
+        assert_eq!(wrong("0\t0\t0\t0\t0\n", 0), None);
+        for torn in ["-4\t-5\t-5\t-5\t12", "-5\t-4\t-5\t-5\t12", "-5\t-5\t-4\t-5\t12", "-5\t-5\t-5\t-4\t12"] {
+            assert!(wrong(torn, 12).is_some_and(|wrong| wrong.contains("-4")), "{torn}");
+        }
+        for done in [11, 13] {
+            assert!(wrong("-5\t-5\t-5\t-5\t12", done).is_some());
+        }
+        assert!(wrong("-5\t-5\t-5\t\t12", 12).is_some());
+        assert!(wrong("", 0).is_some());
+    }
+}
