@@ -41,7 +41,7 @@ impl<'a> Reader<'a> {
 
     /// The bytes up to the next NUL, which is skipped.
     pub(crate) fn string(&mut self) -> Result<&'a [u8], Malformed> {
-        let end = self.0.iter().position(|&b| b == 0).ok_or(Malformed)?;
+        let end = memchr::memchr(0, self.0).ok_or(Malformed)?;
         let text = &self.0[..end];
         self.0 = &self.0[end + 1..];
         Ok(text)
