@@ -2,10 +2,21 @@
 //!
 //! `ONECOPY_LOG` has the same form as in other programs that use `tracing` (`info`, `onecopy::keeper=debug`), and overrules
 //! the level of a configuration.
+//!
+//! What a session tells names it. A task that is inside a span enters and leaves it whenever it is polled, which is dear
+//! where there is nothing to tell; so a session's number is only noted then ([`InSession`]), and its span made for each line.
 
+use std::cell::Cell;
 use std::io::IsTerminal;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
+use cluster::ids::SessionId;
+use tracing::Subscriber;
+use tracing_subscriber::fmt::format::{FormatFields, JsonFields, Writer};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent};
 use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 
@@ -35,11 +46,66 @@ fn filter(level: &str) -> EnvFilter {
 pub(crate) fn start(level: &str, is_json: bool) -> Level {
     let (filter, handle) = reload::Layer::new(filter(level));
     let registry = tracing_subscriber::registry().with(filter);
+    let lines = fmt::layer().with_writer(std::io::stderr);
     if is_json {
-        registry.with(fmt::layer().json().with_writer(std::io::stderr)).init();
+        let lines = lines.fmt_fields(JsonFields::new()).event_format(Named(fmt::format().json()));
+        registry.with(lines).init();
     } else {
         let is_coloured = std::io::stderr().is_terminal();
-        registry.with(fmt::layer().with_ansi(is_coloured).with_writer(std::io::stderr)).init();
+        registry.with(lines.with_ansi(is_coloured).event_format(Named(fmt::format()))).init();
     }
     Level(handle)
+}
+
+thread_local! {
+    /// The session that this thread works for just now.
+    static SESSION: Cell<Option<SessionId>> = const { Cell::new(None) };
+}
+
+pin_project_lite::pin_project! {
+    /// Work for a session: lines that are told meanwhile name it.
+    pub(crate) struct InSession<F> {
+        id: SessionId,
+        #[pin]
+        work: F,
+    }
+}
+
+impl<F> InSession<F> {
+    pub(crate) fn new(id: SessionId, work: F) -> Self {
+        Self { id, work }
+    }
+}
+
+impl<F: Future> Future for InSession<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let before = SESSION.replace(Some(*this.id));
+        let polled = this.work.poll(context);
+        SESSION.set(before);
+        polled
+    }
+}
+
+/// Lines of that form, inside the span of the session that tells them.
+struct Named<F>(F);
+
+impl<S, N, F> FormatEvent<S, N> for Named<F>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        writer: Writer<'_>,
+        event: &tracing::Event<'_>,
+    ) -> std::fmt::Result {
+        let span = SESSION.get().map(|id| tracing::error_span!("session", id = id.0));
+        let _inside = span.as_ref().map(tracing::Span::enter);
+        self.0.format_event(context, writer, event)
+    }
 }

@@ -13,7 +13,6 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
-use tracing::Instrument;
 use wire::startup::{Opening, OpeningError, opening};
 use wire::{encode, sqlstate};
 
@@ -37,6 +36,7 @@ use crate::access::Right;
 use crate::backend::Connection;
 use crate::clients::Who;
 use crate::hub::Hub;
+use crate::logging::InSession;
 use crate::scram::Secret;
 
 /// The database in which Onecopy itself answers.
@@ -334,7 +334,7 @@ async fn serve_session(worker: Rc<Worker>, client: Client, settings: Settings, w
         }
         tracing::info!("the session has ended");
     };
-    serving.instrument(tracing::error_span!("session", id = id.0)).await;
+    InSession::new(id, serving).await;
     keys.remove(pid);
 }
 

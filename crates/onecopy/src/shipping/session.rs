@@ -18,7 +18,6 @@ use cluster::protocols::shipping::Answer;
 use sql::{CopyDirection, Script, Statement, TransactionOptions, Verb};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
-use tracing::Instrument;
 use wire::backend::Status;
 use wire::frontend::tag;
 use wire::{encode, frame, sqlstate};
@@ -33,6 +32,7 @@ use crate::backend::Connection;
 use crate::capture;
 use crate::clients::{Card, Who};
 use crate::frontend::{CancelTarget, Client, DEFAULTS_SQL, Doing, Fault, Refusal, Settings, Worker, welcome};
+use crate::logging::InSession;
 use crate::mailbox::{End, Mailbox, Note};
 use crate::scram::Secret;
 
@@ -164,7 +164,7 @@ pub(crate) async fn serve(
         tracing::info!("the session has ended");
         served
     };
-    let served = serving.instrument(tracing::error_span!("session", id = id.0)).await;
+    let served = InSession::new(id, serving).await;
     shipping.leave(id);
     hub.close_session(id);
     keys.remove(pid);
