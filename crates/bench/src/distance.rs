@@ -8,7 +8,7 @@
 //!
 //! All servers have `synchronous_commit=on`, PostgreSQL's default. All take turns within a round, and only what is of a
 //! round is divided. After each run the sums of TPC-B must agree, the history must have what pgbench was told, and all
-//! replicas must be identical, else there is no result.
+//! replicas must be identical, else there is no result. Transactions that failed, which a client would begin again, are counted.
 //!
 //! Another onecopy, such as one of before a change, can be measured beside.
 

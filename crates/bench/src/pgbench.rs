@@ -9,6 +9,9 @@ use crate::postgres::Binaries;
 use crate::program;
 use crate::scratch::Scratch;
 
+/// What it says goes there.
+const LOG: &str = "pgbench.log";
+
 /// What the clients do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Script {
@@ -118,7 +121,7 @@ pub(crate) fn fill(
 ) -> Result<(), Fault> {
     let mut command = command(binaries, door, Entry::default());
     command.args(["-i", "-q", "-s", &scale.to_string(), door.database]);
-    program::run("pgbench -i", &mut command, &scratch.path("pgbench.log"), interrupt).map(drop)
+    program::run("pgbench -i", &mut command, &scratch.path(LOG), interrupt).map(drop)
 }
 
 /// Runs a load; a failed transaction is a fault, since the comparison would be of different work.
@@ -129,6 +132,22 @@ pub(crate) fn run(
     scratch: &Scratch,
     interrupt: &Interrupt,
 ) -> Result<Outcome, Fault> {
+    let (outcome, failed) = run_counting_failures(binaries, door, load, scratch, interrupt)?;
+    if failed == 0 {
+        return Ok(outcome);
+    }
+    let said = std::fs::read_to_string(scratch.path(LOG)).map_err(Fault::system("read what pgbench said"))?;
+    Err(Fault::Program { name: "pgbench".into(), what: format!("had {failed} failed transactions"), said })
+}
+
+/// Runs a load; with what came out, how many transactions failed with something after which clients try again.
+pub(crate) fn run_counting_failures(
+    binaries: &Binaries,
+    door: &Door,
+    load: &Load,
+    scratch: &Scratch,
+    interrupt: &Interrupt,
+) -> Result<(Outcome, u64), Fault> {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get() as u32).min(load.clients);
     let mut command = command(binaries, door, load.entry);
     if load.entry.is_repeated {
@@ -142,16 +161,9 @@ pub(crate) fn run(
         .args(["-c", &load.clients.to_string(), "-j", &threads.to_string()])
         .args(["-T", &load.length.as_secs().to_string()])
         .args([&format!("--random-seed={}", load.seed), door.database]);
-    let text = program::run("pgbench", &mut command, &scratch.path("pgbench.log"), interrupt)?;
-    match Outcome::parse(&text) {
-        Some((outcome, 0)) => Ok(outcome),
-        Some((_, failed)) => Err(Fault::Program {
-            name: "pgbench".into(),
-            what: format!("had {failed} failed transactions"),
-            said: text,
-        }),
-        None => Err(Fault::Unreadable { what: "the report of pgbench".into(), said: text }),
-    }
+    let text = program::run("pgbench", &mut command, &scratch.path(LOG), interrupt)?;
+    Outcome::parse(&text)
+        .ok_or_else(|| Fault::Unreadable { what: "the report of pgbench".into(), said: text })
 }
 
 fn command(binaries: &Binaries, door: &Door, entry: Entry) -> std::process::Command {

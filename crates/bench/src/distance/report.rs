@@ -25,7 +25,7 @@ impl fmt::Display for Report {
         writeln!(
             f,
             "\n| way | throughput : direct | latency : direct | a second | latency, ms | its CPU, us | servers' CPU, us | \
-             relays' CPU, us |\n|---|---|---|---|---|---|---|---|"
+             relays' CPU, us | failed |\n|---|---|---|---|---|---|---|---|---|"
         )?;
         let direct = self.rows.first().map(|(_, samples)| samples.as_slice()).unwrap_or_default();
         for (number, (name, samples)) in self.rows.iter().enumerate() {
@@ -37,13 +37,14 @@ impl fmt::Display for Report {
             let middleware = Cell(Spread::of(samples.iter().filter_map(|sample| sample.middleware_us)), 0);
             writeln!(
                 f,
-                "| {name} | {} | {} | {} | {} | {middleware} | {} | {} |",
+                "| {name} | {} | {} | {} | {} | {middleware} | {} | {} | {} |",
                 ratio(|sample| sample.throughput),
                 ratio(|sample| sample.latency_ms),
                 plain(|sample| sample.throughput, 0),
                 plain(|sample| sample.latency_ms, 1),
                 plain(|sample| sample.servers_us, 0),
                 plain(|sample| sample.relays_us, 0),
+                samples.iter().map(|sample| sample.failed).sum::<u64>(),
             )?;
         }
         writeln!(
@@ -62,6 +63,7 @@ mod tests {
         let sample = |throughput: f64, middleware_us| Sample {
             throughput,
             latency_ms: 64e3 / throughput,
+            failed: u64::from(throughput < 500.0),
             middleware_us,
             servers_us: 300.0,
             relays_us: 50.0,
@@ -74,9 +76,9 @@ mod tests {
         ];
         let text = Report { head: "head".to_owned(), rows }.to_string();
         for line in [
-            "| direct | - | - | 750 (500-1000) | 96.0 (64.0-128.0) | - | 300 (300-300) | 50 (50-50) |",
+            "| direct | - | - | 750 (500-1000) | 96.0 (64.0-128.0) | - | 300 (300-300) | 50 (50-50) | 0 |",
             "| onecopy x1 | 0.80 (0.80-0.80) | 1.25 (1.25-1.25) | 600 (400-800) | 120.0 (80.0-160.0) | 450 (400-500) | \
-             300 (300-300) | 50 (50-50) |",
+             300 (300-300) | 50 (50-50) | 1 |",
             "Strangers used 25 (25-25) % of the processors meanwhile.",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");

@@ -59,6 +59,8 @@ pub(super) struct Sample {
     pub(super) throughput: f64,
     /// On average.
     pub(super) latency_ms: f64,
+    /// Transactions that failed and that a client would have to begin again.
+    pub(super) failed: u64,
     /// Processor time for each transaction: of onecopy, of all servers, and of our relays.
     pub(super) middleware_us: Option<f64>,
     pub(super) servers_us: f64,
@@ -131,7 +133,8 @@ impl Way {
         let Ground { binaries, scratch, interrupt, .. } = ground;
         interrupt.pause(SETTLE)?;
         let (begin, before) = (Instant::now(), Reading::take(pid, &postmasters)?);
-        let outcome = pgbench::run(binaries, &self.door, load, scratch, interrupt)?;
+        let (outcome, failed) =
+            pgbench::run_counting_failures(binaries, &self.door, load, scratch, interrupt)?;
         interrupt.pause(SETTLE)?;
         let (length, used) = (begin.elapsed(), Reading::take(pid, &postmasters)? - before);
         self.done += outcome.transactions;
@@ -140,6 +143,7 @@ impl Way {
         Ok(Sample {
             throughput: outcome.throughput,
             latency_ms: outcome.latency_ms,
+            failed,
             middleware_us: pid.map(|_| each(used.middleware)),
             servers_us: each(used.servers),
             relays_us: each(used.own),
