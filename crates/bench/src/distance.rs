@@ -3,8 +3,8 @@
 //! Whatever is bounded by the round trips of one connection, and not by work, shows only at a distance: above all how many
 //! transactions a home commits in one. So each server stands behind a relay that delivers every byte a fixed time later, and
 //! TPC-B runs by many clients, at a scale at which they seldom meet at a row. Against whom onecopy is held, one PostgreSQL,
-//! stands behind a relay of its own, and there the clients themselves wait for each statement's round trip. With onecopy
-//! they do not: it is with them, and what it sends without waiting for the reply is saved.
+//! stands behind a relay of its own. There clients wait for a round trip each statement; onecopy, which is with them, does so
+//! in their place, and saves only what it sends without waiting for the reply.
 //!
 //! All servers have `synchronous_commit=on`, PostgreSQL's default. All take turns within a round, and only what is of a
 //! round is divided. After each run the sums of TPC-B must agree, the history must have what pgbench was told, and all
