@@ -67,6 +67,8 @@ pub struct Replica {
     pub is_drained: bool,
     /// It has every version up to this one.
     pub applied: Version,
+    /// It shows nothing before it has this version.
+    pub floor: Version,
     /// Who waits for it to have more.
     pub waiting: Waiting<Turn>,
     /// Sum of the expected times of the statements that run there.
@@ -99,6 +101,7 @@ impl Replica {
             is_suspect: false,
             is_drained: false,
             applied: Version::ZERO,
+            floor: Version::ZERO,
             waiting: Waiting::default(),
             outstanding_us: 0,
             running: 0,
@@ -198,8 +201,13 @@ impl Replica {
             + u64::from(self.queued) * self.turn_us
     }
 
+    /// Whether a statement that needs this version may run now.
+    pub fn shows(&self, need: Version) -> bool {
+        self.state == State::Up && self.applied >= need.max(self.floor)
+    }
+
     /// Takes the next waiting statement that may run now.
     pub fn next_turn(&mut self) -> Option<(SessionId, Turn)> {
-        if self.state == State::Up { self.waiting.pop(self.applied) } else { None }
+        if self.shows(Version::ZERO) { self.waiting.pop(self.applied) } else { None }
     }
 }

@@ -306,7 +306,7 @@ impl Onecopy {
 
     fn wait_at(&mut self, index: usize, session: SessionId, need: Version, turn: Turn, out: &mut Out<'_>) {
         let replica = &mut self.replicas[index];
-        if replica.state == State::Up && replica.applied >= need {
+        if replica.shows(need) {
             self.execute(index, session, turn, out);
         } else {
             replica.waiting.push(need, session, turn);

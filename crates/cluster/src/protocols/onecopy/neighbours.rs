@@ -27,7 +27,12 @@
 //! DESIGN section 5 foresees a guard instead, which sends nothing that reads more than a row until all are acknowledged. It
 //! would stop the readers of a busy home for most of the time; that the others refresh in batches costs nothing.
 //!
-//! Invariant: between two versions that home commits together, no other replica stops that is up.
+//! A replica that comes up may have some of what home is committing together, and its batches may end among neighbours that
+//! were forgotten meanwhile. So it shows nothing before it has all that was durable when it came up ([`Replica::floor`]).
+//!
+//! Invariant: between two versions that home commits together, no other replica shows what it has.
+//!
+//! [`Replica::floor`]: crate::parts::replica::Replica::floor
 
 use super::{COMMITS_TOGETHER_MAX, Onecopy, Out, REFRESH_BYTES_MAX};
 use crate::event::{Effect, Level};

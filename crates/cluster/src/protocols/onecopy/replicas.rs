@@ -23,6 +23,10 @@ impl Onecopy {
             return;
         }
         self.replicas[index].up(incarnation, applied);
+        if self.rules.neighbours_stay_together {
+            // What is sent to a home before this is durable, so it does not stop among that.
+            self.replicas[index].floor = self.index.last();
+        }
         self.cut_after(applied);
         self.place_stranded(out);
         if index == self.anchor {

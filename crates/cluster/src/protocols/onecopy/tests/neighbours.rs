@@ -123,6 +123,26 @@ fn what_a_replica_has_when_it_comes_up_home_commits_apart() {
 }
 
 #[test]
+fn who_waited_for_a_replica_does_not_read_there_between_neighbours() {
+    let mut bench = three_of_one_home();
+    let (replica, incarnation) = (ANCHOR, Incarnation(1));
+    bench.feed(Event::ReplicaLost { replica, incarnation });
+    logged(&mut bench, 3);
+    // It needs version 3, at the anchor, which is not there.
+    let (session, reads) = (SessionId(9), Reads::Catalogue);
+    bench.feed(Event::Read { session, reads, at: None, cost_us: 1, near: None, catalogue: Version::ZERO });
+    logged(&mut bench, 4);
+    assert_eq!(bench.applied(1, 1), ["commit 2", "commit 3", "commit 4"]);
+    // Home shows the last of them first.
+    committed(&mut bench, 4);
+    let (incarnation, applied) = (Incarnation(2), Version(3));
+    let up = bench.feed(Event::ReplicaUp { replica, incarnation, applied });
+    assert_eq!(up, ["apply 4..4 at 0"], "version 3 is not shown without version 4");
+    let upto = Version(4);
+    assert_eq!(bench.feed(Event::Applied { replica, incarnation, upto })[..1], ["execute 9 at 0"]);
+}
+
+#[test]
 fn a_serializable_transaction_and_a_schema_change_are_committed_alone() {
     let mut bench = Bench::new();
     finishes(&mut bench, 1, 0);
