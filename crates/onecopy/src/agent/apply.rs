@@ -141,11 +141,16 @@ impl Applier {
         Ok(())
     }
 
-    /// One transaction, in which each record is planned for itself.
+    /// One transaction, in which each record is planned for itself; without those that were there already.
     async fn one_by_one(&mut self, records: &[Arc<Record>]) -> Result<(), Failure> {
-        let mut at = 0;
-        let Err(trouble) = self.attempt(records, Some(&mut at)).await? else { return Ok(()) };
-        settle(&records[at], trouble)
+        let mut lacking = records.to_vec();
+        while !lacking.is_empty() {
+            let mut at = 0;
+            let Err(trouble) = self.attempt(&lacking, Some(&mut at)).await? else { break };
+            settle(&lacking[at], trouble)?;
+            lacking.remove(at);
+        }
+        Ok(())
     }
 
     /// One transaction, again without the CHECKs that stop it. What fails for another reason is undone.

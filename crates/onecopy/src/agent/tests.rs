@@ -462,6 +462,20 @@ async fn a_lock_in_the_way_is_cleared() {
 }
 
 #[tokio::test]
+async fn what_is_there_already_does_not_keep_the_rest_of_its_batch_away() {
+    let mut pair = Pair::start().await;
+    pair.ddl("CREATE TABLE t (id int PRIMARY KEY)").await;
+    let mut batch = Vec::new();
+    for id in 1..=3 {
+        batch.push(pair.home.write(&format!("INSERT INTO t VALUES ({id})")).await);
+    }
+    pair.second.must_apply(vec![Arc::clone(&batch[1])]).await;
+    pair.second.must_apply(batch).await;
+    let mut session = pair.servers[1].connect("").await;
+    assert_eq!(session.simple("SELECT count(*) FROM t").await.unwrap(), [[Some("3".to_owned())]]);
+}
+
+#[tokio::test]
 async fn a_crash_is_survived_and_shows_in_the_proof() {
     let mut pair = Pair::start().await;
     pair.ddl("CREATE TABLE t (id serial PRIMARY KEY, v int)").await;
