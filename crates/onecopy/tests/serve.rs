@@ -24,7 +24,7 @@ use cluster::folder;
 use cluster::plain::Plain;
 use cluster::served::{Setup, WITHIN};
 use cluster::{connect, programs, rows, run, value};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 const SCHEMA: &str =
     "CREATE TABLE item (id serial PRIMARY KEY, name text); INSERT INTO item (name) VALUES ('a'), ('b')";
@@ -141,6 +141,45 @@ async fn a_server_that_is_down_is_named() {
     let node = setup.serve(&[]).await;
     let client = connect("127.0.0.1", setup.port, "postgres").await.unwrap();
     run(&client, "CREATE TABLE t (a int)").await;
+    node.stop();
+}
+
+#[tokio::test]
+async fn nothing_is_lost_where_a_server_restarts_inside() {
+    let servers = [Plain::start().await, Plain::start().await];
+    for server in &servers {
+        // What was committed without waiting for the disk is lost in a crash for as long.
+        run(&server.client().await, "ALTER SYSTEM SET wal_writer_delay = '10s'").await;
+        run(&server.client().await, "SELECT pg_reload_conf()").await;
+    }
+    let setup = Setup::new(&[&servers[0], &servers[1]], "");
+    let node = setup.serve(&[]).await;
+    let client = connect("127.0.0.1", setup.port, "postgres").await.unwrap();
+    assert_eq!(value(&client, "SHOW synchronous_commit").await, "off");
+    run(&client, "CREATE TABLE item (id int PRIMARY KEY)").await;
+    let mut written = 0;
+    for server in &servers {
+        for _ in 0..20 {
+            run(&client, &format!("INSERT INTO item VALUES ({written})")).await;
+            written += 1;
+        }
+        let process: i32 = value(&server.client().await, "SELECT pg_backend_pid()").await.parse().unwrap();
+        kill_process(Pid::from_raw(process).unwrap(), Signal::KILL).unwrap();
+        let deadline = Instant::now() + WITHIN;
+        while client.simple_query(&format!("INSERT INTO item VALUES ({written})")).await.is_err() {
+            assert!(Instant::now() < deadline, "nothing is written any more");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        written += 1;
+        assert_eq!(value(&client, "SELECT count(*) FROM item").await, written.to_string());
+    }
+    let admin = connect("127.0.0.1", setup.port, "onecopy").await.unwrap();
+    let deadline = Instant::now() + WITHIN;
+    while admin.simple_query("VERIFY").await.is_err() {
+        assert!(Instant::now() < deadline, "{:?}", rows(&admin, "SHOW REPLICAS").await);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(rows(&admin, "VERIFY").await.iter().all(|row| row["result"] == "identical"));
     node.stop();
 }
 

@@ -176,9 +176,10 @@ impl Settings {
         Ok(())
     }
 
-    /// The start-up `options` of a server connection: the client's, then ours, which win.
+    /// The start-up `options` of a server connection: a wish, the client's, then ours, which win. Our log has a transaction on
+    /// disk before its COMMIT is sent, so that need not wait for the server's disk as well, unless the client says so.
     pub(crate) fn server_options(&self, via: Option<&str>) -> String {
-        let mut options = self.options.clone();
+        let mut options = format!("-c synchronous_commit=off {}", self.options);
         options.push_str(
             "-c default_transaction_read_only=on -c default_transaction_isolation=read\\ committed",
         );
@@ -521,6 +522,14 @@ mod tests {
         assert!(!options.contains("serializable") && options.contains("default_transaction_read_only=on"));
         assert!(settings.start_up(&options).contains(&("application_name", "app")));
         assert_eq!(settings.own_value("transaction_isolation", None), "serializable");
+    }
+
+    #[test]
+    fn a_commit_waits_for_no_second_disk_unless_the_client_says_so() {
+        let settings = settings(&[("options", "-c synchronous_commit=on")]).unwrap();
+        let (options, own) = (settings.server_options(None), "-c synchronous_commit=");
+        let values: Vec<_> = options.split(own).skip(1).filter_map(|rest| rest.split(' ').next()).collect();
+        assert_eq!(values, ["off", "on"], "{options}");
     }
 
     #[test]
