@@ -152,7 +152,8 @@ pub enum Event {
         /// The set of connections.
         incarnation: Incarnation,
     },
-    /// Who waits for whom inside of the servers, as they say at this moment: deadlocks are looked for.
+    /// Who waits for whom inside of the servers, as they have said a while ago: deadlocks are looked for. What is to count
+    /// has to be told again.
     ServerWaits {
         /// Pairs of one that waits and one it waits for.
         edges: Vec<(SessionId, SessionId)>,

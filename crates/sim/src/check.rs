@@ -67,6 +67,8 @@ pub enum Anomaly {
     Integrity,
     /// Somebody waits for ever.
     Stuck,
+    /// A transaction was ended to break a deadlock that was none.
+    NoDeadlock,
     /// The core told its driver something out of order, or its own check failed.
     Order,
 }

@@ -39,6 +39,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant { name: "rows change in other columns", switch: |r| r.columns_told = false },
     Mutant { name: "refreshes wait for ever", switch: |r| r.refresh_goes_first = false },
     Mutant { name: "waits inside servers are not told", switch: |r| r.server_waits_told = false },
+    Mutant { name: "what is heard of a wait counts at once", switch: |r| r.core.waits_are_confirmed = false },
     Mutant { name: "a snapshot needs its first statement's", switch: |r| r.snapshot_needs_all = false },
     Mutant { name: "constraints read nothing", switch: |r| r.constraints_read = false },
     Mutant { name: "constraints speak of the snapshot", switch: |r| r.errors_are_reads = false },

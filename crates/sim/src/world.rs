@@ -105,6 +105,7 @@ enum Happening {
     Deadlock { replica: usize, generation: u32, connection: Connection },
     Blocked { replica: usize, generation: u32, connection: Connection },
     ServerWaits,
+    WaitsHeard { epoch: u32 },
     FromServer { connection: Connection },
     Lost { connection: Connection },
     Snap { connection: Connection },
@@ -160,6 +161,8 @@ pub struct World {
     lines: BTreeMap<Connection, Line>,
     network: link::Network,
     holders: Vec<hold::Holder>,
+    /// What the servers have said of waits, on its way.
+    waits_seen: Vec<waits::Seen>,
     /// What the node's clock is ahead of the world's.
     clock_ahead_us: u64,
     connections: u64,
@@ -191,6 +194,7 @@ impl World {
             lines: BTreeMap::new(),
             network: link::Network::new(count),
             holders: Vec::new(),
+            waits_seen: Vec::new(),
             clock_ahead_us: 0,
             connections: 0,
             elements: 0,
@@ -273,7 +277,8 @@ impl World {
             {
                 self.clear_way(replica, connection);
             }
-            Happening::ServerWaits => self.tell_server_waits(),
+            Happening::ServerWaits => self.look_at_waits(),
+            Happening::WaitsHeard { epoch } => self.hear_of_waits(epoch),
             Happening::FromServer { connection } => self.arrive_back(connection),
             Happening::Lost { connection } => self.lose(connection),
             Happening::Snap { connection } => self.snap(connection),

@@ -12,6 +12,7 @@ pub mod numbered;
 pub mod replica;
 pub mod sequence_gate;
 pub mod sequences;
+pub mod server_waits;
 pub mod tickets;
 pub mod unfinished_writers;
 pub mod version_index;

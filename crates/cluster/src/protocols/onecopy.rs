@@ -59,6 +59,7 @@ use crate::parts::drawing::Drawing;
 use crate::parts::in_flight::{InFlight, Place};
 use crate::parts::lock_table::LockTable;
 use crate::parts::replica::{Replica, State, Turn};
+use crate::parts::server_waits::ServerWaits;
 use crate::parts::tickets::Tickets;
 use crate::parts::version_index::VersionIndex;
 use crate::placement::Placement;
@@ -254,6 +255,7 @@ pub struct Onecopy {
     unclassified: Vec<SessionId>,
     hold: Option<(SessionId, bool)>,
     conflicts: Conflicts,
+    server_waits: ServerWaits,
     turns_unended: u64,
 }
 
@@ -300,6 +302,7 @@ impl Onecopy {
             unclassified: Vec::new(),
             hold: None,
             conflicts: Conflicts::default(),
+            server_waits: ServerWaits::default(),
             turns_unended: 0,
         }
     }

@@ -374,7 +374,9 @@ impl World {
             }
             Choice::Waits => {
                 let edge = |n: usize| Some((session(n), session(self.waits_for(n)?)));
-                let edges = (0..self.clients.len()).filter_map(edge).collect();
+                let edges: Vec<_> = (0..self.clients.len()).filter_map(edge).collect();
+                // What counts is told twice.
+                self.feed(Event::ServerWaits { edges: edges.clone() });
                 self.feed(Event::ServerWaits { edges });
             }
         }

@@ -3,14 +3,48 @@
 //! A refresh waits for nobody: whose locks it needs is rolled back. Between sessions the servers' own deadlock detection
 //! sees only what is inside one of them, so the core is told who waits for whom in all of them.
 
-use cluster::event::Event;
+use std::collections::{BTreeMap, BTreeSet};
+
+use cluster::event::{AbortCause, Effect, Event};
 use cluster::ids::SessionId;
 
 use super::{Happening, Owner, World};
+use crate::check::Anomaly;
 use crate::server::Connection;
 
 /// As long as somebody waits, it is told again after so long.
 const WAITS_AGAIN_US: u64 = 5_000;
+
+/// One time that a session tries a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Attempt {
+    session: usize,
+    transaction: usize,
+    reruns: u32,
+}
+
+/// One waits for another inside a server.
+#[derive(Debug)]
+pub(super) struct Seen {
+    waiter: Attempt,
+    holder: Attempt,
+}
+
+fn is_in_ring(graph: &BTreeMap<usize, BTreeSet<usize>>, who: usize) -> bool {
+    let mut seen = BTreeSet::new();
+    let mut open = vec![who];
+    while let Some(next) = open.pop() {
+        for one in graph.get(&next).into_iter().flatten() {
+            if *one == who {
+                return true;
+            }
+            if seen.insert(*one) {
+                open.push(*one);
+            }
+        }
+    }
+    false
+}
 
 impl World {
     /// The agent's refresh waits; who is in its way has to go.
@@ -40,24 +74,67 @@ impl World {
         self.agenda.enter(after, Happening::Blocked { replica, generation, connection: refresh });
     }
 
-    pub(super) fn tell_server_waits(&mut self) {
-        if !self.rules.server_waits_told || self.node.is_none() {
+    /// The servers say who waits for whom; it is heard later.
+    pub(super) fn look_at_waits(&mut self) {
+        if !self.rules.server_waits_told || self.node.is_none() || !self.waits_seen.is_empty() {
             return;
         }
-        let mut edges = Vec::new();
         for session in 0..self.sessions.len() {
             let line = self.sessions[session].run.as_ref().and_then(|run| run.line);
             let Some((connection, replica, _)) = line else { continue };
             for blocker in self.servers[replica].blockers(connection) {
-                if let Some(holder) = self.session_of(blocker) {
-                    edges.push((SessionId(session as u64), SessionId(holder as u64)));
+                if let Some(holder) = self.session_of(blocker)
+                    && let (Some(waiter), Some(holder)) = (self.attempt(session), self.attempt(holder))
+                {
+                    self.waits_seen.push(Seen { waiter, holder });
                 }
             }
         }
-        if !edges.is_empty() {
-            self.tell(Event::ServerWaits { edges });
-            self.agenda.enter(WAITS_AGAIN_US, Happening::ServerWaits);
+        if !self.waits_seen.is_empty() {
+            let after = self.dice.delay(self.plan.pace.notice_us) + 1;
+            self.agenda.enter(after, Happening::WaitsHeard { epoch: self.epoch });
         }
+    }
+
+    /// If somebody is ended because of it, there has to be a ring of transactions that have not ended since.
+    pub(super) fn hear_of_waits(&mut self, epoch: u32) {
+        let seen = std::mem::take(&mut self.waits_seen);
+        let Some(node) = self.node.as_ref().filter(|_| epoch == self.epoch) else { return };
+        let mut graph: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
+        for Seen { waiter, holder } in &seen {
+            if self.attempt(waiter.session) == Some(*waiter) && self.attempt(holder.session) == Some(*holder)
+            {
+                graph.entry(waiter.session).or_default().insert(holder.session);
+            }
+        }
+        for waiting in node.cluster.waiting() {
+            let rivals = waiting.rivals.iter().map(|rival| rival.0 as usize);
+            graph.entry(waiting.session.0 as usize).or_default().extend(rivals);
+        }
+        let before = self.deadlocked();
+        let id = |attempt: &Attempt| SessionId(attempt.session as u64);
+        let edges = seen.iter().map(|seen| (id(&seen.waiter), id(&seen.holder))).collect();
+        self.tell(Event::ServerWaits { edges });
+        let after = self.deadlocked();
+        let mut victims = after.difference(&before).copied().peekable();
+        // Where one ring is broken, whoever stands in line next may close another one.
+        if victims.peek().is_some() && !victims.any(|victim| is_in_ring(&graph, victim)) {
+            self.find(Anomaly::NoDeadlock, format!("nobody waited in a ring: {graph:?}"));
+        }
+        self.agenda.enter(WAITS_AGAIN_US, Happening::ServerWaits);
+    }
+
+    /// The sessions that are about to hear that a deadlock had to be broken.
+    fn deadlocked(&self) -> BTreeSet<usize> {
+        let is_told =
+            |effect: &Effect| matches!(effect, Effect::Abort { cause: AbortCause::Deadlock(_), .. });
+        let sessions = self.sessions.iter().enumerate();
+        sessions.filter(|(_, session)| session.mailbox.iter().any(is_told)).map(|(index, _)| index).collect()
+    }
+
+    fn attempt(&self, session: usize) -> Option<Attempt> {
+        let run = self.sessions[session].run.as_ref()?;
+        Some(Attempt { session, transaction: run.transaction, reruns: run.reruns })
     }
 
     fn session_of(&self, connection: Connection) -> Option<usize> {

@@ -52,6 +52,8 @@ pub struct Rules {
     pub schema_changes_go_everywhere: bool,
     /// Of keys that are not remembered apart any more it is known that they were claimed, not only that they were written.
     pub forgotten_claims_count: bool,
+    /// A wait inside a server counts when it is told again.
+    pub waits_are_confirmed: bool,
     /// What somebody waits for is not gathered.
     pub waiters_are_seen: bool,
     /// What home commits together is one refresh elsewhere.
@@ -91,6 +93,7 @@ impl Default for Rules {
             only_held_is_waited_for: true,
             schema_changes_go_everywhere: true,
             forgotten_claims_count: true,
+            waits_are_confirmed: true,
             waiters_are_seen: true,
             neighbours_stay_together: true,
             cuts_part: true,

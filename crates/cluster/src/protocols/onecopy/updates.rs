@@ -274,9 +274,12 @@ impl Onecopy {
 
     /// Deadlocks that lead through the servers' own locks.
     pub(super) fn server_waits(&mut self, edges: &[(SessionId, SessionId)], out: &mut Out<'_>) {
-        let mut servers: BTreeMap<SessionId, BTreeSet<SessionId>> = BTreeMap::new();
-        for (waiter, holder) in edges {
-            servers.entry(*waiter).or_default().insert(*holder);
+        let number = |session: SessionId| self.transactions.get(&session).map(|t| t.identity.n);
+        let mut servers = self.server_waits.confirm(edges, number);
+        if !self.rules.waits_are_confirmed {
+            for (waiter, holder) in edges {
+                servers.entry(*waiter).or_default().insert(*holder);
+            }
         }
         for session in self.locks.waiting() {
             self.break_deadlocks(session, &servers, out);
