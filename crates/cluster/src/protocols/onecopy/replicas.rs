@@ -23,7 +23,7 @@ impl Onecopy {
             return;
         }
         self.replicas[index].up(incarnation, applied);
-        if self.rules.neighbours_stay_together {
+        if self.rules.comes_up_whole {
             // What is sent to a home before this is durable, so it does not stop among that.
             self.replicas[index].floor = self.index.last();
         }

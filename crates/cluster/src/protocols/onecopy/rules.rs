@@ -60,6 +60,8 @@ pub struct Rules {
     pub neighbours_stay_together: bool,
     /// Home does not commit together what another replica has shown apart.
     pub cuts_part: bool,
+    /// A replica that comes up shows nothing before it has all that was durable then.
+    pub comes_up_whole: bool,
     /// Nothing is appended at a home that has versions whose COMMIT was not sent.
     pub unsent_are_waited_for: bool,
     /// A SERIALIZABLE transaction is committed alone.
@@ -97,6 +99,7 @@ impl Default for Rules {
             waiters_are_seen: true,
             neighbours_stay_together: true,
             cuts_part: true,
+            comes_up_whole: true,
             unsent_are_waited_for: true,
             serializable_alone: true,
         }
