@@ -1,8 +1,8 @@
 //! Filling an empty server of somebody else with the data of a replica, while everybody goes on.
 //!
 //! Servers of our own are copied file by file ([`crate::postgres`]); into somebody else's folders nobody reaches, so this goes
-//! over connections. Commits at one replica are serial, so what a snapshot of the donor has is a prefix of the versions, and
-//! `onecopy.applied`, read in it, says which; so no moment is needed at which everybody stands still. In the same snapshot roles are
+//! over connections. What a snapshot of the donor has is a prefix of the versions, but for some of the last that were being
+//! committed together, and `onecopy.applied`, read in it, says which; so no moment is needed at which everybody stands still. In the same snapshot roles are
 //! read, `pg_dump` writes down the schema, and all rows are copied, table by table, as text. The definitions that
 //! PostgreSQL prints look past a snapshot, and a table that is written anew is empty in an older one; so all tables are
 //! locked against that (ACCESS SHARE, as `pg_dump` does), and if a schema change came before the locks it is begun anew.
