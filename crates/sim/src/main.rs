@@ -43,8 +43,9 @@ struct Options {
     only: String,
 }
 
-/// Hardly a seed shows these; plans of their own do, in `tests/seeds.rs` and `tests/loads.rs`.
-const HAVE_PLANS: [&str; 10] = [
+/// Hardly a seed shows these; plans of their own do, in `tests/seeds.rs`, `tests/loads.rs` and `tests/neighbours.rs`. Of the last
+/// one nobody has found one since it was seen (docs/testing.md).
+const HAVE_PLANS: [&str; 11] = [
     "forgotten claims do not count",
     "schema changes go where their tables are",
     "a proof counts from its answer",
@@ -55,6 +56,7 @@ const HAVE_PLANS: [&str; 10] = [
     "who wrote nothing is not certified",
     "constraints speak of the snapshot",
     "a replica comes up between neighbours",
+    "SERIALIZABLE has neighbours",
 ];
 
 /// Some seed failed.
