@@ -58,18 +58,19 @@ SELECT captured.oid, id, nspname, relname, row_security, foreign_keys, user_trig
 FROM captured JOIN facts USING (oid) ORDER BY id::int4
 ";
 
-/// Their live columns, with the place in the primary key (0: none) and what the applier needs.
+/// Their live columns, with the place in the primary key (0: none) and what the applier needs. What is dear is asked once for
+/// each type.
 const COLUMNS: &str = r"
 SELECT a.attrelid, a.attname, a.atttypid, a.attnotnull, a.attgenerated <> '', a.attidentity = 'a',
     COALESCE(array_position(x.indkey::int2[], a.attnum) + 1, 0),
     CASE WHEN t.typcategory IN ('A', 'C') THEN 0 ELSE t.typarray END,
-    COALESCE((SELECT quote_ident(n.nspname) || '.' || o.oprname
+    COALESCE(CASE WHEN a.attnum = ANY (x.indkey::int2[]) THEN (SELECT quote_ident(n.nspname) || '.' || o.oprname
         FROM pg_opclass k JOIN pg_amop m ON m.amopfamily = k.opcfamily AND m.amopmethod = k.opcmethod
             AND m.amoplefttype = k.opcintype AND m.amoprighttype = k.opcintype AND m.amopstrategy = 3
         JOIN pg_operator o ON o.oid = m.amopopr JOIN pg_namespace n ON n.oid = o.oprnamespace
-        WHERE k.oid = x.indclass[array_position(x.indkey::int2[], a.attnum)]), 'pg_catalog.='),
+        WHERE k.oid = x.indclass[array_position(x.indkey::int2[], a.attnum)]) END, 'pg_catalog.='),
     a.atttypmod, COALESCE((SELECT c.collisdeterministic FROM pg_collation c WHERE c.oid = a.attcollation), true), a.attnum,
-    CASE WHEN onecopy_capture.is_carried_as_text(a.atttypid) THEN format_type(a.atttypid, NULL) ELSE '' END,
+    CASE WHEN carried.typ IS NOT NULL THEN format_type(a.atttypid, NULL) ELSE '' END,
     EXISTS (SELECT FROM pg_index o WHERE o.indrelid = a.attrelid AND NOT o.indisprimary
         AND (o.indisunique OR o.indisexclusion)
         AND (o.indexprs IS NOT NULL OR o.indpred IS NOT NULL OR a.attnum = ANY (o.indkey::int2[]))),
@@ -77,6 +78,12 @@ SELECT a.attrelid, a.attname, a.atttypid, a.attnotnull, a.attgenerated <> '', a.
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
 JOIN pg_trigger g ON g.tgrelid = a.attrelid AND g.tgname = '!onecopy'
 LEFT JOIN pg_index x ON x.indrelid = a.attrelid AND x.indisprimary
+LEFT JOIN (
+    SELECT typ FROM (SELECT DISTINCT u.oid AS typ FROM pg_attribute o JOIN pg_type u ON u.oid = o.atttypid
+        JOIN pg_trigger g ON g.tgrelid = o.attrelid AND g.tgname = '!onecopy'
+        WHERE o.attnum > 0 AND (u.typsend = 0 OR u.typtype = 'd' OR u.typcategory = 'A') OFFSET 0) AS used
+    WHERE onecopy_capture.is_carried_as_text(typ)
+) AS carried ON carried.typ = a.atttypid
 WHERE a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attrelid, a.attnum
 ";
 

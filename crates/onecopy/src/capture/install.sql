@@ -187,38 +187,42 @@ BEGIN
     RETURN statuses;
 END $$;
 
--- Whether the rows that one statement inserts into a table are told at its end, all at once. Not where a user's trigger
--- could change them before that; and rows reach a partition by statements that name another table.
-CREATE OR REPLACE FUNCTION onecopy_capture.is_told_at_once(relation oid) RETURNS boolean
+-- How tables are captured, and whether they have all of our triggers, as they should be. Rows that one statement inserts are
+-- told at its end, all at once; not where a user's trigger could change them before that, where they have no binary form, and
+-- in partitions, which rows reach by statements that name another table. Of triggers the numbers are those of what they fire
+-- for: 1 for rows, 4, 8, 16 and 32 for INSERT, DELETE, UPDATE and TRUNCATE. It is asked of every table after every schema
+-- change, so it asks once for all of them.
+CREATE OR REPLACE FUNCTION onecopy_capture.captured(relations oid[]) RETURNS TABLE (relation oid, at_once boolean, is_right boolean)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT NOT c.relispartition AND onecopy_capture.captured_columns(relation, '') IS NULL AND NOT EXISTS (
-        SELECT FROM pg_trigger g JOIN pg_proc p ON p.oid = g.tgfoid
-        WHERE g.tgrelid = relation AND NOT g.tgisinternal AND p.pronamespace <> 'onecopy_capture'::regnamespace)
-    FROM pg_class c WHERE c.oid = relation
-$$;
-
--- Whether a table has all of our triggers, as they should be. The numbers are those of what a trigger fires for: 1 for
--- rows, 4, 8, 16 and 32 for INSERT, DELETE, UPDATE and TRUNCATE.
-CREATE OR REPLACE FUNCTION onecopy_capture.is_captured(relation oid) RETURNS boolean
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    WITH kind(at_once) AS (
-        SELECT onecopy_capture.is_told_at_once(relation)
-    ), wanted(name, enabled, fires, function) AS (
-        SELECT '!onecopy', 'O', CASE WHEN at_once THEN 25 ELSE 29 END, 'cap'
-        FROM kind
-        UNION ALL SELECT '!onecopy_replica', 'R', CASE WHEN at_once THEN 25 ELSE 29 END, 'cap' FROM kind
-        UNION ALL SELECT '!onecopy_insert', 'A', 4, 'cap_inserted' FROM kind WHERE at_once
-        UNION ALL SELECT '!onecopy_truncate', 'A', 32, 'cap_truncate'
-    ), present AS (
-        SELECT g.tgname::text, g.tgenabled::text, g.tgtype::int4, p.proname::text FROM pg_trigger g
-        JOIN pg_proc p ON p.oid = g.tgfoid
-        WHERE g.tgrelid = relation AND p.pronamespace = 'onecopy_capture'::regnamespace
+    WITH suspect(typ) AS MATERIALIZED (
+        SELECT DISTINCT t.oid FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+        WHERE a.attrelid = ANY (relations) AND a.attnum > 0 AND NOT a.attisdropped
+          AND (t.typsend = 0 OR t.typtype = 'd' OR t.typcategory = 'A')
+    ), textual(relation) AS MATERIALIZED (
+        SELECT DISTINCT a.attrelid FROM pg_attribute a
+        JOIN (SELECT typ FROM suspect WHERE onecopy_capture.is_carried_as_text(typ)) AS carried ON carried.typ = a.atttypid
+        WHERE a.attrelid = ANY (relations) AND a.attnum > 0 AND NOT a.attisdropped
+    ), present AS MATERIALIZED (
+        SELECT g.tgrelid, p.pronamespace = 'onecopy_capture'::regnamespace AS is_ours, g.tgisinternal,
+            format('%s %s %s %s', g.tgname, g.tgenabled, g.tgtype, p.proname) AS made,
+            g.tgname IN ('!onecopy', '!onecopy_replica') AS has_columns, encode(g.tgargs, 'escape') AS arguments
+        FROM pg_trigger g JOIN pg_proc p ON p.oid = g.tgfoid WHERE g.tgrelid = ANY (relations)
+    ), kind AS MATERIALIZED (
+        SELECT c.oid, NOT c.relispartition AND c.oid NOT IN (SELECT textual.relation FROM textual)
+            AND c.oid NOT IN (SELECT tgrelid FROM present WHERE NOT is_ours AND NOT tgisinternal) AS at_once
+        FROM pg_class c WHERE c.oid = ANY (relations)
+    ), ours AS (
+        SELECT tgrelid, string_agg(made, ', ' ORDER BY made COLLATE "C") AS made,
+            bool_or(has_columns AND split_part(arguments, '\000', 2) <> CASE
+                WHEN tgrelid IN (SELECT textual.relation FROM textual)
+                THEN encode(convert_to(onecopy_capture.captured_columns(tgrelid, '$1'), 'UTF8'), 'escape')
+                ELSE '' END) AS differs
+        FROM present WHERE is_ours GROUP BY tgrelid
     )
-    SELECT NOT EXISTS (TABLE wanted EXCEPT TABLE present) AND NOT EXISTS (TABLE present EXCEPT TABLE wanted)
-        AND NOT EXISTS (
-            SELECT FROM pg_trigger g WHERE g.tgrelid = relation AND g.tgname IN ('!onecopy', '!onecopy_replica')
-                AND split_part(encode(g.tgargs, 'escape'), '\000', 2) <> encode(convert_to(
-                    COALESCE(onecopy_capture.captured_columns(relation, '$1'), ''), 'UTF8'), 'escape'))
+    SELECT kind.oid, kind.at_once, NOT COALESCE(ours.differs, true) AND ours.made = CASE WHEN kind.at_once
+        THEN '!onecopy O 25 cap, !onecopy_insert A 4 cap_inserted, !onecopy_replica R 25 cap, !onecopy_truncate A 32 cap_truncate'
+        ELSE '!onecopy O 29 cap, !onecopy_replica R 29 cap, !onecopy_truncate A 32 cap_truncate' END
+    FROM kind LEFT JOIN ours ON ours.tgrelid = kind.oid
 $$;
 
 -- What the open transaction wrote that no trigger of ours saw: NULL when it has no id, so that it wrote nothing; '' when
@@ -240,7 +244,7 @@ BEGIN
       AND CASE WHEN c.relisshared THEN NOT has_ddl AND c.relkind = 'r' AND l.mode = 'RowExclusiveLock'
                ELSE c.relkind IN ('r', 'f') AND c.relpersistence <> 't'
                     AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'onecopy', 'onecopy_capture')
-                    AND NOT onecopy_capture.is_captured(c.oid)
+                    AND NOT (SELECT is_right FROM onecopy_capture.captured(ARRAY[c.oid]))
           END
     ORDER BY 1 LIMIT 1;
     IF written IS NULL AND EXISTS (SELECT FROM pg_largeobject_metadata) THEN
@@ -439,13 +443,13 @@ BEGIN
     DELETE FROM onecopy_capture.leased;
 END $$;
 
--- Why a table cannot be replicated, or NULL. Types are followed into arrays, domains, ranges and composites.
-CREATE OR REPLACE FUNCTION onecopy_capture.obstacle(relation oid) RETURNS text
+-- Which tables cannot be replicated, and why. Types are followed into arrays, domains, ranges and composites.
+CREATE OR REPLACE FUNCTION onecopy_capture.obstacles(relations oid[]) RETURNS TABLE (relation oid, why text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    WITH RECURSIVE part(attname, root, typ) AS (
-        SELECT attname, atttypid, atttypid FROM pg_attribute WHERE attrelid = relation AND attnum > 0 AND NOT attisdropped
+    WITH RECURSIVE part(root, typ) AS (
+        SELECT DISTINCT atttypid, atttypid FROM pg_attribute WHERE attrelid = ANY (relations) AND attnum > 0 AND NOT attisdropped
         UNION
-        SELECT part.attname, part.root, inner_type.typ
+        SELECT part.root, inner_type.typ
         FROM part JOIN pg_type t ON t.oid = part.typ
         CROSS JOIN LATERAL (
             SELECT t.typelem WHERE t.typelem <> 0
@@ -454,20 +458,24 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
             UNION ALL SELECT atttypid FROM pg_attribute
                       WHERE attrelid = t.typrelid AND t.typrelid <> 0 AND attnum > 0 AND NOT attisdropped
         ) inner_type(typ)
+    ), obstacle(root, why) AS MATERIALIZED (
+        SELECT part.root, format('%s, whose %s', format_type(part.typ, NULL),
+            CASE WHEN t.typsend = 0 THEN 'type has no binary form'
+                 ELSE 'values name objects by numbers that differ between replicas' END)
+        FROM part JOIN pg_type t ON t.oid = part.typ
+        WHERE CASE WHEN t.typsend = 0 THEN NOT onecopy_capture.is_carried_as_text(part.root)
+                   ELSE t.typname LIKE 'reg%' AND t.typnamespace = 'pg_catalog'::regnamespace AND t.typtype = 'b' END
     )
-    SELECT CASE
+    SELECT c.oid, CASE
         WHEN c.relkind = 'f' THEN 'it is a foreign table'
         WHEN c.relpersistence = 'u' THEN 'it is unlogged, so a crash of one replica would empty it there alone'
         ELSE (
-            SELECT format('column %I has %s, whose %s', part.attname, format_type(part.typ, NULL),
-                          CASE WHEN t.typsend = 0 THEN 'type has no binary form'
-                               ELSE 'values name objects by numbers that differ between replicas' END)
-            FROM part JOIN pg_type t ON t.oid = part.typ
-            WHERE (t.typsend = 0 AND NOT onecopy_capture.is_carried_as_text(part.root))
-               OR (t.typname LIKE 'reg%' AND t.typnamespace = 'pg_catalog'::regnamespace AND t.typtype = 'b')
+            SELECT format('column %I has %s', a.attname, obstacle.why)
+            FROM pg_attribute a JOIN obstacle ON obstacle.root = a.atttypid
+            WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
             ORDER BY 1 LIMIT 1)
         END
-    FROM pg_class c WHERE c.oid = relation
+    FROM pg_class c WHERE c.oid = ANY (relations) AND (c.relkind = 'f' OR c.relpersistence = 'u' OR EXISTS (SELECT FROM obstacle))
 $$;
 
 -- Numbers what is new, in an order that is the same on every replica, and forgets what is gone.
@@ -497,6 +505,12 @@ BEGIN
     END LOOP;
 END $$;
 
+-- A relation's name with its schema, for statements and messages.
+CREATE OR REPLACE FUNCTION onecopy_capture.full_name(relation oid) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = relation
+$$;
+
 -- The functions of our triggers on tables.
 CREATE OR REPLACE FUNCTION onecopy_capture.capturing() RETURNS oid[]
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -517,48 +531,50 @@ $$;
 CREATE OR REPLACE FUNCTION onecopy.install() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+    relations oid[];
     found record;
     obstacle text;
     number int4;
     name text;
-    at_once boolean;
     events text;
     arguments text;
     not_via_applier CONSTANT text := $when$ current_setting('onecopy.via', true) IS DISTINCT FROM '@APPLY@' $when$;
     not_applier CONSTANT text := not_via_applier || $when$ OR current_setting('session_replication_role') <> 'replica' $when$;
 BEGIN
-    FOR found IN
-        SELECT c.oid, c.relkind, n.nspname, c.relname
-        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    relations := ARRAY(
+        SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
         WHERE c.relkind IN ('r', 'f') AND c.relpersistence <> 't'
-          AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast', 'onecopy', 'onecopy_capture')
-        ORDER BY n.nspname, c.relname
+          AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast', 'onecopy', 'onecopy_capture'));
+    SELECT o.relation, o.why INTO found FROM onecopy_capture.obstacles(relations) o WHERE o.why IS NOT NULL ORDER BY 1 LIMIT 1;
+    IF found.relation IS NOT NULL THEN
+        RAISE EXCEPTION 'table % cannot be replicated: %', onecopy_capture.full_name(found.relation), found.why
+            USING ERRCODE = '0A000', HINT = 'Use a column of another type (text for names of objects), or an ordinary table.';
+    END IF;
+    SELECT g.tgrelid INTO found FROM pg_trigger g
+    WHERE g.tgrelid = ANY (relations)
+      AND (g.tgname IN ('!onecopy', '!onecopy_insert', '!onecopy_replica', '!onecopy_truncate'))
+          <> (g.tgfoid = ANY (onecopy_capture.capturing()))
+    ORDER BY 1 LIMIT 1;
+    IF found.tgrelid IS NOT NULL THEN
+        RAISE EXCEPTION 'the triggers of Onecopy on table % keep their names and functions',
+            onecopy_capture.full_name(found.tgrelid) USING ERRCODE = '0A000';
+    END IF;
+    FOR found IN
+        SELECT c.oid, state.at_once FROM onecopy_capture.captured(relations) AS state
+        JOIN pg_class c ON c.oid = state.relation JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE state.is_right IS NOT TRUE ORDER BY n.nspname, c.relname
     LOOP
-        obstacle := onecopy_capture.obstacle(found.oid);
-        IF obstacle IS NOT NULL THEN
-            RAISE EXCEPTION 'table %.% cannot be replicated: %', quote_ident(found.nspname), quote_ident(found.relname), obstacle
-                USING ERRCODE = '0A000', HINT = 'Use a column of another type (text for names of objects), or an ordinary table.';
-        END IF;
-        IF EXISTS (SELECT FROM pg_trigger
-                   WHERE tgrelid = found.oid
-                     AND (tgname IN ('!onecopy', '!onecopy_insert', '!onecopy_replica', '!onecopy_truncate'))
-                         <> (tgfoid = ANY (onecopy_capture.capturing()))) THEN
-            RAISE EXCEPTION 'the triggers of Onecopy on table %.% keep their names and functions',
-                quote_ident(found.nspname), quote_ident(found.relname) USING ERRCODE = '0A000';
-        END IF;
-        CONTINUE WHEN onecopy_capture.is_captured(found.oid);
         SELECT split_part(encode(tgargs, 'escape'), '\000', 1)::int4 INTO number
         FROM pg_trigger WHERE tgrelid = found.oid AND tgname = '!onecopy';
         IF number IS NULL THEN
             UPDATE onecopy_capture.next_table SET id = id + 1 RETURNING id - 1 INTO number;
         END IF;
-        name := format('%I.%I', found.nspname, found.relname);
-        at_once := onecopy_capture.is_told_at_once(found.oid);
-        events := CASE WHEN at_once THEN 'UPDATE OR DELETE' ELSE 'INSERT OR UPDATE OR DELETE' END;
+        name := onecopy_capture.full_name(found.oid);
+        events := CASE WHEN found.at_once THEN 'UPDATE OR DELETE' ELSE 'INSERT OR UPDATE OR DELETE' END;
         arguments := concat_ws(', ', quote_literal(number), quote_literal(onecopy_capture.captured_columns(found.oid, '$1')));
         EXECUTE format('CREATE OR REPLACE TRIGGER "!onecopy" AFTER %s ON %s FOR EACH ROW EXECUTE FUNCTION onecopy_capture.cap(%s)',
             events, name, arguments);
-        IF at_once THEN
+        IF found.at_once THEN
             EXECUTE format('CREATE OR REPLACE TRIGGER "!onecopy_insert" AFTER INSERT ON %s REFERENCING NEW TABLE AS "!new" '
                 'FOR EACH STATEMENT EXECUTE FUNCTION onecopy_capture.cap_inserted(%L)', name, number);
         ELSE
@@ -570,7 +586,7 @@ BEGIN
             'FOR EACH STATEMENT WHEN (%s) EXECUTE FUNCTION onecopy_capture.cap_truncate(%L)', name, not_applier, number);
         EXECUTE format('ALTER TABLE %s ENABLE TRIGGER "!onecopy", %s ENABLE REPLICA TRIGGER "!onecopy_replica", '
             'ENABLE ALWAYS TRIGGER "!onecopy_truncate"', name,
-            CASE WHEN at_once THEN 'ENABLE ALWAYS TRIGGER "!onecopy_insert",' END);
+            CASE WHEN found.at_once THEN 'ENABLE ALWAYS TRIGGER "!onecopy_insert",' END);
     END LOOP;
     PERFORM onecopy_capture.number_names();
     -- Sequences get their numbers in the same manner.

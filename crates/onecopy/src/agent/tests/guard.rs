@@ -35,7 +35,7 @@ async fn what_comes_past_onecopy_is_refused() {
     joe.connection.simple("SET SESSION AUTHORIZATION joe").await.unwrap();
     for sql in [
         "CREATE TRIGGER x AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION onecopy_capture.cap('9')",
-        "SELECT onecopy_capture.obstacle(0)",
+        "SELECT onecopy_capture.obstacles('{}')",
         "SELECT * FROM onecopy.applied",
         "DELETE FROM onecopy.applied",
         "SELECT * FROM onecopy.cluster",
