@@ -246,6 +246,10 @@ impl Keeper {
         self.incarnation = incarnation;
         self.hub.sequences().leases.replica_changed(self.replica);
         self.hub.forget_names();
+        if self.hub.is_quarantined(self.replica) {
+            // What it could not apply it would fail to apply again; when it was rebuilt it is connected anew.
+            return None;
+        }
         match self.hub.judge(applied).await {
             Ok(Judged { strangers, .. }) if self.are_of_a_lost_log(&strangers) => {
                 let reason = "it has transactions that the log has not: the log was lost or removed";

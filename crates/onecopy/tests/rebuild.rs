@@ -275,6 +275,45 @@ async fn what_cannot_be_rebuilt_is_refused() {
     cluster.stop().await;
 }
 
+/// A superuser can get past the guard.
+async fn behind_our_back(server: &tokio_postgres::Client, sql: &str) {
+    let token = value(
+        server,
+        "select substring(pg_get_triggerdef(oid) from '''([0-9a-f]{32})''') from pg_trigger \
+                               where tgname = '!onecopy_replica' limit 1",
+    )
+    .await;
+    let sql = format!("set onecopy.via = '{token}'; set session_replication_role = replica; {sql}");
+    server.batch_execute(&sql).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_replica_cannot_apply_is_not_tried_again_until_it_was_rebuilt() {
+    let mut cluster = begin(2).await;
+    let port = cluster.port.to_string();
+    let client = cluster.client().await;
+    let replicas = cluster.caught_up().await;
+    behind_our_back(&cluster.direct(&replicas[1]).await, "delete from filler where id = 7").await;
+    run(&client, "set onecopy.home = anchor; update filler set text = 'new' where id = 7").await;
+    while cluster.replicas().await[1].state != "quarantined" {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // Time in which it was tried some ten times before.
+    for n in 0..20 {
+        run(&client, &format!("insert into noted (writer) values ({n})")).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let printed = cluster.printed();
+    assert_eq!(printed.matches("a record cannot be applied").count(), 1, "{printed}");
+
+    let rebuilt = programs::onecopy(&["replica", "rebuild", "replica-2", "--port", &port]).await;
+    assert!(rebuilt.status.success(), "{}", programs::text(&rebuilt));
+    cluster.caught_up().await;
+    let checked = programs::onecopy(&["replica", "check", "--port", &port]).await;
+    assert!(checked.status.success(), "{}", programs::text(&checked));
+    cluster.stop().await;
+}
+
 #[tokio::test]
 async fn a_replica_that_was_changed_behind_our_back_serves_nothing_until_it_is_rebuilt() {
     let mut cluster = begin(3).await;
@@ -284,21 +323,8 @@ async fn a_replica_that_was_changed_behind_our_back_serves_nothing_until_it_is_r
     let checked = programs::onecopy(&["replica", "check", "--port", &port]).await;
     assert!(checked.status.success(), "{}", programs::text(&checked));
 
-    // A superuser can get past the guard.
-    let direct = cluster.direct(&replicas[1]).await;
-    let token = value(
-        &direct,
-        "select substring(pg_get_triggerdef(oid) from '''([0-9a-f]{32})''') from pg_trigger \
-                               where tgname = '!onecopy_replica' limit 1",
-    )
-    .await;
-    direct
-        .batch_execute(&format!(
-            "set onecopy.via = '{token}'; set session_replication_role = replica;
-             update filler set text = 'wrong' where id = 7"
-        ))
-        .await
-        .unwrap();
+    behind_our_back(&cluster.direct(&replicas[1]).await, "update filler set text = 'wrong' where id = 7")
+        .await;
     let checked = programs::onecopy(&["replica", "check", "--port", &port]).await;
     let said = programs::text(&checked);
     assert!(!checked.status.success(), "{said}");

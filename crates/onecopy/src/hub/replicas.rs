@@ -115,6 +115,11 @@ impl Hub {
         all.filter_map(|replica| Some((replica, standing.reason(replica)?.to_owned()))).collect()
     }
 
+    /// Whether the replica is one of these.
+    pub(crate) fn is_quarantined(&self, replica: ReplicaId) -> bool {
+        self.standing().reason(replica).is_some()
+    }
+
     /// Records after this version are kept for the replica, which is being rebuilt.
     pub(crate) fn keep_from(&self, replica: ReplicaId, version: Version) {
         self.standing().keep_from(replica, version);
