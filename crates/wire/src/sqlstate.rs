@@ -7,6 +7,7 @@ pub const CONNECTION_FAILURE: &str = "08006";
 pub const PROTOCOL_VIOLATION: &str = "08P01";
 pub const FEATURE_NOT_SUPPORTED: &str = "0A000";
 pub const SUCCESS: &str = "00000";
+pub const CHARACTER_NOT_IN_REPERTOIRE: &str = "22021";
 pub const SEQUENCE_GENERATOR_LIMIT_EXCEEDED: &str = "2200H";
 pub const INVALID_PARAMETER_VALUE: &str = "22023";
 pub const ACTIVE_SQL_TRANSACTION: &str = "25001";

@@ -213,7 +213,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         FROM pg_class c WHERE c.oid = ANY (relations)
     ), ours AS (
         SELECT tgrelid, string_agg(made, ', ' ORDER BY made COLLATE "C") AS made,
-            bool_or(has_columns AND split_part(arguments, '\000', 2) <> CASE
+            bool_or(has_columns AND split_part(arguments, E'\\000', 2) <> CASE
                 WHEN tgrelid IN (SELECT textual.relation FROM textual)
                 THEN encode(convert_to(onecopy_capture.captured_columns(tgrelid, '$1'), 'UTF8'), 'escape')
                 ELSE '' END) AS differs
@@ -461,10 +461,13 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     ), obstacle(root, why) AS MATERIALIZED (
         SELECT part.root, format('%s, whose %s', format_type(part.typ, NULL),
             CASE WHEN t.typsend = 0 THEN 'type has no binary form'
-                 ELSE 'values name objects by numbers that differ between replicas' END)
+                 WHEN t.typname LIKE 'reg%' THEN 'values name objects by numbers that differ between replicas'
+                 ELSE 'values no server takes' END)
         FROM part JOIN pg_type t ON t.oid = part.typ
         WHERE CASE WHEN t.typsend = 0 THEN NOT onecopy_capture.is_carried_as_text(part.root)
-                   ELSE t.typname LIKE 'reg%' AND t.typnamespace = 'pg_catalog'::regnamespace AND t.typtype = 'b' END
+                   ELSE t.typnamespace = 'pg_catalog'::regnamespace AND t.typtype = 'b' AND (t.typname LIKE 'reg%'
+                       OR t.typname IN ('pg_node_tree', 'pg_ndistinct', 'pg_dependencies', 'pg_mcv_list',
+                           'pg_brin_bloom_summary', 'pg_brin_minmax_multi_summary')) END
     )
     SELECT c.oid, CASE
         WHEN c.relkind = 'f' THEN 'it is a foreign table'
@@ -564,7 +567,7 @@ BEGIN
         JOIN pg_class c ON c.oid = state.relation JOIN pg_namespace n ON n.oid = c.relnamespace
         WHERE state.is_right IS NOT TRUE ORDER BY n.nspname, c.relname
     LOOP
-        SELECT split_part(encode(tgargs, 'escape'), '\000', 1)::int4 INTO number
+        SELECT split_part(encode(tgargs, 'escape'), E'\\000', 1)::int4 INTO number
         FROM pg_trigger WHERE tgrelid = found.oid AND tgname = '!onecopy';
         IF number IS NULL THEN
             UPDATE onecopy_capture.next_table SET id = id + 1 RETURNING id - 1 INTO number;
@@ -619,7 +622,7 @@ END $$;
 -- of the server and no other rows, and what users declare to be less than IMMUTABLE it does not call.
 CREATE OR REPLACE FUNCTION onecopy_capture.is_lasting(expression pg_node_tree) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT expression::text !~ '\{SQLVALUEFUNCTION :op [0-8] ' AND NOT EXISTS (
+    SELECT expression::text !~ E'\\{SQLVALUEFUNCTION :op [0-8] ' AND NOT EXISTS (
         SELECT FROM regexp_matches(expression::text, ':(?:op|elem)?funcid ([0-9]+)', 'g') AS called(id)
         JOIN pg_proc p ON p.oid = called.id[1]::oid
         WHERE p.provolatile = 'v' OR (p.provolatile = 's' AND (p.oid >= 16384 OR p.proname ~ concat('^(pg_|has_|to_reg|inet_|txid_|',
@@ -717,8 +720,8 @@ $$;
 -- calls can read it, and everybody can read the guard.
 CREATE OR REPLACE FUNCTION onecopy_capture.is_own_statement(context text) RETURNS boolean
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT split_part(context, E'\n', -1) ~ ('^(PL/pgSQL function (onecopy_capture\.guard\(\) line [0-9]+ at GET DIAGNOSTICS'
-        '|onecopy\.install\(\) line [0-9]+ at EXECUTE)|extension script file "[^"]*", near line [0-9]+)$')
+    SELECT split_part(context, E'\n', -1) ~ (E'^(PL/pgSQL function (onecopy_capture\\.guard\\(\\) line [0-9]+ at GET DIAGNOSTICS'
+        '|onecopy\\.install\\(\\) line [0-9]+ at EXECUTE)|extension script file "[^"]*", near line [0-9]+)$')
 $$;
 
 CREATE OR REPLACE FUNCTION onecopy_capture.guard() RETURNS event_trigger LANGUAGE plpgsql
@@ -803,7 +806,7 @@ SET IntervalStyle = postgres SET extra_float_digits = 3 SET bytea_output = hex A
           AND (a.atthasmissing OR t.typtype = 'd'
                OR EXISTS (SELECT FROM pg_attrdef d WHERE d.adrelid = a.attrelid AND d.adnum = a.attnum))
     ), leaves AS (
-        SELECT c.oid, n.nspname, c.relname, split_part(encode(g.tgargs, 'escape'), '\000', 1)::int4 AS id
+        SELECT c.oid, n.nspname, c.relname, split_part(encode(g.tgargs, 'escape'), E'\\000', 1)::int4 AS id
         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
         JOIN pg_trigger g ON g.tgrelid = c.oid AND g.tgname = '!onecopy'
         WHERE c.oid = ANY (rewritten) OR c.oid IN (SELECT attrelid FROM fresh)
@@ -834,7 +837,7 @@ $$;
 CREATE OR REPLACE FUNCTION onecopy.definition(relation oid) RETURNS json
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT json_build_object(
-        'id', (SELECT split_part(encode(g.tgargs, 'escape'), '\000', 1)::int4 FROM pg_trigger g
+        'id', (SELECT split_part(encode(g.tgargs, 'escape'), E'\\000', 1)::int4 FROM pg_trigger g
                WHERE g.tgrelid = c.oid AND g.tgname = '!onecopy'),
         'name', format('%I.%I', n.nspname, c.relname),
         'text', format('CREATE TABLE %I.%I (%s) USING %I%s%s', n.nspname, c.relname,

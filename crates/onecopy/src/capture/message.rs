@@ -6,8 +6,10 @@
 //! first is the hot path.
 
 use cluster::ids::TableId;
-use cluster::record::RecordBuilder;
+use cluster::record::{RecordBuilder, TooLarge};
 use wire::backend::Fields;
+
+use super::text;
 
 /// The SQLSTATE that capture messages carry. It proves nothing: anybody can raise it.
 pub(crate) const SQLSTATE: &[u8] = b"OC001";
@@ -79,8 +81,40 @@ pub(crate) enum Captured {
     Rewritten(u32),
     /// It is from our function but cannot be understood: the transaction must abort.
     Malformed,
+    /// It has text that no other replica would take: the transaction must abort.
+    BadText,
     /// The record cannot take it: the transaction must abort.
     TooLarge,
+}
+
+/// Why a message's rows are not in the record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unfit {
+    Malformed,
+    BadText,
+    TooLarge,
+}
+
+impl From<Malformed> for Unfit {
+    fn from(Malformed: Malformed) -> Self {
+        Self::Malformed
+    }
+}
+
+impl From<TooLarge> for Unfit {
+    fn from(TooLarge: TooLarge) -> Self {
+        Self::TooLarge
+    }
+}
+
+impl From<Unfit> for Captured {
+    fn from(unfit: Unfit) -> Self {
+        match unfit {
+            Unfit::Malformed => Self::Malformed,
+            Unfit::BadText => Self::BadText,
+            Unfit::TooLarge => Self::TooLarge,
+        }
+    }
 }
 
 /// Turns notices into row changes; keeps its buffers.
@@ -111,73 +145,57 @@ impl Decoder {
         if message.operation == Operation::Rewrite {
             return Captured::Rewritten(message.table.0);
         }
-        let pushed = match self.push(message, record) {
-            Ok(pushed) => pushed,
-            Err(Malformed) => return Captured::Malformed,
-        };
-        match pushed {
+        match self.push(message, record) {
             Ok(()) => Captured::Row {
                 table: message.table,
                 xid: message.xid,
                 nested: context.contains(&b'\n'),
                 operation: message.operation,
             },
-            Err(cluster::record::TooLarge) => Captured::TooLarge,
+            Err(unfit) => unfit.into(),
         }
     }
 
     /// Adds a row that stands in the text form of a `bytea`, as new.
     pub(crate) fn row(&mut self, table: TableId, image: &[u8], record: &mut RecordBuilder) -> Captured {
-        if decode(image, &mut self.new).is_err() {
-            return Captured::Malformed;
-        }
-        match record.push_insert(table, &self.new) {
-            Ok(()) => Captured::Row { table, xid: 0, operation: Operation::Insert, nested: false },
-            Err(cluster::record::TooLarge) => Captured::TooLarge,
+        let operation = Operation::Insert;
+        match self.push(Message { table, operation, xid: 0, images: image }, record) {
+            Ok(()) => Captured::Row { table, xid: 0, operation, nested: false },
+            Err(unfit) => unfit.into(),
         }
     }
 
-    fn push(
-        &mut self,
-        message: Message<'_>,
-        record: &mut RecordBuilder,
-    ) -> Result<Result<(), cluster::record::TooLarge>, Malformed> {
+    fn push(&mut self, message: Message<'_>, record: &mut RecordBuilder) -> Result<(), Unfit> {
         let (table, images) = (message.table, message.images);
-        Ok(match message.operation {
+        match message.operation {
             Operation::Insert => {
                 decode(images, &mut self.new)?;
-                record.push_insert(table, &self.new)
+                record.push_insert(table, checked(&self.new)?)?;
             }
-            Operation::Inserts => return self.push_all(table, images, record),
+            Operation::Inserts => self.push_all(table, images, record)?,
             Operation::Delete => {
                 decode(images, &mut self.old)?;
-                record.push_delete(table, &self.old)
+                record.push_delete(table, checked(&self.old)?)?;
             }
             Operation::Update => {
                 self.decode_pair(images)?;
-                record.push_update(table, &self.old, &self.new)
+                record.push_update(table, checked(&self.old)?, checked(&self.new)?)?;
             }
-            Operation::Truncate if images.is_empty() => record.push_truncate(table),
-            Operation::Truncate | Operation::Rewrite => return Err(Malformed),
-        })
+            Operation::Truncate if images.is_empty() => record.push_truncate(table)?,
+            Operation::Truncate | Operation::Rewrite => return Err(Unfit::Malformed),
+        }
+        Ok(())
     }
 
     /// Several new rows. What was added before a row that cannot be understood does not matter: the transaction aborts.
-    fn push_all(
-        &mut self,
-        table: TableId,
-        images: &[u8],
-        record: &mut RecordBuilder,
-    ) -> Result<Result<(), cluster::record::TooLarge>, Malformed> {
+    fn push_all(&mut self, table: TableId, images: &[u8], record: &mut RecordBuilder) -> Result<(), Unfit> {
         decode(images, &mut self.new)?;
         let mut rest = &self.new[..];
         loop {
             let (image, more) = rest.split_at(image_bytes(rest).ok_or(Malformed)?);
-            if let Err(full) = record.push_insert(table, image) {
-                return Ok(Err(full));
-            }
+            record.push_insert(table, checked(image)?)?;
             if more.is_empty() {
-                return Ok(Ok(()));
+                return Ok(());
             }
             rest = more;
         }
@@ -275,6 +293,11 @@ fn decode_escaped(mut text: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
             }
         }
     }
+}
+
+/// A row that every replica would take.
+fn checked(image: &[u8]) -> Result<&[u8], Unfit> {
+    if text::is_utf8(image) { Ok(image) } else { Err(Unfit::BadText) }
 }
 
 /// How long the row image at the start of `bytes` is, by its own account.

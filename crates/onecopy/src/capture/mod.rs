@@ -24,6 +24,7 @@ mod message;
 pub(crate) mod sequences;
 #[cfg(test)]
 mod tests;
+mod text;
 
 use cluster::ids::ClusterId;
 use sha2::{Digest, Sha256};

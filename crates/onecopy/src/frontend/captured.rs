@@ -130,6 +130,11 @@ pub(crate) fn too_large() -> Refusal {
 fn refusal(why: Captured) -> Refusal {
     match why {
         Captured::TooLarge => too_large(),
+        Captured::BadText => Refusal::new(
+            sqlstate::CHARACTER_NOT_IN_REPERTOIRE,
+            "a row that was written has, or had, text that is not valid UTF-8; the transaction is rolled back",
+            "Other replicas would not take such text. A function in C has made it, or it came with data of an old release.",
+        ),
         _ => Refusal::plain(
             sqlstate::INTERNAL_ERROR,
             "a captured row could not be understood; the transaction is rolled back",
