@@ -19,7 +19,7 @@ create table big (k int primary key, v int); insert into big select i, i % 7 fro
 ";
 
 /// `REPEAT x;` is x twelve times.
-const SAME: [(&str, &str); 12] = [
+const SAME: [(&str, &str); 15] = [
     ("search path", "set search_path = a; REPEAT select v from t; set search_path = b; REPEAT select v from t;"),
     ("rolled back", "set search_path = a; begin; set search_path = b; select v from t; rollback; REPEAT select v from t;"),
     ("local", "set search_path = a; begin; set local search_path = b; select v from t; commit; REPEAT select v from t;"),
@@ -28,6 +28,18 @@ const SAME: [(&str, &str); 12] = [
         "set search_path = a; begin; savepoint s; set search_path = b; rollback to s; commit; REPEAT select v from t;",
     ),
     ("set_config", "select set_config('search_path', 'b', false); REPEAT select v from t;"),
+    (
+        "a role that may not what was set before",
+        "create role joe; set log_min_messages = error; set session authorization joe; REPEAT select current_user;
+         reset session authorization; REPEAT show log_min_messages; set role joe; REPEAT select current_user; reset role;
+         REPEAT select current_user; reset log_min_messages; set role joe; select 1; reset role; REPEAT show log_min_messages; drop role joe;",
+    ),
+    (
+        "backslashes in strings",
+        "set standard_conforming_strings = off; create table o (k int primary key); insert into o values (1);
+         alter table o add v text default 'plain'; REPEAT select * from o; create view seen as select * from o; table seen; drop table o cascade;",
+    ),
+    ("datestyle in parts", "set datestyle = 'SQL'; set datestyle = dmy; REPEAT show datestyle; set datestyle = iso; REPEAT show datestyle;"),
     ("reset", "set search_path = a; set datestyle = 'German'; reset all; REPEAT show search_path; REPEAT show datestyle;"),
     ("time zone", "set time zone 'Asia/Tokyo'; REPEAT select timestamptz '2024-01-01 00:00+00' from big where k = 1;"),
     ("prepared", "prepare p(int) as select v from big where k = $1; REPEAT execute p(5); deallocate p; execute p(1);"),

@@ -7,6 +7,7 @@
 //! Four settings never reach a server, because Onecopy's own transactions depend on them: the default and present
 //! isolation level and read-only mode are kept here, put into every BEGIN, and answered from here.
 
+mod date_style;
 mod roles;
 
 use std::borrow::Cow;
@@ -36,6 +37,13 @@ impl Entry {
     fn resets(&self) -> bool {
         self.statement.get(..5).is_some_and(|verb| verb.eq_ignore_ascii_case("reset"))
     }
+
+    /// Whether nothing is left of the other one, which came before.
+    fn replaces(&self, earlier: &Self) -> bool {
+        self.name == earlier.name
+            && (self.name != date_style::NAME
+                || date_style::replaces(self.value.as_deref(), earlier.value.as_deref()))
+    }
 }
 
 /// The settings of one session.
@@ -52,6 +60,8 @@ pub(crate) struct Settings {
     /// Something was set for the open transaction alone.
     pub(crate) has_local: bool,
     generation: u64,
+    /// A role was given up: connections may have it still.
+    has_given_up: bool,
     /// The level of a transaction that does not say.
     pub(crate) isolation: Isolation,
     /// Whether a transaction that does not say is read-only.
@@ -109,6 +119,7 @@ impl Settings {
             staged: Vec::new(),
             has_local: false,
             generation: 0,
+            has_given_up: false,
             isolation: Isolation::ReadCommitted,
             read_only: false,
             start_isolation: Isolation::ReadCommitted,
@@ -205,7 +216,7 @@ impl Settings {
     /// The statements that bring a connection up to date. Replaying one that is there already changes nothing.
     pub(crate) fn replay(&self) -> String {
         let mut sql = String::new();
-        if self.kept.iter().any(|entry| ROLES.contains(&entry.name.as_str())) {
+        if self.has_given_up || self.kept.iter().any(|entry| ROLES.contains(&entry.name.as_str())) {
             // The others may need what the role of an earlier replay is not allowed.
             sql.push_str("RESET SESSION AUTHORIZATION;RESET ROLE;");
         }
@@ -386,7 +397,7 @@ impl Settings {
                 self.reset();
                 continue;
             }
-            self.kept.retain(|kept| kept.name != entry.name);
+            self.kept.retain(|kept| !entry.replaces(kept));
             // No connection has to be brought to what no server hears of.
             self.generation += u64::from(!is_kept(&entry.name));
             self.kept.push(entry);

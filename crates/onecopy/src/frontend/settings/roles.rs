@@ -17,6 +17,7 @@ impl Settings {
         };
         let given_up: Vec<Entry> = self.kept.extract_if(.., is_it).collect();
         self.generation += u64::from(!given_up.is_empty());
+        self.has_given_up |= !given_up.is_empty();
         GivenUp(given_up)
     }
 
