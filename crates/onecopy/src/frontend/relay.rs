@@ -32,6 +32,8 @@ pub(crate) struct Expected {
     pub(crate) own_closes: VecDeque<Closing>,
     /// The reply is ours; nothing goes to the client.
     pub(crate) silent: bool,
+    /// But what code of the client's raises goes there.
+    pub(crate) runs_code: bool,
     /// The rows that come are those of a table and belong into the record; the transaction's number comes with it.
     pub(crate) rows_of: Option<(TableId, u32)>,
     /// The reply may have to be taken back: send as little as possible of it before the commit.
@@ -274,7 +276,13 @@ impl<'a> Relay<'a> {
         let data = &self.server.connection.input.data()[self.run..self.run + total];
         let body = &data[frame::HEADER_BYTES..];
         match tag {
-            tag::NOTICE_RESPONSE => !self.capture.as_deref_mut().is_some_and(|capture| capture.take(body)),
+            tag::NOTICE_RESPONSE => {
+                let is_ours = self.capture.as_deref_mut().is_some_and(|capture| capture.take(body));
+                if !is_ours && self.expected.silent && self.expected.runs_code {
+                    self.client.out.extend_from_slice(data);
+                }
+                !is_ours
+            }
             tag::READY_FOR_QUERY => {
                 self.ended.status = Status::parse(body).ok();
                 self.server.connection.note_ready(self.ended.status);

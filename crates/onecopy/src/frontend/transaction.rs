@@ -355,7 +355,7 @@ impl Session {
         let ended = self
             .exchange_home(|server| {
                 server.query(sql);
-                Expected { silent: true, ..Expected::default() }
+                Expected { silent: true, runs_code: true, ..Expected::default() }
             })
             .await?;
         match ended.error {
