@@ -294,6 +294,12 @@ pub struct DdlFacts {
 }
 
 impl DdlFacts {
+    /// Whether it changes nothing but where rows and the entries of indexes lie. Of partitioned tables that is not possible
+    /// inside a transaction block.
+    pub fn rearranges(&self) -> bool {
+        matches!(self.tag, "ReindexStmt" | "ClusterStmt")
+    }
+
     /// What the schema change of this text does to rows, under a catalogue that knows all functions, operators, casts and
     /// columns that there are.
     pub fn effect(&self, subject: &Subject<'_>, catalogue: &Catalogue) -> &RowEffect {

@@ -169,11 +169,9 @@ impl Session {
                 );
                 Ok(Some("SET"))
             }
-            _ => Err(Refusal::plain(
-                sqlstate::ACTIVE_SQL_TRANSACTION,
-                "SET TRANSACTION must be called before any query of the transaction",
-            )
-            .into()),
+            Transaction::Read(read) => still(read.options, said),
+            Transaction::Update(update) => still(update.options, said),
+            Transaction::Lost(_) => Err(Fault::Lost(self.last_home)),
         }
     }
 
@@ -187,6 +185,23 @@ impl Session {
         if severity >= self.settings.noted.least {
             encode::notice(&mut self.client.out, word, code, text, hint);
         }
+    }
+}
+
+/// After the first statement a transaction may be told to be what it is already. PostgreSQL would let it become READ ONLY
+/// as well; here it could not write its own identity any more.
+fn still(now: TransactionOptions, said: TransactionOptions) -> Result<Option<&'static str>, Fault> {
+    let late = |what: &str| {
+        let text = format!("{what} must be set before any query of the transaction");
+        Err(Refusal::plain(sqlstate::ACTIVE_SQL_TRANSACTION, text).into())
+    };
+    if said.isolation.is_some() && said.isolation != now.isolation {
+        return late("the isolation level");
+    }
+    match said.read_only {
+        Some(true) if now.read_only != Some(true) => late("read-only mode"),
+        Some(false) if now.read_only == Some(true) => late("read-write mode"),
+        _ => Ok(Some("SET")),
     }
 }
 

@@ -93,6 +93,9 @@ impl Session {
                     self.pinned = true;
                     return Ok(None);
                 }
+                if alone && facts.rearranges() && matches!(self.transaction, Transaction::None) {
+                    return self.maintenance(text, work).await.map(Some);
+                }
                 self.ddl_without_passwords(statement, text, work, alone).await.map(Some)
             }
             Verb::Maintenance(_) if matches!(self.transaction, Transaction::None) => {
