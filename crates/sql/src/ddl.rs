@@ -16,8 +16,8 @@ pub use texts::{Frozen, freeze_defaults, without_concurrently};
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{
-    AlterTableCmd, AlterTableStmt, AlterTableType, CreateSchemaStmt, Node, ObjectType, RangeVar,
-    RefreshMatViewStmt, ReindexObjectType,
+    AlterTableCmd, AlterTableStmt, AlterTableType, CreateSchemaStmt, Node, ObjectType, PartitionBoundSpec,
+    RangeVar, RefreshMatViewStmt, ReindexObjectType,
 };
 
 use crate::census::{Census, names_in, strings_in};
@@ -247,6 +247,7 @@ fn by_content(node: &NodeEnum) -> Option<Refusal> {
             HARMFUL_EXTENSIONS.contains(&statement.extname.as_str()).then_some(refusal::EXTENSION)
         }
         NodeEnum::AlterTableStmt(statement) => alter_table(statement),
+        NodeEnum::CreateStmt(statement) => statement.partbound.as_ref().and_then(computed_bound),
         NodeEnum::CreateSchemaStmt(statement) => schema_elements(statement),
         _ => sets_what_replication_needs(node).then_some(refusal::REPLICATION_SETTING),
     }
@@ -301,9 +302,18 @@ fn alter_table_command(command: &AlterTableCmd) -> Option<Refusal> {
             | AlterTableType::AtEnableReplicaRule,
         ) => Some(refusal::FIRE_ON_APPLY),
         Ok(AlterTableType::AtSetUnLogged) => Some(refusal::UNLOGGED),
-        Ok(_) => None,
+        Ok(_) => match command.def.as_ref().and_then(|definition| definition.node.as_ref()) {
+            Some(NodeEnum::PartitionCmd(part)) => part.bound.as_ref().and_then(computed_bound),
+            _ => None,
+        },
         Err(_) => Some(refusal::UNKNOWN_KIND),
     }
+}
+
+/// The bounds of a partition are computed when it is made, by each replica at its own time.
+fn computed_bound(bound: &PartitionBoundSpec) -> Option<Refusal> {
+    let census = Census::of(bound);
+    (census.sql_values || !census.functions.is_empty()).then_some(refusal::COMPUTED_BOUND)
 }
 
 macro_rules! tags {

@@ -250,6 +250,11 @@ BEGIN
     IF written IS NULL AND EXISTS (SELECT FROM pg_largeobject_metadata) THEN
         written := 'making a large object';
     END IF;
+    -- Where one of them is emptied at COMMIT, that is when this is found to be wrong.
+    IF written IS NULL AND EXISTS (SELECT FROM pg_constraint
+            WHERE contype = 'f' AND connamespace = pg_my_temp_schema() AND conrelid <> confrelid) THEN
+        written := 'a foreign key between temporary tables';
+    END IF;
     RETURN COALESCE(written, '');
 END $$;
 

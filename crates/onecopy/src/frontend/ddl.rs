@@ -57,6 +57,27 @@ const CHANGES_SHARED: [&str; 13] = [
 ];
 
 impl Session {
+    /// A statement that changes the schema; None when it is about temporary objects, and so an ordinary one.
+    pub(super) async fn schema_change(
+        &mut self,
+        statement: &Arc<Statement>,
+        facts: &DdlFacts,
+        text: &[u8],
+        (work, alone): (Work<'_>, bool),
+    ) -> Result<Option<Ended>, Fault> {
+        if facts.concurrently {
+            return self.ddl_plainly(statement, facts, work, alone).await.map(Some);
+        }
+        if facts.temporary || self.names_temporary(&facts.relations).await? {
+            self.pinned = true;
+            return Ok(None);
+        }
+        if alone && facts.rearranges() && matches!(self.transaction, Transaction::None) {
+            return self.maintenance(text, work).await.map(Some);
+        }
+        self.ddl_without_passwords(statement, text, work, alone).await.map(Some)
+    }
+
     /// Runs one schema change in the open transaction, or in one of its own.
     pub(crate) async fn ddl(
         &mut self,

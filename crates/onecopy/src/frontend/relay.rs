@@ -276,13 +276,7 @@ impl<'a> Relay<'a> {
         let data = &self.server.connection.input.data()[self.run..self.run + total];
         let body = &data[frame::HEADER_BYTES..];
         match tag {
-            tag::NOTICE_RESPONSE => {
-                let is_ours = self.capture.as_deref_mut().is_some_and(|capture| capture.take(body));
-                if !is_ours && self.expected.silent && self.expected.runs_code {
-                    self.client.out.extend_from_slice(data);
-                }
-                !is_ours
-            }
+            tag::NOTICE_RESPONSE => self.hear(total),
             tag::READY_FOR_QUERY => {
                 self.ended.status = Status::parse(body).ok();
                 self.server.connection.note_ready(self.ended.status);
@@ -346,6 +340,17 @@ impl<'a> Relay<'a> {
             }
             _ => true,
         }
+    }
+
+    /// Takes a notice; whether it belongs to the client.
+    fn hear(&mut self, total: usize) -> bool {
+        let data = &self.server.connection.input.data()[self.run..self.run + total];
+        let body = &data[frame::HEADER_BYTES..];
+        let is_ours = self.capture.as_deref_mut().is_some_and(|capture| capture.take(body));
+        if !is_ours && self.expected.silent && self.expected.runs_code {
+            self.client.out.extend_from_slice(data);
+        }
+        !is_ours
     }
 
     /// Whether the client is not to see an error as it is: the connection ends after it, or it comes of our own making.

@@ -123,10 +123,11 @@ impl Session {
 fn refused(what: &[u8]) -> Fault {
     let what = String::from_utf8_lossy(what).into_owned();
     tracing::warn!(%what, "a transaction wrote what is not captured and was rolled back");
-    Refusal::unsupported(
-        &what,
+    let hint = if what.contains("temporary") {
+        "PostgreSQL can find inside COMMIT that it does not go with ON COMMIT, and then COMMIT must not fail any more."
+    } else {
         "The change would stay on one server. Run schema and role changes as statements of their own; leave onecopy's \
-         triggers in place.",
-    )
-    .into()
+         triggers in place."
+    };
+    Refusal::unsupported(&what, hint).into()
 }

@@ -8,13 +8,13 @@
 //! isolation level and read-only mode are kept here, put into every BEGIN, and answered from here.
 
 mod date_style;
+mod options;
 mod roles;
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use sql::{Isolation, TransactionOptions};
-use wire::sqlstate;
 
 use super::fault::Refusal;
 use super::forbidden::{invalid, refuse_forbidden};
@@ -161,30 +161,6 @@ impl Settings {
         }
         self.given.push(name.to_owned());
         Ok(true)
-    }
-
-    /// Splits `-c name=value` and `--name=value` as the server does; what is ours stays here.
-    fn take_options(&mut self, text: &str) -> Result<(), Refusal> {
-        let wrong = |why: String| Refusal::plain(sqlstate::SYNTAX_ERROR, why);
-        let mut words = split_words(text).into_iter();
-        while let Some(word) = words.next() {
-            let setting = if word == "-c" {
-                words.next().ok_or_else(|| wrong("-c needs a value in options".to_owned()))?
-            } else if let Some(setting) = word.strip_prefix("-c").or_else(|| word.strip_prefix("--")) {
-                setting.to_owned()
-            } else {
-                return Err(wrong(format!("unknown switch {word:?} in options")));
-            };
-            let (name, value) = setting
-                .split_once('=')
-                .ok_or_else(|| wrong(format!("{setting:?} in options has no value")))?;
-            let name = name.replace('-', "_").to_ascii_lowercase();
-            if !self.takes_own(&name, value)? {
-                let value = value.replace('\\', "\\\\").replace(' ', "\\ ");
-                self.options.push_str(&format!("-c {name}={value} "));
-            }
-        }
-        Ok(())
     }
 
     /// The start-up `options` of a server connection: a wish, the client's, then ours, which win. Our log has a transaction on
@@ -478,28 +454,6 @@ pub(crate) fn level(isolation: Isolation) -> &'static str {
         Isolation::RepeatableRead => "REPEATABLE READ",
         Isolation::Serializable => "SERIALIZABLE",
     }
-}
-
-/// Words separated by white space; a backslash takes the next character as it is.
-fn split_words(text: &str) -> Vec<String> {
-    let mut words = Vec::new();
-    let mut word = String::new();
-    let mut chars = text.chars();
-    while let Some(c) = chars.next() {
-        match c {
-            '\\' => word.extend(chars.next()),
-            c if c.is_whitespace() => {
-                if !word.is_empty() {
-                    words.push(std::mem::take(&mut word));
-                }
-            }
-            c => word.push(c),
-        }
-    }
-    if !word.is_empty() {
-        words.push(word);
-    }
-    words
 }
 
 #[cfg(test)]

@@ -85,19 +85,7 @@ impl Session {
                 )
                 .into())
             }
-            Verb::Ddl(facts) if facts.concurrently => {
-                self.ddl_plainly(statement, facts, work, alone).await.map(Some)
-            }
-            Verb::Ddl(facts) => {
-                if facts.temporary || self.names_temporary(&facts.relations).await? {
-                    self.pinned = true;
-                    return Ok(None);
-                }
-                if alone && facts.rearranges() && matches!(self.transaction, Transaction::None) {
-                    return self.maintenance(text, work).await.map(Some);
-                }
-                self.ddl_without_passwords(statement, text, work, alone).await.map(Some)
-            }
+            Verb::Ddl(facts) => self.schema_change(statement, facts, text, (work, alone)).await,
             Verb::Maintenance(_) if matches!(self.transaction, Transaction::None) => {
                 self.maintenance(text, work).await.map(Some)
             }
