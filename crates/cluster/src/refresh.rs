@@ -79,6 +79,9 @@ pub struct RefreshTable {
     pub key_is_deferrable: bool,
     /// Indexes of the columns that matter to a unique or exclusion index beside the primary key's.
     pub other_unique: Vec<usize>,
+    /// Where users' code that runs when rows are written (of indexes, CHECKs, domains) finds what it names without a schema:
+    /// a search path, if there is such code.
+    pub code_path: Option<String>,
 }
 
 /// The tables of one replica.

@@ -196,7 +196,7 @@ impl RefreshTable {
 
     fn update_many(&self, columns: ColumnSet) -> Sql {
         let bound: Vec<usize> = self.updated_of(columns).chain(self.primary_key.iter().copied()).collect();
-        let source = format!("unnest({})", parameters(1, bound.len()));
+        let source = unnest(bound.len());
         Sql { text: self.update_from(&source, columns), types: self.array_types(bound.into_iter()) }
     }
 
@@ -229,7 +229,8 @@ impl RefreshTable {
     fn by_keys(&self, beginning: &str) -> Sql {
         let (count, key) = (self.primary_key.len(), self.primary_key.iter().copied());
         let (unnested, aliases) = (parameters(1, count), aliases(count));
-        let text = format!("{beginning} unnest({unnested}) AS u({aliases}) WHERE {}", self.joined(0));
+        let text =
+            format!("{beginning} pg_catalog.unnest({unnested}) AS u({aliases}) WHERE {}", self.joined(0));
         Sql { text, types: self.array_types(key) }
     }
 
@@ -261,8 +262,10 @@ impl RefreshTable {
         let by = |condition: &str| {
             format!("(SELECT s.ctid FROM ONLY {} AS s WHERE {condition}{held} LIMIT 1)", self.name)
         };
-        let (bytes, text) =
-            (by(&format!("record_image_eq({row}, {wanted})")), by(&format!("{row}::text = {wanted}::text")));
+        let (bytes, text) = (
+            by(&format!("pg_catalog.record_image_eq({row}, {wanted})")),
+            by(&format!("{row}::pg_catalog.text OPERATOR(pg_catalog.=) {wanted}::pg_catalog.text")),
+        );
         format!("t.ctid = COALESCE({bytes}, {text})")
     }
 
@@ -308,6 +311,12 @@ impl RefreshTable {
     fn array_types(&self, which: impl Iterator<Item = usize>) -> Vec<u32> {
         which.map(|at| self.columns[at].array_oid.unwrap_or_default()).collect()
     }
+}
+
+/// Several arrays are the parser's affair, which it knows by the bare name only.
+fn unnest(count: usize) -> String {
+    let schema = if count == 1 { "pg_catalog." } else { "" };
+    format!("{schema}unnest({})", parameters(1, count))
 }
 
 /// `$1, $2, ...`

@@ -35,6 +35,7 @@ fn table(id: u32, primary_key: &[usize], other_unique: bool) -> RefreshTable {
         primary_key: primary_key.to_vec(),
         key_is_deferrable: false,
         other_unique: if other_unique { vec![1] } else { Vec::new() },
+        code_path: None,
     }
 }
 
@@ -193,19 +194,19 @@ fn texts_of_statements() {
         (
             1,
             Kind::DeleteMany,
-            r#"DELETE FROM ONLY "s"."t1" AS t USING unnest($1) AS u(c1) WHERE t."a" OPERATOR(pg_catalog.=) ANY (ARRAY[u.c1])"#,
+            r#"DELETE FROM ONLY "s"."t1" AS t USING pg_catalog.unnest($1) AS u(c1) WHERE t."a" OPERATOR(pg_catalog.=) ANY (ARRAY[u.c1])"#,
             vec![INT + 1000],
         ),
         (
             3,
             Kind::Delete,
-            r#"DELETE FROM ONLY "s"."t3" AS t WHERE t.ctid = COALESCE((SELECT s.ctid FROM ONLY "s"."t3" AS s WHERE record_image_eq(ROW(s."a", s."b"), ROW($1, $2)) LIMIT 1), (SELECT s.ctid FROM ONLY "s"."t3" AS s WHERE ROW(s."a", s."b")::text = ROW($1, $2)::text LIMIT 1))"#,
+            r#"DELETE FROM ONLY "s"."t3" AS t WHERE t.ctid = COALESCE((SELECT s.ctid FROM ONLY "s"."t3" AS s WHERE pg_catalog.record_image_eq(ROW(s."a", s."b"), ROW($1, $2)) LIMIT 1), (SELECT s.ctid FROM ONLY "s"."t3" AS s WHERE ROW(s."a", s."b")::pg_catalog.text OPERATOR(pg_catalog.=) ROW($1, $2)::pg_catalog.text LIMIT 1))"#,
             vec![INT, TEXT],
         ),
         (
             5,
             Kind::Delete,
-            r#"DELETE FROM ONLY "s"."t5" AS t WHERE t.ctid = COALESCE((SELECT s.ctid FROM ONLY "s"."t5" AS s WHERE record_image_eq(ROW(s."a", s."b"), ROW($1, $2)) AND s."a" OPERATOR(pg_catalog.=) $1 LIMIT 1), (SELECT s.ctid FROM ONLY "s"."t5" AS s WHERE ROW(s."a", s."b")::text = ROW($1, $2)::text AND s."a" OPERATOR(pg_catalog.=) $1 LIMIT 1))"#,
+            r#"DELETE FROM ONLY "s"."t5" AS t WHERE t.ctid = COALESCE((SELECT s.ctid FROM ONLY "s"."t5" AS s WHERE pg_catalog.record_image_eq(ROW(s."a", s."b"), ROW($1, $2)) AND s."a" OPERATOR(pg_catalog.=) $1 LIMIT 1), (SELECT s.ctid FROM ONLY "s"."t5" AS s WHERE ROW(s."a", s."b")::pg_catalog.text OPERATOR(pg_catalog.=) ROW($1, $2)::pg_catalog.text AND s."a" OPERATOR(pg_catalog.=) $1 LIMIT 1))"#,
             vec![INT, TEXT],
         ),
         (
@@ -217,7 +218,7 @@ fn texts_of_statements() {
         (
             1,
             Kind::KeepMany,
-            r#"UPDATE ONLY "s"."t1" AS t SET "b" = t."b" FROM unnest($1) AS u(c1) WHERE t."a" OPERATOR(pg_catalog.=) ANY (ARRAY[u.c1])"#,
+            r#"UPDATE ONLY "s"."t1" AS t SET "b" = t."b" FROM pg_catalog.unnest($1) AS u(c1) WHERE t."a" OPERATOR(pg_catalog.=) ANY (ARRAY[u.c1])"#,
             vec![INT + 1000],
         ),
         (

@@ -397,7 +397,7 @@ fn preamble(statement: &Statement) -> String {
     sql
 }
 
-fn literal(text: &str) -> String {
+pub(super) fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 

@@ -19,11 +19,15 @@ use wire::backend::{command_tag, tag};
 use wire::encode::{self, Format};
 use wire::frame;
 
+use super::apply::literal;
 use crate::backend::{BackendError, Connection};
 use crate::log::LogError;
 
 /// Messages are made until this much waits to be written.
 const CHUNK_BYTES: usize = 64 * 1024;
+
+/// Where our own statements find things.
+const OWN_PATH: &str = "pg_catalog";
 
 /// With more statements than this, all are prepared anew. Each takes some 10 kB of the server's memory.
 const PREPARED_MAX: usize = 2_000;
@@ -107,6 +111,8 @@ struct Feed<'a> {
     tables: &'a RefreshTables,
     prepared: &'a mut Prepared,
     steps: VecDeque<Step<'a>>,
+    /// The search path of the statements that come next, if it is not ours.
+    path: Option<&'a str>,
     /// A COPY that is under way: its table and the rows that are left.
     copying: Option<(StatementKey, VecDeque<&'a [u8]>)>,
     expected: VecDeque<Expected>,
@@ -128,7 +134,8 @@ pub(super) async fn run(
     let mut out = std::mem::take(&mut connection.output);
     let expected = before.iter().map(|&rows| Expected { statement: None, rows }).collect();
     let (steps, said) = (steps.into(), Said::Some);
-    let mut feed = Feed { tables, prepared, steps, copying: None, expected, trouble: None, outcome, said };
+    let mut feed =
+        Feed { tables, prepared, steps, path: None, copying: None, expected, trouble: None, outcome, said };
     let (mut read, mut write, input) = connection.split();
     let mut written = 0;
     loop {
@@ -189,6 +196,7 @@ impl<'a> Feed<'a> {
                     encode::flush(out);
                     self.said = Said::Steps;
                 } else {
+                    self.find_code_in(None, out);
                     self.end(out);
                 }
                 Ok(())
@@ -219,6 +227,7 @@ impl<'a> Feed<'a> {
         out: &mut Vec<u8>,
     ) -> Result<(), RefreshError> {
         let table = self.tables.table(statement.table)?;
+        self.find_code_in(table.code_path.as_deref(), out);
         self.prepare(statement, out)?;
         let name = name(statement);
         if statement.kind.is_unnesting() {
@@ -250,6 +259,7 @@ impl<'a> Feed<'a> {
         out: &mut Vec<u8>,
     ) -> Result<(), RefreshError> {
         let statement = StatementKey { table, kind: Kind::CopyIn };
+        self.find_code_in(self.tables.table(table)?.code_path.as_deref(), out);
         let sql = self.tables.table(table)?.sql(Kind::CopyIn);
         encode::parse(out, b"", sql.text.as_bytes(), &[]);
         encode::bind(out, b"", b"", &[], Format::Text);
@@ -281,6 +291,16 @@ impl<'a> Feed<'a> {
             encode::copy_done(out);
         }
         Ok(())
+    }
+
+    /// Up to the end of the transaction, or until it is said otherwise, code of users finds there what it names. What it
+    /// finds by its writer's own path nobody knows any more.
+    fn find_code_in(&mut self, path: Option<&'a str>, out: &mut Vec<u8>) {
+        if self.path != path {
+            self.path = path;
+            let path = literal(path.unwrap_or(OWN_PATH));
+            self.plain(out, &format!("SELECT pg_catalog.set_config('search_path', {path}, true)"));
+        }
     }
 
     fn plain(&mut self, out: &mut Vec<u8>, sql: &str) {

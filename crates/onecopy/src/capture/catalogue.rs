@@ -74,7 +74,7 @@ SELECT a.attrelid, a.attname, a.atttypid, a.attnotnull, a.attgenerated <> '', a.
     EXISTS (SELECT FROM pg_index o WHERE o.indrelid = a.attrelid AND NOT o.indisprimary
         AND (o.indisunique OR o.indisexclusion)
         AND (o.indexprs IS NOT NULL OR o.indpred IS NOT NULL OR a.attnum = ANY (o.indkey::int2[]))),
-    COALESCE(NOT x.indimmediate, false)
+    COALESCE(NOT x.indimmediate, false), t.oid >= 16384 AND t.typtype NOT IN ('b', 'e')
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
 JOIN pg_trigger g ON g.tgrelid = a.attrelid AND g.tgname = '!onecopy'
 LEFT JOIN pg_index x ON x.indrelid = a.attrelid AND x.indisprimary
@@ -86,6 +86,10 @@ LEFT JOIN (
 ) AS carried ON carried.typ = a.atttypid
 WHERE a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attrelid, a.attnum
 ";
+
+/// Where objects of users may be.
+const SCHEMAS: &str = r"SELECT nspname FROM pg_namespace
+WHERE nspname !~ '^pg_' AND nspname NOT IN ('information_schema', 'onecopy', 'onecopy_capture', 'public') ORDER BY 1";
 
 /// Parents, one row for each table below them, at any depth; and one with NULL so that none is missing.
 const PARENTS: &str = r"
@@ -267,19 +271,30 @@ pub(crate) async fn load_refresh_tables(connection: &mut Connection) -> Result<R
     let tables = connection.simple(TABLES).await?;
     let columns = connection.simple(COLUMNS).await?;
     let columns = by_relation(&columns)?;
+    let schemas = connection.simple(SCHEMAS).await?;
+    let schemas: BTreeSet<&str> = schemas.iter().map(|row| text(row, 0)).collect::<Result<_, _>>()?;
     let mut found = RefreshTables::default();
     for row in &tables {
         let own = columns.get(text(row, 0)?).map_or(&[][..], Vec::as_slice);
+        let (schema, runs_code) = (text(row, 2)?, boolean(row, 8)? || !marked(own, 15)?.is_empty());
         found.insert(RefreshTable {
             id: TableId(number(row, 1)?),
-            name: format!("{}.{}", quoted(text(row, 2)?), quoted(text(row, 3)?)),
+            name: format!("{}.{}", quoted(schema), quoted(text(row, 3)?)),
             columns: own.iter().map(|column| refresh_column(column)).collect::<Result<_, _>>()?,
             primary_key: key_of(own)?,
             key_is_deferrable: !marked(own, 14)?.is_empty(),
             other_unique: marked(own, 13)?,
+            code_path: runs_code.then(|| code_path(&schemas, schema)),
         });
     }
     Ok(found)
+}
+
+/// A table's own schema, the one that everybody has, and all others.
+fn code_path(schemas: &BTreeSet<&str>, own: &str) -> String {
+    let others = schemas.iter().copied().filter(|schema| *schema != own);
+    let first = [own, "public"].into_iter().take(if own == "public" { 1 } else { 2 });
+    first.chain(others).map(quoted).collect::<Vec<_>>().join(", ")
 }
 
 /// Of `text`.

@@ -275,6 +275,11 @@ pub(crate) const CASES: &[(&str, Outcome, &str)] = &[
          begin; update t set r = '[7,8)' where k = 1; update t set r = '[1,3)' where k = 2; commit; table t order by k;"),
     ("a non-deterministic collation in a key", Same,
         "create collation ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false); create table t (k text collate ci primary key, v int); insert into t values ('a', 1), ('b', 1); update t set v = 2 where k = 'A'; update t set k = 'B' where k = 'b'; insert into t values ('A', 3); table t order by k;"),
+    ("code of indexes, CHECKs and domains that names functions without a schema", Same,
+        "create function low(text) returns text immutable language sql as 'select lower($1)'; create function plainly(text) returns text immutable language plpgsql as 'begin return low($1); end';
+         create table t (k int primary key, v text check (plainly(v) <> 'x')); create index on t (plainly(v)); create domain d as text check (plainly(value) <> 'y'); create table u (k int primary key, v d);
+         insert into t values (1, 'A'); update t set v = 'B'; insert into u values (1, 'c'); insert into t select g, 'z' || g from generate_series(2, 300) g; delete from t where k = 5; update u set v = 'E';
+         begin; insert into u values (2, 'f'); insert into t values (400, 'G'); commit; select * from t where plainly(v) in ('b', 'g') order by k; table u;"),
     ("row security", Same,
         "create role rls_joe; grant usage on schema c to rls_joe; create table t (k int primary key, o text); grant all on t to rls_joe; alter table t enable row level security; create policy p on t using (o = current_user); insert into t values (1, 'rls_joe'), (2, 'x'); set role rls_joe; update t set k = k + 10; insert into t values (3, 'y'); table t; reset role; table t order by k; drop table t; drop owned by rls_joe; drop role rls_joe;"),
     ("SECURITY DEFINER functions and SET ROLE", Same,

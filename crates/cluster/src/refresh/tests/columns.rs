@@ -16,6 +16,7 @@ fn wide() -> RefreshTables {
         primary_key: vec![0],
         key_is_deferrable: false,
         other_unique: Vec::new(),
+        code_path: None,
     });
     tables
 }
