@@ -228,9 +228,8 @@ impl RefreshTable {
     /// A statement on the rows that have one of the keys.
     fn by_keys(&self, beginning: &str) -> Sql {
         let (count, key) = (self.primary_key.len(), self.primary_key.iter().copied());
-        let (unnested, aliases) = (parameters(1, count), aliases(count));
-        let text =
-            format!("{beginning} pg_catalog.unnest({unnested}) AS u({aliases}) WHERE {}", self.joined(0));
+        let (source, aliases) = (unnest(count), aliases(count));
+        let text = format!("{beginning} {source} AS u({aliases}) WHERE {}", self.joined(0));
         Sql { text, types: self.array_types(key) }
     }
 

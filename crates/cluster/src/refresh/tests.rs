@@ -40,7 +40,7 @@ fn table(id: u32, primary_key: &[usize], other_unique: bool) -> RefreshTable {
 }
 
 /// 1 has a key alone, 2 another unique index, 3 no key; 4 is like 1 with an identity and a generated column; the key of 5
-/// is deferrable; that of 6 may have several forms.
+/// is deferrable; that of 6 may have several forms; that of 7 is of two columns.
 fn tables() -> RefreshTables {
     let mut tables = RefreshTables::default();
     tables.insert(table(1, &[0], false));
@@ -54,6 +54,7 @@ fn tables() -> RefreshTables {
     let mut array = table(6, &[0], false);
     array.columns[0].array_oid = None;
     tables.insert(array);
+    tables.insert(table(7, &[0, 1], false));
     tables
 }
 
@@ -192,10 +193,10 @@ fn texts_of_statements() {
             vec![TEXT + 1000, INT + 1000],
         ),
         (
-            1,
+            7,
             Kind::DeleteMany,
-            r#"DELETE FROM ONLY "s"."t1" AS t USING pg_catalog.unnest($1) AS u(c1) WHERE t."a" OPERATOR(pg_catalog.=) ANY (ARRAY[u.c1])"#,
-            vec![INT + 1000],
+            r#"DELETE FROM ONLY "s"."t7" AS t USING unnest($1, $2) AS u(c1, c2) WHERE t."a" OPERATOR(pg_catalog.=) ANY (ARRAY[u.c1]) AND t."b" OPERATOR(pg_catalog.=) ANY (ARRAY[u.c2])"#,
+            vec![INT + 1000, TEXT + 1000],
         ),
         (
             3,

@@ -275,6 +275,8 @@ pub(crate) const CASES: &[(&str, Outcome, &str)] = &[
          begin; update t set r = '[7,8)' where k = 1; update t set r = '[1,3)' where k = 2; commit; table t order by k;"),
     ("a non-deterministic collation in a key", Same,
         "create collation ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false); create table t (k text collate ci primary key, v int); insert into t values ('a', 1), ('b', 1); update t set v = 2 where k = 'A'; update t set k = 'B' where k = 'b'; insert into t values ('A', 3); table t order by k;"),
+    ("many rows with a key of several columns", Same,
+        "create table t (a int, b text, v int, primary key (a, b)); insert into t select g, 'x' || g, 0 from generate_series(1, 500) g; update t set v = 1 where a > 100; delete from t where a > 300; update t set b = b || 'y' where a < 200; select count(*), sum(v), min(b), max(b) from t;"),
     ("code of indexes, CHECKs and domains that names functions without a schema", Same,
         "create function low(text) returns text immutable language sql as 'select lower($1)'; create function plainly(text) returns text immutable language plpgsql as 'begin return low($1); end';
          create table t (k int primary key, v text check (plainly(v) <> 'x')); create index on t (plainly(v)); create domain d as text check (plainly(value) <> 'y'); create table u (k int primary key, v d);
