@@ -67,6 +67,7 @@ async fn two_homes_are_like_one_server() {
     schema_changes(&cluster).await;
     schemas::are_known_to_who_waited(&cluster).await;
     afterwards::rows_are_shown_once(&cluster).await;
+    afterwards::what_was_seen_is_not_lost_against(&cluster).await;
     undone::later_rows_are_later(&cluster).await;
     undone::later_rows_are_kept(&cluster).await;
     pipelines::wait_for_their_own_rows(&cluster).await;

@@ -40,7 +40,8 @@ pub(crate) struct ClaimsSoFar {
     /// The element of the record with which the rows begin that were not looked at.
     next: u64,
     rows: usize,
-    everything: bool,
+    /// The first turn that may have claimed anything.
+    everything: Option<u32>,
     /// Something that no other transaction has.
     own: u64,
     /// Tables without a primary key of which rows were changed or deleted: each such row has to be searched for at the
@@ -101,7 +102,7 @@ impl ClaimsSoFar {
     pub(crate) fn of_rows(nonce: Nonce, rows: RowChanges<'_>, catalogue: &Catalogue) -> (Claims, Claims) {
         let mut alone = Self::new(nonce);
         alone.add_rows(rows, u64::MAX, catalogue);
-        let mut claims = Claims { everything: alone.everything, ..Claims::default() };
+        let mut claims = Claims { everything: alone.everything.is_some(), ..Claims::default() };
         let mut held = Claims::default();
         for Claimed { is_held, claims: some, .. } in alone.claimed() {
             if is_held { &mut held } else { &mut claims }.add(&some);
@@ -120,12 +121,14 @@ impl ClaimsSoFar {
     pub(crate) fn add(&mut self, claims: &sql::Claims, touched: Option<&Accesses>, catalogue: &Catalogue) {
         match (claims, touched) {
             (sql::Claims::Rows, _) => {}
-            (sql::Claims::Everything, _) => self.everything = true,
+            (sql::Claims::Everything, _) => self.add_everything(),
             // What it writes is captured, so only what it locks is missing.
             (sql::Claims::Tables(_), Some(touched)) if touched.unbounded.is_none() => {
                 let mut claims = Claims::default();
                 locked(touched, catalogue, &mut claims);
-                self.everything |= claims.everything;
+                if claims.everything {
+                    self.add_everything();
+                }
                 let present = self.present();
                 present.rows.extend(claims.rows);
                 present.shared.extend(claims.shared);
@@ -138,7 +141,12 @@ impl ClaimsSoFar {
 
     /// A statement that nobody can bound.
     pub(crate) fn add_everything(&mut self) {
-        self.everything = true;
+        self.everything_from(u64::MAX);
+    }
+
+    fn everything_from(&mut self, element: u64) {
+        let number = self.turn_of(element).number;
+        self.everything = Some(self.everything.map_or(number, |first| first.min(number)));
     }
 
     /// Rows that come next in the record; `elements` are in it when they are taken out.
@@ -164,7 +172,7 @@ impl ClaimsSoFar {
 
     fn add_row(&mut self, element: u64, change: RowChange<'_>, is_insert: bool, catalogue: &Catalogue) {
         let Some(table) = catalogue.table(change.table) else {
-            self.everything = true;
+            self.everything_from(element);
             return;
         };
         let row = Row::read(table, change);
@@ -246,10 +254,14 @@ impl ClaimsSoFar {
     /// The claims of the finished transaction, whose last rows are in the body.
     pub(crate) fn complete(&mut self, body: &SealedBody, catalogue: &Catalogue) -> Vec<Claimed> {
         self.add_rows(body.row_changes(), u64::MAX, catalogue);
-        if self.everything || body.writes_everything() {
-            return vec![Claimed { turn: 0, is_held: false, claims: Claims::everything() }];
+        let all = self.everything.or_else(|| body.writes_everything().then_some(0));
+        let mut claimed = self.claimed();
+        if let Some(turn) = all {
+            // What was claimed before is certified against more.
+            claimed.retain(|one| one.turn < turn);
+            claimed.push(Claimed { turn, is_held: false, claims: Claims::everything() });
         }
-        self.claimed()
+        claimed
     }
 
     fn claimed(&mut self) -> Vec<Claimed> {

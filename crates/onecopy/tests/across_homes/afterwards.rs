@@ -33,3 +33,18 @@ pub(crate) async fn rows_are_shown_once(cluster: &Cluster) {
         assert_eq!(value(&b, "select count(*) from q where k > 1000").await, "2000");
     }
 }
+
+/// What nobody can bound overlaps with all that others write, but only from when it runs: at READ COMMITTED what came
+/// earlier in the transaction is no reason to lose. The same for schema changes.
+pub(crate) async fn what_was_seen_is_not_lost_against(cluster: &Cluster) {
+    for unbounded in
+        ["do $$ begin update q set v = v + 1 where k = 1; end $$", "alter table q alter v set default 5"]
+    {
+        run(&cluster.client().await, TABLES.before).await;
+        let (a, b) = (at(cluster, 1).await, at(cluster, 2).await);
+        run(&a, "begin; update q set v = 0 where k = 2").await;
+        run(&b, "update q set v = v + 7 where k = 1").await;
+        run(&a, unbounded).await;
+        run(&a, "commit").await;
+    }
+}

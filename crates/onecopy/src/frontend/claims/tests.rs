@@ -305,6 +305,22 @@ fn a_table_claimed_as_a_whole_covers_later_turns_only() {
     assert!(claimed[1].turn == 1 && claimed[1].claims.tables == [PARENT]);
 }
 
+/// Else a READ COMMITTED transaction would lose against what was written before the statement that nobody can bound.
+#[test]
+fn what_nobody_can_bound_is_claimed_from_its_turn() {
+    let found = by_turns(|so_far, builder| {
+        so_far.begin_turn(0);
+        write(builder, 1);
+        so_far.begin_turn(builder.elements());
+        write(builder, 2);
+        so_far.add_everything();
+        so_far.begin_turn(builder.elements());
+        write(builder, 3);
+        so_far.add(&sql::Claims::Everything, None, &keyed());
+    });
+    assert_eq!(found, [(0, vec![1]), (1, (0..100).collect())]);
+}
+
 #[test]
 fn locked_rows_are_claimed_by_their_keys() {
     let lock = |key: Option<i64>, strength| {
