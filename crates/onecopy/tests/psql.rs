@@ -26,7 +26,7 @@ create view sums as select parent, sum(amount) from child group by parent;
 ";
 
 /// Scripts whose output may differ in nothing.
-const SAME: [(&str, &str); 13] = [
+const SAME: [(&str, &str); 14] = [
     ("rows", "select * from parent order by k limit 3; select count(*), sum(amount) from child;"),
     (
         "gdesc",
@@ -62,6 +62,10 @@ const SAME: [(&str, &str); 13] = [
     (
         "notices",
         "do $$ begin raise notice 'hello'; end $$;\ndrop table if exists nowhere;\nselect '\\d' as \"a b\" \\gx",
+    ),
+    (
+        "schema changes of all kinds of tables without notices",
+        "create table split (k int, v int) partition by list (k);\ncreate table one partition of split for values in (1);\ncreate table two (k int, v int);\nalter table split attach partition two for values in (2);\ncreate table heir () inherits (two);\nalter table split detach partition one;\ndrop table split, one, heir;",
     ),
     (
         "notices of what waits for COMMIT",

@@ -86,6 +86,8 @@ pub(super) enum Failure {
 pub(super) struct Applier {
     connection: Connection,
     tables: RefreshTables,
+    /// The tables may be others than that by now; they are read again when the next row needs them.
+    is_outdated: bool,
     prepared: Prepared,
     spills: SpillFolder,
     /// The tables are as they are after this version.
@@ -97,7 +99,8 @@ pub(super) struct Applier {
 impl Applier {
     pub(super) fn new(connection: Connection, tables: RefreshTables, spills: SpillFolder) -> Self {
         let (known_to, unchecked) = (Version::ZERO, BTreeSet::new());
-        Self { connection, tables, prepared: Prepared::default(), spills, known_to, unchecked }
+        let (prepared, is_outdated) = (Prepared::default(), false);
+        Self { connection, tables, is_outdated, prepared, spills, known_to, unchecked }
     }
 
     /// Its server process.
@@ -197,7 +200,7 @@ impl Applier {
     async fn singly(&mut self, records: &[Arc<Record>], at: &mut usize) -> Result<(), Trouble> {
         for (index, record) in records.iter().map(std::slice::from_ref).enumerate() {
             *at = index;
-            let steps = self.plan(record)?;
+            let steps = self.plan(record).await?;
             if index == 0 {
                 self.begin(record).await?;
                 self.exchange(steps).await?;
@@ -225,7 +228,7 @@ impl Applier {
 
     /// A transaction of one pipeline.
     async fn at_once(&mut self, records: &[Arc<Record>]) -> Result<(), Trouble> {
-        let steps = self.plan(records)?;
+        let steps = self.plan(records).await?;
         let inserted = self.put_identities(records);
         let Self { connection, tables, prepared, .. } = self;
         exchange::run(connection, tables, prepared, steps, &[Some(inserted)], Outcome::Committed).await
@@ -233,13 +236,23 @@ impl Applier {
 
     /// Rows for which some of the CHECKs do not count.
     async fn rows_unchecked(&mut self, records: &[Arc<Record>]) -> Result<(), Trouble> {
-        let steps = self.plan(records)?;
+        let steps = self.plan(records).await?;
         self.begin(records).await?;
         self.exchange(steps).await
     }
 
-    fn plan<'a>(&self, records: &'a [Arc<Record>]) -> Result<Vec<Step<'a>>, Trouble> {
+    async fn plan<'a>(&mut self, records: &'a [Arc<Record>]) -> Result<Vec<Step<'a>>, Trouble> {
+        self.know_tables().await?;
         plan(&self.tables, records.iter().map(|record| record.items())).map_err(Trouble::Refresh)
+    }
+
+    /// Schema changes often come many at a time, and to read the catalogue of hundreds of tables takes longer than each.
+    async fn know_tables(&mut self) -> Result<(), Trouble> {
+        if self.is_outdated {
+            self.tables = capture::catalogue::load_refresh_tables(&mut self.connection).await?;
+            self.is_outdated = false;
+        }
+        Ok(())
     }
 
     /// Opens a transaction block for these records.
@@ -323,6 +336,7 @@ impl Applier {
         if items.is_empty() {
             return Ok(());
         }
+        self.know_tables().await?;
         let steps = plan(&self.tables, [items]).map_err(Trouble::Refresh)?;
         self.exchange(steps).await
     }
@@ -340,7 +354,7 @@ impl Applier {
         connection.simple("RESET SESSION AUTHORIZATION; RESET ALL; DEALLOCATE ALL").await?;
         self.prepared = Prepared::default();
         connection.simple(capture::INSTALL_TABLES_SQL).await?;
-        self.tables = capture::catalogue::load_refresh_tables(connection).await?;
+        self.is_outdated = true;
         Ok(())
     }
 
@@ -351,12 +365,12 @@ impl Applier {
         self.forget_tables().await
     }
 
-    /// Reads the tables again, and prepares anew what depends on them.
+    /// Reads the tables again when they are needed, and prepares anew what depends on them.
     async fn forget_tables(&mut self) -> Result<(), Failure> {
         let cleared = async {
             self.connection.simple("RESET SESSION AUTHORIZATION; RESET ALL; DEALLOCATE ALL").await?;
             self.prepared = Prepared::default();
-            self.tables = capture::catalogue::load_refresh_tables(&mut self.connection).await?;
+            self.is_outdated = true;
             Ok::<_, BackendError>(())
         };
         cleared.await.map_err(|error| Failure::Lost(error.to_string()))

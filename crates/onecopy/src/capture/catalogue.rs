@@ -21,7 +21,8 @@ use crate::backend::{BackendError, Connection, Rows};
 /// OIDs from here on do not come with the server.
 const FIRST_USER_OID: u32 = 16384;
 
-/// Ordinary tables under capture. `family` is a table and everything it inherits from.
+/// Ordinary tables under capture. `family` is a table and everything it inherits from. What is asked of tables is asked of all
+/// at once: schemas have hundreds of them.
 const TABLES: &str = r"
 WITH RECURSIVE captured AS (
     SELECT c.oid, split_part(encode(g.tgargs, 'escape'), '\000', 1) AS id, n.nspname, c.relname
@@ -31,24 +32,25 @@ WITH RECURSIVE captured AS (
 ), family(oid, member) AS (
     SELECT oid, oid FROM captured
     UNION SELECT family.oid, i.inhparent FROM family JOIN pg_inherits i ON i.inhrelid = family.member
+), referring AS (
+    SELECT unnest(ARRAY[conrelid, confrelid]) AS oid FROM pg_constraint WHERE contype = 'f'
+), triggering AS (
+    SELECT ev_class AS oid FROM pg_rewrite
+    UNION ALL SELECT g.tgrelid FROM pg_trigger g LEFT JOIN pg_constraint k ON k.oid = g.tgconstraint
+    WHERE g.tgname NOT IN ('!onecopy', '!onecopy_insert', '!onecopy_replica', '!onecopy_truncate')
+    AND (NOT g.tgisinternal OR k.contype IS NULL OR k.contype = 't')
+), coded AS (
+    SELECT CASE d.classid WHEN 'pg_class'::regclass THEN COALESCE(x.indrelid, d.objid)
+        WHEN 'pg_attrdef'::regclass THEN a.adrelid WHEN 'pg_constraint'::regclass THEN k.conrelid END AS oid
+    FROM pg_depend d LEFT JOIN pg_index x ON d.classid = 'pg_class'::regclass AND x.indexrelid = d.objid
+    LEFT JOIN pg_attrdef a ON d.classid = 'pg_attrdef'::regclass AND a.oid = d.objid
+    LEFT JOIN pg_constraint k ON d.classid = 'pg_constraint'::regclass AND k.oid = d.objid
+    WHERE d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass) AND d.refobjid >= 16384
 ), facts AS (
     SELECT family.oid, bool_or(c.relrowsecurity) AS row_security,
-        bool_or(EXISTS (SELECT FROM pg_constraint k
-            WHERE k.contype = 'f' AND (k.conrelid = c.oid OR k.confrelid = c.oid))) AS foreign_keys,
-        bool_or(EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = c.oid)
-            OR EXISTS (SELECT FROM pg_trigger g LEFT JOIN pg_constraint k ON k.oid = g.tgconstraint
-                WHERE g.tgrelid = c.oid AND g.tgname NOT IN ('!onecopy', '!onecopy_insert', '!onecopy_replica', '!onecopy_truncate')
-                AND (NOT g.tgisinternal OR k.contype IS NULL OR k.contype = 't'))) AS user_triggers,
-        bool_or(EXISTS (SELECT FROM pg_depend d
-                WHERE d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass) AND d.refobjid >= 16384 AND (
-                    (d.classid = 'pg_class'::regclass AND d.objid = c.oid)
-                    OR (d.classid = 'pg_class'::regclass
-                        AND d.objid IN (SELECT indexrelid FROM pg_index WHERE indrelid = c.oid))
-                    OR (d.classid = 'pg_attrdef'::regclass
-                        AND d.objid IN (SELECT a.oid FROM pg_attrdef a WHERE a.adrelid = c.oid))
-                    OR (d.classid = 'pg_constraint'::regclass
-                        AND d.objid IN (SELECT k.oid FROM pg_constraint k WHERE k.conrelid = c.oid))))
-        ) AS own_code
+        bool_or(c.oid IN (SELECT oid FROM referring)) AS foreign_keys,
+        bool_or(c.oid IN (SELECT oid FROM triggering)) AS user_triggers,
+        bool_or(c.oid IN (SELECT oid FROM coded WHERE oid IS NOT NULL)) AS own_code
     FROM family JOIN pg_class c ON c.oid = family.member GROUP BY family.oid
 )
 SELECT captured.oid, id, nspname, relname, row_security, foreign_keys, user_triggers OR own_code,

@@ -585,8 +585,8 @@ BEGIN
         IF found.at_once THEN
             EXECUTE format('CREATE OR REPLACE TRIGGER "!onecopy_insert" AFTER INSERT ON %s REFERENCING NEW TABLE AS "!new" '
                 'FOR EACH STATEMENT EXECUTE FUNCTION onecopy_capture.cap_inserted(%L)', name, number);
-        ELSE
-            EXECUTE format('DROP TRIGGER IF EXISTS "!onecopy_insert" ON %s', name);
+        ELSIF EXISTS (SELECT FROM pg_trigger WHERE tgrelid = found.oid AND tgname = '!onecopy_insert') THEN
+            EXECUTE format('DROP TRIGGER "!onecopy_insert" ON %s', name);
         END IF;
         EXECUTE format('CREATE OR REPLACE TRIGGER "!onecopy_replica" AFTER %s ON %s '
             'FOR EACH ROW WHEN (%s) EXECUTE FUNCTION onecopy_capture.cap(%s)', events, name, not_via_applier, arguments);

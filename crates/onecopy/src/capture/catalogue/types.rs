@@ -18,18 +18,17 @@ WITH RECURSIVE made_of(whole, part) AS (
     UNION ALL SELECT t.oid, a.atttypid FROM pg_type t JOIN pg_attribute a ON a.attrelid = t.typrelid
         WHERE t.typtype = 'c' AND t.oid >= 16384 AND a.attnum > 0 AND NOT a.attisdropped
     UNION ALL SELECT whole, r.rngsubtype FROM pg_range r CROSS JOIN LATERAL (VALUES (r.rngtypid), (r.rngmultitypid)) v(whole)
+), own(oid) AS (
+    SELECT k.contypid FROM pg_constraint k JOIN pg_depend d ON d.classid = 'pg_constraint'::regclass AND d.objid = k.oid
+    WHERE k.contypid <> 0 AND d.refobjid >= 16384 AND d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass)
+    UNION ALL SELECT unnest(ARRAY[rngtypid, rngmultitypid]) FROM pg_range
+    WHERE rngcanonical >= 16384 OR rngsubdiff >= 16384 OR rngsubopc >= 16384
+    UNION ALL SELECT unnest(ARRAY[oprleft, oprright]) FROM pg_operator WHERE oid >= 16384
+    UNION ALL SELECT unnest(ARRAY[castsource, casttarget]) FROM pg_cast WHERE oid >= 16384
+    UNION ALL SELECT opcintype FROM pg_opclass WHERE oid >= 16384
 ), coded(oid) AS (
-    SELECT t.oid FROM pg_type t WHERE t.oid >= 16384 AND (
-        t.typtype = 'p'
-        OR (t.typtype = 'b' AND t.typinput <> 'array_in'::regproc)
-        OR EXISTS (SELECT FROM pg_constraint k JOIN pg_depend d
-            ON d.classid = 'pg_constraint'::regclass AND d.objid = k.oid AND d.refobjid >= 16384
-            AND d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass) WHERE k.contypid = t.oid)
-        OR EXISTS (SELECT FROM pg_range r WHERE t.oid IN (r.rngtypid, r.rngmultitypid)
-            AND (r.rngcanonical >= 16384 OR r.rngsubdiff >= 16384 OR r.rngsubopc >= 16384))
-        OR EXISTS (SELECT FROM pg_operator o WHERE o.oid >= 16384 AND t.oid IN (o.oprleft, o.oprright))
-        OR EXISTS (SELECT FROM pg_cast c WHERE c.oid >= 16384 AND t.oid IN (c.castsource, c.casttarget))
-        OR EXISTS (SELECT FROM pg_opclass k WHERE k.oid >= 16384 AND k.opcintype = t.oid))
+    SELECT oid FROM pg_type WHERE oid >= 16384 AND (typtype = 'p'
+        OR (typtype = 'b' AND typinput <> 'array_in'::regproc) OR oid IN (SELECT oid FROM own))
     UNION SELECT made_of.whole FROM coded JOIN made_of ON made_of.part = coded.oid
 ) SELECT oid FROM coded";
 
