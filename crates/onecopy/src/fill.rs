@@ -1,12 +1,13 @@
 //! Filling an empty server of somebody else with the data of a replica, while everybody goes on.
 //!
-//! Servers of our own are copied file by file ([`crate::postgres`]); into somebody else's folders nobody reaches, so this goes
-//! over connections. What a snapshot of the donor has is a prefix of the versions, but for some of the last that were being
-//! committed together, and `onecopy.applied`, read in it, says which; so no moment is needed at which everybody stands still. In the same snapshot roles are
-//! read, `pg_dump` writes down the schema, and all rows are copied, table by table, as text. The definitions that
-//! PostgreSQL prints look past a snapshot, and a table that is written anew is empty in an older one; so all tables are
-//! locked against that (ACCESS SHARE, as `pg_dump` does), and if a schema change came before the locks it is begun anew.
-//! Whatever is numbered by us (tables, types, sequences) keeps its number; that is matched by name, since object ids differ.
+//! Servers of our own are copied file by file ([`crate::postgres`]); into somebody else's folders nobody reaches, so this
+//! goes over connections. What a snapshot of the donor has is a prefix of the versions, but for some of the last that were
+//! being committed together, and `onecopy.applied`, read in it, says which; so no moment is needed at which everybody
+//! stands still. In the same snapshot roles are read, `pg_dump` writes down the schema, and all rows are copied, table by
+//! table, as text. The definitions that PostgreSQL prints look past a snapshot, and a table that is written anew is empty
+//! in an older one; so all tables are locked against that (ACCESS SHARE, as `pg_dump` does), and if a schema change came
+//! before the locks it is begun anew. Whatever is numbered by us (tables, types, sequences) keeps its number; that is
+//! matched by name, since object ids differ.
 //!
 //! The server's database is made anew first, so that it has the locale and the properties of the donor's, and marked by a schema
 //! until it is complete. A server that has the mark is as good as an empty one.

@@ -32,7 +32,7 @@
 //! again and the log is applied from there. This is the lost-COMMIT rule of DESIGN section 3 with "every open update
 //! transaction" taken literally; it costs a moment and has no second path that could be wrong. When the replica does not
 //! come back at once, another one becomes the anchor: see [`takeover`].
-//!
+
 mod certification;
 mod commits;
 mod gathering;
