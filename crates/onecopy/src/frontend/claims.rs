@@ -202,23 +202,28 @@ impl ClaimsSoFar {
             turn.tables.insert(FOREIGN_KEYS);
             turn.tables.insert(table.id);
         }
+        let is_lone = is_insert && meets_parents_alone(table, catalogue);
         let keyed = row.filter(|_| !is_full && accesses::is_keyed(table));
-        let is_told_apart = keyed.is_some_and(|row| turn.add_keys(table, &row));
+        let is_told_apart = is_lone || keyed.is_some_and(|row| turn.add_keys(table, &row));
+        let lone = (table.id, own_hash(own, table.id));
+        if is_lone && turn.rows.last() != Some(&lone) {
+            turn.rows.push(lone);
+        }
         if !is_told_apart && !is_held {
             turn.tables.insert(table.id);
         }
         let after = turn.rows.len() + turn.shared.len();
         let refers = table.references.iter().all(|reference| turn.tables.contains(&reference.parent));
-        let is_whole = is_held || turn.tables.contains(&table.id);
+        let is_whole = is_held || is_lone || turn.tables.contains(&table.id);
         self.rows += after - before;
         if is_held {
             let number = self.turn_of(element).number;
             let first = self.held.entry(table.id).or_insert(number);
             *first = number.min(*first);
         }
-        if is_whole && searches && refers {
-            // What is held says nothing of rows that go.
-            let settled = if is_held { Settled::Inserts } else { Settled::All };
+        if is_whole && (searches || is_lone) && refers {
+            // What is held says nothing of rows that go, nor does what is new.
+            let settled = if is_held || is_lone { Settled::Inserts } else { Settled::All };
             self.settled.insert(table.id, settled);
             self.changed.insert(table.id, Columns::All);
         }
@@ -403,6 +408,12 @@ fn locked(touched: &Accesses, catalogue: &Catalogue, claims: &mut Claims) {
         };
         lock_rows(&lock.rows, lock.strength, table, catalogue, claims);
     }
+}
+
+/// New rows of such a table meet no others of it, but the parents that they refer to.
+pub(super) fn meets_parents_alone(table: &Table, catalogue: &Catalogue) -> bool {
+    let has_key = !table.primary_key.is_empty() || table.other_unique;
+    !has_key && !table.user_triggers && catalogue.knows_references(table)
 }
 
 /// New rows of such a table conflict with nothing.

@@ -178,7 +178,7 @@ fn write_rows(write: &Access, table: &Table, own: u64, catalogue: &Catalogue, cl
         return;
     }
     if write.new {
-        if is_keyed(table) || super::claims::meets_nothing(table) {
+        if is_keyed(table) || super::claims::meets_parents_alone(table, catalogue) {
             // Its keys are among the claims, where they are known. This is for who claims the whole table.
             claims.rows.push((table.id, super::claims::own_hash(own, table.id)));
             write_beside(&write.rows, table, None, claims);

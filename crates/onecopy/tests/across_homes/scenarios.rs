@@ -4,7 +4,7 @@ use crate::cluster::script::Stage;
 
 /// Parents with all kinds of references to them, and a table by itself.
 pub(crate) const TABLES: Stage = Stage {
-    before: "delete from falls; delete from loses; delete from moves; delete from late; delete from p; delete from q;
+    before: "delete from falls; delete from loses; delete from moves; delete from late; delete from notes; delete from p; delete from q;
              delete from lines; insert into lines values (1, 1, 10), (1, 2, 20), (2, 1, 20), (2, 2, 30);
              insert into p values (1, 10, 100), (2, 20, 200), (3, 30, 300);
              insert into falls values (1, 1, 0), (2, 1, 0), (3, 2, 0);
@@ -14,6 +14,7 @@ pub(crate) const TABLES: Stage = Stage {
              insert into q select n, n * 10 from generate_series(1, 5) n",
     after: "select 'p', k, v, u from p union all select 'falls', k, p, v from falls
             union all select 'loses', k, p, v from loses union all select 'moves', k, p, v from moves
+            union all select 'notes', p, v, null from notes
             union all select 'late', k, u, p from late union all select 'q', k, v, null from q
             union all select 'lines', a, b, c from lines order by 1, 2, 3",
 };
@@ -26,6 +27,7 @@ create table loses (k int primary key, p int references p on delete set null, v 
 create table moves (k int primary key, p int references p on update cascade on delete cascade, v int);
 create table late (k int primary key, u int unique deferrable initially deferred,
                    p int references p deferrable initially deferred);
+create table notes (p int references p, v int);
 create table q (k int primary key, v int);
 create table lines (a int, b int, c int, primary key (a, b));
 create index on lines (c);
@@ -72,6 +74,39 @@ pub(crate) const SCENARIOS: &[(&str, Closeness, &[&str])] = &[
         "a child comes, its parent falls",
         Same,
         &["b begin", "b insert into falls values (9, 1, 0)", "a delete from p where k = 1", "b commit"],
+    ),
+    (
+        "rows without a key come, of one parent",
+        Same,
+        &[
+            "a begin",
+            "a insert into notes values (1, 1)",
+            "b begin",
+            "b insert into notes values (1, 2)",
+            "b commit",
+            "a commit",
+        ],
+    ),
+    (
+        "a parent falls, a row without a key comes",
+        Same,
+        &["a begin", "a delete from p where k = 1", "b insert into notes values (1, 0)", "a commit"],
+    ),
+    (
+        "a row without a key comes, its parent falls",
+        Same,
+        &["b begin", "b insert into notes values (1, 0)", "a delete from p where k = 1", "b commit"],
+    ),
+    (
+        "rows without a key come while all of them change",
+        Waits,
+        &[
+            "b insert into notes values (1, 0)",
+            "a begin",
+            "a insert into notes values (1, 1)",
+            "b update notes set v = v + 10",
+            "a commit",
+        ],
     ),
     (
         "a reference is lost, the row changes",

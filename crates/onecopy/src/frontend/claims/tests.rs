@@ -94,6 +94,38 @@ fn references_meet_their_parents() {
     assert!(!insert.overlaps(&sibling), "two may rely on one parent");
 }
 
+/// Like the histories of TPC-C: else any two transactions that write one would wait for each other.
+#[test]
+fn new_rows_without_keys_meet_their_parents_and_who_claims_their_table() {
+    let keyless = catalogue(true, |t| {
+        if t.id == CHILD {
+            (t.primary_key, t.keys) = (Vec::new(), Vec::new());
+        }
+    });
+    let claims = |push: &dyn Fn(&mut RecordBuilder)| claims_in(&keyless, push);
+    let inserts = |rows: i32| {
+        move |b: &mut RecordBuilder| {
+            (0..rows).for_each(|row| b.push_insert(CHILD, &image([row, 7])).unwrap());
+        }
+    };
+    let (few, more) = (claims(&inserts(2)), claims(&inserts(3)));
+    assert!(!few.overlaps(&more) && few.tables.is_empty());
+    let delete = claims(&|b| b.push_delete(PARENT, &image([7, 0])).unwrap());
+    let other = claims(&|b| b.push_delete(PARENT, &image([8, 0])).unwrap());
+    assert!(few.overlaps(&delete) && !few.overlaps(&other));
+    let update = claims(&|b| b.push_update(CHILD, &image([1, 7]), &image([1, 7])).unwrap());
+    assert!(few.overlaps(&update) && update.tables == [CHILD]);
+    let many = claims(&|b| (0..3_000).for_each(|row| b.push_insert(CHILD, &image([row, row])).unwrap()));
+    assert_eq!(many.tables, [PARENT], "too many parents to be told apart");
+    assert!(many.overlaps(&update) && many.overlaps(&other));
+    let both = claims(&|b| {
+        inserts(2)(b);
+        b.push_delete(CHILD, &image([1, 7])).unwrap();
+    });
+    assert_eq!(both.tables, [CHILD]);
+    assert!(both.overlaps(&few));
+}
+
 #[test]
 fn what_is_not_known_is_claimed_as_a_whole() {
     let (one, other) = (image([1, 7]), image([2, 7]));

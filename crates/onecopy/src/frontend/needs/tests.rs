@@ -19,9 +19,10 @@ const CHILD: TableId = TableId(2);
 const LOG: TableId = TableId(3);
 const SERIAL: TableId = TableId(4);
 const LINE: TableId = TableId(5);
+const NOTE: TableId = TableId(6);
 
 /// `parent(id, mail unique)`, `child(id, p -> parent)`, `log(a, b)` without a key, `serial(id serial, v)`, `line(a, b, c)`
-/// with the key (a, b) and an index on c.
+/// with the key (a, b) and an index on c, `note(n, p -> parent)` without a key.
 fn catalogue() -> Catalogue {
     let column = |name: &str| Column {
         name: name.to_owned(),
@@ -55,6 +56,9 @@ fn catalogue() -> Catalogue {
         matches_full: false,
         period: false,
     }];
+    let mut note = table(NOTE, "note", ["n", "p"]);
+    (note.primary_key, note.keys, note.foreign_keys) = (Vec::new(), Vec::new(), true);
+    note.references.clone_from(&child.references);
     let mut log = table(LOG, "log", ["a", "b"]);
     (log.primary_key, log.keys) = (Vec::new(), Vec::new());
     let mut serial = table(SERIAL, "serial", ["id", "v"]);
@@ -63,7 +67,7 @@ fn catalogue() -> Catalogue {
     line.columns.push(column("c"));
     line.primary_key.push(1);
     (line.keys[0].columns, line.indexes) = (vec![0, 1], vec![vec![2]]);
-    Catalogue::new(Contents { tables: vec![parent, child, log, serial, line], ..Contents::default() })
+    Catalogue::new(Contents { tables: vec![parent, child, log, serial, line, note], ..Contents::default() })
 }
 
 fn touched(text: &str) -> Accesses {
@@ -196,6 +200,13 @@ fn new_rows_meet_whoever_claims_their_table() {
         assert!(one.overlaps(&Claims { tables: vec![table], ..Claims::default() }), "{text}");
     }
     assert_eq!(writes("update log set b = 1 where a = 2").tables, [LOG]);
+    let note = writes("insert into note values (1, 2)");
+    assert!(note.tables.is_empty() && !note.overlaps(&writes("insert into note values (3, 2)")), "{note:?}");
+    assert!(
+        note.overlaps(&writes("update note set n = 1"))
+            && note.overlaps(&writes("delete from parent where id = 2"))
+    );
+    assert!(!note.overlaps(&writes("delete from parent where id = 3")));
 }
 
 #[test]
