@@ -39,7 +39,7 @@ impl Agent {
     pub(super) async fn serve(&mut self, incarnation: Incarnation, ready: Ready) -> Option<()> {
         let Ready { applier, control, mut pulse, tables, proof_sql, applied } = ready;
         let applier = Applier::new(applier, tables, self.assignment.spills.clone());
-        self.events.send(AgentEvent::Up { incarnation, proof_sql, applied }).await.ok()?;
+        self.events.send(AgentEvent::Up { incarnation, proof_sql: proof_sql.clone(), applied }).await.ok()?;
         let (events, deadline) = (self.events.clone(), self.assignment.health_deadline);
         let suspect = |is_suspect| {
             let events = events.clone();
@@ -48,7 +48,7 @@ impl Agent {
         };
         let ended = tokio::select! {
             ended = self.obey(incarnation, applier, control) => ended,
-            reason = pulse::watch(&mut pulse, deadline, suspect) => Ended::Connections(reason),
+            reason = pulse::watch(&mut pulse, &proof_sql, deadline, suspect) => Ended::Connections(reason),
         };
         match ended {
             Ended::Owner => None,

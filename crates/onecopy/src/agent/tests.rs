@@ -40,9 +40,13 @@ struct Running {
 
 impl Running {
     async fn start(server: &Server) -> Self {
+        Self::start_within(server, Duration::from_mins(1)).await
+    }
+
+    async fn start_within(server: &Server, health_deadline: Duration) -> Self {
         let assignment = Assignment {
             reader_patience_ms: Arc::default(),
-            health_deadline: Duration::from_mins(1),
+            health_deadline,
             evictions: Arc::default(),
             name: "replica".to_owned(),
             address: server.address(),
@@ -473,6 +477,31 @@ async fn what_is_there_already_does_not_keep_the_rest_of_its_batch_away() {
     pair.second.must_apply(batch).await;
     let mut session = pair.servers[1].connect("").await;
     assert_eq!(session.simple("SELECT count(*) FROM t").await.unwrap(), [[Some("3".to_owned())]]);
+}
+
+/// What users put into an index runs in the applier, too.
+#[tokio::test]
+async fn a_lock_that_the_code_of_an_index_released_is_taken_again() {
+    let mut pair = Pair::start().await;
+    pair.second = Running::start_within(&pair.servers[1], Duration::from_secs(8)).await;
+    pair.ddl("CREATE TABLE t (id int PRIMARY KEY)").await;
+    let careless = "CREATE FUNCTION careless(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS \
+                    $$ BEGIN PERFORM pg_advisory_unlock_all(); RETURN $1; END $$";
+    pair.ddl(careless).await;
+    pair.ddl("CREATE INDEX ON t (careless(id))").await;
+    let insert = pair.home.write("INSERT INTO t VALUES (1)").await;
+    pair.second.must_apply(vec![insert]).await;
+    let lost = pair.second.incarnation;
+    match pair.second.event().await {
+        AgentEvent::Down { incarnation, reason } => {
+            assert!(incarnation == lost && reason.contains("lock"), "{reason}");
+        }
+        other => panic!("not down but {other:?}"),
+    }
+    pair.second.up().await;
+    let mut session = pair.servers[1].connect("").await;
+    assert_eq!(session.simple(&pair.second.proof_sql).await.unwrap().len(), 1);
+    pair.assert_identical().await;
 }
 
 #[tokio::test]
