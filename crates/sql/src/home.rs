@@ -28,6 +28,8 @@ pub fn may_leave_anchor(
         | Verb::Show(_)
         | Verb::Empty => return true,
         Verb::Select | Verb::Insert | Verb::Update | Verb::Delete | Verb::Merge | Verb::Copy { .. } => {}
+        // Its plan is made where the rest of the transaction runs.
+        Verb::Explain { analyze: false } if explains_rows(statement) => {}
         _ => return false,
     }
     let (Some(reads), Some(writes)) = (&routing.reads, &routing.writes) else { return false };
@@ -43,6 +45,12 @@ pub fn may_leave_anchor(
         && (!routing.fills_defaults || writes.iter().all(|id| draws_what_is_known(*id, catalogue)))
         // Its rows come once, however many there are.
         && (!matches!(statement.verb, Verb::Copy { .. }) || draws(routing, catalogue).is_empty())
+}
+
+fn explains_rows(statement: &Statement) -> bool {
+    let is_of_rows =
+        |verb: &Verb| matches!(verb, Verb::Select | Verb::Insert | Verb::Update | Verb::Delete | Verb::Merge);
+    statement.inner.as_deref().is_some_and(|inner| is_of_rows(&inner.verb))
 }
 
 /// Which sequences a statement may draw from, if all of them are known: those of the tables that it may write, unless
