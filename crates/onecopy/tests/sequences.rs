@@ -272,6 +272,7 @@ async fn sequences_are_as_on_one_server() {
     run(&client, "discard sequences").await;
     assert_eq!(refused(&client, "select lastval()").await, "55000");
     bounds_and_caches(&cluster, &client).await;
+    new_bounds(&client).await;
     names_and_records(&cluster, &client).await;
     cluster.verify().await;
     cluster.stop().await;
@@ -310,6 +311,33 @@ async fn bounds_and_caches(cluster: &Cluster, client: &Client) {
     }
     assert_eq!(answers(client, "select nextval('low') from generate_series(1, 2)").await.unwrap(), [-1, -2]);
     assert_eq!(refused(client, "select nextval('low')").await, "2200H");
+}
+
+/// Elsewhere sequences stand far ahead of what was drawn, and beyond the new bounds.
+async fn new_bounds(client: &Client) {
+    run(
+        client,
+        "create sequence wide; create sequence deep increment -1;
+         create table narrow (id int generated always as identity, v int)",
+    )
+    .await;
+    let draw =
+        "select nextval(s) from generate_series(1, 15), unnest('{wide,deep,narrow_id_seq}'::regclass[]) s";
+    run(client, draw).await;
+    run(
+        client,
+        "alter sequence wide maxvalue 20; alter sequence deep minvalue -17;
+         alter table narrow alter column id set maxvalue 16",
+    )
+    .await;
+    assert_eq!(answers(client, "select nextval('wide')").await.unwrap(), [16]);
+    run(client, "begin; alter sequence wide maxvalue 17; alter sequence wide maxvalue 900; commit").await;
+    run(client, "select nextval('wide') from generate_series(1, 300)").await;
+    run(client, "alter sequence wide minvalue 310 start 320 maxvalue 400 restart").await;
+    run(client, "alter sequence wide minvalue 1000 start 1000 maxvalue 2000 restart with 1500").await;
+    assert_eq!(answers(client, "select nextval('wide')").await.unwrap(), [1500]);
+    assert_eq!(answers(client, "insert into narrow (v) values (1) returning id").await.unwrap(), [16]);
+    assert_eq!(refused(client, "insert into narrow (v) values (1) returning id").await, "2200H");
 }
 
 async fn names_and_records(cluster: &Cluster, client: &Client) {

@@ -344,6 +344,23 @@ BEGIN
     END IF;
 END $$;
 
+-- Puts sequences where they stood at home when a schema change had run there, which is about to run here, as far as their
+-- bounds allow it yet: where marks have put them the change might not leave room for. The marks of its record follow.
+CREATE OR REPLACE FUNCTION onecopy_capture.put_sequences(states text) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    one record;
+BEGIN
+    FOR one IN
+        SELECT q.seqrelid::regclass AS target, least(greatest(word[2]::int8, q.seqmin), q.seqmax) AS value, word[3]::boolean AS called
+        FROM regexp_split_to_table(states, ';') AS state CROSS JOIN string_to_array(state, ' ') AS word
+        JOIN onecopy_capture.sequences s ON s.id = word[1]::int4 JOIN pg_sequence q ON q.seqrelid = s.relation
+        WHERE state <> ''
+    LOOP
+        PERFORM setval(one.target, one.value, one.called);
+    END LOOP;
+END $$;
+
 -- What `onecopy.sequences` says of one, whoever has touched it; nothing where there is no such sequence.
 CREATE OR REPLACE FUNCTION onecopy_capture.state_of(sequence int4) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$

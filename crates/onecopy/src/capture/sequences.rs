@@ -18,6 +18,11 @@ use crate::backend::{BackendError, Connection, Rows};
 /// The state of the sequences in the argument, an array of numbers or NULL for all, that the transaction has touched.
 pub(crate) const STATES_CALL: &str = "onecopy.sequences";
 
+/// Puts those sequences that there are where this answer of [`STATES_CALL`] says.
+pub(crate) fn put_sql(states: &str) -> String {
+    format!("SELECT onecopy_capture.put_sequences('{states}')")
+}
+
 /// For each table the sequences that its rows draw from, by what their defaults depend on, and whether there may be
 /// others: a default that does not name them as such, a check or a policy that draws. Defaults of parents count. The trees
 /// are looked at as they are, with the fixed OIDs of `nextval`, `setval` and of the casts to the smaller integers, because

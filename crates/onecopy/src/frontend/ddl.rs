@@ -39,6 +39,9 @@ const DEFINING_SETTINGS: [&str; 5] = [
 const CONCERNS_NAMED: [&str; 6] =
     ["AlterTableStmt", "CommentStmt", "CreateSeqStmt", "CreateStmt", "GrantStmt", "IndexStmt"];
 
+/// Statements that may bound a sequence anew.
+const BOUNDS_SEQUENCES: [&str; 2] = ["AlterSeqStmt", "AlterTableStmt"];
+
 /// Statements that may change roles, or other things that all databases share.
 const CHANGES_SHARED: [&str; 13] = [
     "AlterDatabaseSetStmt",
@@ -194,6 +197,9 @@ impl Session {
         update.is_suspect |= !matches!(effect, RowEffect::Same);
         update.drawn.schema_changed();
         update.capture.claims.add_everything();
+        if BOUNDS_SEQUENCES.contains(&facts.tag) {
+            self.record_positions().await?;
+        }
         self.record_rows(effect, before, is_new, record).await
     }
 

@@ -16,10 +16,11 @@ use cluster::record::Sequence;
 use sql::{Catalogue, Draws};
 use wire::sqlstate;
 
+use super::ddl::recorded_text;
 use super::fault::{Fault, Refusal};
 use super::session::{Session, Transaction};
 use super::transaction::broken;
-use crate::capture::sequences::{STATES_CALL, states};
+use crate::capture::sequences::{STATES_CALL, put_sql, states};
 
 /// So often the sequences are read again because others set them back at that moment.
 const READINGS_MAX: u32 = 100;
@@ -218,6 +219,16 @@ impl Session {
             "Repeat the transaction.",
         )
         .into())
+    }
+
+    /// To be recorded before a schema change that has run here: elsewhere sequences stand at marks, ahead of what was drawn,
+    /// and maybe beyond the bounds that they are about to get.
+    pub(crate) async fn record_positions(&mut self) -> Result<(), Fault> {
+        let states = self.own_text(&format!("SELECT {STATES_CALL}(NULL)")).await?;
+        if states.is_empty() {
+            return Ok(());
+        }
+        self.push_statement(&recorded_text(put_sql(&states)))
     }
 
     fn drawn(&mut self) -> Result<&mut Drawn, Fault> {
