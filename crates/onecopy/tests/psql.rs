@@ -26,7 +26,7 @@ create view sums as select parent, sum(amount) from child group by parent;
 ";
 
 /// Scripts whose output may differ in nothing.
-const SAME: [(&str, &str); 14] = [
+const SAME: [(&str, &str); 15] = [
     ("rows", "select * from parent order by k limit 3; select count(*), sum(amount) from child;"),
     (
         "gdesc",
@@ -70,6 +70,10 @@ const SAME: [(&str, &str); 14] = [
     (
         "notices of what waits for COMMIT",
         "create function late() returns trigger language plpgsql as $$ begin raise notice 'late %', new.k; return null; end $$;\ncreate table told (k int primary key);\ncreate constraint trigger late after insert on told deferrable initially deferred for each row execute function late();\nbegin;\ninsert into told values (1), (2);\ncommit;\ninsert into told values (3);\ndrop table told;\ndrop function late();",
+    ),
+    (
+        "maintenance of temporary tables",
+        "create temp table own as select 1 as k;\nanalyze own;\nvacuum (analyze) own;\nvacuum pg_temp.own;\nselect reltuples from pg_class where oid = 'own'::regclass;",
     ),
 ];
 

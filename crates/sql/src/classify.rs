@@ -351,7 +351,9 @@ fn utility(node: &NodeEnum) -> Option<Statement> {
         }
         NodeEnum::VacuumStmt(statement) => {
             let kind = if statement.is_vacuumcmd { Maintenance::Vacuum } else { Maintenance::Analyze };
-            Some(Statement::of(Verb::Maintenance(kind)))
+            let mut census = Census::default();
+            census.add(&statement.rels);
+            Some(filled(Verb::Maintenance(kind), census, Inside::Nothing))
         }
         NodeEnum::CheckPointStmt(_) => Some(Statement::of(Verb::Maintenance(Maintenance::Checkpoint))),
         _ => None,

@@ -76,7 +76,7 @@ impl Session {
             return Ok(None);
         }
         if alone && facts.rearranges() && matches!(self.transaction, Transaction::None) {
-            return self.maintenance(text, work).await.map(Some);
+            return self.maintenance(&[], text, work).await.map(Some);
         }
         self.ddl_without_passwords(statement, text, work, alone).await.map(Some)
     }
@@ -289,12 +289,22 @@ impl Session {
     }
 
     /// VACUUM and the like: at the home first, whose reply the client gets, then at the others, each when it is
-    /// fresh. A replica where it fails is named in a warning; the data are not concerned.
-    pub(crate) async fn maintenance(&mut self, text: &[u8], work: Work<'_>) -> Result<Ended, Fault> {
+    /// fresh. A replica where it fails is named in a warning; the data are not concerned. `names` are the relations that it
+    /// names; temporary ones are nowhere else.
+    pub(crate) async fn maintenance(
+        &mut self,
+        names: &[Name],
+        text: &[u8],
+        work: Work<'_>,
+    ) -> Result<Ended, Fault> {
+        let mut is_temporary = !names.is_empty();
+        for name in names {
+            is_temporary = is_temporary && self.names_temporary(std::slice::from_ref(name)).await?;
+        }
         let anchor = self.anchor();
         let mark = self.client.out.len();
         let ended = self.run_at_home_alone(work).await?;
-        if ended.error.is_some() {
+        if ended.error.is_some() || is_temporary {
             return Ok(ended);
         }
         let reply = self.client.out.split_off(mark.min(self.client.out.len()));

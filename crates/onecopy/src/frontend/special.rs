@@ -87,7 +87,7 @@ impl Session {
             }
             Verb::Ddl(facts) => self.schema_change(statement, facts, text, (work, alone)).await,
             Verb::Maintenance(_) if matches!(self.transaction, Transaction::None) => {
-                self.maintenance(text, work).await.map(Some)
+                self.maintenance(&statement.reads, text, work).await.map(Some)
             }
             _ => Ok(None),
         }
