@@ -276,7 +276,8 @@ BEGIN
     IF ids IS NULL THEN
         ids := ARRAY(SELECT s.id FROM onecopy_capture.sequences s
             WHERE s.caches OR pg_catalog.pg_stat_get_xact_blocks_fetched(s.relation) OPERATOR(pg_catalog.<>) 0
-                OR pg_catalog.current_setting('track_counts') OPERATOR(pg_catalog.<>) 'on');
+                OR pg_catalog.current_setting('track_counts') OPERATOR(pg_catalog.<>) 'on'
+            ORDER BY s.id);
     END IF;
     FOREACH one IN ARRAY ids LOOP
         SELECT s.relation, s.caches, s.rules INTO target, caches, rules FROM onecopy_capture.sequences s
