@@ -21,7 +21,7 @@ const ROLES: &str = "SELECT rolname, format('ALTER ROLE %I WITH %s %s %s %s %s %
 /// Who is a member of what, as the statement that says so; the words differ from release to release.
 fn memberships(has_options: bool) -> String {
     let options = if has_options {
-        "format('ADMIN %s, INHERIT %s, SET %s', m.admin_option, m.inherit_option, m.set_option)"
+        "format('ADMIN %s, INHERIT %s, SET %s', m.admin_option::text, m.inherit_option::text, m.set_option::text)"
     } else {
         "CASE WHEN m.admin_option THEN 'ADMIN OPTION' END"
     };

@@ -73,9 +73,11 @@ const RICH: &str = include_str!("../dump_restore/schema.sql");
 
 /// What a dump has no place for: settings, rights to the database, memberships, a CHECK that does not hold for long.
 const MORE: &str = "
+    CREATE ROLE auditor;
     CREATE ROLE teller LOGIN PASSWORD 'open' CONNECTION LIMIT 7;
     COMMENT ON ROLE teller IS 'it''s her';
     GRANT clerk TO teller WITH ADMIN OPTION;
+    GRANT clerk TO auditor GRANTED BY teller;
     GRANT shop_owner TO clerk;
     ALTER ROLE teller SET search_path = shop, \"$user\", public;
     ALTER ROLE teller IN DATABASE postgres SET work_mem = '5MB';
@@ -92,7 +94,7 @@ const MORE: &str = "
     REFRESH MATERIALIZED VIEW shop.turnover;";
 
 const ROLES: &str = "SELECT rolname, rolpassword, rolconnlimit, rolcanlogin, shobj_description(oid, 'pg_authid'),
-    (SELECT string_agg(g.rolname || m.admin_option, ',' ORDER BY g.rolname) FROM pg_auth_members m
+    (SELECT string_agg(g.rolname || m.admin_option || m.grantor::regrole, ',' ORDER BY g.rolname) FROM pg_auth_members m
      JOIN pg_roles g ON g.oid = m.roleid WHERE m.member = r.oid),
     (SELECT string_agg((setdatabase = 0) || setconfig::text, ',' ORDER BY setdatabase) FROM pg_db_role_setting WHERE setrole = r.oid)
     FROM pg_authid r WHERE rolname !~ '^pg_'
