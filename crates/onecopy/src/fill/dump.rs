@@ -17,6 +17,11 @@ use crate::scram::Secret;
 const DEADLINE: Duration = Duration::from_mins(10);
 /// How long it waits for locks.
 const LOCK_PATIENCE: &str = "--lock-wait-timeout=10s";
+/// What it begins with, for a donor that may be older than it, and the same for servers that do not know the setting.
+const NO_LIMIT: &str = "\nSET transaction_timeout = 0;\n";
+const NO_LIMIT_ANYWHERE: &str = "\nSELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name = 'transaction_timeout';\n";
+/// Ends what it begins with.
+const AFTER_LIMITS: &str = "\nSET client_encoding = ";
 /// A schema that is longer as text is not taken.
 const SCHEMA_BYTES_MAX: usize = 512 << 20;
 
@@ -95,7 +100,7 @@ impl Program {
             return Err(format!("the schema takes more than {} MB as text", SCHEMA_BYTES_MAX >> 20));
         }
         let text = String::from_utf8(output.stdout).map_err(|_| "the schema is not UTF-8".to_owned())?;
-        Ok(without_psql(&text))
+        Ok(for_any_release(without_psql(&text)))
     }
 
     /// Where the donor is and what opens it, by the environment: others can see a process's arguments.
@@ -147,9 +152,27 @@ fn without_psql(text: &str) -> String {
     kept
 }
 
+fn for_any_release(text: String) -> String {
+    match text.find(AFTER_LIMITS).and_then(|end| text[..=end].find(NO_LIMIT)) {
+        Some(start) => [&text[..start], NO_LIMIT_ANYWHERE, &text[start + NO_LIMIT.len()..]].concat(),
+        None => text,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_is_lifted_where_servers_know_it() {
+        let lines = |limit: &str| {
+            format!(
+                "--\nSET lock_timeout = 0;{limit}SET client_encoding = 'UTF8';\nCREATE FUNCTION f() AS '{NO_LIMIT}';\n"
+            )
+        };
+        assert_eq!(for_any_release(lines(NO_LIMIT)), lines(NO_LIMIT_ANYWHERE));
+        assert_eq!(for_any_release(lines("\n")), lines("\n"));
+    }
 
     #[test]
     fn orders_to_psql_are_left_out_and_nothing_else() {
