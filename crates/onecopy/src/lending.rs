@@ -30,6 +30,9 @@ use crate::hub::{AgentOrder, Hub};
 
 /// How long a server may take for one step of it.
 const STEP_DEADLINE: Duration = Duration::from_secs(5);
+/// The server ends a statement of the lender after this time. It is shorter than [`STEP_DEADLINE`], so the lender normally
+/// hears how the statement ended; an unknown outcome bars the replica until its server restarts.
+const STATEMENT_TIMEOUT: &str = "-c statement_timeout=3s";
 /// How often it is looked whether a mark is durable.
 const LOOK: Duration = Duration::from_millis(2);
 /// How long it waits for somebody else's record before it makes one.
@@ -167,9 +170,7 @@ impl Lender {
     /// Puts a range into force.
     async fn lend(&mut self, hub: &Hub, loan: Loan) {
         let Want { replica, id, .. } = loan.want;
-        let lent = tokio::time::timeout(STEP_DEADLINE, self.lend_at(hub, replica, loan)).await;
-        let lent = lent.unwrap_or_else(|_| Err(Failure::Unknown("it takes too long".to_owned())));
-        match lent {
+        match self.lend_at(hub, replica, loan).await {
             Ok(()) => {
                 let Range { first, last, .. } = loan.range;
                 tracing::debug!(sequence = %id, replica = %replica, first, last, "a range is lent");
@@ -193,10 +194,9 @@ impl Lender {
     async fn lend_at(&mut self, hub: &Hub, replica: ReplicaId, loan: Loan) -> Result<(), Failure> {
         let seat = &hub.seats[replica];
         let incarnation = seat.incarnation();
-        let connection = self.connect(hub, replica).await?;
-        let rows = connection.simple("SELECT n FROM onecopy_capture.stint").await;
-        let stint = rows.map_err(|error| Failure::NotDone(error.to_string())).map(|rows| answer(&rows))?;
-        let stint = stint.ok_or_else(|| Failure::NotDone("it has no number".to_owned()))?;
+        let asked = tokio::time::timeout(STEP_DEADLINE, self.ask_stint(hub, replica)).await;
+        let (connection, stint) =
+            asked.unwrap_or_else(|_| Err(Failure::NotDone("the server does not answer".to_owned())))?;
         {
             // Whoever makes it the anchor has to have this lock, too, after that.
             let mut sequences = hub.sequences();
@@ -208,7 +208,9 @@ impl Lender {
         }
         let Range { first, last, .. } = loan.range;
         let sql = format!("SELECT onecopy_capture.lend({stint}, {}, '{first}', '{last}')", loan.want.id);
-        let rows = connection.simple(&sql).await.map_err(|error| match error {
+        let put = tokio::time::timeout(STEP_DEADLINE, connection.simple(&sql)).await;
+        let put = put.map_err(|_| Failure::Unknown("it takes too long".to_owned()))?;
+        let rows = put.map_err(|error| match error {
             BackendError::Server(_) => Failure::NotDone(error.to_string()),
             lost => Failure::Unknown(lost.to_string()),
         })?;
@@ -223,10 +225,25 @@ impl Lender {
         Ok(())
     }
 
+    /// Asks the replica for its lending number. `lend` refuses an older number, so a range that was taken back meanwhile is
+    /// not put into force.
+    async fn ask_stint(
+        &mut self,
+        hub: &Hub,
+        replica: ReplicaId,
+    ) -> Result<(&mut Connection, String), Failure> {
+        let connection = self.connect(hub, replica).await?;
+        let rows = connection.simple("SELECT n FROM onecopy_capture.stint").await;
+        let rows = rows.map_err(|error| Failure::NotDone(error.to_string()))?;
+        let stint = answer(&rows).ok_or_else(|| Failure::NotDone("it has no number".to_owned()))?;
+        Ok((connection, stint))
+    }
+
     async fn connect(&mut self, hub: &Hub, replica: ReplicaId) -> Result<&mut Connection, Failure> {
         let present = hub.seats[replica].incarnation();
         if self.connections.get(&replica).is_none_or(|(incarnation, _)| *incarnation != present) {
-            let opened = open(hub, replica).await.map_err(|error| Failure::NotDone(error.to_string()))?;
+            let opened = open(hub, replica, &format!("{OPTIONS} {STATEMENT_TIMEOUT}")).await;
+            let opened = opened.map_err(|error| Failure::NotDone(error.to_string()))?;
             self.connections.insert(replica, (present, opened));
         }
         let found = self.connections.get_mut(&replica).map(|(_, connection)| connection);
@@ -238,8 +255,8 @@ fn answer(rows: &[Vec<Option<String>>]) -> Option<String> {
     rows.first()?.first()?.clone()
 }
 
-async fn open(hub: &Hub, replica: ReplicaId) -> Result<Connection, BackendError> {
-    Connection::open_own(&hub.seats[replica].address, &hub.served, &[("options", OPTIONS)]).await
+async fn open(hub: &Hub, replica: ReplicaId, options: &str) -> Result<Connection, BackendError> {
+    Connection::open_own(&hub.seats[replica].address, &hub.served, &[("options", options)]).await
 }
 
 /// Takes back what a replica was lent: it is the anchor now, or the node stops. Its sequences stand at their marks then.
@@ -250,7 +267,7 @@ pub(crate) async fn take_back(hub: &Hub, replica: ReplicaId) {
     }
     let incarnation = seat.incarnation();
     let taken = tokio::time::timeout(STEP_DEADLINE, async {
-        let mut connection = open(hub, replica).await?;
+        let mut connection = open(hub, replica, OPTIONS).await?;
         unlend(hub, &mut connection).await
     });
     match taken.await {

@@ -108,6 +108,7 @@ async fn every_home_draws() {
     let mut book = Book::default();
     who_draws_nothing_needs_no_loan(&cluster, &mut book).await;
     a_mark_comes_while_a_range_does(&cluster).await;
+    a_loan_may_take_too_long(&cluster, &mut book).await;
     at_all_homes(&cluster, &mut book).await;
     what_is_drawn_by_name_leaves_the_ranges(&cluster, &mut book).await;
     what_was_drawn(&cluster, &mut book).await;
@@ -180,6 +181,33 @@ async fn a_mark_comes_while_a_range_does(cluster: &Cluster) {
     // With a schema change everything that was lent is taken back.
     run(&cluster.client().await, "drop sequence raced").await;
     cluster.caught_up().await;
+}
+
+/// A loan that its server could not put into force in time costs that loan only: the replica gets the next one.
+async fn a_loan_may_take_too_long(cluster: &Cluster, book: &mut Book) {
+    cluster.caught_up().await;
+    let client = at(cluster, "replica-2").await;
+    let replica = find(cluster, "replica-2").await;
+    let (holder, onlooker) = (cluster.direct(&replica).await, cluster.direct(&replica).await);
+    run(
+        &holder,
+        "begin; select from onecopy_capture.sequences where relation = 'ser_id_seq'::regclass for update",
+    )
+    .await;
+    let waits =
+        "select count(*) from pg_stat_activity where query ~ '[.]lend[(]' and wait_event_type = 'Lock'";
+    let deadline = Instant::now() + LENT_WITHIN;
+    for (expected, doubt) in [("1", "nothing is lent"), ("0", "it waits for ever")] {
+        while value(&onlooker, waits).await != expected {
+            if expected == "1" {
+                book.note("ser_id_seq", &answers(&client, DRAWS[0].1).await);
+            }
+            assert!(Instant::now() < deadline, "{doubt}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    run(&holder, "rollback").await;
+    until_lent(cluster, "replica-2", &client, "ser_id_seq", DRAWS[0].1, book).await;
 }
 
 /// A call of `nextval` at the anchor sets nothing, so nobody loses the values that it was lent.
