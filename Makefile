@@ -15,14 +15,19 @@ CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(PATH)
 ARGS ?=
 
-.PHONY: up demo test check bench bench-full bench-proxy sim chaos differential fuzz soundness setup setup-test
+.PHONY: up demo test check bench bench-full bench-proxy sim chaos differential fuzz soundness setup setup-servers setup-test
+
+# Two builds, because one of both packages would build onecopy with other features than `make up` does.
+quick_build = cargo build --profile quick --package
 
 up: setup
-	@cargo run --release --package onecopy -- up $(ARGS)
+	@$(quick_build) onecopy
+	@$${CARGO_TARGET_DIR:-target}/quick/onecopy up $(ARGS)
 
-demo: setup-test
-	@cargo build --quiet --release --package onecopy --package bench
-	@target/release/onecopy demo $(ARGS)
+demo: setup-servers
+	@$(quick_build) onecopy
+	@$(quick_build) bench
+	@$${CARGO_TARGET_DIR:-target}/quick/onecopy demo $(ARGS)
 
 test: setup-test check
 	cargo xtask test
@@ -61,6 +66,8 @@ soundness: setup-test
 setup:
 	@scripts/setup build
 
-setup-test:
+setup-servers:
 	@scripts/setup test
+
+setup-test: setup-servers
 	@scripts/drivers
