@@ -12,6 +12,7 @@ mod forbidden;
 mod heads;
 mod module_edges;
 mod names;
+mod own_statements;
 mod purity;
 mod refusals;
 mod sizes;
@@ -68,7 +69,7 @@ pub(crate) fn update(repository: &Path) -> Result<String, String> {
 }
 
 fn check(tree: &Tree) -> Vec<Finding> {
-    const RULES: [fn(&Tree) -> Vec<Finding>; 11] = [
+    const RULES: [fn(&Tree) -> Vec<Finding>; 12] = [
         syntax::check,
         crate_edges::check,
         module_edges::check,
@@ -77,6 +78,7 @@ fn check(tree: &Tree) -> Vec<Finding> {
         heads::check,
         forbidden::check,
         names::check,
+        own_statements::check,
         text::check,
         refusals::check,
         architecture::check,

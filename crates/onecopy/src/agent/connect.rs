@@ -26,7 +26,6 @@ const FENCE_PAUSE: Duration = Duration::from_millis(10);
 /// Settings of the connections, which `RESET ALL` leaves in force.
 pub(super) const SETTINGS: &[(&str, &str)] = &[
     ("session_replication_role", "replica"),
-    ("search_path", "pg_catalog"),
     ("statement_timeout", "0"),
     ("lock_timeout", "0"),
     ("idle_in_transaction_session_timeout", "0"),
@@ -191,8 +190,9 @@ async fn take_lock(applier: &mut Connection) -> Result<String, ConnectError> {
     applier.simple(&format!("SELECT pg_advisory_lock({})", key.cast_signed())).await?;
     let (high, low) = (key >> 32, key & 0xffff_ffff);
     Ok(format!(
-        "SELECT 1 FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND granted \
-         AND classid = {high} AND objid = {low} AND objsubid = 1 AND pid = {}",
+        "SELECT 1 FROM pg_catalog.pg_locks WHERE locktype OPERATOR(pg_catalog.=) 'advisory' AND granted \
+         AND classid OPERATOR(pg_catalog.=) '{high}' AND objid OPERATOR(pg_catalog.=) '{low}' \
+         AND objsubid OPERATOR(pg_catalog.=) 1::smallint AND pid OPERATOR(pg_catalog.=) {}",
         applier.pid
     ))
 }

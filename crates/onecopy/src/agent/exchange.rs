@@ -27,7 +27,7 @@ use crate::log::LogError;
 const CHUNK_BYTES: usize = 64 * 1024;
 
 /// Where our own statements find things.
-const OWN_PATH: &str = "pg_catalog";
+const OWN_PATH: &str = "pg_catalog, pg_temp";
 
 /// With more statements than this, all are prepared anew. Each takes some 10 kB of the server's memory.
 const PREPARED_MAX: usize = 2_000;

@@ -22,6 +22,10 @@ use crate::scram::Secret;
 /// How long a server may take to pass a cancel request on.
 const CANCEL_DEADLINE: Duration = Duration::from_secs(10);
 
+/// What every connection of Onecopy's own begins with: names and constants of its statements mean one thing, whatever
+/// ALTER DATABASE and ALTER ROLE have set.
+const OWN_OPTIONS: &str = "-c search_path=pg_catalog,pg_temp -c standard_conforming_strings=on -c quote_all_identifiers=off -c array_nulls=on";
+
 /// Notifications that nobody takes off are dropped beyond so many bytes.
 const NOTIFICATIONS_BYTES_MAX: usize = 1 << 20;
 
@@ -118,14 +122,22 @@ struct Pace {
 }
 
 impl Connection {
-    /// A connection of Onecopy's own, with these start-up parameters besides.
+    /// A connection of Onecopy's own, with these start-up parameters besides. What the owner of the database has set for it
+    /// must not change what our statements mean.
     pub(crate) async fn open_own(
         address: &Address,
         served: &Served,
         more: &[(&str, &str)],
     ) -> Result<Self, BackendError> {
-        let own = [("user", served.superuser.as_str()), ("database", served.database.as_str())];
-        Self::open(address, &served.secret, &[&own, more].concat()).await
+        let (more, rest): (Vec<_>, Vec<_>) = more.iter().partition(|(name, _)| *name == "options");
+        let options: Vec<&str> = std::iter::once(OWN_OPTIONS).chain(more.iter().map(|(_, it)| *it)).collect();
+        let options = options.join(" ");
+        let own = [
+            ("user", served.superuser.as_str()),
+            ("database", served.database.as_str()),
+            ("options", options.as_str()),
+        ];
+        Self::open(address, &served.secret, &[&own, rest.as_slice()].concat()).await
     }
 
     /// Connects and logs in with these start-up parameters (`user`, `database`, `options`, ...), and with the secret

@@ -5,11 +5,13 @@ mod buffer;
 mod connection;
 mod lines;
 mod proof;
+mod qualified;
 
 pub(crate) use address::Address;
 pub(crate) use buffer::Buffer;
 pub(crate) use connection::{BackendError, Connection, Rows, cancel};
 pub(crate) use lines::{Line, Lines};
+pub(crate) use qualified::assert_qualified;
 
 use crate::scram::Secret;
 

@@ -172,9 +172,9 @@ END $$;
 CREATE OR REPLACE FUNCTION onecopy.xact_status(ids bigint[]) RETURNS text[]
 LANGUAGE plpgsql STRICT SECURITY INVOKER AS $$
 DECLARE
-    id bigint;
-    known text;
-    statuses text[] := '{}';
+    id pg_catalog.int8;
+    known pg_catalog.text;
+    statuses pg_catalog.text[] := '{}';
 BEGIN
     FOREACH id IN ARRAY ids LOOP
         BEGIN
@@ -261,17 +261,18 @@ END $$;
 -- The state of those among some of our sequences (of all, without an argument) that this session has touched in its
 -- transaction, undone subtransactions included: what it has read of them is counted whatever becomes of it. A value from
 -- a session's cache is not read; but then its lock is there. One text for each, joined by semicolons:
--- number, value, called, increment, min, max, cycle, start.
+-- number, value, called, increment, min, max, cycle, start. It runs for each transaction that draws, and to set a search
+-- path costs as much as the rest; so each name has its schema, those of types included, which a caller could shadow.
 CREATE OR REPLACE FUNCTION onecopy.sequences(ids int4[]) RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER AS $$
 DECLARE
-    one int4;
-    target oid;
-    caches boolean;
-    rules text;
-    value int8;
-    called boolean;
-    states text := '';
+    one pg_catalog.int4;
+    target pg_catalog.oid;
+    caches pg_catalog.bool;
+    rules pg_catalog.text;
+    value pg_catalog.int8;
+    called pg_catalog.bool;
+    states pg_catalog.text := '';
 BEGIN
     IF ids IS NULL THEN
         ids := ARRAY(SELECT s.id FROM onecopy_capture.sequences s

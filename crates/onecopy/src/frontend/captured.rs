@@ -55,13 +55,14 @@ impl Session {
         let list = xids.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
         // The server's own number has 64 bits, and a subtransaction's comes after it.
         let sql = format!(
-            "WITH top AS (SELECT pg_catalog.pg_current_xact_id()::text::bigint AS id) \
+            "WITH top AS (SELECT id, id OPERATOR(pg_catalog.%) 4294967296 AS low \
+                 FROM (SELECT pg_catalog.pg_current_xact_id()::pg_catalog.text::bigint AS id) AS present) \
              SELECT pg_catalog.array_to_string(onecopy.xact_status(pg_catalog.array_agg( \
-                 (id - id % 4294967296) + xid + CASE WHEN xid < id % 4294967296 THEN 4294967296 ELSE 0 END \
-                 ORDER BY number)), ',') \
+                 (id OPERATOR(pg_catalog.-) low) OPERATOR(pg_catalog.+) xid OPERATOR(pg_catalog.+) \
+                 CASE WHEN xid OPERATOR(pg_catalog.<) low THEN 4294967296 ELSE 0::bigint END ORDER BY number)), ',') \
              FROM top, pg_catalog.unnest('{{{list}}}'::bigint[]) WITH ORDINALITY AS v(xid, number)"
         );
-        let ended = self.own_query(sql.as_bytes()).await?;
+        let ended = self.own_query(&sql).await?;
         let row = ended.row.unwrap_or_default();
         let answer = row.into_iter().next().flatten().unwrap_or_default();
         let answer = String::from_utf8_lossy(&answer).into_owned();

@@ -23,6 +23,7 @@ use super::session::{RETRY_PAUSE, Session, Transaction};
 use super::timeouts::lifted;
 use super::transaction::broken;
 use super::writeset::forget_file;
+use crate::backend::assert_qualified;
 use crate::mailbox::Note;
 use crate::transactions::Phase;
 use sql::Isolation;
@@ -30,19 +31,19 @@ use sql::Isolation;
 /// The prepared insert of the identity, on every connection to the home. The place in the WAL that it reports tells
 /// later whose locks came first (`cluster::parts::tickets`); a sequence would do as well, but change `lastval()`.
 const APPLIED_STATEMENT: &[u8] = b"onecopy applied";
-const APPLIED_SQL: &[u8] = b"INSERT INTO onecopy.applied (epoch, n, nonce) VALUES ($1, $2, $3) \
+const APPLIED_SQL: &str = "INSERT INTO onecopy.applied (epoch, n, nonce) VALUES ($1, $2, $3) \
                              RETURNING pg_catalog.pg_current_wal_insert_lsn()";
 /// The same, and the state of sequences.
 const DRAWN_STATEMENT: &[u8] = b"onecopy applied, drawn";
-const DRAWN_SQL: &[u8] = b"INSERT INTO onecopy.applied (epoch, n, nonce) VALUES ($1, $2, $3) \
+const DRAWN_SQL: &str = "INSERT INTO onecopy.applied (epoch, n, nonce) VALUES ($1, $2, $3) \
                            RETURNING pg_catalog.pg_current_wal_insert_lsn(), onecopy.sequences($4)";
 const INT4_OID: u32 = 23;
 const INT4_ARRAY_OID: u32 = 1007;
 const INT8_OID: u32 = 20;
 
 /// Draws again; the same number as text.
-const DRAW_SQL: &[u8] =
-    b"SELECT pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(), '0/0')::int8";
+const DRAW_SQL: &str =
+    "SELECT pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(), '0/0')::bigint";
 
 impl Session {
     /// Puts the insert of the identity into the home's output; it answers with a unit of its own.
@@ -67,7 +68,8 @@ impl Session {
             // An earlier attempt may or may not have prepared it: its transaction may have failed before.
             encode::close(output, Target::Statement(name));
             let types = [INT4_OID, INT8_OID, INT8_OID, INT4_ARRAY_OID];
-            encode::parse(output, name, sql, &types[..parameters]);
+            assert_qualified(sql);
+            encode::parse(output, name, sql.as_bytes(), &types[..parameters]);
         }
         let Identity { epoch, n, nonce } = update.identity;
         let (epoch, n, nonce) = (epoch.0.to_be_bytes(), n.to_be_bytes(), nonce.0.to_be_bytes());
@@ -126,7 +128,7 @@ impl Session {
         }
         if self.may_defer() {
             self.await_what_is_checked().await?;
-            self.own_query(b"SET CONSTRAINTS ALL IMMEDIATE").await?;
+            self.own_query("SET CONSTRAINTS ALL IMMEDIATE").await?;
         }
         let leaves_record = self.check_residue().await? || self.must_certify();
         let draws = self.draws_need_marks().await?;
@@ -153,7 +155,7 @@ impl Session {
         // Only COMMIT follows the append, and it must not fail because of the client's time-outs, which code can set, too.
         if self.settings.has_timeouts || is_suspect {
             let version = self.servers.get(home).connection.version();
-            self.own_query(lifted(version).as_bytes()).await?;
+            self.own_query(&lifted(version)).await?;
         }
         if !self.is_identified() {
             self.write_identity()?;
@@ -250,7 +252,7 @@ impl Session {
     async fn commit_unlogged(&mut self) -> Result<(), Fault> {
         let ended = self
             .exchange_home(|server| {
-                server.query(b"COMMIT");
+                server.query_own("COMMIT");
                 Expected { silent: true, ..Expected::default() }
             })
             .await;
@@ -395,7 +397,7 @@ impl Session {
     async fn send_commit(&mut self, home: ReplicaId) -> Result<(), Incarnation> {
         let Some(server) = self.servers.find(home) else { return Ok(()) };
         let incarnation = server.incarnation;
-        server.query(b"COMMIT");
+        server.query_own("COMMIT");
         if server.connection.flush().await.is_err() {
             return Err(incarnation);
         }

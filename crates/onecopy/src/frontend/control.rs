@@ -128,7 +128,7 @@ impl Session {
         let Transaction::Read(read) = &self.transaction else { return };
         let replica = read.replica;
         let server = self.servers.get(replica);
-        server.query(if commit { b"COMMIT" } else { b"ROLLBACK" });
+        server.query_own(if commit { "COMMIT" } else { "ROLLBACK" });
         let ended = if server.connection.flush().await.is_err() {
             Err(Fault::Lost(replica))
         } else {

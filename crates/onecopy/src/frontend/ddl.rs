@@ -148,7 +148,7 @@ impl Session {
             self.before_shared_change().await?;
         }
         let token = capture::ddl_token(self.hub().cluster_id);
-        self.own_query(format!("SET LOCAL {} = '{token}'", capture::DDL_SETTING).as_bytes()).await?;
+        self.own_query(&format!("SET LOCAL {} = '{token}'", capture::DDL_SETTING)).await?;
         let rows = self.captured_rows();
         let ended = self.at_home(work, true).await?;
         if ended.error.is_some() {
@@ -185,8 +185,8 @@ impl Session {
             }
             _ => false,
         };
-        let circumstances = self.own_query(circumstances_sql().as_bytes()).await?.row.unwrap_or_default();
-        self.own_query(format!("SET LOCAL {} = ''", capture::DDL_SETTING).as_bytes()).await?;
+        let circumstances = self.own_query(&circumstances_sql()).await?.row.unwrap_or_default();
+        self.own_query(&format!("SET LOCAL {} = ''", capture::DDL_SETTING)).await?;
         let record =
             recorded(text, circumstances).ok_or_else(|| broken("a schema change has no circumstances"))?;
         let Transaction::Update(update) = &mut self.transaction else {
@@ -281,8 +281,8 @@ impl Session {
             return Ok(false);
         }
         let sql = format!(
-            "SELECT 1 FROM pg_catalog.pg_class WHERE relnamespace = pg_catalog.pg_my_temp_schema() \
-             AND relname IN ({list}) LIMIT 1"
+            "SELECT 1 FROM pg_catalog.pg_class WHERE relnamespace OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema() \
+             AND relname OPERATOR(pg_catalog.=) ANY (ARRAY[{list}]::pg_catalog.name[]) LIMIT 1"
         );
         let rows = server.ask(&sql).await.map_err(Fault::at(anchor))?;
         Ok(!rows.is_empty())
@@ -336,7 +336,7 @@ impl Session {
         let result = match connected.map(|()| self.servers.get(replica)) {
             Ok(server) => {
                 let sql = String::from_utf8_lossy(text).into_owned();
-                server.ask(&sql).await.map(|_| ()).map_err(|error| error.to_string())
+                server.run_for_client(&sql).await.map(|_| ()).map_err(|error| error.to_string())
             }
             Err(_) => Err("no connection".into()),
         };

@@ -31,10 +31,10 @@ use crate::hub::count;
 
 /// The prepared statements that set it, undo what came after it, and release it.
 const SET: &str = "onecopy SAVEPOINT \"onecopy guard\"";
-const UNDO: &[u8] = b"ROLLBACK TO SAVEPOINT \"onecopy guard\"";
+const UNDO: &str = "ROLLBACK TO SAVEPOINT \"onecopy guard\"";
 const RELEASE: &str = "onecopy RELEASE SAVEPOINT \"onecopy guard\"";
 /// Any answer to it will do.
-const ALIVE: &[u8] = b"SELECT";
+const ALIVE: &str = "SELECT";
 
 /// How often a statement is run again. Each time more is lent, so what draws too much is given up in the end.
 const RERUNS_MAX: u32 = 8;

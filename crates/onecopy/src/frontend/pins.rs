@@ -201,8 +201,8 @@ const HIDES_SQL: &str = "\
              AND d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_proc'::pg_catalog.regclass \
              AND d.deptype OPERATOR(pg_catalog.=) 'e') \
         UNION ALL SELECT FROM pg_catalog.pg_rewrite WHERE ev_class OPERATOR(pg_catalog.>=) 16384 \
-             AND ev_action::pg_catalog.text OPERATOR(pg_catalog.~) (':funcid ' \
-             || ('pg_catalog.set_config'::pg_catalog.regproc)::pg_catalog.oid::pg_catalog.text || ' '))";
+             AND ev_action::pg_catalog.text OPERATOR(pg_catalog.~) pg_catalog.concat(':funcid ', \
+             ('pg_catalog.set_config'::pg_catalog.regproc)::pg_catalog.oid, ' '))";
 
 impl Session {
     /// Work is about to run at a replica: what it may leave there is to be asked afterwards.
@@ -382,5 +382,18 @@ impl Session {
                 server.settings = generation;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::assert_qualified;
+
+    /// Most of it is asked for rarely.
+    #[test]
+    fn what_is_asked_means_the_same_under_every_path() {
+        assert_qualified(&format!("{UNLIMITED}{LOOK_SQL}{HIDES_SQL}"));
+        assert_qualified(PREPARED_SQL);
     }
 }

@@ -14,7 +14,7 @@ use super::transaction::broken;
 
 /// NULL when the transaction has no id, so that it wrote and locked no row; else what it wrote that cannot travel, or ''.
 /// And the sequences that it has touched.
-const RESIDUE_SQL: &[u8] = b"SELECT onecopy.residue(false), onecopy.sequences(NULL)";
+const RESIDUE_SQL: &str = "SELECT onecopy.residue(false), onecopy.sequences(NULL)";
 /// How many rows of shared catalogues this backend has changed; it only grows within a transaction. What depends on whom is
 /// noted by every schema change.
 const SHARED_CHANGES_SQL: &str = "SELECT pg_catalog.sum(\
@@ -23,7 +23,7 @@ const SHARED_CHANGES_SQL: &str = "SELECT pg_catalog.sum(\
     pg_catalog.pg_stat_get_xact_tuples_deleted(oid)) FROM pg_catalog.pg_class \
     WHERE relisshared AND oid OPERATOR(pg_catalog.<>) 'pg_catalog.pg_shdepend'::pg_catalog.regclass";
 /// As above, where changes of roles are in the record.
-const RESIDUE_WITH_DDL_SQL: &[u8] = b"SELECT onecopy.residue(true), onecopy.sequences(NULL)";
+const RESIDUE_WITH_DDL_SQL: &str = "SELECT onecopy.residue(true), onecopy.sequences(NULL)";
 
 /// How many rows a command tag says were written.
 fn rows_written(tag: &[u8]) -> u64 {
@@ -62,8 +62,7 @@ impl Session {
         if !update.is_suspect {
             return Ok(());
         }
-        match self.own_query(b"SELECT onecopy.residue(false)").await?.row.unwrap_or_default().pop().flatten()
-        {
+        match self.own_query("SELECT onecopy.residue(false)").await?.row.unwrap_or_default().pop().flatten() {
             Some(what) if !what.is_empty() => Err(refused(&what)),
             _ => Ok(()),
         }

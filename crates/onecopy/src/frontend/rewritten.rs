@@ -205,7 +205,7 @@ impl Session {
         let xid = xid.parse::<u64>().map_err(|_| broken("a transaction has no number"))? as u32;
         let policies = self.own_text("SELECT pg_catalog.current_setting('row_security')").await?;
         // With policies in the way the query fails, instead of leaving rows out.
-        self.own_query(b"SET LOCAL row_security = off").await?;
+        self.own_query("SET LOCAL row_security = off").await?;
         for leaf in leaves {
             let name = leaf.name.replace('\'', "''");
             let row =
@@ -213,7 +213,7 @@ impl Session {
             let sql = format!("SELECT pg_catalog.record_send({row}) FROM ONLY {} AS onecopy_row", leaf.name);
             let ended = self
                 .exchange_home(|server| {
-                    server.query(sql.as_bytes());
+                    server.query_own(&sql);
                     Expected { silent: true, rows_of: Some((TableId(leaf.id), xid)), ..Expected::default() }
                 })
                 .await?;
@@ -221,7 +221,7 @@ impl Session {
                 return Err(Fault::Server(body));
             }
         }
-        self.own_query(format!("SET LOCAL row_security = {policies}").as_bytes()).await?;
+        self.own_query(&format!("SET LOCAL row_security = {policies}")).await?;
         Ok(())
     }
 
@@ -247,7 +247,7 @@ impl Session {
 
     /// The one value that a query of our own gives.
     pub(crate) async fn own_text(&mut self, sql: &str) -> Result<String, Fault> {
-        let row = self.own_query(sql.as_bytes()).await?.row.unwrap_or_default();
+        let row = self.own_query(sql).await?.row.unwrap_or_default();
         let value = row.into_iter().next().flatten().and_then(|value| String::from_utf8(value).ok());
         value.ok_or_else(|| broken("a query of our own gave no value"))
     }

@@ -136,7 +136,7 @@ impl Session {
     /// Ends what is open at the replica; whether the connection is of use.
     async fn end_away(&mut self, replica: cluster::ids::ReplicaId) -> bool {
         let server = self.servers.get(replica);
-        server.query(b"COMMIT");
+        server.query_own("COMMIT");
         if server.connection.flush().await.is_err() {
             return false;
         }

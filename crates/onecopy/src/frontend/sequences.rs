@@ -241,7 +241,7 @@ impl Session {
     async fn read_sequences(&mut self) -> Result<(Reading, Vec<State>), Fault> {
         let reading = self.hub().sequences().reading();
         let query = self.drawn()?.query();
-        let ended = self.own_query(query.as_bytes()).await?;
+        let ended = self.own_query(&query).await?;
         let answer = ended.row.and_then(|row| row.into_iter().next().flatten()).unwrap_or_default();
         let drawn = self.drawn()?;
         drawn.tell(reading, &answer)?;

@@ -25,7 +25,7 @@ use super::pools::Thread;
 use super::settings::Settings;
 use super::sharing::Sharing;
 use crate::agent::Evictions;
-use crate::backend::{BackendError, Connection, Line, Rows};
+use crate::backend::{BackendError, Connection, Line, Rows, assert_qualified};
 use crate::capture;
 use crate::clients::{Card, Connected};
 use crate::hub::Hub;
@@ -110,12 +110,24 @@ impl Server {
 
     /// Asks something on our own account.
     pub(crate) async fn ask(&mut self, sql: &str) -> Result<Rows, BackendError> {
+        assert_qualified(sql);
+        self.run_for_client(sql).await
+    }
+
+    /// Runs a text of the client's, whose replies the client does not get.
+    pub(crate) async fn run_for_client(&mut self, sql: &str) -> Result<Rows, BackendError> {
         // A query of the simple protocol ends it.
         self.prepared.remove(b"");
         self.connection.simple(sql).await
     }
 
-    /// Puts a simple query into the output. It ends the unnamed statement of this connection.
+    /// Puts a simple query of our own into the output.
+    pub(crate) fn query_own(&mut self, sql: &str) {
+        assert_qualified(sql);
+        self.query(sql.as_bytes());
+    }
+
+    /// Puts a simple query of the client's into the output. It ends the unnamed statement of this connection.
     pub(crate) fn query(&mut self, sql: &[u8]) {
         encode::query(&mut self.connection.output, sql);
         self.prepared.remove(b"");
@@ -142,7 +154,9 @@ impl Server {
         if !self.openings.contains(&name) {
             // An earlier attempt may or may not have prepared it.
             encode::close(output, Target::Statement(name.as_bytes()));
-            encode::parse(output, name.as_bytes(), name.trim_start_matches(OPENING).as_bytes(), &[]);
+            let sql = name.trim_start_matches(OPENING);
+            assert_qualified(sql);
+            encode::parse(output, name.as_bytes(), sql.as_bytes(), &[]);
             completions += 2;
         }
         encode::bind(output, portal, name.as_bytes(), &[], encode::Format::Text);
@@ -405,6 +419,7 @@ async fn open(
                 let line = seat.lines.enter(&connection).map_err(|_| Fault::Lost(replica))?;
                 // After the entry: whoever gave the server up before that has taken the proof away.
                 let proof = seat.proof_of(incarnation).ok_or(Fault::Lost(replica))?;
+                assert_qualified(&proof);
                 if connection.simple(&proof).await.map_err(Fault::at(replica))?.is_empty() {
                     return Err(Fault::Lost(replica));
                 }

@@ -53,20 +53,23 @@ const ROOM_DEADLINE: Duration = Duration::from_secs(5);
 /// What ALTER ROLE and ALTER DATABASE have set, weakest first; then what has come of everything that can be set, in files of
 /// the server, too, of settings that mean something to us.
 pub(crate) const DEFAULTS_SQL: &str = "SELECT pg_catalog.unnest(setconfig) FROM pg_catalog.pg_db_role_setting \
-     WHERE setrole IN (0, (SELECT oid FROM pg_catalog.pg_roles WHERE rolname = session_user)) \
-     AND setdatabase IN (0, (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())) \
-     ORDER BY setrole <> 0, setdatabase <> 0; \
+     WHERE setrole OPERATOR(pg_catalog.=) ANY (ARRAY['0', \
+         (SELECT oid FROM pg_catalog.pg_roles WHERE rolname OPERATOR(pg_catalog.=) session_user)]) \
+     AND setdatabase OPERATOR(pg_catalog.=) ANY (ARRAY['0', (SELECT oid FROM pg_catalog.pg_database \
+         WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database())]) \
+     ORDER BY setrole OPERATOR(pg_catalog.<>) '0', setdatabase OPERATOR(pg_catalog.<>) '0'; \
      SELECT pg_catalog.concat(name, '=', pg_catalog.current_setting(name, true)) FROM pg_catalog.unnest(\
          '{statement_timeout,lock_timeout,idle_in_transaction_session_timeout,transaction_timeout,client_min_messages,\
-           standard_conforming_strings}'::text[]) AS name WHERE pg_catalog.current_setting(name, true) IS NOT NULL";
+           standard_conforming_strings}'::pg_catalog.text[]) AS name WHERE pg_catalog.current_setting(name, true) IS NOT NULL";
 
 /// Which role this is, whether it may log in, and what it begins with.
 const STANDING_SQL: &str = "SELECT pg_catalog.concat_ws(' ', r.oid, r.rolcanlogin, \
      pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CONNECT'), \
      (SELECT pg_catalog.array_agg(s.setconfig ORDER BY s.setrole, s.setdatabase) FROM pg_catalog.pg_db_role_setting s \
-      WHERE s.setrole IN (0, r.oid) AND s.setdatabase IN (0, \
-          (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()))) ) \
-     FROM pg_catalog.pg_roles r WHERE r.rolname = session_user";
+      WHERE s.setrole OPERATOR(pg_catalog.=) ANY (ARRAY['0', r.oid]) \
+      AND s.setdatabase OPERATOR(pg_catalog.=) ANY (ARRAY['0', (SELECT oid FROM pg_catalog.pg_database \
+          WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database())]))) \
+     FROM pg_catalog.pg_roles r WHERE r.rolname OPERATOR(pg_catalog.=) session_user";
 /// How often a new connection is made because a role is not what it was.
 const DOUBTS_MAX: u32 = 10;
 

@@ -25,9 +25,9 @@ use crate::hub::{Stats, count};
 const READ_COST_US: u32 = 100;
 
 /// Whether the home's connection has temporary objects, or lost the default that stops hidden writes.
-const STAYS_HOME_SQL: &str = "SELECT 1 WHERE pg_catalog.pg_my_temp_schema() <> 0 \
-                              OR pg_catalog.current_setting('default_transaction_read_only') <> 'on' \
-                              OR EXISTS (SELECT FROM pg_catalog.pg_settings WHERE source = 'session'";
+const STAYS_HOME_SQL: &str = "SELECT 1 WHERE pg_catalog.pg_my_temp_schema() OPERATOR(pg_catalog.<>) '0' \
+    OR pg_catalog.current_setting('default_transaction_read_only') OPERATOR(pg_catalog.<>) 'on' \
+    OR EXISTS (SELECT FROM pg_catalog.pg_settings WHERE source OPERATOR(pg_catalog.=) 'session'";
 
 impl Session {
     /// Runs work in the open transaction, or in one of its own. The reply, less ReadyForQuery, is in the client's
@@ -329,7 +329,9 @@ impl Session {
             let anchor = self.anchor();
             if let Some(server) = self.servers.find(anchor) {
                 let known = self.settings.kept_names();
-                let sql = format!("{STAYS_HOME_SQL} AND pg_catalog.lower(name) NOT IN ({known}))");
+                let sql = format!(
+                    "{STAYS_HOME_SQL} AND pg_catalog.lower(name) OPERATOR(pg_catalog.<>) ALL (ARRAY[{known}]))"
+                );
                 let rows = server.ask(&sql).await.map_err(|_| Fault::Lost(anchor));
                 match rows {
                     Ok(rows) => self.pinned = !rows.is_empty() || self.settings.has_names(),

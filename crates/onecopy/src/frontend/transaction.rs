@@ -351,10 +351,10 @@ impl Session {
     }
 
     /// One query of our own in the open update transaction; its error is the transaction's.
-    pub(crate) async fn own_query(&mut self, sql: &[u8]) -> Result<Ended, Fault> {
+    pub(crate) async fn own_query(&mut self, sql: &str) -> Result<Ended, Fault> {
         let ended = self
             .exchange_home(|server| {
-                server.query(sql);
+                server.query_own(sql);
                 Expected { silent: true, runs_code: true, ..Expected::default() }
             })
             .await?;
@@ -379,7 +379,7 @@ impl Session {
         });
         if is_in_step {
             // An error closes the connection, which rolls back as well.
-            let _ = self.own_query(b"ROLLBACK").await;
+            let _ = self.own_query("ROLLBACK").await;
         }
         match self.transaction {
             Transaction::None => {}

@@ -9,7 +9,7 @@ use wire::sqlstate;
 
 use super::session::{GREET_MAX, PAUSE, Session};
 use super::shipment::Setup;
-use crate::backend::{BackendError, Connection};
+use crate::backend::{BackendError, Connection, assert_qualified};
 use crate::frontend::{Fault, Refusal};
 
 /// What a client's `idle_session_timeout` ends a connection with.
@@ -89,11 +89,12 @@ impl Session {
     pub(super) async fn renew_setup(&mut self) -> Result<(), Fault> {
         let names: Vec<String> = SHIPPED_SETTINGS.iter().map(|name| format!("('{name}')")).collect();
         let sql = format!(
-            "SELECT 'SELECT ' || string_agg(format('pg_catalog.set_config(%L, %L, true)', name, \
-             current_setting(name, true)), ', ') || ';' FROM (VALUES {}) AS s(name) \
-             WHERE current_setting(name, true) IS NOT NULL",
+            "SELECT pg_catalog.concat('SELECT ', pg_catalog.string_agg(pg_catalog.format('pg_catalog.set_config(%L, %L, true)', \
+             name, pg_catalog.current_setting(name, true)), ', '), ';') FROM (VALUES {}) AS s(name) \
+             WHERE pg_catalog.current_setting(name, true) IS NOT NULL",
             names.join(", ")
         );
+        assert_qualified(&sql);
         let rows = self.at_desk(&sql).await?;
         let shipped = rows.into_iter().flatten().flatten().next().unwrap_or_default();
         self.setup = Arc::new(Setup {

@@ -24,7 +24,7 @@ use wire::{encode, frame};
 
 use super::Shipping;
 use super::shipment::{Form, Reply, Setup, Shipment};
-use crate::backend::{BackendError, Connection};
+use crate::backend::{BackendError, Connection, assert_qualified};
 use crate::clients::{Card, Connected};
 use crate::frontend::{Cached, Running, lifted, lifted_for_readers};
 use crate::scram::Secret;
@@ -333,6 +333,7 @@ impl Lane {
             return Ok(());
         }
         sql.push_str("COMMIT");
+        assert_qualified(&sql);
         let connection = &mut self.server().await?.connection;
         connection.simple(&sql).await?;
         self.has_begun = false;

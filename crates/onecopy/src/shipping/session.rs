@@ -28,7 +28,7 @@ use super::locks::Locks;
 use super::shipment::{Form, Setup};
 use super::statement::{self};
 use super::{Ask, Declined, Shipping, Told};
-use crate::backend::Connection;
+use crate::backend::{Connection, assert_qualified};
 use crate::capture;
 use crate::clients::{Card, Who};
 use crate::frontend::{CancelTarget, Client, DEFAULTS_SQL, Doing, Fault, Refusal, Settings, Worker, welcome};
@@ -182,6 +182,7 @@ impl Session {
     async fn greet(&mut self) -> Result<(), Fault> {
         self.card.tell_beginning();
         let started = Instant::now();
+        assert_qualified(DEFAULTS_SQL);
         let defaults = loop {
             match self.at_desk(DEFAULTS_SQL).await {
                 Err(Fault::Lost(_) | Fault::Unplaced(_)) if started.elapsed() < GREET_MAX => {

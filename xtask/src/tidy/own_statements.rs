@@ -1,0 +1,104 @@
+//! Statements of Onecopy's own mean the same under every search path.
+//!
+//! Where a client's settings are in force, what Onecopy says on its own account passes `backend::assert_qualified`. So the
+//! front end and the shipping protocols send SQL in few files, each of which says here what it sends. A function that is
+//! installed in the servers sets a search path; the few that run too often for that name the schema of everything.
+
+use super::{Finding, tree::Tree};
+
+/// Folders whose connections are clients'.
+const FOLDERS: [&str; 2] = ["crates/onecopy/src/frontend/", "crates/onecopy/src/shipping/"];
+
+/// What sends SQL.
+const SENDING: [&str; 3] = [".simple(", "encode::query(", "encode::parse("];
+
+/// Files that may, and what they send.
+const SENDERS: [(&str, &str); 12] = [
+    ("frontend/commit.rs", "own statements, checked"),
+    ("frontend/credentials.rs", "on a connection of Onecopy's own"),
+    ("frontend/dress.rs", "the client's settings"),
+    ("frontend/servers.rs", "own statements, checked, and the client's"),
+    ("frontend/simple.rs", "the client's text, to be parsed only"),
+    ("frontend/verify.rs", "on a connection of Onecopy's own"),
+    ("shipping/copy.rs", "the client's text in a transaction"),
+    ("shipping/desk.rs", "own statements, checked, and the client's settings"),
+    ("shipping/lane.rs", "own statements, checked, and the client's"),
+    ("shipping/returning.rs", "on a connection of Onecopy's own"),
+    ("shipping/shipment.rs", "the client's text"),
+    ("shipping/transaction.rs", "on a connection of Onecopy's own"),
+];
+
+/// What is installed in every server.
+const INSTALLED: &str = "crates/onecopy/src/capture/install.sql";
+
+/// The search path of its functions.
+const PATH: &str = "SET search_path = pg_catalog, pg_temp";
+
+/// Functions that run for each row, statement or transaction, and name every schema; `tests/rights.rs` holds them to that.
+const FREQUENT: [&str; 5] = [
+    "onecopy.sequences",
+    "onecopy.xact_status",
+    "onecopy_capture.cap",
+    "onecopy_capture.cap_inserted",
+    "onecopy_capture.cap_truncate",
+];
+
+pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, text) in tree.rust_files() {
+        let Some(name) = path.strip_prefix("crates/onecopy/src/") else { continue };
+        let may_send = SENDERS.iter().any(|(file, _)| *file == name) || super::tree::is_test_file(path);
+        if may_send || !FOLDERS.iter().any(|folder| path.starts_with(folder)) {
+            continue;
+        }
+        for (line, text) in text.lines().enumerate() {
+            if let Some(word) = SENDING.iter().find(|word| text.contains(**word)) {
+                let what =
+                    format!("`{word}..)` sends SQL unchecked: use Server::ask, query_own or own_query");
+                findings.push(Finding::line(path, line + 1, what));
+            }
+        }
+    }
+    check_functions(tree.text(INSTALLED).unwrap_or_default(), &mut findings);
+    findings
+}
+
+fn check_functions(sql: &str, findings: &mut Vec<Finding>) {
+    for definition in sql.split("\nCREATE OR REPLACE FUNCTION ").skip(1) {
+        let name = definition.split('(').next().unwrap_or_default();
+        let head = definition.split("$$").next().unwrap_or_default();
+        if !head.contains(PATH) && !FREQUENT.contains(&name) {
+            findings.push(Finding::file(
+                INSTALLED,
+                format!("{name} runs under the caller's search path: add `{PATH}`"),
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sent_unchecked_is_found() {
+        let texts = [
+            ("crates/onecopy/src/frontend/a.rs", "connection.simple(sql);\nserver.ask(sql);"),
+            ("crates/onecopy/src/frontend/dress.rs", "connection.simple(sql);"),
+            ("crates/onecopy/src/shipping/b/c.rs", "encode::query(out, sql);"),
+            ("crates/onecopy/src/agent/d.rs", "encode::query(out, sql);"),
+        ];
+        let found = check(&Tree::of(&texts));
+        assert_eq!(found.iter().map(|it| it.path.as_str()).collect::<Vec<_>>(), [texts[0].0, texts[2].0]);
+    }
+
+    #[test]
+    fn a_function_without_a_path_is_found() {
+        let sql = "\nCREATE OR REPLACE FUNCTION onecopy.a(x oid) RETURNS text LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$\n\
+                   SELECT 1 $$;\nCREATE OR REPLACE FUNCTION onecopy.b() RETURNS text LANGUAGE sql AS $$\n\
+                   SELECT 'SET search_path = pg_catalog, pg_temp' $$;";
+        let found = check(&Tree::of(&[(INSTALLED, sql)]));
+        assert_eq!(found.len(), 1);
+        assert!(found[0].text.starts_with("onecopy.b "));
+    }
+}
