@@ -31,7 +31,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::config::Replica;
-use crate::fill;
+use crate::fill::{self, Standing};
 use crate::frontend::check;
 use crate::hub::{AgentOrder, Hub};
 use crate::node::{Place, Reason};
@@ -303,7 +303,21 @@ pub(crate) async fn may_be_refilled(hub: &Hub, replica: ReplicaId) -> Result<(),
     }
     let seat = &hub.seats[replica];
     let server = Replica { name: seat.name.clone(), address: seat.address.clone() };
-    fill::standing(&hub.served, &server).await.map_err(MemberError::Failed)?;
+    // What is there is dropped, so it must not be anybody else's.
+    let whose = match fill::standing(&hub.served, &server).await.map_err(MemberError::Failed)? {
+        Standing::Member(found) if found.cluster == Some(hub.cluster_id.to_string()) => None,
+        Standing::Empty => None,
+        Standing::Member(found) => {
+            Some(format!("belongs to the cluster {}", found.cluster.unwrap_or_default()))
+        }
+        Standing::Full(what) => Some(format!("has nothing of the cluster, but something of its own: {what}")),
+    };
+    if let Some(whose) = whose {
+        let at = &server.address;
+        return Err(MemberError::Failed(format!(
+            "the server at {at} {whose}; correct the address, or empty that server if nobody needs what is there"
+        )));
+    }
     fill::prepare(hub).await.map_err(MemberError::Failed)
 }
 
