@@ -7,8 +7,8 @@
 //! half done.
 //!
 //! A folder with a cluster only serves servers of that cluster. It remembers its members, as far as they are others than those
-//! of the configuration ([`crate::members`]). A server that cannot be reached then is waited for by
-//! its agent, which makes the same check.
+//! of the configuration ([`crate::members`]). A server that cannot be reached then, or is not of the cluster, keeps the others
+//! from nothing: its agent makes the same check again and again, and lets it in when it is what it should be.
 //!
 //! Not here: what was applied where (the keeper reads it), and copying data to an empty server ([`crate::fill`]).
 
@@ -45,7 +45,7 @@ const REMOVE_SCHEMAS: &str = "DROP SCHEMA IF EXISTS onecopy, onecopy_capture CAS
 /// What we ask a server about itself, and what it must not be.
 const ABOUT: &str = "SELECT current_setting('server_version_num'), current_setting('server_encoding'), \
     current_setting('log_min_messages'), current_setting('is_superuser'), pg_is_in_recovery(), \
-    to_regclass('onecopy.cluster') IS NOT NULL";
+    to_regclass('onecopy.cluster') IS NOT NULL, session_user";
 
 /// What the folder says about its cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -276,14 +276,31 @@ pub(crate) async fn reach(served: &Served, replica: &Replica) -> Result<Found, U
         return Err(Unfit { text, has_no_database: false, may_pass: true });
     };
     let mut connection = opened.map_err(unfit)?;
-    let rows = connection.simple(ABOUT).await.map_err(unfit)?;
+    let account = ask(&mut connection).await.map_err(unfit)?;
+    match account.unfit {
+        Some(wrong) => Err(Unfit::for_good(format!("{place} {wrong}"))),
+        None => Ok(Found { connection, cluster: account.cluster }),
+    }
+}
+
+/// What a server says of itself.
+pub(crate) struct Account {
+    /// The cluster that it belongs to.
+    pub(crate) cluster: Option<String>,
+    /// Why it cannot be served as it is: a verb with its object.
+    pub(crate) unfit: Option<String>,
+}
+
+/// Asks a server about itself; nothing is changed there.
+pub(crate) async fn ask(connection: &mut Connection) -> Result<Account, BackendError> {
+    let rows = connection.simple(ABOUT).await?;
     let row: Vec<String> = rows.into_iter().next().unwrap_or_default().into_iter().flatten().collect();
-    let [version, encoding, messages, is_superuser, is_standby, is_installed] = row.as_slice() else {
-        return Err(Unfit::for_good(format!("{place} gives no account of itself")));
+    let [version, encoding, messages, is_superuser, is_standby, is_installed, role] = row.as_slice() else {
+        return Err(BackendError::Protocol("it gives no account of itself"));
     };
     let major = version.parse::<u32>().map_or(0, |number| number / 10_000);
     let is_chatty = messages == "info" || messages.starts_with("debug");
-    let wrong = if !MAJORS.contains(&major) {
+    let unfit = if !MAJORS.contains(&major) {
         format!("is PostgreSQL {major}; {} to {} are served", MAJORS.start(), MAJORS.end())
     } else if encoding != "UTF8" {
         format!("has server_encoding = {encoding}; it must be UTF8")
@@ -291,21 +308,18 @@ pub(crate) async fn reach(served: &Served, replica: &Replica) -> Result<Found, U
         // Every captured row would be written to the server's log.
         format!("has log_min_messages = {messages}; it must be notice or higher")
     } else if is_superuser != "on" {
-        format!("knows \"{}\", but not as a superuser", served.superuser)
+        format!("knows \"{role}\", but not as a superuser")
     } else if is_standby == "t" {
         "is a standby of another server; each replica of Onecopy is a server of its own".to_owned()
     } else {
         String::new()
     };
-    if !wrong.is_empty() {
-        return Err(Unfit::for_good(format!("{place} {wrong}")));
-    }
     let mut cluster = None;
     if is_installed == "t" {
-        let rows = connection.simple("SELECT id FROM onecopy.cluster").await.map_err(unfit)?;
+        let rows = connection.simple("SELECT id FROM onecopy.cluster").await?;
         cluster = Some(rows.into_iter().flatten().flatten().next().unwrap_or_default());
     }
-    Ok(Found { connection, cluster })
+    Ok(Account { cluster, unfit: (!unfit.is_empty()).then_some(unfit) })
 }
 
 /// Connects to all of them, waiting for those that do not answer; the error names all that cannot be used.
@@ -338,7 +352,8 @@ async fn reach_all<'a>(
     Err(unfit.join("\n"))
 }
 
-/// Each server that answers belongs to the cluster.
+/// Whether one of the servers may be of the cluster. Of the others it is said what is wrong with them: nothing is served
+/// there, since their agents ask the same again, until they are what they should be.
 async fn check_members(membership: &Membership, served: &Served, places: &Places) -> Result<(), String> {
     let mut wrong = Vec::new();
     for (_, replica) in places {
@@ -358,7 +373,13 @@ async fn check_members(membership: &Membership, served: &Served, places: &Places
             Err(why) => wrong.push(why.text),
         }
     }
-    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
+    if wrong.len() == places.len() {
+        return Err(wrong.join("\n"));
+    }
+    for reason in wrong {
+        tracing::error!(%reason, "a server cannot be served; the others are");
+    }
+    Ok(())
 }
 
 async fn remove(connection: &mut Connection) -> Result<(), BackendError> {

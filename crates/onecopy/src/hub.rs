@@ -4,6 +4,7 @@
 //! are carried out under the same lock, in the order given: a record is queued for the log, a note put into a
 //! session's mailbox, a command put into an agent's queue. None of these waits, so the lock is held for microseconds.
 
+mod absence;
 mod catalogue;
 mod members;
 mod memory;
@@ -45,6 +46,7 @@ use crate::names::Names;
 use crate::standing::Standing;
 use crate::transactions::Transactions;
 
+pub(crate) use absence::{Absence, Obstacle};
 pub(crate) use memory::{Kept, resident_bytes};
 pub(crate) use {replicas::Lasting, seat::Seat, seats::Seats};
 
@@ -120,6 +122,8 @@ pub(crate) struct Birth {
     pub(crate) epoch: Epoch,
     /// The log had no record when it was opened.
     pub(crate) log_was_empty: bool,
+    /// No client was ever served.
+    pub(crate) is_founding: bool,
     /// The identities of the records in the log.
     pub(crate) identities: Identities,
     /// What the operator allows.
@@ -183,6 +187,10 @@ pub(crate) struct Hub {
     pub(crate) epoch: Epoch,
     /// The log had no record when it was opened.
     pub(crate) log_was_empty: bool,
+    /// The cluster comes into being: a server that has nothing of it may become a member.
+    pub(crate) is_founding: Arc<AtomicBool>,
+    /// A replica has what the log never had.
+    pub(crate) log_is_lost: AtomicBool,
     /// Which version each identity has.
     pub(crate) identities: Identities,
     /// VERIFY is running.
@@ -229,7 +237,8 @@ pub(crate) struct Hub {
 impl Hub {
     /// Nothing runs yet; the log's writer is started by the caller.
     pub(crate) fn new(cluster: Cluster, log: Log, seats: Vec<Seat>, birth: Birth) -> Arc<Self> {
-        let Birth { anchor, cluster_id, served, epoch, log_was_empty, identities, limits, in_force } = birth;
+        let Birth { anchor, cluster_id, served, epoch, log_was_empty, is_founding, .. } = birth;
+        let Birth { identities, limits, in_force, .. } = birth;
         let Limits { transaction_bytes_max, reader_patience, log_bytes_max, patience, pooling } = limits;
         let seats = Seats::new(seats);
         let standing = Mutex::new(Standing::of(seats.iter().map(|seat| seat.replica)));
@@ -251,6 +260,8 @@ impl Hub {
             stats: Stats::default(),
             epoch,
             log_was_empty,
+            is_founding: Arc::new(AtomicBool::new(is_founding)),
+            log_is_lost: AtomicBool::new(false),
             identities,
             transactions: Transactions::new(transaction_bytes_max),
             clients: Clients::default(),

@@ -16,7 +16,7 @@ use cluster::ids::{Identity, Incarnation, ReplicaId, Version};
 use tokio::sync::mpsc;
 
 use crate::agent::{Agent, AgentEvent, Assignment, Command};
-use crate::hub::{AgentOrder, Hub, Lasting};
+use crate::hub::{AgentOrder, Hub, Lasting, Obstacle};
 use crate::lending;
 
 pub(crate) use identities::{IDENTITY_BYTES, Identities, Judged};
@@ -72,6 +72,7 @@ impl Keeper {
             spills: hub.log.spills().clone(),
             reader_patience_ms: Arc::clone(&seat.reader_patience_ms),
             health_deadline: hub.patience.health_deadline,
+            is_founding: Arc::clone(&hub.is_founding),
             evictions: Arc::clone(&seat.evictions),
         };
         let (agent, commands, mut events) = Agent::new(assignment);
@@ -198,6 +199,7 @@ impl Keeper {
             AgentEvent::Down { incarnation, reason } => {
                 let name = &self.hub.seats[replica].name;
                 tracing::warn!(replica = %name, %reason, "the replica is down");
+                self.hub.seats[replica].absence.note_unreachable(Obstacle::Passing, reason);
                 self.is_up = false;
                 self.hub.sequences().leases.replica_changed(replica);
                 (self.recovering, self.ordered) = (None, None);
@@ -206,6 +208,9 @@ impl Keeper {
                 self.hub.handle(Event::ReplicaLost { replica, incarnation });
                 self.hub.seats[replica].give_up();
                 self.lose_anchor();
+            }
+            AgentEvent::Unreachable { obstacle, reason } => {
+                self.hub.seats[replica].absence.note_unreachable(obstacle, reason);
             }
             AgentEvent::Suspect { incarnation, is_suspect } => {
                 self.hub.handle(Event::Suspect { replica, incarnation, is_suspect });
@@ -242,6 +247,7 @@ impl Keeper {
         applied: Vec<Identity>,
     ) -> Option<Command> {
         let seat = &self.hub.seats[self.replica];
+        seat.absence.end();
         *seat.proof.lock().unwrap_or_else(PoisonError::into_inner) = (incarnation, proof_sql);
         self.incarnation = incarnation;
         self.hub.sequences().leases.replica_changed(self.replica);
@@ -252,6 +258,7 @@ impl Keeper {
         }
         match self.hub.judge(applied).await {
             Ok(Judged { strangers, .. }) if self.are_of_a_lost_log(&strangers) => {
+                self.hub.log_is_lost.store(true, Ordering::Relaxed);
                 let reason = "it has transactions that the log has not: the log was lost or removed";
                 self.quarantine(reason, Lasting::UntilRestart);
             }

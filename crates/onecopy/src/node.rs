@@ -1,11 +1,13 @@
 //! One node over servers that run: log, core, agents and front end, put together and taken apart again.
 //!
 //! The order matters. The log is fenced with a record of the new epoch before the core exists. Clients are served when
-//! every replica is connected, which is after the backends of an earlier incarnation are gone and its applied set was
-//! read. A node that is told to stop takes no new clients, lets each session finish its transaction for as long as the
+//! every replica that can serve is connected ([`beginning`]), which is after the backends of an earlier incarnation are gone
+//! and its applied set was read. A node that is told to stop takes no new clients, lets each session finish its transaction for as long as the
 //! operator allows, and closes the log last; a second signal ends the waiting.
 //!
 //! Not here: where the servers come from ([`crate::up`] runs its own).
+
+mod beginning;
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -32,7 +34,7 @@ use tokio::time::Instant;
 use crate::backend::{Address, Served};
 use crate::clients::STATS_PERIOD;
 use crate::frontend::Workers;
-use crate::hub::{AgentOrder, Birth, Hub, Lasting, Limits, Seat};
+use crate::hub::{AgentOrder, Birth, Hub, Limits, Seat};
 use crate::in_force::InForce;
 use crate::keeper::Identities;
 use crate::lending;
@@ -42,6 +44,8 @@ use crate::notify;
 use crate::terminal::Progress;
 use crate::waits;
 
+/// The number in the identities of the records that open a term; transactions have higher ones.
+const FENCE_NUMBER: u64 = 0;
 /// How long sessions get to end when they were told to end at once.
 const STOP_SESSIONS: Duration = Duration::from_secs(5);
 /// How often it is looked whether the replicas serve, or the sessions have ended.
@@ -53,6 +57,32 @@ const SLOW_REFRESH: &str = "ONECOPY_TEST_SLOW_REFRESH_MS";
 
 /// Why a node cannot run, in words for the person who started it.
 pub(crate) type Reason = String;
+
+/// Whether a server that has nothing of the cluster may become a member: only before the first client is served, since
+/// later it is another server, or was made anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Adoption {
+    /// The servers were looked at, and are about to become a cluster.
+    UnderWay,
+    /// They are one.
+    Done,
+    /// They are one once a client was served.
+    AsTheLogSays,
+}
+
+impl Adoption {
+    /// Whether no client was served yet, when this was found in the log.
+    pub(crate) fn is_founding(self, recovered: &Recovered) -> bool {
+        match self {
+            Self::UnderWay => true,
+            Self::Done => false,
+            Self::AsTheLogSays => {
+                let is_whole = recovered.identities.front().is_none_or(|(_, first)| *first == Version(1));
+                is_whole && recovered.identities.iter().all(|(identity, _)| identity.n == FENCE_NUMBER)
+            }
+        }
+    }
+}
 
 /// A server of the plan.
 #[derive(Clone, Debug)]
@@ -84,7 +114,9 @@ pub(crate) struct Plan {
     pub(crate) limits: Limits,
     /// What can change while it runs.
     pub(crate) in_force: InForce,
-    /// How long replicas are waited for at the start; for ever if none.
+    /// Whether servers may become members by this start.
+    pub(crate) adoption: Adoption,
+    /// How long replicas are waited for at the start; if none, those of a new cluster for ever and others for a while.
     pub(crate) start_patience: Option<Duration>,
     /// The scheduler, where statements are shipped.
     pub(crate) shipping: Option<Choices>,
@@ -162,6 +194,7 @@ impl Node {
             served: plan.served,
             epoch,
             log_was_empty: recovered.begun,
+            is_founding: plan.adoption.is_founding(&recovered),
             identities,
             limits: plan.limits,
             in_force: plan.in_force,
@@ -194,85 +227,6 @@ impl Node {
         Self { hub, chores, _orders: orders, start_patience }
     }
 
-    /// Waits until every replica stands where the log ends. When that takes too long those that do are enough, if the
-    /// home of updates is among them.
-    pub(crate) async fn catch_up(&self, progress: &Progress) -> Result<(), Reason> {
-        let hub = &self.hub;
-        let step = progress.step("replicas are brought up to date");
-        let begun = Instant::now();
-        loop {
-            let replicas = hub.replicas();
-            let durable = hub.durable();
-            let quarantined = hub.quarantined();
-            let anchor = hub.anchor();
-            if let Some(reason) = quarantined.get(&anchor).filter(|_| quarantined.len() == hub.seats.len()) {
-                let name = &hub.seats[anchor].name;
-                return Err(format!("no replica can serve; {name}: {reason}"));
-            }
-            let ready = |r: &cluster::protocols::ReplicaStatus| {
-                r.state == State::Quarantined || (r.state == State::Up && r.applied == durable)
-            };
-            let has_catalogue = hub.catalogue().generation() == durable.0;
-            if replicas.iter().all(ready) && has_catalogue {
-                break;
-            }
-            if self.start_patience.is_some_and(|patience| begun.elapsed() > patience) {
-                self.without_the_late(progress, ready)?;
-                break;
-            }
-            tokio::time::sleep(LOOK).await;
-        }
-        step.done(format_args!("{} replicas stand at version {}", hub.seats.len(), hub.durable()));
-        for (replica, reason) in hub.quarantined() {
-            progress.say(format_args!("{} is quarantined: {reason}", hub.seats[replica].name));
-        }
-        for seat in hub.seats.iter() {
-            progress.say(format_args!("{} listens on {}:{}", seat.name, seat.host, seat.port));
-        }
-        Ok(())
-    }
-
-    /// Those that are late are left behind, if the others can serve without them.
-    fn without_the_late(
-        &self,
-        progress: &Progress,
-        ready: impl Fn(&cluster::protocols::ReplicaStatus) -> bool,
-    ) -> Result<(), Reason> {
-        let hub = &self.hub;
-        let replicas = hub.replicas();
-        let late = replicas.iter().filter(|status| !ready(status));
-        let late: Vec<&str> = late.map(|status| hub.seats[status.replica].name.as_str()).collect();
-        let late = late.join(", ");
-        let anchor = hub.anchor();
-        let has_home = replicas
-            .iter()
-            .any(|status| status.replica == anchor && status.state == State::Up && ready(status));
-        if !has_home || hub.catalogue().generation() != hub.durable().0 {
-            return Err(format!(
-                "{late} did not come up in time (start_patience), and nobody could take the place of the home of updates"
-            ));
-        }
-        progress
-            .say(format_args!("{late} did not come up; the others serve, and it follows when it is back"));
-        Ok(())
-    }
-
-    /// A replica whose schema is not that of the home serves nothing: somebody has changed it behind our back.
-    async fn check_schemas(&self, progress: &Progress) -> Result<(), Reason> {
-        let hub = &self.hub;
-        let differ = crate::frontend::verify::schemas(hub)
-            .await
-            .map_err(|error| format!("a replica cannot be read: {error}"))?;
-        for (replica, kinds) in differ {
-            let name = &hub.seats[replica].name;
-            let reason =
-                format!("its schema is not that of the home: {}; it must be rebuilt", kinds.join(", "));
-            progress.say(format_args!("{name} is quarantined: {reason}"));
-            hub.quarantine(replica, &reason, Lasting::UntilRestart);
-        }
-        Ok(())
-    }
-
     /// Serves clients until a signal comes or the node cannot go on, and stops. `begin` is called just before
     /// clients are accepted.
     pub(crate) async fn run(
@@ -285,9 +239,10 @@ impl Node {
         let hub = Arc::clone(&self.hub);
         let workers = Workers::start(&hub).map_err(|error| format!("no threads for sessions: {error}"))?;
         let serve = async {
-            self.catch_up(progress).await?;
-            self.check_schemas(progress).await?;
+            beginning::catch_up(&hub, self.start_patience, progress).await?;
+            beginning::check_schemas(&hub, progress).await?;
             begin(&hub).await?;
+            hub.is_founding.store(false, Ordering::Release);
             hub.clients.open(true);
             let accepted = workers.accept(&listeners).await;
             accepted.map_err(|error| format!("clients cannot be accepted: {error}"))
@@ -412,7 +367,7 @@ pub(crate) fn fence(
     identities: &Identities,
 ) -> Result<(Version, Nonce), Reason> {
     let nonce = getrandom::u64().map_err(|error| format!("no random number: {error}"))?;
-    let identity = Identity { epoch, n: 0, nonce: Nonce(nonce) };
+    let identity = Identity { epoch, n: FENCE_NUMBER, nonce: Nonce(nonce) };
     let version = recovered.last.next();
     let mut body = RecordBuilder::new();
     body.push_fence().map_err(|error| error.to_string())?;

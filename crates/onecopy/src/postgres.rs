@@ -7,6 +7,7 @@
 //!
 //! Not here: what goes on inside the servers (capture, roles, the log of records), and the decision to restart one.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -112,8 +113,10 @@ pub(crate) enum UpError {
     },
     /// The files of new servers could not be made.
     Init(InitError),
-    /// A server did not start.
+    /// A server of a new cluster did not start.
     Server(ServerError),
+    /// None of the cluster's servers starts.
+    NoServer(Vec<ServerError>),
 }
 
 impl fmt::Display for UpError {
@@ -127,6 +130,10 @@ impl fmt::Display for UpError {
             }
             Self::Init(error) => error.fmt(f),
             Self::Server(error) => error.fmt(f),
+            Self::NoServer(errors) => {
+                write!(f, "no server of the cluster starts")?;
+                errors.iter().try_for_each(|error| write!(f, "\n{error}"))
+            }
         }
     }
 }
@@ -230,8 +237,9 @@ fn new_id() -> std::io::Result<ClusterId> {
 }
 
 impl Home {
-    /// Starts all servers at the same time. If one does not start, the others are stopped again.
-    pub(crate) async fn start(&mut self) -> Result<(), UpError> {
+    /// Starts all servers at the same time; those that do not start, and why. Of a new cluster all have to start, of any
+    /// other one has to: else those that run are stopped again.
+    pub(crate) async fn start(&mut self) -> Result<BTreeMap<u16, ServerError>, UpError> {
         let (count, text) = (self.servers.len(), &self.release.text);
         let _step = self.progress.step(format!("starting {count} PostgreSQL {text} servers"));
         let mut starting = JoinSet::new();
@@ -241,21 +249,32 @@ impl Home {
                 (server, started)
             });
         }
-        let mut failed = None;
+        let mut failed = BTreeMap::new();
         while let Some(ended) = starting.join_next().await {
             let (server, started) =
                 ended.expect("the task neither panics nor is cancelled while we wait for it");
+            if let Err(error) = started {
+                failed.insert(server.number(), error);
+            }
             self.servers.push(server);
-            failed = failed.or_else(|| started.err());
         }
         self.servers.sort_by_key(Server::number);
-        match failed {
-            None => Ok(()),
-            Some(error) => {
-                self.stop().await;
-                Err(UpError::Server(error))
-            }
+        let is_new = !self.log_folder().exists();
+        if failed.is_empty() || (failed.len() < count && !is_new) {
+            return Ok(failed);
         }
+        self.stop().await;
+        let mut errors: Vec<ServerError> = failed.into_values().collect();
+        Err(if is_new || errors.len() == 1 {
+            UpError::Server(errors.swap_remove(0))
+        } else {
+            UpError::NoServer(errors)
+        })
+    }
+
+    /// Where the log is, once there is one.
+    pub(crate) fn log_folder(&self) -> PathBuf {
+        self.dir.join("log")
     }
 
     /// A further server, which has no data yet and is no member: the first number that may be had. It has its port.

@@ -22,7 +22,7 @@ use crate::hub::{Hub, Limits, Patience};
 use crate::in_force::{InForce, Reloaded};
 use crate::logging::{self, Level};
 use crate::metrics;
-use crate::node::{self, Node, Place, Plan, Reason, Signals};
+use crate::node::{self, Adoption, Node, Place, Plan, Reason, Signals};
 use crate::notify;
 use crate::shipping::PROTOCOLS;
 use crate::terminal::Progress;
@@ -73,6 +73,7 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), Reason>
         cluster: membership.id()?,
         served: served.clone(),
         log: folder.join("log"),
+        adoption: if membership.is_adopted() { Adoption::Done } else { Adoption::UnderWay },
         places: members.iter().map(|(replica, member)| place((*replica, member))).collect(),
         limits: limits(&config),
         in_force: InForce::new(

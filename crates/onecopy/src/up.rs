@@ -1,8 +1,10 @@
 //! `onecopy up`: a node with servers of its own.
 //!
 //! The port and the data folder are claimed before anything is started, so that nothing is left half done. Servers are
-//! watched and started again as long as the node runs, and stopped after it.
+//! watched and started again as long as the node runs, and stopped after it. One that does not start does not keep the
+//! others from serving; if its data is the cause, it is rebuilt.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +18,11 @@ use crate::frontend::{POOL_MODE_TRANSACTION, Pooling, SEQUENCES_LENT};
 use crate::hub::{Hub, Limits, Patience};
 use crate::in_force::{DEFAULT_SESSIONS_MAX, InForce, POOLED_SESSIONS_MAX};
 use crate::metrics;
-use crate::node::{Node, Plan, Reason, Signals};
-use crate::postgres::{self, Home, UpError, UpOptions};
+use crate::node::{Adoption, Node, Plan, Reason, Signals};
+use crate::postgres::{self, Home, ServerError, UpError, UpOptions};
 use crate::terminal::Progress;
 
+mod mender;
 mod yard;
 
 use yard::{Yard, place};
@@ -40,17 +43,18 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), Reason> {
     let options = UpOptions { replicas: up.replicas, data: up.data, pg_bin: up.pg_bin };
     let starting = async {
         let mut home = postgres::prepare(&options, progress).await?;
-        home.start().await?;
-        Ok::<Home, UpError>(home)
+        let failed = home.start().await?;
+        Ok::<(Home, BTreeMap<u16, ServerError>), UpError>((home, failed))
     };
-    let mut home = tokio::select! {
+    let (mut home, failed) = tokio::select! {
         home = starting => home.map_err(|error| error.to_string())?,
         () = signals.stop() => return Err("interrupted".into()),
     };
     let plan = Plan {
         cluster: home.cluster,
         served: Served::of_new_servers(),
-        log: home.dir.join("log"),
+        log: home.log_folder(),
+        adoption: Adoption::AsTheLogSays,
         places: home.servers.iter().map(place).collect(),
         limits,
         in_force: InForce::new(
@@ -73,7 +77,7 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), Reason> {
     if let Some(listener) = pages {
         tokio::spawn(metrics::serve(Arc::clone(&node.hub), listener));
     }
-    let mut yard = Yard::open(&node.hub, home, progress)?;
+    let mut yard = Yard::open(&node.hub, home, failed, progress)?;
     let begin = async |_: &Hub| {
         progress.result(format_args!("psql -h 127.0.0.1 -p {} -U postgres", up.port));
         Ok(())

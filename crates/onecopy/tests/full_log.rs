@@ -6,7 +6,8 @@
 mod cluster;
 
 use cluster::folder::{self, Folder};
-use cluster::{Cluster, rows, run, value};
+use cluster::{Cluster, programs, rows, run, value};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -211,10 +212,13 @@ async fn a_replica_that_was_away_for_longer_than_the_log_is_kept_must_be_rebuilt
     let client = cluster.client().await;
     run(&client, "create table t (id int primary key, text text)").await;
     let away = cluster.caught_up().await[2].clone();
-    // Without its data folder its server does not come back.
-    let (data, hidden) = (cluster.data().join(&away.name), cluster.data().join("hidden"));
+    // PostgreSQL does not start where others could read its data.
+    let data = cluster.data();
+    let allow = |mode: u32| {
+        std::fs::set_permissions(data.join(&away.name), PermissionsExt::from_mode(mode)).unwrap();
+    };
+    allow(0o755);
     cluster.kill_server(&away, true);
-    std::fs::rename(&data, &hidden).unwrap();
     // More than one segment of 64 MB, in transactions that fit into records.
     let admin = cluster.try_client("onecopy").await.unwrap();
     let deadline = Instant::now() + TRIMMED_WITHIN;
@@ -226,10 +230,26 @@ async fn a_replica_that_was_away_for_longer_than_the_log_is_kept_must_be_rebuilt
         client.execute(sql, &[&id]).await.unwrap();
         id += 1_000;
     }
-    for left in folder::processes_in(&hidden) {
-        folder::kill(left, rustix::process::Signal::KILL);
+    cluster.stop().await;
+    allow(0o700);
+    // Where the others are lost as well nothing is served: what is acknowledged and left the log is in none.
+    let hide = |from: &str, to: &str| {
+        for name in ["replica-1", "replica-2"] {
+            let at = |suffix: &str| data.join(format!("{name}{suffix}"));
+            std::fs::rename(at(from), at(to)).unwrap();
+        }
+    };
+    hide("", "-hidden");
+    let (folder, port) = (data.display().to_string(), cluster.port.to_string());
+    let bin = programs::pg_bin().display().to_string();
+    let refused = programs::onecopy(&["up", "--data", &folder, "--port", &port, "--pg-bin", &bin]).await;
+    let said = programs::text(&refused);
+    for words in ["no replica can serve", "replica-1: its data folder", "the log begins with version"] {
+        assert!(!refused.status.success() && said.contains(words), "{words}: {said}");
     }
-    std::fs::rename(&hidden, &data).unwrap();
+    hide("-hidden", "");
+    cluster.up_again().await;
+    let admin = cluster.try_client("onecopy").await.unwrap();
     let deadline = Instant::now() + TRIMMED_WITHIN;
     let detail = loop {
         let row = rows(&admin, "SHOW REPLICAS").await.swap_remove(2);

@@ -5,6 +5,7 @@
 //! connection that the applier holds that lock: so a connection made before, or after a crash of the server, is not
 //! used, however the timing falls.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cluster::ids::{ClusterId, Identity};
@@ -12,8 +13,10 @@ use cluster::refresh::RefreshTables;
 use tokio::time::Instant;
 
 use super::{Assignment, identity, watchdog};
+use crate::adoption::{self, Account};
 use crate::backend::{BackendError, Connection};
 use crate::capture;
+use crate::hub::Obstacle;
 
 /// The name that the connections show in `pg_stat_activity`.
 const APPLICATION_NAME: &str = "onecopy agent";
@@ -67,9 +70,20 @@ pub(super) struct Ready {
 pub(super) enum ConnectError {
     Backend(BackendError),
     OtherCluster { found: String, expected: ClusterId },
+    NoCluster { expected: ClusterId },
+    Unfit(String),
     BackendsStay { count: usize },
-    Setting { name: &'static str, value: String, wanted: &'static str },
     Random(getrandom::Error),
+}
+
+impl ConnectError {
+    /// Whether it may be used later, without anybody doing something about it.
+    pub(super) fn obstacle(&self) -> Obstacle {
+        match self {
+            Self::OtherCluster { .. } | Self::NoCluster { .. } | Self::Unfit(_) => Obstacle::Lasting,
+            Self::Backend(_) | Self::BackendsStay { .. } | Self::Random(_) => Obstacle::Passing,
+        }
+    }
 }
 
 impl std::fmt::Display for ConnectError {
@@ -79,11 +93,13 @@ impl std::fmt::Display for ConnectError {
             Self::OtherCluster { found, expected } => {
                 write!(f, "the server belongs to the cluster {found}, not to {expected}")
             }
+            Self::NoCluster { expected } => write!(
+                f,
+                "the server has nothing of the cluster {expected} in it: it is another server, or was made anew"
+            ),
+            Self::Unfit(what) => write!(f, "the server {what}"),
             Self::BackendsStay { count } => {
                 write!(f, "{count} backends of an earlier incarnation do not end")
-            }
-            Self::Setting { name, value, wanted } => {
-                write!(f, "the server has {name} = {value}; it must be {wanted}")
             }
             Self::Random(error) => write!(f, "no random numbers: {error}"),
         }
@@ -99,9 +115,10 @@ impl From<BackendError> for ConnectError {
 /// Fences the server and connects to it.
 pub(super) async fn connect(assignment: &Assignment) -> Result<Ready, ConnectError> {
     let mut control = open(assignment, "on").await?;
-    check_settings(&mut control).await?;
+    // First of all: in a server that is not ours nothing is ended or changed.
+    let is_member = recognise(&mut control, assignment).await?;
     fence(&mut control).await?;
-    adopt(&mut control, assignment.cluster).await?;
+    install(&mut control, assignment.cluster, is_member).await?;
     let mut applier = open(assignment, "off").await?;
     let proof_sql = take_lock(&mut applier).await?;
     // Nobody but the applier may have come in between.
@@ -126,19 +143,17 @@ async fn open(assignment: &Assignment, synchronous_commit: &str) -> Result<Conne
     Connection::open_own(&assignment.address, &assignment.served, &own).await
 }
 
-async fn check_settings(control: &mut Connection) -> Result<(), ConnectError> {
-    let rows = control.simple("SHOW server_encoding; SHOW log_min_messages").await?;
-    let mut values = rows.into_iter().map(|mut row| row.pop().flatten().unwrap_or_default());
-    let (encoding, messages) = (values.next().unwrap_or_default(), values.next().unwrap_or_default());
-    if encoding != "UTF8" {
-        return Err(ConnectError::Setting { name: "server_encoding", value: encoding, wanted: "UTF8" });
+/// Whether the server belongs to the cluster already; if not, it may be made to.
+async fn recognise(control: &mut Connection, assignment: &Assignment) -> Result<bool, ConnectError> {
+    let expected = assignment.cluster;
+    let Account { cluster, unfit } = adoption::ask(control).await?;
+    match (unfit, cluster) {
+        (Some(what), _) => Err(ConnectError::Unfit(what)),
+        (None, Some(found)) if found == expected.to_string() => Ok(true),
+        (None, Some(found)) => Err(ConnectError::OtherCluster { found, expected }),
+        (None, None) if assignment.is_founding.load(Ordering::Acquire) => Ok(false),
+        (None, None) => Err(ConnectError::NoCluster { expected }),
     }
-    if messages == "info" || messages.starts_with("debug") {
-        // Every captured row would be written to the server's log.
-        let wanted = "notice or higher";
-        return Err(ConnectError::Setting { name: "log_min_messages", value: messages, wanted });
-    }
-    Ok(())
 }
 
 async fn fence(control: &mut Connection) -> Result<(), ConnectError> {
@@ -167,20 +182,11 @@ async fn fence_but(control: &mut Connection, applier: Option<i32>) -> Result<(),
 }
 
 /// Makes a server of no cluster one of ours; on one of ours, brings what is installed up to date.
-async fn adopt(control: &mut Connection, cluster: ClusterId) -> Result<(), ConnectError> {
-    let rows = control.simple("SELECT to_regclass('onecopy.cluster') IS NOT NULL").await?;
-    let installed = rows.first().and_then(|row| row.first()?.as_deref()) == Some("t");
-    if !installed {
-        control.simple(&capture::install_sql(cluster)).await?;
-        control.simple(capture::INSTALL_TABLES_SQL).await?;
-        return Ok(());
-    }
-    let rows = control.simple("SELECT id FROM onecopy.cluster").await?;
-    let found = rows.into_iter().next().and_then(|mut row| row.pop().flatten()).unwrap_or_default();
-    if found != cluster.to_string() {
-        return Err(ConnectError::OtherCluster { found, expected: cluster });
-    }
+async fn install(control: &mut Connection, cluster: ClusterId, is_member: bool) -> Result<(), ConnectError> {
     control.simple(&capture::install_sql(cluster)).await?;
+    if !is_member {
+        control.simple(capture::INSTALL_TABLES_SQL).await?;
+    }
     Ok(())
 }
 

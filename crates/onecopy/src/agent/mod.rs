@@ -28,7 +28,7 @@ mod watchdog;
 pub(crate) use watchdog::{Evictions, Tenancy};
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use cluster::ids::{ClusterId, Identity, Incarnation, SessionId, Version};
@@ -38,6 +38,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::backend::{Address, Served};
+use crate::hub::Obstacle;
 use crate::log::SpillFolder;
 
 /// Commands that can wait.
@@ -61,7 +62,7 @@ pub(crate) struct Assignment {
     pub(crate) address: Address,
     /// The database, and the role of the agent's connections.
     pub(crate) served: Served,
-    /// The cluster that the server must belong to; a server of none is made part of it.
+    /// The cluster that the server must belong to.
     pub(crate) cluster: ClusterId,
     /// Where rows are that stand in no record.
     pub(crate) spills: SpillFolder,
@@ -69,6 +70,8 @@ pub(crate) struct Assignment {
     pub(crate) reader_patience_ms: Arc<AtomicU64>,
     /// A server that has not answered for so long is given up.
     pub(crate) health_deadline: Duration,
+    /// Whether a server of no cluster may be made a member: only while the cluster comes into being.
+    pub(crate) is_founding: Arc<AtomicBool>,
     /// Who was sent away for holding it up longer.
     pub(crate) evictions: Arc<Evictions>,
 }
@@ -138,6 +141,13 @@ pub(crate) enum AgentEvent {
     Down {
         /// The connections.
         incarnation: Incarnation,
+        /// Why.
+        reason: String,
+    },
+    /// There is no connection to the server; said once for each reason.
+    Unreachable {
+        /// Whether waiting may help.
+        obstacle: Obstacle,
         /// Why.
         reason: String,
     },
@@ -219,11 +229,13 @@ impl Agent {
         loop {
             let failure = match self.attempt(pause).await? {
                 Ok(ready) => return Some(ready),
-                Err(reason) => reason,
+                Err(failure) => failure,
             };
-            if failure != last_reason {
-                tracing::warn!(replica = %self.assignment.name, reason = %failure, "no connection");
-                last_reason = failure;
+            let (obstacle, reason) = (failure.obstacle(), failure.to_string());
+            if reason != last_reason {
+                tracing::warn!(replica = %self.assignment.name, %reason, "no connection");
+                last_reason.clone_from(&reason);
+                self.events.send(AgentEvent::Unreachable { obstacle, reason }).await.ok()?;
             }
             pause = RETRY_PAUSE_MAX.min(pause * 2);
         }
@@ -231,13 +243,13 @@ impl Agent {
 
     /// Tries to connect, and pauses when it fails. Meanwhile commands are dropped: they are about connections that are
     /// no more.
-    async fn attempt(&mut self, pause: Duration) -> Option<Result<connect::Ready, String>> {
+    async fn attempt(&mut self, pause: Duration) -> Option<Result<connect::Ready, connect::ConnectError>> {
         let attempt = async {
             match connect::connect(&self.assignment).await {
                 Ok(ready) => Ok(ready),
                 Err(error) => {
                     tokio::time::sleep(pause).await;
-                    Err(error.to_string())
+                    Err(error)
                 }
             }
         };

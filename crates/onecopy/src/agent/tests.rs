@@ -10,6 +10,7 @@ mod server;
 mod spilled;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use cluster::ids::{ClusterId, DatabaseId, Epoch, Identity, Incarnation, Nonce, ServiceId, Version};
@@ -47,6 +48,7 @@ impl Running {
         let assignment = Assignment {
             reader_patience_ms: Arc::default(),
             health_deadline,
+            is_founding: Arc::new(AtomicBool::new(true)),
             evictions: Arc::default(),
             name: "replica".to_owned(),
             address: server.address(),

@@ -50,6 +50,11 @@ impl BackendError {
             Self::Io(_) | Self::Protocol(_) | Self::LogIn(_) => None,
         }
     }
+
+    /// Whether the connection failed, or the server is starting or stopping: it may work later, or the server is lost.
+    pub(crate) fn is_of_the_connection(&self) -> bool {
+        matches!(self, Self::Io(_)) || self.sqlstate().is_some_and(|code| code.starts_with(b"57P"))
+    }
 }
 
 impl std::fmt::Display for BackendError {

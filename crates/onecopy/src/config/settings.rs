@@ -169,7 +169,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         kind: Kind::Duration(1_000, 86_400_000),
         default: "1min",
         can_reload: false,
-        about: "How long servers that do not answer are waited for at the start.",
+        about: "How long servers that do not answer are waited for at the start; then the others serve without them.",
     },
     Setting {
         name: "stop_patience",

@@ -104,22 +104,10 @@ pub(super) async fn snapshots(
     snapshots
 }
 
-/// The replicas whose schema is not that of the home, and in what; asked while nothing changes.
-pub(crate) async fn schemas(hub: &Hub) -> Result<Vec<(ReplicaId, Vec<String>)>, BackendError> {
-    let mut all = BTreeMap::new();
-    for status in hub.replicas().iter().filter(|status| status.state == State::Up) {
-        let mut connection = open_snapshot(hub, status.replica).await?;
-        all.insert(status.replica, schema_checksums(&mut connection).await?);
-    }
-    let Some(home) = all.remove(&hub.anchor()) else { return Ok(Vec::new()) };
-    let differ = |sums: &BTreeMap<String, String>| -> Vec<String> {
-        home.iter()
-            .filter(|(kind, sum)| sums.get(*kind) != Some(*sum))
-            .map(|(kind, _)| kind.clone())
-            .collect()
-    };
-    let all = all.into_iter().map(|(replica, sums)| (replica, differ(&sums)));
-    Ok(all.filter(|(_, kinds)| !kinds.is_empty()).collect())
+/// The checksums of a replica's schema, by kind of object.
+pub(crate) async fn schema(hub: &Hub, replica: ReplicaId) -> Result<BTreeMap<String, String>, BackendError> {
+    let mut connection = open_snapshot(hub, replica).await?;
+    schema_checksums(&mut connection).await
 }
 
 fn failed(error: &BackendError) -> Refusal {

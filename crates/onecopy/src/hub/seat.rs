@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use cluster::ids::{Incarnation, ReplicaId};
 use tokio::sync::mpsc;
 
-use super::{AGENT_QUEUE, AgentOrder};
+use super::{AGENT_QUEUE, Absence, AgentOrder};
 use crate::agent::Evictions;
 use crate::backend::{Address, Lines};
 use crate::node::Place;
@@ -43,6 +43,8 @@ pub(crate) struct Seat {
     pub(super) stage: Mutex<Option<Stage>>,
     /// It is connected, and brought up to the log before it serves.
     pub(crate) is_catching_up: AtomicBool,
+    /// Why it is not there, while it is down.
+    pub(crate) absence: Absence,
     /// It was a member.
     pub(super) has_left: AtomicBool,
     /// It joined while the node ran, and has not been up yet.
@@ -71,6 +73,7 @@ impl Seat {
             errands: OnceLock::new(),
             stage: Mutex::default(),
             is_catching_up: AtomicBool::new(false),
+            absence: Absence::default(),
             has_left: AtomicBool::new(false),
             is_new: AtomicBool::new(false),
             is_lent: AtomicBool::new(false),

@@ -34,6 +34,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
 use super::account::Account;
+use super::server::DataFault;
 use super::{leftover, swap};
 use crate::cli::MAX_REPLICAS;
 
@@ -55,6 +56,10 @@ const NEW_SERVER_BYTES: u64 = 96 * 1024 * 1024;
 /// How often a lock that is held is tried.
 const LOCK_ATTEMPTS: u32 = 10;
 const LOCK_PAUSE: Duration = Duration::from_millis(30);
+/// The file that says of which release a server's files are.
+const RELEASE_FILE: &str = "PG_VERSION";
+/// By these the data folder of a server is known that has lost some of its files.
+const SERVER_FILES: [&str; 6] = [RELEASE_FILE, "base", "global", "pg_wal", "pg_xact", "postgresql.conf"];
 /// Longer than any process number.
 const HOLDER_LIMIT_BYTES: u64 = 32;
 
@@ -235,11 +240,13 @@ impl Folder {
             fs::remove_dir_all(&creating).map_err(FolderError::io("remove", &creating))?;
         }
         if let Some(cluster) = &self.cluster {
+            // What is wrong with one server does not keep the others from being started.
             for number in &cluster.numbers {
-                swap::settle(&self.data(*number))?;
+                if let Err(error) = swap::settle(&self.data(*number)) {
+                    tracing::warn!(server = replica(*number), %error, "a former rebuild cannot be ended");
+                }
             }
-            self.end_strangers(cluster).await?;
-            return self.check_servers(cluster);
+            return self.end_strangers(cluster).await;
         }
         self.check_bare()?;
         self.bare = true;
@@ -258,21 +265,6 @@ impl Folder {
         rename(&creating.join(DESCRIPTION), &self.path.join(DESCRIPTION))?;
         sync(&self.path)?;
         fs::remove_dir_all(&creating).map_err(FolderError::io("remove", &creating))
-    }
-
-    fn check_servers(&self, cluster: &Cluster) -> Result<(), FolderError> {
-        for number in cluster.numbers.iter().copied() {
-            let file = self.data(number).join("PG_VERSION");
-            let major = fs::read_to_string(&file).map_err(FolderError::io("read", &file))?;
-            if major.trim() != cluster.postgres.to_string() {
-                return Err(FolderError::Mixed {
-                    path: self.data(number),
-                    found: major.trim().to_owned(),
-                    expected: cluster.postgres,
-                });
-            }
-        }
-        Ok(())
     }
 
     /// Without a description there must be nothing but the lock.
@@ -309,6 +301,31 @@ impl Drop for Folder {
 /// The name of a server and of its data folder.
 pub(crate) fn replica(number: u16) -> String {
     format!("replica-{number}")
+}
+
+/// What is wrong with a server's data folder, if no server of this release can be started on it.
+pub(super) fn examine(data: &Path, expected: u16) -> io::Result<Option<DataFault>> {
+    let listed = match fs::read_dir(data) {
+        Ok(listed) => listed,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some(DataFault::Missing)),
+        Err(error) => return Err(error),
+    };
+    let names: Vec<String> = listed.map(|entry| Ok(name_of(&entry?.path()))).collect::<io::Result<_>>()?;
+    let release = match fs::read_to_string(data.join(RELEASE_FILE)) {
+        Ok(text) => text.trim().parse().ok(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    if release == Some(expected) {
+        return Ok(None);
+    }
+    let is_ours = |name: &String| SERVER_FILES.contains(&name.as_str());
+    let example = names.first().filter(|_| !names.iter().any(is_ours)).cloned();
+    Ok(Some(match (release, example) {
+        (Some(found), _) => DataFault::OtherRelease { found, expected },
+        (None, Some(example)) => DataFault::Foreign { example },
+        (None, None) => DataFault::NotWhole,
+    }))
 }
 
 /// Where the cluster lies when the user names no folder.

@@ -3,15 +3,16 @@
 //! The server is our child, in a process group of its own, and its output goes to a file, so that it does not depend on
 //! us: if we are killed it goes on, and the next node that uses the folder ends it first (see [`leftover`]). It counts as started
 //! when it lets a session in, which is after PostgreSQL's own crash recovery. The port is kept from start to start and
-//! changed only when somebody else has it.
+//! changed only when another program has it, and only while the node does not know it yet ([`Server::keep_port`]).
 //!
 //! Who owns a [`Server`] learns through [`Server::exited`] that it ended, and decides what to do; nothing is
 //! restarted here.
 
-use std::fmt;
+mod error;
+
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -20,13 +21,14 @@ use tokio::time::{Instant, interval, sleep, timeout};
 use tokio_postgres::NoTls;
 
 use super::account::Account;
-use super::base_backup::{self, BackupError, Transfer};
-use super::folder::FolderError;
+use super::base_backup::{self, Transfer};
 use super::locate::Binaries;
 use super::output::Output;
 use super::{folder, leftover, settings, sockets, swap};
 use crate::backend::Address;
 use crate::terminal::Progress;
+
+pub(crate) use error::{DataFault, Ending, ServerError};
 
 /// How long a server may take until it lets sessions in; crash recovery of a large database takes minutes.
 const START: Duration = Duration::from_mins(10);
@@ -77,95 +79,11 @@ pub(crate) struct Server {
     /// The folder of its Unix socket.
     pub(crate) socket_dir: PathBuf,
     number: u16,
+    /// Others know the port, so it does not change any more.
+    keeps_port: bool,
     site: Site,
     output: Output,
     process: Option<Child>,
-}
-
-/// How a server ended.
-#[derive(Debug)]
-pub(crate) struct Ending {
-    /// What the system tells; none when it could not be asked.
-    pub(crate) status: Option<ExitStatus>,
-    /// The last lines of its log.
-    pub(crate) last_words: String,
-}
-
-impl fmt::Display for Ending {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.status {
-            Some(status) => write!(f, "{status}")?,
-            None => write!(f, "unknown status")?,
-        }
-        if self.last_words.is_empty() {
-            Ok(())
-        } else {
-            write!(f, "; its log ends with:\n{}", self.last_words)
-        }
-    }
-}
-
-/// A server did not start.
-#[derive(Debug)]
-pub(crate) enum ServerError {
-    /// The system refused something that we need for it.
-    Io {
-        /// The server.
-        name: String,
-        /// What we wanted, as a verb with its object.
-        doing: String,
-        /// What the system said.
-        error: io::Error,
-    },
-    /// No port is free for it.
-    NoPort(String),
-    /// Another server could not be copied for it.
-    Copy {
-        /// The server.
-        name: String,
-        /// Why.
-        error: BackupError,
-    },
-    /// The copy could not take the place of its data folder.
-    Swap(FolderError),
-    /// It ended before it let a session in.
-    Ended {
-        /// The server.
-        name: String,
-        /// How.
-        ending: Ending,
-        /// All it says.
-        log: PathBuf,
-    },
-    /// It runs but lets nobody in.
-    Silent {
-        /// The server.
-        name: String,
-        /// What the last attempt at a session met with.
-        last: String,
-        /// All it says.
-        log: PathBuf,
-    },
-}
-
-impl fmt::Display for ServerError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io { name, doing, error } => write!(f, "{name}: cannot {doing}: {error}"),
-            Self::Copy { name, error } => write!(f, "{name} cannot be rebuilt: {error}"),
-            Self::Swap(error) => error.fmt(f),
-            Self::NoPort(name) => write!(f, "{name}: none of the ports that were tried on 127.0.0.1 is free"),
-            Self::Ended { name, ending, log } => {
-                write!(f, "{name} did not start: {ending}\nAll it says is in {}", log.display())
-            }
-            Self::Silent { name, last, log } => write!(
-                f,
-                "{name} runs but lets no session in after {} s: {last}\nAll it says is in {}",
-                START.as_secs(),
-                log.display()
-            ),
-        }
-    }
 }
 
 impl Server {
@@ -177,6 +95,7 @@ impl Server {
             port: settings::last_port(&site.folder, number).unwrap_or_default(),
             socket_dir: site.sockets.clone(),
             number,
+            keeps_port: false,
             output: Output::new(site.folder.join(format!("server-{number}.log"))),
             site,
             process: None,
@@ -188,19 +107,17 @@ impl Server {
         assert!(self.process.is_none(), "a server is started when it does not run");
         let mut attempt = 1;
         loop {
-            self.clear_the_way().await?;
+            let cleared = self.clear_the_way().await;
             self.choose_port()?;
+            cleared?;
+            self.check_data()?;
             self.spawn()?;
             let error = match self.wait_until_ready().await {
                 Ok(()) => return Ok(()),
                 Err(error) => error,
             };
             self.stop().await;
-            let passes = match &error {
-                ServerError::Ended { ending, .. } => passes(&ending.last_words),
-                _ => false,
-            };
-            if !passes || attempt == ATTEMPTS {
+            if !error.passes() || attempt == ATTEMPTS {
                 return Err(error);
             }
             attempt += 1;
@@ -290,8 +207,28 @@ impl Server {
         self.process.as_ref().and_then(Child::id)
     }
 
+    /// Whether its process is there.
+    pub(crate) fn is_running(&self) -> bool {
+        self.process.is_some()
+    }
+
+    /// From now on others know the port: the server waits for it rather than move to another one.
+    pub(crate) fn keep_port(&mut self) {
+        self.keeps_port = true;
+    }
+
     fn data(&self) -> PathBuf {
         self.site.folder.join(&self.name)
+    }
+
+    /// Whether a server can be started on its data folder at all.
+    fn check_data(&self) -> Result<(), ServerError> {
+        let (path, expected) = (self.data(), self.site.binaries.release.major);
+        let found = folder::examine(&path, expected);
+        match found.map_err(|error| self.io(format!("read {}", path.display()), error))? {
+            None => Ok(()),
+            Some(fault) => Err(ServerError::Data { name: self.name.clone(), path, fault }),
+        }
     }
 
     async fn clear_the_way(&mut self) -> Result<(), ServerError> {
@@ -315,6 +252,9 @@ impl Server {
     pub(super) fn choose_port(&mut self) -> Result<(), ServerError> {
         if self.port != 0 && settings::is_free(self.port) {
             return Ok(());
+        }
+        if self.keeps_port {
+            return Err(ServerError::PortTaken { name: self.name.clone(), port: self.port });
         }
         let free = settings::free_port(self.number, self.site.port_start)
             .ok_or_else(|| ServerError::NoPort(self.name.clone()))?;
@@ -405,29 +345,5 @@ impl Drop for Server {
         if let Some(pid) = self.process_id().and_then(|id| Pid::from_raw(id.cast_signed())) {
             let _ = kill_process(pid, Signal::INT);
         }
-    }
-}
-
-/// Whether a server that said this on its way out may start when it is tried again: somebody took the port after we
-/// had looked, or a process of its former life still holds its memory.
-fn passes(last_words: &str) -> bool {
-    ["Address already in use", "is still in use", "pre-existing shared memory block"]
-        .iter()
-        .any(|cause| last_words.contains(cause))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_causes_that_pass_are_tried_again() {
-        for said in [
-            "WARNING:  could not bind IPv4 address \"127.0.0.1\": Address already in use",
-            "FATAL:  pre-existing shared memory block (key 1, ID 2) is still in use",
-        ] {
-            assert!(passes(said), "{said}");
-        }
-        assert!(!passes("FATAL:  could not write lock file: No space left on device"));
     }
 }

@@ -9,6 +9,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cluster::ids::{Identity, ReplicaId, Version};
@@ -21,10 +22,11 @@ use wire::{encode, frame, frontend};
 use super::lane::{At, insert_identity, is_the_statements};
 use super::shipment::{COPY_MARK, encode_copy};
 use super::{Next, Shipping};
+use crate::adoption::{self, Account};
 use crate::agent::identity;
 use crate::backend::{BackendError, Connection};
 use crate::capture;
-use crate::hub::Lasting;
+use crate::hub::{Lasting, Obstacle};
 
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
@@ -45,6 +47,8 @@ const OPTIONS: &str = "-c statement_timeout=0 -c lock_timeout=0 -c idle_in_trans
 enum Failure {
     Backend(BackendError),
     Told(String),
+    /// Somebody has to do something about it.
+    Lasting(String),
 }
 
 impl From<BackendError> for Failure {
@@ -57,7 +61,7 @@ impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Backend(error) => error.fmt(f),
-            Self::Told(text) => f.write_str(text),
+            Self::Told(text) | Self::Lasting(text) => f.write_str(text),
         }
     }
 }
@@ -77,6 +81,7 @@ struct Start {
 pub(super) async fn keep(shipping: Arc<Shipping>, id: ReplicaId) {
     let mut pause = PAUSE_MIN;
     let mut last = String::new();
+    let seat = &shipping.hub().seats[id];
     loop {
         if shipping.lock().sides[usize::from(id.0)].is_diverged {
             // Until it is rebuilt.
@@ -86,17 +91,22 @@ pub(super) async fn keep(shipping: Arc<Shipping>, id: ReplicaId) {
         let failure = match bring(&shipping, id).await {
             Ok((at, control)) => {
                 (pause, last) = (PAUSE_MIN, String::new());
+                seat.absence.end();
                 let reason = watch(&shipping, at, control).await;
                 shipping.give_up(at, &reason);
+                seat.absence.note_unreachable(Obstacle::Passing, reason);
                 continue;
             }
-            Err(failure) => failure.to_string(),
+            Err(failure) => failure,
         };
+        let lasting = matches!(failure, Failure::Lasting(_));
+        let obstacle = if lasting { Obstacle::Lasting } else { Obstacle::Passing };
+        let failure = failure.to_string();
         if failure != last {
-            let name = &shipping.hub().seats[id].name;
-            tracing::warn!(replica = %name, reason = %failure, "the replica does not take part");
-            last = failure;
+            tracing::warn!(replica = %seat.name, reason = %failure, "the replica does not take part");
+            last.clone_from(&failure);
         }
+        seat.absence.note_unreachable(obstacle, failure);
         sleep(pause).await;
         pause = PAUSE_MAX.min(pause * 2);
     }
@@ -132,41 +142,38 @@ async fn connect(shipping: &Shipping, id: ReplicaId) -> Result<Connection, Backe
     Connection::open_own(&shipping.address(id), &shipping.hub().served, &own).await
 }
 
-/// Ends every client's backend, and makes the server one of ours.
+/// Ends every client's backend, and makes the server one of ours. In a server that is another's nothing is ended or changed.
 async fn prepare(shipping: &Shipping, control: &mut Connection) -> Result<(), Failure> {
     const FENCE: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' \
         AND datname = current_database() AND pid <> pg_backend_pid()";
+    let hub = shipping.hub();
+    let cluster = hub.cluster_id;
+    let Account { cluster: found, unfit } = adoption::ask(control).await?;
+    match (unfit, found) {
+        (Some(what), _) => return Err(Failure::Lasting(format!("the server {what}"))),
+        (None, Some(found)) if found != cluster.to_string() => {
+            let text = format!("the server belongs to the cluster {found}, not to {cluster}");
+            return Err(Failure::Lasting(text));
+        }
+        (None, None) if !hub.is_founding.load(Ordering::Acquire) => {
+            let text = format!(
+                "the server has nothing of the cluster {cluster} in it: it is another server, or was made anew"
+            );
+            return Err(Failure::Lasting(text));
+        }
+        _ => {}
+    }
+    let captures = control.simple("SELECT 1 FROM pg_trigger WHERE tgname = '!onecopy'").await?;
+    if !captures.is_empty() {
+        let text = "its tables are under capture, by the protocol onecopy; statements are not shipped to such servers";
+        return Err(Failure::Lasting(text.into()));
+    }
     let deadline = Instant::now() + FENCE_DEADLINE;
     while !control.simple(FENCE).await?.is_empty() {
         if Instant::now() > deadline {
             return Err(Failure::Told("backends of before do not end".into()));
         }
         sleep(FENCE_PAUSE).await;
-    }
-    let cluster = shipping.hub().cluster_id;
-    let rows = control
-        .simple(
-            "SELECT current_setting('server_encoding'), to_regclass('onecopy.cluster') IS NOT NULL, \
-                 EXISTS (SELECT FROM pg_trigger WHERE tgname = '!onecopy')",
-        )
-        .await?;
-    let row: Vec<String> = rows.into_iter().flatten().flatten().collect();
-    let [encoding, is_ours, captures] = row.as_slice() else {
-        return Err(Failure::Told("it gives no account of itself".into()));
-    };
-    if encoding != "UTF8" {
-        return Err(Failure::Told(format!("it has server_encoding = {encoding}; it must be UTF8")));
-    }
-    if captures == "t" {
-        let text = "its tables are under capture, by the protocol onecopy; statements are not shipped to such servers";
-        return Err(Failure::Told(text.into()));
-    }
-    if is_ours == "t" {
-        let rows = control.simple("SELECT id FROM onecopy.cluster").await?;
-        let found = rows.into_iter().flatten().flatten().next().unwrap_or_default();
-        if found != cluster.to_string() {
-            return Err(Failure::Told(format!("it belongs to the cluster {found}, not to {cluster}")));
-        }
     }
     control.simple(&capture::install_sql(cluster)).await?;
     Ok(())

@@ -118,6 +118,7 @@ pub(crate) async fn open(plan: Plan, choices: Choices) -> Result<Node, Reason> {
         served: plan.served,
         epoch,
         log_was_empty: recovered.begun,
+        is_founding: plan.adoption.is_founding(&recovered),
         identities,
         limits: plan.limits,
         in_force: plan.in_force,

@@ -8,16 +8,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cluster::ids::ReplicaId;
+use cluster::placement::REPLICAS_MAX;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::backend::Address;
 use crate::hub::Hub;
 use crate::members::{Data, Invitation, Invited, Invitee, Request};
 use crate::node::{Place, Reason};
-use crate::postgres::{Home, Server, Transfer};
-use crate::steward::{self, Errand};
+use crate::postgres::{Home, Server, ServerError, Transfer};
+use crate::steward::{self, Errand, Post};
 use crate::terminal::Progress;
+
+use super::mender;
 
 /// Requests that can wait.
 const REQUESTS: usize = 4;
@@ -31,13 +34,21 @@ pub(super) struct Yard {
     invited: BTreeMap<ReplicaId, Server>,
     stop: watch::Sender<()>,
     stewards: JoinSet<()>,
+    damaged: mpsc::Sender<ReplicaId>,
+    mender: JoinHandle<()>,
     progress: Progress,
 }
 
 impl Yard {
-    /// The servers run, and get their stewards.
-    pub(super) fn open(hub: &Arc<Hub>, home: Home, progress: &Progress) -> Result<Self, Reason> {
+    /// The servers get their stewards, those that have not started as well.
+    pub(super) fn open(
+        hub: &Arc<Hub>,
+        home: Home,
+        mut failed: BTreeMap<u16, ServerError>,
+        progress: &Progress,
+    ) -> Result<Self, Reason> {
         let (registry, requests) = mpsc::channel(REQUESTS);
+        let (damaged, queue) = mpsc::channel(REPLICAS_MAX.into());
         hub.registry.set(registry).map_err(|_| "there are two lists of members".to_owned())?;
         let mut yard = Self {
             hub: Arc::clone(hub),
@@ -46,10 +57,13 @@ impl Yard {
             invited: BTreeMap::new(),
             stop: watch::channel(()).0,
             stewards: JoinSet::new(),
+            damaged,
+            mender: tokio::spawn(mender::run(Arc::clone(hub), queue, progress.clone())),
             progress: progress.clone(),
         };
         for server in std::mem::take(&mut yard.home.servers) {
-            yard.watch(server)?;
+            let failure = failed.remove(&server.number());
+            yard.watch(server, failure)?;
         }
         Ok(yard)
     }
@@ -81,7 +95,8 @@ impl Yard {
 
     /// All servers are stopped.
     pub(super) async fn close(self) {
-        let Self { mut home, stop, mut stewards, .. } = self;
+        let Self { mut home, stop, mut stewards, mender, .. } = self;
+        mender.abort();
         drop(stop);
         while stewards.join_next().await.is_some() {}
         home.stop().await;
@@ -95,7 +110,9 @@ impl Yard {
             ));
         }
         let is_free = |number: u16| self.hub.seats.is_free(replica(number));
-        let server = self.home.further(is_free).map_err(|error| Invitation::Unfit(error.to_string()))?;
+        let further = self.home.further(is_free);
+        let mut server = further.map_err(|error| Invitation::Unfit(error.to_string()))?;
+        server.keep_port();
         let place = place(&server);
         self.invited.insert(place.replica, server);
         Ok(Invited { place, data: Data::Copied })
@@ -123,7 +140,7 @@ impl Yard {
             Err(reason) => Err(reason),
         };
         match started {
-            Ok(()) => self.watch(server),
+            Ok(()) => self.watch(server, None),
             Err(reason) => {
                 self.give_up(number);
                 Err(reason)
@@ -150,11 +167,15 @@ impl Yard {
         self.home.remove(number(replica)).map_err(|error| error.to_string())
     }
 
-    fn watch(&mut self, server: Server) -> Result<(), Reason> {
+    fn watch(&mut self, mut server: Server, failure: Option<ServerError>) -> Result<(), Reason> {
+        server.keep_port();
         let (errands, queue) = steward::errands();
-        let seat = &self.hub.seats[replica(server.number())];
+        let replica = replica(server.number());
+        let seat = &self.hub.seats[replica];
         seat.errands.set(errands).map_err(|_| "a server has two stewards".to_owned())?;
-        self.stewards.spawn(steward::run(server, queue, self.stop.subscribe(), self.progress.clone()));
+        let (hub, damaged) = (Arc::clone(&self.hub), self.damaged.clone());
+        let post = Post { hub, replica, damaged, progress: self.progress.clone() };
+        self.stewards.spawn(steward::run(server, failure, queue, self.stop.subscribe(), post));
         Ok(())
     }
 }

@@ -33,6 +33,19 @@ impl Plain {
         Self::run(folder).await
     }
 
+    /// Stops the server as a crash would. Nothing listens on its port then.
+    pub(crate) fn stop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+        folder::end_processes_in(self.folder.path());
+    }
+
+    /// Starts it again on its port.
+    pub(crate) async fn start_again(&mut self) {
+        self.child = spawn(&self.folder, self.port);
+        self.is_ready().await;
+    }
+
     /// Makes and starts a copy of this server, as PostgreSQL's own program makes them.
     pub(crate) async fn copy(&self) -> Self {
         let folder = Folder::new("plain");
@@ -49,25 +62,18 @@ impl Plain {
     }
 
     async fn run(folder: Folder) -> Self {
-        let data = folder.path().join("data");
         let port = folder::free_port();
-        let child = as_account(Command::new(programs::program("postgres")))
-            .arg("-D")
-            .arg(&data)
-            .args(["-p", &port.to_string(), "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off", "-k"])
-            .arg(folder.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let plain = Self { port, child, folder };
+        let plain = Self { port, child: spawn(&folder, port), folder };
+        plain.is_ready().await;
+        plain
+    }
+
+    async fn is_ready(&self) {
         let deadline = Instant::now() + READY_WITHIN;
-        while connect("127.0.0.1", port, "postgres").await.is_err() {
+        while connect("127.0.0.1", self.port, "postgres").await.is_err() {
             assert!(Instant::now() < deadline, "the server beside does not start");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        plain
     }
 
     /// Its data folder.
@@ -86,6 +92,19 @@ impl Drop for Plain {
         drop(self.child.kill());
         drop(self.child.wait());
     }
+}
+
+fn spawn(folder: &Folder, port: u16) -> Child {
+    as_account(Command::new(programs::program("postgres")))
+        .arg("-D")
+        .arg(folder.path().join("data"))
+        .args(["-p", &port.to_string(), "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off", "-k"])
+        .arg(folder.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
 }
 
 fn as_account(mut command: Command) -> Command {

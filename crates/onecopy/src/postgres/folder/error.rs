@@ -58,15 +58,6 @@ pub(crate) enum FolderError {
         /// How many were asked for.
         asked: u16,
     },
-    /// One server's files are of another release than the cluster.
-    Mixed {
-        /// The server's data folder.
-        path: PathBuf,
-        /// Its release.
-        found: String,
-        /// The cluster's.
-        expected: u16,
-    },
     /// The disk has no room for new servers.
     NoSpace {
         /// The folder.
@@ -131,11 +122,6 @@ impl fmt::Display for FolderError {
                 f,
                 "the cluster in {} has {found} replicas; leave out --replicas {asked}, and change the number with ADD REPLICA \
                  and DROP REPLICA while it runs, or make another cluster with --data DIR",
-                path.display()
-            ),
-            Self::Mixed { path, found, expected } => write!(
-                f,
-                "{} holds files of PostgreSQL {found}, but the cluster was made with PostgreSQL {expected}",
                 path.display()
             ),
             Self::NoSpace { path, needed_bytes, free_bytes } => write!(

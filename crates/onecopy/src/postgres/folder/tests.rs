@@ -142,14 +142,9 @@ async fn a_description_that_we_cannot_take_is_told() {
         (r#"{"format":1,"cluster":"xyz","postgres":15,"replicas":1}"#, "\"xyz\" is no cluster id"),
         (r#"{"format":1,"cluster":"1","postgres":15,"replicas":0}"#, "is damaged: 0 replicas"),
         (r#"{"format":1,"cluster":"1","postgres":15,"replicas":17}"#, "is damaged: 17 replicas"),
-        (r#"{"format":1,"cluster":"1","postgres":15,"replicas":2}"#, "cannot read"),
         (
             r#"{"format":2,"cluster":"1","postgres":15,"replicas":2,"members":[2,1]}"#,
             "is damaged: 2 replicas",
-        ),
-        (
-            r#"{"format":1,"cluster":"1","postgres":16,"replicas":1}"#,
-            "replica-1 holds files of PostgreSQL 15, but",
         ),
     ] {
         fs::write(scratch.path().join("onecopy.json"), text).unwrap();
@@ -188,4 +183,24 @@ async fn room_on_the_disk_is_checked() {
         _lock: File::open("/proc/self/stat").unwrap(),
     };
     assert!(matches!(on_proc.check_space(1), Err(FolderError::NoSpace { free_bytes: 0, .. })));
+}
+
+#[test]
+fn a_data_folder_is_whole_or_it_is_told_what_it_is() {
+    let scratch = Scratch::new();
+    let data = scratch.path().join("replica-1");
+    let found = || format!("{:?}", examine(&data, 15).unwrap());
+    assert_eq!(found(), "Some(Missing)");
+    fs::create_dir(&data).unwrap();
+    assert_eq!(found(), "Some(NotWhole)");
+    fs::write(data.join("letters.txt"), "dear").unwrap();
+    assert_eq!(found(), "Some(Foreign { example: \"letters.txt\" })");
+    fs::create_dir(data.join("base")).unwrap();
+    assert_eq!(found(), "Some(NotWhole)");
+    files(&data, "14");
+    assert_eq!(found(), "Some(OtherRelease { found: 14, expected: 15 })");
+    files(&data, "");
+    assert_eq!(found(), "Some(NotWhole)");
+    files(&data, "15");
+    assert_eq!(found(), "None");
 }

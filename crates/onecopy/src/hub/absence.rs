@@ -1,0 +1,83 @@
+//! Why a replica is down: for SHOW REPLICAS, and for the start, which waits only for replicas that may come.
+//!
+//! There are two sources. The steward of a server of ours knows that the server does not start. The agent knows that it
+//! cannot be reached, or that it is not the server that it should be.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Whether waiting for a replica may help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Obstacle {
+    /// It may pass by itself.
+    Passing,
+    /// Somebody has to do something about it.
+    Lasting,
+}
+
+/// What is known of one replica.
+#[derive(Debug, Default)]
+pub(crate) struct Absence(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Its server does not start.
+    server: Option<String>,
+    /// There is no connection to it.
+    link: Option<(Obstacle, String)>,
+}
+
+impl Absence {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its server does not start; `None` when it runs. Whether that is news.
+    pub(crate) fn note_server(&self, reason: Option<String>) -> bool {
+        let mut known = self.known();
+        let is_news = known.server != reason;
+        known.server = reason;
+        is_news
+    }
+
+    /// It cannot be reached.
+    pub(crate) fn note_unreachable(&self, obstacle: Obstacle, reason: String) {
+        self.known().link = Some((obstacle, reason));
+    }
+
+    /// It is there.
+    pub(crate) fn end(&self) {
+        *self.known() = Known::default();
+    }
+
+    /// Whether its server does not start.
+    pub(crate) fn is_of_the_server(&self) -> bool {
+        self.known().server.is_some()
+    }
+
+    /// Why it is not there, as far as anybody knows.
+    pub(crate) fn reason(&self) -> Option<(Obstacle, String)> {
+        let known = self.known();
+        let server = known.server.clone().map(|reason| (Obstacle::Lasting, reason));
+        server.or_else(|| known.link.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_does_not_start_is_why_it_cannot_be_reached() {
+        let absence = Absence::default();
+        assert_eq!(absence.reason(), None);
+        absence.note_unreachable(Obstacle::Passing, "refused".to_owned());
+        assert_eq!(absence.reason(), Some((Obstacle::Passing, "refused".to_owned())));
+        assert!(absence.note_server(Some("no data".to_owned())));
+        assert!(!absence.note_server(Some("no data".to_owned())), "said once");
+        assert_eq!(absence.reason(), Some((Obstacle::Lasting, "no data".to_owned())));
+        assert!(absence.note_server(None));
+        assert_eq!(absence.reason(), Some((Obstacle::Passing, "refused".to_owned())));
+        absence.end();
+        assert_eq!(absence.reason(), None);
+    }
+}
