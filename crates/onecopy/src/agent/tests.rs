@@ -5,6 +5,7 @@ mod checks;
 mod few;
 mod guard;
 mod known;
+mod planner;
 mod sequences;
 mod server;
 mod spilled;

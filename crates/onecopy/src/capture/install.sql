@@ -942,6 +942,23 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     ) AS firing(name) ORDER BY name LIMIT 1
 $$;
 
+-- Sessions call these functions on their clients' connections, after schema changes above all. The planner's settings there
+-- are the client's: with jit, or without sequential scans, one call took seconds. So each function has the defaults of the
+-- server's release, without jit.
+DO $$
+DECLARE
+    planner text;
+    function regprocedure;
+BEGIN
+    SELECT string_agg(format('SET %I TO %L', name, CASE name WHEN 'jit' THEN 'off' ELSE boot_val END), ' ' ORDER BY name)
+    INTO planner FROM pg_catalog.pg_settings WHERE category LIKE 'Query Tuning / %' AND context = 'user';
+    FOREACH function IN ARRAY ARRAY['onecopy.install()', 'onecopy.residue(boolean)', 'onecopy.known_columns(oid, text[])',
+        'onecopy.computed(oid, text[], text[], oid[])', 'onecopy.captured_row(oid)', 'onecopy.is_new(oid)', 'onecopy.definition(oid)',
+        'onecopy.view_queries(oid)', 'onecopy_capture.guard()', 'onecopy_capture.note_rewrite()']::regprocedure[] LOOP
+        EXECUTE format('ALTER FUNCTION %s %s', function, planner);
+    END LOOP;
+END $$;
+
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA onecopy_capture FROM PUBLIC;
 DROP EVENT TRIGGER IF EXISTS onecopy_ddl;
 DROP EVENT TRIGGER IF EXISTS onecopy_drop;
