@@ -86,8 +86,27 @@ const STATE_FUNCTIONS: [&str; 8] = [
     "pg_total_relation_size",
 ];
 
-/// Volatile functions whose results depend on the connection they run on, but which touch no data.
-const CONNECTION_BOUND: [&str; 2] = ["random", "random_normal"];
+/// Volatile functions whose results and effects belong to the connection they run on, and which touch no data: whoever
+/// waits in one (for an advisory lock, say) is in the way of nobody who wants rows.
+const CONNECTION_BOUND: [&str; 17] = [
+    "pg_advisory_lock",
+    "pg_advisory_lock_shared",
+    "pg_advisory_unlock",
+    "pg_advisory_unlock_all",
+    "pg_advisory_unlock_shared",
+    "pg_advisory_xact_lock",
+    "pg_advisory_xact_lock_shared",
+    "pg_cancel_backend",
+    "pg_notify",
+    "pg_terminate_backend",
+    "pg_try_advisory_lock",
+    "pg_try_advisory_lock_shared",
+    "pg_try_advisory_xact_lock",
+    "pg_try_advisory_xact_lock_shared",
+    "random",
+    "random_normal",
+    "setseed",
+];
 
 /// Volatile functions that change nothing but a sequence. No rollback takes that back, and no transaction waits for it.
 const SEQUENCE_FUNCTIONS: [&str; 1] = ["nextval"];
