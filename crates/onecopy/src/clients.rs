@@ -357,6 +357,16 @@ impl Clients {
         self.inside().cards.values().map(Arc::clone).collect()
     }
 
+    /// The session that each server process serves at present.
+    pub(crate) fn backends(&self) -> BTreeMap<(ReplicaId, i32), SessionId> {
+        let inside = self.inside();
+        let of_card = |card: &Arc<Card>| {
+            let id = card.id;
+            card.servers().into_iter().map(move |backend| (backend, id))
+        };
+        inside.cards.values().flat_map(of_card).collect()
+    }
+
     /// What all sessions have counted, those that have left included.
     pub(crate) fn totals(&self) -> Counted {
         let inside = self.inside();

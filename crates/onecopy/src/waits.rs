@@ -2,6 +2,10 @@
 //!
 //! The core knows who waits in its lock table, each server knows who waits for a lock of its own. A ring may lead through
 //! both. So while a session has waited for longer than a conflict usually takes, every server is asked, and the core is told.
+//!
+//! A server names backends. Each connection of a session counts, not only the one on which its transaction is open: a
+//! session may hold an advisory lock at the anchor while its transaction has its home elsewhere, or none is open.
+//!
 //! One task does it for the whole node, on connections of its own that it keeps: sessions only say that it should, because
 //! they have to hear at once when their wait is over. However slow the servers are, they are not asked most of the time.
 
@@ -35,6 +39,8 @@ const WAITS_SQL: &str = "SELECT a.pid, b.pid FROM pg_catalog.pg_stat_activity a,
 
 /// The task's connections.
 type Connections = BTreeMap<ReplicaId, Connection>;
+/// A backend that waits, and one that it waits for.
+type Pair = (i32, i32);
 
 /// Looks whenever a session wants it, for as long as the node runs.
 pub(crate) async fn run(hub: Arc<Hub>) {
@@ -49,7 +55,7 @@ pub(crate) async fn run(hub: Arc<Hub>) {
 
 /// Asks every server who waits for whom there, and tells the core.
 async fn look(hub: &Hub, connections: &mut Connections) {
-    let mut edges = Vec::new();
+    let mut pairs = Vec::new();
     connections.retain(|replica, _| hub.seats.iter().any(|seat| seat.replica == *replica));
     for seat in hub.seats.iter() {
         // Whoever does not answer gets another connection the next time.
@@ -57,12 +63,21 @@ async fn look(hub: &Hub, connections: &mut Connections) {
         match tokio::time::timeout(ANSWERS_WITHIN, waits_at(hub, seat, connection)).await {
             Ok(Ok((connection, found))) => {
                 connections.insert(seat.replica, connection);
-                edges.extend(found);
+                pairs.extend(found.into_iter().map(|pair| (seat, pair)));
             }
             Ok(Err(error)) => tracing::debug!(replica = seat.name, %error, "its locks cannot be looked at"),
             Err(_) => tracing::debug!(replica = seat.name, "its locks cannot be looked at in time"),
         }
     }
+    if pairs.is_empty() {
+        return;
+    }
+    let owners = hub.clients.backends();
+    let session = |seat: &Seat, pid: i32| {
+        seat.evictions.tenant(pid).or_else(|| owners.get(&(seat.replica, pid)).copied())
+    };
+    let edge = |(seat, pair): (&Seat, Pair)| Some((session(seat, pair.0)?, session(seat, pair.1)?));
+    let edges: Vec<(SessionId, SessionId)> = pairs.into_iter().filter_map(edge).collect();
     if !edges.is_empty() {
         hub.handle(Event::ServerWaits { edges });
     }
@@ -73,7 +88,7 @@ async fn waits_at(
     hub: &Hub,
     seat: &Seat,
     connection: Option<Connection>,
-) -> Result<(Connection, Vec<(SessionId, SessionId)>), BackendError> {
+) -> Result<(Connection, Vec<Pair>), BackendError> {
     let known = match connection {
         Some(mut connection) => connection.simple(WAITS_SQL).await.ok().map(|rows| (connection, rows)),
         None => None,
@@ -86,8 +101,7 @@ async fn waits_at(
         let rows = connection.simple(WAITS_SQL).await?;
         (connection, rows)
     };
-    let session = |text: &Option<String>| seat.evictions.tenant(text.as_deref()?.parse().ok()?);
-    let edge = |row: &Vec<Option<String>>| Some((session(row.first()?)?, session(row.get(1)?)?));
-    let edges = rows.iter().filter_map(edge).collect();
-    Ok((connection, edges))
+    let pid = |text: &Option<String>| text.as_deref()?.parse().ok();
+    let pair = |row: &Vec<Option<String>>| Some((pid(row.first()?)?, pid(row.get(1)?)?));
+    Ok((connection, rows.iter().filter_map(pair).collect()))
 }

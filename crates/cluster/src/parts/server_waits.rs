@@ -6,6 +6,9 @@
 //! told twice of the same two transactions. They were under way all the time between, so the second telling is of them;
 //! and who holds a lock then holds it until his transaction ends.
 //!
+//! A session without a transaction counts, too: it may hold an advisory lock, or wait for a lock in a query that is in no
+//! transaction of ours. Then both tellings have to find it without one.
+//!
 //! A ring lasts, so it is found all the same, one telling later. Not certain is what a statement that was cancelled, or a
 //! savepoint that was rolled back, has ended since the second telling.
 
@@ -13,13 +16,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::SessionId;
 
-/// A transaction: its session, and its number.
-type Transaction = (SessionId, u64);
+/// A session, and the number of the transaction that it has open.
+type Party = (SessionId, Option<u64>);
 
 /// What was told last.
 #[derive(Debug, Default)]
 pub struct ServerWaits {
-    told: BTreeSet<(Transaction, Transaction)>,
+    told: BTreeSet<(Party, Party)>,
 }
 
 impl ServerWaits {
@@ -30,10 +33,9 @@ impl ServerWaits {
         edges: &[(SessionId, SessionId)],
         number: impl Fn(SessionId) -> Option<u64>,
     ) -> BTreeMap<SessionId, BTreeSet<SessionId>> {
-        let transaction = |session: SessionId| Some((session, number(session)?));
-        let pair =
-            |(waiter, holder): &(SessionId, SessionId)| Some((transaction(*waiter)?, transaction(*holder)?));
-        let told: BTreeSet<_> = edges.iter().filter_map(pair).collect();
+        let party = |session: SessionId| (session, number(session));
+        let told: BTreeSet<_> =
+            edges.iter().map(|(waiter, holder)| (party(*waiter), party(*holder))).collect();
         let mut certain: BTreeMap<SessionId, BTreeSet<SessionId>> = BTreeMap::new();
         for ((waiter, _), (holder, _)) in told.intersection(&self.told) {
             certain.entry(*waiter).or_default().insert(*holder);
@@ -63,7 +65,10 @@ mod tests {
             BTreeMap::new(),
             "the holder's session has another transaction"
         );
-        assert_eq!(waits.confirm(&edges, |session| (session == WAITER).then_some(11)), BTreeMap::new());
+        let idle = |session| (session == WAITER).then_some(11);
+        assert_eq!(waits.confirm(&edges, idle), BTreeMap::new(), "the transaction is over");
+        let certain = BTreeMap::from([(WAITER, BTreeSet::from([HOLDER]))]);
+        assert_eq!(waits.confirm(&edges, idle), certain, "what the session holds is not of a transaction");
         assert_eq!(waits.confirm(&edges, next), BTreeMap::new(), "it was not told the last time");
     }
 }

@@ -1,0 +1,101 @@
+//! Promise: no wait is without end unless one PostgreSQL would wait without end, too. Rings of waits are found wherever they
+//! lead through, and a transaction that is left open holds up only those who conflict with it.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod cluster;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::script::{Answer, ask, open, sqlstate, within};
+use cluster::{Cluster, run};
+use tokio_postgres::Client;
+
+/// How long is waited for what has to come.
+const WITHIN: Duration = Duration::from_mins(1);
+
+const SCHEMA: &str =
+    "create table q (k int primary key, v int); insert into q select k, 0 from generate_series(1, 10) k;
+     create table other (k int primary key, v int); insert into other values (1, 0)";
+
+#[tokio::test]
+async fn no_wait_is_without_end() {
+    let mut cluster = Cluster::start(3).await;
+    run(&cluster.client().await, SCHEMA).await;
+    cluster.caught_up().await;
+    in_time("a ring through an advisory lock", rings_through_advisory_locks(&cluster)).await;
+    in_time("who waits for an advisory lock", advisory_waits_hold_up_nobody(&cluster)).await;
+    in_time("a ring through a look at the catalogues", rings_through_the_catalogues(&cluster)).await;
+    cluster.verify().await;
+    cluster.stop().await;
+}
+
+/// A test that waits for ever fails.
+async fn in_time(what: &str, scenario: impl Future<Output = ()>) {
+    assert!(tokio::time::timeout(WITHIN, scenario).await.is_ok(), "it hangs: {what}");
+}
+
+/// A client whose update transactions have their home at this replica.
+async fn at(cluster: &Cluster, replica: usize) -> Arc<Client> {
+    let client = open(cluster.port).await;
+    run(&client, &format!("set onecopy.home = 'replica-{replica}'")).await;
+    client
+}
+
+/// A statement that waits at the anchor's server.
+async fn waits_at_anchor(cluster: &Cluster, client: &Arc<Client>, statement: &str) -> Answer {
+    let answer = ask(client, statement.to_owned());
+    cluster.is_running_at_anchor(statement).await;
+    answer
+}
+
+/// One of both has to give way, and the other one goes on.
+async fn one_gives_way(answers: [Answer; 2], clients: [&Arc<Client>; 2]) {
+    let gives_way = |answer: Answer, client: Arc<Client>| async move {
+        let answer = within(answer).await;
+        let gives_way = sqlstate(&answer) == Some("40P01");
+        assert!(gives_way || sqlstate(&answer).is_none(), "{answer}");
+        run(&client, "rollback; select pg_advisory_unlock_all()").await;
+        gives_way
+    };
+    let [first, second] = answers;
+    let both =
+        tokio::join!(gives_way(first, Arc::clone(clients[0])), gives_way(second, Arc::clone(clients[1])));
+    assert_ne!(both.0, both.1, "one has to give way");
+}
+
+/// The lock is the session's, at the anchor, and its transaction is at home elsewhere: so the server that tells of the wait
+/// knows nothing of the transaction that is waited for.
+async fn rings_through_advisory_locks(cluster: &Cluster) {
+    let (a, b, c) = (at(cluster, 2).await, at(cluster, 1).await, open(cluster.port).await);
+    run(&a, "select pg_advisory_lock(42)").await;
+    run(&b, "begin; update q set v = v + 1 where k = 1").await;
+    let locked = waits_at_anchor(cluster, &b, "select pg_advisory_lock(42)").await;
+    run(&a, "begin; update q set v = v + 1 where k = 2").await;
+    let updated = ask(&a, "update q set v = v + 1 where k = 1".to_owned());
+    one_gives_way([locked, updated], [&b, &a]).await;
+    run(&c, "create table afterwards (k int); drop table afterwards").await;
+}
+
+/// Who waits for such a lock wants no rows by that.
+async fn advisory_waits_hold_up_nobody(cluster: &Cluster) {
+    let (holder, waiter, other) = (at(cluster, 2).await, at(cluster, 1).await, at(cluster, 3).await);
+    run(&holder, "select pg_advisory_lock(43)").await;
+    run(&waiter, "begin; update q set v = v + 1 where k = 3").await;
+    let waiting = waits_at_anchor(cluster, &waiter, "select pg_advisory_xact_lock(43)").await;
+    run(&other, "update q set v = v + 1 where k = 4; insert into other values (43, 0)").await;
+    run(&holder, "update q set v = v + 1 where k = 5; select pg_advisory_unlock(43)").await;
+    assert_eq!(sqlstate(&within(waiting).await), None);
+    run(&waiter, "commit").await;
+}
+
+/// A query of the catalogues runs at the anchor, beside the transaction of its session, which is open elsewhere.
+async fn rings_through_the_catalogues(cluster: &Cluster) {
+    let (a, b) = (at(cluster, 2).await, at(cluster, 1).await);
+    run(&a, "begin; update q set v = v + 1 where k = 6").await;
+    run(&b, "begin; lock table other").await;
+    let looks = waits_at_anchor(cluster, &a, "select pg_relation_size('other') >= 0").await;
+    let updated = ask(&b, "update q set v = v + 1 where k = 6".to_owned());
+    one_gives_way([looks, updated], [&a, &b]).await;
+}
