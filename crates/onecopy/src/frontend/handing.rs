@@ -13,6 +13,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use cluster::event::Event;
 use cluster::ids::ReplicaId;
 use tokio::time::Instant;
 use wire::sqlstate;
@@ -20,32 +21,77 @@ use wire::sqlstate;
 use super::cancel::Doing;
 use super::fault::{Fault, Refusal};
 use super::line::Want;
-use super::pins::Pins;
+use super::pins::{Pin, Pins};
 use super::session::{Place, Session, cancelled, ended};
 use super::sharing::Ticket;
-use crate::clients::Doing as Shown;
+use crate::clients::{Card, Doing as Shown};
 use crate::mailbox::{End, Note};
+
+/// How long a session waits for a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    until: Instant,
+    /// It is the client's own limit.
+    is_clients: bool,
+}
 
 impl Session {
     /// Sees to it that there is a connection to the place, as the session's settings want it.
     pub(crate) async fn connect(&mut self, place: Place) -> Result<(), Fault> {
         let want = if self.open_at().is_some() { Want::Second } else { Want::First };
         if let Some(ticket) = self.servers.claim(place.replica, place.incarnation, want) {
-            self.await_server(place, ticket).await?;
+            let patience = self.patience();
+            self.await_server(place, ticket, patience).await?;
         }
         let Self { worker, servers, settings, .. } = &mut *self;
         servers.ensure(&worker.hub, settings, place.replica, place.incarnation).await.map(|_| ())
     }
 
+    /// Whether there is a connection for the update transaction that was let begin; else it was waited for, and the
+    /// transaction is to begin anew, maybe at another place. A transaction has one `patience` for all such waits. Whoever
+    /// waits holds nothing that others wait for, but counts as load.
+    pub(super) async fn has_room_at(
+        &mut self,
+        place: Place,
+        patience: &mut Option<Patience>,
+    ) -> Result<bool, Fault> {
+        let Some(ticket) = self.servers.claim(place.replica, place.incarnation, Want::First) else {
+            if self.servers.has_others(place.replica) {
+                // It may have waited for one at another place, or keep one there. What it has here it keeps: if it gave that
+                // back, too, those who wait would hand it to each other for ever.
+                self.give_back_all_but(Some(place.replica)).await;
+            }
+            return Ok(true);
+        };
+        self.worker.hub.handle(Event::Yield { session: self.id });
+        self.mailbox.clear();
+        self.near = Some(place.replica);
+        let patience = *patience.get_or_insert_with(|| self.patience());
+        let waited = self.await_server(place, ticket, patience).await;
+        if waited.is_err() {
+            self.forget_update();
+        }
+        waited.map(|()| false)
+    }
+
+    /// How long a wait for a connection that begins now may last.
+    fn patience(&self) -> Patience {
+        let wait = self.hub().pools.pooling.wait;
+        let limit = self.settings.noted.timeouts.statement().filter(|limit| *limit < wait);
+        Patience { until: Instant::now() + limit.unwrap_or(wait), is_clients: limit.is_some() }
+    }
+
     /// Waits for a connection that somebody gives back.
-    pub(crate) async fn await_server(&mut self, place: Place, mut ticket: Ticket) -> Result<(), Fault> {
+    async fn await_server(
+        &mut self,
+        place: Place,
+        mut ticket: Ticket,
+        Patience { until, is_clients }: Patience,
+    ) -> Result<(), Fault> {
         self.give_back().await;
         self.mailbox.forget_cancel();
         self.cancel.set(Doing::Waiting);
         let _shown = self.card.wait(Shown::Waiting);
-        let wait = self.hub().pools.pooling.wait;
-        let limit = self.settings.noted.timeouts.statement().filter(|limit| *limit < wait);
-        let until = Instant::now() + limit.unwrap_or(wait);
         let mut later = Vec::new();
         let mailbox = Arc::clone(&self.mailbox);
         let granted = loop {
@@ -60,7 +106,7 @@ impl Session {
                     Note::Drained => {}
                 },
                 () = tokio::time::sleep_until(until) => {
-                    break Err(self.waited_too_long(place.replica, limit.is_some()).into());
+                    break Err(self.waited_too_long(place.replica, is_clients).into());
                 }
             }
         };
@@ -80,36 +126,68 @@ impl Session {
             return Refusal::new(sqlstate::QUERY_CANCELED, text, hint);
         }
         let (size, wait) = (hub.pools.pooling.size, hub.pools.pooling.wait);
-        Refusal::new(
-            sqlstate::TOO_MANY_CONNECTIONS,
-            format!(
-                "none of the {size} connections of role \"{}\" to {} was free within {} ms",
-                self.servers.role(),
-                hub.seats[replica].name,
-                wait.as_millis()
-            ),
+        let pinned = self.pinned_at(replica);
+        let releases: Vec<&str> = pinned.iter().map(|(pin, _)| pin.undone_by()).collect();
+        let mut hint =
             "SHOW POOLS and SHOW CLIENTS in the database \"onecopy\" tell who has them, and why; pool_size says how many \
-             there may be, and pool_wait how long a statement waits.",
-        )
+             there may be, and pool_wait how long a statement waits."
+                .to_owned();
+        if !releases.is_empty() {
+            hint = format!("A session gives its connection back after {}. {hint}", releases.join(" or "));
+        }
+        let message = format!(
+            "none of the {size} connections of role \"{}\" to {} was free within {} ms",
+            self.servers.role(),
+            hub.seats[replica].name,
+            wait.as_millis()
+        );
+        let refusal = Refusal::new(sqlstate::TOO_MANY_CONNECTIONS, message, hint);
+        let kept: Vec<String> =
+            pinned.iter().map(|(pin, count)| format!("{} ({count})", pin.word())).collect();
+        if kept.is_empty() {
+            refusal
+        } else {
+            refusal.about(format!("Sessions keep some: {}.", kept.join(", ")))
+        }
+    }
+
+    /// Why other sessions of the role keep their connections to a replica, and how many for each reason.
+    fn pinned_at(&self, replica: ReplicaId) -> Vec<(Pin, usize)> {
+        let cards = self.hub().clients.cards();
+        let of_role = |card: &&Arc<Card>| card.who.user == self.servers.role();
+        let holders: Vec<u16> = cards
+            .iter()
+            .filter(of_role)
+            .filter(|card| card.servers().contains_key(&replica))
+            .map(|card| card.pins.load(Ordering::Relaxed))
+            .collect();
+        let count = |pin: Pin| holders.iter().filter(|bits| Pins::of(**bits).has(pin)).count();
+        Pin::ALL.into_iter().map(|pin| (pin, count(pin))).filter(|(_, count)| *count > 0).collect()
     }
 
     /// Gives back every connection that the session does not need for what is open.
     pub(crate) async fn give_back(&mut self) {
+        self.give_back_all_but(None).await;
+    }
+
+    async fn give_back_all_but(&mut self, keep: Option<ReplicaId>) {
         if !self.servers.is_shared() {
             return;
         }
-        self.servers.drop_permits();
+        self.servers.drop_permits(keep);
         self.cancel.set(Doing::Nothing);
         let mut kept = Pins::default();
         for number in self.servers.numbers() {
             let Some(replica) = self.servers.held(number) else { continue };
             let is_busy =
                 self.open_at() == Some(replica) || (self.is_settling && self.settling_at == replica);
-            if !is_busy {
+            if !is_busy && keep != Some(replica) {
                 kept = kept.with(self.give_back_one(replica).await);
             }
         }
-        self.card.pins.store(kept.bits(), Ordering::Relaxed);
+        if keep.is_none() {
+            self.card.pins.store(kept.bits(), Ordering::Relaxed);
+        }
     }
 
     /// Says where the transaction is open, and closes connections to replicas that are drained, but not one that is in use, or

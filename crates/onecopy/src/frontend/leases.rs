@@ -38,6 +38,8 @@ pub(super) const SEQUENCES_ANCHOR: &str = "anchor";
 
 /// How often it looks.
 const LOOK: Duration = Duration::from_millis(1);
+/// Each further look at a loan comes twice as late, up to this: what takes long costs no processor time meanwhile.
+const LOOK_MAX: Duration = Duration::from_millis(64);
 
 /// By which it is known that a transaction draws from what its home was lent.
 pub(crate) type Uses = BTreeMap<SequenceId, Use>;
@@ -137,6 +139,7 @@ impl Session {
         self.mailbox.forget_cancel();
         self.cancel.set(Doing::Waiting);
         let _shown = self.card.wait(Shown::Waiting);
+        let mut look = LOOK;
         while !self.are_refused(draws) && !self.hub().sequences().leases.is_barred(replica) {
             if let Some(uses) = self.may_draw(draws, replica) {
                 return Ok(Some(uses));
@@ -144,7 +147,8 @@ impl Session {
             if Instant::now() >= until {
                 return limit.map_or(Ok(None), |_| Err(timed_out().into()));
             }
-            self.hear_for(LOOK).await?;
+            self.hear_for(look).await?;
+            look = LOOK_MAX.min(look * 2);
         }
         Ok(None)
     }

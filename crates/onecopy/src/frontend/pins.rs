@@ -52,7 +52,7 @@ pub(crate) enum Pin {
 }
 
 impl Pin {
-    const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Temporary,
         Self::AdvisoryLock,
         Self::Listen,
@@ -62,6 +62,19 @@ impl Pin {
         Self::Function,
         Self::Currval,
     ];
+
+    /// The statement after which the session does not need its connection any more.
+    pub(crate) fn undone_by(self) -> &'static str {
+        match self {
+            Self::Temporary => "DROP of its temporary objects",
+            Self::AdvisoryLock => "pg_advisory_unlock",
+            Self::Listen => "UNLISTEN",
+            Self::Cursor => "CLOSE",
+            Self::Prepare => "DEALLOCATE",
+            Self::Setting | Self::Function => "DISCARD ALL",
+            Self::Currval => "DISCARD SEQUENCES",
+        }
+    }
 
     /// As SHOW CLIENTS has it.
     pub(crate) fn word(self) -> &'static str {
@@ -114,10 +127,15 @@ impl Pins {
         self.0
     }
 
+    /// The reverse of that.
+    pub(crate) fn of(bits: u16) -> Self {
+        Self(bits)
+    }
+
     /// As people read them.
     pub(crate) fn words(bits: u16) -> String {
         let words: Vec<&str> =
-            Pin::ALL.into_iter().filter(|pin| Self(bits).has(*pin)).map(Pin::word).collect();
+            Pin::ALL.into_iter().filter(|pin| Self::of(bits).has(*pin)).map(Pin::word).collect();
         words.join(", ")
     }
 }

@@ -293,9 +293,9 @@ impl Servers {
     }
 
     /// Gives back what it may open and does not need.
-    pub(crate) fn drop_permits(&mut self) {
+    pub(crate) fn drop_permits(&mut self, keep: Option<ReplicaId>) {
         if let Some(sharing) = &mut self.sharing {
-            sharing.permits.clear();
+            sharing.permits.retain(|(at, _)| keep == Some(*at));
         }
     }
 

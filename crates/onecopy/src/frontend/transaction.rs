@@ -18,11 +18,10 @@ use super::ddl::SchemaChanges;
 use super::fault::{Fault, Refusal};
 use super::homes::{Opening, ReadSoFar, inside};
 use super::leases::Uses;
-use super::line::Want;
 use super::relay::{Ended, Expected, Relay};
 use super::sequences::Drawn;
 use super::servers::Server;
-use super::session::{Place, Placed, RETRY_PAUSE, Session, Transaction};
+use super::session::{Placed, RETRY_PAUSE, Session, Transaction};
 use super::work::Work;
 use super::writeset::Capture;
 use crate::transactions::Phase;
@@ -163,7 +162,7 @@ impl Session {
             opening;
         lock_reads(isolation, &reads, &mut writes);
         let reads = if isolation >= Isolation::RepeatableRead { Reads::All } else { reads };
-        let mut losses = 0;
+        let (mut losses, mut patience) = (0, None);
         loop {
             let needs = self.needs(reads.clone(), writes.clone());
             let event = self.beginning((level_of(isolation), home), needs, foreseen.clone())?;
@@ -186,7 +185,7 @@ impl Session {
                 self.forget_update();
                 return Err(fault);
             }
-            if !self.has_room_at(place).await? {
+            if !self.has_room_at(place, &mut patience).await? {
                 continue;
             }
             let Self { id, worker, servers, settings, progress, .. } = &mut *self;
@@ -217,26 +216,6 @@ impl Session {
                 }
             }
         }
-    }
-
-    /// Whether there is a connection for the update transaction that was let begin; else it was waited for, and the
-    /// transaction is to begin anew. Whoever waits for one holds nothing that others wait for, but counts as load.
-    async fn has_room_at(&mut self, place: Place) -> Result<bool, Fault> {
-        if self.servers.has_others(place.replica) {
-            // It has waited for one where it has not begun after all.
-            self.give_back().await;
-        }
-        let Some(ticket) = self.servers.claim(place.replica, place.incarnation, Want::First) else {
-            return Ok(true);
-        };
-        self.worker.hub.handle(Event::Yield { session: self.id });
-        self.mailbox.clear();
-        self.near = Some(place.replica);
-        let waited = self.await_server(place, ticket).await;
-        if waited.is_err() {
-            self.forget_update();
-        }
-        waited.map(|()| false)
     }
 
     fn beginning(
@@ -457,7 +436,7 @@ impl Session {
         }
     }
 
-    fn forget_update(&mut self) {
+    pub(super) fn forget_update(&mut self) {
         self.worker.hub.handle(Event::End { session: self.id });
         self.mailbox.clear();
     }

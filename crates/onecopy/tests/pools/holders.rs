@@ -1,9 +1,10 @@
 //! Who holds what others wait for does not wait for a connection that they have.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::cluster::{Cluster, run, table, value};
-use crate::{WAIT, pair};
+use crate::{WAIT, WITHIN, pair};
+use tokio_postgres::Client;
 
 /// A transaction that holds a row needs a second connection, to ask the anchor something, whose only one waits for that
 /// row.
@@ -35,7 +36,7 @@ async fn until_waiting(cluster: &Cluster) {
             return;
         }
         assert!(Instant::now() < deadline, "nobody waits: {clients:?}");
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
@@ -80,4 +81,61 @@ pub(crate) async fn a_hot_row(cluster: &Cluster) {
     }
     let counted = value(&cluster.client().await, "select n from hot").await;
     assert_eq!(counted, (SESSIONS * EACH).to_string());
+}
+
+/// Who waits in vain for a connection hears of it in time, and why there is none.
+pub(crate) async fn are_named(cluster: &Cluster) {
+    let ((a, kept), b) = (pair(cluster).await, cluster.client().await);
+    run(&b, "create table n (k int); set onecopy.home = 'anchor'").await;
+    run(&kept, "create temp table mine (k int)").await;
+    run(&a, "begin; create table never (k int)").await;
+    let begun = Instant::now();
+    let error = b.simple_query("insert into n values (1)").await.unwrap_err();
+    let error = error.as_db_error().unwrap();
+    assert_eq!(error.code().code(), "53300", "{error:?}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("SHOW POOLS")), "{error:?}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("DROP")), "{error:?}");
+    assert_eq!(error.detail(), Some("Sessions keep some: temporary (1)."), "{error:?}");
+    assert!(begun.elapsed() >= Duration::from_secs(1), "it gave up after {:?}", begun.elapsed());
+    run(&a, "rollback").await;
+}
+
+/// Two sessions that keep a connection to one replica share the only one that is free at the other. They handed it to each
+/// other without end, before either had used it.
+pub(crate) async fn keep_nobody_else_waiting(cluster: &Cluster) {
+    const ROUNDS: usize = 20;
+    let ((a, b), other) = (pair(cluster).await, cluster.client().await);
+    run(
+        &other,
+        "create table drawn (id serial primary key, v int); create table m (k int primary key, v int)",
+    )
+    .await;
+    run(&other, "insert into m values (1, 0), (2, 0), (3, 0)").await;
+    for client in [&a, &b] {
+        run(client, "set onecopy.home = 'anchor'; insert into drawn (v) values (1)").await;
+        // It may be refused, but then it is known that this session asks.
+        drop(client.simple_query("select currval('drawn_id_seq')").await);
+        run(client, "insert into drawn (v) values (1)").await;
+        value(client, "select currval('drawn_id_seq')").await;
+        run(client, "set onecopy.home = 'replica-2'").await;
+    }
+    run(&other, "set onecopy.home = 'replica-2'; begin; update m set v = 1 where k = 3").await;
+    let rounds = |client: Client, k: usize| async move {
+        for _ in 0..ROUNDS {
+            run(&client, &format!("update m set v = v + 1 where k = {k}")).await;
+        }
+        client
+    };
+    let both = async { tokio::join!(rounds(a, 1), rounds(b, 2)) };
+    let done = tokio::time::timeout(WITHIN, both).await;
+    let (a, _b) = done.expect("they wait for a connection for ever");
+    run(&other, "rollback").await;
+    // Both connections to the anchor are kept, so a third session gets none.
+    run(&other, "set onecopy.home = 'anchor'").await;
+    let error = other.simple_query("insert into drawn (v) values (1)").await.unwrap_err();
+    let error = error.as_db_error().unwrap();
+    assert_eq!((error.code().code(), error.detail()), ("53300", Some("Sessions keep some: currval (2).")));
+    assert!(error.hint().is_some_and(|hint| hint.contains("DISCARD SEQUENCES")), "{error:?}");
+    run(&a, "discard sequences").await;
+    run(&other, "insert into drawn (v) values (1)").await;
 }
