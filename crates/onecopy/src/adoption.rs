@@ -25,6 +25,7 @@ use wire::sqlstate;
 
 use crate::backend::{BackendError, Connection, Served};
 use crate::config::{Replica, address_of};
+use crate::owner_only;
 pub(crate) use contents::what_is_there;
 
 const DESCRIPTION: &str = "served.json";
@@ -395,6 +396,8 @@ fn read(folder: &Path) -> Result<Option<Membership>, String> {
         return Err(format!("{} is a folder of `onecopy up`; name another one", folder.display()));
     }
     let path = folder.join(DESCRIPTION);
+    owner_only::close(&path)
+        .map_err(|error| format!("{} cannot be closed to other accounts: {error}", path.display()))?;
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -417,8 +420,8 @@ fn read(folder: &Path) -> Result<Option<Membership>, String> {
 pub(crate) fn write(folder: &Path, membership: &Membership) -> Result<(), String> {
     let (path, new): (PathBuf, PathBuf) = (folder.join(DESCRIPTION), folder.join("served.json.new"));
     let written = || -> std::io::Result<()> {
-        fs::create_dir_all(folder)?;
-        let mut file = fs::File::create(&new)?;
+        owner_only::make_folder(folder)?;
+        let mut file = owner_only::options().write(true).create(true).truncate(true).open(&new)?;
         file.write_all(serde_json::to_string_pretty(membership)?.as_bytes())?;
         file.write_all(b"\n")?;
         file.sync_all()?;

@@ -33,6 +33,7 @@ mod metrics;
 mod names;
 mod node;
 mod notify;
+mod owner_only;
 mod postgres;
 mod reach;
 mod rebuild;

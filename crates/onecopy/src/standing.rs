@@ -17,6 +17,8 @@ use std::path::{Path, PathBuf};
 
 use cluster::ids::{ReplicaId, Version};
 
+use crate::owner_only;
+
 /// The names of the files begin with this; the rest is the replica's.
 const FILE_PREFIX: &str = "quarantine-";
 /// More of a file is not read.
@@ -124,7 +126,7 @@ fn path(folder: &Path, name: &str) -> PathBuf {
 pub(crate) fn write_quarantine(folder: &Path, name: &str, reason: &str) -> io::Result<()> {
     let path = path(folder, name);
     let unfinished = folder.join(format!("{FILE_PREFIX}{name}.new"));
-    let mut file = File::create(&unfinished)?;
+    let mut file = owner_only::options().write(true).create(true).truncate(true).open(&unfinished)?;
     writeln!(file, "{reason}")?;
     file.sync_all()?;
     fs::rename(&unfinished, &path)?;

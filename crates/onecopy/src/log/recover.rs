@@ -5,7 +5,7 @@
 //! the kernel may show in its cache what it never wrote.
 
 use std::collections::VecDeque;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::IoSlice;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -21,6 +21,7 @@ use super::scan::{self, Scanner, Step, Tail};
 use super::segment::{self, MARK_BYTES, Place, SEGMENT_HEADER_BYTES, Segment, SegmentHeader};
 use super::spill::SpillFolder;
 use super::writer::Active;
+use crate::owner_only;
 
 /// The file whose lock keeps a second process out.
 pub(super) const LOCK_FILE: &str = "lock";
@@ -71,13 +72,14 @@ const LOCK_PAUSE: Duration = Duration::from_millis(5);
 /// Makes the folder, if need be, and keeps other processes out of it.
 pub(super) fn lock_folder(dir: &Path) -> Result<File, LogError> {
     if !dir.is_dir() {
-        fs::create_dir_all(dir).map_err(|source| LogError::io("make the folder", dir, source))?;
+        owner_only::make_folder(dir).map_err(|source| LogError::io("make the folder", dir, source))?;
         if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             disk::sync_folder(parent).map_err(|source| LogError::io("synchronise", parent, source))?;
         }
     }
+    owner_only::close(dir).map_err(|source| LogError::io("close to other accounts", dir, source))?;
     let path = dir.join(LOCK_FILE);
-    let lock = OpenOptions::new()
+    let lock = owner_only::options()
         .write(true)
         .create(true)
         .truncate(false)

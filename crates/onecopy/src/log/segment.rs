@@ -3,7 +3,7 @@
 //! A segment gets its name only when its header is durable, so a file with the name of a segment and without a valid
 //! header is damage, never the trace of a crash. All numbers are little endian.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -12,6 +12,7 @@ use cluster::ids::{ClusterId, Epoch, Version};
 
 use super::disk::{self, Disk};
 use super::error::{Damage, LogError};
+use crate::owner_only;
 
 /// Length of a segment's header.
 pub(super) const SEGMENT_HEADER_BYTES: u64 = 64;
@@ -226,7 +227,7 @@ pub(super) fn create(
 ) -> io::Result<File> {
     let path = path_of(dir, header.first);
     let unfinished = path.with_extension("log.new");
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&unfinished)?;
+    let file = owner_only::options().read(true).write(true).create(true).truncate(true).open(&unfinished)?;
     let finish = |disk: &mut dyn Disk| {
         disk.allocate(&file, len_bytes)?;
         disk::write_all(disk, &file, &mut [IoSlice::new(&header.encode())], 0)?;

@@ -13,7 +13,7 @@
 //! no faster than the disk takes them. Some space is left for the log itself, which must not fail because one
 //! transaction filled the disk.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -23,6 +23,7 @@ use cluster::record::{CHUNK_HEAD_BYTES, Chunk, ChunkCheck, DecodeError, Record};
 
 use super::disk::{self, Disk, RealDisk};
 use super::error::{Damage, LogError};
+use crate::owner_only;
 
 /// How much is written before it is made durable.
 const SYNC_EVERY_BYTES: u64 = 32 << 20;
@@ -59,7 +60,7 @@ impl SpillFolder {
 
     pub(super) fn create_with(&self, identity: Identity, mut disk: Box<dyn Disk>) -> io::Result<SpillFile> {
         let path = self.path(identity);
-        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
+        let file = owner_only::options().read(true).write(true).create_new(true).open(&path)?;
         let header = self.header(identity);
         let reserve_bytes = self.reserve_bytes;
         let mut begun =

@@ -387,3 +387,22 @@ fn readers_follow_the_writer_from_memory_and_from_the_file() {
         reader.join().unwrap();
     }
 }
+
+#[test]
+fn other_accounts_cannot_read_the_log() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new();
+    fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o755)).unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let dir = folder.0.join("log");
+    let (log, _) = Log::open(&dir, CLUSTER).unwrap();
+    drop(log);
+    assert_eq!(mode(&dir), 0o700);
+    for entry in fs::read_dir(&dir).unwrap() {
+        let path = entry.unwrap().path();
+        assert_eq!(mode(&path), 0o600, "{}", path.display());
+    }
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
+    drop(Log::open(&dir, CLUSTER).unwrap());
+    assert_eq!(mode(&dir), 0o700, "an older version made it readable");
+}

@@ -37,6 +37,7 @@ use super::account::Account;
 use super::server::DataFault;
 use super::{leftover, swap};
 use crate::cli::MAX_REPLICAS;
+use crate::owner_only;
 
 mod error;
 
@@ -424,6 +425,7 @@ async fn lock(folder: &Path) -> Result<File, FolderError> {
 
 fn read_description(folder: &Path) -> Result<Option<Cluster>, FolderError> {
     let path = folder.join(DESCRIPTION);
+    owner_only::close(&path).map_err(FolderError::io("close to other accounts", &path))?;
     let unreadable = |reason: String| FolderError::Unreadable { path: path.clone(), reason };
     let file = match File::open(&path) {
         Ok(file) => file,
@@ -454,7 +456,8 @@ fn describe(folder: &Path, cluster: &Cluster) -> Result<(), FolderError> {
         .map_err(|error| FolderError::io("describe the cluster in", folder)(error.into()))?;
     text.push('\n');
     let unnamed = folder.join("description");
-    let written = File::create(&unnamed).and_then(|mut file| {
+    let made = owner_only::options().write(true).create(true).truncate(true).open(&unnamed);
+    let written = made.and_then(|mut file| {
         file.write_all(text.as_bytes())?;
         file.sync_all()
     });

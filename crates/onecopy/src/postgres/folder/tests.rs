@@ -204,3 +204,15 @@ fn a_data_folder_is_whole_or_it_is_told_what_it_is() {
     files(&data, "15");
     assert_eq!(found(), "None");
 }
+
+#[tokio::test]
+async fn other_accounts_cannot_read_what_the_folder_says() {
+    let scratch = Scratch::new();
+    let description = scratch.path().join("onecopy.json");
+    let mode = || fs::metadata(&description).unwrap().permissions().mode() & 0o777;
+    drop(complete(scratch.path(), 1).await);
+    assert_eq!(mode(), 0o600);
+    fs::set_permissions(&description, fs::Permissions::from_mode(0o644)).unwrap();
+    drop(Folder::open(scratch.path(), &OWN).await.unwrap());
+    assert_eq!(mode(), 0o600, "an older version made it readable");
+}
