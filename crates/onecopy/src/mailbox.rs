@@ -2,9 +2,14 @@
 //!
 //! A session has at most one transaction and one wait at a time, so its queue holds a handful of effects; the bound is
 //! an invariant of the core, not back-pressure.
+//!
+//! A session learns in two ways that it has to end: by a note, where it waits for the cluster, and by a [`Call`], where it
+//! waits for its client or for a server.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::pin::pin;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cluster::event::Effect;
 use tokio::sync::Notify;
@@ -27,13 +32,46 @@ pub(crate) enum Note {
 
 /// When and why a session is to end; a later one overrules an earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
 pub(crate) enum End {
     /// The node is stopping: as soon as no transaction is open.
-    AfterTransaction,
+    AfterTransaction = 1,
     /// The node is stopping: as soon as nothing is half done.
     Now,
     /// Somebody ends this session: as soon as nothing is half done.
     Killed,
+}
+
+/// The most urgent end that a session was called to.
+#[derive(Debug, Default)]
+pub(crate) struct Call {
+    end: AtomicU8,
+    wake: Notify,
+}
+
+impl Call {
+    fn make(&self, end: End) {
+        self.end.fetch_max(end as u8, Ordering::SeqCst);
+        self.wake.notify_waiters();
+    }
+
+    /// Whether the session was called to this end, or to a more urgent one.
+    pub(crate) fn is_made(&self, end: End) -> bool {
+        self.end.load(Ordering::SeqCst) >= end as u8
+    }
+
+    /// Waits for that. Cancel-safe.
+    pub(crate) async fn made(&self, end: End) {
+        loop {
+            let mut woken = pin!(self.wake.notified());
+            // Registered before the check, so no call is missed.
+            woken.as_mut().enable();
+            if self.is_made(end) {
+                return;
+            }
+            woken.await;
+        }
+    }
 }
 
 /// A session's queue.
@@ -41,6 +79,8 @@ pub(crate) enum End {
 pub(crate) struct Mailbox {
     notes: Mutex<VecDeque<Note>>,
     wake: Notify,
+    /// Shared with the waits for the client.
+    pub(crate) call: Arc<Call>,
 }
 
 impl Mailbox {
@@ -65,6 +105,7 @@ impl Mailbox {
 
     /// Says that the session is to end; once is enough.
     pub(crate) fn end(&self, end: End) {
+        self.call.make(end);
         let notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         let is_there = notes.iter().any(|note| matches!(note, Note::End(there) if *there == end));
         drop(notes);
@@ -104,6 +145,11 @@ impl Mailbox {
             }
             self.wake.notified().await;
         }
+    }
+
+    /// The most urgent end that the session was called to.
+    pub(crate) fn called(&self) -> Option<End> {
+        [End::Killed, End::Now, End::AfterTransaction].into_iter().find(|end| self.call.is_made(*end))
     }
 
     /// Drops what is there: after the session told the cluster that its transaction or wait is over.

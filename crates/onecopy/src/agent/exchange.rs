@@ -14,7 +14,6 @@ use cluster::refresh::{
     Kind, RefreshError, RefreshTables, RowImages, StatementKey, Step, copy_footer, copy_header, copy_row,
     unnested,
 };
-use tokio::io::AsyncWriteExt;
 use wire::backend::{command_tag, tag};
 use wire::encode::{self, Format};
 use wire::frame;
@@ -131,14 +130,12 @@ pub(super) async fn run(
     before: &[Option<u64>],
     outcome: Outcome,
 ) -> Result<(), Trouble> {
-    let mut out = std::mem::take(&mut connection.output);
     let expected = before.iter().map(|&rows| Expected { statement: None, rows }).collect();
     let (steps, said) = (steps.into(), Said::Some);
     let mut feed =
         Feed { tables, prepared, steps, path: None, copying: None, expected, trouble: None, outcome, said };
-    let (mut read, mut write, input) = connection.split();
-    let mut written = 0;
     loop {
+        let input = &mut connection.input;
         while let Some((tag, total)) = frame::header(input.data()).map_err(BackendError::from)?
             && input.data().len() >= total
         {
@@ -148,15 +145,10 @@ pub(super) async fn run(
                 return feed.trouble.map_or(Ok(()), Err);
             }
         }
-        if written == out.len() {
-            out.clear();
-            written = 0;
-            feed.fill(&mut out);
+        if !connection.has_output() {
+            feed.fill(&mut connection.output);
         }
-        tokio::select! {
-            count = write.write(&out[written..]), if written < out.len() => written += count?,
-            filled = input.fill(&mut read) => filled?,
-        }
+        connection.advance().await?;
     }
 }
 

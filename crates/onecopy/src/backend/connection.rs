@@ -2,13 +2,19 @@
 //!
 //! Sessions and agents use the same type. It frames messages and writes in batches; what the messages mean is its
 //! owner's affair. [`Connection::simple`] is for the few queries that Onecopy asks on its own account.
+//!
+//! Invariant: a connection never waits to send without receiving. A server whose replies fill the socket stops reading, so a
+//! writer that only writes would wait for ever.
 
+use std::future::poll_fn;
 use std::os::fd::OwnedFd;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use wire::backend::{Authentication, Fields, Status, tag};
 use wire::frontend::tag as frontend;
 use wire::{encode, frame};
@@ -28,6 +34,12 @@ const OWN_OPTIONS: &str = "-c search_path=pg_catalog,pg_temp -c standard_conform
 
 /// Notifications that nobody takes off are dropped beyond so many bytes.
 const NOTIFICATIONS_BYTES_MAX: usize = 1 << 20;
+
+/// Limit of the replies that a server sends before it has read all of a request of ours. Sessions relay replies instead.
+const REPLIES_BYTES_MAX: usize = 64 << 20;
+
+/// A larger output buffer is freed once its content is sent.
+const KEEP_BYTES: usize = 256 << 10;
 
 /// What went wrong on a server connection.
 #[derive(Debug)]
@@ -101,8 +113,12 @@ pub(crate) struct Connection {
     stream: Stream,
     /// Bytes received and not looked at yet.
     pub(crate) input: Buffer,
-    /// Messages to be sent with the next [`Connection::flush`].
+    /// Messages to be sent with the next [`Connection::flush`] or [`Connection::fill`].
     pub(crate) output: Vec<u8>,
+    /// Bytes of `output` that are sent already.
+    sent: usize,
+    /// Bytes of `output` whose answers `pace` counts already.
+    counted: usize,
     /// Notifications that came during a query of our own, as they came.
     pub(crate) notifications: Vec<u8>,
     /// The server's process.
@@ -187,6 +203,8 @@ impl Connection {
             stream,
             input: Buffer::default(),
             output: Vec::new(),
+            sent: 0,
+            counted: 0,
             notifications: Vec::new(),
             pid: 0,
             secret: Vec::new(),
@@ -232,13 +250,16 @@ impl Connection {
 
     /// Counts the answers that what is about to be sent will have.
     fn note_sent(&mut self) {
-        let mut rest = self.output.as_slice();
-        while !rest.is_empty() {
-            let Ok(Some((tag, total))) = frame::header(rest) else { return self.pace.is_unsure = true };
-            let Some(after) = rest.get(total..) else { return self.pace.is_unsure = true };
+        while self.counted < self.output.len() {
+            let rest = &self.output[self.counted..];
+            let whole = frame::header(rest).ok().flatten().filter(|(_, total)| *total <= rest.len());
+            let Some((tag, total)) = whole else {
+                self.counted = self.output.len();
+                return self.pace.is_unsure = true;
+            };
             self.pace.owed +=
                 u32::from(matches!(tag, frontend::QUERY | frontend::SYNC | frontend::FUNCTION_CALL));
-            rest = after;
+            self.counted += total;
         }
     }
 
@@ -255,27 +276,99 @@ impl Connection {
         self.stream.socket()
     }
 
-    /// Sends what is in `output`.
-    pub(crate) async fn flush(&mut self) -> std::io::Result<()> {
-        if self.output.is_empty() {
-            return Ok(());
-        }
-        self.note_sent();
-        self.stream.write_all(&self.output).await?;
-        self.stream.flush().await?;
+    /// Whether `output` has unsent bytes.
+    pub(crate) fn has_output(&self) -> bool {
+        !self.output.is_empty()
+    }
+
+    /// Drops `output` before any of it is sent.
+    pub(crate) fn take_back(&mut self) {
+        debug_assert_eq!(self.sent, 0, "what was sent cannot be taken back");
+        self.clear_output();
+    }
+
+    fn clear_output(&mut self) {
+        (self.sent, self.counted) = (0, 0);
         self.output.clear();
-        Ok(())
+        if self.output.capacity() > KEEP_BYTES {
+            self.output = Vec::new();
+        }
     }
 
-    /// Receives more into `input`. Cancel-safe.
+    /// Sends as much of `output` as the socket takes; ready when all of it is sent.
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        self.note_sent();
+        while self.sent < self.output.len() {
+            match ready!(Pin::new(&mut self.stream).poll_write(cx, &self.output[self.sent..]))? {
+                0 => return Poll::Ready(Err(std::io::ErrorKind::WriteZero.into())),
+                count => self.sent += count,
+            }
+        }
+        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        self.clear_output();
+        Poll::Ready(Ok(()))
+    }
+
+    /// The same, but drops `output` when sending fails: the server's last message says why, and the next read returns it.
+    fn poll_send_or_drop(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.output.is_empty() {
+            return Poll::Ready(());
+        }
+        if ready!(self.poll_send(cx)).is_err() {
+            self.pace.is_unsure = true;
+            self.clear_output();
+        }
+        Poll::Ready(())
+    }
+
+    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        pin!(self.input.fill(&mut self.stream)).poll(cx)
+    }
+
+    /// Sends `output`. Replies that arrive meanwhile go into `input`.
+    pub(crate) async fn flush(&mut self) -> std::io::Result<()> {
+        poll_fn(|cx| {
+            if self.output.is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            if let Poll::Ready(sent) = self.poll_send(cx) {
+                return Poll::Ready(sent);
+            }
+            loop {
+                ready!(self.poll_receive(cx))?;
+                if self.input.data().len() > REPLIES_BYTES_MAX {
+                    let text = "the server replies without end to what it was only sent in part";
+                    return Poll::Ready(Err(std::io::Error::other(text)));
+                }
+            }
+        })
+        .await
+    }
+
+    /// Receives more into `input`, and sends `output` meanwhile. Cancel-safe.
     pub(crate) async fn fill(&mut self) -> std::io::Result<()> {
-        self.input.fill(&mut self.stream).await
+        poll_fn(|cx| {
+            // The reply can come before all is sent.
+            let _ = self.poll_send_or_drop(cx);
+            self.poll_receive(cx)
+        })
+        .await
     }
 
-    /// Both halves at once, for COPY: the write half beside the input buffer and read half.
-    pub(crate) fn split(&mut self) -> (ReadHalf<&mut Stream>, WriteHalf<&mut Stream>, &mut Buffer) {
-        let (read, write) = tokio::io::split(&mut self.stream);
-        (read, write, &mut self.input)
+    /// The same, but also returns when all of `output` is sent, so that the caller can add more. Cancel-safe.
+    pub(crate) async fn advance(&mut self) -> std::io::Result<()> {
+        poll_fn(|cx| {
+            if self.has_output() && self.poll_send_or_drop(cx).is_ready() {
+                return Poll::Ready(Ok(()));
+            }
+            self.poll_receive(cx)
+        })
+        .await
+    }
+
+    /// Receives without sending: for notifications while the session is idle. Cancel-safe.
+    pub(crate) async fn listen(&mut self) -> std::io::Result<()> {
+        self.input.fill(&mut self.stream).await
     }
 
     /// Waits for a whole message at the head of `input`: its tag and whole length. It is left there.

@@ -14,7 +14,7 @@ const BESIDE: [&str; 2] = ["template1", "postgres"];
 /// What a server is to us.
 pub(crate) enum Standing {
     /// It has our objects, whole: a server of some cluster.
-    Member(Found),
+    Member(Box<Found>),
     /// It has nothing, not even the database, or what was left half full.
     Empty,
     /// It has something of its own: what.
@@ -38,7 +38,7 @@ pub(crate) async fn standing(served: &Served, replica: &Replica) -> Result<Stand
         return Ok(Standing::Empty);
     }
     if found.cluster.is_some() {
-        return Ok(Standing::Member(found));
+        return Ok(Standing::Member(Box::new(found)));
     }
     let holds = adoption::what_is_there(&mut found.connection).await.map_err(text)?;
     Ok(holds.map_or(Standing::Empty, Standing::Full))

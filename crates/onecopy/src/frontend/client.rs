@@ -1,18 +1,25 @@
 //! The client's side of a session: its socket, what it sent, what it will be sent.
+//!
+//! Invariant: a call to end the session ([`Call`]) ends every wait for its client.
 
+use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, recv};
-use tokio::io::AsyncWriteExt;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 use wire::frame;
+use wire::frontend::tag;
 
-use super::fault::Fault;
+use super::fault::{Fault, Refusal};
+use super::session::ended;
 use crate::backend::Buffer;
+use crate::mailbox::{Call, End, Mailbox};
 use crate::tls::{Identity, Stream};
 
 /// Replies are sent when so many bytes have come together, or when the batch ends.
@@ -20,6 +27,9 @@ pub(crate) const FLUSH_BYTES: usize = 16 * 1024;
 
 /// How often it is looked whether the client is still there, while its statement runs.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// A larger output buffer is freed once its content is sent.
+const KEEP_BYTES: usize = 256 << 10;
 
 /// A client.
 #[derive(Debug)]
@@ -31,6 +41,8 @@ pub(crate) struct Client {
     pub(crate) input: Buffer,
     /// To be sent.
     pub(crate) out: Vec<u8>,
+    /// Bytes of `out` that are sent already.
+    written: usize,
     /// Whether anything of the present statement has been sent, so that it cannot be run again unseen.
     pub(crate) shown: bool,
     /// Bytes that have come in all.
@@ -40,6 +52,8 @@ pub(crate) struct Client {
     /// When it is looked next whether it is still there. One timer for all statements: to set one for each would wake the
     /// thread each time.
     look: Pin<Box<Sleep>>,
+    /// Tells that the session has to end.
+    call: Arc<Call>,
 }
 
 impl Client {
@@ -49,10 +63,12 @@ impl Client {
             certificate: None,
             input: Buffer::default(),
             out: Vec::new(),
+            written: 0,
             shown: false,
             received: 0,
             sent: 0,
             look: Box::pin(tokio::time::sleep(LOOK_EVERY)),
+            call: Arc::default(),
         }
     }
 
@@ -60,6 +76,29 @@ impl Client {
     pub(crate) async fn time_to_look(&mut self) {
         self.look.as_mut().await;
         self.look.as_mut().reset(Instant::now() + LOOK_EVERY);
+    }
+
+    /// The client of a session, whose waits end when the session is called to its end.
+    pub(crate) fn of_session(mut self, mailbox: &Mailbox) -> Self {
+        self.call = Arc::clone(&mailbox.call);
+        self
+    }
+
+    /// Why the session has to stop waiting for anything else: it was killed, or the client is gone.
+    pub(crate) fn leaves(&mut self) -> Option<Fault> {
+        if self.call.is_made(End::Killed) {
+            return Some(Fault::Fatal(ended(End::Killed)));
+        }
+        self.is_gone().then_some(Fault::Client)
+    }
+
+    /// The same, checked once a second at most. For loops that wake up more often.
+    pub(crate) fn leaves_by_now(&mut self) -> Option<Fault> {
+        if self.look.deadline() > Instant::now() {
+            return None;
+        }
+        self.look.as_mut().reset(Instant::now() + LOOK_EVERY);
+        self.leaves()
     }
 
     /// Where the client is.
@@ -106,31 +145,104 @@ impl Client {
         Ok(self)
     }
 
-    /// Sends what is there.
-    pub(crate) async fn flush(&mut self) -> Result<(), Fault> {
-        if !self.out.is_empty() {
-            self.shown = true;
-            self.stream.write_all(&self.out).await.map_err(|_| Fault::Client)?;
-            self.stream.flush().await.map_err(|_| Fault::Client)?;
-            self.sent += self.out.len() as u64;
-            self.out.clear();
+    /// Sends as much as the socket takes; ready when all is sent.
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        while self.written < self.out.len() {
+            let written = Pin::new(&mut self.stream).poll_write(cx, &self.out[self.written..]);
+            let Ok(count @ 1..) = ready!(written) else { return Poll::Ready(Err(Fault::Client)) };
+            self.written += count;
+            self.sent += count as u64;
         }
-        Ok(())
+        ready!(Pin::new(&mut self.stream).poll_flush(cx)).map_err(|_| Fault::Client)?;
+        self.written = 0;
+        self.out.clear();
+        if self.out.capacity() > KEEP_BYTES {
+            self.out = Vec::new();
+        }
+        Poll::Ready(Ok(()))
     }
 
-    /// Receives more.
+    /// Sends what the socket takes without waiting; whether that is all.
+    pub(crate) async fn try_flush(&mut self) -> Result<bool, Fault> {
+        if self.out.is_empty() {
+            return Ok(true);
+        }
+        self.shown = true;
+        poll_fn(|cx| match self.poll_flush(cx) {
+            Poll::Ready(flushed) => Poll::Ready(flushed.map(|()| true)),
+            Poll::Pending => Poll::Ready(Ok(false)),
+        })
+        .await
+    }
+
+    /// Sends what is there.
+    pub(crate) async fn flush(&mut self) -> Result<(), Fault> {
+        if self.try_flush().await? {
+            return Ok(());
+        }
+        let call = Arc::clone(&self.call);
+        tokio::select! {
+            biased;
+            () = call.made(End::Now) => Err(called(&call)),
+            flushed = poll_fn(|cx| self.poll_flush(cx)) => flushed,
+        }
+    }
+
+    /// Tells the client why its session ends, unless the socket is full or a message is half sent.
+    pub(crate) async fn say_last(&mut self, refusal: &Refusal) {
+        if self.written == 0 {
+            self.out.clear();
+            refusal.write(&mut self.out, "FATAL");
+            let _ = self.try_flush().await;
+        }
+    }
+
+    /// Receives more. Cancel-safe.
     pub(crate) async fn fill(&mut self) -> Result<(), Fault> {
         let before = self.input.data().len();
-        self.input.fill(&mut self.stream).await.map_err(|_| Fault::Client)?;
+        if let Some(filled) = self.try_fill().await {
+            filled?;
+        } else {
+            let call = Arc::clone(&self.call);
+            tokio::select! {
+                biased;
+                () = call.made(End::Now) => return Err(called(&call)),
+                filled = self.input.fill(&mut self.stream) => filled.map_err(|_| Fault::Client)?,
+            }
+        }
         self.received += (self.input.data().len() - before) as u64;
         Ok(())
     }
 
-    /// Whether the client has closed its side, and nothing is left to be read of what it sent.
-    pub(crate) fn is_gone(&self) -> bool {
-        let mut byte = [0];
-        let looked = recv(self.stream.socket(), &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);
-        !matches!(looked, Ok((_, 1..)) | Err(Errno::AGAIN | Errno::INTR))
+    /// Receives without waiting; `None` if nothing has arrived.
+    async fn try_fill(&mut self) -> Option<Result<(), Fault>> {
+        let Self { input, stream, .. } = self;
+        poll_fn(|cx| match pin!(input.fill(stream)).poll(cx) {
+            Poll::Ready(filled) => Poll::Ready(Some(filled.map_err(|_| Fault::Client))),
+            Poll::Pending => Poll::Ready(None),
+        })
+        .await
+    }
+
+    /// Whether the client has closed its side. After a Terminate the running statement still finishes, as on PostgreSQL.
+    fn is_gone(&mut self) -> bool {
+        let closed = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        let found = {
+            let mut fds = [PollFd::new(self.stream.socket(), PollFlags::RDHUP)];
+            match poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
+                Ok(_) => fds[0].revents() & closed,
+                Err(_) => return false,
+            }
+        };
+        if found.is_empty() {
+            return false;
+        }
+        if self.input.data().is_empty() {
+            let mut context = Context::from_waker(std::task::Waker::noop());
+            let _ = pin!(self.input.fill(&mut self.stream)).poll(&mut context);
+        }
+        found.intersects(PollFlags::HUP | PollFlags::ERR)
+            || self.input.data().first() != Some(&tag::TERMINATE)
     }
 
     /// Waits for a whole message at the head of the input: its tag and length. It is left there.
@@ -148,4 +260,9 @@ impl Client {
         let header = frame::header(self.input.data()).map_err(|_| Fault::Client)?;
         Ok(header.filter(|(_, total)| self.input.data().len() >= *total))
     }
+}
+
+/// The error for a session that was called to its end while it waited for its client.
+fn called(call: &Call) -> Fault {
+    Fault::Fatal(ended(if call.is_made(End::Killed) { End::Killed } else { End::Now }))
 }

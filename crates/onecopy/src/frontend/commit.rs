@@ -398,9 +398,6 @@ impl Session {
         let Some(server) = self.servers.find(home) else { return Ok(()) };
         let incarnation = server.incarnation;
         server.query_own("COMMIT");
-        if server.connection.flush().await.is_err() {
-            return Err(incarnation);
-        }
         let expected = Expected { silent: true, ..Expected::default() };
         match Relay::new(&mut self.client, server, None).run(expected).await {
             Ok(ended) if ended.error.is_none() && ended.command == b"COMMIT" => Ok(()),

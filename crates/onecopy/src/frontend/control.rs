@@ -129,11 +129,7 @@ impl Session {
         let replica = read.replica;
         let server = self.servers.get(replica);
         server.query_own(if commit { "COMMIT" } else { "ROLLBACK" });
-        let ended = if server.connection.flush().await.is_err() {
-            Err(Fault::Lost(replica))
-        } else {
-            Relay::new(&mut self.client, server, None).run(Self::silent()).await
-        };
+        let ended = Relay::new(&mut self.client, server, None).run(Self::silent()).await;
         if !matches!(ended, Ok(Ended { error: None, .. })) {
             // It only read, and what it read was right: the end of the connection is its end.
             self.abandon_read();

@@ -5,6 +5,7 @@
 //! settings, schema changes) never reach a server as extended messages: their Parse and Bind are answered here, and
 //! Execute runs them by their text; what was gathered before them runs first, so replies keep their order.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use sql::{Statement, Verb};
@@ -23,14 +24,18 @@ use super::settings::Settings;
 use super::special::ROUTING_COLUMN;
 use super::work::{Message, Work, doubt};
 
-/// A batch of more bytes than this is run in parts.
-const BATCH_BYTES_MAX: usize = 16 << 20;
+/// A batch that takes more memory runs in parts. A client that sends without an end is thereby slowed down to the pace of
+/// the servers, and to its own pace of reading.
+const BATCH_BYTES_MAX: usize = 8 << 20;
+/// Approximate memory of a message beside its own bytes.
+const MESSAGE_BYTES: usize = 200;
 
 /// Messages for a server, gathered.
 #[derive(Debug)]
 struct Group {
     messages: Vec<Message>,
     demand: Demand,
+    /// Approximate memory that it takes.
     bytes: usize,
     /// Statements that were bound to portals and not executed so far.
     bound: Vec<Arc<Statement>>,
@@ -55,10 +60,17 @@ impl Group {
         }
     }
 
-    fn push(&mut self, bytes: &[u8], statement: Option<Arc<Known>>) -> &mut Message {
-        self.bytes += bytes.len();
+    /// Adds a message, or the one that servers get instead of it.
+    fn push(
+        &mut self,
+        bytes: &Rc<[u8]>,
+        instead: Option<Vec<u8>>,
+        statement: Option<Arc<Known>>,
+    ) -> &mut Message {
+        let bytes = instead.map_or_else(|| Rc::clone(bytes), Rc::from);
+        self.bytes += bytes.len() + MESSAGE_BYTES;
         self.only_closes &= bytes.first() == Some(&wire::frontend::tag::CLOSE);
-        self.messages.push(Message { bytes: bytes.to_vec(), statement, is_parse: false, closes: None });
+        self.messages.push(Message { bytes, statement, is_parse: false, closes: None });
         self.messages.last_mut().expect("it was pushed just now")
     }
 }
@@ -77,7 +89,7 @@ impl Session {
         self.client.shown = false;
         loop {
             let (_, total) = self.client.message().await?;
-            let bytes = self.client.input.data()[..total].to_vec();
+            let bytes: Rc<[u8]> = self.client.input.data()[..total].into();
             self.client.input.consume(total);
             let frame = Frame { tag: bytes[0], bytes: &bytes };
             let message = Frontend::parse(frame).map_err(|_| Fault::Fatal(malformed()))?;
@@ -108,7 +120,12 @@ impl Session {
         }
     }
 
-    async fn take(&mut self, message: Frontend<'_>, bytes: &[u8], group: &mut Group) -> Result<Next, Fault> {
+    async fn take(
+        &mut self,
+        message: Frontend<'_>,
+        bytes: &Rc<[u8]>,
+        group: &mut Group,
+    ) -> Result<Next, Fault> {
         match message {
             Frontend::Parse { name, sql, types } => self.take_parse(name, sql, types, bytes, group).await?,
             Frontend::Bind { portal, statement, rest } => {
@@ -124,7 +141,7 @@ impl Session {
             Frontend::Close(target) => self.take_close(target, bytes, group).await?,
             Frontend::Flush => {
                 self.run_group(group, false).await?;
-                self.client.flush().await?;
+                self.flush().await?;
                 return Ok(Next::Flushed);
             }
             Frontend::Sync => {
@@ -147,7 +164,7 @@ impl Session {
                 return Err(Fault::Fatal(malformed()));
             }
         }
-        if group.bytes > BATCH_BYTES_MAX && matches!(message, Frontend::Execute { .. }) {
+        if group.bytes > BATCH_BYTES_MAX {
             self.run_group(group, false).await?;
         }
         Ok(Next::More)
@@ -158,7 +175,7 @@ impl Session {
         name: &[u8],
         sql: &[u8],
         types: &[u8],
-        bytes: &[u8],
+        bytes: &Rc<[u8]>,
         group: &mut Group,
     ) -> Result<(), Fault> {
         never_ours(name)?;
@@ -189,7 +206,7 @@ impl Session {
             return Ok(());
         }
         let ours = known.as_parse();
-        group.push(ours.as_deref().unwrap_or(bytes), Some(known)).is_parse = true;
+        group.push(bytes, ours, Some(known)).is_parse = true;
         Ok(())
     }
 
@@ -198,7 +215,7 @@ impl Session {
         portal: &[u8],
         statement: &[u8],
         values: &[u8],
-        bytes: &[u8],
+        bytes: &Rc<[u8]>,
         group: &mut Group,
     ) -> Result<(), Fault> {
         let known = self.prepared.get(statement).cloned();
@@ -218,7 +235,7 @@ impl Session {
             group.bound.extend(known.as_deref().and_then(single));
             group.portals.push(portal.to_vec());
             let ours = known.as_ref().and_then(|known| known.as_bind(portal, values));
-            group.push(ours.as_deref().unwrap_or(bytes), known);
+            group.push(bytes, ours, known);
         }
         Ok(())
     }
@@ -226,7 +243,7 @@ impl Session {
     async fn take_describe(
         &mut self,
         target: Target<'_>,
-        bytes: &[u8],
+        bytes: &Rc<[u8]>,
         group: &mut Group,
     ) -> Result<(), Fault> {
         let (known, statement) = match target {
@@ -244,12 +261,17 @@ impl Session {
         } else {
             let known = known.filter(|_| statement.is_some());
             let ours = known.as_ref().and_then(|known| known.as_describe());
-            group.push(ours.as_deref().unwrap_or(bytes), known);
+            group.push(bytes, ours, known);
         }
         Ok(())
     }
 
-    async fn take_execute(&mut self, portal: &[u8], bytes: &[u8], group: &mut Group) -> Result<(), Fault> {
+    async fn take_execute(
+        &mut self,
+        portal: &[u8],
+        bytes: &Rc<[u8]>,
+        group: &mut Group,
+    ) -> Result<(), Fault> {
         let known = self.prepared.portal(portal).cloned();
         if let Some(statement) = known.as_ref().and_then(own_statement) {
             let known = known.expect("an own statement is known");
@@ -272,7 +294,7 @@ impl Session {
         }
         // One that was made before is not made again when the statement is run again.
         group.demand.keeps_portal |= !group.portals.iter().any(|made| made == portal);
-        group.push(bytes, None);
+        group.push(bytes, None, None);
         if group.copies_in {
             self.run_group(group, false).await?;
         }
@@ -306,7 +328,12 @@ impl Session {
         Ok(())
     }
 
-    async fn take_close(&mut self, target: Target<'_>, bytes: &[u8], group: &mut Group) -> Result<(), Fault> {
+    async fn take_close(
+        &mut self,
+        target: Target<'_>,
+        bytes: &Rc<[u8]>,
+        group: &mut Group,
+    ) -> Result<(), Fault> {
         let known = match target {
             Target::Statement(name) => self.prepared.get(name).cloned(),
             Target::Portal(name) => self.prepared.portal(name).cloned(),
@@ -324,9 +351,9 @@ impl Session {
                 // Others may use it on the same connection.
                 let mut nothing = Vec::new();
                 encode::close(&mut nothing, Target::Statement(NOTHING));
-                group.push(&nothing, None);
+                group.push(bytes, Some(nothing), None);
             } else {
-                group.push(bytes, None).closes = Some(name.to_vec());
+                group.push(bytes, None, None).closes = Some(name.to_vec());
             }
             return Ok(());
         }
@@ -335,7 +362,7 @@ impl Session {
                 encode::bare(&mut self.client.out, server_tag::CLOSE_COMPLETE);
             }
         } else {
-            group.push(bytes, None);
+            group.push(bytes, None, None);
         }
         Ok(())
     }

@@ -108,6 +108,11 @@ impl Session {
                 () = tokio::time::sleep_until(until) => {
                     break Err(self.waited_too_long(place.replica, is_clients).into());
                 }
+                () = self.client.time_to_look() => {
+                    if let Some(fault) = self.client.leaves() {
+                        break Err(fault);
+                    }
+                }
             }
         };
         for note in later {

@@ -11,6 +11,7 @@
 //! Invariant: at a replica that is not the anchor no transaction of ours draws what that was not lent.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -155,7 +156,9 @@ impl Session {
 
     /// Lets some time pass, unless somebody says that there is nothing more to wait for.
     async fn hear_for(&mut self, time: Duration) -> Result<(), Fault> {
-        let Ok(note) = tokio::time::timeout(time, self.mailbox.next()).await else { return Ok(()) };
+        let Ok(note) = tokio::time::timeout(time, self.mailbox.next()).await else {
+            return self.client.leaves_by_now().map_or(Ok(()), Err);
+        };
         match note {
             Note::Cancel => return Err(cancelled().into()),
             Note::Effect(Effect::Abort { cause, .. }) => {
@@ -187,12 +190,16 @@ impl Session {
     }
 
     /// The anchor's sequences have to be those of the anchor: another replica that became it may have been lent ranges.
-    pub(crate) async fn await_sequences(&self, replica: ReplicaId) -> Result<(), Fault> {
+    pub(crate) async fn await_sequences(&mut self, replica: ReplicaId) -> Result<(), Fault> {
         let started = Instant::now();
-        let seat = &self.hub().seats[replica];
+        let hub = Arc::clone(&self.worker.hub);
+        let seat = &hub.seats[replica];
         while self.anchor() == replica && seat.is_lent.load(Ordering::Acquire) {
             if started.elapsed() > WAIT_MAX {
                 return Err(Fault::Lost(replica));
+            }
+            if let Some(fault) = self.client.leaves_by_now() {
+                return Err(fault);
             }
             tokio::time::sleep(LOOK).await;
         }

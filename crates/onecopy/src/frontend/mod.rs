@@ -5,7 +5,7 @@
 //! | accept | `accept`, `startup`, `login` (with `credentials`), `session`, `simple`, `extended` |
 //! | parse, classify | `demand`, `statement` (with the crate `sql`) |
 //! | order, place | `session::place` asks the hub; `course` foresees, `roaming` reads away from home |
-//! | execute | `statement`, `special`, `ddl`, `passwords`, `rewritten`, `control`; `relay`, `writeset`, `work`, `servers` (shared: `pools`, `sharing`, `handing`, `dress`, `pins`, `cached`) |
+//! | execute | `statement`, `special`, `ddl`, `passwords`, `rewritten`, `control`; `relay`, `writeset`, `copy_in`, `work`, `servers` (shared: `pools`, `sharing`, `handing`, `dress`, `pins`, `cached`) |
 //! | propagate, acknowledge | `transaction`, `commit`, `captured`, `chains`, `claims` |
 
 mod accept;
@@ -21,6 +21,7 @@ mod claims;
 mod client;
 mod commit;
 mod control;
+mod copy_in;
 mod course;
 mod credentials;
 mod ddl;

@@ -19,7 +19,7 @@ use super::servers::Server;
 use super::writeset::Capture;
 
 /// Replies of an update that has not committed are held back from the client up to this many bytes.
-const HOLD_BYTES: usize = 1 << 20;
+pub(super) const HOLD_BYTES: usize = 1 << 20;
 
 /// What is expected of one unit.
 #[derive(Debug, Default)]
@@ -100,7 +100,7 @@ pub(crate) struct Relay<'a> {
     pub(crate) server: &'a mut Server,
     /// Of the update transaction that is open on this connection.
     pub(crate) capture: Option<&'a mut Capture>,
-    expected: Expected,
+    pub(super) expected: Expected,
     ended: Ended,
     /// Bytes at the head of the input that are looked at and go to the client.
     pub(super) run: usize,
@@ -168,7 +168,6 @@ impl<'a> Relay<'a> {
     /// ROLLBACK, would never be answered.
     async fn synchronise(&mut self) -> Result<(), Fault> {
         encode::sync(&mut self.server.connection.output);
-        self.server.connection.flush().await.map_err(|_| Fault::Lost(self.server.replica))?;
         let silent = Expected { silent: true, ..Expected::default() };
         let expected = std::mem::replace(&mut self.expected, silent);
         let synchronised = self.unit().await;
@@ -199,17 +198,27 @@ impl<'a> Relay<'a> {
             if let Some(capture) = &mut self.capture {
                 capture.make_room().await?;
             }
-            let limit = if self.expected.hold { HOLD_BYTES } else { FLUSH_BYTES };
-            // After an error only its end follows; whoever runs this may have something else to say.
-            if self.client.out.len() >= limit && self.ended.error.is_none() {
-                self.client.flush().await?;
+            let limit = if self.expected.hold || self.expected.silent { HOLD_BYTES } else { FLUSH_BYTES };
+            // After an error the caller may replace the reply. A COMMIT must not wait for the client to read.
+            if self.client.out.len() >= limit && self.ended.error.is_none() && self.is_for_client() {
+                self.show().await?;
             }
             self.receive().await?;
         }
     }
 
-    /// Waits for more of the server. A client that goes away meanwhile is noticed after a while: what runs for it is
-    /// cancelled, since its locks would stay for as long as it takes.
+    /// Sends the client the replies so far. The server is not read meanwhile, which slows it down to the client's pace. If
+    /// the client is gone, its statement is cancelled.
+    pub(super) async fn show(&mut self) -> Result<(), Fault> {
+        let shown = self.client.flush().await;
+        if shown.is_err() {
+            self.server.running.cancel().await;
+        }
+        shown
+    }
+
+    /// Waits for more from the server, and sends it the rest of the request meanwhile. About once a second it checks that the
+    /// client is still there and the session was not killed; else it cancels the statement, which would keep its locks.
     async fn receive(&mut self) -> Result<(), Fault> {
         loop {
             tokio::select! {
@@ -217,14 +226,25 @@ impl<'a> Relay<'a> {
                 filled = self.server.connection.fill() => {
                     return filled.map_err(|_| Fault::Lost(self.server.replica));
                 }
-                () = self.client.time_to_look() => {}
-            }
-            // Our own queries stand before or behind what decides, and take no time.
-            if !self.expected.silent && self.client.is_gone() {
-                self.server.running.cancel().await;
-                return Err(Fault::Client);
+                () = self.client.time_to_look() => self.look_after_client().await?,
             }
         }
+    }
+
+    /// Whether code of the client runs. Queries of our own are short, and must not end halfway around a COMMIT.
+    fn is_for_client(&self) -> bool {
+        !self.expected.silent || self.expected.runs_code
+    }
+
+    pub(super) async fn look_after_client(&mut self) -> Result<(), Fault> {
+        if !self.is_for_client() {
+            return Ok(());
+        }
+        if let Some(fault) = self.client.leaves() {
+            self.server.running.cancel().await;
+            return Err(fault);
+        }
+        Ok(())
     }
 
     /// Looks at every whole message that is there.
@@ -259,7 +279,7 @@ impl<'a> Relay<'a> {
     }
 
     /// Copies the run to the client.
-    fn pass(&mut self) {
+    pub(super) fn pass(&mut self) {
         if self.run > 0 {
             let input = &mut self.server.connection.input;
             self.client.out.extend_from_slice(&input.data()[..self.run]);
@@ -269,7 +289,7 @@ impl<'a> Relay<'a> {
     }
 
     /// Whether the message after the run belongs to the client.
-    fn look(&mut self, tag: u8, total: usize) -> bool {
+    pub(super) fn look(&mut self, tag: u8, total: usize) -> bool {
         if tag == tag::ERROR_RESPONSE && self.is_ours_to_tell(total) {
             return false;
         }
@@ -394,100 +414,6 @@ impl<'a> Relay<'a> {
             }
             _ => Flow::On,
         }
-    }
-
-    /// Carries the client's CopyData to the server until it ends, reading notices all the while: a server that cannot
-    /// get rid of its notices stops taking data.
-    async fn copy_in(&mut self) -> Result<(), Fault> {
-        let lost = Fault::Lost(self.server.replica);
-        self.client.flush().await?;
-        let mut pending: Vec<u8> = Vec::new();
-        let mut sent = 0;
-        let mut ending = false;
-        loop {
-            if sent == pending.len() {
-                pending.clear();
-                sent = 0;
-                if ending {
-                    return Ok(());
-                }
-                ending = self.take_copy_data(&mut pending)?;
-            }
-            let idle = sent == pending.len();
-            let (mut read, mut write, input) = self.server.connection.split();
-            tokio::select! {
-                filled = input.fill(&mut read) => {
-                    if filled.is_err() {
-                        return Err(lost);
-                    }
-                    if self.walk_copy()? {
-                        // The server skips what still comes, but a message that was begun has to end.
-                        self.server.connection.output.extend_from_slice(&pending[sent..]);
-                        return self.server.connection.flush().await.map_err(|_| lost);
-                    }
-                    if let Some(capture) = &mut self.capture {
-                        capture.make_room().await?;
-                    }
-                    if self.client.out.len() >= HOLD_BYTES {
-                        self.client.flush().await?;
-                    }
-                }
-                filled = self.client.fill(), if idle => filled?,
-                written = tokio::io::AsyncWriteExt::write(&mut write, &pending[sent..]), if !idle => {
-                    match written {
-                        Ok(count) if count > 0 => sent += count,
-                        _ => return Err(lost),
-                    }
-                }
-            }
-        }
-    }
-
-    /// Looks at what came during a COPY; whether the server ended it by an error, which is left in the buffer.
-    fn walk_copy(&mut self) -> Result<bool, Fault> {
-        loop {
-            let data = self.server.connection.input.data();
-            let Ok(header) = frame::header(data) else { return Err(Fault::Lost(self.server.replica)) };
-            let Some((tag, total)) = header.filter(|(_, total)| data.len() >= *total) else {
-                return Ok(false);
-            };
-            if tag == tag::ERROR_RESPONSE {
-                return Ok(true);
-            }
-            if self.look(tag, total) && !self.expected.silent {
-                self.run = total;
-                self.pass();
-            } else {
-                self.server.connection.input.consume(total);
-            }
-        }
-    }
-
-    /// Moves whole COPY messages of the client into `pending`; whether the last of them was there.
-    fn take_copy_data(&mut self, pending: &mut Vec<u8>) -> Result<bool, Fault> {
-        use wire::frontend::tag as client;
-        while let Some((tag, total)) = self.client.ready()? {
-            let bytes = &self.client.input.data()[..total];
-            match tag {
-                client::COPY_DATA => pending.extend_from_slice(bytes),
-                client::COPY_DONE | client::COPY_FAIL => {
-                    pending.extend_from_slice(bytes);
-                    self.client.input.consume(total);
-                    if self.expected.completions.is_some() {
-                        // The Flush that went before was swallowed by the COPY.
-                        encode::flush(pending);
-                    }
-                    return Ok(true);
-                }
-                client::FLUSH | client::SYNC => {}
-                _ => return Err(Fault::Client),
-            }
-            self.client.input.consume(total);
-            if pending.len() >= FLUSH_BYTES * 4 {
-                break;
-            }
-        }
-        Ok(false)
     }
 }
 

@@ -137,9 +137,6 @@ impl Session {
     async fn end_away(&mut self, replica: cluster::ids::ReplicaId) -> bool {
         let server = self.servers.get(replica);
         server.query_own("COMMIT");
-        if server.connection.flush().await.is_err() {
-            return false;
-        }
         let ended = Relay::new(&mut self.client, server, None).run(Self::silent()).await;
         matches!(ended, Ok(Ended { error: None, .. }))
     }

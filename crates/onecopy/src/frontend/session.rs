@@ -195,20 +195,22 @@ impl Session {
     pub(crate) async fn serve(mut self) {
         let end = self.loop_().await;
         if let Err(Fault::Fatal(refusal)) = &end {
-            self.client.out.clear();
-            refusal.write(&mut self.client.out, "FATAL");
-            let _ = self.client.flush().await;
+            self.client.say_last(refusal).await;
         }
         self.leave().await;
     }
 
     async fn loop_(&mut self) -> Result<(), Fault> {
         loop {
-            self.client.flush().await?;
+            // A client that reads slowly must not delay its COMMIT at home, nor keep a shared connection.
+            let is_sent = self.client.try_flush().await?;
             if self.is_settling {
                 self.settle().await;
             }
             self.give_back().await;
+            if !is_sent {
+                self.client.flush().await?;
+            }
             self.leave_drained();
             let is_open = !matches!(self.transaction, Transaction::None);
             self.card.rest(is_open, self.client.received, self.client.sent);
@@ -271,7 +273,7 @@ impl Session {
             let server = if is_listening { servers.find(anchor) } else { None };
             let heard = async {
                 match server {
-                    Some(server) => server.connection.fill().await,
+                    Some(server) => server.connection.listen().await,
                     None => std::future::pending().await,
                 }
             };
@@ -316,6 +318,11 @@ impl Session {
                     if let Note::End(end) = note {
                         self.note_end(end);
                         self.check_ending()?;
+                    }
+                }
+                () = self.client.time_to_look() => {
+                    if let Some(fault) = self.client.leaves() {
+                        return Err(fault);
                     }
                 }
             }
@@ -406,11 +413,7 @@ impl Session {
         let _wanted = self.progress.want(self.named.last());
         let mut wait = Wait::begin(aim, &self.settings.noted.timeouts);
         loop {
-            let mut next = self.mailbox.try_next();
-            if next.is_none() {
-                next = wait.next(&self.worker.hub, &self.mailbox).await;
-            }
-            let Some(note) = next else {
+            let Some(note) = self.next_note(&mut wait).await? else {
                 let refusal = self.with_obstacle(wait.refusal());
                 return self.give_up(is_inside, refusal);
             };
@@ -428,10 +431,7 @@ impl Session {
                 Note::Cancel => return self.give_up(is_inside, cancelled()),
                 // What was begun is finished first.
                 Note::End(End::AfterTransaction) => self.note_end(End::AfterTransaction),
-                Note::End(end) => {
-                    let fatal = Err(Fault::Fatal(ended(end)));
-                    return self.give_up(false, ended(end)).and(fatal);
-                }
+                Note::End(end) => return self.leave_line(Fault::Fatal(ended(end))),
             }
         }
     }
@@ -463,7 +463,7 @@ impl Session {
 
     /// Ends the session if it was told to and the time has come: nothing is half done here.
     fn check_ending(&self) -> Result<(), Fault> {
-        match self.ending {
+        match self.ending.max(self.mailbox.called()) {
             None => Ok(()),
             Some(End::AfterTransaction) if !matches!(self.transaction, Transaction::None) => Ok(()),
             Some(end) => Err(Fault::Fatal(ended(end))),

@@ -294,8 +294,8 @@ async fn serve_session(worker: Rc<Worker>, client: Client, settings: Settings, w
     let mut session = Session {
         worker,
         id,
+        client: client.of_session(&mailbox),
         mailbox,
-        client,
         servers: Servers::new(&hub, thread, &settings, Arc::clone(&card), secret),
         card,
         settings,

@@ -300,8 +300,6 @@ impl Session {
         let server = self.servers.get(replica);
         let expected = work.write(server);
         self.cancel.set(Doing::Running(Arc::clone(&server.running)));
-        // A server that has closed the connection may have said why.
-        let _ = server.connection.flush().await;
         let result = Relay::new(&mut self.client, server, None).run(expected).await;
         self.cancel.set(Doing::Nothing);
         self.executed();

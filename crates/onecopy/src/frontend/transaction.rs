@@ -312,8 +312,6 @@ impl Session {
         let expected = write(server);
         self.cancel.set(Doing::Running(Arc::clone(&server.running)));
         let sent = Instant::now();
-        // A server that has closed the connection may have said why.
-        let _ = server.connection.flush().await;
         let result = Relay::new(&mut self.client, server, Some(&mut update.capture)).run(expected).await;
         self.cancel.set(Doing::Nothing);
         self.strain.worked(sent);
@@ -351,7 +349,7 @@ impl Session {
             let unsent = !server.ahead.is_empty();
             if unsent {
                 // Its BEGIN was never sent.
-                server.connection.output.clear();
+                server.connection.take_back();
                 server.ahead.clear();
             }
             !unsent

@@ -12,8 +12,8 @@ use cluster::parts::replica::State;
 use tokio::time::Instant;
 use wire::sqlstate;
 
-use super::fault::Refusal;
-use super::session::WAIT_MAX;
+use super::fault::{Fault, Refusal};
+use super::session::{Session, WAIT_MAX};
 use super::timeouts::Timeouts;
 use crate::hub::Hub;
 use crate::mailbox::{Mailbox, Note};
@@ -120,6 +120,41 @@ impl Wait {
                 "SHOW REPLICAS in the database \"onecopy\" says which replicas are up.",
             ),
         }
+    }
+}
+
+impl Session {
+    /// The next note for the session; `None` when the wait is over without one. A client that is gone ends the wait and the
+    /// transaction.
+    pub(super) async fn next_note(&mut self, wait: &mut Wait) -> Result<Option<Note>, Fault> {
+        loop {
+            if let Some(note) = self.mailbox.try_next() {
+                return Ok(Some(note));
+            }
+            let Self { worker, mailbox, client, .. } = &mut *self;
+            tokio::select! {
+                biased;
+                note = wait.next(&worker.hub, mailbox) => return Ok(note),
+                () = client.time_to_look() => {}
+            }
+            if let Some(fault) = self.client.leaves() {
+                return self.leave_line(fault);
+            }
+        }
+    }
+
+    /// The session ends while it waits, and its transaction with it.
+    pub(super) fn leave_line<T>(&self, fault: Fault) -> Result<T, Fault> {
+        self.worker.hub.handle(Event::GiveUp { session: self.id });
+        Err(fault)
+    }
+
+    /// Sends the client its replies. Where the client is slow, an acknowledged record is committed at home first.
+    pub(crate) async fn flush(&mut self) -> Result<(), Fault> {
+        if !self.client.try_flush().await? && self.is_settling {
+            self.settle().await;
+        }
+        self.client.flush().await
     }
 }
 

@@ -1,5 +1,6 @@
 //! A piece of work for a server connection: what to send, and what to expect back.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use wire::encode;
@@ -33,7 +34,7 @@ pub(crate) enum Work<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
     /// The whole message.
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) bytes: Rc<[u8]>,
     /// The statement that it parses, binds or describes.
     pub(crate) statement: Option<Arc<Known>>,
     /// It is a Parse.
@@ -53,6 +54,7 @@ impl Work<'_> {
             Work::Batch { messages, sync } => {
                 let mut expected = Expected::default();
                 let mut count = messages.len();
+                server.connection.output.reserve(messages.iter().map(|message| message.bytes.len()).sum());
                 for message in messages {
                     count += write_message(server, message, &mut expected);
                 }

@@ -128,7 +128,7 @@ impl Roster {
     async fn look_at(&self, newcomer: &Replica) -> Result<Data, Reason> {
         let at = &newcomer.address;
         let mut found = match fill::standing(&self.hub.served, newcomer).await? {
-            Standing::Member(found) => found,
+            Standing::Member(found) => *found,
             Standing::Empty => {
                 fill::prepare(&self.hub).await?;
                 return Ok(Data::Filled { server: newcomer.clone(), is_former: false });

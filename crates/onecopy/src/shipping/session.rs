@@ -136,6 +136,7 @@ pub(crate) async fn serve(
     let origin = Arc::new(Origin::new(secret, parameters, Arc::clone(&card)));
     let told = shipping.enter(id, Arc::clone(&origin));
     let setup = Setup { generation: 0, replay: String::new(), shipped: String::new(), has_timeouts: false };
+    let client = client.of_session(&mailbox);
     let mut session = Session {
         worker,
         shipping: Arc::clone(&shipping),

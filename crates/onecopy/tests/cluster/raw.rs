@@ -2,9 +2,13 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
 use wire::backend::{Fields, tag};
 use wire::encode::{self, Format};
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// A connection after start-up.
 pub(crate) struct Raw {
@@ -24,7 +28,8 @@ impl Raw {
     /// Connects with these start-up parameters; what it is told, too.
     pub(crate) fn connect_as(port: u16, parameters: &[(&str, &str)]) -> (Self, Vec<(u8, Vec<u8>)>) {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        stream.set_read_timeout(Some(std::time::Duration::from_mins(2))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
         let mut raw = Self { stream, input: Vec::new(), done: 0 };
         let told = raw.exchange(|out| encode::startup(out, parameters));
         (raw, told)
@@ -35,6 +40,24 @@ impl Raw {
         let mut out = Vec::new();
         write(&mut out);
         self.stream.write_all(&out).unwrap();
+    }
+
+    /// The same connection, for another thread to send on.
+    pub(crate) fn sender(&self) -> Self {
+        Self { stream: self.stream.try_clone().unwrap(), input: Vec::new(), done: 0 }
+    }
+
+    /// The last whole message before the connection ends; none if it ends in the middle of one.
+    pub(crate) fn last(&mut self) -> Option<(u8, Vec<u8>)> {
+        let mut rest = self.input.split_off(self.done);
+        // One that is reset has no more to say.
+        let _ = self.stream.read_to_end(&mut rest);
+        let (mut at, mut last) = (0, None);
+        while let Some(frame) = wire::next_frame(&rest[at..]).unwrap() {
+            at += frame.bytes.len();
+            last = Some((frame.tag, frame.body().to_vec()));
+        }
+        last.filter(|_| at == rest.len())
     }
 
     /// Reads up to ReadyForQuery; how many messages came before it.
