@@ -4,6 +4,7 @@
 //! a row of a binary COPY, or an element of arrays that one statement unnests; statements of schema changes stay what they
 //! are. The images carry the type numbers of the server that wrote them, and those of user types differ between servers:
 //! so parameters are declared with the numbers of the replica's own catalogue, and only the built-in ones are compared.
+//! Where a type does not take back in binary form what it sends, images have text, which the server reads as input.
 //!
 //! Why this may reorder: on a replica no trigger, cascade or foreign key check fires for the applier, so changes of
 //! different tables do not meet, and the whole batch becomes visible at once. Within a table a key's changes are folded
@@ -26,6 +27,8 @@ mod tests;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use wire::encode::Format;
+
 use crate::ids::TableId;
 use crate::record::{Image, ImageError};
 
@@ -35,6 +38,18 @@ pub use statements::{ColumnSet, Kind, Sql, StatementKey};
 
 /// OIDs below this come with every server and mean the same everywhere.
 const FIRST_USER_OID: u32 = 16384;
+/// Of `text`.
+const TEXT_OID: u32 = 25;
+
+/// How the values of a column travel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// As its type sends them.
+    Binary,
+    /// As text, since its type does not take back in binary form all that it sends. Records of earlier releases have them in
+    /// binary form, and an image says by the type of a value which form it has.
+    Text,
+}
 
 /// When a column's value may be written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,8 +69,8 @@ pub struct RefreshColumn {
     pub name: String,
     /// The type's OID at this replica.
     pub type_oid: u32,
-    /// Its values travel as text (and `type_oid` is that of text): the type that they are cast to.
-    pub cast: Option<String>,
+    /// How its values travel.
+    pub form: Form,
     /// The OID of the array type over it; None when its values cannot be told apart once they are array elements.
     pub array_oid: Option<u32>,
     /// The operator of equality in the primary key's index, in a form that no search path changes.
@@ -155,8 +170,24 @@ impl fmt::Display for RefreshError {
 
 impl std::error::Error for RefreshError {}
 
-/// The values of an image, checked against the table; None is NULL.
-type Values<'a> = Vec<Option<&'a [u8]>>;
+/// A value of an image, checked against its column.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Value<'a> {
+    /// None is NULL.
+    pub bytes: Option<&'a [u8]>,
+    /// How a server has to read it. That counts for NULL, too: a type may lack the function.
+    pub format: Format,
+}
+
+#[cfg(test)]
+impl<'a> Value<'a> {
+    pub(crate) fn binary(bytes: &'a [u8]) -> Self {
+        Self { bytes: Some(bytes), format: Format::Binary }
+    }
+}
+
+/// The values of an image.
+type Values<'a> = Vec<Value<'a>>;
 
 impl RefreshTable {
     /// Reads an image of this table's rows.
@@ -175,8 +206,10 @@ impl RefreshTable {
                 // User types have other numbers elsewhere, but they are user types there, too.
                 let same =
                     column.type_oid == own.type_oid || column.type_oid.min(own.type_oid) >= FIRST_USER_OID;
-                if same {
-                    Ok(column.value)
+                let is_text = own.form == Form::Text && column.type_oid == TEXT_OID;
+                if same || is_text {
+                    let format = if is_text { Format::Text } else { Format::Binary };
+                    Ok(Value { bytes: column.value, format })
                 } else {
                     let difference = format!(
                         "column {} has type {} instead of {}",
@@ -230,7 +263,7 @@ impl RefreshTable {
     fn has_plain_key(&self) -> bool {
         self.primary_key
             .iter()
-            .all(|&at| self.columns[at].array_oid.is_some() || self.columns[at].cast.is_some())
+            .all(|&at| self.columns[at].array_oid.is_some() || self.columns[at].form == Form::Text)
     }
 
     /// Whether rows are found by keys that stand in another table: not where the elements of arrays cannot be told apart.
@@ -243,9 +276,9 @@ impl RefreshTable {
         self.columns.iter().all(|column| column.written == Written::Never || column.array_oid.is_some())
     }
 
-    /// Whether rows can be copied: not where values have to be cast.
+    /// Whether rows can be copied: not where some values are text, since a COPY has one format for all.
     fn copies(&self) -> bool {
-        self.columns.iter().all(|column| column.written == Written::Never || column.cast.is_none())
+        self.columns.iter().all(|column| column.written == Written::Never || column.form == Form::Binary)
     }
 
     /// Indexes of the columns that an insert writes.

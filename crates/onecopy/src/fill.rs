@@ -4,7 +4,7 @@
 //! goes over connections. What a snapshot of the donor has is a prefix of the versions, but for some of the last that were
 //! being committed together, and `onecopy.applied`, read in it, says which; so no moment is needed at which everybody
 //! stands still. In the same snapshot roles are read, `pg_dump` writes down the schema, and all rows are copied, table by
-//! table, as text. The definitions that PostgreSQL prints look past a snapshot, and a table that is written anew is empty
+//! table. The definitions that PostgreSQL prints look past a snapshot, and a table that is written anew is empty
 //! in an older one; so all tables are locked against that (ACCESS SHARE, as `pg_dump` does), and if a schema change came
 //! before the locks it is begun anew. Whatever is numbered by us (tables, types, sequences) keeps its number; that is
 //! matched by name, since object ids differ.
@@ -48,7 +48,7 @@ const MARK: &str = "onecopy_filling";
 /// Values and definitions are written as the server reads them; as `pg_dump` has it.
 const PIN: &str = "SET search_path = pg_catalog; SET row_security = off; SET DateStyle = ISO; SET IntervalStyle = postgres; \
     SET extra_float_digits = 3; SET bytea_output = hex; SET lc_monetary = 'C'; SET statement_timeout = 0; \
-    SET idle_in_transaction_session_timeout = 0; SET quote_all_identifiers = off; SET xmlbinary = base64";
+    SET idle_in_transaction_session_timeout = 0; SET quote_all_identifiers = off; SET xmlbinary = base64; SET TimeZone = 'UTC'";
 
 /// The snapshot is there from the first query on.
 const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT 1";
@@ -63,7 +63,7 @@ const LOCK_PATIENCE: &str = "SET lock_timeout = '10s'";
 const QUIET: &str = "-c session_replication_role=replica -c search_path=pg_catalog -c synchronous_commit=off \
     -c log_statement=none -c log_min_duration_statement=-1 -c log_duration=off -c log_min_error_statement=panic \
     -c statement_timeout=0 -c idle_in_transaction_session_timeout=0 -c client_min_messages=error \
-    -c application_name=onecopy\\ filling";
+    -c lc_monetary=C -c array_nulls=on -c xmloption=content -c TimeZone=UTC -c application_name=onecopy\\ filling";
 
 /// What the donor has, in one snapshot.
 struct Source {

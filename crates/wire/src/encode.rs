@@ -39,7 +39,7 @@ fn value(out: &mut Vec<u8>, bytes: Option<&[u8]>) {
 }
 
 /// Whether values are in text or in the types' binary form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
     /// Text form.
     Text,
@@ -96,6 +96,28 @@ pub fn bind(out: &mut Vec<u8>, portal: &[u8], statement: &[u8], values: &[Option
         }
         count(b, 1);
         b.extend_from_slice(&code.to_be_bytes());
+    });
+}
+
+/// Client: bind values, each in its own format; results come in binary form.
+pub fn bind_each(out: &mut Vec<u8>, portal: &[u8], statement: &[u8], values: &[(Option<&[u8]>, Format)]) {
+    let code = |format| u16::from(format == Format::Binary);
+    // One code stands for all.
+    let is_one = values.windows(2).all(|pair| pair[0].1 == pair[1].1);
+    let codes = if is_one { values.get(..1).unwrap_or_default() } else { values };
+    message(out, client::BIND, |b| {
+        string(b, portal);
+        string(b, statement);
+        count(b, codes.len());
+        for (_, format) in codes {
+            b.extend_from_slice(&code(*format).to_be_bytes());
+        }
+        count(b, values.len());
+        for (v, _) in values {
+            value(b, *v);
+        }
+        count(b, 1);
+        b.extend_from_slice(&code(Format::Binary).to_be_bytes());
     });
 }
 

@@ -1,7 +1,9 @@
 //! Values in PostgreSQL's binary forms: rows of a COPY, and arrays to be unnested.
 
+use wire::encode::Format;
+
 use super::plan::RowImages;
-use super::{Kind, RefreshError, RefreshTable, Values};
+use super::{Kind, RefreshError, RefreshTable, Value, Values};
 
 /// What a binary COPY begins with: signature, no flags, no extension.
 const COPY_HEADER: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
@@ -22,7 +24,7 @@ pub fn copy_row(table: &RefreshTable, image: &[u8], out: &mut Vec<u8>) -> Result
     let count = i16::try_from(table.inserted().count()).expect("an image has at most 1664 columns");
     out.extend_from_slice(&count.to_be_bytes());
     for at in table.inserted() {
-        element(out, values[at]);
+        element(out, values[at].bytes);
     }
     Ok(())
 }
@@ -35,13 +37,18 @@ pub fn unnested(
 ) -> Result<Vec<Vec<u8>>, RefreshError> {
     let bound: Vec<Values<'_>> = rows.iter().map(|row| row.values(table, kind)).collect::<Result<_, _>>()?;
     let oids = table.elements(kind);
-    Ok(oids.into_iter().enumerate().map(|(at, oid)| array(oid, bound.iter().map(|row| row[at]))).collect())
+    Ok(oids
+        .into_iter()
+        .enumerate()
+        .map(|(at, oid)| array(oid, bound.iter().map(|row| row[at].bytes)))
+        .collect())
 }
 
 impl RefreshTable {
     /// The element types of the arrays that a statement for many rows takes.
     fn elements(&self, kind: Kind) -> Vec<u32> {
-        let every: Values<'_> = vec![None; self.columns.len()];
+        const NONE: Value<'_> = Value { bytes: None, format: Format::Binary };
+        let every: Values<'_> = vec![NONE; self.columns.len()];
         let key = self.primary_key.iter().copied();
         let columns: Vec<usize> = self.updated_of(kind.updated().unwrap_or_default()).chain(key).collect();
         debug_assert_eq!(columns.len(), self.bound(kind, &every, &every).len());

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::fold::{Folded, Folds};
 use super::net::Net;
-use super::{ColumnSet, Kind, RefreshError, RefreshTable, RefreshTables, StatementKey, Values};
+use super::{ColumnSet, Kind, RefreshError, RefreshTable, RefreshTables, StatementKey, Value, Values};
 use crate::ids::TableId;
 use crate::record::{Change, Item, Sequence};
 
@@ -37,7 +37,7 @@ pub struct RowImages<'a> {
 
 impl<'a> RowImages<'a> {
     /// The values for a statement of this kind, one for each parameter.
-    pub fn values(&self, table: &RefreshTable, kind: Kind) -> Result<Vec<Option<&'a [u8]>>, RefreshError> {
+    pub fn values(&self, table: &RefreshTable, kind: Kind) -> Result<Vec<Value<'a>>, RefreshError> {
         let read = |image: &'a [u8], needed: bool| {
             if needed { table.values(image) } else { Ok(Values::new()) }
         };

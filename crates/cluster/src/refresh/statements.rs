@@ -176,7 +176,7 @@ impl RefreshTable {
     /// So many rows of parameters for columns, and the parameters' types.
     fn rows_of_values(&self, count: usize, columns: &[usize]) -> (String, Vec<u32>) {
         let first = |row: usize| row * columns.len() + 1;
-        let row = |number: usize| format!("({})", self.parameters(first(number), columns.iter().copied()));
+        let row = |number: usize| format!("({})", parameters(first(number), columns.len()));
         let rows: Vec<String> = (0..count).map(row).collect();
         (format!("VALUES {}", rows.join(", ")), self.types(columns.iter().copied()).repeat(count))
     }
@@ -186,8 +186,7 @@ impl RefreshTable {
         let mut set = String::new();
         for (number, &at) in written.iter().enumerate() {
             let comma = if number == 0 { "" } else { ", " };
-            let value = self.parameter(number + 1, at);
-            let _ = write!(set, "{comma}{} = {value}", self.columns[at].name);
+            let _ = write!(set, "{comma}{} = ${}", self.columns[at].name, number + 1);
         }
         let found = self.found(written.len() + 1);
         let text = format!("UPDATE ONLY {} AS t SET {set} WHERE {found}", self.name);
@@ -246,15 +245,15 @@ impl RefreshTable {
     /// The condition that finds the one row, with parameters from `first` on.
     fn found(&self, first: usize) -> String {
         if self.has_key() {
-            return self.key_condition(|number| self.parameter(first + number, self.primary_key[number]));
+            return self.key_condition(|number| format!("${}", first + number));
         }
         let names = self.inserted().map(|at| format!("s.{}", self.columns[at].name));
         let row = format!("ROW({})", names.collect::<Vec<_>>().join(", "));
-        let wanted = format!("ROW({})", self.parameters(first, self.inserted()));
+        let wanted = format!("ROW({})", parameters(first, self.inserted().count()));
         // The index of a deferrable key finds the rows that hold it.
         let mut held = String::new();
         for (number, at) in self.inserted().enumerate().filter(|(_, at)| self.primary_key.contains(at)) {
-            let _ = write!(held, " AND {}", self.equality("s", at, &self.parameter(first + number, at)));
+            let _ = write!(held, " AND {}", self.equality("s", at, &format!("${}", first + number)));
         }
         // A server that computed a value may store it in another form than one that was sent it: a slice of an array
         // keeps room for NULLs that it does not have. So a row of the same text is the one, if none has the same bytes.
@@ -284,19 +283,6 @@ impl RefreshTable {
     fn equality(&self, alias: &str, at: usize, other: &str) -> String {
         let column = &self.columns[at];
         format!("{alias}.{} {} {other}", column.name, column.equals)
-    }
-
-    /// The parameters for columns, cast where they travel as text.
-    fn parameters(&self, first: usize, which: impl Iterator<Item = usize>) -> String {
-        let all = which.enumerate().map(|(number, at)| self.parameter(first + number, at));
-        all.collect::<Vec<_>>().join(", ")
-    }
-
-    fn parameter(&self, number: usize, at: usize) -> String {
-        match &self.columns[at].cast {
-            Some(cast) => format!("CAST(${number} AS {cast})"),
-            None => format!("${number}"),
-        }
     }
 
     fn names(&self, which: impl Iterator<Item = usize>) -> String {

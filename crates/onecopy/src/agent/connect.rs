@@ -44,6 +44,10 @@ pub(super) const SETTINGS: &[(&str, &str)] = &[
     ("IntervalStyle", "postgres"),
     ("TimeZone", "UTC"),
     ("extra_float_digits", "3"),
+    // Some values come as text, written with these settings (`onecopy.carried`).
+    ("lc_monetary", "C"),
+    ("array_nulls", "on"),
+    ("xmloption", "content"),
     // Rows are found by index wherever there is one: a plan made while a table was small must do when it has grown, and
     // no statement is worth planning anew. Without jit, because the prohibitive costs of the others would call for it.
     ("plan_cache_mode", "force_generic_plan"),
@@ -114,44 +118,46 @@ impl From<BackendError> for ConnectError {
 
 /// Fences the server and connects to it.
 pub(super) async fn connect(assignment: &Assignment) -> Result<Ready, ConnectError> {
-    let mut control = open(assignment, "on").await?;
+    let mut control = open(assignment, &[("synchronous_commit", "on")]).await?;
     // First of all: in a server that is not ours nothing is ended or changed.
-    let is_member = recognise(&mut control, assignment).await?;
+    recognise(&mut control, assignment).await?;
     fence(&mut control).await?;
-    install(&mut control, assignment.cluster, is_member).await?;
-    let mut applier = open(assignment, "off").await?;
+    install(&mut control, assignment.cluster).await?;
+    let mut applier = open_applier(&mut control, assignment).await?;
     let proof_sql = take_lock(&mut applier).await?;
     // Nobody but the applier may have come in between.
     fence_but(&mut control, Some(applier.pid)).await?;
     watchdog::prepare(&mut control, applier.pid).await?;
-    let pulse = open(assignment, "off").await?;
+    let pulse = open(assignment, &[("synchronous_commit", "off")]).await?;
     let applied = identity::read(&control.simple(identity::READ_SQL).await?)?;
     let tables = capture::catalogue::load_refresh_tables(&mut applier).await?;
     Ok(Ready { applier, control, pulse, tables, proof_sql, applied })
 }
 
-async fn open(assignment: &Assignment, synchronous_commit: &str) -> Result<Connection, BackendError> {
-    let mut options = format!(
-        "-c synchronous_commit={synchronous_commit} -c {}={}",
-        capture::VIA_SETTING,
-        capture::apply_token(assignment.cluster)
-    );
-    for (name, value) in SETTINGS {
+async fn open_applier(control: &mut Connection, assignment: &Assignment) -> Result<Connection, BackendError> {
+    let rows = control.simple("SELECT onecopy_capture.deepest_stack()").await?;
+    let stack_kb = rows.into_iter().next().and_then(|mut row| row.pop().flatten()).unwrap_or_default();
+    open(assignment, &[("synchronous_commit", "off"), ("max_stack_depth", &stack_kb)]).await
+}
+
+async fn open(assignment: &Assignment, more: &[(&str, &str)]) -> Result<Connection, BackendError> {
+    let mut options = format!("-c {}={}", capture::VIA_SETTING, capture::apply_token(assignment.cluster));
+    for (name, value) in SETTINGS.iter().chain(more) {
         options.push_str(&format!(" -c {name}={value}"));
     }
     let own = [("application_name", APPLICATION_NAME), ("client_encoding", "UTF8"), ("options", &options)];
     Connection::open_own(&assignment.address, &assignment.served, &own).await
 }
 
-/// Whether the server belongs to the cluster already; if not, it may be made to.
-async fn recognise(control: &mut Connection, assignment: &Assignment) -> Result<bool, ConnectError> {
+/// An error unless the server belongs to the cluster, or may be made to.
+async fn recognise(control: &mut Connection, assignment: &Assignment) -> Result<(), ConnectError> {
     let expected = assignment.cluster;
     let Account { cluster, unfit } = adoption::ask(control).await?;
     match (unfit, cluster) {
         (Some(what), _) => Err(ConnectError::Unfit(what)),
-        (None, Some(found)) if found == expected.to_string() => Ok(true),
+        (None, Some(found)) if found == expected.to_string() => Ok(()),
         (None, Some(found)) => Err(ConnectError::OtherCluster { found, expected }),
-        (None, None) if assignment.is_founding.load(Ordering::Acquire) => Ok(false),
+        (None, None) if assignment.is_founding.load(Ordering::Acquire) => Ok(()),
         (None, None) => Err(ConnectError::NoCluster { expected }),
     }
 }
@@ -182,11 +188,9 @@ async fn fence_but(control: &mut Connection, applier: Option<i32>) -> Result<(),
 }
 
 /// Makes a server of no cluster one of ours; on one of ours, brings what is installed up to date.
-async fn install(control: &mut Connection, cluster: ClusterId, is_member: bool) -> Result<(), ConnectError> {
+async fn install(control: &mut Connection, cluster: ClusterId) -> Result<(), ConnectError> {
     control.simple(&capture::install_sql(cluster)).await?;
-    if !is_member {
-        control.simple(capture::INSTALL_TABLES_SQL).await?;
-    }
+    control.simple(capture::UPDATE_TABLES_SQL).await?;
     Ok(())
 }
 

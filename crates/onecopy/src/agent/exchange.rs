@@ -11,8 +11,8 @@ use std::collections::{BTreeSet, VecDeque};
 
 use cluster::ids::TableId;
 use cluster::refresh::{
-    Kind, RefreshError, RefreshTables, RowImages, StatementKey, Step, copy_footer, copy_header, copy_row,
-    unnested,
+    Kind, RefreshError, RefreshTables, RowImages, StatementKey, Step, Value, copy_footer, copy_header,
+    copy_row, unnested,
 };
 use wire::backend::{command_tag, tag};
 use wire::encode::{self, Format};
@@ -232,13 +232,12 @@ impl<'a> Feed<'a> {
         if statement.kind.is_few() {
             let values: Result<Vec<_>, _> =
                 rows.iter().map(|row| row.values(table, statement.kind)).collect();
-            encode::bind(out, b"", name.as_bytes(), &values?.concat(), Format::Binary);
+            bind(out, &name, &values?.concat());
             self.execute(out, statement, rows.len() as u64);
             return Ok(());
         }
         for row in rows {
-            let values = row.values(table, statement.kind)?;
-            encode::bind(out, b"", name.as_bytes(), &values, Format::Binary);
+            bind(out, &name, &row.values(table, statement.kind)?);
             self.execute(out, statement, 1);
         }
         Ok(())
@@ -347,6 +346,12 @@ impl<'a> Feed<'a> {
             self.trouble = Some(Trouble::Rows { what, expected: rows, found });
         }
     }
+}
+
+/// Binds values of row images.
+fn bind(out: &mut Vec<u8>, name: &str, values: &[Value<'_>]) {
+    let values: Vec<_> = values.iter().map(|value| (value.bytes, value.format)).collect();
+    encode::bind_each(out, b"", name.as_bytes(), &values);
 }
 
 /// The name of a prepared statement on the applier.

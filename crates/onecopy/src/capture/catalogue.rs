@@ -13,7 +13,7 @@ mod types;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cluster::refresh::{RefreshColumn, RefreshTable, RefreshTables, Written};
+use cluster::refresh::{Form, RefreshColumn, RefreshTable, RefreshTables, Written};
 use sql::{Catalogue, Column, ColumnDefault, Contents, Parent, Table, TableId, Volatility};
 
 use crate::backend::{BackendError, Connection, Rows};
@@ -72,7 +72,7 @@ SELECT a.attrelid, a.attname, a.atttypid, a.attnotnull, a.attgenerated <> '', a.
         JOIN pg_operator o ON o.oid = m.amopopr JOIN pg_namespace n ON n.oid = o.oprnamespace
         WHERE k.oid = x.indclass[array_position(x.indkey::int2[], a.attnum)]) END, 'pg_catalog.='),
     a.atttypmod, COALESCE((SELECT c.collisdeterministic FROM pg_collation c WHERE c.oid = a.attcollation), true), a.attnum,
-    CASE WHEN carried.typ IS NOT NULL THEN format_type(a.atttypid, NULL) ELSE '' END,
+    carried.typ IS NOT NULL,
     EXISTS (SELECT FROM pg_index o WHERE o.indrelid = a.attrelid AND NOT o.indisprimary
         AND (o.indisunique OR o.indisexclusion)
         AND (o.indexprs IS NOT NULL OR o.indpred IS NOT NULL OR a.attnum = ANY (o.indkey::int2[]))),
@@ -80,12 +80,8 @@ SELECT a.attrelid, a.attname, a.atttypid, a.attnotnull, a.attgenerated <> '', a.
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
 JOIN pg_trigger g ON g.tgrelid = a.attrelid AND g.tgname = '!onecopy'
 LEFT JOIN pg_index x ON x.indrelid = a.attrelid AND x.indisprimary
-LEFT JOIN (
-    SELECT typ FROM (SELECT DISTINCT u.oid AS typ FROM pg_attribute o JOIN pg_type u ON u.oid = o.atttypid
-        JOIN pg_trigger g ON g.tgrelid = o.attrelid AND g.tgname = '!onecopy'
-        WHERE o.attnum > 0 AND (u.typsend = 0 OR u.typtype = 'd' OR u.typcategory = 'A') OFFSET 0) AS used
-    WHERE onecopy_capture.is_carried_as_text(typ)
-) AS carried ON carried.typ = a.atttypid
+LEFT JOIN onecopy_capture.carried_types(ARRAY(SELECT tgrelid FROM pg_trigger WHERE tgname = '!onecopy')) AS carried
+    ON carried.typ = a.atttypid
 WHERE a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attrelid, a.attnum
 ";
 
@@ -299,18 +295,15 @@ fn code_path(schemas: &BTreeSet<&str>, own: &str) -> String {
     first.chain(others).map(quoted).collect::<Vec<_>>().join(", ")
 }
 
-/// Of `text`.
-const TEXT_OID: u32 = 25;
-
 fn refresh_column(row: &Row) -> Result<RefreshColumn, BackendError> {
     let (schema, operator) = text(row, 8)?.rsplit_once('.').ok_or(SHAPE)?;
     let array_oid: u32 = number(row, 7)?;
-    let cast = Some(text(row, 12)?).filter(|name| !name.is_empty()).map(str::to_owned);
+    let form = if boolean(row, 12)? { Form::Text } else { Form::Binary };
     Ok(RefreshColumn {
         name: quoted(text(row, 1)?),
-        type_oid: if cast.is_some() { TEXT_OID } else { number(row, 2)? },
-        array_oid: (array_oid != 0 && cast.is_none()).then_some(array_oid),
-        cast,
+        type_oid: number(row, 2)?,
+        array_oid: (array_oid != 0 && form == Form::Binary).then_some(array_oid),
+        form,
         equals: format!("OPERATOR({schema}.{operator})"),
         written: match (boolean(row, 4)?, boolean(row, 5)?) {
             (true, _) => Written::Never,

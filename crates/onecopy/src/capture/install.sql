@@ -1,5 +1,5 @@
 -- What Onecopy keeps inside a server's database. Run by the agent as superuser in one transaction; may be run again.
--- @CLUSTER@, @VIA@, @DDL@ and @APPLY@ are replaced by hexadecimal digits.
+-- @CLUSTER@, @VIA@, @DDL@ and @APPLY@ are replaced by hexadecimal digits, @CARRIAGE@ by carriage.sql.
 
 -- Our own guard against schema changes must not stop the second run; nor is there a need to hear of what exists.
 SET LOCAL onecopy.ddl = '@DDL@';
@@ -47,34 +47,7 @@ INSERT INTO onecopy_capture.stint SELECT 1 WHERE NOT EXISTS (SELECT FROM onecopy
 -- A server that recovers from a crash empties it: as long as it has a row, the sequences have lost nothing.
 CREATE UNLOGGED TABLE IF NOT EXISTS onecopy_capture.unbroken (since timestamptz NOT NULL);
 
--- Whether values of a type travel as text: it, or what it is an array of or a domain over, has no binary form. Values in
--- composites and ranges do not, since the text of what is beside them depends on settings.
-CREATE OR REPLACE FUNCTION onecopy_capture.is_carried_as_text(value_type oid) RETURNS boolean
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    WITH RECURSIVE inner_type(typ) AS (
-        SELECT value_type
-        UNION SELECT CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.typelem END
-        FROM inner_type JOIN pg_type t ON t.oid = typ
-        WHERE t.typtype = 'd' OR (t.typcategory = 'A' AND t.typelem <> 0)
-    )
-    SELECT EXISTS (SELECT FROM inner_type JOIN pg_type t ON t.oid = typ WHERE t.typtype = 'b' AND t.typsend = 0)
-$$;
-
--- The columns of a row as they are captured, `of` being the row; NULL where all of them have a binary form. It is asked for
--- every table after every schema change, so most types are passed over at once.
-CREATE OR REPLACE FUNCTION onecopy_capture.captured_columns(relation oid, of text) RETURNS text
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT CASE WHEN EXISTS (
-        SELECT FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-        WHERE a.attrelid = relation AND a.attnum > 0 AND NOT a.attisdropped
-          AND (t.typsend = 0 OR t.typtype = 'd' OR t.typcategory = 'A')
-          AND onecopy_capture.is_carried_as_text(t.oid)
-    ) THEN (
-        SELECT string_agg(format('(%s).%I%s', of, attname,
-            CASE WHEN onecopy_capture.is_carried_as_text(atttypid) THEN '::pg_catalog.text' END), ', ' ORDER BY attnum)
-        FROM pg_attribute WHERE attrelid = relation AND attnum > 0 AND NOT attisdropped
-    ) END
-$$;
+-- @CARRIAGE@
 
 -- Every name is qualified: it runs with the search path of whoever writes, who must not be able to slip in a function
 -- that makes up rows. INFO reaches the client's connection whatever client_min_messages says. It reads no table, and as
@@ -85,10 +58,10 @@ DECLARE
     new_image pg_catalog.bytea;
 BEGIN
     IF pg_catalog.current_setting('onecopy.via', true) OPERATOR(pg_catalog.=) '@VIA@' THEN
-        -- Some columns have no binary form: the second argument says how all of them travel.
+        -- Some columns travel as text: the other arguments say how all of them do, in new rows and in old ones.
         IF TG_NARGS OPERATOR(pg_catalog.>) 1 THEN
             IF TG_OP OPERATOR(pg_catalog.<>) 'INSERT' THEN
-                EXECUTE pg_catalog.concat('SELECT pg_catalog.record_send(ROW(', TG_ARGV[1], '))') INTO old_image USING OLD;
+                EXECUTE pg_catalog.concat('SELECT pg_catalog.record_send(ROW(', TG_ARGV[2], '))') INTO old_image USING OLD;
             END IF;
             IF TG_OP OPERATOR(pg_catalog.<>) 'DELETE' THEN
                 EXECUTE pg_catalog.concat('SELECT pg_catalog.record_send(ROW(', TG_ARGV[1], '))') INTO new_image USING NEW;
@@ -188,19 +161,16 @@ BEGIN
 END $$;
 
 -- How tables are captured, and whether they have all of our triggers, as they should be. Rows that one statement inserts are
--- told at its end, all at once; not where a user's trigger could change them before that, where they have no binary form, and
+-- told at its end, all at once; not where a user's trigger could change them before that, where some travel as text, and
 -- in partitions, which rows reach by statements that name another table. Of triggers the numbers are those of what they fire
 -- for: 1 for rows, 4, 8, 16 and 32 for INSERT, DELETE, UPDATE and TRUNCATE. It is asked of every table after every schema
 -- change, so it asks once for all of them.
 CREATE OR REPLACE FUNCTION onecopy_capture.captured(relations oid[]) RETURNS TABLE (relation oid, at_once boolean, is_right boolean)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    WITH suspect(typ) AS MATERIALIZED (
-        SELECT DISTINCT t.oid FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-        WHERE a.attrelid = ANY (relations) AND a.attnum > 0 AND NOT a.attisdropped
-          AND (t.typsend = 0 OR t.typtype = 'd' OR t.typcategory = 'A')
+    WITH carried AS MATERIALIZED (
+        SELECT typ FROM onecopy_capture.carried_types(relations)
     ), textual(relation) AS MATERIALIZED (
-        SELECT DISTINCT a.attrelid FROM pg_attribute a
-        JOIN (SELECT typ FROM suspect WHERE onecopy_capture.is_carried_as_text(typ)) AS carried ON carried.typ = a.atttypid
+        SELECT DISTINCT a.attrelid FROM pg_attribute a JOIN carried ON carried.typ = a.atttypid
         WHERE a.attrelid = ANY (relations) AND a.attnum > 0 AND NOT a.attisdropped
     ), present AS MATERIALIZED (
         SELECT g.tgrelid, p.pronamespace = 'onecopy_capture'::regnamespace AS is_ours, g.tgisinternal,
@@ -213,9 +183,10 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         FROM pg_class c WHERE c.oid = ANY (relations)
     ), ours AS (
         SELECT tgrelid, string_agg(made, ', ' ORDER BY made COLLATE "C") AS made,
-            bool_or(has_columns AND split_part(arguments, E'\\000', 2) <> CASE
+            bool_or(has_columns AND split_part(arguments, E'\\000', 2) || split_part(arguments, E'\\000', 3) <> CASE
                 WHEN tgrelid IN (SELECT textual.relation FROM textual)
-                THEN encode(convert_to(onecopy_capture.captured_columns(tgrelid, '$1'), 'UTF8'), 'escape')
+                THEN encode(convert_to(onecopy_capture.captured_columns(tgrelid, '$1', false)
+                    || onecopy_capture.captured_columns(tgrelid, '$1', true), 'UTF8'), 'escape')
                 ELSE '' END) AS differs
         FROM present WHERE is_ours GROUP BY tgrelid
     )
@@ -484,14 +455,12 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         ) inner_type(typ)
     ), obstacle(root, why) AS MATERIALIZED (
         SELECT part.root, format('%s, whose %s', format_type(part.typ, NULL),
-            CASE WHEN t.typsend = 0 THEN 'type has no binary form'
-                 WHEN t.typname LIKE 'reg%' THEN 'values name objects by numbers that differ between replicas'
+            CASE WHEN t.typname LIKE 'reg%' THEN 'values name objects by numbers that differ between replicas'
                  ELSE 'values no server takes' END)
         FROM part JOIN pg_type t ON t.oid = part.typ
-        WHERE CASE WHEN t.typsend = 0 THEN NOT onecopy_capture.is_carried_as_text(part.root)
-                   ELSE t.typnamespace = 'pg_catalog'::regnamespace AND t.typtype = 'b' AND (t.typname LIKE 'reg%'
-                       OR t.typname IN ('pg_node_tree', 'pg_ndistinct', 'pg_dependencies', 'pg_mcv_list',
-                           'pg_brin_bloom_summary', 'pg_brin_minmax_multi_summary')) END
+        WHERE t.typnamespace = 'pg_catalog'::regnamespace AND t.typtype = 'b' AND (t.typname LIKE 'reg%'
+            OR t.typname IN ('pg_node_tree', 'pg_ndistinct', 'pg_dependencies', 'pg_mcv_list',
+                'pg_brin_bloom_summary', 'pg_brin_minmax_multi_summary'))
     )
     SELECT c.oid, CASE
         WHEN c.relkind = 'f' THEN 'it is a foreign table'
@@ -598,7 +567,8 @@ BEGIN
         END IF;
         name := onecopy_capture.full_name(found.oid);
         events := CASE WHEN found.at_once THEN 'UPDATE OR DELETE' ELSE 'INSERT OR UPDATE OR DELETE' END;
-        arguments := concat_ws(', ', quote_literal(number), quote_literal(onecopy_capture.captured_columns(found.oid, '$1')));
+        arguments := concat_ws(', ', quote_literal(number), quote_literal(onecopy_capture.captured_columns(found.oid, '$1', false)),
+            quote_literal(onecopy_capture.captured_columns(found.oid, '$1', true)));
         EXECUTE format('CREATE OR REPLACE TRIGGER "!onecopy" AFTER %s ON %s FOR EACH ROW EXECUTE FUNCTION onecopy_capture.cap(%s)',
             events, name, arguments);
         IF found.at_once THEN
@@ -639,6 +609,18 @@ BEGIN
     IF obstacle IS NOT NULL THEN
         RAISE EXCEPTION '% would fire again at every replica', obstacle USING ERRCODE = '0A000',
             HINT = 'Leave it enabled as it is by default: neither ALWAYS nor REPLICA.';
+    END IF;
+END $$;
+
+-- As install(), unless the triggers are of this form already. The number changes with what install() makes of a table.
+CREATE TABLE IF NOT EXISTS onecopy_capture.form (number int4 NOT NULL);
+CREATE OR REPLACE FUNCTION onecopy_capture.update_tables(form int4) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM onecopy_capture.form f WHERE f.number = form) THEN
+        PERFORM onecopy.install();
+        DELETE FROM onecopy_capture.form;
+        INSERT INTO onecopy_capture.form VALUES (form);
     END IF;
 END $$;
 
@@ -847,7 +829,7 @@ $$;
 -- A row of a table, called onecopy_row, as it is captured.
 CREATE OR REPLACE FUNCTION onecopy.captured_row(relation oid) RETURNS text
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT COALESCE('ROW(' || onecopy_capture.captured_columns(relation, 'onecopy_row') || ')', 'onecopy_row.*')
+    SELECT COALESCE('ROW(' || onecopy_capture.captured_columns(relation, 'onecopy_row', false) || ')', 'onecopy_row.*')
 $$;
 
 -- Whether a table is not under capture yet: it was made just now.

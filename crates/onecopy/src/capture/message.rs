@@ -9,7 +9,7 @@ use cluster::ids::TableId;
 use cluster::record::{RecordBuilder, TooLarge};
 use wire::backend::Fields;
 
-use super::text;
+use super::values::{self, Flaw};
 
 /// The SQLSTATE that capture messages carry. It proves nothing: anybody can raise it.
 pub(crate) const SQLSTATE: &[u8] = b"OC001";
@@ -81,8 +81,8 @@ pub(crate) enum Captured {
     Rewritten(u32),
     /// It is from our function but cannot be understood: the transaction must abort.
     Malformed,
-    /// It has text that no other replica would take: the transaction must abort.
-    BadText,
+    /// It has a value that no other replica would take: the transaction must abort.
+    Flawed(Flaw),
     /// The record cannot take it: the transaction must abort.
     TooLarge,
 }
@@ -91,7 +91,7 @@ pub(crate) enum Captured {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unfit {
     Malformed,
-    BadText,
+    Flawed(Flaw),
     TooLarge,
 }
 
@@ -111,7 +111,7 @@ impl From<Unfit> for Captured {
     fn from(unfit: Unfit) -> Self {
         match unfit {
             Unfit::Malformed => Self::Malformed,
-            Unfit::BadText => Self::BadText,
+            Unfit::Flawed(flaw) => Self::Flawed(flaw),
             Unfit::TooLarge => Self::TooLarge,
         }
     }
@@ -297,7 +297,7 @@ fn decode_escaped(mut text: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
 
 /// A row that every replica would take.
 fn checked(image: &[u8]) -> Result<&[u8], Unfit> {
-    if text::is_utf8(image) { Ok(image) } else { Err(Unfit::BadText) }
+    values::flaw(image).map_or(Ok(image), |flaw| Err(Unfit::Flawed(flaw)))
 }
 
 /// How long the row image at the start of `bytes` is, by its own account.

@@ -24,15 +24,19 @@ mod message;
 pub(crate) mod sequences;
 #[cfg(test)]
 mod tests;
-mod text;
+mod values;
 
 use cluster::ids::ClusterId;
 use sha2::{Digest, Sha256};
 
 pub(crate) use message::{Captured, Decoder, Operation};
+pub(crate) use values::{Flaw, JSON_DEPTH_MAX};
 
 /// What [`install_sql`] fills in.
 const INSTALL: &str = include_str!("install.sql");
+
+/// How values travel; part of [`INSTALL`].
+const CARRIAGE: &str = include_str!("carriage.sql");
 
 /// The setting that shows the capture function that a write comes through Onecopy, or is a refresh.
 pub(crate) const VIA_SETTING: &str = "onecopy.via";
@@ -42,6 +46,10 @@ pub(crate) const DDL_SETTING: &str = "onecopy.ddl";
 
 /// The statement that puts new tables under capture; part of every schema change.
 pub(crate) const INSTALL_TABLES_SQL: &str = "SELECT onecopy.install()";
+
+/// The statement that puts the triggers of all tables right on a server that an earlier release has used last. To look at all
+/// of them takes a while, so the server remembers whose they are.
+pub(crate) const UPDATE_TABLES_SQL: &str = "SELECT onecopy_capture.update_tables(1)";
 
 /// The value of [`VIA_SETTING`] on the sessions' connections to a home (never on connections for reads).
 pub(crate) fn via_token(cluster: ClusterId) -> String {
@@ -70,6 +78,7 @@ fn token(cluster: ClusterId, purpose: &str) -> String {
 /// The statements that install what capture needs in one database: for one simple query, as superuser.
 pub(crate) fn install_sql(cluster: ClusterId) -> String {
     let body = INSTALL
+        .replace("-- @CARRIAGE@", CARRIAGE)
         .replace("@CLUSTER@", &cluster.to_string())
         .replace("@VIA@", &via_token(cluster))
         .replace("@DDL@", &ddl_token(cluster))

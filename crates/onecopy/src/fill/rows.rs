@@ -16,11 +16,14 @@ const CHUNK_BYTES: usize = 64 << 10;
 pub(super) const SUSPEND_CHECKS: &str = "UPDATE pg_constraint SET contype = '-' WHERE contypid <> 0 AND contype = 'c'; \
     UPDATE pg_class SET relchecks = 0 WHERE relchecks > 0";
 
-/// The tables that hold rows: their names, the columns whose values are stored and not computed, and sizes.
+/// The tables that hold rows: their names, the columns whose values are stored and not computed, how these are read if that
+/// is as text, and sizes. As in records, text is for types that do not take back all that they send.
 const TABLES: &str = "SELECT n.nspname, c.relname, (SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) \
     FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''), \
-    pg_table_size(c.oid), EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attgenerated <> '') \
-    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+    CASE WHEN EXISTS (SELECT FROM onecopy_capture.carried_types(ARRAY[c.oid])) THEN (SELECT string_agg(quote_ident(a.attname) \
+        || CASE WHEN onecopy_capture.is_xml(a.atttypid) THEN '::text' ELSE '' END, ', ' ORDER BY a.attnum) \
+        FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '') END, \
+    pg_table_size(c.oid) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
     WHERE c.relkind = 'r' AND c.relpersistence <> 't' \
     AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'onecopy', 'onecopy_capture') ORDER BY 1, 2";
 
@@ -34,8 +37,10 @@ const REWRITTEN: &str = "SELECT c.oid::regclass FROM pg_class c JOIN pg_namespac
 #[derive(Debug)]
 pub(super) struct Table {
     name: String,
-    /// The columns that are copied, if not simply all.
-    columns: Option<String>,
+    /// The columns that are copied.
+    columns: String,
+    /// How they are read, where that is as text.
+    as_text: Option<String>,
     bytes: u64,
 }
 
@@ -72,13 +77,13 @@ pub(super) async fn lock(connection: &mut Connection) -> Result<Option<Vec<Table
     const SHAPE: BackendError = BackendError::Protocol("an answer about tables of an unexpected shape");
     let mut tables = Vec::new();
     for row in connection.simple(TABLES).await? {
-        let [Some(schema), Some(name), columns, bytes, Some(computes)] = row.as_slice() else {
+        let [Some(schema), Some(name), columns, as_text, bytes] = row.as_slice() else {
             return Err(SHAPE);
         };
         let name = format!("{}.{}", quoted(schema), quoted(name));
         let bytes = bytes.as_deref().and_then(|bytes| bytes.parse().ok()).unwrap_or_default();
-        let columns = columns.clone().filter(|_| computes == "t");
-        tables.push(Table { name, columns, bytes });
+        let columns = columns.clone().unwrap_or_default();
+        tables.push(Table { name, columns, as_text: as_text.clone(), bytes });
     }
     let names: Vec<String> = tables.iter().map(|table| format!("ONLY {}", table.name)).collect();
     if !names.is_empty() {
@@ -100,11 +105,20 @@ pub(super) async fn copy(
     table: &Table,
     transfer: &Transfer,
 ) -> Result<(), CopyError> {
-    let Table { name, columns, .. } = table;
-    let columns = columns.as_ref().map(|columns| format!(" ({columns})")).unwrap_or_default();
+    let Table { name, columns, as_text, .. } = table;
     target.simple(&format!("BEGIN; DELETE FROM ONLY {name}")).await.map_err(CopyError::Target)?;
-    let (from, into) =
-        (format!("COPY {name}{columns} TO STDOUT"), format!("COPY {name}{columns} FROM STDIN"));
+    // A column list may not be empty; a table without columns to copy gives all of its none.
+    let list = if columns.is_empty() { String::new() } else { format!(" ({columns})") };
+    let (from, into) = match as_text {
+        Some(read) => (
+            format!("COPY (SELECT {read} FROM ONLY {name}) TO STDOUT"),
+            format!("COPY {name}{list} FROM STDIN"),
+        ),
+        None => (
+            format!("COPY {name}{list} TO STDOUT (FORMAT binary)"),
+            format!("COPY {name}{list} FROM STDIN (FORMAT binary)"),
+        ),
+    };
     pipe(donor, &from, target, &into, transfer).await?;
     target.simple("COMMIT").await.map_err(CopyError::Target)?;
     Ok(())

@@ -12,7 +12,7 @@ use super::fault::{Fault, Refusal};
 use super::session::{Session, Transaction};
 use super::transaction::broken;
 use super::writeset::{Capture, Run};
-use crate::capture::Captured;
+use crate::capture::{Captured, Flaw, JSON_DEPTH_MAX};
 
 /// More (sub)transactions than this in one transaction are refused where they would have to be asked for one by one.
 const SUBTRANSACTIONS_MAX: usize = 1_000;
@@ -131,7 +131,15 @@ pub(crate) fn too_large() -> Refusal {
 fn refusal(why: Captured) -> Refusal {
     match why {
         Captured::TooLarge => too_large(),
-        Captured::BadText => Refusal::new(
+        Captured::Flawed(Flaw::Depth) => Refusal::unsupported(
+            format!("writing, changing or deleting a row with JSON of more than {JSON_DEPTH_MAX} levels"),
+            "Other replicas might not parse it. Nest it less deeply.",
+        ),
+        Captured::Flawed(Flaw::Lexemes) => Refusal::unsupported(
+            "writing, changing or deleting a row with a tsvector whose lexemes are not in order",
+            "Other replicas would put them in order. array_to_tsvector makes it of lexemes longer than 2046 bytes.",
+        ),
+        Captured::Flawed(Flaw::Text) => Refusal::new(
             sqlstate::CHARACTER_NOT_IN_REPERTOIRE,
             "a row that was written has, or had, text that is not valid UTF-8; the transaction is rolled back",
             "Other replicas would not take such text. A function in C has made it, or it came with data of an old release.",

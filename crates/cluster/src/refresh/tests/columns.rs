@@ -81,7 +81,7 @@ fn columns_past_the_set_go_together() {
         "{sql}"
     );
     let values = images.values(own, Kind::Update(changed)).unwrap();
-    let ones: Vec<_> = values.iter().map(|value| value.unwrap()[3]).collect();
+    let ones: Vec<_> = values.iter().map(|value| value.bytes.unwrap()[3]).collect();
     assert_eq!(ones, [0, 0, 1, 0, 0, 0, 0, 7]);
 }
 

@@ -109,8 +109,8 @@ fn texts_say_each_row() {
     let five = 5_i32.to_be_bytes();
     assert_eq!(
         images.values(own, Kind::UpdateFew(2, columns([1]))).unwrap(),
-        [Some(&b"b"[..]), Some(&five[..])]
+        [Value::binary(b"b"), Value::binary(&five)]
     );
-    assert_eq!(images.values(own, Kind::InsertFew(2)).unwrap(), [Some(&five[..]), Some(&b"b"[..])]);
-    assert_eq!(images.values(own, Kind::DeleteFew(2)).unwrap(), [Some(&five[..])]);
+    assert_eq!(images.values(own, Kind::InsertFew(2)).unwrap(), [Value::binary(&five), Value::binary(b"b")]);
+    assert_eq!(images.values(own, Kind::DeleteFew(2)).unwrap(), [Value::binary(&five)]);
 }

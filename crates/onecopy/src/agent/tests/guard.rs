@@ -55,7 +55,7 @@ async fn tables_that_cannot_be_replicated_are_refused() {
     let mut pair = Pair::start().await;
     for sql in [
         "CREATE UNLOGGED TABLE u (a int)",
-        "CREATE TYPE pair AS (a int, b aclitem[]); CREATE TABLE u (p pair)",
+        "CREATE TYPE pair AS (a int, b regclass[]); CREATE TABLE u (p pair)",
         "CREATE TABLE u (a regclass)",
     ] {
         pair.home.install_refused(sql).await;
