@@ -49,6 +49,7 @@ async fn what_was_wrong_once() {
     fresh(&cluster).await;
     an_unnamed_portal_lives_over_batches(&cluster).await;
     fresh(&cluster).await;
+    a_statement_may_declare_40_000_parameters(&cluster).await;
     a_parameter_may_be_larger_than_a_batch(&cluster).await;
     fresh(&cluster).await;
     a_name_is_free_again_when_its_parse_failed(&cluster).await;
@@ -254,6 +255,27 @@ async fn an_unnamed_portal_lives_over_batches(cluster: &Cluster) {
     };
     let told = tokio::task::spawn_blocking(ask).await.unwrap();
     assert_eq!(told, "1 2 10 11 s 1 2 20 21 22 23 24 C 1 2 20 C 12 13 14 C");
+}
+
+/// The protocol counts parameters with 16 bits and no sign.
+async fn a_statement_may_declare_40_000_parameters(cluster: &Cluster) {
+    let port = cluster.port;
+    let ask = move || {
+        let mut raw = Raw::connect(port);
+        let sql = b"select $40000::int";
+        let values = vec![Some(b"7".as_slice()); 40_000];
+        raw.exchange(|out| {
+            encode::parse(out, b"wide", sql, &vec![23; 40_000]);
+            encode::describe(out, wire::frontend::Target::Statement(b"wide"));
+            encode::bind(out, b"", b"wide", &values, encode::Format::Text);
+            encode::execute(out, b"", 0);
+            encode::sync(out);
+        })
+    };
+    let told = tokio::task::spawn_blocking(ask).await.unwrap();
+    let tags: String = told.iter().map(|(tag, _)| char::from(*tag)).collect();
+    assert_eq!(tags, "1tT2DC");
+    assert_eq!(told[1].1.len(), 2 + 4 * 40_000);
 }
 
 async fn a_parameter_may_be_larger_than_a_batch(cluster: &Cluster) {

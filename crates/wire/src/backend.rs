@@ -159,7 +159,7 @@ pub fn sasl_mechanisms(list: &[u8]) -> Result<Vec<&[u8]>, Malformed> {
 /// The columns of a DataRow; `None` is NULL.
 pub fn data_row(body: &[u8]) -> Result<Vec<Option<&[u8]>>, Malformed> {
     let mut reader = Reader(body);
-    let count = reader.i16()?;
+    let count = reader.count()?;
     (0..count)
         .map(|_| match reader.i32()? {
             -1 => Ok(None),

@@ -97,8 +97,8 @@ impl<'a> Frontend<'a> {
             tag::PARSE => {
                 let (name, sql) = (body.string()?, body.string()?);
                 let types = body.0;
-                let count = Reader(types).i16()?;
-                if usize::try_from(count).map_err(|_| Malformed)? * 4 + 2 != types.len() {
+                let count = Reader(types).count()?;
+                if usize::from(count) * 4 + 2 != types.len() {
                     return Err(Malformed);
                 }
                 return Ok(Self::Parse { name, sql, types });
@@ -142,11 +142,11 @@ pub type BoundValue<'a> = (bool, Option<&'a [u8]>);
 pub fn bound_values(rest: &[u8]) -> Result<Vec<BoundValue<'_>>, Malformed> {
     let mut rest = Reader(rest);
     let mut formats = Vec::new();
-    for _ in 0..rest.i16()? {
+    for _ in 0..rest.count()? {
         formats.push(rest.i16()? != 0);
     }
     let mut values = Vec::new();
-    for index in 0..usize::try_from(rest.i16()?).map_err(|_| Malformed)? {
+    for index in 0..usize::from(rest.count()?) {
         let length = rest.i32()?;
         let value = if length < 0 {
             None
@@ -177,6 +177,22 @@ mod tests {
         let mut bytes = Vec::new();
         build(&mut bytes);
         bytes
+    }
+
+    #[test]
+    fn counts_have_no_sign() {
+        let types = vec![23; 40_000];
+        let parse = one(|b| encode::parse(b, b"s1", b"select 1", &types));
+        let read = Frontend::parse(next_frame(&parse).unwrap().unwrap());
+        assert!(matches!(read, Ok(Frontend::Parse { types, .. }) if types.len() == 2 + 4 * 40_000));
+        let bind = one(|b| {
+            encode::bind(b, b"", b"s1", &vec![Some(b"7".as_slice()); 40_000], encode::Format::Binary);
+        });
+        let Ok(Frontend::Bind { rest, .. }) = Frontend::parse(next_frame(&bind).unwrap().unwrap()) else {
+            panic!("a Bind");
+        };
+        assert_eq!(bound_values(rest).unwrap().len(), 40_000);
+        assert!(crate::oids::has_binary(rest), "the result is asked for in binary form");
     }
 
     #[test]

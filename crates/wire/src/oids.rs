@@ -29,7 +29,7 @@ pub fn visit(tag: u8, body: &mut [u8], mut visit: impl FnMut(Kind, u32) -> u32) 
     let place = |reader: &Reader<'_>| total - reader.0.len();
     match tag {
         tag::ROW_DESCRIPTION => {
-            for _ in 0..reader.i16()? {
+            for _ in 0..reader.count()? {
                 reader.string()?;
                 note(&mut places, Kind::Relation, place(&reader), reader.u32()?);
                 reader.i16()?;
@@ -38,7 +38,7 @@ pub fn visit(tag: u8, body: &mut [u8], mut visit: impl FnMut(Kind, u32) -> u32) 
             }
         }
         tag::PARAMETER_DESCRIPTION => {
-            for _ in 0..reader.i16()? {
+            for _ in 0..reader.count()? {
                 note(&mut places, Kind::Type, place(&reader), reader.u32()?);
             }
         }
@@ -57,14 +57,14 @@ pub fn has_binary(rest: &[u8]) -> bool {
 
 fn binary(mut rest: Reader<'_>) -> Result<bool, Malformed> {
     let mut found = false;
-    for _ in 0..rest.i16()? {
+    for _ in 0..rest.count()? {
         found |= rest.i16()? != 0;
     }
-    for _ in 0..rest.i16()? {
+    for _ in 0..rest.count()? {
         let length = rest.i32()?;
         rest.bytes(usize::try_from(length).unwrap_or(0))?;
     }
-    for _ in 0..rest.i16()? {
+    for _ in 0..rest.count()? {
         found |= rest.i16()? != 0;
     }
     Ok(found)

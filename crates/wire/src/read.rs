@@ -31,6 +31,11 @@ impl<'a> Reader<'a> {
         self.bytes(2).map(|b| i16::from_be_bytes([b[0], b[1]]))
     }
 
+    /// How many of something follow: the protocol's counts have 16 bits and no sign.
+    pub(crate) fn count(&mut self) -> Result<u16, Malformed> {
+        self.bytes(2).map(|b| u16::from_be_bytes([b[0], b[1]]))
+    }
+
     pub(crate) fn i32(&mut self) -> Result<i32, Malformed> {
         self.bytes(4).map(|b| i32::from_be_bytes([b[0], b[1], b[2], b[3]]))
     }
