@@ -129,7 +129,8 @@ pub(crate) struct Up {
     #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_STOP_PATIENCE_S)]
     pub(crate) stop_patience: u16,
 
-    /// A server that has not answered for so long, in milliseconds, is down: the others go on without it.
+    /// A server that has not answered for so long, in milliseconds, is down: the others go on without it. So is one that answers
+    /// no new connection for so long.
     #[arg(long, value_name = "MS", default_value_t = DEFAULT_HEALTH_DEADLINE_MS,
           value_parser = clap::value_parser!(u32).range(200..=600_000))]
     pub(crate) health_deadline_ms: u32,

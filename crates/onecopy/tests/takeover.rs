@@ -27,10 +27,16 @@ struct Writer {
 
 impl Writer {
     fn start(cluster: &Cluster) -> Self {
+        Self::start_at(cluster, "read committed")
+    }
+
+    /// The same at another level of isolation.
+    fn start_at(cluster: &Cluster, level: &'static str) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let (is_over, port) = (Arc::clone(&over), cluster.port);
         let task = tokio::spawn(async move {
             let client = cluster::connect("127.0.0.1", port, "postgres").await.unwrap();
+            run(&client, &format!("set default_transaction_isolation = '{level}'")).await;
             let (mut ids, mut longest, mut last) = (Vec::new(), Duration::ZERO, Instant::now());
             while !is_over.load(Ordering::Relaxed) {
                 match client.query_one("insert into noted default values returning id", &[]).await {
@@ -158,7 +164,49 @@ async fn a_server_that_hangs_is_down_when_it_has_not_answered_for_long_enough() 
     // Nothing that was open there comes to life again.
     cluster.signal_server(&old, Signal::CONT);
     cluster.caught_up().await;
-    check(&cluster, ids).await;
+    let more = one_that_lets_nobody_in_is_down_as_well(&cluster).await;
+    check(&cluster, [ids, more].concat()).await;
+}
+
+/// The postmaster alone is stopped: whoever is connected to the server is answered, and nobody else.
+async fn one_that_lets_nobody_in_is_down_as_well(cluster: &Cluster) -> Vec<i64> {
+    let (old, writer) = (anchor(cluster).await, Writer::start_at(cluster, "serializable"));
+    let stop = |replica: &Replica, signal| {
+        let postmaster = cluster::folder::postmaster(&cluster.data().join(&replica.name)).unwrap();
+        cluster::folder::kill(postmaster, signal);
+    };
+    stop(&old, Signal::STOP);
+    let new = moved(cluster, &old.name).await;
+    let client =
+        tokio::time::timeout(GOES_ON_WITHIN, cluster.client()).await.expect("a new client is let in");
+    run(&client, "create table if not exists served (k int)").await;
+    let admin = cluster.try_client("onecopy").await.unwrap();
+    let shown = cluster::rows(&admin, "SHOW REPLICAS").await;
+    let detail = &shown.iter().find(|row| row["name"] == old.name).unwrap()["detail"];
+    assert!(detail.contains("lets nobody in"), "{detail}");
+    stop(&old, Signal::CONT);
+    cluster.caught_up().await;
+    // The other half of another replica: whoever comes is let in, and waits for backends that do not end.
+    let other = cluster.replicas().await.into_iter().find(|replica| replica.name != new.name).unwrap();
+    let folder = cluster.data().join(&other.name);
+    let postmaster = cluster::folder::postmaster(&folder);
+    let backends = || {
+        let all = cluster::folder::processes_in(&folder);
+        all.into_iter().filter(|process| Some(*process) != postmaster)
+    };
+    backends().for_each(|process| cluster::folder::kill(process, Signal::STOP));
+    let deadline = Instant::now() + GOES_ON_WITHIN;
+    while cluster.replicas().await.iter().all(|replica| replica.state != "down") {
+        assert!(Instant::now() < deadline, "{} is not down:\n{}", other.name, cluster.printed());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    backends().for_each(|process| cluster::folder::kill(process, Signal::CONT));
+    let (ids, longest) = writer.end().await;
+    cluster::folder::say(&format!(
+        "longest gap with a server that lets nobody in (deadline 5 s): {longest:?}"
+    ));
+    cluster.caught_up().await;
+    ids
 }
 
 #[tokio::test]

@@ -21,6 +21,8 @@ use crate::hub::Obstacle;
 /// The name that the connections show in `pg_stat_activity`.
 const APPLICATION_NAME: &str = "onecopy agent";
 
+/// How long all of it may take; what was applied is read, which can be much.
+const CONNECT_MAX: Duration = Duration::from_mins(10);
 /// How long the former backends may take to go.
 const FENCE_DEADLINE: Duration = Duration::from_secs(30);
 /// The pause between looking whether they have gone.
@@ -77,6 +79,7 @@ pub(super) enum ConnectError {
     NoCluster { expected: ClusterId },
     Unfit(String),
     BackendsStay { count: usize },
+    Silent,
     Random(getrandom::Error),
 }
 
@@ -85,7 +88,9 @@ impl ConnectError {
     pub(super) fn obstacle(&self) -> Obstacle {
         match self {
             Self::OtherCluster { .. } | Self::NoCluster { .. } | Self::Unfit(_) => Obstacle::Lasting,
-            Self::Backend(_) | Self::BackendsStay { .. } | Self::Random(_) => Obstacle::Passing,
+            Self::Backend(_) | Self::BackendsStay { .. } | Self::Silent | Self::Random(_) => {
+                Obstacle::Passing
+            }
         }
     }
 }
@@ -105,6 +110,7 @@ impl std::fmt::Display for ConnectError {
             Self::BackendsStay { count } => {
                 write!(f, "{count} backends of an earlier incarnation do not end")
             }
+            Self::Silent => write!(f, "the server has let us in and does not answer"),
             Self::Random(error) => write!(f, "no random numbers: {error}"),
         }
     }
@@ -116,8 +122,12 @@ impl From<BackendError> for ConnectError {
     }
 }
 
-/// Fences the server and connects to it.
+/// Fences the server and connects to it. A machine that is lost meanwhile says nothing any more, and may come back.
 pub(super) async fn connect(assignment: &Assignment) -> Result<Ready, ConnectError> {
+    tokio::time::timeout(CONNECT_MAX, prepare(assignment)).await.unwrap_or(Err(ConnectError::Silent))
+}
+
+async fn prepare(assignment: &Assignment) -> Result<Ready, ConnectError> {
     let mut control = open(assignment, &[("synchronous_commit", "on")]).await?;
     // First of all: in a server that is not ours nothing is ended or changed.
     recognise(&mut control, assignment).await?;

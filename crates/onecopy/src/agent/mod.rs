@@ -25,6 +25,7 @@ mod serve;
 mod tests;
 mod watchdog;
 
+pub(crate) use pulse::lets_in;
 pub(crate) use watchdog::{Evictions, Tenancy};
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Whether a server still answers.
+//! Whether a server still answers: whoever is connected to it, and whoever comes.
 //!
 //! A server that was killed closes its connections, which is seen at once. One that hangs, or that the network has lost,
 //! says nothing at all. So a connection of its own asks it for a sign of life, again and again, and a server that gave
@@ -8,47 +8,152 @@
 //! each connection of a session proves to speak with the server of this incarnation, whether the applier's lock is held:
 //! code of users in an index or a CHECK runs in the applier as well and may have released it (`pg_advisory_unlock_all`),
 //! and no session gets a connection then until the lock is taken anew.
+//!
+//! A server whose postmaster hangs goes on answering those who are connected, and lets nobody in. So from time to time the
+//! server gets a new connection, too, with a request to cancel what our own idle connection runs. That costs a process of
+//! the server and nothing else: unlike a log-in it waits for no lock on a catalogue (VACUUM FULL takes some), works when all
+//! connections are in use, and leaves no line in the server's log. The server closes the connection when it has read the
+//! request.
+//!
+//! Every wait is cut into parts. A pause of this process (it was stopped, or had no processor) uses up one part, not all.
 
 use std::future::Future;
+use std::io;
 use std::pin::pin;
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
+use wire::sqlstate;
 
-use crate::backend::Connection;
+use crate::backend::{Address, BackendError, Connection, Rows, cancel};
 
 /// The pause between two questions, and the time after which a server is suspected, as parts of the deadline.
 const PARTS: u32 = 4;
+/// Before the next attempt at a connection that could not be made.
+const KNOCK_PAUSE: Duration = Duration::from_millis(50);
 const LOCK_RELEASED: &str =
     "the advisory lock of the applier was released, maybe by a function in an index, a CHECK or a domain";
 
-/// Asks `proof_sql` until there is no answer, or none that proves anything; why the server is given up. `suspect` is told
-/// when a doubt begins and when it ends.
+/// Asks `proof_sql` at the server, and makes a new connection to it every second time, until there is no answer, or none that
+/// proves anything; why the server is given up. `suspect` is told when a doubt begins and when it ends.
 pub(super) async fn watch<F: Future<Output = ()>>(
     connection: &mut Connection,
+    address: &Address,
     proof_sql: &str,
     deadline: Duration,
     suspect: impl Fn(bool) -> F,
 ) -> String {
     let part = deadline / PARTS;
     loop {
-        sleep(part).await;
-        let mut answer = pin!(connection.simple(proof_sql));
-        let mut answered = timeout(part, &mut answer).await.ok();
-        if answered.is_none() {
-            suspect(true).await;
-            answered = timeout(part * (PARTS - 2), &mut answer).await.ok();
-            if answered.is_some() {
-                suspect(false).await;
+        for _ in 0..2 {
+            sleep(part).await;
+            // The pause before is a part as well.
+            let answered = within(connection.simple(proof_sql), part, PARTS - 1, &suspect).await;
+            let proven = match answered {
+                None => Err(format!("the server has not answered for {deadline:?}")),
+                Some(answer) => proven(answer),
+            };
+            if let Err(reason) = proven {
+                return reason;
             }
         }
-        let Some(answered) = answered else {
-            return format!("the server has not answered for {deadline:?}");
-        };
-        match answered {
-            Ok(rows) if rows.is_empty() => return LOCK_RELEASED.to_owned(),
-            Ok(_) => {}
-            Err(error) => return error.to_string(),
+        if let Err(reason) = lets_in(connection, address, deadline, &suspect).await {
+            return reason;
         }
+    }
+}
+
+/// Whether a new connection to the server is answered; why the server is given up if not. `connection` must be idle.
+pub(crate) async fn lets_in<F: Future<Output = ()>>(
+    connection: &Connection,
+    address: &Address,
+    deadline: Duration,
+    suspect: impl Fn(bool) -> F,
+) -> Result<(), String> {
+    let knock = || cancel(address, connection.pid, &connection.secret);
+    let heard = within(is_heard(knock), deadline / PARTS, PARTS, suspect).await;
+    heard.ok_or_else(|| format!("the server lets nobody in: no answer to a new connection for {deadline:?}"))
+}
+
+/// Whether the answer is that of the incarnation that was asked.
+fn proven(answer: Result<Rows, BackendError>) -> Result<(), String> {
+    match answer {
+        Ok(rows) if rows.is_empty() => Err(LOCK_RELEASED.to_owned()),
+        Ok(_) => Ok(()),
+        // A cancel request of ours that was late. It is a sign of life.
+        Err(error) if error.sqlstate() == Some(sqlstate::QUERY_CANCELED.as_bytes()) => Ok(()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// What comes of `work` within so many parts; the server is suspected after the first.
+async fn within<W: Future, F: Future<Output = ()>>(
+    work: W,
+    part: Duration,
+    parts: u32,
+    suspect: impl Fn(bool) -> F,
+) -> Option<W::Output> {
+    let mut work = pin!(work);
+    if let Ok(done) = timeout(part, &mut work).await {
+        return Some(done);
+    }
+    suspect(true).await;
+    for _ in 1..parts {
+        if let Ok(done) = timeout(part, &mut work).await {
+            suspect(false).await;
+            return Some(done);
+        }
+    }
+    None
+}
+
+/// Returns when the server has answered a new connection.
+async fn is_heard<K: Future<Output = io::Result<()>>>(knock: impl Fn() -> K) {
+    // A socket whose queue is full refuses at once, and has room a moment later.
+    while knock().await.is_err() {
+        sleep(KNOCK_PAUSE).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    const PART: Duration = Duration::from_millis(50);
+
+    /// What came of the work within four parts, and what was told of doubts.
+    async fn told<W: Future>(work: W) -> (Option<W::Output>, Vec<bool>) {
+        let told = Mutex::new(Vec::new());
+        let tell = |is_suspect| {
+            told.lock().unwrap().push(is_suspect);
+            std::future::ready(())
+        };
+        let done = within(work, PART, PARTS, tell).await;
+        (done, told.into_inner().unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_server_is_suspected_before_it_is_given_up() {
+        assert_eq!(told(std::future::ready(1)).await, (Some(1), vec![]));
+        assert_eq!(told(std::future::pending::<()>()).await, (None, vec![true]));
+        let refused = is_heard(async || Err(io::ErrorKind::ConnectionRefused.into()));
+        assert_eq!(told(refused).await, (None, vec![true]));
+        let late = async {
+            sleep(PART * 5 / 2).await;
+            2
+        };
+        assert_eq!(told(late).await, (Some(2), vec![true, false]));
+    }
+
+    #[tokio::test]
+    async fn a_pause_of_our_own_uses_up_one_part() {
+        let stopped = async {
+            for _ in 1..PARTS {
+                std::thread::sleep(PART * 8);
+                tokio::task::yield_now().await;
+            }
+        };
+        assert_eq!(told(stopped).await, (Some(()), vec![true, false]));
     }
 }

@@ -46,9 +46,11 @@ impl Agent {
             // Whoever does not hear it has gone, which is found out elsewhere.
             async move { drop(events.send(AgentEvent::Suspect { incarnation, is_suspect }).await) }
         };
+        let address = self.assignment.address.clone();
+        let watching = pulse::watch(&mut pulse, &address, &proof_sql, deadline, suspect);
         let ended = tokio::select! {
             ended = self.obey(incarnation, applier, control) => ended,
-            reason = pulse::watch(&mut pulse, &proof_sql, deadline, suspect) => Ended::Connections(reason),
+            reason = watching => Ended::Connections(reason),
         };
         match ended {
             Ended::Owner => None,

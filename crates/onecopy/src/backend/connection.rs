@@ -25,6 +25,8 @@ use super::buffer::Buffer;
 use super::proof::Proof;
 use crate::scram::Secret;
 
+/// How long a log-in of Onecopy's own may take.
+const OWN_LOG_IN_MAX: Duration = Duration::from_secs(30);
 /// How long a server may take to pass a cancel request on.
 const CANCEL_DEADLINE: Duration = Duration::from_secs(10);
 
@@ -144,7 +146,8 @@ struct Pace {
 
 impl Connection {
     /// A connection of Onecopy's own, with these start-up parameters besides. What the owner of the database has set for it
-    /// must not change what our statements mean.
+    /// must not change what our statements mean. A server that takes the connection and then says nothing is not waited for
+    /// for ever.
     pub(crate) async fn open_own(
         address: &Address,
         served: &Served,
@@ -158,7 +161,12 @@ impl Connection {
             ("database", served.database.as_str()),
             ("options", options.as_str()),
         ];
-        Self::open(address, &served.secret, &[&own, rest.as_slice()].concat()).await
+        let parameters = [&own, rest.as_slice()].concat();
+        let opening = Self::open(address, &served.secret, &parameters);
+        tokio::time::timeout(OWN_LOG_IN_MAX, opening).await.unwrap_or_else(|_| {
+            let text = format!("the server lets nobody in: no log-in within {} s", OWN_LOG_IN_MAX.as_secs());
+            Err(BackendError::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, text)))
+        })
     }
 
     /// Connects and logs in with these start-up parameters (`user`, `database`, `options`, ...), and with the secret

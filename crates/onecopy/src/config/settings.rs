@@ -193,7 +193,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         kind: Kind::Duration(200, 600_000),
         default: "3s",
         can_reload: false,
-        about: "A server that has not answered for so long is down: the others go on without it.",
+        about: "A server that has not answered for so long is down: the others go on without it. So is one that answers no new connection for so long.",
     },
     Setting {
         name: "takeover_after",

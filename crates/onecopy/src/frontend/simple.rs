@@ -61,7 +61,9 @@ impl Session {
             "a statement that Onecopy's parser does not accept",
             "The statement may be of a newer PostgreSQL than Onecopy knows.",
         );
-        let body = self.parse_only(sql).await?;
+        let (anchor, patience) = (self.anchor(), self.worker.hub.patience.health_deadline);
+        let parsed = tokio::time::timeout(patience, self.parse_only(sql)).await;
+        let body = parsed.unwrap_or(Err(Fault::Lost(anchor)))?;
         Err(body.map_or(Fault::Refused(refusal), Fault::Server))
     }
 

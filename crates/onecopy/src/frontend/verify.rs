@@ -22,6 +22,9 @@ use crate::mailbox::Note;
 /// How long the replicas may take to stand at one version.
 const HOLD_MAX: Duration = Duration::from_secs(30);
 
+/// How long a server may take to open a snapshot, while nothing commits.
+const SNAPSHOT_MAX: Duration = Duration::from_secs(10);
+
 /// VERIFY or CHECK is running; dropped when it ends, however it ends.
 pub(super) struct Turn<'a>(&'a AtomicBool);
 
@@ -125,9 +128,13 @@ async fn open_snapshots(hub: &Hub, replicas: &[ReplicaId]) -> Result<Vec<Connect
 async fn open_snapshot(hub: &Hub, replica: ReplicaId) -> Result<Connection, BackendError> {
     let seat = &hub.seats[usize::from(replica.0)];
     let own = [("application_name", "onecopy verify")];
-    let mut connection = Connection::open_own(&seat.address, &hub.served, &own).await?;
-    connection.simple("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT 1").await?;
-    Ok(connection)
+    let opening = async {
+        let mut connection = Connection::open_own(&seat.address, &hub.served, &own).await?;
+        connection.simple("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT 1").await?;
+        Ok(connection)
+    };
+    let opened = tokio::time::timeout(SNAPSHOT_MAX, opening).await;
+    opened.unwrap_or_else(|elapsed| Err(BackendError::Io(elapsed.into())))
 }
 
 fn compare(

@@ -23,7 +23,7 @@ use super::lane::{At, insert_identity, is_the_statements};
 use super::shipment::{COPY_MARK, encode_copy};
 use super::{Next, Shipping};
 use crate::adoption::{self, Account};
-use crate::agent::identity;
+use crate::agent::{identity, lets_in};
 use crate::backend::{BackendError, Connection};
 use crate::capture;
 use crate::hub::{Lasting, Obstacle};
@@ -297,7 +297,7 @@ async fn run(control: &mut Connection, shipped: &Shipped, settles: bool) -> Resu
 /// Looks after a replica that takes part; why it does not any more.
 async fn watch(shipping: &Shipping, at: At, mut control: Connection) -> String {
     let deadline = shipping.hub().patience.health_deadline;
-    let mut noted = Instant::now();
+    let (mut noted, mut knocked) = (Instant::now(), Instant::now());
     loop {
         sleep(LOOK).await;
         if !shipping.is_present(at) {
@@ -308,6 +308,13 @@ async fn watch(shipping: &Shipping, at: At, mut control: Connection) -> String {
             Err(_) => return "the server does not answer".into(),
             Ok(Err(error)) => return error.to_string(),
             Ok(Ok(_)) => {}
+        }
+        if knocked.elapsed() >= deadline / 2 {
+            knocked = Instant::now();
+            let address = shipping.address(at.replica);
+            if let Err(reason) = lets_in(&control, &address, deadline, |_| std::future::ready(())).await {
+                return reason;
+            }
         }
         if noted.elapsed() >= NOTE {
             noted = Instant::now();
