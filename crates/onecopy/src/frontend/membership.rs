@@ -42,26 +42,37 @@ pub(super) enum Order {
 }
 
 /// The order in a statement; `None` when it is something else. Words are in any case, a name is as it is written.
-pub(super) fn parse(sql: &[u8]) -> Option<Order> {
+pub(super) fn parse(sql: &[u8]) -> Result<Option<Order>, Refusal> {
     let text = String::from_utf8_lossy(sql).into_owned();
     let words: Vec<&str> = text.trim_end_matches([';', ' ', '\n', '\t']).split_whitespace().collect();
     let upper: Vec<String> = words.iter().map(|word| word.to_ascii_uppercase()).collect();
     let upper: Vec<&str> = upper.iter().map(String::as_str).collect();
-    match (upper.as_slice(), words.as_slice()) {
-        (["CHECK", "REPLICAS"], _) => Some(Order::Check),
-        (["ADD", "REPLICA"], _) => Some(Order::Add(None)),
-        (["ADD", "REPLICA", _], [.., url]) => Some(Order::Add(Some(url.trim_matches('\'').to_owned()))),
-        ([word, "REPLICA", _], [.., name]) => {
-            let name = name.trim_matches('"').to_owned();
-            match *word {
-                "REBUILD" => Some(Order::Rebuild(name)),
-                "DROP" => Some(Order::Drop(name)),
-                "DRAIN" => Some(Order::Drain(name)),
-                "UNDRAIN" => Some(Order::Undrain(name)),
-                _ => None,
-            }
-        }
-        _ => None,
+    let order = match (upper.as_slice(), words.as_slice()) {
+        (["CHECK", "REPLICAS"], _) => Order::Check,
+        (["ADD", "REPLICA"], _) => Order::Add(None),
+        (["ADD", "REPLICA", _], [.., url]) => Order::Add(Some(unquoted(url, '\'')?)),
+        (["REBUILD", "REPLICA", _], [.., name]) => Order::Rebuild(unquoted(name, '"')?),
+        (["DROP", "REPLICA", _], [.., name]) => Order::Drop(unquoted(name, '"')?),
+        (["DRAIN", "REPLICA", _], [.., name]) => Order::Drain(unquoted(name, '"')?),
+        (["UNDRAIN", "REPLICA", _], [.., name]) => Order::Undrain(unquoted(name, '"')?),
+        _ => return Ok(None),
+    };
+    Ok(Some(order))
+}
+
+/// A word without the quotes around it, if it has any.
+fn unquoted(word: &str, quote: char) -> Result<String, Refusal> {
+    let inside = match word.strip_prefix(quote) {
+        Some(rest) => rest.strip_suffix(quote),
+        None => Some(word),
+    };
+    match inside {
+        Some(inside) if !inside.is_empty() && !inside.contains(['"', '\'']) => Ok(inside.to_owned()),
+        _ => Err(Refusal::new(
+            sqlstate::SYNTAX_ERROR,
+            format!("the quotes do not match in {word}"),
+            "Write a replica's name as SHOW REPLICAS has it, plainly or in double quotes, and an address in single quotes.",
+        )),
     }
 }
 
@@ -279,18 +290,35 @@ mod tests {
 
     #[test]
     fn an_order_is_words_in_any_case_and_a_name_as_it_is_written() {
-        assert_eq!(parse(b"rebuild  Replica replica-2 ;\n"), Some(Order::Rebuild("replica-2".into())));
-        assert_eq!(parse(b"REBUILD REPLICA \"Big One\""), None);
-        assert_eq!(parse(b"REBUILD REPLICA \"One\""), Some(Order::Rebuild("One".into())));
-        assert_eq!(parse(b"check replicas;"), Some(Order::Check));
-        assert_eq!(parse(b"add replica;"), Some(Order::Add(None)));
+        let parsed = |sql: &str| parse(sql.as_bytes()).unwrap();
+        assert_eq!(parsed("rebuild  Replica replica-2 ;\n"), Some(Order::Rebuild("replica-2".into())));
+        assert_eq!(parsed("REBUILD REPLICA \"Big One\""), None);
+        assert_eq!(parsed("REBUILD REPLICA \"One\""), Some(Order::Rebuild("One".into())));
+        assert_eq!(parsed("check replicas;"), Some(Order::Check));
+        assert_eq!(parsed("add replica;"), Some(Order::Add(None)));
         let url = "postgresql://B:5432".to_owned();
-        assert_eq!(parse(b"ADD REPLICA 'postgresql://B:5432'"), Some(Order::Add(Some(url))));
-        assert_eq!(parse(b"Drop replica One"), Some(Order::Drop("One".into())));
-        assert_eq!(parse(b"DRAIN REPLICA One;"), Some(Order::Drain("One".into())));
-        assert_eq!(parse(b"undrain replica One"), Some(Order::Undrain("One".into())));
-        assert_eq!(parse(b"KEEP REPLICA One"), None);
-        assert_eq!(parse(b"REBUILD REPLICA"), None);
-        assert_eq!(parse(b"SHOW REPLICAS"), None);
+        assert_eq!(parsed("ADD REPLICA 'postgresql://B:5432'"), Some(Order::Add(Some(url))));
+        assert_eq!(parsed("Drop replica One"), Some(Order::Drop("One".into())));
+        assert_eq!(parsed("DRAIN REPLICA One;"), Some(Order::Drain("One".into())));
+        assert_eq!(parsed("undrain replica One"), Some(Order::Undrain("One".into())));
+        assert_eq!(parsed("KEEP REPLICA One"), None);
+        assert_eq!(parsed("REBUILD REPLICA"), None);
+        assert_eq!(parsed("SHOW REPLICAS"), None);
+    }
+
+    #[test]
+    fn a_quote_that_is_not_closed_is_no_part_of_a_name() {
+        for sql in [
+            "DRAIN REPLICA \"a",
+            "DRAIN REPLICA a\"",
+            "DROP REPLICA \"a\"\"",
+            "REBUILD REPLICA \"\"",
+            "UNDRAIN REPLICA 'a'",
+            "ADD REPLICA 'postgresql://b",
+            "ADD REPLICA \"postgresql://b\"",
+        ] {
+            let refused = parse(sql.as_bytes()).unwrap_err();
+            assert!(refused.message.contains("the quotes do not match"), "{sql}");
+        }
     }
 }

@@ -103,7 +103,7 @@ pub(super) fn help() -> Vec<Vec<String>> {
 
 /// Reads a statement.
 pub(super) fn command(sql: &[u8]) -> Result<Command, Refusal> {
-    if let Some(order) = membership::parse(sql) {
+    if let Some(order) = membership::parse(sql)? {
         return Ok(Command::Replica(order));
     }
     let text = String::from_utf8_lossy(sql).to_ascii_uppercase();
