@@ -34,6 +34,7 @@ use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::backend::Served;
+use crate::capture::vouch::Voucher;
 use crate::clients::Clients;
 use crate::frontend::{Pooling, Pools, WAITING_MAX};
 use crate::in_force::InForce;
@@ -126,6 +127,8 @@ pub(crate) struct Birth {
     pub(crate) is_founding: bool,
     /// The identities of the records in the log.
     pub(crate) identities: Identities,
+    /// By which servers know our connections.
+    pub(crate) voucher: Voucher,
     /// What the operator allows.
     pub(crate) limits: Limits,
     /// What can change while it runs.
@@ -193,6 +196,8 @@ pub(crate) struct Hub {
     pub(crate) log_is_lost: AtomicBool,
     /// Which version each identity has.
     pub(crate) identities: Identities,
+    /// By which servers know our connections.
+    pub(crate) voucher: Voucher,
     /// VERIFY is running.
     pub(crate) is_verifying: AtomicBool,
     /// What is known of clients' statements and transactions.
@@ -238,7 +243,7 @@ impl Hub {
     /// Nothing runs yet; the log's writer is started by the caller.
     pub(crate) fn new(cluster: Cluster, log: Log, seats: Vec<Seat>, birth: Birth) -> Arc<Self> {
         let Birth { anchor, cluster_id, served, epoch, log_was_empty, is_founding, .. } = birth;
-        let Birth { identities, limits, in_force, .. } = birth;
+        let Birth { identities, voucher, limits, in_force, .. } = birth;
         let Limits { transaction_bytes_max, reader_patience, log_bytes_max, patience, pooling } = limits;
         let seats = Seats::new(seats);
         let standing = Mutex::new(Standing::of(seats.iter().map(|seat| seat.replica)));
@@ -263,6 +268,7 @@ impl Hub {
             is_founding: Arc::new(AtomicBool::new(is_founding)),
             log_is_lost: AtomicBool::new(false),
             identities,
+            voucher,
             transactions: Transactions::new(transaction_bytes_max),
             clients: Clients::default(),
             is_verifying: AtomicBool::new(false),

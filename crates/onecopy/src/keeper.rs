@@ -69,6 +69,7 @@ impl Keeper {
             address: seat.address.clone(),
             served: hub.served.clone(),
             cluster: hub.cluster_id,
+            voucher: hub.voucher.clone(),
             spills: hub.log.spills().clone(),
             reader_patience_ms: Arc::clone(&seat.reader_patience_ms),
             health_deadline: hub.patience.health_deadline,

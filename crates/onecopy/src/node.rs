@@ -32,6 +32,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::backend::{Address, Served};
+use crate::capture::vouch::Voucher;
 use crate::clients::STATS_PERIOD;
 use crate::frontend::Workers;
 use crate::hub::{AgentOrder, Birth, Hub, Limits, Seat};
@@ -196,6 +197,7 @@ impl Node {
             log_was_empty: recovered.begun,
             is_founding: plan.adoption.is_founding(&recovered),
             identities,
+            voucher: Voucher::draw()?,
             limits: plan.limits,
             in_force: plan.in_force,
         };

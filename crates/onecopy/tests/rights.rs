@@ -14,13 +14,88 @@ async fn a_role_gets_no_rights_of_others() {
     let root = cluster.client().await;
     run(&root, "create role mallory login; create role eve login superuser").await;
     statements_of_onecopy_call_nothing_of_a_users_schema(&cluster, &root).await;
+    nothing_that_a_role_can_read_opens_a_server(&cluster, &root).await;
     cluster.verify().await;
     cluster.stop().await;
 }
 
+/// What a role finds on its connection through Onecopy and in the catalogues it may say at a server's own port.
+async fn nothing_that_a_role_can_read_opens_a_server(cluster: &Cluster, root: &Client) {
+    run(
+        root,
+        "create table public.secrets (k int primary key, open int, hidden text); insert into secrets values (1, 1, 'x');
+         grant insert, update (open), select (k, open) on secrets to mallory; grant create on schema public to mallory;
+         create table public.ours (v int); alter table ours owner to mallory",
+    )
+    .await;
+    let mallory = login(cluster, "mallory").await;
+    // Settings of her session, and every word in the functions' sources.
+    let settings = "select string_agg(format('set %s = %L', name, setting), ';') from (
+         select name, setting from pg_settings where source in ('client', 'session') union all
+         select 'onecopy.' || word, current_setting('onecopy.' || word, true) from unnest('{via,ddl}'::text[]) as word
+     ) as known(name, setting) where setting is not null";
+    let settings = value(&mallory, settings).await;
+    let words = "select string_agg(distinct word[1], ' ') from pg_proc,
+         regexp_matches(prosrc, '([0-9a-z_]*[0-9a-f]{32})', 'g') as word where pronamespace::regnamespace::text ~ 'onecopy'";
+    let words = value(&mallory, words).await;
+    assert!(words.split(' ').count() >= 3, "{words}");
+    for replica in cluster.replicas().await {
+        let direct = login_at(replica.port, "mallory").await;
+        for set in settings.split(';').filter(|set| !set.is_empty()) {
+            let _ = direct.simple_query(set).await;
+        }
+        run(&direct, "set default_transaction_read_only = off").await;
+        for word in words.split(' ') {
+            for setting in ["onecopy.via", "onecopy.ddl", "backtrace_functions"] {
+                let _ = direct.simple_query(&format!("set {setting} = '{word}'")).await;
+            }
+            for statement in [
+                "update secrets set open = 2",
+                "insert into secrets values (2, 2, 'y')",
+                "insert into ours values (1)",
+                "truncate ours",
+                "alter table ours disable trigger all",
+                "create table public.theirs (v int)",
+            ] {
+                let error = direct.simple_query(statement).await.expect_err(statement);
+                let code = error.code().unwrap().code();
+                assert!(matches!(code, "25006" | "0A000" | "42501"), "{statement} with {word}: {error:?}");
+            }
+        }
+        for attempt in [
+            "select onecopy.vouch(repeat('0', 64))",
+            "table onecopy_capture.voucher",
+            "table onecopy_capture.vouched",
+        ] {
+            assert_eq!(direct.simple_query(attempt).await.unwrap_err().code().unwrap().code(), "42501");
+        }
+    }
+    a_session_may_reset_all(&mallory).await;
+    run(root, "drop table secrets, ours; revoke create on schema public from mallory").await;
+}
+
+/// RESET ALL takes away what the server knows a session by; it is found out again.
+async fn a_session_may_reset_all(mallory: &Client) {
+    for reset in ["reset all", "do $$ begin execute 'reset all'; end $$", "discard all"] {
+        run(mallory, reset).await;
+        run(
+            mallory,
+            "insert into ours values (7); create table public.short (v int); drop table public.short",
+        )
+        .await;
+        run(mallory, &format!("begin; {}; delete from ours; commit", reset.replace("discard", "reset")))
+            .await;
+    }
+    assert_eq!(value(mallory, "select count(*) from ours").await, "0");
+}
+
 /// A client that logs in as another role.
 async fn login(cluster: &Cluster, role: &str) -> Client {
-    let settings = format!("host=127.0.0.1 port={} user={role} dbname=postgres", cluster.port);
+    login_at(cluster.port, role).await
+}
+
+async fn login_at(port: u16, role: &str) -> Client {
+    let settings = format!("host=127.0.0.1 port={port} user={role} dbname=postgres");
     let (client, connection) = tokio_postgres::connect(&settings, NoTls).await.unwrap();
     tokio::spawn(async move { drop(connection.await) });
     client

@@ -22,8 +22,13 @@ const IDENTIFIER_LISTS: [&str; 6] = [
 
 /// Settings that replication depends on, beside our own. Capture, the connections for reads, and the reading of the
 /// servers' messages each rely on one of them.
-const REPLICATION_DEPENDS_ON: [&str; 4] =
-    ["client_encoding", "default_transaction_read_only", "lc_messages", "session_replication_role"];
+const REPLICATION_DEPENDS_ON: [&str; 5] = [
+    "backtrace_functions",
+    "client_encoding",
+    "default_transaction_read_only",
+    "lc_messages",
+    "session_replication_role",
+];
 
 /// What our own settings begin with.
 const OWN_PREFIX: &str = "onecopy.";

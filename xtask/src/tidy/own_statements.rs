@@ -29,7 +29,8 @@ const SENDERS: [(&str, &str); 12] = [
 ];
 
 /// What is installed in every server.
-const INSTALLED: &str = "crates/onecopy/src/capture/install.sql";
+const INSTALLED: [&str; 2] =
+    ["crates/onecopy/src/capture/install.sql", "crates/onecopy/src/capture/carriage.sql"];
 
 /// The search path of its functions.
 const PATH: &str = "SET search_path = pg_catalog, pg_temp";
@@ -59,17 +60,19 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             }
         }
     }
-    check_functions(tree.text(INSTALLED).unwrap_or_default(), &mut findings);
+    for file in INSTALLED {
+        check_functions(file, tree.text(file).unwrap_or_default(), &mut findings);
+    }
     findings
 }
 
-fn check_functions(sql: &str, findings: &mut Vec<Finding>) {
+fn check_functions(file: &str, sql: &str, findings: &mut Vec<Finding>) {
     for definition in sql.split("\nCREATE OR REPLACE FUNCTION ").skip(1) {
         let name = definition.split('(').next().unwrap_or_default();
         let head = definition.split("$$").next().unwrap_or_default();
         if !head.contains(PATH) && !FREQUENT.contains(&name) {
             findings.push(Finding::file(
-                INSTALLED,
+                file,
                 format!("{name} runs under the caller's search path: add `{PATH}`"),
             ));
         }
@@ -97,7 +100,7 @@ mod tests {
         let sql = "\nCREATE OR REPLACE FUNCTION onecopy.a(x oid) RETURNS text LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$\n\
                    SELECT 1 $$;\nCREATE OR REPLACE FUNCTION onecopy.b() RETURNS text LANGUAGE sql AS $$\n\
                    SELECT 'SET search_path = pg_catalog, pg_temp' $$;";
-        let found = check(&Tree::of(&[(INSTALLED, sql)]));
+        let found = check(&Tree::of(&[(INSTALLED[0], sql)]));
         assert_eq!(found.len(), 1);
         assert!(found[0].text.starts_with("onecopy.b "));
     }

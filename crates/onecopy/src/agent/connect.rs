@@ -137,6 +137,7 @@ async fn prepare(assignment: &Assignment) -> Result<Ready, ConnectError> {
     let proof_sql = take_lock(&mut applier).await?;
     // Nobody but the applier may have come in between.
     fence_but(&mut control, Some(applier.pid)).await?;
+    control.simple(&assignment.voucher.install_sql()).await?;
     watchdog::prepare(&mut control, applier.pid).await?;
     let pulse = open(assignment, &[("synchronous_commit", "off")]).await?;
     let applied = identity::read(&control.simple(identity::READ_SQL).await?)?;

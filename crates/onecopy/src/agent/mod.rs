@@ -39,6 +39,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::backend::{Address, Served};
+use crate::capture::vouch::Voucher;
 use crate::hub::Obstacle;
 use crate::log::SpillFolder;
 
@@ -65,6 +66,8 @@ pub(crate) struct Assignment {
     pub(crate) served: Served,
     /// The cluster that the server must belong to.
     pub(crate) cluster: ClusterId,
+    /// By which the server knows our connections.
+    pub(crate) voucher: Voucher,
     /// Where rows are that stand in no record.
     pub(crate) spills: SpillFolder,
     /// How long a client may hold the applier up, in milliseconds; it depends on whether this is the home.

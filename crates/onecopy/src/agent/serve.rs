@@ -178,7 +178,9 @@ async fn maintain(
             "BEGIN; SET LOCAL synchronous_commit = on; SELECT pg_current_xact_id(); {keep}\
              DELETE FROM onecopy.applied a \
              USING unnest('{epochs}'::int4[], '{numbers}'::int8[], '{nonces}'::int8[]) AS f(epoch, n, nonce) \
-             WHERE (a.epoch, a.n, a.nonce) = (f.epoch, f.n, f.nonce); COMMIT"
+             WHERE (a.epoch, a.n, a.nonce) = (f.epoch, f.n, f.nonce); \
+             DELETE FROM onecopy_capture.vouched v WHERE NOT EXISTS (SELECT FROM pg_stat_get_activity(NULL) a \
+             WHERE a.pid = v.pid AND a.backend_start = v.started); COMMIT"
         ))
         .await?;
     Ok(())

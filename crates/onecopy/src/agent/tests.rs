@@ -24,6 +24,7 @@ use self::server::Server;
 use super::{Agent, AgentEvent, Assignment, Command};
 use crate::backend::Connection;
 use crate::backend::Served;
+use crate::capture::vouch::Voucher;
 use crate::capture::{self, Captured, Decoder};
 use crate::checksum;
 use crate::log::SpillFolder;
@@ -55,6 +56,7 @@ impl Running {
             address: server.address(),
             served: Served::of_new_servers(),
             cluster: CLUSTER,
+            voucher: Voucher::draw().unwrap(),
             spills: SpillFolder::new(server.folder(), CLUSTER),
         };
         let (agent, commands, events) = Agent::new(assignment);
@@ -106,7 +108,7 @@ struct Home {
 
 impl Home {
     async fn new(server: &Server) -> Self {
-        let options = format!("-c {}={}", capture::VIA_SETTING, capture::via_token(CLUSTER));
+        let options = capture::vouch::own_option(CLUSTER);
         Self { connection: server.connect(&options).await, decoder: Decoder::default(), next: 1 }
     }
 

@@ -1,5 +1,5 @@
 -- What Onecopy keeps inside a server's database. Run by the agent as superuser in one transaction; may be run again.
--- @CLUSTER@, @VIA@, @DDL@ and @APPLY@ are replaced by hexadecimal digits, @CARRIAGE@ by carriage.sql.
+-- @CLUSTER@, @SESSION@, @DDL@ and @APPLY@ are replaced by words of which none is secret, @CARRIAGE@ by carriage.sql.
 
 -- Our own guard against schema changes must not stop the second run; nor is there a need to hear of what exists.
 SET LOCAL onecopy.ddl = '@DDL@';
@@ -47,6 +47,39 @@ INSERT INTO onecopy_capture.stint SELECT 1 WHERE NOT EXISTS (SELECT FROM onecopy
 -- A server that recovers from a crash empties it: as long as it has a row, the sequences have lost nothing.
 CREATE UNLOGGED TABLE IF NOT EXISTS onecopy_capture.unbroken (since timestamptz NOT NULL);
 
+-- The secret of the present start of Onecopy, and the backends that have proven that it opened them (`capture/vouch.rs`).
+CREATE UNLOGGED TABLE IF NOT EXISTS onecopy_capture.voucher (secret bytea NOT NULL);
+CREATE UNLOGGED TABLE IF NOT EXISTS onecopy_capture.vouched (pid int4 PRIMARY KEY, started timestamptz NOT NULL);
+REVOKE ALL ON onecopy_capture.voucher, onecopy_capture.vouched FROM PUBLIC;
+
+-- Whether this backend has proven so. The setting, which only a superuser can set, tells it from then on; RESET ALL may have
+-- taken that away.
+CREATE OR REPLACE FUNCTION onecopy.is_vouched() RETURNS boolean
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM onecopy_capture.vouched v
+            JOIN pg_stat_get_activity(pg_backend_pid()) AS own ON own.backend_start = v.started
+            WHERE v.pid = pg_backend_pid()) THEN
+        RETURN false;
+    END IF;
+    PERFORM set_config('backtrace_functions', '@SESSION@', false);
+    RETURN true;
+END $$;
+
+CREATE OR REPLACE FUNCTION onecopy.vouch(ticket text) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    started timestamptz := (SELECT own.backend_start FROM pg_stat_get_activity(pg_backend_pid()) AS own);
+BEGIN
+    IF NOT EXISTS (SELECT FROM onecopy_capture.voucher WHERE ticket = encode(sha256(convert_to(concat_ws(' ',
+            encode(secret, 'hex'), pg_backend_pid(), encode(timestamptz_send(started), 'hex')), 'UTF8')), 'hex')) THEN
+        RAISE EXCEPTION 'this connection was not opened by Onecopy' USING ERRCODE = '42501';
+    END IF;
+    INSERT INTO onecopy_capture.vouched VALUES (pg_backend_pid(), started)
+        ON CONFLICT (pid) DO UPDATE SET started = EXCLUDED.started;
+    PERFORM set_config('backtrace_functions', '@SESSION@', false);
+END $$;
+
 -- @CARRIAGE@
 
 -- Every name is qualified: it runs with the search path of whoever writes, who must not be able to slip in a function
@@ -57,7 +90,7 @@ DECLARE
     old_image pg_catalog.bytea;
     new_image pg_catalog.bytea;
 BEGIN
-    IF pg_catalog.current_setting('onecopy.via', true) OPERATOR(pg_catalog.=) '@VIA@' THEN
+    IF pg_catalog.current_setting('backtrace_functions') OPERATOR(pg_catalog.=) '@SESSION@' OR onecopy.is_vouched() THEN
         -- Some columns travel as text: the other arguments say how all of them do, in new rows and in old ones.
         IF TG_NARGS OPERATOR(pg_catalog.>) 1 THEN
             IF TG_OP OPERATOR(pg_catalog.<>) 'INSERT' THEN
@@ -97,7 +130,7 @@ BEGIN
     IF pg_catalog.current_setting('onecopy.via', true) OPERATOR(pg_catalog.=) '@APPLY@'
             AND pg_catalog.current_setting('session_replication_role') OPERATOR(pg_catalog.=) 'replica' THEN
         RETURN NULL;
-    ELSIF pg_catalog.current_setting('onecopy.via', true) OPERATOR(pg_catalog.=) '@VIA@' THEN
+    ELSIF pg_catalog.current_setting('backtrace_functions') OPERATOR(pg_catalog.=) '@SESSION@' OR onecopy.is_vouched() THEN
         DECLARE
             context pg_catalog.text;
             writer pg_catalog.xid := '0';
@@ -132,7 +165,7 @@ END $$;
 -- knows TRUNCATE statements by their text, and one inside a function by the second line of the context.
 CREATE OR REPLACE FUNCTION onecopy_capture.cap_truncate() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF pg_catalog.current_setting('onecopy.via', true) OPERATOR(pg_catalog.=) '@VIA@' THEN
+    IF pg_catalog.current_setting('backtrace_functions') OPERATOR(pg_catalog.=) '@SESSION@' OR onecopy.is_vouched() THEN
         RAISE INFO '%|T|%', TG_ARGV[0], pg_catalog.xid(pg_catalog.pg_current_xact_id()) USING ERRCODE = 'OC001';
         RETURN NULL;
     END IF;
@@ -738,7 +771,9 @@ DECLARE
     passing text;
 BEGIN
     GET DIAGNOSTICS context = PG_CONTEXT;
-    IF current_setting('onecopy.ddl', true) = '@DDL@' AND (onecopy_capture.is_own_statement(context)
+    IF current_setting('onecopy.ddl', true) = '@DDL@'
+            AND (current_setting('backtrace_functions') = '@SESSION@' OR onecopy.is_vouched())
+            AND (onecopy_capture.is_own_statement(context)
             OR (TG_EVENT = 'ddl_command_end' AND TG_TAG NOT IN ('REASSIGN OWNED', 'DROP OWNED')
                 AND (SELECT bool_and(in_extension) FROM pg_event_trigger_ddl_commands()))) THEN
         leaning := onecopy_capture.leans_on_temporary();
@@ -778,7 +813,7 @@ END $$;
 CREATE OR REPLACE FUNCTION onecopy_capture.note_rewrite() RETURNS event_trigger LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF current_setting('onecopy.via', true) = '@VIA@' THEN
+    IF current_setting('backtrace_functions') = '@SESSION@' OR onecopy.is_vouched() THEN
         RAISE INFO '%|W|0|', pg_event_trigger_table_rewrite_oid() USING ERRCODE = 'OC001';
     END IF;
 END $$;
@@ -942,6 +977,7 @@ BEGIN
 END $$;
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA onecopy_capture FROM PUBLIC;
+GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA onecopy TO PUBLIC;
 DROP EVENT TRIGGER IF EXISTS onecopy_ddl;
 DROP EVENT TRIGGER IF EXISTS onecopy_drop;
 CREATE EVENT TRIGGER onecopy_ddl ON ddl_command_end EXECUTE FUNCTION onecopy_capture.guard();

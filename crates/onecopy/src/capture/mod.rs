@@ -25,6 +25,7 @@ pub(crate) mod sequences;
 #[cfg(test)]
 mod tests;
 mod values;
+pub(crate) mod vouch;
 
 use cluster::ids::ClusterId;
 use sha2::{Digest, Sha256};
@@ -38,7 +39,7 @@ const INSTALL: &str = include_str!("install.sql");
 /// How values travel; part of [`INSTALL`].
 const CARRIAGE: &str = include_str!("carriage.sql");
 
-/// The setting that shows the capture function that a write comes through Onecopy, or is a refresh.
+/// The setting that shows the capture function that a write is a refresh.
 pub(crate) const VIA_SETTING: &str = "onecopy.via";
 
 /// The setting that lets a schema change pass.
@@ -51,13 +52,8 @@ pub(crate) const INSTALL_TABLES_SQL: &str = "SELECT onecopy.install()";
 /// of them takes a while, so the server remembers whose they are.
 pub(crate) const UPDATE_TABLES_SQL: &str = "SELECT onecopy_capture.update_tables(1)";
 
-/// The value of [`VIA_SETTING`] on the sessions' connections to a home (never on connections for reads).
-pub(crate) fn via_token(cluster: ClusterId) -> String {
-    token(cluster, "via")
-}
-
-/// The value of [`DDL_SETTING`] while an ordered schema change runs. Everybody can read it, so the guard also looks at
-/// what called it: a statement inside a function or block is refused, whatever is set.
+/// The value of [`DDL_SETTING`] while an ordered schema change runs. Everybody can read it, so the guard also looks at whose
+/// connection it is ([`vouch`]) and at what called it: a statement inside a function or block is refused, whatever is set.
 pub(crate) fn ddl_token(cluster: ClusterId) -> String {
     token(cluster, "ddl")
 }
@@ -68,7 +64,7 @@ pub(crate) fn apply_token(cluster: ClusterId) -> String {
     token(cluster, "apply")
 }
 
-/// Not a secret to a superuser; what it keeps out is the write or schema change that goes past Onecopy by mistake.
+/// No secret: everybody can read the functions that look for it.
 fn token(cluster: ClusterId, purpose: &str) -> String {
     let digest = Sha256::digest(format!("onecopy {purpose} {cluster}"));
     let (half, _) = digest.split_first_chunk::<16>().expect("a SHA-256 digest has 32 bytes");
@@ -80,7 +76,7 @@ pub(crate) fn install_sql(cluster: ClusterId) -> String {
     let body = INSTALL
         .replace("-- @CARRIAGE@", CARRIAGE)
         .replace("@CLUSTER@", &cluster.to_string())
-        .replace("@VIA@", &via_token(cluster))
+        .replace("@SESSION@", &vouch::mark(cluster))
         .replace("@DDL@", &ddl_token(cluster))
         .replace("@APPLY@", &apply_token(cluster));
     format!("BEGIN;\n{body}\nCOMMIT;")

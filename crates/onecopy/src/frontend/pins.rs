@@ -195,7 +195,7 @@ const LOOK_SQL: &str = "\
         WHERE NOT from_sql \
     UNION ALL SELECT 'role', pg_catalog.current_setting('role'), session_user::pg_catalog.text \
     UNION ALL SELECT 'setting', name, pg_catalog.current_setting(name, true) FROM pg_catalog.pg_settings \
-        WHERE source OPERATOR(pg_catalog.=) 'session'";
+        WHERE source OPERATOR(pg_catalog.=) 'session' AND name OPERATOR(pg_catalog.<>) 'backtrace_functions'";
 
 /// What is prepared by the protocol.
 const PREPARED_SQL: &str = "SELECT name FROM pg_catalog.pg_prepared_statements WHERE NOT from_sql";

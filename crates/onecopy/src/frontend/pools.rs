@@ -85,7 +85,7 @@ pub(crate) struct Kind {
 
 impl Kind {
     fn of(settings: &Settings, secret: &Secret) -> Self {
-        let options = settings.server_options(None);
+        let options = settings.server_options();
         let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
         let parameters: Vec<_> = settings.start_up(&options).into_iter().map(owned).collect();
         let role = parameters.iter().find(|(name, _)| name == "user").map_or("", |(_, role)| role.as_str());

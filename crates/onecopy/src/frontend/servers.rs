@@ -26,7 +26,7 @@ use super::settings::Settings;
 use super::sharing::Sharing;
 use crate::agent::Evictions;
 use crate::backend::{BackendError, Connection, Line, Rows, assert_qualified};
-use crate::capture;
+use crate::capture::vouch::STARTED_SQL;
 use crate::clients::{Card, Connected};
 use crate::hub::Hub;
 use crate::names::{Names, Pairs};
@@ -401,6 +401,19 @@ impl Servers {
     }
 }
 
+/// Proves that the server has not restarted, and proves to the server that the connection is ours; `None` if it has.
+async fn prove(hub: &Hub, connection: &mut Connection, proof: &str) -> Result<Option<()>, BackendError> {
+    let question = format!("{proof}; {STARTED_SQL}");
+    assert_qualified(&question);
+    let rows = connection.simple(&question).await?;
+    let mut answers = rows.into_iter().flatten();
+    let (Some(_), Some(Some(started))) = (answers.next(), answers.next()) else { return Ok(None) };
+    let vouch = hub.voucher.vouch_sql(connection.pid, &started);
+    assert_qualified(&vouch);
+    connection.simple(&vouch).await?;
+    Ok(Some(()))
+}
+
 async fn open(
     hub: &Hub,
     settings: &Settings,
@@ -409,8 +422,7 @@ async fn open(
     incarnation: Incarnation,
 ) -> Result<Server, Fault> {
     let seat = &hub.seats[usize::from(replica.0)];
-    let via = capture::via_token(hub.cluster_id);
-    let options = settings.server_options(Some(&via));
+    let options = settings.server_options();
     let parameters = settings.start_up(&options);
     let mut failed = None;
     for _ in 0..ATTEMPTS {
@@ -419,10 +431,10 @@ async fn open(
                 let line = seat.lines.enter(&connection).map_err(|_| Fault::Lost(replica))?;
                 // After the entry: whoever gave the server up before that has taken the proof away.
                 let proof = seat.proof_of(incarnation).ok_or(Fault::Lost(replica))?;
-                assert_qualified(&proof);
-                if connection.simple(&proof).await.map_err(Fault::at(replica))?.is_empty() {
-                    return Err(Fault::Lost(replica));
-                }
+                prove(hub, &mut connection, &proof)
+                    .await
+                    .map_err(Fault::at(replica))?
+                    .ok_or(Fault::Lost(replica))?;
                 let running = Running::new(seat.address.clone(), &connection);
                 let (edition, names) = ServerNames::of(hub, replica);
                 return Ok(Server {

@@ -165,14 +165,11 @@ impl Settings {
 
     /// The start-up `options` of a server connection: a wish, the client's, then ours, which win. Our log has a transaction on
     /// disk before its COMMIT is sent, so that need not wait for the server's disk as well, unless the client says so.
-    pub(crate) fn server_options(&self, via: Option<&str>) -> String {
+    pub(crate) fn server_options(&self) -> String {
         let mut options = format!("-c synchronous_commit=off {}", self.options);
         options.push_str(
             "-c default_transaction_read_only=on -c default_transaction_isolation=read\\ committed",
         );
-        if let Some(token) = via {
-            options.push_str(&format!(" -c {}={token}", crate::capture::VIA_SETTING));
-        }
         options
     }
 
@@ -483,7 +480,7 @@ mod tests {
         .unwrap();
         assert_eq!(settings.isolation, Isolation::Serializable);
         assert!(settings.read_only);
-        let options = settings.server_options(None);
+        let options = settings.server_options();
         assert!(!options.contains("serializable") && options.contains("default_transaction_read_only=on"));
         assert!(settings.start_up(&options).contains(&("application_name", "app")));
         assert_eq!(settings.own_value("transaction_isolation", None), "serializable");
@@ -492,7 +489,7 @@ mod tests {
     #[test]
     fn a_commit_waits_for_no_second_disk_unless_the_client_says_so() {
         let settings = settings(&[("options", "-c synchronous_commit=on")]).unwrap();
-        let (options, own) = (settings.server_options(None), "-c synchronous_commit=");
+        let (options, own) = (settings.server_options(), "-c synchronous_commit=");
         let values: Vec<_> = options.split(own).skip(1).filter_map(|rest| rest.split(' ').next()).collect();
         assert_eq!(values, ["off", "on"], "{options}");
     }
@@ -508,7 +505,7 @@ mod tests {
     fn settings_of_our_own_go_to_no_server() {
         let options = ("options", "-c onecopy.home=any -c geqo=off");
         let mut settings = settings(&[("Onecopy.Home", "anchor"), options]).unwrap();
-        assert!(!settings.server_options(None).contains("onecopy"));
+        assert!(!settings.server_options().contains("onecopy"));
         settings.begin_with(&["onecopy.home=auto".to_owned(), "onecopy.sequences=anchor".to_owned()]);
         let said = settings.take_own();
         let told: Vec<_> = said.iter().map(|said| (said.value.as_str(), said.is_clients)).collect();

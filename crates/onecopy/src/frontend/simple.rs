@@ -72,7 +72,7 @@ impl Session {
         let mut output = Vec::new();
         encode::parse(&mut output, b"", sql, &[]);
         let seat = &self.worker.hub.seats[usize::from(self.anchor().0)];
-        let options = self.settings.server_options(None);
+        let options = self.settings.server_options();
         let parameters = self.settings.start_up(&options);
         let opened =
             crate::backend::Connection::open(&seat.address, self.servers.secret(), &parameters).await;

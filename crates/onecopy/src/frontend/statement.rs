@@ -27,7 +27,8 @@ const READ_COST_US: u32 = 100;
 /// Whether the home's connection has temporary objects, or lost the default that stops hidden writes.
 const STAYS_HOME_SQL: &str = "SELECT 1 WHERE pg_catalog.pg_my_temp_schema() OPERATOR(pg_catalog.<>) '0' \
     OR pg_catalog.current_setting('default_transaction_read_only') OPERATOR(pg_catalog.<>) 'on' \
-    OR EXISTS (SELECT FROM pg_catalog.pg_settings WHERE source OPERATOR(pg_catalog.=) 'session'";
+    OR EXISTS (SELECT FROM pg_catalog.pg_settings WHERE source OPERATOR(pg_catalog.=) 'session' \
+        AND name OPERATOR(pg_catalog.<>) 'backtrace_functions'";
 
 impl Session {
     /// Runs work in the open transaction, or in one of its own. The reply, less ReadyForQuery, is in the client's

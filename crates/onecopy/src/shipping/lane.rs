@@ -25,6 +25,7 @@ use wire::{encode, frame};
 use super::Shipping;
 use super::shipment::{Form, Reply, Setup, Shipment};
 use crate::backend::{BackendError, Connection, assert_qualified};
+use crate::capture::vouch::STARTED_SQL;
 use crate::clients::{Card, Connected};
 use crate::frontend::{Cached, Running, lifted, lifted_for_readers};
 use crate::scram::Secret;
@@ -116,15 +117,27 @@ impl Origin {
         let of_session = self.parameters.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         let parameters: Vec<(&str, &str)> =
             of_session.filter(|(name, _)| *name != IDLE_LIMIT).chain([(IDLE_LIMIT, "0")]).collect();
-        let connection = Connection::open(&address, &self.secret, &parameters).await?;
+        let mut connection = Connection::open(&address, &self.secret, &parameters).await?;
         // Whoever gives the replica up from now on finds this backend when it is fenced.
         if !shipping.is_present(at) {
             return Err(BackendError::Protocol("the replica was given up"));
         }
+        self.prove(shipping, &mut connection).await?;
         let running = Arc::new(Running::new(address, &connection));
         let shown = self.card.connect(at.replica, connection.pid);
         let cached = Cached::default();
         Ok(Server { at, connection, running, setup: 0, cached, catalogue: 0, _shown: shown })
+    }
+
+    /// Proves to the server that the connection is ours.
+    async fn prove(&self, shipping: &Shipping, connection: &mut Connection) -> Result<(), BackendError> {
+        assert_qualified(STARTED_SQL);
+        let started = connection.simple(STARTED_SQL).await?.into_iter().flatten().flatten().next();
+        let started =
+            started.ok_or(BackendError::Protocol("a server does not tell when its process began"))?;
+        let vouch = shipping.hub().voucher.vouch_sql(connection.pid, &started);
+        assert_qualified(&vouch);
+        connection.simple(&vouch).await.map(|_| ())
     }
 
     fn give_back(&self, server: Server) {

@@ -136,7 +136,9 @@ async fn bring(shipping: &Arc<Shipping>, id: ReplicaId) -> Result<(At, Connectio
 
 async fn connect(shipping: &Shipping, id: ReplicaId) -> Result<Connection, BackendError> {
     let via = capture::ddl_token(shipping.hub().cluster_id);
-    let options = format!("{OPTIONS} -c {}={via}", capture::DDL_SETTING);
+    let cluster = shipping.hub().cluster_id;
+    let options =
+        format!("{OPTIONS} {} -c {}={via}", capture::vouch::own_option(cluster), capture::DDL_SETTING);
     let own =
         [("application_name", "onecopy agent"), ("client_encoding", "UTF8"), ("options", options.as_str())];
     Connection::open_own(&shipping.address(id), &shipping.hub().served, &own).await
@@ -176,6 +178,7 @@ async fn prepare(shipping: &Shipping, control: &mut Connection) -> Result<(), Fa
         sleep(FENCE_PAUSE).await;
     }
     control.simple(&capture::install_sql(cluster)).await?;
+    control.simple(&shipping.hub().voucher.install_sql()).await?;
     Ok(())
 }
 

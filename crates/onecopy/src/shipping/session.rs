@@ -130,7 +130,7 @@ pub(crate) async fn serve(
     let role: Arc<str> = who.user.as_str().into();
     let card = hub.clients.register(id, who);
     let ddl = capture::ddl_token(hub.cluster_id);
-    let options = format!("{} -c {}={ddl}", settings.server_options(None), capture::DDL_SETTING);
+    let options = format!("{} -c {}={ddl}", settings.server_options(), capture::DDL_SETTING);
     let parameters = settings.start_up(&options);
     let parameters = parameters.into_iter().map(|(n, v)| (n.to_owned(), v.to_owned())).collect();
     let origin = Arc::new(Origin::new(secret, parameters, Arc::clone(&card)));

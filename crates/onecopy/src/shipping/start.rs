@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use cluster::Cluster;
-use cluster::ids::{Incarnation, ReplicaId};
+use cluster::ids::{Incarnation, ReplicaId, Version};
 use cluster::protocols::shipping::SequenceNumber;
 use cluster::protocols::shipping::{Choices, Proxy, Scheduler};
 use tokio::sync::{mpsc, watch};
@@ -18,6 +18,7 @@ use super::board::Board;
 use super::inside::{Inside, Side};
 use super::kept::{Kept, Limits};
 use super::{Shipping, replica, returning};
+use crate::capture::vouch::Voucher;
 use crate::hub::{Birth, Hub, Seat};
 use crate::keeper::Identities;
 use crate::log::{Log, Notices};
@@ -83,27 +84,8 @@ pub(crate) async fn open(plan: Plan, choices: Choices) -> Result<Node, Reason> {
     if replicas.iter().enumerate().any(|(index, id)| *id != replica(index)) || replicas.is_empty() {
         return Err("a cluster that ships statements has replicas numbered from 1 without gaps".into());
     }
-    let mut scheduler = Scheduler::new(choices, replicas.len());
-    for id in &replicas {
-        scheduler.replica_lost(*id, &mut Vec::new());
-    }
-    let inside = Inside {
-        scheduler,
-        sides: replicas.iter().map(|_| side()).collect(),
-        desks: BTreeMap::new(),
-        owners: BTreeMap::new(),
-        shipments: Kept::default(),
-        outcomes: BTreeMap::new(),
-        past: BTreeMap::new(),
-        last_statement: 0,
-        exclusive: None,
-        pending: std::collections::VecDeque::new(),
-        appended: last,
-        numbers: BTreeMap::new(),
-        times: BTreeMap::new(),
-    };
     let shipping = Arc::new(Shipping {
-        inside: Mutex::new(inside),
+        inside: Mutex::new(inside(choices, &replicas, last)),
         hub: OnceLock::new(),
         choices,
         epoch,
@@ -120,6 +102,7 @@ pub(crate) async fn open(plan: Plan, choices: Choices) -> Result<Node, Reason> {
         log_was_empty: recovered.begun,
         is_founding: plan.adoption.is_founding(&recovered),
         identities,
+        voucher: Voucher::draw()?,
         limits: plan.limits,
         in_force: plan.in_force,
     };
@@ -133,6 +116,29 @@ pub(crate) async fn open(plan: Plan, choices: Choices) -> Result<Node, Reason> {
     let keepers = replicas.iter().map(|id| tokio::spawn(returning::keep(Arc::clone(&shipping), *id)));
     let chores = keepers.chain([node::end_periods(&hub)]).collect();
     Ok(Node::of(hub, chores, orders, plan.start_patience))
+}
+
+/// No replica takes part yet.
+fn inside(choices: Choices, replicas: &[ReplicaId], appended: Version) -> Inside {
+    let mut scheduler = Scheduler::new(choices, replicas.len());
+    for id in replicas {
+        scheduler.replica_lost(*id, &mut Vec::new());
+    }
+    Inside {
+        scheduler,
+        sides: replicas.iter().map(|_| side()).collect(),
+        desks: BTreeMap::new(),
+        owners: BTreeMap::new(),
+        shipments: Kept::default(),
+        outcomes: BTreeMap::new(),
+        past: BTreeMap::new(),
+        last_statement: 0,
+        exclusive: None,
+        pending: std::collections::VecDeque::new(),
+        appended,
+        numbers: BTreeMap::new(),
+        times: BTreeMap::new(),
+    }
 }
 
 /// Refuses what is not offered; whether locks are off.

@@ -64,7 +64,7 @@ async fn a_session_is_told_what_it_has_touched() {
     ] {
         pair.ddl(sql).await;
     }
-    let options = format!("-c {}={}", capture::VIA_SETTING, capture::via_token(CLUSTER));
+    let options = capture::vouch::own_option(CLUSTER);
     let mut home = pair.servers[0].connect(&options).await;
     let home = &mut home;
     home.simple("BEGIN; SELECT nextval('a'); SAVEPOINT x; SELECT nextval('c'); ROLLBACK TO x").await.unwrap();
