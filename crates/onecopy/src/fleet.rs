@@ -13,8 +13,10 @@ use crate::frontend::ADMIN_DATABASE;
 use crate::reach;
 use crate::terminal::Progress;
 
-/// The results of a check that are no trouble.
-const HEALTHY: [&str; 1] = ["identical"];
+/// The column of a check that has the result for a replica.
+const CHECK_RESULT: usize = 2;
+/// The result that is no trouble.
+const HEALTHY: &str = "identical";
 
 /// Carries out `onecopy replica`.
 pub(crate) async fn command(replica: &Replica, progress: &Progress) -> Result<(), String> {
@@ -32,11 +34,12 @@ pub(crate) async fn command(replica: &Replica, progress: &Progress) -> Result<()
     for line in aligned(&rows) {
         progress.result(line);
     }
-    let is_check = matches!(replica.action, ReplicaAction::Check);
-    let unlike = rows.iter().skip(1).filter(|row| !HEALTHY.contains(&row[2].as_str())).count();
-    match unlike {
+    if !matches!(replica.action, ReplicaAction::Check) {
+        return Ok(());
+    }
+    let is_unlike = |row: &&Vec<String>| row.get(CHECK_RESULT).is_none_or(|result| result != HEALTHY);
+    match rows.iter().skip(1).filter(is_unlike).count() {
         0 => Ok(()),
-        _ if !is_check => Ok(()),
         1 => Err("one replica is not like the others".to_owned()),
         several => Err(format!("{several} replicas are not like the others")),
     }

@@ -178,7 +178,7 @@ impl ServerError {
                 let reason = ending.reason().unwrap_or(&status);
                 format!("{name} did not start: {reason} (all it says is in {})", log.display())
             }
-            other => other.to_string(),
+            other => other.to_string().lines().collect::<Vec<_>>().join("; "),
         }
     }
 }
