@@ -47,9 +47,10 @@ use crate::names::Names;
 use crate::standing::Standing;
 use crate::transactions::Transactions;
 
+pub(crate) use crate::standing::Lasting;
 pub(crate) use absence::{Absence, Obstacle};
 pub(crate) use memory::{Kept, resident_bytes};
-pub(crate) use {replicas::Lasting, seat::Seat, seats::Seats};
+pub(crate) use {seat::Seat, seats::Seats};
 
 /// Commands that can wait at an agent. The core has at most one of each kind outstanding there.
 pub(crate) const AGENT_QUEUE: usize = 16;

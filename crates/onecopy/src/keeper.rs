@@ -15,7 +15,7 @@ use cluster::event::Event;
 use cluster::ids::{Identity, Incarnation, ReplicaId, Version};
 use tokio::sync::mpsc;
 
-use crate::agent::{Agent, AgentEvent, Assignment, Command};
+use crate::agent::{Agent, AgentEvent, Assignment, Command, Misfit};
 use crate::hub::{AgentOrder, Hub, Lasting, Obstacle};
 use crate::lending;
 
@@ -228,9 +228,13 @@ impl Keeper {
                 self.ordered = None;
                 self.hub.handle(Event::Applied { replica, incarnation, upto });
             }
-            AgentEvent::Diverged { version, reason, .. } => {
+            AgentEvent::Diverged { version, misfit, reason } => {
                 let reason = format!("version {version} cannot be applied: {reason}");
-                self.quarantine(&reason, Lasting::UntilRebuilt);
+                let lasting = match misfit {
+                    Misfit::Rows => Lasting::UntilRebuilt,
+                    Misfit::Record => Lasting::UntilApplied,
+                };
+                self.quarantine(&reason, lasting);
             }
             AgentEvent::InTheWay { session } => {
                 self.hub.handle(Event::InTheWay { session, replica, incarnation: self.incarnation });
@@ -254,7 +258,8 @@ impl Keeper {
         self.hub.sequences().leases.replica_changed(self.replica);
         self.hub.forget_names();
         if self.hub.is_quarantined(self.replica) {
-            // What it could not apply it would fail to apply again; when it was rebuilt it is connected anew.
+            // What it could not apply it would fail to apply again; when it was rebuilt, or is to be tried again, it is
+            // connected anew.
             return None;
         }
         match self.hub.judge(applied).await {

@@ -37,7 +37,7 @@ use crate::hub::{AgentOrder, Hub};
 use crate::node::{Place, Reason};
 use crate::postgres::Transfer;
 use crate::rebuild::{self, RebuildError, Rebuilt, Stage, Underway};
-use crate::standing;
+use crate::standing::{self, Lasting};
 
 /// How long transactions may take to end before the anchor gives its place up.
 const QUIET_MAX: Duration = Duration::from_secs(5);
@@ -219,7 +219,7 @@ pub(crate) async fn furnish(hub: Arc<Hub>, newcomer: Newcomer) -> Result<Rebuilt
 fn not_compared(hub: &Hub, replica: ReplicaId) {
     let name = &hub.seats[replica].name;
     let reason = "the node has ended before it was compared with the others; it must be rebuilt";
-    if let Err(error) = standing::write_quarantine(hub.log.folder(), name, reason) {
+    if let Err(error) = standing::write_quarantine(hub.log.folder(), name, reason, Lasting::UntilRebuilt) {
         tracing::warn!(replica = %name, %error, "if the node ends now, it will serve without having been compared");
     }
 }

@@ -6,7 +6,12 @@
 //! data and says exactly which version the copy has; so no moment is needed at which everybody stands still. It joins when
 //! the core finds it fresh enough for a transaction.
 //!
-//! Invariant: a replica leaves quarantine only after its server has started on a complete copy.
+//! Where no replica is up there is nothing to copy. But one that could not apply a record has all records before it, since what
+//! that one had done was undone; and the log, kept for it, has the rest. So such replicas are tried again then: one that gets
+//! every record, or had them already, serves, and is the donor for the others. So a cluster is not dead while there is one
+//! complete copy, be it in quarantine.
+//!
+//! Invariant: a replica leaves quarantine only after its server has started on a complete copy, or to be tried again as above.
 //!
 //! Non-goal: servers that are not ours to stop. They leave, are filled and join again ([`crate::members`]).
 
@@ -109,6 +114,9 @@ pub(crate) struct Rebuilt {
 
 /// Rebuilds a replica; returns when it has all that was durable when its server ran again.
 pub(crate) async fn run(hub: Arc<Hub>, replica: ReplicaId) -> Result<Rebuilt, RebuildError> {
+    if let Some(version) = revive(&hub, replica).await {
+        return Ok(Rebuilt { donor: String::new(), bytes: 0, version });
+    }
     let seat = &hub.seats[replica];
     let errands = seat.errands.get().ok_or(RebuildError::NotOurs)?;
     let slowest = donors(&hub, replica).map(|donor| donor.applied).min().ok_or(RebuildError::NoDonor)?;
@@ -150,6 +158,25 @@ pub(crate) async fn run(hub: Arc<Hub>, replica: ReplicaId) -> Result<Rebuilt, Re
     let (bytes, _) = transfer.bytes();
     tracing::info!(replica = %seat.name, donor = %donor_seat.name, bytes, %version, "the replica was rebuilt");
     Ok(Rebuilt { donor: donor_seat.name.clone(), bytes, version })
+}
+
+/// If no other replica is up, tries those again that could not apply a record. The version that the replica itself has now, if it
+/// serves again.
+pub(crate) async fn revive(hub: &Hub, replica: ReplicaId) -> Option<Version> {
+    if donors(hub, replica).next().is_some() {
+        return None;
+    }
+    let mut own = None;
+    for tried in hub.try_again() {
+        match caught_up(hub, tried, hub.durable()).await {
+            Ok(version) if tried == replica => own = Some(version),
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(replica = %hub.seats[tried].name, %error, "the replica was tried again in vain");
+            }
+        }
+    }
+    own
 }
 
 /// Ends the rebuild, also when whoever waited for it has gone.

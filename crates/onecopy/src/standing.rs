@@ -9,6 +9,10 @@
 //!
 //! A quarantine that the log cannot explain (a record that did not fit, data that was changed behind our back) would be
 //! forgotten with the process, and the replica would serve again; so it is written into a file beside the log.
+//!
+//! A replica whose server has refused a record has all records before it, since what the record had done is undone. Together with
+//! the log it is a complete copy. So the log is kept for it as for one that is down, and it is tried again where no other
+//! replica could serve ([`crate::rebuild`]).
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -23,19 +27,38 @@ use crate::owner_only;
 const FILE_PREFIX: &str = "quarantine-";
 /// More of a file is not read.
 const REASON_BYTES_MAX: usize = 4_096;
+/// The last line of the file of a replica that may be tried again.
+const MAY_BE_TRIED_AGAIN: &str = "[may be tried again]";
+
+/// How long a quarantine lasts.
+#[expect(clippy::enum_variant_names, reason = "each is what follows the word")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Lasting {
+    /// Until the replica has the data of another one. The next start would not notice by itself what is wrong.
+    UntilRebuilt,
+    /// The same, or until the replica has applied the record that it could not apply. It outlives a restart, too.
+    UntilApplied,
+    /// The next start finds out again.
+    UntilRestart,
+}
 
 #[derive(Debug, Default)]
 struct One {
     durable: Version,
-    quarantine: Option<String>,
+    quarantine: Option<(String, Lasting)>,
     needs_from: Option<Version>,
 }
 
 impl One {
     /// Up to here it does not need the log; what it has itself may count or not.
     fn needs(&self, counts: bool) -> Option<Version> {
-        let own = (self.quarantine.is_none() && counts).then_some(self.durable);
+        let may_come_back = self.quarantine.is_none() || self.may_be_tried_again();
+        let own = (may_come_back && counts).then_some(self.durable);
         own.into_iter().chain(self.needs_from).min()
+    }
+
+    fn may_be_tried_again(&self) -> bool {
+        matches!(self.quarantine, Some((_, Lasting::UntilApplied)))
     }
 }
 
@@ -74,13 +97,24 @@ impl Standing {
     }
 
     /// The replica serves nothing.
-    pub(crate) fn quarantine(&mut self, replica: ReplicaId, reason: &str) {
-        self.change(replica, |one| one.quarantine = Some(reason.to_owned()));
+    pub(crate) fn quarantine(&mut self, replica: ReplicaId, reason: &str, lasting: Lasting) {
+        self.change(replica, |one| one.quarantine = Some((reason.to_owned(), lasting)));
+    }
+
+    /// Those that could not apply a record.
+    pub(crate) fn may_be_tried_again(&self) -> Vec<ReplicaId> {
+        let all = self.replicas.iter().filter(|(_, one)| one.may_be_tried_again());
+        all.map(|(replica, _)| *replica).collect()
+    }
+
+    /// The replica is out of quarantine with the data that it has.
+    pub(crate) fn tried_again(&mut self, replica: ReplicaId) {
+        self.change(replica, |one| one.quarantine = None);
     }
 
     /// Why a replica serves nothing.
     pub(crate) fn reason(&self, replica: ReplicaId) -> Option<&str> {
-        self.replicas.get(&replica)?.quarantine.as_deref()
+        self.replicas.get(&replica)?.quarantine.as_ref().map(|(reason, _)| reason.as_str())
     }
 
     /// Everything after this version is kept for the replica, until [`Standing::forgo`].
@@ -123,22 +157,31 @@ fn path(folder: &Path, name: &str) -> PathBuf {
 }
 
 /// Keeps a replica in quarantine over a restart.
-pub(crate) fn write_quarantine(folder: &Path, name: &str, reason: &str) -> io::Result<()> {
+pub(crate) fn write_quarantine(folder: &Path, name: &str, reason: &str, lasting: Lasting) -> io::Result<()> {
     let path = path(folder, name);
     let unfinished = folder.join(format!("{FILE_PREFIX}{name}.new"));
     let mut file = owner_only::options().write(true).create(true).truncate(true).open(&unfinished)?;
-    writeln!(file, "{reason}")?;
+    // Bounded, so that the last line is read as well.
+    let end = reason.floor_char_boundary(REASON_BYTES_MAX / 2);
+    writeln!(file, "{}", &reason[..end])?;
+    if lasting == Lasting::UntilApplied {
+        writeln!(file, "{MAY_BE_TRIED_AGAIN}")?;
+    }
     file.sync_all()?;
     fs::rename(&unfinished, &path)?;
     File::open(folder)?.sync_all()
 }
 
-/// Why a replica was in quarantine when the node ended; `None` when it was not.
-pub(crate) fn read_quarantine(folder: &Path, name: &str) -> io::Result<Option<String>> {
+/// Why a replica was in quarantine when the node ended, and how long it stays there; `None` when it was not.
+pub(crate) fn read_quarantine(folder: &Path, name: &str) -> io::Result<Option<(String, Lasting)>> {
     match fs::read(path(folder, name)) {
         Ok(mut reason) => {
             reason.truncate(REASON_BYTES_MAX);
-            Ok(Some(String::from_utf8_lossy(&reason).trim().to_owned()))
+            let text = String::from_utf8_lossy(&reason);
+            Ok(Some(match text.trim().strip_suffix(MAY_BE_TRIED_AGAIN) {
+                Some(reason) => (reason.trim().to_owned(), Lasting::UntilApplied),
+                None => (text.trim().to_owned(), Lasting::UntilRebuilt),
+            }))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
@@ -174,11 +217,11 @@ mod tests {
         let mut standing = standing();
         assert_eq!(standing.unneeded(), Some(Version(20)));
         assert_eq!(standing.unneeded_but_by(|replica| replica != C), Some(Version(70)));
-        standing.quarantine(C, "changed behind our back");
+        standing.quarantine(C, "changed behind our back", Lasting::UntilRebuilt);
         assert_eq!(standing.unneeded(), Some(Version(70)));
         assert_eq!(standing.unneeded_but_by(|_| false), None);
         for replica in [A, B] {
-            standing.quarantine(replica, "too");
+            standing.quarantine(replica, "too", Lasting::UntilRebuilt);
         }
         assert_eq!(standing.unneeded(), None);
         // Nobody waits for one that is no member any more.
@@ -191,9 +234,20 @@ mod tests {
     }
 
     #[test]
+    fn the_log_is_kept_for_one_that_may_be_tried_again() {
+        let mut standing = standing();
+        standing.quarantine(C, "version 21 cannot be applied", Lasting::UntilApplied);
+        assert_eq!(standing.unneeded(), Some(Version(20)));
+        assert_eq!(standing.may_be_tried_again(), [C]);
+        standing.tried_again(C);
+        assert_eq!((standing.reason(C), standing.unneeded()), (None, Some(Version(20))));
+        assert!(standing.may_be_tried_again().is_empty());
+    }
+
+    #[test]
     fn a_rebuild_keeps_what_it_will_need() {
         let mut standing = standing();
-        standing.quarantine(C, "is being rebuilt");
+        standing.quarantine(C, "is being rebuilt", Lasting::UntilRestart);
         standing.keep_from(C, Version(60));
         standing.note_durable(B, Version(95));
         assert_eq!(standing.unneeded(), Some(Version(60)));
@@ -204,7 +258,7 @@ mod tests {
         assert_eq!((standing.reason(C), standing.unneeded()), (None, Some(Version(60))));
         // What its former data had survived says nothing about the new.
         let mut standing = self::standing();
-        standing.quarantine(A, "is being rebuilt");
+        standing.quarantine(A, "is being rebuilt", Lasting::UntilRestart);
         standing.keep_from(A, Version(65));
         standing.rebuilt(A);
         standing.forgo(A);
@@ -217,8 +271,12 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("onecopy-standing-{}", std::process::id()));
         fs::create_dir(&folder).unwrap();
         assert_eq!(read_quarantine(&folder, "replica-2").unwrap(), None);
-        write_quarantine(&folder, "replica-2", "it differs").unwrap();
-        assert_eq!(read_quarantine(&folder, "replica-2").unwrap().as_deref(), Some("it differs"));
+        let long = "ä".repeat(REASON_BYTES_MAX);
+        for (reason, lasting) in [("it differs", Lasting::UntilRebuilt), (&long, Lasting::UntilApplied)] {
+            write_quarantine(&folder, "replica-2", reason, lasting).unwrap();
+            let (read, read_lasting) = read_quarantine(&folder, "replica-2").unwrap().unwrap();
+            assert!(reason.starts_with(&read) && read.len() >= 10 && read_lasting == lasting, "{read}");
+        }
         assert_eq!(read_quarantine(&folder, "replica-3").unwrap(), None);
         lift_quarantine(&folder, "replica-2").unwrap();
         lift_quarantine(&folder, "replica-2").unwrap();

@@ -5,6 +5,7 @@
 mod cluster;
 
 use cluster::{Cluster, programs, rows, run, table, value};
+use rustix::process::Signal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -356,5 +357,78 @@ async fn a_replica_that_was_changed_behind_our_back_serves_nothing_until_it_is_r
     assert!(checked.status.success(), "{}", programs::text(&checked));
     let listed = programs::onecopy(&["replica", "list", "--port", &port]).await;
     assert_eq!(programs::text(&listed).matches(" up ").count(), 3, "{}", programs::text(&listed));
+    cluster.stop().await;
+}
+
+/// Inserts a row that the server of replica-2 refuses, though its rows are as they should be; it is in quarantine then.
+async fn insert_what_the_second_refuses(cluster: &Cluster, client: &tokio_postgres::Client, row: u32) {
+    let second = &cluster.caught_up().await[1];
+    let direct = cluster.direct(second).await;
+    let others = "select pg_terminate_backend(pid) from pg_stat_activity \
+                  where backend_type = 'client backend' and pid <> pg_backend_pid()";
+    run(&direct, &format!("alter database postgres set app.refuses = 'yes'; {others}")).await;
+    drop(direct);
+    cluster.caught_up().await;
+    run(client, &format!("insert into picky values ({row}, {row})")).await;
+    let deadline = Instant::now() + JOINS_WITHIN;
+    while cluster.replicas().await[1].state != "quarantined" {
+        assert!(Instant::now() < deadline, "{}", cluster.printed());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // The cause is gone, which nothing notices by itself.
+    run(&cluster.direct(&cluster.replicas().await[1]).await, "alter database postgres reset app.refuses")
+        .await;
+}
+
+#[tokio::test]
+async fn a_replica_that_could_not_apply_a_record_serves_when_no_other_can() {
+    let mut cluster = Cluster::start_as(2, &[], &["--health-deadline-ms", "1500"]).await;
+    let client = cluster.client().await;
+    run(
+        &client,
+        "create function fits(int) returns int immutable language plpgsql as $$ begin
+             if current_setting('app.refuses', true) = 'yes' then raise exception 'not here' using errcode = '22000'; end if;
+             return $1;
+         end $$",
+    )
+    .await;
+    run(&client, "create table picky (k int primary key, v int)").await;
+    run(&client, "create index on picky (fits(v))").await;
+
+    // While the node runs, the only replica that is up is lost.
+    insert_what_the_second_refuses(&cluster, &client, 1).await;
+    let first = cluster.replicas().await.swap_remove(0);
+    cluster.signal_server(&first, Signal::STOP);
+    let deadline = Instant::now() + JOINS_WITHIN;
+    while cluster.replicas().await[0].state != "down" {
+        assert!(Instant::now() < deadline, "{}", cluster.printed());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let port = cluster.port.to_string();
+    let rebuilt = programs::onecopy(&["replica", "rebuild", "replica-2", "--port", &port]).await;
+    let is_up = cluster.replicas().await[1].state == "up";
+    let there = value(&cluster.client().await, "select count(*) from picky where v = 1").await;
+    cluster.signal_server(&first, Signal::CONT);
+    assert!(rebuilt.status.success() && is_up, "{}", programs::text(&rebuilt));
+    assert_eq!(there, "1");
+    cluster.caught_up().await;
+
+    // While it is stopped, the data of that replica, which is the anchor again, is lost for good.
+    let admin = cluster.try_client("onecopy").await.unwrap();
+    run(&admin, "DRAIN REPLICA replica-2").await;
+    run(&admin, "UNDRAIN REPLICA replica-2").await;
+    let client = cluster.client().await;
+    insert_what_the_second_refuses(&cluster, &client, 2).await;
+    cluster.stop().await;
+    std::fs::remove_dir_all(cluster.data().join("replica-1")).unwrap();
+    cluster.up_again().await;
+    let client = cluster.client().await;
+    assert_eq!(value(&client, "select count(*) from picky").await, "2");
+    let deadline = Instant::now() + JOINS_WITHIN;
+    while cluster.replicas().await[0].state != "up" {
+        assert!(Instant::now() < deadline, "{}", cluster.printed());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    cluster.verify().await;
     cluster.stop().await;
 }

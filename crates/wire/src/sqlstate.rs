@@ -41,3 +41,5 @@ pub const ADMIN_SHUTDOWN: &str = "57P01";
 pub const CANNOT_CONNECT_NOW: &str = "57P03";
 pub const IO_ERROR: &str = "58030";
 pub const INTERNAL_ERROR: &str = "XX000";
+pub const DATA_CORRUPTED: &str = "XX001";
+pub const INDEX_CORRUPTED: &str = "XX002";

@@ -24,6 +24,7 @@ use wire::backend::Fields;
 use wire::encode::{self, Format};
 use wire::sqlstate;
 
+use super::Misfit;
 use super::exchange::{self, Outcome, Prepared, Trouble};
 use super::identity;
 use super::serve::until_lost;
@@ -79,7 +80,7 @@ pub(super) enum Failure {
     /// The server is lost, or cannot go on for a reason of its own.
     Lost(String),
     /// This record does not fit.
-    Diverged { version: Version, reason: String },
+    Diverged { version: Version, misfit: Misfit, reason: String },
 }
 
 /// The applier's connection and what it knows.
@@ -429,12 +430,20 @@ fn settle(record: &Record, trouble: Trouble) -> Result<(), Failure> {
             if PASSING_CLASSES.contains(&class) {
                 return Err(Failure::Lost(reason));
             }
-            Err(Failure::Diverged { version: record.header().last, reason })
+            let misfit = if shows_other_rows(fields) { Misfit::Rows } else { Misfit::Record };
+            Err(Failure::Diverged { version: record.header().last, misfit, reason })
         }
         Trouble::Rows { .. } | Trouble::Refresh(_) | Trouble::Log(_) => {
-            Err(Failure::Diverged { version: record.header().last, reason })
+            Err(Failure::Diverged { version: record.header().last, misfit: Misfit::Rows, reason })
         }
     }
+}
+
+/// Whether an error is about rows that should not be there, or about damage: constraints, and files of the server.
+fn shows_other_rows(fields: Fields<'_>) -> bool {
+    let state = fields.sqlstate();
+    state.starts_with(b"23")
+        || [sqlstate::DATA_CORRUPTED, sqlstate::INDEX_CORRUPTED].iter().any(|code| code.as_bytes() == state)
 }
 
 /// Whether the identity was there: the record's own transaction had committed after all.

@@ -128,6 +128,15 @@ impl Command {
     }
 }
 
+/// Why a record cannot be applied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Misfit {
+    /// The replica has other rows than those that the record is about, or is damaged.
+    Rows,
+    /// The server refuses what the record says; the rows may be what they should be.
+    Record,
+}
+
 /// What an agent says.
 #[derive(Debug)]
 pub(crate) enum AgentEvent {
@@ -174,10 +183,12 @@ pub(crate) enum AgentEvent {
         /// The last version.
         upto: Version,
     },
-    /// A record cannot be applied here: the replica is not what it should be.
+    /// A record cannot be applied here. What it had done is undone, so the replica has all records before it.
     Diverged {
         /// The record.
         version: Version,
+        /// What does not fit.
+        misfit: Misfit,
         /// Why.
         reason: String,
     },

@@ -108,9 +108,9 @@ impl Agent {
                 match watched(control, way, &mut self.pace, work).await? {
                     Ok(()) => AgentEvent::Applied { incarnation, upto },
                     Err(Failure::Lost(reason)) => return Err(Ended::Connections(reason)),
-                    Err(Failure::Diverged { version, reason }) => {
+                    Err(Failure::Diverged { version, misfit, reason }) => {
                         tracing::error!(replica = name, %version, %reason, "a record cannot be applied");
-                        AgentEvent::Diverged { version, reason }
+                        AgentEvent::Diverged { version, misfit, reason }
                     }
                 }
             }

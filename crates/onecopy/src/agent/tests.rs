@@ -21,7 +21,7 @@ use wire::backend::{Fields, tag};
 use wire::{encode, frame};
 
 use self::server::Server;
-use super::{Agent, AgentEvent, Assignment, Command};
+use super::{Agent, AgentEvent, Assignment, Command, Misfit};
 use crate::backend::Connection;
 use crate::backend::Served;
 use crate::capture::vouch::Voucher;
@@ -426,8 +426,8 @@ async fn a_replica_that_differs_is_reported() {
     let after = pair.home.write("UPDATE t SET v = 0 WHERE id = 4").await;
     let version = bad.header().last;
     match pair.second.apply(vec![Arc::clone(&harmless), bad, after]).await {
-        AgentEvent::Diverged { version: found, reason } => {
-            assert_eq!(found, version);
+        AgentEvent::Diverged { version: found, misfit, reason } => {
+            assert_eq!((found, misfit), (version, Misfit::Rows));
             assert!(reason.contains("0 rows instead of 1"), "{reason}");
         }
         other => panic!("not diverged but {other:?}"),

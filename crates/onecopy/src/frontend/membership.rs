@@ -161,6 +161,9 @@ async fn refill(
     replica: ReplicaId,
     client: &mut Client,
 ) -> Result<Vec<Vec<String>>, Refusal> {
+    if let Some(version) = rebuild::revive(hub, replica).await {
+        return Ok(told(name, Rebuilt { donor: String::new(), bytes: 0, version }));
+    }
     let refused = |error| member_refusal(&format!("replica \"{name}\" cannot be rebuilt"), &error);
     members::may_be_refilled(hub, replica).await.map_err(refused)?;
     // What is left of its server is what is to go; nobody of ours has stopped it.

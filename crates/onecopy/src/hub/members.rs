@@ -13,7 +13,7 @@ use super::{AgentOrder, Hub, Seat};
 use crate::keeper::Keeper;
 use crate::node::Place;
 use crate::rebuild::Stage;
-use crate::standing;
+use crate::standing::{self, Lasting};
 
 impl Hub {
     /// A replica gets its keeper, which brings it up. `delay` slows its refreshes down.
@@ -41,7 +41,7 @@ impl Hub {
         self.seats.take(seat);
         self.set_stage(replica, Some(Stage::Preparing));
         self.standing().join(replica);
-        self.standing().quarantine(replica, "it has no data yet");
+        self.standing().quarantine(replica, "it has no data yet", Lasting::UntilRestart);
         self.set_reader_patience();
         self.forget_names();
         self.handle(Event::Joined { replica });

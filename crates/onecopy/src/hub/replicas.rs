@@ -10,16 +10,7 @@ use cluster::parts::replica::State;
 use super::{AgentOrder, Hub};
 use crate::keeper::Judged;
 use crate::rebuild::Stage;
-use crate::standing::{self, Standing};
-
-/// Whether a quarantine outlives the process.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Lasting {
-    /// The next start would not notice by itself what is wrong.
-    UntilRebuilt,
-    /// The next start finds out again.
-    UntilRestart,
-}
+use crate::standing::{self, Lasting, Standing};
 
 impl Hub {
     pub(super) fn standing(&self) -> MutexGuard<'_, Standing> {
@@ -80,12 +71,12 @@ impl Hub {
     pub(crate) fn quarantine(&self, replica: ReplicaId, reason: &str, lasting: Lasting) {
         let name = &self.seats[replica].name;
         tracing::error!(replica = %name, reason, "the replica is quarantined");
-        if lasting == Lasting::UntilRebuilt
-            && let Err(error) = standing::write_quarantine(self.log.folder(), name, reason)
+        if lasting != Lasting::UntilRestart
+            && let Err(error) = standing::write_quarantine(self.log.folder(), name, reason, lasting)
         {
             tracing::error!(replica = %name, %error, "after a restart the replica will not be in quarantine any more");
         }
-        self.standing().quarantine(replica, reason);
+        self.standing().quarantine(replica, reason, lasting);
         self.handle(Event::Diverged { replica });
         // What runs there at present is ended as well.
         self.reset(replica);
@@ -99,7 +90,7 @@ impl Hub {
             let name = &self.seats[status.replica].name;
             match standing::read_quarantine(self.log.folder(), name) {
                 Ok(None) => {}
-                Ok(Some(reason)) => self.quarantine(status.replica, &reason, Lasting::UntilRestart),
+                Ok(Some((reason, lasting))) => self.quarantine(status.replica, &reason, lasting),
                 Err(error) => {
                     let reason = format!("whether it was in quarantine cannot be read: {error}");
                     self.quarantine(status.replica, &reason, Lasting::UntilRestart);
@@ -133,13 +124,32 @@ impl Hub {
 
     /// The replica's server has other data now: it leaves quarantine and is connected anew.
     pub(crate) fn rebuilt(&self, replica: ReplicaId) {
+        self.lift_quarantine(replica);
+        self.standing().rebuilt(replica);
+        self.handle(Event::Rebuilt { replica });
+        self.reset(replica);
+    }
+
+    /// Replicas that could not apply a record are tried again, from what they have; which. One that fails again is in quarantine
+    /// again.
+    pub(crate) fn try_again(&self) -> Vec<ReplicaId> {
+        let mut tried = self.standing().may_be_tried_again();
+        tried.retain(|replica| self.stage(*replica).is_none());
+        for replica in &tried {
+            tracing::warn!(replica = %self.seats[*replica].name, "the replica is tried again");
+            self.lift_quarantine(*replica);
+            self.standing().tried_again(*replica);
+            self.handle(Event::Rebuilt { replica: *replica });
+            self.reset(*replica);
+        }
+        tried
+    }
+
+    fn lift_quarantine(&self, replica: ReplicaId) {
         let name = &self.seats[replica].name;
         if let Err(error) = standing::lift_quarantine(self.log.folder(), name) {
             tracing::error!(replica = %name, %error, "after a restart the replica will be in quarantine again");
         }
-        self.standing().rebuilt(replica);
-        self.handle(Event::Rebuilt { replica });
-        self.reset(replica);
     }
 
     /// The replica's agent begins anew. Where statements are shipped there are no agents.

@@ -4,6 +4,9 @@
 //! reason, and comes back as one does that was lost while the node ran. If it is the home of updates, another replica takes
 //! its place. The node waits for one that merely does not answer yet, as long as the operator allows.
 //!
+//! A replica that could not apply a record has everything before it, and the log has the rest. Where no other can serve it is
+//! tried again, once: what was in its way may be gone.
+//!
 //! Invariant: clients are let in when the home of updates has everything that the log has, and the catalogue is known. A
 //! replica that lacks something cannot become the home, so the node serves nothing while all that are there do.
 
@@ -77,6 +80,7 @@ pub(super) async fn catch_up(
     let step = progress.step("replicas are brought up to date");
     let begun = Instant::now();
     let patience = patience.or_else(|| (!hub.is_founding.load(Ordering::Acquire)).then_some(PATIENCE));
+    let mut has_tried_again = false;
     let all = loop {
         let all: Vec<(ReplicaStatus, Standing)> =
             hub.replicas().into_iter().map(|status| (status, Standing::of(hub, &status))).collect();
@@ -91,6 +95,17 @@ pub(super) async fn catch_up(
             Standing::Lost(_) => false,
         });
         // What a replica has that the log has not was acknowledged: one that does not have it must not serve in its place.
+        if !may_serve && !has_tried_again && !hub.log_is_lost.load(Ordering::Relaxed) {
+            has_tried_again = true;
+            let tried = hub.try_again();
+            for replica in &tried {
+                progress
+                    .say(format_args!("{} is tried again, as no other can serve", hub.seats[*replica].name));
+            }
+            if !tried.is_empty() {
+                continue;
+            }
+        }
         if !may_serve || hub.log_is_lost.load(Ordering::Relaxed) {
             return Err(explain(hub, &all));
         }

@@ -85,7 +85,7 @@ async fn a_file_that_is_damaged_or_gone_quarantines() {
     let chunked = in_chunks(&record, &spills, 6);
     spills.remove(chunked.header().identity).unwrap();
     match pair.second.apply(vec![chunked]).await {
-        AgentEvent::Diverged { version, reason } => {
+        AgentEvent::Diverged { version, reason, .. } => {
             assert_eq!(version, record.header().last);
             assert!(reason.contains("missing"), "{reason}");
         }
