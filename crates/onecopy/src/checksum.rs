@@ -2,7 +2,11 @@
 //!
 //! A checksum of a table is its number of rows and a sum of hashes of the rows' text, which does not depend on the
 //! order in which they lie. Of the schema, each kind of object is hashed as the text by which the server would make it
-//! again, so that no object identifier gets in.
+//! again, so that no object identifier gets in. Roles are compared with their attributes, memberships, settings and
+//! passwords.
+//!
+//! A superuser's connection computes them, so it runs no code of users: a row becomes text by the output functions of its
+//! types, never by a cast, which the owner of a table can define for its rows.
 //!
 //! They are only comparable between snapshots of the same version: to hold the replicas there is the caller's part.
 
@@ -105,6 +109,26 @@ fn with_rights(query: &str) -> String {
     })
 }
 
+/// What a client proves of a password at one server has to open the others, too.
+pub(crate) const PASSWORDS: &str = "passwords of roles";
+
+/// What all databases of a server share, likewise.
+const SHARED: &[(&str, &str)] = &[
+    (
+        "roles",
+        "SELECT format('%s %s%s%s%s%s%s%s %s %s %s', rolname, rolsuper, rolinherit, rolcreaterole, rolcreatedb, rolcanlogin, \
+         rolreplication, rolbypassrls, rolconnlimit, COALESCE(rolvaliduntil, 'infinity'), \
+         (SELECT string_agg(DISTINCT format('%s %s', g.rolname, m.admin_option), ',') FROM pg_auth_members m \
+          JOIN pg_roles g ON g.oid = m.roleid WHERE m.member = r.oid)) FROM pg_roles r WHERE rolname !~ '^pg_'",
+    ),
+    (
+        "settings of roles",
+        "SELECT format('%s %s', r.rolname, setting) FROM pg_db_role_setting s LEFT JOIN pg_roles r ON r.oid = s.setrole, \
+         unnest(s.setconfig) AS setting WHERE s.setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))",
+    ),
+    (PASSWORDS, "SELECT format('%s %s', rolname, rolpassword) FROM pg_authid WHERE rolpassword IS NOT NULL"),
+];
+
 /// The schemas whose objects count.
 const USERS: &str = "WITH users AS (SELECT oid, nspname FROM pg_namespace WHERE nspname !~ '^pg_' \
     AND nspname NOT IN ('information_schema', 'onecopy', 'onecopy_capture'))";
@@ -112,7 +136,7 @@ const USERS: &str = "WITH users AS (SELECT oid, nspname FROM pg_namespace WHERE 
 /// A table's checksum: rows, and the sum of their hashes.
 pub(crate) fn checksum_sql(schema: &str, table: &str) -> String {
     format!(
-        "SELECT format('%s rows, %s', count(*), sum(hashtextextended((onecopy_row.*)::text, 0)::numeric)) \
+        "SELECT format('%s rows, %s', count(*), sum(hashtextextended(textin(record_out(onecopy_row.*)), 0)::numeric)) \
          FROM ONLY {}.{} AS onecopy_row",
         quoted(schema),
         quoted(table)
@@ -130,6 +154,9 @@ pub(crate) async fn checksums(connection: &mut Connection) -> Result<BTreeMap<St
         sums.insert(format!("table {}.{}", quoted(schema), quoted(table)), sum);
     }
     sums.append(&mut schema_checksums(connection).await?);
+    for (kind, query) in SHARED {
+        sums.insert((*kind).to_owned(), lines_checksum(connection, query).await?);
+    }
     Ok(sums)
 }
 
@@ -143,13 +170,18 @@ pub(crate) async fn schema_checksums(
     for (kind, query) in SCHEMA {
         let query = with_rights(query);
         let query = if may_be_lent { query.replace(PLAIN_BOUNDS, OWN_BOUNDS) } else { query };
-        let sql = format!(
-            "{USERS} SELECT format('%s objects, %s', count(*), md5(string_agg(line, E'\\n' ORDER BY line COLLATE \"C\"))) \
-             FROM ({query}) AS lines(line)"
-        );
-        sums.insert(format!("schema: {kind}"), one(connection, &sql).await?);
+        sums.insert(format!("schema: {kind}"), lines_checksum(connection, &query).await?);
     }
     Ok(sums)
+}
+
+/// The checksum of a query's lines, in no order.
+async fn lines_checksum(connection: &mut Connection, query: &str) -> Result<String, BackendError> {
+    let sql = format!(
+        "{USERS} SELECT format('%s objects, %s', count(*), md5(string_agg(line, E'\\n' ORDER BY line COLLATE \"C\"))) \
+         FROM ({query}) AS lines(line)"
+    );
+    one(connection, &sql).await
 }
 
 /// Where ranges of sequences can be lent to a replica, the bounds that are theirs by the schema.

@@ -1,41 +1,24 @@
 //! What servers have before they belong to a cluster: whether it is the same at all, and whether it is anything.
 //!
-//! The checksums are those of VERIFY, with what these do not say: roles, and how far sequences are.
+//! The checksums are those of VERIFY, with what these do not say: how far sequences are.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Found, at};
 use crate::backend::{BackendError, Connection};
-use crate::checksum;
+use crate::checksum::{self, PASSWORDS};
 use crate::config::Replica;
 
 /// Names of tables that differ, at most.
 const NAMED_MAX: usize = 5;
 
-/// What a client proves of a password at one server has to open the others, too.
-const PASSWORDS: &str = "passwords of roles";
-
-/// What checksums of tables and schemas do not say: roles, and how far sequences are.
-const BEYOND: [(&str, &str); 3] = [
-    (
-        "roles",
-        "SELECT format('%s objects, %s', count(*), md5(string_agg(line, E'\\n' ORDER BY line COLLATE \"C\"))) FROM ( \
-         SELECT format('%s %s%s%s%s%s %s', rolname, rolsuper, rolinherit, rolcreaterole, rolcreatedb, rolcanlogin, \
-         (SELECT string_agg(g.rolname, ',' ORDER BY g.rolname COLLATE \"C\") FROM pg_auth_members m \
-          JOIN pg_roles g ON g.oid = m.roleid WHERE m.member = r.oid)) FROM pg_roles r WHERE rolname !~ '^pg_') AS lines(line)",
-    ),
-    (
-        PASSWORDS,
-        "SELECT format('%s objects, %s', count(*), md5(string_agg(line, E'\\n' ORDER BY line COLLATE \"C\"))) FROM ( \
-         SELECT format('%s %s', rolname, rolpassword) FROM pg_authid WHERE rolpassword IS NOT NULL) AS lines(line)",
-    ),
-    (
-        "positions of sequences",
-        "SELECT format('%s objects, %s', count(*), md5(string_agg(line, E'\\n' ORDER BY line COLLATE \"C\"))) FROM ( \
-         SELECT format('%I.%I %s', schemaname, sequencename, last_value) FROM pg_sequences \
-         WHERE schemaname NOT IN ('onecopy', 'onecopy_capture')) AS lines(line)",
-    ),
-];
+/// What VERIFY does not compare, because lent ranges and marks make it differ in a running cluster.
+const POSITIONS: (&str, &str) = (
+    "positions of sequences",
+    "SELECT format('%s objects, %s', count(*), md5(string_agg(line, E'\\n' ORDER BY line COLLATE \"C\"))) FROM ( \
+     SELECT format('%I.%I %s', schemaname, sequencename, last_value) FROM pg_sequences \
+     WHERE schemaname NOT IN ('onecopy', 'onecopy_capture')) AS lines(line)",
+);
 
 type Sums = BTreeMap<String, String>;
 
@@ -99,10 +82,9 @@ pub(crate) async fn what_is_there(connection: &mut Connection) -> Result<Option<
 async fn sums(connection: &mut Connection) -> Result<Sums, BackendError> {
     connection.simple("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
     let mut sums = checksum::checksums(connection).await?;
-    for (what, sql) in BEYOND {
-        let rows = connection.simple(sql).await?;
-        sums.insert(what.to_owned(), rows.into_iter().flatten().flatten().next().unwrap_or_default());
-    }
+    let (what, sql) = POSITIONS;
+    let rows = connection.simple(sql).await?;
+    sums.insert(what.to_owned(), rows.into_iter().flatten().flatten().next().unwrap_or_default());
     connection.simple("COMMIT").await?;
     Ok(sums)
 }

@@ -2,6 +2,7 @@
 
 mod batches;
 mod checks;
+mod checksums;
 mod few;
 mod guard;
 mod known;
