@@ -70,21 +70,23 @@ pub(crate) enum AgentOrder {
     Leave,
 }
 
-/// Why statements ran at the anchor, counted.
+/// Why statements and transactions ran at the anchor (`anchor_*`), and other things that are counted.
 #[derive(Debug, Default)]
 pub(crate) struct Stats {
     /// Reads that were spread.
     pub(crate) reads: AtomicU64,
-    /// They write.
+    /// They write what no other replica may write.
     pub(crate) anchor_update: AtomicU64,
     /// They could not be bounded.
     pub(crate) anchor_unknown: AtomicU64,
-    /// They stood in a transaction that was not declared READ ONLY.
+    /// They read in a transaction that was not declared READ ONLY.
     pub(crate) anchor_interactive: AtomicU64,
     /// They read the catalogues.
     pub(crate) anchor_catalogue: AtomicU64,
     /// Update transactions that began there because elsewhere their kind waits more than it works.
     pub(crate) anchor_waits: AtomicU64,
+    /// Update transactions that could run anywhere: it was chosen for them, or by the session's `onecopy.home`.
+    pub(crate) anchor_chosen: AtomicU64,
     /// Transactions that began away from home because nothing but reads was foreseen.
     pub(crate) roamed: AtomicU64,
     /// Those of them that came home.

@@ -182,12 +182,18 @@ fn statements(hub: &Hub, page: &mut Page) {
         "Reads that any fresh replica could serve.",
         load(&stats.reads),
     );
-    page.family("anchor_total", "counter", "Statements that ran at the home of updates, by reason.");
+    page.family(
+        "anchor_total",
+        "counter",
+        "Statements, or transactions by their first one, that ran at the anchor, by reason.",
+    );
     for (because, counter) in [
         ("update", &stats.anchor_update),
         ("unknown", &stats.anchor_unknown),
         ("interactive", &stats.anchor_interactive),
         ("catalogue", &stats.anchor_catalogue),
+        ("waits", &stats.anchor_waits),
+        ("chosen", &stats.anchor_chosen),
     ] {
         page.number("anchor_total", Some(("because", because)), load(counter));
     }

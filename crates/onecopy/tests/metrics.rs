@@ -44,6 +44,7 @@ async fn numbers_and_readiness_are_told_over_http() {
         let family = line.split(['{', ' ']).next().unwrap();
         assert!(page.contains(&format!("# TYPE {family} ")), "{line}");
     }
+    reasons_are_of_what_ran_at_the_anchor(&node, port).await;
     assert_eq!(get(port, "/health").await.0, 200);
     assert_eq!(get(port, "/ready").await, (200, "ready\n".to_owned()));
     assert_eq!(get(port, "/secrets").await.0, 404);
@@ -52,4 +53,49 @@ async fn numbers_and_readiness_are_told_over_http() {
     assert_eq!(get(port, "/ready").await, (503, "paused\n".to_owned()));
     run(&admin, "RESUME").await;
     node.stop().await;
+}
+
+/// What SHOW STATS counts for a reason, and /metrics, too.
+async fn counted(node: &Cluster, port: u16, because: &str) -> u64 {
+    let admin = node.try_client("onecopy").await.unwrap();
+    let name = format!("anchor_because.{because}");
+    let stats = cluster::table(&admin, "SHOW STATS").await;
+    let shown: u64 = stats.into_iter().find(|row| row[0] == name).unwrap()[1].parse().unwrap();
+    let page = get(port, "/metrics").await.1;
+    let told = number(&page, &format!("onecopy_anchor_total{{because=\"{because}\"}}"));
+    assert!((told - shown as f64).abs() < 0.1, "{name} is {shown}, and {told} over HTTP");
+    shown
+}
+
+/// Five statements by each of which what is counted rises, and for which reason.
+async fn reasons_are_of_what_ran_at_the_anchor(node: &Cluster, port: u16) {
+    const REASONS: [&str; 6] = ["update", "unknown", "interactive", "catalogue", "waits", "chosen"];
+    let away = node.client().await;
+    run(&away, "SET onecopy.home = 'replica-2'").await;
+    let at_anchor = node.client().await;
+    run(&at_anchor, "SET onecopy.home = anchor").await;
+    let cases: [(&tokio_postgres::Client, &str, Option<&str>); 6] = [
+        (&away, "UPDATE t SET a = a WHERE a = 1", None),
+        (&away, "BEGIN; UPDATE t SET a = a WHERE a = 2; COMMIT", None),
+        (&at_anchor, "UPDATE t SET a = a WHERE a = 1", Some("chosen")),
+        (&away, "UPDATE t SET a = a WHERE a = 1 AND ctid IS NOT NULL", Some("update")),
+        (&away, "SELECT count(*) FROM pg_class", Some("catalogue")),
+        (&away, "DO 'BEGIN END'", Some("unknown")),
+    ];
+    for (client, statement, reason) in cases {
+        let mut before = Vec::new();
+        for because in REASONS {
+            before.push(counted(node, port, because).await);
+        }
+        for _ in 0..5 {
+            run(client, statement).await;
+        }
+        for (because, before) in REASONS.into_iter().zip(before) {
+            let wanted = if reason == Some(because) { before + 5 } else { before };
+            assert_eq!(counted(node, port, because).await, wanted, "{because}: {statement}");
+        }
+    }
+    let before = counted(node, port, "update").await;
+    run(&away, "CREATE TABLE u (a int PRIMARY KEY)").await;
+    assert_eq!(counted(node, port, "update").await, before + 1);
 }

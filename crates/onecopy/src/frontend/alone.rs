@@ -14,7 +14,6 @@ use super::demand::{Demand, Judged};
 use super::fault::Fault;
 use super::relay::{Ended, Expected};
 use super::session::{RETRIES_MAX, RETRY_PAUSE, Session, Transaction, WAIT_MAX};
-use super::statement::anchor_counter;
 use super::work::Work;
 use crate::hub::count;
 
@@ -130,12 +129,7 @@ impl Session {
                 self.count(|stats| &stats.anchor_catalogue);
                 self.read_once(&Reads::All, Some(self.anchor()), judged, work).await
             }
-            because => {
-                self.count(|stats| {
-                    because.as_ref().err().map_or(&stats.anchor_interactive, |b| anchor_counter(stats, *b))
-                });
-                self.update_once(judged, work, ends).await
-            }
+            _ => self.update_once(judged, work, ends).await,
         }
     }
 

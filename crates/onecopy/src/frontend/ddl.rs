@@ -94,7 +94,6 @@ impl Session {
         let Verb::Ddl(facts) = &statement.verb else { return Err(broken("this is no schema change")) };
         match &self.transaction {
             Transaction::None => {
-                crate::hub::count(&self.hub().stats.anchor_update);
                 let said = match facts.rows {
                     // A single statement sees no difference, and what it wrote can be read back.
                     RowEffect::Same => TransactionOptions::default(),

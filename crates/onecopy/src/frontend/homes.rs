@@ -29,6 +29,7 @@ use super::forbidden::invalid;
 use super::leases::{SEQUENCES_ANCHOR, SEQUENCES_LENT};
 use super::needs::{forecast, settle};
 use super::noted::{HOME_SETTING, SEQUENCES_SETTING, is_kept};
+use super::reasons::Reason;
 use super::relay::Ended;
 use super::session::{Session, Transaction};
 use super::work::Work;
@@ -81,6 +82,8 @@ pub(crate) struct Opening {
     pub(crate) nowait: bool,
     /// Where it may run.
     pub(crate) home: Home,
+    /// Why at the anchor, if it runs there.
+    pub(crate) reason: Reason,
     /// Away from the anchor only where these sequences are lent to.
     pub(crate) draws: BTreeSet<SequenceId>,
     /// It asks what was drawn before, which is known there only.
@@ -101,6 +104,7 @@ impl Opening {
             foreseen: Claims::default(),
             nowait: false,
             home: Home::Anchor,
+            reason: Reason::Needs(Because::Update),
             draws: BTreeSet::new(),
             asks_draws: false,
             generation: Version(u64::MAX),
@@ -243,15 +247,16 @@ impl Session {
         self.named.begin(judged);
         let mut draws = judged.draws();
         draws.extend(foreseen);
-        let home = match self.wish() {
-            Wish::Anchor => Home::Anchor,
-            Wish::Auto if !may_leave => Home::Anchor,
+        let (wished, reason) = match self.wish() {
+            _ if !may_leave => (Home::Anchor, Reason::of(judged)),
+            Wish::Anchor => (Home::Anchor, Reason::Chosen),
             Wish::Auto if draws.is_empty() => self.eased(Home::Any, judged.template),
             Wish::Auto => self.eased(Home::Drawing { last: self.draws.last_at }, judged.template),
-            Wish::Any => Home::Any,
-            Wish::At(replica) => Home::At(replica),
+            Wish::Any => (Home::Any, Reason::Chosen),
+            Wish::At(replica) => (Home::At(replica), Reason::Chosen),
         };
-        let home = if may_leave { self.drawn_home(judged, home) } else { Home::Anchor };
+        let home = if may_leave { self.drawn_home(judged, wished) } else { wished };
+        let reason = if home == wished { reason } else { Reason::of(judged) };
         if home == Home::Anchor {
             draws.clear();
         }
@@ -261,7 +266,7 @@ impl Session {
         let nowait = judged.nowait;
         let (generation, template) = (judged.generation, judged.template);
         let foreseen = Claims::default();
-        Opening { reads, writes, foreseen, nowait, home, draws, asks_draws, generation, template }
+        Opening { reads, writes, foreseen, nowait, home, reason, draws, asks_draws, generation, template }
     }
 
     /// Handles settings of our own, `onecopy.access`, `onecopy.home` and `onecopy.sequences`.
@@ -431,6 +436,7 @@ impl Session {
             return None;
         }
         let anchor = self.anchor();
+        self.count(|stats| &stats.anchor_catalogue);
         Some(self.read_at(anchor, work).await)
     }
 

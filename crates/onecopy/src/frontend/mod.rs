@@ -45,6 +45,7 @@ pub(crate) mod pins;
 mod pools;
 mod position;
 mod prepared;
+mod reasons;
 mod relay;
 mod residue;
 mod rewritten;

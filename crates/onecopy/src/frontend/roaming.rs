@@ -19,6 +19,7 @@ use wire::sqlstate;
 use super::demand::{Demand, Judged};
 use super::fault::{Fault, Refusal};
 use super::homes::Opening;
+use super::reasons::Reason;
 use super::relay::{Ended, Relay};
 use super::session::{Session, Transaction};
 use super::work::Work;
@@ -123,8 +124,8 @@ impl Session {
         }
         self.transaction = Transaction::None;
         let (reads, writes) = (Reads::Tables([].into()), Claims::default());
-        let opened =
-            self.open_update(options, Opening { reads, writes, ..Opening::unbounded() }, false).await;
+        let opening = Opening { reads, writes, reason: Reason::Interactive, ..Opening::unbounded() };
+        let opened = self.open_update(options, opening, false).await;
         match opened {
             // The statement for which it came asks for its own turn.
             Ok(()) => self.executed(),

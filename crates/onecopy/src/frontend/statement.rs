@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use cluster::event::{Event, Reads};
 use cluster::ids::{ReplicaId, Version};
-use sql::{Because, TransactionOptions, Verb};
+use sql::{TransactionOptions, Verb};
 use wire::backend::Status;
 
 use super::cancel::Doing;
@@ -19,7 +19,7 @@ use super::relay::{Ended, Relay};
 use super::roaming::may_roam;
 use super::session::{Placed, ReadOnly, Session, Transaction};
 use super::work::Work;
-use crate::hub::{Stats, count};
+use crate::hub::count;
 
 /// Time that a read is expected to take until more is known.
 const READ_COST_US: u32 = 100;
@@ -88,10 +88,6 @@ impl Session {
             self.transaction = transaction;
             return Ok(());
         }
-        self.count(|stats| match judged.access {
-            Err(because) => anchor_counter(stats, because),
-            Ok(_) => &stats.anchor_interactive,
-        });
         self.transaction = Transaction::None;
         let mut opening = self.opening_interactive(&judged).await?;
         let mut opened = self.open_update(options, opening, false).await;
@@ -368,13 +364,5 @@ impl Session {
             Verb::Refused { what, hint } => Some(Refusal::unsupported(what, *hint)),
             _ => None,
         }
-    }
-}
-
-pub(super) fn anchor_counter(stats: &Stats, because: Because) -> &std::sync::atomic::AtomicU64 {
-    match because {
-        Because::Update => &stats.anchor_update,
-        Because::Unknown => &stats.anchor_unknown,
-        Because::Catalogue => &stats.anchor_catalogue,
     }
 }

@@ -9,8 +9,8 @@ use cluster::ids::ReplicaId;
 use sql::TemplateId;
 use tokio::time::Instant;
 
+use super::reasons::Reason;
 use super::session::Session;
-use crate::hub::count;
 
 /// Of the transaction that is open, or of the last one.
 #[derive(Debug, Default)]
@@ -42,12 +42,12 @@ impl Session {
     }
 
     /// The home that was wished for, or the anchor if that has turned out to be better.
-    pub(crate) fn eased(&self, home: Home, template: Option<TemplateId>) -> Home {
-        if !template.is_some_and(|template| self.hub().learned.stays(template)) {
-            return home;
+    pub(crate) fn eased(&self, home: Home, template: Option<TemplateId>) -> (Home, Reason) {
+        if template.is_some_and(|template| self.hub().learned.stays(template)) {
+            (Home::Anchor, Reason::Waits)
+        } else {
+            (home, Reason::Chosen)
         }
-        count(&self.hub().stats.anchor_waits);
-        Home::Anchor
     }
 
     /// The update transaction has ended, well or not.

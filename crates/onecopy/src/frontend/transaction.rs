@@ -9,7 +9,7 @@ use std::sync::Arc;
 use cluster::claims::Claims;
 use cluster::event::{Event, Home, Level, Needs, Reads};
 use cluster::ids::{Identity, Nonce, ReplicaId, SequenceId, Version};
-use sql::{Isolation, TemplateId, TransactionOptions};
+use sql::{Because, Isolation, TemplateId, TransactionOptions};
 use tokio::time::Instant;
 use wire::sqlstate;
 
@@ -18,6 +18,7 @@ use super::ddl::SchemaChanges;
 use super::fault::{Fault, Refusal};
 use super::homes::{Opening, ReadSoFar, inside};
 use super::leases::Uses;
+use super::reasons::Reason;
 use super::relay::{Ended, Expected, Relay};
 use super::sequences::Drawn;
 use super::servers::Server;
@@ -158,8 +159,8 @@ impl Session {
         }
         let isolation = options.isolation.unwrap_or(Isolation::ReadCommitted);
         self.begin_strain(opening.template);
-        let Opening { reads, mut writes, foreseen, nowait, mut home, draws, asks_draws, generation, .. } =
-            opening;
+        let Opening { reads, mut writes, foreseen, nowait, mut home, mut reason, .. } = opening;
+        let Opening { draws, asks_draws, generation, .. } = opening;
         lock_reads(isolation, &reads, &mut writes);
         let reads = if isolation >= Isolation::RepeatableRead { Reads::All } else { reads };
         let (mut losses, mut patience) = (0, None);
@@ -177,7 +178,7 @@ impl Session {
                 if asks_draws {
                     self.await_lease(&draws, place.replica).await?;
                 } else {
-                    home = Home::Anchor;
+                    (home, reason) = (Home::Anchor, Reason::Needs(Because::Update));
                 }
                 continue;
             };
@@ -204,6 +205,9 @@ impl Session {
                     let update = Update { is_borrowing, uses, ..update };
                     self.transaction = Transaction::Update(Box::new(update));
                     (self.last_home, self.tenancy) = (place.replica, Some(tenancy));
+                    if !is_borrowing {
+                        self.count(|stats| reason.counter(stats));
+                    }
                     return Ok(());
                 }
                 Err(fault) => {

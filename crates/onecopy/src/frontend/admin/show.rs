@@ -164,13 +164,14 @@ fn waits_for(hub: &Hub, waits: Option<&Waiting>) -> [String; 3] {
 
 fn stats(hub: &Hub) -> Vec<Vec<String>> {
     let stats = &hub.stats;
-    let counters: [(&str, &AtomicU64); 13] = [
+    let counters: [(&str, &AtomicU64); 14] = [
         ("reads_spread", &stats.reads),
         ("anchor_because.update", &stats.anchor_update),
         ("anchor_because.unknown", &stats.anchor_unknown),
         ("anchor_because.interactive", &stats.anchor_interactive),
         ("anchor_because.catalogue", &stats.anchor_catalogue),
         ("anchor_because.waits", &stats.anchor_waits),
+        ("anchor_because.chosen", &stats.anchor_chosen),
         ("transactions_roamed", &stats.roamed),
         ("transactions_came_home", &stats.came_home),
         ("records", &stats.records),
