@@ -97,47 +97,70 @@ async fn assert_restored(cluster: &Cluster, origin: &Client, client: &Client) {
     .await;
 }
 
-/// The other way round: a dump of what Onecopy serves, without what is Onecopy's own, as docs/compatibility.md says.
+/// The commands for a dump without what is Onecopy's own stand there.
+const README: &str = include_str!("../../../README.md");
+
+/// Their names, and the ports that a reader puts in place of.
+const DUMP_BEGINS: &str = "export PGHOST=";
+const DUMP_ENDS: &str = "shop.dump\n\n";
+
+/// The commands of the README, with these ports.
+fn commands_of_readme(ours: u16, other: u16) -> String {
+    let begin = README.find(DUMP_BEGINS).expect("the README says how to dump");
+    let end = README[begin..].find(DUMP_ENDS).expect("and how to restore") + DUMP_ENDS.len();
+    let said = README[begin..begin + end].replace("PGPORT=6432", &format!("PGPORT={ours}"));
+    format!("set -e\n{}", said.replace("PGPORT=5432", &format!("PGPORT={other}")))
+}
+
+/// The other way round: a dump of what Onecopy serves, without what is Onecopy's own.
 #[tokio::test]
 async fn a_dump_of_a_cluster_is_restored() {
     let (plain, mut cluster) = (Plain::start().await, Cluster::start(2).await);
     let made = psql(cluster.port, &format!("\\set ON_ERROR_STOP on\n{SCHEMA}")).await;
     assert!(made.status.success(), "{}", text(&made));
-    let port = cluster.port.to_string();
-    let (archive, list) = (cluster.folder.path().join("archive"), cluster.folder.path().join("list"));
-    let (archive, list) = (archive.to_str().unwrap(), list.to_str().unwrap());
-    let connection = ["-h", "127.0.0.1", "-p", &port, "-U", "postgres"];
-    let arguments = ["-Fc", "-N", "onecopy", "-N", "onecopy_capture", "-f", archive, "postgres"];
-    let all: Vec<&str> = connection.into_iter().chain(arguments).collect();
-    let dumped = finish("pg_dump", command(program("pg_dump").to_str().unwrap(), &all).output()).await;
-    assert!(dumped.status.success(), "{}", text(&dumped));
-
-    let pg_restore = program("pg_restore");
-    let listed = finish("pg_restore", command(pg_restore.to_str().unwrap(), &["-l", archive]).output()).await;
-    assert!(listed.status.success(), "{}", text(&listed));
-    let listed = String::from_utf8(listed.stdout).unwrap();
-    assert!(listed.contains("!onecopy"), "nothing is to be left out:\n{listed}");
-    let kept: Vec<&str> = listed.lines().filter(|line| !line.contains("onecopy")).collect();
-    std::fs::write(list, kept.join("\n")).unwrap();
-
     let (origin, client) = (cluster.client().await, plain.client().await);
-    run(&client, "create role shop_owner; create role clerk").await;
-    let restore = async |port: String| {
-        let arguments =
-            ["-h", "127.0.0.1", "-p", &port, "-U", "postgres", "-d", "postgres", "-e", "-L", list, archive];
-        let restored = finish("pg_restore", command(pg_restore.to_str().unwrap(), &arguments).output()).await;
-        assert!(restored.status.success(), "{}", text(&restored));
+    // What only sounds like ours is not left out.
+    run(
+        &origin,
+        "create table onecopy_notes (id int primary key, text text);
+         insert into onecopy_notes values (1, ' TRIGGER public t !onecopy postgres');
+         create function noted() returns trigger language plpgsql as 'begin return new; end';
+         create trigger onecopy_noted before insert on onecopy_notes for each row execute function noted()",
+    )
+    .await;
+    let programs = program("pg_dump").parent().unwrap().display().to_string();
+    let shell = async |commands: &str| {
+        let path = format!("{programs}:{}", std::env::var("PATH").unwrap_or_default());
+        let mut sh = command("sh", &["-c", commands]);
+        let ended = finish("sh", sh.current_dir(cluster.folder.path()).env("PATH", path).output()).await;
+        assert!(ended.status.success(), "{}", text(&ended));
+        text(&ended)
     };
-    restore(plain.port.to_string()).await;
+    let said = shell(&commands_of_readme(cluster.port, plain.port)).await;
+    // The superuser is there already.
+    let errors: Vec<&str> = said.lines().filter(|line| line.contains("ERROR")).collect();
+    assert!(errors.iter().all(|line| line.contains("role \"postgres\" already exists")), "{errors:?}");
+
     for query in ANSWERS {
         assert_eq!(table(&client, query).await, table(&origin, query).await, "{query}");
     }
+    let notes = "select n.text, g.tgname from onecopy_notes n, pg_trigger g where g.tgname !~ '^!' and g.tgrelid = 'onecopy_notes'::regclass";
+    assert_eq!(table(&client, notes).await, table(&origin, notes).await);
+    let ours = "select count(*) from (select from pg_namespace where nspname like 'onecopy%' union all
+         select from pg_trigger where tgname like '!onecopy%' union all select from pg_event_trigger) it";
+    assert_eq!(table(&client, ours).await, [["0"]]);
+    // The same list restores it through Onecopy.
     run(
         &origin,
-        "drop schema shop, audit cascade; drop domain email; drop extension hstore, pg_trgm, citext",
+        "drop schema shop, audit cascade; drop domain email; drop extension hstore, pg_trgm, citext;
+         drop table onecopy_notes; drop function noted()",
     )
     .await;
-    restore(cluster.port.to_string()).await;
+    shell(&format!(
+        "PGHOST=127.0.0.1 PGPORT={} PGUSER=postgres pg_restore -e -L shop.list -d postgres shop.dump",
+        cluster.port
+    ))
+    .await;
     assert_restored(&cluster, &client, &origin).await;
     // What was restored past Onecopy is nobody's replica.
     run(&client, "update shop.customer set name = name || '!' where id = 2").await;
