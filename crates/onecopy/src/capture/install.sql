@@ -769,6 +769,7 @@ DECLARE
     context text;
     leaning text;
     passing text;
+    lasts boolean;
 BEGIN
     GET DIAGNOSTICS context = PG_CONTEXT;
     IF current_setting('onecopy.ddl', true) = '@DDL@'
@@ -789,6 +790,22 @@ BEGIN
                     USING ERRCODE = '0A000', DETAIL = 'Each replica would hold it against the rows that are there at another time.',
                     HINT = 'Add it NOT VALID, so that it counts for new rows, and leave it unvalidated.';
             END IF;
+        END IF;
+        -- The session asks afterwards whether the other replicas need the statement. This runs after all code of users that
+        -- the statement runs. A statement that says nothing here, such as CREATE ROLE, is for all.
+        IF TG_EVENT = 'sql_drop' THEN
+            SELECT bool_or(NOT is_temporary AND address_names[1] IS DISTINCT FROM 'pg_temp') INTO lasts
+                FROM pg_event_trigger_dropped_objects() WHERE original;
+        ELSIF TG_TAG IN ('REASSIGN OWNED', 'DROP OWNED') THEN
+            lasts := true;
+        ELSE
+            SELECT bool_or(onecopy_capture.is_temporary(classid, objid, schema_name) IS NOT TRUE) INTO lasts
+                FROM pg_event_trigger_ddl_commands();
+        END IF;
+        IF lasts THEN
+            PERFORM set_config('onecopy.made', 'lasting', true);
+        ELSIF NOT lasts AND current_setting('onecopy.made', true) IS DISTINCT FROM 'lasting' THEN
+            PERFORM set_config('onecopy.made', 'temporary', true);
         END IF;
         RETURN;
     ELSIF current_setting('onecopy.via', true) = '@APPLY@' AND current_setting('session_replication_role') = 'replica' THEN

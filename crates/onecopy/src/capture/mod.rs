@@ -44,6 +44,10 @@ pub(crate) const VIA_SETTING: &str = "onecopy.via";
 
 /// The setting that lets a schema change pass.
 pub(crate) const DDL_SETTING: &str = "onecopy.ddl";
+/// Where the guard says whether what a schema change made or dropped is temporary.
+pub(crate) const MADE_SETTING: &str = "onecopy.made";
+/// Its value if all of it is.
+pub(crate) const MADE_TEMPORARY: &str = "temporary";
 
 /// The statement that puts new tables under capture; part of every schema change.
 pub(crate) const INSTALL_TABLES_SQL: &str = "SELECT onecopy.install()";

@@ -147,7 +147,8 @@ impl Session {
             self.before_shared_change().await?;
         }
         let token = capture::ddl_token(self.hub().cluster_id);
-        self.own_query(&format!("SET LOCAL {} = '{token}'", capture::DDL_SETTING)).await?;
+        let (ddl, made) = (capture::DDL_SETTING, capture::MADE_SETTING);
+        self.own_query(&format!("SET LOCAL {ddl} = '{token}'; SET LOCAL {made} = ''")).await?;
         let rows = self.captured_rows();
         let ended = self.at_home(work, true).await?;
         if ended.error.is_some() {
@@ -184,8 +185,15 @@ impl Session {
             }
             _ => false,
         };
-        let circumstances = self.own_query(&circumstances_sql()).await?.row.unwrap_or_default();
+        let mut circumstances = self.own_query(&circumstances_sql()).await?.row.unwrap_or_default();
         self.own_query(&format!("SET LOCAL {} = ''", capture::DDL_SETTING)).await?;
+        if circumstances.pop().flatten().as_deref() == Some(capture::MADE_TEMPORARY.as_bytes()) {
+            // Of this session alone. The applier would have to make it, too, and could do so once.
+            if let Transaction::Update(update) = &mut self.transaction {
+                update.is_suspect = true;
+            }
+            return Ok(());
+        }
         let record =
             recorded(text, circumstances).ok_or_else(|| broken("a schema change has no circumstances"))?;
         let Transaction::Update(update) = &mut self.transaction else {
@@ -399,6 +407,7 @@ fn circumstances_sql() -> String {
     for name in recorded_settings() {
         sql.push_str(&format!(", pg_catalog.current_setting('{name}', true)"));
     }
+    sql.push_str(&format!(", pg_catalog.current_setting('{}', true)", capture::MADE_SETTING));
     sql
 }
 
