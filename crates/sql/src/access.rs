@@ -71,6 +71,32 @@ pub struct Routing {
     pub asks_draws: bool,
     /// Defaults of columns may be computed where it writes: without that nothing is drawn for rows.
     pub fills_defaults: bool,
+    /// What may stay on its connection when its transaction is over.
+    pub traces: Traces,
+}
+
+/// What a statement may leave on its connection beyond its transaction, where no other connection of the session has it.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Traces {
+    /// Something that the server shows: a temporary object, a session lock, a cursor, LISTEN, a setting, a prepared
+    /// statement.
+    pub shown: bool,
+    /// A setting with a name of the client's own, which no server shows: code ran that may have set one.
+    pub hidden: bool,
+    /// It takes an advisory lock of the session, by a call in the statement or in code that is understood.
+    pub locks: bool,
+}
+
+impl Traces {
+    /// Of code that may do anything.
+    pub const ANYTHING: Self = Self { shown: true, hidden: true, locks: false };
+
+    /// Adds those of another statement.
+    pub fn add(&mut self, other: Self) {
+        self.shown |= other.shown;
+        self.hidden |= other.hidden;
+        self.locks |= other.locks;
+    }
 }
 
 /// Draws all conclusions. Use [`Statement::routing`], which keeps them.
@@ -87,6 +113,43 @@ pub(crate) fn routing(statement: &Statement, catalogue: &Catalogue) -> Routing {
         transaction_time: reach.transaction_time,
         asks_draws: reach.asks_draws,
         fills_defaults: reach.fills_defaults,
+        traces: traces_within(statement, &reach),
+    }
+}
+
+fn traces_within(statement: &Statement, reach: &Reach) -> Traces {
+    if statement.opaque.is_some() {
+        return Traces::ANYTHING;
+    }
+    let shown = Traces { shown: true, ..reach.traces };
+    match &statement.verb {
+        Verb::Select
+        | Verb::Insert
+        | Verb::Update
+        | Verb::Delete
+        | Verb::Merge
+        | Verb::Copy { .. }
+        | Verb::Truncate
+        | Verb::Explain { .. }
+        | Verb::DeclareCursor { hold: false, .. } => reach.traces,
+        Verb::DeclareCursor { hold: true, .. } => shown,
+        Verb::Ddl(facts) => {
+            // It runs code where it computes values: from a query, in an expression, in the check of a new type.
+            let computes = !statement.reads.is_empty()
+                || !statement.functions.is_empty()
+                || facts.tag == "AlterTableStmt";
+            Traces { hidden: reach.traces.hidden && computes, ..shown }
+        }
+        // They may also take away what is there.
+        Verb::Listen
+        | Verb::Unlisten
+        | Verb::ClosePortal
+        | Verb::Prepare { .. }
+        | Verb::Deallocate(_)
+        | Verb::Discard(_) => Traces { shown: true, ..Traces::default() },
+        Verb::Do | Verb::Call | Verb::Execute { .. } => Traces::ANYTHING,
+        // FETCH runs what DECLARE, or the function that opened the cursor, was judged by.
+        _ => Traces::default(),
     }
 }
 

@@ -4,6 +4,7 @@
 //! OIDs differ between replicas), or tables named in their arguments. Types are a list of what is allowed, since a
 //! row type or a domain is a type as well; functions are a list of what is not, on top of the volatility.
 
+use crate::access::Traces;
 use crate::name::SYSTEM_SCHEMA;
 
 /// How a built-in object may be used in a bounded read.
@@ -113,6 +114,45 @@ const SEQUENCE_FUNCTIONS: [&str; 1] = ["nextval"];
 
 /// Functions that tell what this session has drawn from sequences last, and do nothing else.
 const DRAWN_FUNCTIONS: [&str; 2] = ["currval", "lastval"];
+
+/// Volatile functions, and others that no bounded read may call, of which nothing stays on the connection when their
+/// transaction is over. What is drawn from sequences is looked after elsewhere.
+const LEAVES_NOTHING: [&str; 27] = [
+    "currval",
+    "current_query",
+    "lastval",
+    "mxid_age",
+    "nextval",
+    "pg_advisory_xact_lock",
+    "pg_advisory_xact_lock_shared",
+    "pg_cancel_backend",
+    "pg_current_wal_flush_lsn",
+    "pg_current_wal_insert_lsn",
+    "pg_current_wal_lsn",
+    "pg_current_xact_id",
+    "pg_current_xact_id_if_assigned",
+    "pg_export_snapshot",
+    "pg_log_backend_memory_contexts",
+    "pg_notify",
+    "pg_promote",
+    "pg_reload_conf",
+    "pg_rotate_logfile",
+    "pg_switch_wal",
+    "pg_terminate_backend",
+    "pg_try_advisory_xact_lock",
+    "pg_try_advisory_xact_lock_shared",
+    "pg_xact_status",
+    "random",
+    "random_normal",
+    "setval",
+];
+
+/// Functions that take an advisory lock which the session keeps.
+const SESSION_LOCKS: [&str; 4] =
+    ["pg_advisory_lock", "pg_advisory_lock_shared", "pg_try_advisory_lock", "pg_try_advisory_lock_shared"];
+
+/// Functions that change a setting by its name.
+const SETS_SETTING: &str = "set_config";
 
 /// Types whose input and output depend on nothing but the text and the session's settings; sorted.
 const TYPES: [&str; 62] = [
@@ -229,6 +269,29 @@ pub(crate) fn is_connection_bound(name: &str) -> bool {
 /// Whether a function changes nothing but a sequence, so that it locks no row and depends on none.
 pub(crate) fn advances_sequence(name: &str) -> bool {
     SEQUENCE_FUNCTIONS.contains(&name)
+}
+
+/// Whether a function changes a setting by its name.
+pub(crate) fn sets_setting(name: &str) -> bool {
+    name == SETS_SETTING
+}
+
+/// What a call of one of the server's own functions may leave on its connection.
+pub(crate) fn traces(name: &str, is_volatile: bool) -> Traces {
+    let reads = is_harmless_volatile(name)
+        || reads_server_state(name)
+        || LEAVES_NOTHING.contains(&name)
+        || ["pg_stat_", "pg_ls_", "txid_"].iter().any(|prefix| name.starts_with(prefix));
+    if reads {
+        return Traces::default();
+    }
+    // They take a query, or the name of a type, and run it or its checks.
+    let runs_code = function(name) == Builtin::Unknown;
+    Traces {
+        shown: is_volatile || runs_code,
+        hidden: runs_code || sets_setting(name),
+        locks: SESSION_LOCKS.contains(&name),
+    }
 }
 
 /// How a built-in function may be used, its volatility aside.

@@ -33,7 +33,7 @@ mod setting;
 mod statement;
 mod system_catalogue;
 
-pub use access::{Access, Because, Claims, Routing, access, claims};
+pub use access::{Access, Because, Claims, Routing, Traces, access, claims};
 pub use analyzer::{Analyzer, Limits, Statistics};
 pub use catalogue::{
     Action, Argument, ArgumentMode, Body, Catalogue, Column, ColumnDefault, Contents, Draws, Function,

@@ -11,11 +11,11 @@
 use std::collections::BTreeSet;
 
 use crate::access::{
-    Because, built_in, built_in_touches_data, cast, is_harmful_column, operator, stands_for_relation,
+    Because, Traces, built_in, built_in_touches_data, cast, is_harmful_column, operator, stands_for_relation,
 };
 use crate::body::{Code, Words};
 use crate::builtin::{self, SYSTEM_COLUMNS};
-use crate::catalogue::{Action, Catalogue, HeadTypes, Relation, Table, TableId, Trigger};
+use crate::catalogue::{Action, Catalogue, HeadTypes, Relation, Table, TableId, Trigger, Volatility};
 use crate::name::{Name, SYSTEM_SCHEMA};
 use crate::statement::{Statement, Verb};
 
@@ -66,13 +66,17 @@ pub(crate) struct Reach {
     pub(crate) fills_defaults: bool,
     /// The targets that it names are tables or views which the catalogue has.
     pub(crate) targets_known: bool,
+    /// What may stay on the connection.
+    pub(crate) traces: Traces,
 }
 
 /// Follows a statement.
 pub(crate) fn reach(statement: &Statement, catalogue: &Catalogue) -> Reach {
     let mut walk = Walk::new(catalogue);
     walk.truncates = statement.verb == Verb::Truncate;
+    walk.is_below = false;
     walk.visit(statement);
+    walk.is_below = true;
     walk.finish()
 }
 
@@ -81,6 +85,8 @@ struct Walk<'a> {
     reach: Reach,
     /// TRUNCATE: with CASCADE it empties all that refers to its targets.
     truncates: bool,
+    /// What is looked at is not the statement itself, but what stands behind one of its names.
+    is_below: bool,
     /// Statements by their addresses, and tables by their numbers, that were looked at in some way.
     seen: BTreeSet<(Use, usize)>,
     /// Names of the users' functions that were followed.
@@ -103,6 +109,7 @@ impl<'a> Walk<'a> {
             catalogue,
             reach: Reach { targets_known: true, ..Reach::default() },
             truncates: false,
+            is_below: true,
             seen: BTreeSet::new(),
             functions: BTreeSet::new(),
             todo: Vec::new(),
@@ -118,6 +125,7 @@ impl<'a> Walk<'a> {
         }
         if self.catalogue.has_user_casts() {
             self.note(Because::Unknown);
+            self.reach.traces.add(Traces::ANYTHING);
             self.reach.unbounded |= !self.reach.writes.is_empty();
         }
         self.reach
@@ -134,6 +142,7 @@ impl<'a> Walk<'a> {
         self.reach.fills_defaults = true;
         self.note(Because::Unknown);
         self.reach.unbounded = true;
+        self.reach.traces.add(Traces::ANYTHING);
     }
 
     /// Whether this is the first look at a statement of the catalogue's in this way. There is a limit to them.
@@ -248,6 +257,7 @@ impl<'a> Walk<'a> {
             Some(table) => {
                 if table.coded_types {
                     self.note(Because::Unknown);
+                    self.reach.traces.add(Traces::ANYTHING);
                 }
                 self.secure(table);
             }
@@ -343,7 +353,10 @@ impl<'a> Walk<'a> {
         if unexplained {
             self.note_unknown();
         }
-        self.reach.unbounded |= table.coded_types;
+        if table.coded_types {
+            self.reach.unbounded = true;
+            self.reach.traces.add(Traces::ANYTHING);
+        }
         self.secure(table);
         self.fire(&table.triggers);
         // The server looks references up as the tables' owner, so no policy runs for them.
@@ -387,7 +400,18 @@ impl<'a> Walk<'a> {
                 self.note(because);
             }
             self.reach.unbounded |= built_in_touches_data(self.catalogue, name);
+            self.leave(name, is_built_in);
         }
+    }
+
+    /// What a call of one of the server's own functions, or of one that nobody knows, leaves on the connection.
+    fn leave(&mut self, name: &Name, is_built_in: bool) {
+        let volatility = self.catalogue.builtin_volatility(&name.name).filter(|_| is_built_in);
+        let Some(volatility) = volatility else { return self.reach.traces.add(Traces::ANYTHING) };
+        let mut traces = builtin::traces(&name.name, volatility == Volatility::Volatile);
+        // What the statement itself sets is told by its text.
+        traces.hidden &= self.is_below || !builtin::sets_setting(&name.name);
+        self.reach.traces.add(traces);
     }
 
     /// Follows all users' functions of a name.
@@ -404,7 +428,9 @@ impl<'a> Walk<'a> {
                 HeadTypes::Coded => self.note_unknown(),
             }
             self.todo.extend(statements);
+            let is_below = std::mem::replace(&mut self.is_below, true);
             self.words(words);
+            self.is_below = is_below;
         }
     }
 
