@@ -21,6 +21,8 @@ pub(crate) const DEFAULT_READER_PATIENCE_S: u16 = 30;
 pub(crate) const DEFAULT_STOP_PATIENCE_S: u16 = 5;
 /// A server that has not answered for so long is down.
 pub(crate) const DEFAULT_HEALTH_DEADLINE_MS: u32 = 3_000;
+/// How long DRAIN waits for sessions that hold state at the anchor.
+pub(crate) const DEFAULT_DRAIN_PATIENCE_MS: u32 = 10_000;
 /// How long the anchor may be down before another replica takes its place.
 pub(crate) const DEFAULT_TAKEOVER_AFTER_MS: u32 = 300;
 /// The most connections of one role to each server that sessions share.
@@ -128,6 +130,11 @@ pub(crate) struct Up {
     /// How long transactions get to end after a signal to stop, in seconds; a second signal ends them at once.
     #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_STOP_PATIENCE_S)]
     pub(crate) stop_patience: u16,
+
+    /// How long DRAIN and DROP of the anchor wait for sessions that hold state there, in milliseconds, before these end.
+    #[arg(long, value_name = "MS", default_value_t = DEFAULT_DRAIN_PATIENCE_MS,
+          value_parser = clap::value_parser!(u32).range(0..=86_400_000))]
+    pub(crate) drain_patience_ms: u32,
 
     /// A server that has not answered for so long, in milliseconds, is down: the others go on without it. So is one that answers
     /// no new connection for so long.

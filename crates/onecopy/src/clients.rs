@@ -15,6 +15,8 @@ use std::time::{Duration, Instant, SystemTime};
 use cluster::ids::{ReplicaId, SessionId};
 use tokio::sync::watch;
 
+use crate::frontend::pins::Pins;
+
 /// What averages are taken over, as PgBouncer's `stats_period`.
 pub(crate) const STATS_PERIOD: Duration = Duration::from_mins(1);
 
@@ -413,6 +415,12 @@ impl Clients {
         let mut changes = self.is_paused.subscribe();
         // The sender lives as long as this.
         let _ = changes.wait_for(|is_paused| !is_paused).await;
+    }
+
+    /// How many sessions hold what they have on one connection alone.
+    pub(crate) fn holders(&self) -> usize {
+        let holds = |card: &&Arc<Card>| !Pins::of(card.pins.load(Ordering::Relaxed)).held().is_empty();
+        self.inside().cards.values().filter(holds).count()
     }
 
     /// How many sessions are in the middle of something.

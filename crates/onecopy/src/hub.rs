@@ -36,7 +36,7 @@ use tokio::task::JoinSet;
 use crate::backend::Served;
 use crate::capture::vouch::Voucher;
 use crate::clients::Clients;
-use crate::frontend::{Pooling, Pools, WAITING_MAX};
+use crate::frontend::{HidingCode, Pooling, Pools, WAITING_MAX};
 use crate::in_force::InForce;
 use crate::keeper::Identities;
 use crate::learned::Learned;
@@ -160,6 +160,8 @@ pub(crate) struct Patience {
     pub(crate) health_deadline: Duration,
     /// An anchor that has been down for so long loses its place.
     pub(crate) takeover_after: Duration,
+    /// Before another replica takes its place by command, sessions that hold state at it are waited for so long.
+    pub(crate) drain: Duration,
 }
 
 /// Shared by everything in the node.
@@ -215,6 +217,8 @@ pub(crate) struct Hub {
     pub(crate) in_force: InForce,
     /// The server connections that sessions share.
     pub(crate) pools: Arc<Pools>,
+    /// Whether functions of the database may set what no server tells.
+    pub(crate) hiding_code: HidingCode,
     /// How far sequences may have come.
     sequences: Mutex<Sequences>,
     /// When the core wants to be roused.
@@ -277,6 +281,7 @@ impl Hub {
             is_verifying: AtomicBool::new(false),
             in_force,
             pools: Pools::new(pooling),
+            hiding_code: HidingCode::default(),
             learned: Learned::default(),
             looking: Notify::new(),
             sequences: Mutex::default(),
@@ -351,7 +356,11 @@ impl Hub {
             Effect::LoadCatalogue { replica, version } => {
                 self.order(replica, AgentOrder::LoadCatalogue { version });
             }
-            Effect::Anchor { replica } => self.move_anchor(replica),
+            Effect::Anchor { replica } => {
+                self.move_anchor(replica);
+                // What a session has at the old one is lost to it.
+                sessions.values().map(Arc::as_ref).for_each(Mailbox::drained);
+            }
             Effect::Rouse { at } => drop(self.rousing.send_replace(Some(at))),
             other => {
                 let session =

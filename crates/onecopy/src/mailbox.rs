@@ -26,7 +26,8 @@ pub(crate) enum Note {
     Cancel,
     /// The session is to end.
     End(End),
-    /// A replica is drained: connections to it that are not in use are to be closed.
+    /// A replica is drained, or another one is the anchor: connections that are not in use are to be closed, and what is on
+    /// the others may be lost.
     Drained,
 }
 
@@ -114,7 +115,7 @@ impl Mailbox {
         }
     }
 
-    /// Says that a replica is drained; once is enough.
+    /// Says that a replica is drained, or another one is the anchor; once is enough.
     pub(crate) fn drained(&self) {
         let notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         let is_there = notes.iter().any(|note| matches!(note, Note::Drained));

@@ -9,9 +9,9 @@
 //! then its server goes. A crash in between leaves it struck or not, and nothing half done: what it had is in the log
 //! and in the others.
 //!
-//! The anchor gives its place up before it is drained. Since what only the anchor has ends with that, everybody is let
-//! come to the end of a transaction first, for a moment; what is open after that is rolled back (40001), as if the
-//! anchor was lost.
+//! The anchor gives its place up before it is drained. Sessions that hold state there, such as a temporary table, end with
+//! that, so they are waited for first, for as long as `drain_patience` says. Then everybody is let come to the end of a
+//! transaction, for a moment; what is open after that is rolled back (40001), as if the anchor was lost.
 //!
 //! A server of somebody else comes with a copy of its own, or is empty and is filled by us ([`crate::fill`]). Before such
 //! a one serves, what it has is compared with the home of updates, row by row; if it is anything else it does not join.
@@ -326,12 +326,24 @@ pub(crate) async fn drain(hub: &Hub, replica: ReplicaId) -> Result<(), MemberErr
     if status(hub, replica).is_some_and(|status| status.is_drained) {
         return Ok(());
     }
+    if hub.anchor() == replica {
+        await_holders(hub).await;
+    }
     let quiet = if hub.anchor() == replica { Some(Quiet::begin(hub).await) } else { None };
     hub.drain(replica, true);
     drop(quiet);
     match status(hub, replica) {
         Some(status) if status.is_drained => Ok(()),
         _ => Err(MemberError::NoOther),
+    }
+}
+
+/// What sessions hold on connections of their own is at the anchor, and they end when that gives its place up: so they
+/// get some time to let go of it.
+async fn await_holders(hub: &Hub) {
+    let deadline = Instant::now() + hub.patience.drain;
+    while hub.clients.holders() > 0 && Instant::now() < deadline {
+        tokio::time::sleep(LOOK).await;
     }
 }
 

@@ -226,6 +226,7 @@ fn limits(config: &Config) -> Limits {
         patience: Patience {
             health_deadline: config.duration("health_deadline"),
             takeover_after: config.duration("takeover_after"),
+            drain: config.duration("drain_patience"),
         },
         pooling: pooling(config),
     }

@@ -99,6 +99,7 @@ fn limits(up: &Up) -> Limits {
         patience: Patience {
             health_deadline: Duration::from_millis(up.health_deadline_ms.into()),
             takeover_after: Duration::from_millis(up.takeover_after_ms.into()),
+            drain: Duration::from_millis(up.drain_patience_ms.into()),
         },
         pooling: Pooling {
             is_shared: up.pool_mode == POOL_MODE_TRANSACTION,

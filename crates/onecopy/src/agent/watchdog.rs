@@ -66,6 +66,8 @@ struct Present {
     is_judged: bool,
     /// Cancels of it that the server may not have passed on yet.
     cancels: usize,
+    /// The session has something on the backend that would be lost with it.
+    holds: bool,
 }
 
 /// An update transaction is open on a backend, as long as this lives.
@@ -80,6 +82,11 @@ impl Tenancy {
     /// A statement begins that can be undone alone, and be run again.
     pub(crate) fn guard(&self) {
         self.present.send_modify(|present| (present.is_guarded, present.is_judged) = (true, false));
+    }
+
+    /// The session may have something on the backend that would be lost with it.
+    pub(crate) fn hold(&self) {
+        self.present.send_modify(|present| present.holds = true);
     }
 
     /// The statement that has ended stays, or is undone by now: what is locked by then is in the way for good.
@@ -142,6 +149,12 @@ impl Evictions {
     fn is_judged(&self, pid: i32) -> bool {
         let tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
         tenants.get(&pid).is_some_and(|tenant| tenant.present.borrow().is_judged)
+    }
+
+    /// Whether a session has something on a backend, so that its transaction is rolled back rather than the backend ended.
+    fn holds(&self, pid: i32) -> bool {
+        let tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        tenants.get(&pid).is_some_and(|tenant| tenant.present.borrow().holds)
     }
 
     /// The statement that runs on a backend is about to be cancelled, if it can be undone alone.
@@ -253,7 +266,16 @@ async fn clear_way(control: &mut Connection, way: Way<'_>, seen: &mut Seen) -> R
                 way.evictions.note(pid);
                 ask(control, &format!("SELECT pg_cancel_backend({pid})")).await?;
             } else if is_direct || since.elapsed() >= PATIENCE {
-                overtake(control, way, pid, session).await?;
+                // A session that would lose more than the transaction rolls back as soon as it hears of it, unless it waits
+                // for its client.
+                match seen.acted.get(&pid).filter(|_| way.evictions.holds(pid)) {
+                    Some(acted) if acted.elapsed() < PATIENCE => continue,
+                    None if way.evictions.holds(pid) => {
+                        seen.acted.insert(pid, Instant::now());
+                        overtake(control, way, pid, session, "pg_cancel_backend").await?;
+                    }
+                    _ => overtake(control, way, pid, session, "pg_terminate_backend").await?,
+                }
             }
             continue;
         }
@@ -315,12 +337,13 @@ async fn overtake(
     way: Way<'_>,
     pid: i32,
     session: SessionId,
+    function: &str,
 ) -> Result<(), BackendError> {
     tracing::debug!(replica = way.replica, blocker = pid, %session, "a refresh overtakes a transaction");
     // When nobody listens any more the connections are about to end, too.
     let _ = way.events.send(AgentEvent::InTheWay { session }).await;
     way.evictions.note(pid);
-    ask(control, &format!("SELECT pg_terminate_backend({pid})")).await?;
+    ask(control, &format!("SELECT {function}({pid})")).await?;
     Ok(())
 }
 

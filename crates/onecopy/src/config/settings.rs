@@ -188,6 +188,15 @@ pub(crate) const SETTINGS: &[Setting] = &[
         about: "How long a read may hold up a schema change at its replica before it is cancelled.",
     },
     Setting {
+        name: "drain_patience",
+        flag: "drain-patience",
+        kind: Kind::Duration(0, 86_400_000),
+        default: "10s",
+        can_reload: false,
+        about: "How long DRAIN and DROP of the home of updates wait for sessions that hold state there (temporary objects, \
+                session locks, LISTEN, ..). Those that still hold some then end with 57P01.",
+    },
+    Setting {
         name: "health_deadline",
         flag: "health-deadline",
         kind: Kind::Duration(200, 600_000),

@@ -178,7 +178,7 @@ impl Session {
     }
 
     /// Whether the identity can go with the statement in one flush: nothing of it needs to be seen before.
-    fn can_identify_ahead(&self, judged: &Judged, options: TransactionOptions) -> bool {
+    fn can_identify_ahead(&mut self, judged: &Judged, options: TransactionOptions) -> bool {
         options.read_only != Some(true)
             && !self.settings.has_timeouts
             && !self.may_defer()

@@ -189,9 +189,10 @@ impl Client {
     }
 
     /// Tells the client why its session ends, unless the socket is full or a message is half sent.
-    pub(crate) async fn say_last(&mut self, refusal: &Refusal) {
+    pub(crate) async fn say_last(&mut self, news: &[u8], refusal: &Refusal) {
         if self.written == 0 {
             self.out.clear();
+            self.out.extend_from_slice(news);
             refusal.write(&mut self.out, "FATAL");
             let _ = self.try_flush().await;
         }

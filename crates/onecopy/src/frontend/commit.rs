@@ -125,6 +125,8 @@ impl Session {
             && self.worker.hub.is_outdated(update.generation)
         {
             update.is_suspect = true;
+            let home = update.replica;
+            self.doubt_traces(home);
         }
         if self.may_defer() {
             self.await_what_is_checked().await?;
@@ -224,14 +226,12 @@ impl Session {
 
     /// Whether a check or trigger may wait for COMMIT, which must not fail any more: by the catalogue, unless
     /// that is out of date, or of a temporary table, which no catalogue has.
-    pub(crate) fn may_defer(&self) -> bool {
+    pub(crate) fn may_defer(&mut self) -> bool {
+        let home = self.home();
+        let has_left = self.is_unknown_at(home);
         let (hub, catalogue) = (self.hub(), self.hub().catalogue());
         let may_be_unknown = hub.is_outdated(Version(catalogue.generation()));
-        self.pinned
-            || self.may_have_temporary
-            || self.has_ddl()
-            || catalogue.has_deferrable()
-            || may_be_unknown
+        self.pinned || has_left || self.has_ddl() || catalogue.has_deferrable() || may_be_unknown
     }
 
     /// Whether it is certified although it may have nothing to say; not if the server lets it write nothing at all.
@@ -318,9 +318,9 @@ impl Session {
                     self.is_settling = false;
                 }
                 Note::Effect(Effect::Abort { cause, .. }) => {
-                    self.servers.close(home);
                     self.is_settling = false;
                     let fault = self.aborted(cause, home);
+                    self.step_back().await;
                     self.end_local(false);
                     return Err(fault);
                 }

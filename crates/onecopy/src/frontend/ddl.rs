@@ -72,7 +72,6 @@ impl Session {
             return self.ddl_plainly(statement, facts, work, alone).await.map(Some);
         }
         if facts.temporary || self.names_temporary(&facts.relations).await? {
-            self.pinned = true;
             return Ok(None);
         }
         if alone && facts.rearranges() && matches!(self.transaction, Transaction::None) {
@@ -141,6 +140,8 @@ impl Session {
 
     async fn ddl_at_home(&mut self, facts: &DdlFacts, text: &[u8], work: Work<'_>) -> Result<Ended, Fault> {
         let mark = self.client.out.len();
+        let home = self.home();
+        self.note_left(home);
         let effect = self.row_effect(facts, text);
         let before = self.before_rows(&effect).await?;
         if CHANGES_SHARED.contains(&facts.tag) {
@@ -260,7 +261,6 @@ impl Session {
         let plain = plain.ok_or_else(|| broken("there is no CONCURRENTLY in a statement that has it"))?;
         let work = Work::Query { sql: plain.as_bytes(), position_offset };
         if self.names_temporary(&facts.relations).await? {
-            self.pinned = true;
             return self.run(&Demand::one(statement), work, alone).await;
         }
         let text = "CONCURRENTLY is left out: the statement runs in one transaction, and writes to the table wait for it";

@@ -7,7 +7,7 @@ use cluster::claims::Claims;
 use cluster::event::Reads;
 use cluster::ids::{SequenceId, SessionId, TableId, Version};
 use sql::accesses::Accesses;
-use sql::{Access, Because, Catalogue, Routing, Statement, TemplateId, Verb};
+use sql::{Access, Because, Catalogue, Routing, Statement, TemplateId, Traces, Verb};
 
 use super::foresight::is_foreseen;
 use super::homes::may_leave_anchor;
@@ -16,6 +16,9 @@ use super::needs::{footprint, forecast, written_whole};
 use super::sent::Sent;
 use super::sequences::Drawn;
 use super::session::Session;
+
+/// The function that changes a setting by its name.
+const SETS: &str = "set_config";
 
 /// What a group of statements that run together needs.
 #[derive(Clone, Debug, Default)]
@@ -74,8 +77,12 @@ pub(crate) struct Judged {
     pub(crate) only_sets_settings: bool,
     /// It touches the session or the transaction only.
     pub(crate) is_control: bool,
-    /// Those of its statements that may run code of users which does what is not known.
+    /// Those of its statements that may run code which sets what no server shows.
     pub(crate) code: Vec<Arc<Statement>>,
+    /// What may stay on the connection.
+    pub(crate) traces: Traces,
+    /// It calls `set_config` where what that sets is not followed.
+    pub(crate) sets_unseen: bool,
     /// The schema has changed since: nothing may be concluded.
     pub(crate) is_outdated: bool,
     /// Of the first statement.
@@ -123,20 +130,33 @@ impl Demand {
 
     /// Whether all that it does is to call set_config where that is told by the statement itself.
     fn only_sets_settings(&self) -> bool {
-        let calls = |sent: &Sent| {
-            let text = sent.with_comments().unwrap_or_default();
-            text.to_ascii_lowercase().matches("set_config").count()
-        };
         let only = |sent: &Sent| {
             let statement = sent.statement();
             !statement.settings.is_empty()
                 && statement.verb == Verb::Select
                 && statement.reads.is_empty()
                 && statement.types.is_empty()
-                && statement.functions.iter().all(|function| function.name == "set_config")
-                && statement.settings.len() == calls(sent)
+                && statement.functions.iter().all(|function| function.name == SETS)
+                && statement.settings.len() == sent.mentions(SETS)
         };
         !self.has_unparsed && self.sent.len() == self.statements.len() && self.sent.iter().all(only)
+    }
+
+    /// What may stay on the connection.
+    fn traces(&self, routings: &[Arc<Routing>]) -> Traces {
+        let mut traces = if self.has_unparsed { Traces::ANYTHING } else { Traces::default() };
+        for routing in routings {
+            traces.add(routing.traces);
+        }
+        traces
+    }
+
+    /// Whether it calls `set_config` somewhere else than at the top of a SELECT list.
+    fn sets_unseen(&self) -> bool {
+        let followed: usize = self.statements.iter().map(|statement| statement.settings.len()).sum();
+        let is_whole = self.sent.len() == self.statements.len();
+        let mentioned: usize = self.sent.iter().map(|sent| sent.mentions(SETS)).sum();
+        self.statements.iter().any(|statement| statement.calls(SETS)) && !(is_whole && mentioned == followed)
     }
 
     pub(crate) fn judge(&self, session: &Session) -> Judged {
@@ -197,10 +217,9 @@ impl Demand {
                 && session.may_borrow(&routings.iter().flat_map(|r| sql::draws(r, &catalogue)).collect()),
             only_sets_settings: self.only_sets_settings(),
             is_control: self.is_control(),
-            code: pairs
-                .filter(|(s, routing)| runs_code(s, routing, &catalogue))
-                .map(|(s, _)| Arc::clone(s))
-                .collect(),
+            code: pairs.filter(|(_, routing)| routing.traces.hidden).map(|(s, _)| Arc::clone(s)).collect(),
+            traces: self.traces(&routings),
+            sets_unseen: self.sets_unseen(),
             touched: self.touched(&catalogue).map(Arc::new),
             is_outdated: false,
             template: self.statements.first().map(|statement| statement.template),
@@ -332,40 +351,10 @@ impl Judged {
         self.may_draw_unseen() && (self.has_unparsed || self.routings.iter().any(is_unbounded))
     }
 
-    /// Something may run that leaves a temporary table or a changed setting behind.
+    /// Something may run that touches what is not known.
     pub(crate) fn is_suspect(&self) -> bool {
         self.has_unparsed || self.routings.iter().any(|routing| !is_harmless(routing))
     }
-}
-
-/// Whether a statement may run code that users have written (functions, triggers, rules, views) of which nobody knows
-/// what it does.
-pub(crate) fn runs_code(statement: &Statement, routing: &Routing, catalogue: &Catalogue) -> bool {
-    use Verb::{
-        Call, Copy, Ddl, DeclareCursor, Delete, Do, Execute, Explain, Insert, Merge, Select, Truncate, Update,
-    };
-    let runs = matches!(
-        statement.verb,
-        Select
-            | Insert
-            | Update
-            | Delete
-            | Merge
-            | Copy { .. }
-            | Do
-            | Call
-            | Execute { .. }
-            | DeclareCursor { .. }
-            | Explain { .. }
-            | Truncate
-            | Ddl(_)
-    );
-    // Such a statement runs what it selects from, or what it computes with.
-    let is_query = matches!(statement.verb, Select | Ddl(_));
-    runs && !is_harmless(routing)
-        && (!is_query
-            || !statement.reads.is_empty()
-            || statement.functions.iter().any(|name| catalogue.is_user_function(&name.name)))
 }
 
 /// Whether a statement, or the one inside of it, locks what it reads.

@@ -14,7 +14,6 @@ use cluster::ids::SessionId;
 use wire::sqlstate;
 
 use super::fault::{Fault, Refusal};
-use super::pins::Pins;
 use super::pools::{Kind, Permit, Thread};
 use super::servers::Server;
 use super::settings::{NO_ROLE_NOR_SETTING, Settings};
@@ -35,8 +34,6 @@ pub(crate) struct Shared {
     pub(super) worn: Option<Arc<str>>,
     /// Something ran that may have set what nobody sees.
     pub(super) is_tainted: bool,
-    /// Why it cannot be given back.
-    pub(super) pins: Pins,
     pub(super) opened: Instant,
     /// When it was given back.
     pub(super) since: Instant,
@@ -58,7 +55,6 @@ impl Shared {
             thread,
             worn: Some("".into()),
             is_tainted: false,
-            pins: Pins::default(),
             opened: now,
             since: now,
         }

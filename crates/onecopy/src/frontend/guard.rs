@@ -77,7 +77,7 @@ impl Session {
             return Ok(());
         }
         let (is_alone, home) = (update.is_alone && !self.client.shown, update.replica);
-        match self.secure(Mark::default())? {
+        match self.secure(Mark::default()).await? {
             None => Ok(()),
             Some((rival, written)) if is_alone => {
                 self.again.missed = written;
@@ -144,7 +144,7 @@ impl Session {
                     break;
                 }
             } else if surprises && ended.error.is_none() {
-                let Some((_, written)) = self.secure(mark)? else {
+                let Some((_, written)) = self.secure(mark).await? else {
                     is_secure = true;
                     break;
                 };
@@ -160,7 +160,7 @@ impl Session {
         self.judged();
         if ended.is_evicted {
             let fault = self.aborted(AbortCause::Conflict(Rival::default()), self.last_home);
-            self.abandon_home();
+            self.step_back().await;
             return Err(fault);
         }
         Ok(ended)
@@ -229,7 +229,7 @@ impl Session {
     }
 
     /// Asks for what was written since the mark. `None` when it is the transaction's own now; else whose it is, and what.
-    fn secure(&mut self, mark: Mark) -> Result<Option<(Rival, Claims)>, Fault> {
+    async fn secure(&mut self, mark: Mark) -> Result<Option<(Rival, Claims)>, Fault> {
         let catalogue = self.hub().catalogue();
         let Transaction::Update(update) = &mut self.transaction else {
             return Err(broken("no update transaction is open"));
@@ -248,7 +248,7 @@ impl Session {
         // The core has ended the transaction.
         let cause = self.why_aborted();
         let fault = cause.map_or(Fault::Lost(self.last_home), |cause| self.aborted(cause, self.last_home));
-        self.abandon_home();
+        self.step_back().await;
         Err(fault)
     }
 

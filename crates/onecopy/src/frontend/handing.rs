@@ -170,14 +170,15 @@ impl Session {
         Pin::ALL.into_iter().map(|pin| (pin, count(pin))).filter(|(_, count)| *count > 0).collect()
     }
 
-    /// Gives back every connection that the session does not need for what is open.
+    /// Gives back every connection that the session does not need for what is open. One of its own it keeps, and finds out
+    /// what it has there.
     pub(crate) async fn give_back(&mut self) {
         self.give_back_all_but(None).await;
     }
 
     async fn give_back_all_but(&mut self, keep: Option<ReplicaId>) {
         if !self.servers.is_shared() {
-            return;
+            return self.look_around().await;
         }
         self.servers.drop_permits(keep);
         self.cancel.set(Doing::Nothing);
@@ -216,17 +217,16 @@ impl Session {
 
     /// Gives one back, unless it has to be kept; says why it is.
     async fn give_back_one(&mut self, replica: ReplicaId) -> Pins {
-        // Until the server says otherwise; if it cannot any more, that is lost with it.
-        let holds_state = (self.pinned || self.is_listening) && replica == self.anchor();
         let Some(server) = self.servers.find(replica) else { return Pins::default() };
-        server.holds_state |= holds_state;
         if !server.connection.is_at_rest() || !server.ahead.is_empty() {
             self.servers.close(replica);
             return Pins::default();
         }
-        if self.look.is_due(replica) && self.look_at(replica).await.is_err() {
-            self.servers.close(replica);
-            return Pins::default();
+        if server.pins.has(Pin::Unknown) {
+            self.find_out(replica).await;
+            if self.servers.find(replica).is_none() {
+                return Pins::default();
+            }
         }
         self.client.out.append(&mut self.servers.get(replica).connection.notifications);
         let server = match self.servers.take_off(replica, &mut self.settings) {

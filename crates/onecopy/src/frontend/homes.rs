@@ -195,6 +195,7 @@ impl Session {
         }
         if self.hub().is_outdated(judged.generation) {
             (judged.is_outdated, judged.is_roamable) = (true, false);
+            judged.code.clone_from(&demand.statements);
         }
         judged
     }

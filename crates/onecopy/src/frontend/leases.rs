@@ -163,7 +163,7 @@ impl Session {
             Note::Cancel => return Err(cancelled().into()),
             Note::Effect(Effect::Abort { cause, .. }) => {
                 let fault = self.aborted(cause, self.last_home);
-                self.abandon_home();
+                self.step_back().await;
                 return Err(fault);
             }
             Note::End(End::AfterTransaction) => self.note_end(End::AfterTransaction),

@@ -142,7 +142,7 @@ pub(super) async fn run(
         Order::Drain(name) => {
             let replica = named(hub, name)?;
             let refused = |error| member_refusal(&format!("replica \"{name}\" cannot be drained"), &error);
-            members::drain(hub, replica).await.map_err(refused)?;
+            drain(hub, replica, client).await.map_err(refused)?;
             let is_empty = emptied(hub, replica, client).await;
             Ok(vec![vec![name.clone(), if is_empty { "drained" } else { "draining" }.to_owned()]])
         }
@@ -150,6 +150,27 @@ pub(super) async fn run(
             let replica = named(hub, name)?;
             hub.drain(replica, false);
             Ok(vec![vec![name.clone(), "serving".to_owned()]])
+        }
+    }
+}
+
+/// Drains a replica, and tells the client every second which sessions are waited for.
+async fn drain(hub: &Hub, replica: ReplicaId, client: &mut Client) -> Result<(), MemberError> {
+    let mut draining = std::pin::pin!(members::drain(hub, replica));
+    loop {
+        tokio::select! {
+            drained = &mut draining => return drained,
+            () = tokio::time::sleep(NOTICE_EVERY) => {
+                let holders = hub.clients.holders();
+                let text = match holders {
+                    0 => "open transactions are waited for".to_owned(),
+                    _ => format!("{holders} sessions hold state there; SHOW CLIENTS says in pinned what it is"),
+                };
+                encode::notice(&mut client.out, "NOTICE", sqlstate::SUCCESS, &text, None);
+                if client.flush().await.is_err() {
+                    tracing::debug!("the client that asked for the drain has gone");
+                }
+            }
         }
     }
 }

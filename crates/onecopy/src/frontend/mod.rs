@@ -5,7 +5,7 @@
 //! | accept | `accept`, `startup`, `login` (with `credentials`), `session`, `simple`, `extended` |
 //! | parse, classify | `demand`, `statement` (with the crate `sql`) |
 //! | order, place | `session::place` asks the hub; `course` foresees, `roaming` reads away from home |
-//! | execute | `statement`, `special`, `ddl`, `passwords`, `rewritten`, `control`; `relay`, `writeset`, `copy_in`, `work`, `servers` (shared: `pools`, `sharing`, `handing`, `dress`, `pins`, `cached`) |
+//! | execute | `statement`, `special`, `ddl`, `passwords`, `rewritten`, `control`; `relay`, `writeset`, `copy_in`, `work`, `servers` (shared: `pools`, `sharing`, `handing`, `dress`, `cached`); `pins`, `look`, `state` |
 //! | propagate, acknowledge | `transaction`, `commit`, `captured`, `chains`, `claims` |
 
 mod accept;
@@ -37,6 +37,7 @@ mod homes;
 mod leases;
 mod line;
 mod login;
+mod look;
 mod membership;
 mod needs;
 mod noted;
@@ -60,6 +61,7 @@ mod sharing;
 mod simple;
 mod special;
 mod startup;
+mod state;
 mod statement;
 mod strain;
 mod timeouts;
@@ -76,6 +78,7 @@ pub(crate) use client::Client;
 pub(crate) use fault::{Fault, Refusal};
 pub(crate) use forbidden::FORBIDDEN;
 pub(crate) use leases::SEQUENCES_LENT;
+pub(crate) use look::HidingCode;
 pub(crate) use pools::{POOL_MODE_TRANSACTION, Pooling, Pools, Usage};
 pub(crate) use prepared::fresh_generation;
 pub(crate) use rival::key_of;

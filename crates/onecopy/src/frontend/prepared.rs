@@ -171,6 +171,11 @@ impl Prepared {
         self.statements.remove(name);
     }
 
+    /// Whether there are portals that outlive the next Bind.
+    pub(crate) fn has_named_portals(&self) -> bool {
+        self.portals.keys().any(|name| !name.is_empty())
+    }
+
     /// The end of a transaction ends its portals.
     pub(crate) fn drop_portals(&mut self) {
         self.portals.clear();

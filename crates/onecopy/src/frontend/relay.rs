@@ -159,9 +159,10 @@ impl<'a> Relay<'a> {
         Ok(self.ended)
     }
 
-    /// Passes on what came while nothing was asked: notifications, notices, changed settings.
+    /// Passes on what came unasked, such as notifications. The error is a limit of the client's that has ended the connection.
     pub(crate) fn idle(mut self) -> Result<(), Fault> {
-        self.walk().map(|_| ())
+        self.walk()?;
+        self.ended.last_words.map_or(Ok(()), |words| Err(Fault::Fatal(words)))
     }
 
     /// After an error a server skips everything until it gets a Sync: so whoever has something to say to it next, be it

@@ -113,6 +113,27 @@ impl Session {
         self.at_replica(replica, work).await
     }
 
+    /// Whether a read-only transaction is open at another replica than the anchor.
+    pub(crate) fn is_reading_away(&self) -> bool {
+        matches!(&self.transaction, Transaction::Read(read) if read.replica != self.anchor())
+    }
+
+    /// A session lock is held at the anchor, or it would exclude nobody. A transaction that keeps a snapshot, or has something
+    /// at its replica, cannot go there.
+    pub(super) async fn come_home_to_lock(&mut self) -> Result<(), Fault> {
+        let Transaction::Read(read) = &self.transaction else { return Ok(()) };
+        let may_move = !read.is_snapshot
+            && self.savepoints.is_empty()
+            && !self.settings.is_astray()
+            && !self.prepared.has_named_portals();
+        if may_move {
+            return self.come_home(true).await;
+        }
+        let what =
+            "an advisory lock of the session in a read-only transaction that has begun at another replica";
+        Err(Refusal::unsupported(what, "Take the lock before the transaction, or use READ WRITE.").into())
+    }
+
     /// Goes on at the home. What was done so far were complete reads, so nothing has to be brought along.
     pub(crate) async fn come_home(&mut self, is_intact: bool) -> Result<(), Fault> {
         let Transaction::Read(read) = &self.transaction else { return Ok(()) };

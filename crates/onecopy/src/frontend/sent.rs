@@ -70,6 +70,15 @@ impl Sent {
             .map(|text| text.trim_start_matches(|c: char| c == ';' || c.is_whitespace()))
     }
 
+    /// How often its own text has this word, in any case; also inside constants and comments.
+    pub(crate) fn mentions(&self, word: &str) -> usize {
+        let text = match self {
+            Self::Text { text, part, .. } => text.get(part.start..part.end).unwrap_or_default(),
+            Self::Bound { known, .. } => &known.sql,
+        };
+        String::from_utf8_lossy(text).to_ascii_lowercase().matches(word).count()
+    }
+
     /// The text with its constants taken out.
     pub(crate) fn template(&self) -> String {
         self.part().template(&String::from_utf8_lossy(self.text()))

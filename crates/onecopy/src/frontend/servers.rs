@@ -21,9 +21,11 @@ use super::cached::Cached;
 use super::cancel::Running;
 use super::dress::{Shared, dress};
 use super::fault::Fault;
+use super::pins::Pins;
 use super::pools::Thread;
 use super::settings::Settings;
 use super::sharing::Sharing;
+use super::state;
 use crate::agent::Evictions;
 use crate::backend::{BackendError, Connection, Line, Rows, assert_qualified};
 use crate::capture::vouch::STARTED_SQL;
@@ -61,8 +63,8 @@ pub(crate) struct Server {
     pub(crate) has_run_code: bool,
     /// Those that are prepared here.
     pub(crate) openings: Vec<&'static str>,
-    /// Something of the session exists only here: temporary objects, LISTEN.
-    pub(crate) holds_state: bool,
+    /// What of the session exists only here.
+    pub(crate) pins: Pins,
     /// The session may have drawn from sequences here.
     pub(super) has_draws: bool,
     /// The edition of names that the next field is of.
@@ -217,7 +219,8 @@ pub(crate) struct Servers {
     pub(super) card: Arc<Card>,
     /// What the client has proven itself with, which opens the servers to its role.
     secret: Secret,
-    has_lost_state: bool,
+    /// What was on connections that are gone, and nowhere else.
+    pub(super) lost: Pins,
     /// Where the session drew from sequences last: only that connection can tell what.
     pub(super) draws_at: Option<ReplicaId>,
     /// It may have drawn at another one since.
@@ -244,7 +247,7 @@ impl Servers {
             all: Vec::new(),
             card,
             secret,
-            has_lost_state: false,
+            lost: Pins::default(),
             draws_at: None,
             is_unsure: false,
             asks_draws: false,
@@ -321,30 +324,20 @@ impl Servers {
     pub(crate) fn close(&mut self, replica: ReplicaId) {
         self.draws_at.take_if(|place| *place == replica);
         let closed = self.all.get_mut(usize::from(replica.0)).and_then(Option::take);
-        self.has_lost_state |= closed.is_some_and(|server| server.holds_state);
-    }
-
-    /// Whether a connection is gone, or cannot be used any more, on which something of the session was that is nowhere
-    /// else.
-    pub(crate) fn has_lost_state(&mut self, hub: &Hub) -> bool {
-        let anchor = hub.anchor();
-        let is_lost = |server: &Server| {
-            let seat = &hub.seats[usize::from(server.replica.0)];
-            server.holds_state && (server.replica != anchor || seat.proof_of(server.incarnation).is_none())
-        };
-        self.has_lost_state |= self.all.iter().filter_map(Option::as_deref).any(is_lost);
-        self.has_lost_state
+        if let Some(server) = closed {
+            self.lost = self.lost.with(server.pins.held());
+        }
     }
 
     /// Nothing of the session is on any connection.
     pub(crate) fn forget_state(&mut self) {
-        self.has_lost_state = false;
-        self.iter_mut().for_each(|server| server.holds_state = false);
+        self.lost = Pins::default();
+        self.iter_mut().for_each(|server| server.pins = Pins::default());
     }
 
     /// Closes a connection unless something of the session is on it.
     pub(crate) fn close_unused(&mut self, replica: ReplicaId) {
-        let is_free = |server: &mut Server| !server.holds_state && !server.has_draws;
+        let is_free = |server: &mut Server| server.pins.is_empty() && !server.has_draws;
         if self.find(replica).is_some_and(is_free) {
             self.close(replica);
         }
@@ -368,14 +361,18 @@ impl Servers {
         replica: ReplicaId,
         incarnation: Incarnation,
     ) -> Result<&mut Server, Fault> {
+        if self.find(replica).is_some_and(|server| server.incarnation != incarnation) {
+            self.close(replica);
+        }
+        if let Some(what) = self.lost_state(hub) {
+            return Err(state::lost(what));
+        }
         let number = usize::from(replica.0);
         if self.all.len() <= number {
             self.all.resize_with(number + 1, || None);
         }
         let slot = &mut self.all[number];
-        if slot.as_ref().is_none_or(|server| server.incarnation != incarnation) {
-            self.has_lost_state |= slot.take().is_some_and(|server| server.holds_state);
-            self.draws_at.take_if(|place| *place == replica);
+        if slot.is_none() {
             // A server that hangs takes connections and says nothing.
             let shared = match &mut self.sharing {
                 Some(sharing) => Some(sharing.new_one(replica, self.card.id)?),
@@ -453,7 +450,7 @@ async fn open(
                     ahead: VecDeque::new(),
                     has_run_code: false,
                     openings: Vec::new(),
-                    holds_state: false,
+                    pins: Pins::default(),
                     has_draws: false,
                     edition,
                     names,

@@ -30,7 +30,6 @@ use super::fault::{Fault, Refusal};
 use super::homes::Again;
 use super::leases::Draws;
 use super::prepared::Prepared;
-use super::relay::Relay;
 use super::rival::Named;
 use super::servers::Servers;
 use super::settings::Settings;
@@ -38,7 +37,7 @@ use super::special::Savepoint;
 use super::strain::Strain;
 use super::transaction::Update;
 use super::wait::{Aim, Wait, is_free};
-use super::{pins::Look, pools::Thread};
+use super::{look::Look, pools::Thread};
 use crate::agent::Tenancy;
 use crate::clients::{Card, Doing};
 use crate::hub::{Hub, count};
@@ -131,12 +130,8 @@ pub(crate) struct Session {
     pub(crate) skipping: bool,
     /// Something exists only on the home's connection (a temporary table, say), so nothing may run elsewhere.
     pub(crate) pinned: bool,
-    /// A statement that nobody can bound has run; it may have made a temporary table.
-    pub(crate) may_have_temporary: bool,
-    /// Where sessions share connections: what the servers are to be asked before theirs are given back.
+    /// What servers are to be asked about the connections on which something may have been left.
     pub(crate) look: Look,
-    /// LISTEN was used: notifications are looked for while idle.
-    pub(crate) is_listening: bool,
     pub(crate) cancel: Arc<CancelTarget>,
     /// The session was told to end.
     pub(crate) ending: Option<End>,
@@ -195,7 +190,8 @@ impl Session {
     pub(crate) async fn serve(mut self) {
         let end = self.loop_().await;
         if let Err(Fault::Fatal(refusal)) = &end {
-            self.client.say_last(refusal).await;
+            let news = self.last_notifications().await;
+            self.client.say_last(&news, refusal).await;
         }
         self.leave().await;
     }
@@ -218,7 +214,7 @@ impl Session {
             self.check_ending()?;
             self.keep_state()?;
             let (tag, total) = self.next_message().await?;
-            self.keep_state()?;
+            self.hear_servers().await?;
             self.begin_work(tag).await?;
             match tag {
                 tag::QUERY => {
@@ -240,26 +236,6 @@ impl Session {
         }
     }
 
-    /// What the session has on the home's connection alone cannot be made again elsewhere: when that is lost, so is the
-    /// session, as on one PostgreSQL that ends.
-    fn keep_state(&mut self) -> Result<(), Fault> {
-        let hub = &self.worker.hub;
-        if self.servers.has_lost_state(hub) {
-            return Err(Fault::Fatal(Refusal::new(
-                sqlstate::ADMIN_SHUTDOWN,
-                "terminating connection: the server that had the session's temporary objects, settings or LISTEN is lost",
-                "Connect again.",
-            )));
-        }
-        if self.pinned || self.is_listening {
-            let anchor = hub.anchor();
-            if let Some(server) = self.servers.find(anchor) {
-                server.holds_state = true;
-            }
-        }
-        Ok(())
-    }
-
     /// Waits for the client's next message; meanwhile notifications are passed on.
     async fn next_message(&mut self) -> Result<(u8, usize), Fault> {
         loop {
@@ -267,26 +243,10 @@ impl Session {
                 return Ok(found);
             }
             self.client.flush().await?;
-            let anchor = self.anchor();
-            let is_listening = self.is_listening;
             let Self { client, servers, mailbox, .. } = &mut *self;
-            let server = if is_listening { servers.find(anchor) } else { None };
-            let heard = async {
-                match server {
-                    Some(server) => server.connection.listen().await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 filled = client.fill() => filled?,
-                heard = heard => {
-                    if heard.is_ok() {
-                        self.pass_notifications().await?;
-                    } else {
-                        self.servers.close(anchor);
-                        self.keep_state()?;
-                    }
-                }
+                (replica, filled) = servers.heard() => self.take_unasked(replica, filled.is_err())?,
                 note = mailbox.next() => match note {
                     Note::End(end) => {
                         self.note_end(end);
@@ -294,11 +254,16 @@ impl Session {
                     }
                     Note::Effect(Effect::Abort { cause, .. }) => {
                         let fault = self.aborted(cause, self.last_home);
-                        self.abandon_home();
+                        self.step_back().await;
+                        self.keep_state()?;
                         self.must_tell_loss = matches!(self.transaction, Transaction::Lost(_));
                         self.loss = if let Fault::Rival(why) = fault { Some(why) } else { None };
                     }
-                    Note::Effect(_) | Note::Cancel | Note::Drained => self.leave_drained(),
+                    Note::Drained => {
+                        self.leave_drained();
+                        self.keep_state()?;
+                    }
+                    Note::Effect(_) | Note::Cancel => self.leave_drained(),
                 },
             }
         }
@@ -332,20 +297,8 @@ impl Session {
 
     /// Notifications that came beside queries of our own.
     fn take_notifications(&mut self) {
-        let anchor = self.anchor();
-        if let Some(server) = self.servers.find(anchor) {
-            self.client.out.append(&mut server.connection.notifications);
-        }
-    }
-
-    async fn pass_notifications(&mut self) -> Result<(), Fault> {
-        let anchor = self.anchor();
-        let Some(server) = self.servers.find(anchor) else { return Ok(()) };
-        let lost = Relay::new(&mut self.client, server, None).idle().is_err();
-        if lost {
-            self.servers.close(anchor);
-        }
-        self.client.flush().await
+        let Self { client, servers, .. } = self;
+        servers.iter_mut().for_each(|server| client.out.append(&mut server.connection.notifications));
     }
 
     /// What one transaction leaves is cleared; the end of the session.

@@ -227,7 +227,10 @@ impl Settings {
     /// Whether a setting is kept just so.
     pub(crate) fn has_exactly(&self, name: &str, value: &str) -> bool {
         let statement = set_config(name, value);
-        self.kept.iter().any(|entry| entry.name.eq_ignore_ascii_case(name) && entry.statement == statement)
+        let is_so = |entry: &Entry| {
+            entry.statement == statement || (!entry.resets() && entry.value.as_deref() == Some(value))
+        };
+        self.kept.iter().any(|entry| entry.name.eq_ignore_ascii_case(name) && is_so(entry))
     }
 
     /// Kept settings with names of the client's own, of which no server tells.
@@ -236,27 +239,15 @@ impl Settings {
         names.filter(|name| name.contains('.') && !is_kept(name)).collect()
     }
 
-    /// Whether a connection has another role than the one that logged in, or may have.
+    /// Whether a connection has another role than the session has set, or may have.
     pub(crate) fn is_other_role(&self, role: &str, user: Option<&str>) -> bool {
-        let sets = |entry: &Entry| !entry.resets() && ROLES.contains(&entry.name.as_str());
         let login = self.start.iter().find(|(name, _)| name == "user").map(|(_, user)| user.as_str());
-        role != "none" || user != login || self.kept.iter().any(sets)
-    }
-
-    /// Whether a function that sets something by itself could make names mean something else here than on the other
-    /// connections, without the name being new.
-    pub(crate) fn has_names(&self) -> bool {
-        let names = ["search_path", "role", "session_authorization"];
-        self.kept.iter().any(|entry| names.contains(&entry.name.as_str()))
-    }
-
-    /// The names of what is kept, as a list of SQL strings.
-    pub(crate) fn kept_names(&self) -> String {
-        let names = self
-            .kept
-            .iter()
-            .map(|entry| format!("'{}'", entry.name.replace('\'', "''").to_ascii_lowercase()));
-        names.chain(std::iter::once("''".to_owned())).collect::<Vec<_>>().join(",")
+        let set = |name: &str| self.kept.iter().rfind(|entry| entry.name == name && !entry.resets());
+        let has = |name: &str, now: Option<&str>, else_is: Option<&str>| match set(name) {
+            Some(entry) => entry.value.is_some() && entry.value.as_deref() == now,
+            None => now == else_is,
+        };
+        !has("role", Some(role), Some("none")) || !has("session_authorization", user, login)
     }
 
     /// What the server has set for the role or the database (ALTER ROLE .. SET), weakest first; what the client gave at

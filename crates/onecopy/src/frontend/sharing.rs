@@ -105,16 +105,11 @@ impl Server {
         self.has_draws = false;
     }
 
-    /// Whether the session keeps it because of that.
-    pub(super) fn has_pin(&self, pin: Pin) -> bool {
-        self.shared.as_ref().is_some_and(|shared| shared.pins.has(pin))
-    }
-
     /// What the session has left here, as the server says.
     pub(super) fn found(&mut self, pins: Pins) {
-        self.holds_state = !pins.is_empty();
+        self.pins = pins;
         if let Some(shared) = &mut self.shared {
-            (shared.pins, shared.is_tainted) = (pins, true);
+            shared.is_tainted = true;
         }
     }
 }
@@ -260,17 +255,16 @@ impl Servers {
         let has_drawn = server.has_draws && draws_at == Some(replica);
         let is_up_to_date = server.settings == settings.generation();
         if let Some(shared) = &mut server.shared {
-            shared.pins.remove(Pin::Currval);
+            server.pins.remove(Pin::Currval);
             if has_drawn && asks {
-                shared.pins.add(Pin::Currval);
+                server.pins.add(Pin::Currval);
             }
-            if !shared.pins.is_empty() {
-                return Err(shared.pins);
+            if !server.pins.is_empty() {
+                return Err(server.pins);
             }
             shared.worn = is_up_to_date.then(|| settings.dress());
             shared.since = Instant::now();
         }
-        server.holds_state = false;
         server.shown = None;
         slot.take().ok_or(nothing)
     }

@@ -157,6 +157,8 @@ impl Session {
             }
             other => {
                 if matches!(other, Fault::Lost(_) | Fault::Unplaced(_) | Fault::Evicted | Fault::Rival(_)) {
+                    // It may be more than a transaction that is lost.
+                    self.keep_state()?;
                     crate::hub::count(&self.hub().stats.aborted);
                 }
                 if let Some(refusal) = other.into_refusal() {

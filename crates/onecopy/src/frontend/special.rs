@@ -67,12 +67,10 @@ impl Session {
             Verb::Deallocate(name) => self.deallocate(statement, name.as_deref(), work).await.map(Some),
             Verb::Listen | Verb::Unlisten | Verb::Notify => {
                 self.refuse_away_from_home("LISTEN and NOTIFY in a read-only transaction")?;
-                self.is_listening |= matches!(statement.verb, Verb::Listen);
                 Ok(None)
             }
             Verb::Prepare { .. } | Verb::DeclareCursor { hold: true, .. } => {
                 self.refuse_away_from_home("PREPARE and WITH HOLD cursors in a read-only transaction")?;
-                self.pinned |= matches!(statement.verb, Verb::DeclareCursor { .. });
                 Ok(None)
             }
             Verb::Lock | Verb::DeclareCursor { hold: false, .. }
@@ -106,8 +104,7 @@ impl Session {
                     let replay = set_config(name, value);
                     self.stage(&name.to_ascii_lowercase(), Some(value), &replay);
                 }
-                (name, ..) if self.servers.is_shared() => self.note_set_config(name.as_deref()),
-                _ => self.pinned = true,
+                (name, ..) => self.note_set_config(name.as_deref()),
             }
         }
     }
@@ -263,7 +260,6 @@ impl Session {
             if discards {
                 self.prepared.clear();
                 self.pinned = false;
-                self.is_listening = false;
                 self.look.forget();
                 self.servers.forget_state();
                 self.servers.forget_draws();
@@ -329,7 +325,15 @@ impl Session {
         alone: bool,
     ) -> Result<Ended, Fault> {
         match self.transaction {
-            Transaction::None if alone => self.run_at_home_alone(work).await,
+            Transaction::None if alone => {
+                let ended = self.run_at_home_alone(work).await;
+                if matches!(statement.verb, Verb::Deallocate(_) | Verb::Discard(_)) {
+                    // What it took away is not held any more.
+                    let anchor = self.anchor();
+                    self.note_left(anchor);
+                }
+                ended
+            }
             _ => self.run(&Demand::one(statement), work, false).await,
         }
     }
@@ -426,8 +430,10 @@ impl Session {
     /// connection is not the session's to end.
     fn may_have_prepared(&mut self, name: Option<&str>) -> Result<bool, Fault> {
         let anchor = self.anchor();
-        let may = self.look.is_due(anchor)
-            || self.servers.find(anchor).is_some_and(|server| server.has_pin(Pin::Prepare));
+        let may = self
+            .servers
+            .find(anchor)
+            .is_some_and(|server| server.pins.has(Pin::Prepare) || server.pins.has(Pin::Unknown));
         match name {
             Some(name) if !may => Err(Refusal::plain(
                 sqlstate::INVALID_SQL_STATEMENT_NAME,

@@ -24,8 +24,8 @@ use super::fault::{Fault, Refusal};
 use super::homes::Again;
 use super::leases::Draws;
 use super::login::authenticate;
+use super::look::Look;
 use super::noted::Severity;
-use super::pins::Look;
 use super::prepared::Prepared;
 use super::rival::Named;
 use super::servers::Servers;
@@ -307,9 +307,7 @@ async fn serve_session(worker: Rc<Worker>, client: Client, settings: Settings, w
         prepared: Prepared::default(),
         skipping: false,
         pinned: false,
-        may_have_temporary: false,
         look: Look::default(),
-        is_listening: false,
         cancel,
         ending: None,
         warned: std::collections::BTreeSet::new(),

@@ -24,12 +24,6 @@ use crate::hub::count;
 /// Time that a read is expected to take until more is known.
 const READ_COST_US: u32 = 100;
 
-/// Whether the home's connection has temporary objects, or lost the default that stops hidden writes.
-const STAYS_HOME_SQL: &str = "SELECT 1 WHERE pg_catalog.pg_my_temp_schema() OPERATOR(pg_catalog.<>) '0' \
-    OR pg_catalog.current_setting('default_transaction_read_only') OPERATOR(pg_catalog.<>) 'on' \
-    OR EXISTS (SELECT FROM pg_catalog.pg_settings WHERE source OPERATOR(pg_catalog.=) 'session' \
-        AND name OPERATOR(pg_catalog.<>) 'backtrace_functions'";
-
 impl Session {
     /// Runs work in the open transaction, or in one of its own. The reply, less ReadyForQuery, is in the client's
     /// output; the error of the server, if there was one, is in what is returned and in the output, too.
@@ -137,6 +131,9 @@ impl Session {
         }
         let mut judged = self.judge_inside(demand).await;
         let takes_snapshot = demand.takes_snapshot();
+        if judged.traces.locks && self.is_reading_away() {
+            self.come_home_to_lock().await?;
+        }
         if let Transaction::Read(read) = &self.transaction {
             let replica = read.replica;
             if !is_first {
@@ -234,7 +231,6 @@ impl Session {
                 update.is_certified |= judged.may_write;
             }
             update.is_suspect |= judged.is_suspect();
-            self.may_have_temporary |= update.is_suspect;
         }
     }
 
@@ -316,28 +312,19 @@ impl Session {
 
     /// Whether reads may not leave the home: it has things of this session that other servers have not.
     pub(crate) async fn must_stay_home(&mut self) -> Result<bool, Fault> {
-        if self.may_have_temporary && !self.pinned {
-            if matches!(self.transaction, Transaction::Update(_)) {
-                // What the transaction itself has set would count as the session's.
-                return Ok(true);
-            }
-            let anchor = self.anchor();
-            if let Some(server) = self.servers.find(anchor) {
-                let known = self.settings.kept_names();
-                let sql = format!(
-                    "{STAYS_HOME_SQL} AND pg_catalog.lower(name) OPERATOR(pg_catalog.<>) ALL (ARRAY[{known}]))"
-                );
-                let rows = server.ask(&sql).await.map_err(|_| Fault::Lost(anchor));
-                match rows {
-                    Ok(rows) => self.pinned = !rows.is_empty() || self.settings.has_names(),
-                    Err(fault) => {
-                        self.servers.close(anchor);
-                        return Err(fault);
-                    }
-                }
-            }
-            self.may_have_temporary = false;
+        let anchor = self.anchor();
+        if self.pinned || !self.is_unknown_at(anchor) {
+            return Ok(self.pinned);
         }
+        if self.is_settling {
+            self.settle().await;
+        }
+        if self.open_at().is_some() {
+            // What the transaction itself has set would count as the session's.
+            return Ok(true);
+        }
+        self.find_out(anchor).await;
+        self.keep_state()?;
         Ok(self.pinned)
     }
 

@@ -194,7 +194,7 @@ impl Session {
                 Ok(server) => {
                     // SERIALIZABLE is ours to certify: PostgreSQL's own could fail a COMMIT that is in the log (pitfalls 1.1).
                     server.begin(inside(options), options.read_only == Some(true));
-                    let tenancy = server.evictions.move_in(server.running.pid, *id);
+                    let tenancy = server.move_in(*id);
                     let identity = place.identity.ok_or_else(|| broken("no identity was given"))?;
                     let mut capture = Capture::new(Arc::clone(&worker.hub), identity, Arc::clone(progress));
                     capture.claims.begin_turn(0);
@@ -282,7 +282,7 @@ impl Session {
             Ok(Placed::Again) => Err(self.home_lost()),
             Ok(Placed::Aborted(cause)) => {
                 let fault = self.aborted(cause, self.last_home);
-                self.abandon_home();
+                self.step_back().await;
                 Err(fault)
             }
             // Nothing was sent: what the transaction did before stands, and a savepoint leads back to it.
@@ -324,9 +324,8 @@ impl Session {
             Err(fault) => {
                 // The core may have ended the transaction, and its backend with it.
                 let cause = self.why_aborted();
-                let fault = cause.map_or(fault, |cause| self.aborted(cause, self.last_home));
-                self.abandon_home();
-                Err(fault)
+                self.leave_home(&fault).await;
+                Err(cause.map_or(fault, |cause| self.aborted(cause, self.last_home)))
             }
         }
     }

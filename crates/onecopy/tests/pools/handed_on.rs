@@ -185,9 +185,12 @@ pub(crate) async fn nothing_of_whom_nobody_knows(cluster: &Cluster) {
     };
     may("revoke execute on function pg_catalog.pg_listening_channels() from").await;
     let secretive = async || crate::connect_as(cluster.port, "secretive").await.unwrap();
-    let (former, next) = (secretive().await, secretive().await);
+    let next = secretive().await;
     for _ in 0..3 {
+        let former = secretive().await;
         run(&former, UNSEEN).await;
+        crate::assert_pinned(cluster, &["unknown"]).await;
+        drop(former);
         assert_eq!(value(&next, ASKS_UNSEEN).await, "");
     }
     may("grant execute on function pg_catalog.pg_listening_channels() to").await;

@@ -49,7 +49,7 @@ pub(super) fn clients(hub: &Hub) -> Vec<Vec<String>> {
             String::new(),
             card.who.application_name.clone(),
             card.id.0.to_string(),
-            Pins::words(card.pins.load(Ordering::Relaxed)),
+            Pins::of(card.pins.load(Ordering::Relaxed)).words(),
         ]
     };
     hub.clients.cards().iter().map(|card| row(card)).collect()
