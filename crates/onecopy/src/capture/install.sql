@@ -2,7 +2,8 @@
 -- @CLUSTER@, @SESSION@, @DDL@ and @APPLY@ are replaced by words of which none is secret, @CARRIAGE@ by carriage.sql.
 
 -- Our own guard against schema changes must not stop the second run; nor is there a need to hear of what exists.
-SET LOCAL onecopy.ddl = '@DDL@';
+SET LOCAL session_replication_role = replica;
+SET LOCAL onecopy.via = '@APPLY@';
 SET LOCAL client_min_messages = warning;
 
 CREATE SCHEMA IF NOT EXISTS onecopy;
