@@ -44,6 +44,7 @@ use crate::log::{Log, LogFailure};
 use crate::mailbox::{End, Mailbox, Note};
 use crate::members::Request;
 use crate::names::Names;
+use crate::seal::Seal;
 use crate::standing::Standing;
 use crate::transactions::Transactions;
 
@@ -132,6 +133,8 @@ pub(crate) struct Birth {
     pub(crate) identities: Identities,
     /// By which servers know our connections.
     pub(crate) voucher: Voucher,
+    /// By which we know what we wrote there.
+    pub(crate) seal: Arc<Seal>,
     /// What the operator allows.
     pub(crate) limits: Limits,
     /// What can change while it runs.
@@ -203,6 +206,8 @@ pub(crate) struct Hub {
     pub(crate) identities: Identities,
     /// By which servers know our connections.
     pub(crate) voucher: Voucher,
+    /// By which we know what we wrote there.
+    pub(crate) seal: Arc<Seal>,
     /// VERIFY is running.
     pub(crate) is_verifying: AtomicBool,
     /// What is known of clients' statements and transactions.
@@ -250,7 +255,7 @@ impl Hub {
     /// Nothing runs yet; the log's writer is started by the caller.
     pub(crate) fn new(cluster: Cluster, log: Log, seats: Vec<Seat>, birth: Birth) -> Arc<Self> {
         let Birth { anchor, cluster_id, served, epoch, log_was_empty, is_founding, .. } = birth;
-        let Birth { identities, voucher, limits, in_force, .. } = birth;
+        let Birth { identities, voucher, seal, limits, in_force, .. } = birth;
         let Limits { transaction_bytes_max, reader_patience, log_bytes_max, patience, pooling } = limits;
         let seats = Seats::new(seats);
         let standing = Mutex::new(Standing::of(seats.iter().map(|seat| seat.replica)));
@@ -276,6 +281,7 @@ impl Hub {
             log_is_lost: AtomicBool::new(false),
             identities,
             voucher,
+            seal,
             transactions: Transactions::new(transaction_bytes_max),
             clients: Clients::default(),
             is_verifying: AtomicBool::new(false),

@@ -70,6 +70,7 @@ impl Keeper {
             served: hub.served.clone(),
             cluster: hub.cluster_id,
             voucher: hub.voucher.clone(),
+            seal: Arc::clone(&hub.seal),
             spills: hub.log.spills().clone(),
             reader_patience_ms: Arc::clone(&seat.reader_patience_ms),
             health_deadline: hub.patience.health_deadline,

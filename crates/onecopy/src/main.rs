@@ -38,6 +38,7 @@ mod postgres;
 mod reach;
 mod rebuild;
 mod scram;
+mod seal;
 mod serve;
 mod shipping;
 mod standing;

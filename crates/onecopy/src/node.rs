@@ -42,6 +42,7 @@ use crate::lending;
 use crate::log::{Log, LogFailure, Notices, Recovered};
 use crate::mailbox::End;
 use crate::notify;
+use crate::seal::Seal;
 use crate::terminal::Progress;
 use crate::waits;
 
@@ -175,6 +176,7 @@ impl Node {
         let hub_cell: Arc<OnceLock<Arc<Hub>>> = Arc::default();
         let (fenced, mut fence_durable) = mpsc::channel(1);
         start_log(&log, &hub_cell, fenced)?;
+        let seal = Arc::new(Seal::beside(&plan.log)?);
         let epoch = recovered.last_epoch.next();
         let identities = Identities::default();
         for (identity, version) in &recovered.identities {
@@ -198,6 +200,7 @@ impl Node {
             is_founding: plan.adoption.is_founding(&recovered),
             identities,
             voucher: Voucher::draw()?,
+            seal,
             limits: plan.limits,
             in_force: plan.in_force,
         };

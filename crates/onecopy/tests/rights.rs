@@ -5,7 +5,9 @@
 
 mod cluster;
 
-use cluster::{Cluster, run, value};
+use std::time::{Duration, Instant};
+
+use cluster::{Cluster, Replica, connect, run, value};
 use tokio_postgres::{Client, NoTls};
 
 #[tokio::test]
@@ -15,6 +17,7 @@ async fn a_role_gets_no_rights_of_others() {
     run(&root, "create role mallory login; create role eve login superuser").await;
     statements_of_onecopy_call_nothing_of_a_users_schema(&cluster, &root).await;
     nothing_that_a_role_can_read_opens_a_server(&cluster, &root).await;
+    rows_that_a_role_makes_up_prove_nothing(&cluster).await;
     cluster.verify().await;
     cluster.stop().await;
 }
@@ -39,7 +42,7 @@ async fn nothing_that_a_role_can_read_opens_a_server(cluster: &Cluster, root: &C
          regexp_matches(prosrc, '([0-9a-z_]*[0-9a-f]{32})', 'g') as word where pronamespace::regnamespace::text ~ 'onecopy'";
     let words = value(&mallory, words).await;
     assert!(words.split(' ').count() >= 3, "{words}");
-    for replica in cluster.replicas().await {
+    for replica in cluster.caught_up().await {
         let direct = login_at(replica.port, "mallory").await;
         for set in settings.split(';').filter(|set| !set.is_empty()) {
             let _ = direct.simple_query(set).await;
@@ -87,6 +90,43 @@ async fn a_session_may_reset_all(mallory: &Client) {
             .await;
     }
     assert_eq!(value(mallory, "select count(*) from ours").await, "0");
+}
+
+/// By its rows in `onecopy.applied` a server tells, when it comes back, which transactions it has. They would look like those
+/// of a log that was lost.
+async fn rows_that_a_role_makes_up_prove_nothing(cluster: &Cluster) {
+    const ROWS: i64 = 30_000;
+    let mallory = login(cluster, "mallory").await;
+    run(
+        &mallory,
+        &format!("do $$ begin insert into onecopy.applied select 99, g, 7, g from generate_series(1, {ROWS}) g; end $$"),
+    )
+    .await;
+    // It stays where it was written, as it is no transaction's.
+    let count = async |replica: &Replica| {
+        let direct = connect(&replica.host, replica.port, "postgres").await.ok()?;
+        let count = "select count(*) from onecopy.applied where epoch = 99";
+        direct.query_one(count, &[]).await.ok().map(|row| row.get::<_, i64>(0))
+    };
+    let mut hit = None;
+    for replica in cluster.caught_up().await {
+        if count(&replica).await == Some(ROWS) {
+            hit = Some(replica);
+        }
+    }
+    let hit = hit.expect("the rows are somewhere");
+    // So that they outlast the server.
+    run(&cluster.direct(&hit).await, "checkpoint").await;
+    cluster.kill_server(&hit, true);
+    let deadline = Instant::now() + Duration::from_mins(2);
+    loop {
+        let states: Vec<String> = cluster.replicas().await.into_iter().map(|replica| replica.state).collect();
+        assert!(Instant::now() < deadline && !states.contains(&"quarantined".to_owned()), "{states:?}");
+        if states.iter().all(|state| state == "up") && count(&hit).await == Some(0) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 /// A client that logs in as another role.

@@ -224,8 +224,8 @@ async fn a_table_without_its_triggers_is_not_written(cluster: &Cluster, root: &C
 }
 
 async fn junk_identities_are_ignored(joe: &Client) {
-    run(joe, "do $$ begin insert into onecopy.applied values (1, 1, 1), (99, 5, 7); end $$").await;
-    run(joe, "begin; do $$ begin insert into onecopy.applied values (1, 2, 1); end $$; insert into own values (5); commit")
+    run(joe, "do $$ begin insert into onecopy.applied values (1, 1, 1, 1), (99, 5, 7, 0); end $$").await;
+    run(joe, "begin; do $$ begin insert into onecopy.applied values (1, 2, 1, 2); end $$; insert into own values (5); commit")
         .await;
     run(joe, "delete from own where k = 5").await;
 }

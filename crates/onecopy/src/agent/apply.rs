@@ -26,11 +26,12 @@ use wire::sqlstate;
 
 use super::Misfit;
 use super::exchange::{self, Outcome, Prepared, Trouble};
-use super::identity;
 use super::serve::until_lost;
+use super::{Assignment, identity};
 use crate::backend::{BackendError, Connection};
 use crate::capture;
 use crate::log::{LogError, SpillFolder};
+use crate::seal::Seal;
 
 const BEGIN: &str = "BEGIN";
 /// Up to so many identities have a statement for their number, which is quicker than one that unnests arrays.
@@ -91,6 +92,7 @@ pub(super) struct Applier {
     is_outdated: bool,
     prepared: Prepared,
     spills: SpillFolder,
+    seal: Arc<Seal>,
     /// The tables are as they are after this version.
     known_to: Version,
     /// These CHECKs do not count in the next transaction.
@@ -98,10 +100,11 @@ pub(super) struct Applier {
 }
 
 impl Applier {
-    pub(super) fn new(connection: Connection, tables: RefreshTables, spills: SpillFolder) -> Self {
+    pub(super) fn new(connection: Connection, tables: RefreshTables, assignment: &Assignment) -> Self {
+        let (spills, seal) = (assignment.spills.clone(), Arc::clone(&assignment.seal));
         let (known_to, unchecked) = (Version::ZERO, BTreeSet::new());
         let (prepared, is_outdated) = (Prepared::default(), false);
-        Self { connection, tables, is_outdated, prepared, spills, known_to, unchecked }
+        Self { connection, tables, is_outdated, prepared, spills, seal, known_to, unchecked }
     }
 
     /// Its server process.
@@ -273,7 +276,7 @@ impl Applier {
 
     /// Puts the identities into the output; returns the rows that this command reports.
     fn put_identities(&mut self, records: &[Arc<Record>]) -> u64 {
-        let (out, count) = (&mut self.connection.output, records.len());
+        let (out, count, seal) = (&mut self.connection.output, records.len(), &self.seal);
         let identities = || records.iter().map(|record| record.header().identity);
         let counted = Some(count).filter(|count| *count <= IDENTITIES_COUNTED_MAX);
         let name = counted.map_or_else(|| "identities".to_owned(), |count| format!("identities {count}"));
@@ -282,11 +285,12 @@ impl Applier {
             encode::parse(out, name.as_bytes(), sql.as_bytes(), &[]);
         }
         if counted.is_some() {
-            let values: Vec<_> = identities().map(identity::binary_values).collect();
+            let values: Vec<_> =
+                identities().map(|identity| identity::binary_values(identity, seal)).collect();
             let values: Vec<_> = values.iter().flatten().map(|value| Some(value.as_slice())).collect();
             encode::bind(out, b"", name.as_bytes(), &values, Format::Binary);
         } else {
-            let literals = identity::array_literals(identities());
+            let literals = identity::array_literals_with_proofs(identities(), seal);
             let values = literals.each_ref().map(|literal| Some(literal.as_bytes()));
             encode::bind(out, b"", name.as_bytes(), &values, Format::Text);
         }

@@ -123,16 +123,19 @@ impl From<BackendError> for ConnectError {
 }
 
 /// Fences the server and connects to it. A machine that is lost meanwhile says nothing any more, and may come back.
-pub(super) async fn connect(assignment: &Assignment) -> Result<Ready, ConnectError> {
-    tokio::time::timeout(CONNECT_MAX, prepare(assignment)).await.unwrap_or(Err(ConnectError::Silent))
+/// `is_first` says that this start of Onecopy has not been there yet.
+pub(super) async fn connect(assignment: &Assignment, is_first: bool) -> Result<Ready, ConnectError> {
+    tokio::time::timeout(CONNECT_MAX, prepare(assignment, is_first))
+        .await
+        .unwrap_or(Err(ConnectError::Silent))
 }
 
-async fn prepare(assignment: &Assignment) -> Result<Ready, ConnectError> {
+async fn prepare(assignment: &Assignment, is_first: bool) -> Result<Ready, ConnectError> {
     let mut control = open(assignment, &[("synchronous_commit", "on")]).await?;
     // First of all: in a server that is not ours nothing is ended or changed.
     recognise(&mut control, assignment).await?;
     fence(&mut control).await?;
-    install(&mut control, assignment.cluster).await?;
+    install(&mut control, assignment, is_first).await?;
     let mut applier = open_applier(&mut control, assignment).await?;
     let proof_sql = take_lock(&mut applier).await?;
     // Nobody but the applier may have come in between.
@@ -140,7 +143,7 @@ async fn prepare(assignment: &Assignment) -> Result<Ready, ConnectError> {
     control.simple(&assignment.voucher.install_sql()).await?;
     watchdog::prepare(&mut control, applier.pid).await?;
     let pulse = open(assignment, &[("synchronous_commit", "off")]).await?;
-    let applied = identity::read(&control.simple(identity::READ_SQL).await?)?;
+    let applied = identity::read_clean(&mut control, &assignment.seal).await?;
     let tables = capture::catalogue::load_refresh_tables(&mut applier).await?;
     Ok(Ready { applier, control, pulse, tables, proof_sql, applied })
 }
@@ -199,8 +202,13 @@ async fn fence_but(control: &mut Connection, applier: Option<i32>) -> Result<(),
 }
 
 /// Makes a server of no cluster one of ours; on one of ours, brings what is installed up to date.
-async fn install(control: &mut Connection, cluster: ClusterId) -> Result<(), ConnectError> {
-    control.simple(&capture::install_sql(cluster)).await?;
+async fn install(
+    control: &mut Connection,
+    assignment: &Assignment,
+    is_first: bool,
+) -> Result<(), ConnectError> {
+    let (install_sql, seal) = (capture::install_sql(assignment.cluster), &assignment.seal);
+    identity::install(control, &install_sql, seal, is_first && seal.is_new).await?;
     control.simple(capture::UPDATE_TABLES_SQL).await?;
     Ok(())
 }

@@ -42,6 +42,7 @@ use crate::backend::{Address, Served};
 use crate::capture::vouch::Voucher;
 use crate::hub::Obstacle;
 use crate::log::SpillFolder;
+use crate::seal::Seal;
 
 /// Commands that can wait.
 pub(crate) const COMMANDS_MAX: usize = 16;
@@ -68,6 +69,8 @@ pub(crate) struct Assignment {
     pub(crate) cluster: ClusterId,
     /// By which the server knows our connections.
     pub(crate) voucher: Voucher,
+    /// By which we know what we wrote there.
+    pub(crate) seal: Arc<Seal>,
     /// Where rows are that stand in no record.
     pub(crate) spills: SpillFolder,
     /// How long a client may hold the applier up, in milliseconds; it depends on whether this is the home.
@@ -147,7 +150,7 @@ pub(crate) enum AgentEvent {
         /// A query that returns a row on this server as long as it has not restarted and the applier lives. A session
         /// asks it once on each connection that it opens, before anything else.
         proof_sql: String,
-        /// Everything in `onecopy.applied`, in no order.
+        /// Every identity in `onecopy.applied` that is proven to be ours.
         applied: Vec<Identity>,
     },
     /// The connections are lost or were given up; nothing is known of an apply that has not been answered.
@@ -210,6 +213,10 @@ pub(crate) struct Agent {
     commands: mpsc::Receiver<Command>,
     events: mpsc::Sender<AgentEvent>,
     pace: watchdog::Pace,
+    /// This start of Onecopy has not been at the server.
+    is_first: bool,
+    /// `onecopy.applied` was looked through up to there for what clients made up.
+    swept: Option<Identity>,
 }
 
 impl Agent {
@@ -218,7 +225,7 @@ impl Agent {
         let (command, commands) = mpsc::channel(COMMANDS_MAX);
         let (events, event) = mpsc::channel(EVENTS_MAX);
         let pace = watchdog::Pace::default();
-        (Self { assignment, commands, events, pace }, command, event)
+        (Self { assignment, commands, events, pace, is_first: true, swept: None }, command, event)
     }
 
     /// Runs until the owner drops its sender or receiver.
@@ -243,7 +250,10 @@ impl Agent {
         let mut last_reason = String::new();
         loop {
             let failure = match self.attempt(pause).await? {
-                Ok(ready) => return Some(ready),
+                Ok(ready) => {
+                    self.is_first = false;
+                    return Some(ready);
+                }
                 Err(failure) => failure,
             };
             let (obstacle, reason) = (failure.obstacle(), failure.to_string());
@@ -260,7 +270,7 @@ impl Agent {
     /// no more.
     async fn attempt(&mut self, pause: Duration) -> Option<Result<connect::Ready, connect::ConnectError>> {
         let attempt = async {
-            match connect::connect(&self.assignment).await {
+            match connect::connect(&self.assignment, self.is_first).await {
                 Ok(ready) => Ok(ready),
                 Err(error) => {
                     tokio::time::sleep(pause).await;

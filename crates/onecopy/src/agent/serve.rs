@@ -38,7 +38,7 @@ impl Agent {
     /// Serves until the connections are lost, or the server gives no sign of life; `None` when the owner has gone.
     pub(super) async fn serve(&mut self, incarnation: Incarnation, ready: Ready) -> Option<()> {
         let Ready { applier, control, mut pulse, tables, proof_sql, applied } = ready;
-        let applier = Applier::new(applier, tables, self.assignment.spills.clone());
+        let applier = Applier::new(applier, tables, &self.assignment);
         self.events.send(AgentEvent::Up { incarnation, proof_sql: proof_sql.clone(), applied }).await.ok()?;
         let (events, deadline) = (self.events.clone(), self.assignment.health_deadline);
         let suspect = |is_suspect| {
@@ -116,6 +116,7 @@ impl Agent {
             }
             Command::Maintain { applied, forget, marks, .. } => {
                 maintain(control, &forget, &marks).await?;
+                self.swept = identity::sweep(control, self.swept, &self.assignment.seal).await?;
                 AgentEvent::Durable { upto: applied }
             }
             Command::LoadCatalogue { generation, .. } => {
@@ -170,15 +171,13 @@ async fn maintain(
     forget: &[Identity],
     marks: &[Sequence],
 ) -> Result<(), BackendError> {
-    let [epochs, numbers, nonces] = identity::array_literals(forget.iter().copied());
+    let forget = identity::forget_sql(forget);
     let keep: Vec<String> = marks.iter().map(|mark| format!("SELECT {}; ", keep_call(mark))).collect();
     let keep = keep.concat();
     control
         .simple(&format!(
             "BEGIN; SET LOCAL synchronous_commit = on; SELECT pg_current_xact_id(); {keep}\
-             DELETE FROM onecopy.applied a \
-             USING unnest('{epochs}'::int4[], '{numbers}'::int8[], '{nonces}'::int8[]) AS f(epoch, n, nonce) \
-             WHERE (a.epoch, a.n, a.nonce) = (f.epoch, f.n, f.nonce); \
+             {forget}; \
              DELETE FROM onecopy_capture.vouched v WHERE NOT EXISTS (SELECT FROM pg_stat_get_activity(NULL) a \
              WHERE a.pid = v.pid AND a.backend_start = v.started); COMMIT"
         ))

@@ -58,6 +58,7 @@ impl Running {
             served: Served::of_new_servers(),
             cluster: CLUSTER,
             voucher: Voucher::draw().unwrap(),
+            seal: Arc::new(server.seal()),
             spills: SpillFolder::new(server.folder(), CLUSTER),
         };
         let (agent, commands, events) = Agent::new(assignment);
@@ -521,7 +522,7 @@ async fn a_crash_is_survived_and_shows_in_the_proof() {
     assert_eq!(session.simple(&proof).await.unwrap().len(), 1);
 
     let junk = Identity { epoch: Epoch(7), n: 7, nonce: Nonce(7) };
-    session.simple("INSERT INTO onecopy.applied VALUES (7, 7, 7)").await.unwrap();
+    session.simple("INSERT INTO onecopy.applied VALUES (7, 7, 7, 7)").await.unwrap();
     let maintain = Command::Maintain {
         incarnation,
         applied: insert.header().last,

@@ -18,7 +18,11 @@ CREATE TABLE IF NOT EXISTS onecopy.cluster (id text NOT NULL);
 REVOKE ALL ON onecopy.cluster FROM PUBLIC;
 INSERT INTO onecopy.cluster SELECT '@CLUSTER@' WHERE NOT EXISTS (SELECT FROM onecopy.cluster);
 
-CREATE TABLE IF NOT EXISTS onecopy.applied (epoch int4, n int8, nonce int8, PRIMARY KEY (epoch, n, nonce));
+-- Every session inserts here with its client's rights, so a row counts only with its proof, which only Onecopy can make.
+CREATE TABLE IF NOT EXISTS onecopy.applied (
+    epoch int4, n int8, nonce int8, proof int8 NOT NULL, PRIMARY KEY (epoch, n, nonce));
+ALTER TABLE onecopy.applied ADD COLUMN IF NOT EXISTS proof int8 NOT NULL DEFAULT 0;
+ALTER TABLE onecopy.applied ALTER COLUMN proof DROP DEFAULT;
 REVOKE ALL ON onecopy.applied FROM PUBLIC;
 GRANT INSERT ON onecopy.applied TO PUBLIC;
 

@@ -31,12 +31,12 @@ use sql::Isolation;
 /// The prepared insert of the identity, on every connection to the home. The place in the WAL that it reports tells
 /// later whose locks came first (`cluster::parts::tickets`); a sequence would do as well, but change `lastval()`.
 const APPLIED_STATEMENT: &[u8] = b"onecopy applied";
-const APPLIED_SQL: &str = "INSERT INTO onecopy.applied (epoch, n, nonce) VALUES ($1, $2, $3) \
+const APPLIED_SQL: &str = "INSERT INTO onecopy.applied (epoch, n, nonce, proof) VALUES ($1, $2, $3, $4) \
                              RETURNING pg_catalog.pg_current_wal_insert_lsn()";
 /// The same, and the state of sequences.
 const DRAWN_STATEMENT: &[u8] = b"onecopy applied, drawn";
-const DRAWN_SQL: &str = "INSERT INTO onecopy.applied (epoch, n, nonce) VALUES ($1, $2, $3) \
-                           RETURNING pg_catalog.pg_current_wal_insert_lsn(), onecopy.sequences($4)";
+const DRAWN_SQL: &str = "INSERT INTO onecopy.applied (epoch, n, nonce, proof) VALUES ($1, $2, $3, $4) \
+                           RETURNING pg_catalog.pg_current_wal_insert_lsn(), onecopy.sequences($5)";
 const INT4_OID: u32 = 23;
 const INT4_ARRAY_OID: u32 = 1007;
 const INT8_OID: u32 = 20;
@@ -62,19 +62,20 @@ impl Session {
             (APPLIED_STATEMENT, APPLIED_SQL, server.applied_ready)
         };
         let is_ready = is_ready && !server.has_run_code;
-        let parameters = 3 + usize::from(asks);
+        let parameters = 4 + usize::from(asks);
         let output = &mut server.connection.output;
         if !is_ready {
             // An earlier attempt may or may not have prepared it: its transaction may have failed before.
             encode::close(output, Target::Statement(name));
-            let types = [INT4_OID, INT8_OID, INT8_OID, INT4_ARRAY_OID];
+            let types = [INT4_OID, INT8_OID, INT8_OID, INT8_OID, INT4_ARRAY_OID];
             assert_qualified(sql);
             encode::parse(output, name, sql.as_bytes(), &types[..parameters]);
         }
+        let proof = hub.seal.proof(update.identity).to_be_bytes();
         let Identity { epoch, n, nonce } = update.identity;
         let (epoch, n, nonce) = (epoch.0.to_be_bytes(), n.to_be_bytes(), nonce.0.to_be_bytes());
         let which = update.drawn.parameter();
-        let values = [Some(&epoch[..]), Some(&n[..]), Some(&nonce[..]), which.as_deref()];
+        let values = [Some(&epoch[..]), Some(&n[..]), Some(&nonce[..]), Some(&proof[..]), which.as_deref()];
         encode::bind(output, b"", name, &values[..parameters], encode::Format::Binary);
         encode::execute(output, b"", 0);
         encode::sync(output);

@@ -15,6 +15,7 @@ use cluster::ids::{Identity, Incarnation, Nonce, ReplicaId, SessionId, Version};
 use cluster::record::RecordBuilder;
 
 use super::STEP_DEADLINE;
+use crate::agent::identity;
 use crate::backend::Connection;
 use crate::hub::Hub;
 use crate::mailbox::{Mailbox, Note};
@@ -113,12 +114,9 @@ impl Bringer {
     }
 
     async fn identify(&mut self, identity: Identity) -> Option<u64> {
-        let Identity { epoch, n, nonce } = identity;
-        let (n, nonce) = (n.cast_signed(), nonce.0.cast_signed());
-        let epoch = epoch.0.cast_signed();
+        let values = identity::literals(identity, &self.hub.seal);
         self.ask(&format!(
-            "BEGIN READ WRITE; INSERT INTO onecopy.applied (epoch, n, nonce) VALUES ({epoch}, {n}, '{nonce}') \
-             RETURNING {NUMBER}"
+            "BEGIN READ WRITE; INSERT INTO onecopy.applied (epoch, n, nonce, proof) VALUES ({values}) RETURNING {NUMBER}"
         ))
         .await
     }

@@ -145,8 +145,7 @@ impl Roster {
             return Err(format!("the server at {at} belongs to the cluster {id}, not to {cluster}"));
         }
         let text = |error: BackendError| format!("the server at {at} cannot be read: {error}");
-        let applied = found.connection.simple(identity::READ_SQL).await.map_err(text)?;
-        let applied = identity::read(&applied).map_err(text)?;
+        let applied = identity::read(&mut found.connection, &self.hub.seal).await.map_err(text)?;
         self.hub.judge(applied).await.map_err(|reason| {
             format!("the server at {at} cannot be brought up to date: {reason}, by a new copy of a member")
         })?;

@@ -24,11 +24,13 @@ use wire::{encode, frame};
 
 use super::Shipping;
 use super::shipment::{Form, Reply, Setup, Shipment};
+use crate::agent::identity;
 use crate::backend::{BackendError, Connection, assert_qualified};
 use crate::capture::vouch::STARTED_SQL;
 use crate::clients::{Card, Connected};
 use crate::frontend::{Cached, Running, lifted, lifted_for_readers};
 use crate::scram::Secret;
+use crate::seal::Seal;
 
 /// How a statement ends that returns more than is kept of a reply.
 pub(super) const TOO_LARGE: &str = wire::sqlstate::PROGRAM_LIMIT_EXCEEDED;
@@ -339,7 +341,7 @@ impl Lane {
                 sql.push_str(BEGIN_WRITING);
                 sql.push(';');
             }
-            sql.push_str(&insert_identity(identity));
+            sql.push_str(&insert_identity(identity, &self.shipping.hub().seal));
             sql.push(';');
         }
         if sql.is_empty() && !self.has_begun {
@@ -379,12 +381,10 @@ fn begin(shipment: &Shipment, version: u32) -> String {
 }
 
 /// The statement by which a transaction says who it is.
-pub(super) fn insert_identity(identity: Identity) -> String {
+pub(super) fn insert_identity(identity: Identity, seal: &Seal) -> String {
     format!(
-        "INSERT INTO onecopy.applied VALUES ({}, {}, {})",
-        identity.epoch.0.cast_signed(),
-        identity.n.cast_signed(),
-        identity.nonce.0.cast_signed()
+        "INSERT INTO onecopy.applied (epoch, n, nonce, proof) VALUES ({})",
+        identity::literals(identity, seal)
     )
 }
 

@@ -27,6 +27,7 @@ use crate::agent::{identity, lets_in};
 use crate::backend::{BackendError, Connection};
 use crate::capture;
 use crate::hub::{Lasting, Obstacle};
+use crate::seal::Seal;
 
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
@@ -81,6 +82,8 @@ struct Start {
 pub(super) async fn keep(shipping: Arc<Shipping>, id: ReplicaId) {
     let mut pause = PAUSE_MIN;
     let mut last = String::new();
+    // Only what was there before this start may have been proven by a key that is gone.
+    let mut proves_all = shipping.hub().seal.is_new;
     let seat = &shipping.hub().seats[id];
     loop {
         if shipping.lock().sides[usize::from(id.0)].is_diverged {
@@ -88,8 +91,9 @@ pub(super) async fn keep(shipping: Arc<Shipping>, id: ReplicaId) {
             sleep(LOOK).await;
             continue;
         }
-        let failure = match bring(&shipping, id).await {
+        let failure = match bring(&shipping, id, proves_all).await {
             Ok((at, control)) => {
+                proves_all = false;
                 (pause, last) = (PAUSE_MIN, String::new());
                 seat.absence.end();
                 let reason = watch(&shipping, at, control).await;
@@ -113,15 +117,19 @@ pub(super) async fn keep(shipping: Arc<Shipping>, id: ReplicaId) {
 }
 
 /// Fences the replica, rolls it forward, and lets it join.
-async fn bring(shipping: &Arc<Shipping>, id: ReplicaId) -> Result<(At, Connection), Failure> {
+async fn bring(
+    shipping: &Arc<Shipping>,
+    id: ReplicaId,
+    proves_all: bool,
+) -> Result<(At, Connection), Failure> {
     let mut control = connect(shipping, id).await?;
-    prepare(shipping, &mut control).await?;
+    prepare(shipping, &mut control, proves_all).await?;
     let start = shipping.ask_to_return(id);
     while shipping.hub().log.durable() < start.upto {
         sleep(FENCE_PAUSE).await;
     }
-    let rows = control.simple(identity::READ_SQL).await?;
-    let has: BTreeSet<Identity> = identity::read(&rows)?.into_iter().collect();
+    let has = identity::read(&mut control, &shipping.hub().seal).await?;
+    let has: BTreeSet<Identity> = has.into_iter().collect();
     roll_forward(shipping, &mut control, &start, &has).await?;
     if shipping.hub().catalogue().generation() == 0 {
         let generation = shipping.hub().log.durable().0.max(1);
@@ -145,7 +153,7 @@ async fn connect(shipping: &Shipping, id: ReplicaId) -> Result<Connection, Backe
 }
 
 /// Ends every client's backend, and makes the server one of ours. In a server that is another's nothing is ended or changed.
-async fn prepare(shipping: &Shipping, control: &mut Connection) -> Result<(), Failure> {
+async fn prepare(shipping: &Shipping, control: &mut Connection, proves_all: bool) -> Result<(), Failure> {
     const FENCE: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' \
         AND datname = current_database() AND pid <> pg_backend_pid()";
     let hub = shipping.hub();
@@ -177,7 +185,7 @@ async fn prepare(shipping: &Shipping, control: &mut Connection) -> Result<(), Fa
         }
         sleep(FENCE_PAUSE).await;
     }
-    control.simple(&capture::install_sql(cluster)).await?;
+    identity::install(control, &capture::install_sql(cluster), &shipping.hub().seal, proves_all).await?;
     control.simple(&shipping.hub().voucher.install_sql()).await?;
     Ok(())
 }
@@ -214,7 +222,7 @@ async fn roll_forward(
     missing.sort_by_key(|record| record.header().identity);
     let count = missing.len();
     for record in missing {
-        redo(control, &record, shipping.limits.reply_bytes).await?;
+        redo(control, &record, shipping.limits.reply_bytes, &shipping.hub().seal).await?;
     }
     if count > 0 {
         tracing::info!(replica = %shipping.hub().seats[start.at.replica].name, count, "transactions were done again");
@@ -233,7 +241,12 @@ fn is_beyond(oldest: &Record, has: &BTreeSet<Identity>) -> bool {
 }
 
 /// One transaction, exactly as it was: what failed then fails again, and leaves its identity only.
-async fn redo(control: &mut Connection, record: &Record, reply_bytes_max: usize) -> Result<(), Failure> {
+async fn redo(
+    control: &mut Connection,
+    record: &Record,
+    reply_bytes_max: usize,
+    seal: &Seal,
+) -> Result<(), Failure> {
     control.simple("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE").await?;
     let mut failed = false;
     for item in record.items() {
@@ -247,7 +260,7 @@ async fn redo(control: &mut Connection, record: &Record, reply_bytes_max: usize)
             Err(other) => return Err(other.into()),
         }
     }
-    let insert = insert_identity(record.header().identity);
+    let insert = insert_identity(record.header().identity, seal);
     let reset = "SET LOCAL SESSION AUTHORIZATION DEFAULT; ";
     if failed {
         control.simple("ROLLBACK").await?;

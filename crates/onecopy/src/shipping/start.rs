@@ -23,6 +23,7 @@ use crate::hub::{Birth, Hub, Seat};
 use crate::keeper::Identities;
 use crate::log::{Log, Notices};
 use crate::node::{self, Node, Plan, Reason};
+use crate::seal::Seal;
 
 /// The file that says that the log holds statements.
 const KIND_FILE: &str = "statements";
@@ -103,6 +104,7 @@ pub(crate) async fn open(plan: Plan, choices: Choices) -> Result<Node, Reason> {
         is_founding: plan.adoption.is_founding(&recovered),
         identities,
         voucher: Voucher::draw()?,
+        seal: Arc::new(Seal::beside(&plan.log)?),
         limits: plan.limits,
         in_force: plan.in_force,
     };

@@ -134,9 +134,9 @@ do $$ declare known text; begin
     for known in select name from pg_prepared_statements where name like 'onecopy applied%' loop
         execute format('deallocate %I', known);
     end loop;
-    execute 'prepare "onecopy applied" (int4, int8, int8) as select pg_current_wal_insert_lsn()';
-    execute 'prepare "onecopy applied, drawn" (int4, int8, int8, int4[]) as '
-        || 'select pg_current_wal_insert_lsn(), onecopy.sequences($4)';
+    execute 'prepare "onecopy applied" (int4, int8, int8, int8) as select pg_current_wal_insert_lsn()';
+    execute 'prepare "onecopy applied, drawn" (int4, int8, int8, int8, int4[]) as '
+        || 'select pg_current_wal_insert_lsn(), onecopy.sequences($5)';
 end $$"#;
 
 /// The last transaction that a server knows that it has.

@@ -25,9 +25,29 @@ async fn batches_of_any_size_leave_their_identities() {
         pair.second.must_apply(records).await;
     }
     let mut session = pair.servers[1].connect("").await;
-    let applied = identity::read(&session.simple(identity::READ_SQL).await.unwrap()).unwrap();
+    let applied = identity::read(&mut session, &pair.servers[1].seal()).await.unwrap();
     assert!(written.is_subset(&applied.into_iter().collect()));
     pair.assert_identical().await;
+
+    // A release that knew no proofs has used the server last, and what a client makes up has none.
+    let options = format!(
+        "-c session_replication_role=replica -c {}={}",
+        capture::VIA_SETTING,
+        capture::apply_token(CLUSTER)
+    );
+    let mut former = pair.servers[1].connect(&options).await;
+    former.simple("ALTER TABLE onecopy.applied DROP COLUMN proof; CHECKPOINT").await.unwrap();
+    for made_up in ["", "INSERT INTO onecopy.applied VALUES (9, 9, 9, 0); CHECKPOINT"] {
+        let mut former = pair.servers[1].connect(&options).await;
+        former.simple(made_up).await.unwrap();
+        pair.servers[1].crash();
+        assert!(matches!(pair.second.event().await, AgentEvent::Down { .. }));
+        pair.second.up().await;
+        let applied: BTreeSet<_> = pair.second.applied.iter().copied().collect();
+        assert!(written.is_subset(&applied) && applied.iter().all(|identity| identity.epoch == Epoch(1)));
+    }
+    let mut session = pair.servers[1].connect("").await;
+    assert!(session.simple("SELECT FROM onecopy.applied WHERE epoch = 9").await.unwrap().is_empty());
 }
 
 #[tokio::test]

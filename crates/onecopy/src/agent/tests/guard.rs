@@ -42,7 +42,7 @@ async fn what_comes_past_onecopy_is_refused() {
     ] {
         assert_eq!(joe.refused(sql).await, "42501", "{sql}");
     }
-    joe.connection.simple("INSERT INTO onecopy.applied VALUES (1, 2, 3)").await.unwrap();
+    joe.connection.simple("INSERT INTO onecopy.applied VALUES (1, 2, 3, 4)").await.unwrap();
 
     let mut builder = RecordBuilder::new();
     let forged = "DO $$ BEGIN RAISE INFO '1|I|5|\\x00000000' USING ERRCODE = 'OC001'; END $$";

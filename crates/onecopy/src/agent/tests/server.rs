@@ -46,6 +46,10 @@ impl Server {
         Address::Unix { socket_dir: self.folder.clone(), port: 5432 }
     }
 
+    pub(super) fn seal(&self) -> crate::seal::Seal {
+        crate::seal::Seal::beside(&self.folder.join("log")).unwrap()
+    }
+
     pub(super) fn folder(&self) -> &Path {
         &self.folder
     }

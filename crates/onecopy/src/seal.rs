@@ -1,0 +1,110 @@
+//! What proves that an identity in a server's `onecopy.applied` was written by Onecopy.
+//!
+//! A session writes its transaction's identity with the client's rights, so every role may insert rows there. A row that a
+//! client made up must not be taken for a sign that the log has lost a transaction, nor take memory when a server comes back.
+//! So each row carries a MAC of its identity, by a key that only the data folder has. A wrong one proves nothing and is deleted.
+//!
+//! The key outlives the log: whoever removes the log alone is told that it was lost.
+
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::path::Path;
+
+use cluster::ids::Identity;
+use ring::hmac;
+
+use crate::owner_only;
+
+/// The file in the data folder, beside the log.
+const FILE: &str = "identity.key";
+/// Its length.
+const KEY_BYTES: usize = 32;
+
+/// The key of a cluster's identities.
+pub(crate) struct Seal {
+    key: hmac::Key,
+    /// It was drawn by this start, so it proves nothing of before.
+    pub(crate) is_new: bool,
+}
+
+impl Seal {
+    /// Reads the key beside a log's folder, or draws one.
+    pub(crate) fn beside(log: &Path) -> Result<Self, String> {
+        let path = log.with_file_name(FILE);
+        let is_new = !path.exists();
+        let bytes = if is_new { draw(&path) } else { read(&path) };
+        let bytes = bytes.map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(Self { key: hmac::Key::new(hmac::HMAC_SHA256, &bytes), is_new })
+    }
+
+    /// What stands beside the identity.
+    pub(crate) fn proof(&self, identity: Identity) -> i64 {
+        let Identity { epoch, n, nonce } = identity;
+        let mut message = [0; 20];
+        message[..4].copy_from_slice(&epoch.0.to_be_bytes());
+        message[4..12].copy_from_slice(&n.to_be_bytes());
+        message[12..].copy_from_slice(&nonce.0.to_be_bytes());
+        let tag = hmac::sign(&self.key, &message);
+        let (first, _) = tag.as_ref().split_first_chunk().expect("a tag has 32 bytes");
+        i64::from_be_bytes(*first)
+    }
+}
+
+impl std::fmt::Debug for Seal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Seal").field("is_new", &self.is_new).finish_non_exhaustive()
+    }
+}
+
+/// Makes a key and its file, which is whole or not there.
+fn draw(path: &Path) -> std::io::Result<[u8; KEY_BYTES]> {
+    let mut bytes = [0; KEY_BYTES];
+    getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
+    let unfinished = path.with_extension("new");
+    let mut file = owner_only::options().write(true).create(true).truncate(true).open(&unfinished)?;
+    file.write_all(&bytes)?;
+    file.sync_all()?;
+    fs::rename(&unfinished, path)?;
+    fs::File::open(path.parent().unwrap_or_else(|| Path::new(".")))?.sync_all()?;
+    Ok(bytes)
+}
+
+fn read(path: &Path) -> std::io::Result<[u8; KEY_BYTES]> {
+    owner_only::close(path)?;
+    let bytes = fs::read(path)?;
+    bytes
+        .try_into()
+        .map_err(|_| std::io::Error::new(ErrorKind::InvalidData, "it is damaged: it must have 32 bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use cluster::ids::{Epoch, Nonce};
+
+    use super::*;
+
+    #[test]
+    fn a_proof_is_of_one_identity_and_one_cluster() {
+        let folder = std::env::temp_dir().join(format!("onecopy-seal-{}", std::process::id()));
+        for name in ["a", "b"] {
+            fs::create_dir_all(folder.join(name)).unwrap();
+        }
+        let (first, again) =
+            (Seal::beside(&folder.join("a/log")).unwrap(), Seal::beside(&folder.join("a/log")).unwrap());
+        let other = Seal::beside(&folder.join("b/log")).unwrap();
+        assert_eq!((first.is_new, again.is_new), (true, false));
+        let identity = Identity { epoch: Epoch(1), n: 2, nonce: Nonce(3) };
+        assert_eq!(first.proof(identity), again.proof(identity));
+        for changed in [
+            Identity { epoch: Epoch(2), ..identity },
+            Identity { n: 3, ..identity },
+            Identity { nonce: Nonce(2), ..identity },
+        ] {
+            assert_ne!(first.proof(identity), first.proof(changed));
+        }
+        assert_ne!(first.proof(identity), other.proof(identity));
+        fs::write(folder.join("a/identity.key"), "short").unwrap();
+        assert!(Seal::beside(&folder.join("a/log")).unwrap_err().contains("identity.key: it is damaged"));
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}
