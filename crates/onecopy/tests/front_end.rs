@@ -49,6 +49,7 @@ async fn what_was_wrong_once() {
     fresh(&cluster).await;
     an_unnamed_portal_lives_over_batches(&cluster).await;
     fresh(&cluster).await;
+    a_query_with_a_nul_is_an_error(&cluster).await;
     a_statement_may_declare_40_000_parameters(&cluster).await;
     a_parameter_may_be_larger_than_a_batch(&cluster).await;
     fresh(&cluster).await;
@@ -255,6 +256,21 @@ async fn an_unnamed_portal_lives_over_batches(cluster: &Cluster) {
     };
     let told = tokio::task::spawn_blocking(ask).await.unwrap();
     assert_eq!(told, "1 2 10 11 s 1 2 20 21 22 23 24 C 1 2 20 C 12 13 14 C");
+}
+
+/// A text that goes on behind a NUL is refused, and the session goes on.
+async fn a_query_with_a_nul_is_an_error(cluster: &Cluster) {
+    let port = cluster.port;
+    let ask = move || {
+        let mut raw = Raw::connect(port);
+        let mut told = raw.exchange(|out| encode::query(out, b"select 1\0; drop table t"));
+        told.extend(raw.exchange(|out| encode::query(out, b"select 2")));
+        told
+    };
+    let told = tokio::task::spawn_blocking(ask).await.unwrap();
+    let tags: String = told.iter().map(|(tag, _)| char::from(*tag)).collect();
+    assert_eq!(tags, "ETDC");
+    assert_eq!(wire::backend::Fields::new(&told[0].1).sqlstate(), b"08P01");
 }
 
 /// The protocol counts parameters with 16 bits and no sign.

@@ -218,9 +218,9 @@ impl Session {
             self.begin_work(tag).await?;
             match tag {
                 tag::QUERY => {
-                    let sql = self.client.input.data()[5..total].to_vec();
+                    let body = self.client.input.data()[5..total].to_vec();
                     self.client.input.consume(total);
-                    self.simple_query(sql.strip_suffix(&[0]).ok_or(Fault::Client)?).await?;
+                    self.query(&body).await?;
                 }
                 tag::TERMINATE => return Ok(()),
                 tag::FUNCTION_CALL => {

@@ -17,7 +17,19 @@ use super::session::{Session, Transaction};
 use super::work::Work;
 
 impl Session {
-    /// Handles a Query message; only a fault that ends the session is returned.
+    /// Handles the body of a Query; only a fault that ends the session is returned. As in PostgreSQL the session goes on
+    /// after one whose text does not end where the message does.
+    pub(crate) async fn query(&mut self, body: &[u8]) -> Result<(), Fault> {
+        if let Some(sql) = body.strip_suffix(&[0]).filter(|sql| !sql.contains(&0)) {
+            return self.simple_query(sql).await;
+        }
+        self.tell(Refusal::plain(sqlstate::PROTOCOL_VIOLATION, "invalid message format").into())?;
+        self.end_implicit(false).await?;
+        self.ready();
+        Ok(())
+    }
+
+    /// Handles the text of a Query, likewise.
     pub(crate) async fn simple_query(&mut self, sql: &[u8]) -> Result<(), Fault> {
         self.client.shown = false;
         let result = match self.script(sql) {
