@@ -1,6 +1,7 @@
 //! `bench differential`: whether clients, and every replica, see of random statements what one PostgreSQL shows.
 //!
-//! Schemas, rows and transactions are drawn from a seed, as for [`crate::soundness`], with a deferrable key besides. Each
+//! Schemas, rows and transactions are drawn from a seed, as for [`crate::soundness`], with a deferrable key and values of all
+//! types ([`values`]) besides. Each
 //! transaction is run through onecopy, at a home that is drawn, too, and then on a plain server: answers must agree, and
 //! now and then all tables are read at each replica itself and must be those of the plain server. This is what the
 //! simulator cannot see: capture and refresh on real servers. Several transactions lie between two looks, so that
@@ -9,6 +10,9 @@
 //! Left out: statements that onecopy refuses, which the plain server is then spared; and schemas from the moment on when
 //! a unique index objects on one side alone, since a statement that changes several rows meets them in the order in which
 //! they lie. The replicas must agree with each other even then.
+
+mod drawn;
+mod values;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -26,6 +30,7 @@ use crate::postgres::{Binaries, Likeness, Plain};
 use crate::proxy;
 use crate::scratch::Scratch;
 use crate::soundness::{Answer, Contents, Draft, Session, World, asking};
+use values::Odd;
 
 /// How many replicas there are.
 const REPLICAS: u64 = 3;
@@ -130,6 +135,7 @@ impl Sides {
         counts.schemas += 1;
         let mut world = World::draw(dice);
         add_late(&mut world, dice);
+        let odd = Odd::add(&mut world, dice);
         let text = world.ddl.join(";\n");
         let unreadable = |said| Fault::Unreadable { what: "a drawn schema".to_owned(), said };
         let schema = Schema::from_ddl(&text).map_err(|error| unreadable(format!("{error:?}: {text}")))?;
@@ -150,7 +156,7 @@ impl Sides {
             self.ours.order(&format!("SET onecopy.home = '{home}'")).await?;
             _ = writeln!(course.script, "-- home {home}");
             let statements = if dice.percent(50) { 1 } else { dice.between(2, 4) };
-            let drafts: Vec<Draft> = (0..statements).map(|_| draw(dice, &world)).collect();
+            let drafts: Vec<Draft> = (0..statements).map(|_| draw(dice, &world, &odd)).collect();
             self.transaction(&drafts, statements > 1, &mut course, counts).await?;
             if dice.percent(35) {
                 self.look(&mut course, counts).await?;
@@ -283,9 +289,11 @@ fn add_late(world: &mut World, dice: &mut Dice) {
     world.rows.extend((1..=5).map(|k| format!("INSERT INTO late VALUES ({k}, {k}, 'row {k}')")));
 }
 
-fn draw(dice: &mut Dice, world: &World) -> Draft {
-    if !dice.percent(25) {
-        return Draft::draw(dice, world);
+fn draw(dice: &mut Dice, world: &World, odd: &Odd) -> Draft {
+    match dice.below(100) {
+        0..50 => return Draft::draw(dice, world),
+        50..80 => return odd.statement(dice),
+        _ => {}
     }
     let (key, which) = (dice.between(1, 6), *dice.pick(&["", "", " WHERE k > 2", " WHERE k < 4"]));
     let text = match dice.below(10) {
