@@ -21,6 +21,9 @@ const PATIENCE: Duration = Duration::from_secs(40);
 async fn what_was_wrong_once() {
     let mut cluster = Cluster::start(3).await;
     fresh(&cluster).await;
+    a_statement_that_was_closed_is_gone(&cluster);
+    a_session_has_no_number_of_a_process(&cluster).await;
+    a_deferrable_transaction_says_so(&cluster).await;
     a_schema_change_does_not_commit_the_transaction_around_it(&cluster).await;
     fresh(&cluster).await;
     what_execute_reads_is_never_stale(&cluster).await;
@@ -63,6 +66,88 @@ async fn what_was_wrong_once() {
 }
 
 /// Every case begins without the tables of the one before.
+/// DEALLOCATE closes what Parse has prepared, and so does Close in a transaction that has failed.
+fn a_statement_that_was_closed_is_gone(cluster: &Cluster) {
+    let mut raw = Raw::connect(cluster.port);
+    let parse = |raw: &mut Raw, sql: &str| {
+        raw.exchange(|out| {
+            encode::parse(out, b"ps", sql.as_bytes(), &[]);
+            encode::sync(out);
+        })
+    };
+    let ask = |raw: &mut Raw| {
+        let told = raw.exchange(|out| {
+            encode::bind(out, b"", b"ps", &[], encode::Format::Text);
+            encode::execute(out, b"", 0);
+            encode::sync(out);
+        });
+        let error = told.iter().find(|(tag, _)| *tag == tag::ERROR_RESPONSE);
+        let code = error.map(|(_, body)| wire::backend::Fields::new(body).sqlstate().to_vec());
+        let row = told.iter().find(|(tag, _)| *tag == tag::DATA_ROW).map(|(_, body)| body[6..].to_vec());
+        String::from_utf8(code.or(row).unwrap()).unwrap()
+    };
+    let fails = |raw: &mut Raw| {
+        raw.exchange(|out| encode::query(out, b"begin"));
+        raw.exchange(|out| encode::query(out, b"select 1/0"));
+    };
+    let closes = |raw: &mut Raw| {
+        raw.exchange(|out| {
+            encode::close(out, wire::frontend::Target::Statement(b"ps"));
+            encode::sync(out);
+        })
+    };
+    // Often enough for it to be prepared at every replica.
+    for _ in 0..3 {
+        for in_transaction in [false, true] {
+            assert_eq!(parse(&mut raw, "select 'old'"), [(tag::PARSE_COMPLETE, Vec::new())]);
+            (0..6).for_each(|_| assert_eq!(ask(&mut raw), "old"));
+            if in_transaction {
+                fails(&mut raw);
+                assert_eq!(closes(&mut raw), [(tag::CLOSE_COMPLETE, Vec::new())]);
+                raw.exchange(|out| encode::query(out, b"rollback"));
+            } else {
+                raw.exchange(|out| encode::query(out, b"deallocate ps"));
+            }
+            assert_eq!(ask(&mut raw), "26000");
+            // Nor is it there for SQL, at the home.
+            let told = raw.exchange(|out| encode::query(out, b"execute ps"));
+            let [(tag::ERROR_RESPONSE, body)] = told.as_slice() else { panic!("it is there: {told:?}") };
+            assert_eq!(wire::backend::Fields::new(body).sqlstate(), b"26000");
+            assert_eq!(parse(&mut raw, "select 'new'"), [(tag::PARSE_COMPLETE, Vec::new())]);
+            (0..6).for_each(|_| assert_eq!(ask(&mut raw), "new"));
+            assert_eq!(closes(&mut raw), [(tag::CLOSE_COMPLETE, Vec::new())]);
+        }
+    }
+}
+
+/// A server that is asked to end the session's number finds no process of its own under it.
+async fn a_session_has_no_number_of_a_process(cluster: &Cluster) {
+    const PIDS_MAX: i32 = 1 << 22;
+    let (raw, told) = Raw::connect_as(
+        cluster.port,
+        &[("user", "postgres"), ("database", "postgres"), ("application_name", "n")],
+    );
+    let (_, key) = told.iter().find(|(tag, _)| *tag == tag::BACKEND_KEY_DATA).unwrap();
+    let pid = i32::from_be_bytes(key[..4].try_into().unwrap());
+    assert!(pid > PIDS_MAX, "{pid}");
+    let admin = cluster.try_client("onecopy").await.unwrap();
+    let clients = cluster::rows(&admin, "show clients").await;
+    assert!(clients.iter().any(|row| row["application_name"] == "n"), "{clients:?}");
+    run(&admin, &format!("kill {pid}")).await;
+    drop(raw);
+}
+
+async fn a_deferrable_transaction_says_so(cluster: &Cluster) {
+    let client = cluster.client().await;
+    for begin in ["begin deferrable", "begin isolation level serializable read only deferrable"] {
+        run(&client, begin).await;
+        assert_eq!(value(&client, "show transaction_deferrable").await, "on", "{begin}");
+        assert_eq!(value(&client, "select current_setting('transaction_deferrable')").await, "on", "{begin}");
+        run(&client, "commit").await;
+        assert_eq!(value(&client, "show transaction_deferrable").await, "off");
+    }
+}
+
 async fn fresh(cluster: &Cluster) {
     let client = cluster.client().await;
     run(&client, "drop table if exists a, b, c, l, t cascade").await;

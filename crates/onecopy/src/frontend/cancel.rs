@@ -6,11 +6,21 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use cluster::ids::SessionId;
 use rustc_hash::FxHashMap;
 use tokio::sync::watch;
 
 use crate::backend::{self, Address, Connection};
 use crate::mailbox::{End, Mailbox};
+
+/// Numbers of sessions begin here: no process of a server has such a number (Linux has at most 2^22), so none of them is a
+/// stranger's where a server is asked to end it.
+const PID_BASE: i32 = 1 << 30;
+
+/// What a client is told as its process number: unique while the session lives.
+pub(crate) fn pid_of(session: SessionId) -> i32 {
+    PID_BASE | i32::try_from(session.0 & 0x3fff_ffff).unwrap_or(0)
+}
 
 /// Length of the secrets that we give out, in bytes (all that protocol 3.0 allows).
 const SECRET_BYTES: usize = 4;
@@ -139,8 +149,9 @@ impl CancelKeys {
         self.targets.lock().unwrap_or_else(PoisonError::into_inner).remove(&pid);
     }
 
-    /// Ends a session, and what it is doing; whether there was one of that number.
-    pub(crate) async fn kill(&self, pid: i32) -> bool {
+    /// Ends a session, and what it is doing; whether there was one of that number, or of the process number that its client has.
+    pub(crate) async fn kill(&self, number: i32) -> bool {
+        let pid = number | PID_BASE;
         let target = self.targets.lock().unwrap_or_else(PoisonError::into_inner).get(&pid).cloned();
         let Some(target) = target else { return false };
         target.mailbox.end(End::Killed);

@@ -18,7 +18,7 @@ use super::ddl::describe_nothing;
 use super::demand::Demand;
 use super::fault::{Fault, Refusal};
 use super::homes::is_of_session;
-use super::prepared::{Known, never_of_others, never_ours};
+use super::prepared::{Known, never_ours};
 use super::session::{Session, Transaction};
 use super::settings::Settings;
 use super::special::ROUTING_COLUMN;
@@ -220,7 +220,7 @@ impl Session {
     ) -> Result<(), Fault> {
         let known = self.prepared.get(statement).cloned();
         if known.is_none() {
-            never_of_others(statement)?;
+            self.check_unknown(statement)?;
         }
         if known.as_ref().and_then(own_statement).is_some() {
             if self.run_group(group, false).await? {
@@ -251,7 +251,7 @@ impl Session {
             Target::Portal(name) => (self.prepared.portal(name).cloned(), None),
         };
         if let (None, Some(name)) = (&known, statement) {
-            never_of_others(name)?;
+            self.check_unknown(name)?;
         }
         group.demand.declares_users |= known.as_ref().is_some_and(|known| oids::declares_users(&known.types));
         if let Some(own) = known.as_ref().and_then(own_statement) {
@@ -375,10 +375,12 @@ impl Session {
         }
         self.tell_loss()?;
         if self.failed && group.only_closes {
-            group
-                .messages
-                .iter()
-                .for_each(|_| encode::bare(&mut self.client.out, server_tag::CLOSE_COMPLETE));
+            for message in &group.messages {
+                if let Some(name) = &message.closes {
+                    self.close_everywhere(name).await;
+                }
+                encode::bare(&mut self.client.out, server_tag::CLOSE_COMPLETE);
+            }
             return Ok(true);
         }
         if self.failed {

@@ -73,7 +73,7 @@ mod writeset;
 
 pub(crate) use accept::Workers;
 pub(crate) use cached::{Cached, name_of};
-pub(crate) use cancel::{CancelTarget, Doing, Running};
+pub(crate) use cancel::{CancelTarget, Doing, Running, pid_of};
 pub(crate) use client::Client;
 pub(crate) use fault::{Fault, Refusal};
 pub(crate) use forbidden::FORBIDDEN;

@@ -34,6 +34,7 @@ impl Session {
         judged: &Judged,
     ) -> Result<bool, Fault> {
         let may = options.read_only != Some(true)
+            && options.deferrable != Some(true)
             && options.isolation <= Some(Isolation::ReadCommitted)
             && may_roam(demand, judged)
             && self.expects_only_reads();

@@ -71,6 +71,11 @@ impl Session {
             }
             Verb::Prepare { .. } | Verb::DeclareCursor { hold: true, .. } => {
                 self.refuse_away_from_home("PREPARE and WITH HOLD cursors in a read-only transaction")?;
+                if let Verb::Prepare { name } = &statement.verb
+                    && self.prepared.get(name.as_bytes()).is_none()
+                {
+                    self.close_everywhere(name.as_bytes()).await;
+                }
                 Ok(None)
             }
             Verb::Lock | Verb::DeclareCursor { hold: false, .. }
@@ -402,6 +407,7 @@ impl Session {
             && self.prepared.get(name.as_bytes()).is_some()
         {
             self.prepared.remove(name.as_bytes());
+            self.close_everywhere(name.as_bytes()).await;
             encode::command_complete(&mut self.client.out, "DEALLOCATE");
             return Ok(Ended::default());
         }

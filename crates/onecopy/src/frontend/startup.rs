@@ -17,7 +17,7 @@ use wire::startup::{Opening, OpeningError, opening};
 use wire::{encode, sqlstate};
 
 use super::admin::{Admin, Dialect};
-use super::cancel::CancelTarget;
+use super::cancel::{CancelTarget, pid_of};
 use super::client::Client;
 use super::course::Course;
 use super::fault::{Fault, Refusal};
@@ -280,7 +280,7 @@ async fn serve_session(worker: Rc<Worker>, client: Client, settings: Settings, w
     let keys = Arc::clone(&worker.keys);
     let hub = Arc::clone(&worker.hub);
     let (id, mailbox) = hub.open_session();
-    let pid = i32::try_from(id.0 & 0x7fff_ffff).unwrap_or(i32::MAX);
+    let pid = pid_of(id);
     let cancel = match keys.register(pid, Arc::clone(&mailbox)) {
         Ok(cancel) => cancel,
         Err(error) => {

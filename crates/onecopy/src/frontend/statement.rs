@@ -37,8 +37,12 @@ impl Session {
             Transaction::None => self.run_alone(demand, work, ends).await,
             // Nothing is executed, so the transaction need not be anywhere yet.
             Transaction::Begun(_) if demand.is_empty() => self.run_alone(demand, work, ends).await,
-            Transaction::Begun(_) => {
+            Transaction::Begun(said) => {
+                let is_deferrable = said.deferrable == Some(true);
                 self.start_transaction(demand).await?;
+                if is_deferrable {
+                    self.defer().await?;
+                }
                 self.run_inside(demand, work, true).await
             }
             Transaction::Read(_) | Transaction::Update(_) => self.run_inside(demand, work, false).await,
@@ -97,6 +101,19 @@ impl Session {
             update.first = judged.template;
         }
         opened
+    }
+
+    /// The server is told that the transaction is DEFERRABLE, which our BEGIN does not say.
+    async fn defer(&mut self) -> Result<(), Fault> {
+        const DEFER: &str = "SET TRANSACTION DEFERRABLE";
+        if let Transaction::Read(read) = &self.transaction {
+            let server = self.servers.get(read.replica);
+            server.query(DEFER.as_bytes());
+            Relay::new(&mut self.client, server, None).run(Self::silent()).await?;
+        } else if let Transaction::Update(_) = &self.transaction {
+            self.own_query(DEFER).await?;
+        }
+        Ok(())
     }
 
     async fn open_read(

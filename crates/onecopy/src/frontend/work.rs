@@ -90,7 +90,7 @@ fn write_message(server: &mut Server, message: &Message, expected: &mut Expected
                 expected.own_closes.push_back(Closing::Ours);
                 count += 1;
             }
-            if !name.is_empty() && prepared.may_have(name) && (!message.is_parse || known.is_shared()) {
+            if !name.is_empty() && prepared.may_have(name) {
                 // The name means something else here, or nobody knows whether it does: the old one has to go first.
                 encode::close(output, Target::Statement(name));
                 expected.own_closes.push_back(Closing::Ours);

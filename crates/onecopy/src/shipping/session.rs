@@ -118,7 +118,7 @@ pub(crate) async fn serve(
     let Some(shipping) = hub.shipping.get().map(Arc::clone) else { return Ok(()) };
     let keys = Arc::clone(&worker.keys);
     let (id, mailbox) = hub.open_session();
-    let pid = i32::try_from(id.0 & 0x7fff_ffff).unwrap_or(i32::MAX);
+    let pid = crate::frontend::pid_of(id);
     let cancel = match keys.register(pid, Arc::clone(&mailbox)) {
         Ok(cancel) => cancel,
         Err(error) => {
