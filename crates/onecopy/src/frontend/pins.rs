@@ -75,9 +75,9 @@ impl Pin {
         }
     }
 
-    /// Whether another connection can be given the same.
-    fn is_carried(self) -> bool {
-        matches!(self, Self::Prepare | Self::Currval)
+    /// Whether the session can do without it: `currval` says by itself that nothing was drawn on a new connection.
+    fn is_dispensable(self) -> bool {
+        matches!(self, Self::Currval)
     }
 }
 
@@ -107,10 +107,10 @@ impl Pins {
         Self(self.0 | other.0)
     }
 
-    /// Those that no other connection can be given.
+    /// Those with which the session ends.
     pub(crate) fn held(self) -> Self {
-        let carried = Pin::ALL.into_iter().filter(|pin| pin.is_carried());
-        Self(carried.fold(self.0, |bits, pin| bits & !(pin as u16)))
+        let dispensable = Pin::ALL.into_iter().filter(|pin| pin.is_dispensable());
+        Self(dispensable.fold(self.0, |bits, pin| bits & !(pin as u16)))
     }
 
     /// Those of which other replicas know nothing, so that statements that could see them run where they are.

@@ -3,8 +3,8 @@
 //!
 //! A statement that is meant for a temporary table would otherwise change the permanent table of that name, and another
 //! session could get an advisory lock whose holder does not know that it has lost it. So the session ends with 57P01, as
-//! on one PostgreSQL whose backend ends. What can be given to another connection (settings, prepared statements, what was
-//! drawn from sequences) is given to it, and a session that has nothing else goes on.
+//! on one PostgreSQL whose backend ends. What can be given to another connection (settings, the protocol's prepared
+//! statements) is given to it, and a session that has nothing else goes on.
 //!
 //! A connection is lost when its socket says so, when its server is given up, and when the anchor moves: what the session
 //! has lives at the anchor, and what it runs from then on runs at the new one. An idle session watches its connections,
