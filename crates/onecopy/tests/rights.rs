@@ -17,6 +17,7 @@ async fn a_role_gets_no_rights_of_others() {
     run(&root, "create role mallory login; create role eve login superuser").await;
     statements_of_onecopy_call_nothing_of_a_users_schema(&cluster, &root).await;
     nothing_that_a_role_can_read_opens_a_server(&cluster, &root).await;
+    code_in_a_schema_change_becomes_no_superuser(&cluster, &root).await;
     rows_that_a_role_makes_up_prove_nothing(&cluster).await;
     cluster.verify().await;
     cluster.stop().await;
@@ -90,6 +91,64 @@ async fn a_session_may_reset_all(mallory: &Client) {
             .await;
     }
     assert_eq!(value(mallory, "select count(*) from ours").await, "0");
+}
+
+/// Functions that a schema change calls at the other replicas, too.
+async fn code_in_a_schema_change_becomes_no_superuser(cluster: &Cluster, root: &Client) {
+    run(root, "create schema low authorization mallory").await;
+    let mallory = login(cluster, "mallory").await;
+    run(
+        &mallory,
+        "create function low.worse() returns void language plpgsql as $$ begin
+             begin execute 'reset session authorization'; exception when others then null; end;
+             begin execute 'alter role mallory superuser'; exception when others then null; end;
+         end $$;
+         create function low.bad(v int) returns int language plpgsql immutable as
+             $$ begin perform low.worse(); return v; end $$;
+         create table low.t (v int); insert into low.t values (1)",
+    )
+    .await;
+    for statement in [
+        "alter table low.t add check (low.bad(v) = v)",
+        "alter table low.t alter column v type bigint using low.bad(v)",
+        "alter table low.t add column w int generated always as (low.bad(1)) stored",
+        "create index on low.t (low.bad(1))",
+    ] {
+        // Some are refused at home, which is as well.
+        let _ = mallory.simple_query(statement).await;
+        for replica in cluster.caught_up().await {
+            let direct = cluster.direct(&replica).await;
+            let rights = "select rolsuper from pg_roles where rolname = 'mallory'";
+            assert_eq!(value(&direct, rights).await, "f", "{statement} at {}", replica.name);
+        }
+    }
+    // What an ordinary role may change it still can.
+    for statement in [
+        "create table low.p (k int, v text) partition by range (k); create table low.p1 partition of low.p for values from (0) to (9)",
+        "create index on low.p (v); alter table low.p detach partition low.p1; alter table low.p1 add primary key (k)",
+        "create type low.mood as enum ('sad'); alter type low.mood add value 'ok'; create domain low.few as int check (value < 9)",
+        "create view low.seen as table low.p; create materialized view low.kept as table low.t; refresh materialized view low.kept",
+        "create function low.noted() returns trigger language plpgsql as $$ begin return new; end $$;
+         create trigger noted before insert on low.p1 for each row execute function low.noted()",
+        "alter table low.p1 enable row level security; create policy mine on low.p1 using (v = current_user)",
+        "create sequence low.s; alter table low.p1 alter k set default nextval('low.s'); comment on table low.p1 is E'a\\b''c'",
+        "grant select on low.p1 to eve; alter default privileges in schema low grant select on tables to eve",
+        "alter role mallory set search_path = 'low', \"$user\"; alter role mallory reset search_path; reindex table low.p1",
+        "begin; create table low.q (v int); insert into low.q values (1); alter table low.q rename to r; commit",
+        "create table low.made as select 1 as one; alter table low.made add column at timestamptz default now()",
+        "drop table low.made; drop owned by mallory cascade",
+    ] {
+        run(&mallory, statement).await;
+    }
+    for replica in cluster.caught_up().await {
+        assert_eq!(replica.state, "up");
+        let direct = cluster.direct(&replica).await;
+        let run = "select proowner::regrole::text || ' ' || has_function_privilege('mallory', oid, 'execute')
+             from pg_proc where oid = 'onecopy.run(text)'::regprocedure";
+        assert_eq!(value(&direct, run).await, "postgres false");
+    }
+    run(root, "drop schema if exists low cascade; create schema if not exists low").await;
+    run(root, "drop schema low").await;
 }
 
 /// By its rows in `onecopy.applied` a server tells, when it comes back, which transactions it has. They would look like those

@@ -36,7 +36,9 @@ const INSTALLED: [&str; 2] =
 const PATH: &str = "SET search_path = pg_catalog, pg_temp";
 
 /// Functions that run for each row, statement or transaction, and name every schema; `tests/rights.rs` holds them to that.
-const FREQUENT: [&str; 5] = [
+const FREQUENT: [&str; 6] = [
+    // It has to run with the path of a statement's author.
+    "onecopy.run",
     "onecopy.sequences",
     "onecopy.xact_status",
     "onecopy_capture.cap",

@@ -354,9 +354,19 @@ impl Applier {
 
     async fn statement(&mut self, statement: &Statement) -> Result<(), Trouble> {
         let connection = &mut self.connection;
+        let lend = format!("SELECT 1 WHERE onecopy_capture.lend_run({})", literal(&statement.role));
+        let is_lent = !connection.simple(&lend).await?.is_empty();
         connection.simple(&preamble(statement)).await?;
-        connection.simple(&statement.text).await?;
+        if is_lent {
+            let text = statement.text.replace('\\', "\\\\").replace('\'', "''");
+            connection.simple(&format!("SELECT onecopy.run(E'{text}')")).await?;
+        } else {
+            connection.simple(&statement.text).await?;
+        }
         connection.simple("RESET SESSION AUTHORIZATION; RESET ALL; DEALLOCATE ALL").await?;
+        if is_lent {
+            connection.simple("SELECT onecopy_capture.take_run_back()").await?;
+        }
         self.prepared = Prepared::default();
         connection.simple(capture::INSTALL_TABLES_SQL).await?;
         self.is_outdated = true;

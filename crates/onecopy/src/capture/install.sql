@@ -758,6 +758,31 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     ORDER BY 1 LIMIT 1
 $$;
 
+-- Runs a schema change at another replica, with the rights of its author. While it runs, in the applier's transaction alone, it
+-- belongs to that role (`lend_run`): inside a function that runs with its owner's rights PostgreSQL lets nobody change the
+-- role, so code that the statement calls cannot become the applier.
+CREATE OR REPLACE FUNCTION onecopy.run(statement text) RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS $$
+BEGIN
+    EXECUTE statement;
+END $$;
+
+-- Lets it belong to a role for a while. Whether it does: a superuser's own statement runs as it is.
+CREATE OR REPLACE FUNCTION onecopy_capture.lend_run(author text) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE pg_proc SET proowner = r.oid, proacl = NULL FROM pg_roles r
+        WHERE pg_proc.oid = 'onecopy.run(text)'::regprocedure AND r.rolname = author AND NOT r.rolsuper;
+    RETURN FOUND;
+END $$;
+
+CREATE OR REPLACE FUNCTION onecopy_capture.take_run_back() RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE pg_proc SET proowner = (SELECT oid FROM pg_roles WHERE rolname = current_user), proacl = NULL
+        WHERE oid = 'onecopy.run(text)'::regprocedure;
+    REVOKE ALL ON FUNCTION onecopy.run(text) FROM PUBLIC;
+END $$;
+
 -- Whether the statement that fires a guard is the session's own, or one of install(): the outermost line of its context
 -- is then that of the guard, or of install(). Whatever a function or DO block runs has theirs below, and these end in
 -- words that no name can take the place of. A setting alone would prove nothing, since functions that a schema change
@@ -1000,6 +1025,7 @@ END $$;
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA onecopy_capture FROM PUBLIC;
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA onecopy TO PUBLIC;
+REVOKE ALL ON FUNCTION onecopy.run(text) FROM PUBLIC;
 DROP EVENT TRIGGER IF EXISTS onecopy_ddl;
 DROP EVENT TRIGGER IF EXISTS onecopy_drop;
 CREATE EVENT TRIGGER onecopy_ddl ON ddl_command_end EXECUTE FUNCTION onecopy_capture.guard();
