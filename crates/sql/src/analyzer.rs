@@ -4,11 +4,14 @@
 //! in constants share a template; every other text by its exact bytes. The two kinds of keys are told apart by their
 //! first byte. Errors are not remembered: a text of the same key may be correct.
 //!
-//! One analyzer belongs to one thread. Texts longer than a bound are parsed every time, since their keys would push
-//! everything else out; texts too large to be parsed at all are split and judged by their first words.
+//! One analyzer belongs to one thread; a text that it does not remember can be parsed on another ([`Unknown`]). Texts over a
+//! limit are parsed every time, since their keys would push everything else out. Long ones are cut first ([`long`]).
+
+mod long;
 
 use std::sync::Arc;
 
+pub(crate) use long::MAX_TOKENS;
 use pg_query::protobuf::RawStmt;
 
 use crate::accesses::attach;
@@ -23,9 +26,6 @@ use crate::statement::{Opaque, Statement, Verb};
 
 /// Texts longer than this are not remembered.
 const MAX_REMEMBERED_TEXT: usize = 16 << 10;
-
-/// Texts longer than this are split but not looked into: a tree takes some fifty times the memory of its text.
-const MAX_PARSED_TEXT: usize = 4 << 20;
 
 /// How much an [`Analyzer`] may remember.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -105,10 +105,23 @@ impl Analyzer {
         text: &[u8],
         standard_conforming_strings: bool,
     ) -> Result<Arc<Script>, SyntaxError> {
+        match self.find(text, standard_conforming_strings) {
+            Ok(script) => Ok(script),
+            Err(unknown) => {
+                let understood = unknown.parse(text)?;
+                Ok(self.keep(unknown, understood))
+            }
+        }
+    }
+
+    /// Looks a query string up.
+    ///
+    /// # Errors
+    /// If the text is not remembered; the error knows how to parse it.
+    pub fn find(&mut self, text: &[u8], standard_conforming_strings: bool) -> Result<Arc<Script>, Unknown> {
         if !standard_conforming_strings || text.len() > MAX_REMEMBERED_TEXT {
             self.misses += 1;
-            let parsed = parser::with_deep_stack(|| parse(text, standard_conforming_strings, None));
-            return parsed.map(|parsed| Arc::new(parsed.script));
+            return Err(Unknown { standard_conforming_strings, exact: None, key: None });
         }
         let span = lexer::key(text, &mut self.key, &mut self.constants);
         if let Ok(span) = span {
@@ -129,33 +142,67 @@ impl Analyzer {
             return Ok(Arc::clone(script));
         }
         self.misses += 1;
-        let constants = span.is_ok().then_some(self.constants.as_slice());
-        let Parse { script, faithful } = parser::with_deep_stack(|| parse(text, true, constants))?;
-        let script = Arc::new(script);
-        if faithful {
-            self.remember(&exact, &script, span.is_ok());
-        }
-        Ok(script)
+        let key = span.is_ok().then(|| (self.key.clone(), self.constants.clone()));
+        Err(Unknown { standard_conforming_strings, exact: Some(exact), key })
     }
 
-    fn remember(&mut self, exact: &[u8], script: &Arc<Script>, keyed: bool) {
+    /// Remembers a parsed text, unless it is too long for that.
+    pub fn keep(&mut self, unknown: Unknown, understood: Understood) -> Arc<Script> {
+        let Understood { script, is_faithful } = understood;
+        if let Some(exact) = unknown.exact.filter(|_| is_faithful) {
+            self.remember(unknown.key.map(|(key, _)| key), &exact, &script);
+        }
+        script
+    }
+
+    fn remember(&mut self, key: Option<Vec<u8>>, exact: &[u8], script: &Arc<Script>) {
         let single = match script.statements.as_slice() {
-            [part] if keyed => Some(&part.statement),
+            [part] if key.is_some() => Some(&part.statement),
             _ => None,
         };
-        match single {
-            Some(statement) if !depends_on_constants(statement) => {
+        match (single, key) {
+            (Some(statement), Some(key)) if !depends_on_constants(statement) => {
                 let weight = statement.bytes();
-                self.cache.insert(&self.key, Entry::Template(Arc::clone(statement)), weight);
+                self.cache.insert(&key, Entry::Template(Arc::clone(statement)), weight);
             }
-            _ => {
-                if keyed {
-                    self.cache.insert(&self.key, Entry::ByText, 0);
+            (_, key) => {
+                if let Some(key) = key {
+                    self.cache.insert(&key, Entry::ByText, 0);
                 }
                 let weight = script.statements.iter().map(|part| part.statement.bytes()).sum();
                 self.cache.insert(exact, Entry::Script(Arc::clone(script)), weight);
             }
         }
+    }
+}
+
+/// A text that an analyzer does not remember. Any thread can parse it.
+#[derive(Debug)]
+pub struct Unknown {
+    standard_conforming_strings: bool,
+    /// The key of the exact text, if it may be remembered.
+    exact: Option<Vec<u8>>,
+    /// The key of its template, if it has one, and the constants that the key leaves open.
+    key: Option<(Vec<u8>, Vec<Span>)>,
+}
+
+/// A parsed text.
+#[derive(Debug)]
+pub struct Understood {
+    script: Arc<Script>,
+    /// The parser saw the text as it was sent.
+    is_faithful: bool,
+}
+
+impl Unknown {
+    /// Parses the text.
+    ///
+    /// # Errors
+    /// If PostgreSQL's parser does not accept the text, or it is too complex to be looked at.
+    pub fn parse(&self, text: &[u8]) -> Result<Understood, SyntaxError> {
+        let constants = self.key.as_ref().map(|(_, constants)| constants.as_slice());
+        let parsed = parser::with_deep_stack(|| parse(text, self.standard_conforming_strings, constants))?;
+        Ok(Understood { script: Arc::new(parsed.script), is_faithful: parsed.faithful })
     }
 }
 
@@ -182,17 +229,16 @@ fn parse(
     constants: Option<&[Span]>,
 ) -> Result<Parse, SyntaxError> {
     let (readable, faithful) = parser::as_utf8(text);
-    let script = if text.len() > MAX_PARSED_TEXT {
-        split(&readable)?
-    } else {
-        match parser::parse(&readable, standard_conforming_strings)? {
-            Parsed::Trees(trees) => {
-                let conforming = standard_conforming_strings && text.len() <= MAX_REMEMBERED_TEXT;
-                let form = Form { is_faithful: faithful, has_keys: faithful && conforming };
-                from_trees(&readable, &trees, form, constants)
-            }
-            Parsed::TooDeep => split(&readable)?,
+    if text.len() > long::MIN_BYTES {
+        return long::parse(&readable, standard_conforming_strings, faithful);
+    }
+    let script = match parser::parse(&readable, standard_conforming_strings)? {
+        Parsed::Trees(trees) => {
+            let conforming = standard_conforming_strings && text.len() <= MAX_REMEMBERED_TEXT;
+            let form = Form { is_faithful: faithful, has_keys: faithful && conforming };
+            from_trees(&readable, &trees, form, constants)
         }
+        Parsed::TooDeep => split(&readable)?,
     };
     Ok(Parse { script: or_empty(script), faithful })
 }
@@ -271,10 +317,9 @@ fn split(text: &str) -> Result<Script, SyntaxError> {
     Ok(Script { statements })
 }
 
-/// A statement of a text that is too large or too deep as a whole.
+/// A statement of a text that is too deep as a whole.
 fn large(text: &str) -> Statement {
-    if text.len() <= MAX_PARSED_TEXT
-        && let Ok(Parsed::Trees(trees)) = parser::parse(text, true)
+    if let Ok(Parsed::Trees(trees)) = parser::parse(text, true)
         && let [RawStmt { stmt: Some(tree), .. }] = trees.as_slice()
     {
         return classify(tree);

@@ -9,6 +9,12 @@
 //! Precondition: `standard_conforming_strings` is on, and the bytes of the encoding's wider characters are all above
 //! 0x7f, as in every encoding that a server can have.
 
+mod cut;
+mod weight;
+
+pub(crate) use cut::{Cutter, Piece};
+pub(crate) use weight::tokens;
+
 /// What a byte begins.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
@@ -184,6 +190,7 @@ fn is_word_byte(byte: u8) -> bool {
     IN_WORD[usize::from(byte)]
 }
 
+#[derive(Debug)]
 struct Lexer<'a> {
     text: &'a [u8],
     at: usize,

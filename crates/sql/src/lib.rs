@@ -34,7 +34,7 @@ mod statement;
 mod system_catalogue;
 
 pub use access::{Access, Because, Claims, Routing, Traces, access, claims};
-pub use analyzer::{Analyzer, Limits, Statistics};
+pub use analyzer::{Analyzer, Limits, Statistics, Understood, Unknown};
 pub use catalogue::{
     Action, Argument, ArgumentMode, Body, Catalogue, Column, ColumnDefault, Contents, Draws, Function,
     HeadTypes, Key, Parent, Policy, Reference, Relation, Returns, Rule, Sequence, SequenceId, Table, TableId,
@@ -49,11 +49,12 @@ pub use explain::{explain, explained};
 pub use home::{draws, may_leave_anchor, only_asks_draws};
 pub use lexer::Span;
 pub use name::Name;
+pub use parser::is_parser_busy;
 pub use profile::TemplateId;
 pub use qualified::unqualified;
 pub use refusal::REFUSALS;
 pub use schema::{LeftOut, Schema};
-pub use script::{Part, Script, SyntaxError};
+pub use script::{Part, Rejection, Script, SyntaxError};
 pub use statement::{
     CopyDirection, DdlFacts, Discard, Isolation, Maintenance, Opaque, RowEffect, SetValue, SettingCall,
     Statement, TransactionOptions, Verb,

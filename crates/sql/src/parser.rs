@@ -12,6 +12,7 @@
 //! the same way, so that statements are split correctly; what was understood of their names is then thrown away.
 
 use std::borrow::Cow;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use pg_query::NodeEnum;
@@ -36,6 +37,35 @@ pub(crate) fn with_deep_stack<T>(run: impl FnOnce() -> T) -> T {
 /// Held while the C library runs.
 static IN_PARSER: Mutex<()> = Mutex::new(());
 
+/// A longer text may keep the library busy for longer than a session's thread should wait.
+const LONG_TEXT: usize = 4 << 10;
+
+/// How many long texts are in the library, or wait for it.
+static LONG_TEXTS: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether the parser is at work on a long text, so that a call would have to wait.
+pub fn is_parser_busy() -> bool {
+    LONG_TEXTS.load(Ordering::Relaxed) > 0
+}
+
+/// Counts a long text among [`LONG_TEXTS`] while it lives.
+struct Long;
+
+impl Long {
+    fn of(text: &str) -> Option<Self> {
+        (text.len() > LONG_TEXT).then(|| {
+            LONG_TEXTS.fetch_add(1, Ordering::Relaxed);
+            Self
+        })
+    }
+}
+
+impl Drop for Long {
+    fn drop(&mut self) {
+        LONG_TEXTS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// What became of a text.
 pub(crate) enum Parsed {
     /// Its statements.
@@ -52,6 +82,7 @@ pub(crate) fn parse(text: &str, standard_conforming_strings: bool) -> Result<Par
         ParserOptions::DISABLE_STANDARD_CONFORMING_STRINGS
     };
     let parsed = {
+        let _long = Long::of(text);
         let _alone = IN_PARSER.lock().unwrap_or_else(PoisonError::into_inner);
         pg_query::parse(text, options)
     };
@@ -121,6 +152,7 @@ pub(crate) fn scan(text: &str) -> Option<Vec<ScanToken>> {
 /// Splits a query string into the byte ranges of its statements, without looking into them.
 pub(crate) fn split(text: &str) -> Result<Vec<(usize, usize)>, SyntaxError> {
     let split = {
+        let _long = Long::of(text);
         let _alone = IN_PARSER.lock().unwrap_or_else(PoisonError::into_inner);
         pg_query::split_with_parser(text)
     };
@@ -166,7 +198,7 @@ fn syntax_error(error: Error) -> SyntaxError {
         Error::Parse(message) | Error::Split(message) => message,
         other => other.to_string(),
     };
-    SyntaxError { message }
+    SyntaxError::new(message)
 }
 
 /// The text as UTF-8, and whether it was that to begin with. Lengths and places are kept.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::analyzer::MAX_TOKENS;
 use crate::lexer::Span;
 use crate::parser;
 use crate::statement::Statement;
@@ -64,11 +65,29 @@ impl Part {
 pub struct SyntaxError {
     /// The parser's words.
     pub message: String,
+    /// Why it was not accepted.
+    pub reason: Rejection,
+}
+
+/// Why a text is not accepted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rejection {
+    /// The parser reports an error.
+    Syntax,
+    /// It has more tokens or statements than the parser is given.
+    TooComplex,
 }
 
 impl SyntaxError {
     pub(crate) fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into() }
+        Self { message: message.into(), reason: Rejection::Syntax }
+    }
+
+    pub(crate) fn too_complex() -> Self {
+        let message = format!(
+            "the text has more than {MAX_TOKENS} words and symbols, repeated rows and lists of constants aside"
+        );
+        Self { message, reason: Rejection::TooComplex }
     }
 }
 

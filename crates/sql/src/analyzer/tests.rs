@@ -64,7 +64,7 @@ fn long_texts_are_parsed_and_not_remembered() {
     let mut analyzer = analyzer();
     let text = format!("select '{}'", "x".repeat(MAX_REMEMBERED_TEXT));
     assert_eq!(one(&analyzer.script(text.as_bytes(), true).unwrap()).end, text.len());
-    let text = format!("insert into t values ('{}'); select 1", "x".repeat(MAX_PARSED_TEXT));
+    let text = format!("insert into t values ('{}'); select 1", "x".repeat(4 << 20));
     let script = analyzer.script(text.as_bytes(), true).unwrap();
     assert_eq!(script.statements.len(), 2);
     assert_eq!(script.statements[0].statement.verb, Verb::Insert);
