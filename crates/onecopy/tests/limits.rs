@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod cluster;
+#[path = "limits/texts.rs"]
+mod texts;
 
 use cluster::{Cluster, run, value};
 use std::time::{Duration, Instant};
@@ -15,7 +17,8 @@ const ROOM_AGAIN_WITHIN: Duration = Duration::from_mins(1);
 
 #[tokio::test]
 async fn too_many_sessions_are_turned_away() {
-    let mut cluster = Cluster::start(2).await;
+    // One thread has all sessions.
+    let mut cluster = Cluster::start_with(2, &[("ONECOPY_TEST_THREADS", "1")]).await;
     let first = cluster.client().await;
     run(&first, "create table t (k int primary key)").await;
     let before_kb = resident_kb(&cluster);
@@ -74,12 +77,22 @@ async fn too_many_sessions_are_turned_away() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert_eq!(cluster.everywhere("select count(*) from t").await, [["3"]]);
+    texts::are_bounded(&cluster).await;
     cluster.stop().await;
 }
 
 /// What Onecopy itself has in memory.
 fn resident_kb(cluster: &Cluster) -> u64 {
+    status_kb(cluster, "VmRSS:")
+}
+
+/// The most that it has had.
+fn peak_kb(cluster: &Cluster) -> u64 {
+    status_kb(cluster, "VmHWM:")
+}
+
+fn status_kb(cluster: &Cluster, what: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", cluster.pid())).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    let line = status.lines().find(|line| line.starts_with(what)).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }

@@ -32,6 +32,8 @@ pub const DISK_FULL: &str = "53100";
 pub const TOO_MANY_CONNECTIONS: &str = "53300";
 pub const CONFIGURATION_LIMIT_EXCEEDED: &str = "53400";
 pub const PROGRAM_LIMIT_EXCEEDED: &str = "54000";
+/// Too long, or too many parts.
+pub const STATEMENT_TOO_COMPLEX: &str = "54001";
 pub const OBJECT_NOT_IN_PREREQUISITE_STATE: &str = "55000";
 pub const OBJECT_IN_USE: &str = "55006";
 pub const LOCK_NOT_AVAILABLE: &str = "55P03";

@@ -20,6 +20,7 @@ use tokio::sync::{Semaphore, mpsc};
 
 use super::cancel::CancelKeys;
 use super::credentials::Credentials;
+use super::parsing::Parsers;
 use super::pools::{REAP_EVERY, Thread};
 use super::session::Worker;
 use super::startup;
@@ -46,6 +47,7 @@ impl Workers {
     pub(crate) fn start(hub: &Arc<Hub>) -> std::io::Result<Self> {
         let keys = Arc::new(CancelKeys::default());
         let logins = Arc::new(Semaphore::new(LOGINS_MAX));
+        let parsers = Arc::new(Parsers::default());
         let threads = threads();
         let mut senders = Vec::new();
         let pools = Arc::clone(&hub.pools);
@@ -57,10 +59,18 @@ impl Workers {
         });
         for index in 0..threads {
             let (sender, receiver) = mpsc::channel(HANDED_MAX);
-            let (hub, keys, logins) = (Arc::clone(hub), Arc::clone(&keys), Arc::clone(&logins));
+            let worker = Worker {
+                hub: Arc::clone(hub),
+                analyzer: RefCell::new(Analyzer::new(Limits::default())),
+                parsers: Arc::clone(&parsers),
+                keys: Arc::clone(&keys),
+                thread: Thread(index),
+                credentials: Credentials::default(),
+                logins: Arc::clone(&logins),
+            };
             std::thread::Builder::new()
                 .name(format!("sessions-{index}"))
-                .spawn(move || work(hub, keys, logins, (Thread(index), receiver)))?;
+                .spawn(move || work(worker, receiver))?;
             senders.push(sender);
         }
         Ok(Self { senders, turn: AtomicUsize::new(0) })
@@ -97,19 +107,13 @@ fn threads() -> usize {
     asked.unwrap_or_else(|| processors.saturating_sub(1)).clamp(1, THREADS_MAX)
 }
 
-fn work(
-    hub: Arc<Hub>,
-    keys: Arc<CancelKeys>,
-    logins: Arc<Semaphore>,
-    (thread, mut sockets): (Thread, mpsc::Receiver<std::net::TcpStream>),
-) {
+fn work(worker: Worker, mut sockets: mpsc::Receiver<std::net::TcpStream>) {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = match builder.enable_all().build_local(LocalOptions::default()) {
         Ok(runtime) => runtime,
         Err(error) => return tracing::error!(%error, "a session thread has no runtime"),
     };
-    let analyzer = RefCell::new(Analyzer::new(Limits::default()));
-    let worker = Rc::new(Worker { hub, analyzer, keys, thread, credentials: Credentials::default(), logins });
+    let worker = Rc::new(worker);
     runtime.block_on(async {
         while let Some(socket) = sockets.recv().await {
             match TcpStream::from_std(socket) {

@@ -188,15 +188,9 @@ impl Session {
             .into());
         }
         group.demand.declares_users |= oids::declares_users(types);
-        let script = self.script(sql);
+        let script = self.script(sql).await?;
         let shared = self.shared_number(name, sql, types);
-        let known = self.prepared.insert(name, sql, types, script, shared).ok_or_else(|| {
-            Fault::Refused(Refusal::new(
-                sqlstate::PROGRAM_LIMIT_EXCEEDED,
-                format!("a session can have {} prepared statements", super::prepared::STATEMENTS_MAX),
-                "Close or DEALLOCATE some.",
-            ))
-        })?;
+        let known = self.prepared.insert(name, sql, types, script, shared)?;
         if own_statement(&known).is_some() {
             if self.run_group(group, false).await? {
                 encode::bare(&mut self.client.out, server_tag::PARSE_COMPLETE);
@@ -225,11 +219,11 @@ impl Session {
         if known.as_ref().and_then(own_statement).is_some() {
             if self.run_group(group, false).await? {
                 // Not before: what was gathered may end a transaction, and all portals with it.
-                self.prepared.bind(portal, statement, values);
+                self.prepared.bind(portal, statement, values)?;
                 encode::bare(&mut self.client.out, server_tag::BIND_COMPLETE);
             }
         } else {
-            self.prepared.bind(portal, statement, values);
+            self.prepared.bind(portal, statement, values)?;
             group.demand.declares_users |=
                 known.as_ref().is_some_and(|known| oids::declares_users(&known.types));
             group.bound.extend(known.as_deref().and_then(single));
@@ -356,6 +350,9 @@ impl Session {
                 group.push(bytes, None, None).closes = Some(name.to_vec());
             }
             return Ok(());
+        }
+        if let Target::Portal(name) = target {
+            self.prepared.drop_portal(name);
         }
         if is_own {
             if self.run_group(group, false).await? {

@@ -3,7 +3,7 @@
 //! | stage | file |
 //! |---|---|
 //! | accept | `accept`, `startup`, `login` (with `credentials`), `session`, `simple`, `extended` |
-//! | parse, classify | `demand`, `statement` (with the crate `sql`) |
+//! | parse, classify | `parsing`, `demand`, `statement` (with the crate `sql`) |
 //! | order, place | `session::place` asks the hub; `course` foresees, `roaming` reads away from home |
 //! | execute | `statement`, `special`, `ddl`, `passwords`, `rewritten`, `control`; `relay`, `writeset`, `copy_in`, `work`, `servers` (shared: `pools`, `sharing`, `handing`, `dress`, `cached`); `pins`, `look`, `state` |
 //! | propagate, acknowledge | `transaction`, `commit`, `captured`, `chains`, `claims` |
@@ -41,6 +41,7 @@ mod look;
 mod membership;
 mod needs;
 mod noted;
+mod parsing;
 mod passwords;
 pub(crate) mod pins;
 mod pools;
@@ -79,6 +80,7 @@ pub(crate) use fault::{Fault, Refusal};
 pub(crate) use forbidden::FORBIDDEN;
 pub(crate) use leases::SEQUENCES_LENT;
 pub(crate) use look::HidingCode;
+pub(crate) use parsing::too_complex;
 pub(crate) use pools::{POOL_MODE_TRANSACTION, Pooling, Pools, Usage};
 pub(crate) use prepared::fresh_generation;
 pub(crate) use rival::key_of;

@@ -19,8 +19,13 @@ use super::sent::{KEPT_BYTES_MAX, Sent};
 use super::session::{Session, Transaction};
 use super::work::Message;
 
-/// Most named statements of one session.
-pub(crate) const STATEMENTS_MAX: usize = 10_000;
+/// Most named statements of one session, and the bytes of their texts.
+const STATEMENTS_MAX: usize = 10_000;
+const STATEMENTS_BYTES_MAX: usize = 128 << 20;
+
+/// Most portals of one transaction, and the bytes of their values that are kept.
+const PORTALS_MAX: usize = 10_000;
+const PORTALS_BYTES_MAX: usize = 16 << 20;
 
 /// The number of the next Parse of any session; 0 is for a doubtful one.
 static GENERATIONS: AtomicU64 = AtomicU64::new(1);
@@ -43,6 +48,11 @@ pub(crate) struct Known {
 }
 
 impl Known {
+    /// What it counts among the session's statements; one without a name is replaced by the next.
+    fn bytes(&self) -> usize {
+        if self.name.is_empty() { 0 } else { self.sql.len() + self.types.len() }
+    }
+
     /// Whether its name on servers is one of ours.
     pub(crate) fn is_shared(&self) -> bool {
         self.server_name != self.name
@@ -108,11 +118,13 @@ struct Portal {
 #[derive(Debug, Default)]
 pub(crate) struct Prepared {
     statements: FxHashMap<Vec<u8>, Arc<Known>>,
+    statements_bytes: usize,
     portals: FxHashMap<Vec<u8>, Portal>,
+    portals_bytes: usize,
 }
 
 impl Prepared {
-    /// Registers a Parse; `None` when there are too many. With a number it has a name of ours on servers.
+    /// Registers a Parse, unless there are too many. With a number it has a name of ours on servers.
     pub(crate) fn insert(
         &mut self,
         name: &[u8],
@@ -120,17 +132,27 @@ impl Prepared {
         types: &[u8],
         script: Option<Arc<Script>>,
         shared: Option<u64>,
-    ) -> Option<Arc<Known>> {
-        if self.statements.len() >= STATEMENTS_MAX && !self.statements.contains_key(name) {
-            return None;
+    ) -> Result<Arc<Known>, Refusal> {
+        let old_bytes = self.statements.get(name).map_or(0, |known| known.bytes());
+        let is_full = self.statements.len() >= STATEMENTS_MAX && !self.statements.contains_key(name);
+        let new_bytes = if name.is_empty() { 0 } else { sql.len() + types.len() };
+        let bytes = self.statements_bytes - old_bytes + new_bytes;
+        if is_full || bytes > STATEMENTS_BYTES_MAX {
+            let text = format!(
+                "a session can have {STATEMENTS_MAX} prepared statements, and {} MB of them",
+                STATEMENTS_BYTES_MAX >> 20
+            );
+            let hint = "Close or DEALLOCATE some.";
+            return Err(Refusal::new(sqlstate::PROGRAM_LIMIT_EXCEEDED, text, hint));
         }
+        self.statements_bytes = bytes;
         // Sessions share connections, so no two of them may mean different things by one number.
         let generation = shared.unwrap_or_else(fresh_generation);
         let (name, sql, types) = (name.to_vec(), sql.to_vec(), types.to_vec());
         let server_name = shared.map_or_else(|| name.clone(), name_of);
         let known = Arc::new(Known { sql, types, script, generation, name: name.clone(), server_name });
         self.statements.insert(name, Arc::clone(&known));
-        Some(known)
+        Ok(known)
     }
 
     /// The statement of this name.
@@ -139,17 +161,26 @@ impl Prepared {
     }
 
     /// A Bind made this portal, with these formats and values.
-    pub(crate) fn bind(&mut self, portal: &[u8], statement: &[u8], values: &[u8]) {
-        match self.statements.get(statement) {
-            Some(known) => {
-                let is_kept = values.len() <= KEPT_BYTES_MAX && known.sql.len() <= KEPT_BYTES_MAX;
-                let values = is_kept.then(|| values.into());
-                let known = Arc::clone(known);
-                self.portals.insert(portal.to_vec(), Portal { known, values });
-            }
-            None => {
-                self.portals.remove(portal);
-            }
+    pub(crate) fn bind(&mut self, portal: &[u8], statement: &[u8], values: &[u8]) -> Result<(), Refusal> {
+        self.drop_portal(portal);
+        let Some(known) = self.statements.get(statement) else { return Ok(()) };
+        if self.portals.len() >= PORTALS_MAX {
+            let text = format!("a transaction can have {PORTALS_MAX} portals");
+            return Err(Refusal::new(sqlstate::PROGRAM_LIMIT_EXCEEDED, text, "Close some."));
+        }
+        let is_kept = values.len() <= KEPT_BYTES_MAX
+            && known.sql.len() <= KEPT_BYTES_MAX
+            && self.portals_bytes + values.len() <= PORTALS_BYTES_MAX;
+        let values: Option<Arc<[u8]>> = is_kept.then(|| values.into());
+        self.portals_bytes += values.as_ref().map_or(0, |values| values.len());
+        self.portals.insert(portal.to_vec(), Portal { known: Arc::clone(known), values });
+        Ok(())
+    }
+
+    /// Close of a portal.
+    pub(crate) fn drop_portal(&mut self, name: &[u8]) {
+        if let Some(Portal { values: Some(values), .. }) = self.portals.remove(name) {
+            self.portals_bytes -= values.len();
         }
     }
 
@@ -168,7 +199,8 @@ impl Prepared {
 
     /// Close of a statement.
     pub(crate) fn remove(&mut self, name: &[u8]) {
-        self.statements.remove(name);
+        let removed = self.statements.remove(name);
+        self.statements_bytes -= removed.map_or(0, |known| known.bytes());
     }
 
     /// Whether there are portals that outlive the next Bind.
@@ -179,12 +211,14 @@ impl Prepared {
     /// The end of a transaction ends its portals.
     pub(crate) fn drop_portals(&mut self) {
         self.portals.clear();
+        self.portals_bytes = 0;
     }
 
     /// DEALLOCATE ALL and DISCARD ALL.
     pub(crate) fn clear(&mut self) {
         self.statements.clear();
-        self.portals.clear();
+        self.statements_bytes = 0;
+        self.drop_portals();
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use cluster::event::{AbortCause, Effect, Event, Home};
 use cluster::ids::{Identity, Incarnation, ReplicaId, SessionId, TableId};
-use sql::{Analyzer, Script, TransactionOptions};
+use sql::{Analyzer, TransactionOptions};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use wire::backend::Status;
@@ -29,6 +29,7 @@ use super::credentials::Credentials;
 use super::fault::{Fault, Refusal};
 use super::homes::Again;
 use super::leases::Draws;
+use super::parsing::Parsers;
 use super::prepared::Prepared;
 use super::rival::Named;
 use super::servers::Servers;
@@ -55,6 +56,7 @@ pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(20);
 pub(crate) struct Worker {
     pub(crate) hub: Arc<Hub>,
     pub(crate) analyzer: RefCell<Analyzer>,
+    pub(crate) parsers: Arc<Parsers>,
     pub(crate) keys: Arc<CancelKeys>,
     /// Which of the threads it is.
     pub(crate) thread: Thread,
@@ -327,11 +329,6 @@ impl Session {
     pub(crate) fn ready(&mut self) {
         let status = self.status();
         encode::ready_for_query(&mut self.client.out, status);
-    }
-
-    /// Looks at a query string; `None` when our parser does not accept it.
-    pub(crate) fn script(&self, text: &[u8]) -> Option<Arc<Script>> {
-        self.worker.analyzer.borrow_mut().script(text, self.settings.noted.conforming).ok()
     }
 
     /// Asks for a place and waits for it.

@@ -32,9 +32,10 @@ impl Session {
     /// Handles the text of a Query, likewise.
     pub(crate) async fn simple_query(&mut self, sql: &[u8]) -> Result<(), Fault> {
         self.client.shown = false;
-        let result = match self.script(sql) {
-            Some(script) => self.run_script(&script, sql).await,
-            None => self.run_unparsed(sql).await,
+        let result = match self.script(sql).await {
+            Ok(Some(script)) => self.run_script(&script, sql).await,
+            Ok(None) => self.run_unparsed(sql).await,
+            Err(fault) => Err(fault),
         };
         if let Err(fault) = result {
             self.tell(fault)?;
@@ -47,12 +48,16 @@ impl Session {
     async fn run_script(&mut self, script: &Arc<Script>, sql: &[u8]) -> Result<(), Fault> {
         let several = script.statements.len() > 1;
         let kept: Option<Arc<[u8]>> = (sql.len() <= KEPT_BYTES_MAX).then(|| sql.into());
-        let mut from = 0;
+        let (mut from, mut counted, mut before) = (0, 0, 0);
         for (index, part) in script.statements.iter().enumerate() {
             let is_last = index + 1 == script.statements.len();
+            if several {
+                before += characters(&sql[counted..part.start]);
+                counted = part.start;
+            }
             let work = Work::Query {
                 sql: if several { &sql[part.start..part.end] } else { sql },
-                position_offset: if several { characters(&sql[..part.start]) } else { 0 },
+                position_offset: before,
             };
             let text = &sql[part.start..part.end];
             let sent = kept.clone().map(|text| Sent::Text { text, from, part: part.clone() });

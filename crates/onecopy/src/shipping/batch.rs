@@ -101,7 +101,7 @@ impl Session {
             bytes.extend_from_slice(&body);
             let message = Frontend::parse(Frame { tag: kind, bytes: &bytes }).map_err(|_| malformed())?;
             match message {
-                Frontend::Parse { name, sql, types } => self.parse(name, sql, types)?,
+                Frontend::Parse { name, sql, types } => self.parse(name, sql, types).await?,
                 Frontend::Bind { portal, statement, rest } => self.bind(portal, statement, rest)?,
                 Frontend::Describe(target) => self.describe(target).await?,
                 Frontend::Execute { portal, rows_max } => {
@@ -127,8 +127,8 @@ impl Session {
         Ok(())
     }
 
-    fn parse(&mut self, name: &[u8], sql: &[u8], types: &[u8]) -> Result<(), Fault> {
-        let script = self.script(sql)?;
+    async fn parse(&mut self, name: &[u8], sql: &[u8], types: &[u8]) -> Result<(), Fault> {
+        let script = self.script(sql).await?;
         let [part] = script.statements.as_slice() else {
             let text = "cannot insert multiple commands into a prepared statement";
             return Err(Refusal::plain(sqlstate::SYNTAX_ERROR, text).into());
@@ -205,13 +205,14 @@ impl Session {
         let mut statements = self.batch.statements.clone();
         let mut executed: Vec<Prepared> =
             portals.get(first).map(|portal| portal.prepared.clone()).into_iter().collect();
-        for (kind, body) in &self.batch.waiting {
+        let waiting = std::mem::take(&mut self.batch.waiting);
+        for (kind, body) in &waiting {
             let mut bytes = vec![*kind];
             bytes.extend_from_slice(&(u32::try_from(body.len()).unwrap_or(u32::MAX - 4) + 4).to_be_bytes());
             bytes.extend_from_slice(body);
             match Frontend::parse(Frame { tag: *kind, bytes: &bytes }) {
                 Ok(Frontend::Parse { name, sql, types }) => {
-                    let Ok(script) = self.script(sql) else { break };
+                    let Ok(script) = self.script(sql).await else { break };
                     let Some(part) = script.statements.first() else { break };
                     let statement = Arc::clone(&part.statement);
                     let (text, types) = (sql.into(), types.into());
@@ -229,6 +230,7 @@ impl Session {
                 _ => {}
             }
         }
+        self.batch.waiting = waiting;
         if executed.len() < 2 {
             return Ok(());
         }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use cluster::ids::SessionId;
 use cluster::protocols::shipping::Answer;
-use sql::{CopyDirection, Script, Statement, TransactionOptions, Verb};
+use sql::{CopyDirection, Rejection, Script, Statement, TransactionOptions, Verb};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 use wire::backend::Status;
@@ -31,7 +31,9 @@ use super::{Ask, Declined, Shipping, Told};
 use crate::backend::{Connection, assert_qualified};
 use crate::capture;
 use crate::clients::{Card, Who};
-use crate::frontend::{CancelTarget, Client, DEFAULTS_SQL, Doing, Fault, Refusal, Settings, Worker, welcome};
+use crate::frontend::{
+    CancelTarget, Client, DEFAULTS_SQL, Doing, Fault, Refusal, Settings, Worker, too_complex, welcome,
+};
 use crate::logging::InSession;
 use crate::mailbox::{End, Mailbox, Note};
 use crate::scram::Secret;
@@ -297,9 +299,9 @@ impl Session {
 
     /// A Query message: its statements are one implicit transaction, unless transaction control stands among them.
     async fn query(&mut self, sql: &[u8]) -> Result<(), Fault> {
-        let script = match self.script(sql) {
+        let script = match self.script(sql).await {
             Ok(script) => script,
-            Err(refusal) => return self.tell(refusal.into()),
+            Err(fault) => return self.tell(fault),
         };
         let parts = script.statements.as_slice();
         let sent: Vec<Sent<'_>> = parts
@@ -363,9 +365,13 @@ impl Session {
         .await
     }
 
-    pub(super) fn script(&self, sql: &[u8]) -> Result<Arc<Script>, Refusal> {
-        let script = self.worker.analyzer.borrow_mut().script(sql, self.settings.noted.conforming);
-        script.map_err(|error| Refusal::plain(sqlstate::SYNTAX_ERROR, error.message))
+    pub(super) async fn script(&mut self, sql: &[u8]) -> Result<Arc<Script>, Fault> {
+        let Self { worker, client, settings, .. } = self;
+        let script = worker.script(sql, settings.noted.conforming, client).await?;
+        script.map_err(|error| match error.reason {
+            Rejection::Syntax => Refusal::plain(sqlstate::SYNTAX_ERROR, error.message).into(),
+            Rejection::TooComplex => too_complex(&error).into(),
+        })
     }
 
     /// Runs one statement.
