@@ -36,9 +36,9 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     ), base AS (
         -- A type of users may have the server's own functions under other names, as citext has those of text.
         SELECT part.root, part.is_inside, p.oid IS NULL OR t.typsend = 0 AS has_none, p.prolang = 12 AS is_internal, p.prosrc,
-            p.probin ~ '^(\$libdir/)?(hstore|ltree|cube)$'
+            p.probin ~ '^([$]libdir/)?(hstore|ltree|cube)$'
                 AND p.prosrc IN ('hstore_recv', 'ltree_recv', 'lquery_recv', 'cube_recv') AS is_known,
-            t.typinput = 'aclitemin'::regproc OR i.probin ~ '^(\$libdir/)?(seg|isn)$' AS is_exact
+            t.typinput = 'aclitemin'::regproc OR i.probin ~ '^([$]libdir/)?(seg|isn)$' AS is_exact
         FROM part JOIN pg_type t ON t.oid = part.typ AND t.typtype = 'b'
         JOIN pg_proc i ON i.oid = t.typinput LEFT JOIN pg_proc p ON p.oid = t.typreceive
     )
