@@ -106,6 +106,12 @@ impl Session {
             Err(error) => Err(too_complex(&error).into()),
         }
     }
+
+    /// The same at once, for a statement inside of one that was parsed.
+    pub(crate) fn script_inside(&self, text: &str) -> Option<Arc<Script>> {
+        let conforming = self.settings.noted.conforming;
+        self.worker.analyzer.borrow_mut().script(text.as_bytes(), conforming).ok()
+    }
 }
 
 /// The error for a text of too many tokens.

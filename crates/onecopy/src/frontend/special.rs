@@ -317,9 +317,7 @@ impl Session {
 
     /// One statement as if it were sent by itself.
     fn as_sent(&self, text: &str) -> Option<Sent> {
-        let script =
-            self.worker.analyzer.borrow_mut().script(text.as_bytes(), self.settings.noted.conforming);
-        let script = script.ok()?;
+        let script = self.script_inside(text)?;
         let [part] = script.statements.as_slice() else { return None };
         Some(Sent::Text { text: text.as_bytes().into(), from: 0, part: part.clone() })
     }
