@@ -7,7 +7,7 @@ mod cluster;
 use std::path::Path;
 use std::process::Output;
 
-use cluster::{Cluster, folder::Folder, programs, run, table};
+use cluster::{Cluster, folder::Folder, programs, run, table, value};
 
 const SCHEMA: &str = "
 create table author (a_id int primary key, a_name varchar(40) not null);
@@ -156,7 +156,8 @@ async fn a_dump_says_what_the_server_says(cluster: &Cluster) {
     let dump = dump(cluster).await;
     let folder = Folder::new("dump");
     let schema = written(&folder, "dump.sql", &dump);
-    for statement in STATEMENTS {
+    let has_merge = value(&cluster.client().await, "show server_version_num").await.as_str() >= "150000";
+    for statement in STATEMENTS.into_iter().filter(|text| has_merge || !text.starts_with("MERGE")) {
         let by_schema = onecopy(&["--schema", &schema, statement]).await;
         assert_eq!(err(&by_schema), "", "{statement}");
         let mut by_schema: Vec<String> = out(&by_schema).lines().map(str::to_owned).collect();
@@ -213,13 +214,12 @@ async fn no_aggregate_of_the_server_is_taken_for_harmless(cluster: &Cluster) {
     )
     .await;
     assert!(names.len() > 50);
+    let catalogue = sql::Schema::from_ddl(SCHEMA).unwrap().catalogue();
     for name in names.iter().map(|row| row[0].as_str()).filter(|name| !UNORDERED.contains(name)) {
         for call in [format!("{name}(value)"), format!("{name}(value) over (order by value)")] {
-            let lines = explained(
-                cluster,
-                &format!("INSERT INTO visits (id, at, who) SELECT 1, null, {call} FROM readings"),
-            )
-            .await;
+            // The server would refuse most of these calls for the types of their arguments.
+            let text = format!("INSERT INTO visits (id, at, who) SELECT 1, null, {call} FROM readings");
+            let lines = sql::explain(&text, true, &catalogue, true).unwrap();
             assert!(!lines.iter().any(|line| line.starts_with("as text")), "{call}: {lines:?}");
         }
     }

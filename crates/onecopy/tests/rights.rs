@@ -18,6 +18,7 @@ async fn a_role_gets_no_rights_of_others() {
     statements_of_onecopy_call_nothing_of_a_users_schema(&cluster, &root).await;
     nothing_that_a_role_can_read_opens_a_server(&cluster, &root).await;
     code_in_a_schema_change_becomes_no_superuser(&cluster, &root).await;
+    explain_tells_a_role_nothing_of_tables_without_rights(&cluster, &root).await;
     rows_that_a_role_makes_up_prove_nothing(&cluster).await;
     cluster.verify().await;
     cluster.stop().await;
@@ -149,6 +150,87 @@ async fn code_in_a_schema_change_becomes_no_superuser(cluster: &Cluster, root: &
     }
     run(root, "drop schema if exists low cascade; create schema if not exists low").await;
     run(root, "drop schema low").await;
+}
+
+/// EXPLAIN (ROUTING) asks for the rights that EXPLAIN asks for: those of the role that counts in the session.
+async fn explain_tells_a_role_nothing_of_tables_without_rights(cluster: &Cluster, root: &Client) {
+    run(
+        root,
+        "create table public.seen (k int primary key, v int); create table public.hidden (k int primary key, v int);
+         grant select on seen to mallory; grant select (k) on hidden to mallory;
+         create schema closed; create table closed.t (v int); grant select on closed.t to mallory;
+         create view public.some as select v from hidden; grant select on public.some to mallory;
+         alter role mallory noinherit; create role reader; grant reader to mallory;
+         grant select, update on hidden to reader",
+    )
+    .await;
+    let mallory = login(cluster, "mallory").await;
+    for allowed in [
+        "select * from seen where k = $1",
+        "select k from hidden",
+        "select v from public.some where v = $2",
+        "select $65535::int",
+    ] {
+        run(&mallory, &format!("explain (routing) {allowed}")).await;
+    }
+    for (statement, denied) in [
+        ("select v from hidden where k = 1", "table hidden"),
+        ("select seen.v from seen join hidden using (k) where hidden.v = $1", "table hidden"),
+        ("insert into hidden values ($1, $2)", "table hidden"),
+        ("update seen set v = 1 where k = 1", "table seen"),
+        ("delete from seen where k in (select k from hidden)", "table seen"),
+        ("select * from closed.t", "schema closed"),
+    ] {
+        let text = format!("explain (routing, costs off) {statement}");
+        let message = Some(format!("permission denied for {denied}"));
+        assert_eq!(refused(&mallory, &text).await, ("42501".to_owned(), message.clone()), "{statement}");
+        let error = mallory.query(&text, &[]).await.expect_err(statement);
+        assert_eq!(error.as_db_error().map(|error| error.message().to_owned()), message, "{statement}");
+    }
+    // Inside transactions, which fail as they do with any other error.
+    for before in ["select 1", "set local statement_timeout = 0", "create temp table mine (v int)"] {
+        for begin in ["begin", "begin read only", "begin isolation level serializable"] {
+            if before.starts_with("create") && begin.ends_with("only") {
+                continue;
+            }
+            run(&mallory, &format!("{begin}; {before}; explain (routing) table seen")).await;
+            assert_eq!(
+                refused(&mallory, "explain (routing) table hidden").await.0,
+                "42501",
+                "{begin}; {before}"
+            );
+            assert_eq!(refused(&mallory, "select 1").await.0, "25P02", "{begin}; {before}");
+            run(&mallory, "rollback").await;
+        }
+    }
+    run(
+        &mallory,
+        "begin; create temp table mine (v int); explain (routing) table mine; set local role reader",
+    )
+    .await;
+    run(&mallory, "explain (routing) update hidden set v = 1; commit").await;
+    assert_eq!(refused(&mallory, "explain (routing) update hidden set v = 1").await.0, "42501");
+    run(root, "set role mallory").await;
+    assert_eq!(refused(root, "explain (routing) table hidden").await.0, "42501");
+    run(root, "reset role; explain (routing) table hidden").await;
+    // What PostgreSQL says of a mistake has its place in the client's text.
+    let error =
+        root.simple_query("  select 1; explain (routing) /* \u{e9} */ select nothing").await.unwrap_err();
+    let place = tokio_postgres::error::ErrorPosition::Original(46);
+    assert_eq!(error.as_db_error().unwrap().position(), Some(&place));
+    assert_eq!(refused(root, "explain (routing) select $65536::int").await.0, "54000");
+    run(
+        root,
+        "drop view public.some; drop table seen, hidden, closed.t; drop schema closed; drop role reader",
+    )
+    .await;
+}
+
+/// The error that a statement gets: its code and message.
+async fn refused(client: &Client, statement: &str) -> (String, Option<String>) {
+    let error = client.simple_query(statement).await.expect_err(statement);
+    let message = error.as_db_error().map(|error| error.message().to_owned());
+    (error.code().unwrap().code().to_owned(), message)
 }
 
 /// By its rows in `onecopy.applied` a server tells, when it comes back, which transactions it has. They would look like those

@@ -5,6 +5,8 @@
 //! the statement names them. Where a statement of an open transaction runs was decided by its first one; what is said
 //! here is where it would run by itself.
 
+use std::collections::BTreeSet;
+
 use crate::access::{Access, Because};
 use crate::accesses::{Grade, Teller};
 use crate::analyzer::{Analyzer, Limits};
@@ -18,8 +20,19 @@ use crate::statement::{Statement, Verb};
 /// The width of the first words.
 const WORD_WIDTH: usize = 12;
 
-/// The statement inside `EXPLAIN (ROUTING) statement`, as it stands in the text.
-pub fn explained(text: &str) -> Option<&str> {
+/// What stands in `EXPLAIN (ROUTING) statement`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Explained<'a> {
+    /// The statement inside, as it stands in the text.
+    pub statement: &'a str,
+    /// The whole text with spaces instead of the options, so that positions stay.
+    pub plain: String,
+    /// The numbers of its parameters.
+    pub parameters: BTreeSet<u32>,
+}
+
+/// Takes `EXPLAIN (ROUTING) statement` apart; `None` if it is something else.
+pub fn explained(text: &str) -> Option<Explained<'_>> {
     let tokens = parser::tokens(text)?;
     let word = |index: usize| tokens.get(index).map_or("", |token| &text[token.start..token.end]);
     if !word(0).eq_ignore_ascii_case("explain") || word(1) != "(" {
@@ -28,7 +41,12 @@ pub fn explained(text: &str) -> Option<&str> {
     let close = (2..tokens.len()).find(|&index| word(index) == ")")?;
     let first = tokens.get(close + 1)?;
     let last = tokens.iter().rfind(|token| &text[token.start..token.end] != ";")?;
-    text.get(first.start..last.end)
+    let (before, after) = (text.get(..tokens[1].start)?, text.get(tokens[close].end..)?);
+    let options = text.get(tokens[1].start..tokens[close].end)?.chars();
+    let plain = before.chars().chain(options.map(|_| ' ')).chain(after.chars()).collect();
+    let number = |index: usize| word(index).strip_prefix('$')?.parse().ok();
+    let parameters = (close..tokens.len()).filter_map(number).collect();
+    Some(Explained { statement: text.get(first.start..last.end)?, plain, parameters })
 }
 
 /// Explains each statement of a text under a catalogue, for a session that draws from lent ranges of sequences or does not.

@@ -45,7 +45,7 @@ pub use determinism::{
     Bind, Clock, Determinism, Evaluate, Rewrite, RewriteError, SHIPPED_SETTINGS, Subject, Why, determinism,
     may_read_clock,
 };
-pub use explain::{explain, explained};
+pub use explain::{Explained, explain, explained};
 pub use home::{draws, may_leave_anchor, only_asks_draws};
 pub use lexer::Span;
 pub use name::Name;

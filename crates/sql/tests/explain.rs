@@ -119,11 +119,13 @@ fn other_kinds_say_where_they_run() {
 
 #[test]
 fn the_statement_inside_is_found() {
-    assert_eq!(explained("explain ( Routing ) SELECT ')' ;"), Some("SELECT ')'"));
-    assert_eq!(
-        explained("/* x */ EXPLAIN (ROUTING /* ( */, COSTS off) DELETE FROM t"),
-        Some("DELETE FROM t")
-    );
+    let inside = |text| explained(text).map(|found| found.statement);
+    assert_eq!(inside("explain ( Routing ) SELECT ')' ;"), Some("SELECT ')'"));
+    assert_eq!(inside("/* x */ EXPLAIN (ROUTING /* ( */, COSTS off) DELETE FROM t"), Some("DELETE FROM t"));
+    let found =
+        explained("EXPLAIN (ROUTING /* \u{e9} */) SELECT $3, '$4', $1, $tag$$5$tag$").expect("it is one");
+    assert_eq!(found.plain, "EXPLAIN                   SELECT $3, '$4', $1, $tag$$5$tag$");
+    assert!(found.parameters.iter().eq(&[1, 3]), "{:?}", found.parameters);
     assert_eq!(explained("EXPLAIN SELECT 1"), None);
     assert_eq!(explained("EXPLAIN (ROUTING"), None);
 }

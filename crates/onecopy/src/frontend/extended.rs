@@ -19,9 +19,9 @@ use super::demand::Demand;
 use super::fault::{Fault, Refusal};
 use super::homes::is_of_session;
 use super::prepared::{Known, never_ours};
+use super::routing::ROUTING_COLUMN;
 use super::session::{Session, Transaction};
 use super::settings::Settings;
-use super::special::ROUTING_COLUMN;
 use super::work::{Message, Work, doubt};
 
 /// A batch that takes more memory runs in parts. A client that sends without an end is thereby slowed down to the pace of

@@ -432,7 +432,7 @@ impl Session {
         judged: &Judged,
         work: Work<'_>,
     ) -> Option<Result<Ended, Fault>> {
-        let is_whole = matches!(work, Work::Query { .. } | Work::Batch { sync: true, .. });
+        let is_whole = !matches!(work, Work::Batch { sync: false, .. });
         if !is_whole || !self.is_away_for(judged) || !asks_catalogues_only(demand, judged) {
             return None;
         }

@@ -250,7 +250,7 @@ impl Session {
             Transaction::Read(read) => Some(read.replica),
             _ => None,
         };
-        let is_whole = matches!(work, Work::Query { .. } | Work::Batch { sync: true, .. });
+        let is_whole = !matches!(work, Work::Batch { sync: false, .. });
         if judged.only_asks_draws && is_whole {
             return match (open_at, &self.transaction) {
                 (None, _) if place == self.anchor() => None,

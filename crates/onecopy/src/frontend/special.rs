@@ -15,13 +15,9 @@ use super::forbidden::{FORBIDDEN, invalid};
 use super::homes::is_of_session;
 use super::pins::Pin;
 use super::relay::Ended;
-use super::sent::Sent;
 use super::session::{Session, Transaction};
 use super::settings::{GivenUp, RESET_ALL, Settings, set_config};
 use super::work::Work;
-
-/// The column of EXPLAIN (ROUTING).
-pub(crate) const ROUTING_COLUMN: &str = "ROUTING";
 
 impl Session {
     /// Handles a statement of these kinds; `None` when it is an ordinary one.
@@ -59,7 +55,7 @@ impl Session {
                 self.show_own(name);
                 Ok(Some(Ended::default()))
             }
-            Verb::ExplainRouting => self.explain_routing(text).await.map(Some),
+            Verb::ExplainRouting => self.explain_routing(work).await.map(Some),
             Verb::Show(_) | Verb::Discard(_) => self.show_or_discard(statement, work, alone).await.map(Some),
             Verb::Savepoint(_) | Verb::Release(_) | Verb::RollbackTo(_) => {
                 self.savepoint(statement, work).await.map(Some)
@@ -296,32 +292,6 @@ impl Session {
         encode::command_complete(&mut self.client.out, "SHOW");
     }
 
-    /// EXPLAIN (ROUTING): what is concluded about a statement under the present catalogue. No server sees it.
-    async fn explain_routing(&mut self, text: &[u8]) -> Result<Ended, Fault> {
-        let invalid = |message: String| Fault::Refused(Refusal::plain(sqlstate::SYNTAX_ERROR, message));
-        let text = std::str::from_utf8(text).map_err(|_| invalid("the statement is not UTF-8".to_owned()))?;
-        let inner =
-            sql::explained(text).ok_or_else(|| invalid("EXPLAIN (ROUTING) needs a statement".to_owned()))?;
-        let present = self.hub().fresh_catalogue().await;
-        let catalogue = present.ok_or_else(|| Fault::Lost(self.anchor()))?;
-        let mut lines = sql::explain(inner, self.settings.noted.conforming, &catalogue, self.borrows())
-            .map_err(|error| invalid(error.to_string()))?;
-        lines.extend(self.tell_profile(&catalogue, self.as_sent(inner).as_ref()));
-        encode::row_description(&mut self.client.out, &[ROUTING_COLUMN]);
-        for line in &lines {
-            encode::data_row(&mut self.client.out, &[Some(line.as_bytes())]);
-        }
-        encode::command_complete(&mut self.client.out, "EXPLAIN");
-        Ok(Ended::default())
-    }
-
-    /// One statement as if it were sent by itself.
-    fn as_sent(&self, text: &str) -> Option<Sent> {
-        let script = self.script_inside(text)?;
-        let [part] = script.statements.as_slice() else { return None };
-        Some(Sent::Text { text: text.as_bytes().into(), from: 0, part: part.clone() })
-    }
-
     /// Runs a statement that touches no data: in the open transaction, or at the home outside of any.
     async fn run_beside(
         &mut self,
@@ -494,6 +464,6 @@ pub(crate) struct Savepoint {
 fn replayable(work: Work<'_>) -> String {
     match work {
         Work::Query { sql, .. } => String::from_utf8_lossy(sql).trim_end().trim_end_matches(';').to_owned(),
-        Work::Batch { .. } => String::new(),
+        Work::Batch { .. } | Work::Unseen { .. } => String::new(),
     }
 }

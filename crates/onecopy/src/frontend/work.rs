@@ -28,7 +28,17 @@ pub(crate) enum Work<'a> {
         /// Whether a Sync ends it.
         sync: bool,
     },
+    /// A statement of which the client gets no reply. Its parameters are NULL, and it returns one row at most.
+    Unseen {
+        /// The statement's own text.
+        sql: &'a [u8],
+        /// The types of its parameters; 0 leaves one to the server.
+        types: &'a [u32],
+    },
 }
+
+/// The portal of a statement of which the client gets no reply. The client's portals stay.
+const UNSEEN_PORTAL: &[u8] = b"onecopy unseen";
 
 /// A message of the extended protocol that goes to a server.
 #[derive(Clone, Debug)]
@@ -65,6 +75,17 @@ impl Work<'_> {
                     expected.completions = Some(count);
                 }
                 expected
+            }
+            Work::Unseen { sql, types } => {
+                server.prepared.remove(b"");
+                let output = &mut server.connection.output;
+                let values = vec![None; types.len()];
+                encode::parse(output, b"", sql, types);
+                encode::bind(output, UNSEEN_PORTAL, b"", &values, encode::Format::Text);
+                encode::execute(output, UNSEEN_PORTAL, 1);
+                encode::close(output, Target::Portal(UNSEEN_PORTAL));
+                encode::sync(output);
+                Expected { silent: true, runs_code: true, ..Expected::default() }
             }
         }
     }
