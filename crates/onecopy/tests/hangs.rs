@@ -27,6 +27,7 @@ async fn no_wait_is_without_end() {
     in_time("a ring through an advisory lock", rings_through_advisory_locks(&cluster)).await;
     in_time("who waits for an advisory lock", advisory_waits_hold_up_nobody(&cluster)).await;
     in_time("a ring through a look at the catalogues", rings_through_the_catalogues(&cluster)).await;
+    in_time("schema changes that are open", open_schema_changes_hold_up_none(&cluster)).await;
     cluster.verify().await;
     cluster.stop().await;
 }
@@ -98,4 +99,47 @@ async fn rings_through_the_catalogues(cluster: &Cluster) {
     let looks = waits_at_anchor(cluster, &a, "select pg_relation_size('other') >= 0").await;
     let updated = ask(&b, "update q set v = v + 1 where k = 6".to_owned());
     one_gives_way([looks, updated], [&a, &b]).await;
+}
+
+/// What one transaction makes: everything that Onecopy numbers.
+fn making(n: usize) -> String {
+    format!(
+        "begin; create type mood_{n} as enum ('sad');
+         create table made_{n} (id serial primary key, v text unique, at mood_{n});
+         insert into made_{n} (v) values ('of {n}')"
+    )
+}
+
+/// Open transactions that have made distinct objects do not wait for each other, however they end. Every replica has the same
+/// numbers for the objects although they commit in another order than they were made.
+async fn open_schema_changes_hold_up_none(cluster: &Cluster) {
+    let mut makers = Vec::new();
+    for n in 0..4 {
+        let maker = open(cluster.port).await;
+        run(&maker, &making(n)).await;
+        makers.push(maker);
+    }
+    // One of them waits for a row of another one. That is no ring, as neither has anything else that the other one wants.
+    run(&makers[3], "update q set v = v + 1 where k = 7").await;
+    let waits = ask(&makers[0], "update q set v = v + 1 where k = 7".to_owned());
+    run(&makers[3], "create table late (k int)").await;
+    run(&makers[2], "rollback").await;
+    for n in [3, 1] {
+        run(&makers[n], "commit").await;
+    }
+    assert_eq!(sqlstate(&within(waits).await), None);
+    run(&makers[0], "commit").await;
+    for (home, n) in [(1, 0), (2, 1), (3, 3)] {
+        let client = at(cluster, home).await;
+        run(&client, &format!("insert into made_{n} (v, at) values ('more of {n}', 'sad')")).await;
+        let found = cluster.everywhere(&format!("select v from made_{n} order by id")).await;
+        assert_eq!(found, [[format!("of {n}")], [format!("more of {n}")]]);
+    }
+    let numbered =
+        "select number, is_type, coalesce(t.typname, c.relname) from (select id as number, is_type, object
+            from onecopy_capture.names) names left join pg_type t on is_type and t.oid = object
+            left join pg_class c on not is_type and c.oid = object order by 1";
+    assert!(cluster.everywhere(numbered).await.len() > 10);
+    cluster.everywhere("select id, relation::regclass from onecopy_capture.sequences order by 1").await;
+    run(&makers[0], "drop table made_0, made_1, made_3, late; drop type mood_0, mood_1, mood_3").await;
 }

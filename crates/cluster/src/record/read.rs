@@ -56,6 +56,16 @@ pub struct Statement {
     pub settings: Vec<(String, String)>,
 }
 
+/// The name, among a statement's settings, of the numbers that its home gave to new objects. It is no setting of a server.
+pub const NUMBERS: &str = "onecopy numbers";
+
+impl Statement {
+    /// The numbers that the home gave to objects that the statement made; `None` where it made none.
+    pub fn numbers(&self) -> Option<&str> {
+        self.settings.iter().find(|(name, _)| name == NUMBERS).map(|(_, numbers)| numbers.as_str())
+    }
+}
+
 /// How far the holder of a sequence may hand out its values before the log must say more.
 ///
 /// Of two marks of one sequence and holder the one of the later generation counts, and within one generation the one

@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cluster::ids::Version;
-use cluster::record::{Item, Record, Statement};
+use cluster::record::{Item, NUMBERS, Record, Statement};
 use cluster::refresh::{RefreshTables, Step, plan};
 use wire::backend::Fields;
 use wire::encode::{self, Format};
@@ -368,6 +368,9 @@ impl Applier {
             connection.simple("SELECT onecopy_capture.take_run_back()").await?;
         }
         self.prepared = Prepared::default();
+        let numbers = literal(statement.numbers().unwrap_or_default());
+        let set = format!("SELECT set_config('{}', {numbers}, true)", capture::NUMBERS_SETTING);
+        connection.simple(&set).await?;
         connection.simple(capture::INSTALL_TABLES_SQL).await?;
         self.is_outdated = true;
         Ok(())
@@ -414,7 +417,7 @@ fn preamble(statement: &Statement) -> String {
     let mut sql = String::from("SELECT set_config('row_security', 'on', false)");
     let path = ("search_path".to_owned(), statement.search_path.clone());
     for (name, value) in statement.settings.iter().chain([&path]) {
-        if name == CHECKED_AT_HOME {
+        if matches!(name.as_str(), CHECKED_AT_HOME | NUMBERS) {
             continue;
         }
         sql.push_str(&format!(", set_config({}, {}, false)", literal(name), literal(value)));

@@ -26,20 +26,30 @@ ALTER TABLE onecopy.applied ALTER COLUMN proof DROP DEFAULT;
 REVOKE ALL ON onecopy.applied FROM PUBLIC;
 GRANT INSERT ON onecopy.applied TO PUBLIC;
 
-CREATE TABLE IF NOT EXISTS onecopy_capture.next_table (id int4 NOT NULL);
-INSERT INTO onecopy_capture.next_table SELECT 1 WHERE NOT EXISTS (SELECT FROM onecopy_capture.next_table);
+-- Numbers are drawn from sequences, since a row that counts them would stay locked until the schema change commits.
+CREATE SEQUENCE IF NOT EXISTS onecopy_capture.table_numbers AS int4;
 
 -- Numbers of ours for types and relations, by which one server's ids are matched with another's.
 CREATE TABLE IF NOT EXISTS onecopy_capture.names (id int4 PRIMARY KEY, is_type boolean NOT NULL, object oid NOT NULL);
-CREATE TABLE IF NOT EXISTS onecopy_capture.next_name (id int4 NOT NULL);
-INSERT INTO onecopy_capture.next_name SELECT 1 WHERE NOT EXISTS (SELECT FROM onecopy_capture.next_name);
+CREATE SEQUENCE IF NOT EXISTS onecopy_capture.name_numbers AS int4;
 
 -- The sequences that last, each with a number of ours; `caches` says that sessions keep values of it in advance, `rules`
 -- are its increment, least and greatest value, whether it cycles, and its start.
 CREATE TABLE IF NOT EXISTS onecopy_capture.sequences (
     id int4 PRIMARY KEY, relation oid NOT NULL UNIQUE, caches boolean NOT NULL, rules text NOT NULL);
-CREATE TABLE IF NOT EXISTS onecopy_capture.next_sequence (id int4 NOT NULL);
-INSERT INTO onecopy_capture.next_sequence SELECT 1 WHERE NOT EXISTS (SELECT FROM onecopy_capture.next_sequence);
+CREATE SEQUENCE IF NOT EXISTS onecopy_capture.sequence_numbers AS int4;
+-- Earlier releases counted in tables.
+DO $$
+DECLARE
+    kind text;
+BEGIN
+    FOREACH kind IN ARRAY ARRAY['table', 'name', 'sequence'] LOOP
+        IF to_regclass(format('onecopy_capture.next_%s', kind)) IS NOT NULL THEN
+            EXECUTE format('SELECT setval(''onecopy_capture.%1$s_numbers'', id, false) FROM onecopy_capture.next_%1$s', kind);
+            EXECUTE format('DROP TABLE onecopy_capture.next_%s', kind);
+        END IF;
+    END LOOP;
+END $$;
 -- How far their holders may have come, by the records that were applied here.
 CREATE TABLE IF NOT EXISTS onecopy_capture.marks (
     sequence int4, holder int4, generation int8 NOT NULL, value int8 NOT NULL, called boolean NOT NULL,
@@ -512,17 +522,36 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     FROM pg_class c WHERE c.oid = ANY (relations) AND (c.relkind = 'f' OR c.relpersistence = 'u' OR EXISTS (SELECT FROM obstacle))
 $$;
 
--- Numbers what is new, in an order that is the same on every replica, and forgets what is gone.
-CREATE OR REPLACE FUNCTION onecopy_capture.number_names() RETURNS void
+-- The number of something new. The home of a schema change draws one; every other replica is given the home's, in the record.
+-- The replica draws until it has passed that one, so that it draws larger ones when it becomes the anchor.
+CREATE OR REPLACE FUNCTION onecopy_capture.number(counter regclass, thing text, given jsonb) RETURNS int4
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    number CONSTANT int4 := given ->> thing;
+BEGIN
+    IF given IS NULL THEN
+        RETURN nextval(counter);
+    ELSIF number IS NULL THEN
+        RAISE EXCEPTION 'the record of a schema change has no number for %', thing USING ERRCODE = 'data_corrupted';
+    END IF;
+    LOOP
+        EXIT WHEN nextval(counter) >= number;
+    END LOOP;
+    RETURN number;
+END $$;
+
+-- Numbers the types and relations that are new, and forgets those that are gone.
+CREATE OR REPLACE FUNCTION onecopy_capture.number_names(given jsonb) RETURNS TABLE (thing text, number int4)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     found record;
-    number int4;
 BEGIN
     DELETE FROM onecopy_capture.names WHERE NOT CASE WHEN is_type
         THEN EXISTS (SELECT FROM pg_type WHERE oid = object) ELSE EXISTS (SELECT FROM pg_class WHERE oid = object) END;
     FOR found IN
-        SELECT new.is_type, new.object FROM (
+        SELECT new.is_type, new.object, format('%s %I.%I', CASE WHEN new.is_type THEN 'type' ELSE 'relation' END,
+            new.nspname, new.name) AS thing
+        FROM (
             SELECT true AS is_type, t.oid AS object, n.nspname, t.typname AS name
             FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace WHERE t.oid >= 16384
             UNION ALL
@@ -533,11 +562,13 @@ BEGIN
           AND NOT EXISTS (SELECT FROM onecopy_capture.names o WHERE (o.is_type, o.object) = (new.is_type, new.object))
         ORDER BY new.is_type, new.nspname, new.name
     LOOP
-        -- Schema changes of two transactions at once wait for each other here.
-        UPDATE onecopy_capture.next_name SET id = id + 1 RETURNING id - 1 INTO number;
+        thing := found.thing;
+        number := onecopy_capture.number('onecopy_capture.name_numbers', thing, given);
         INSERT INTO onecopy_capture.names VALUES (number, found.is_type, found.object);
+        RETURN NEXT;
     END LOOP;
 END $$;
+DROP FUNCTION IF EXISTS onecopy_capture.number_names();
 
 -- A relation's name with its schema, for statements and messages.
 CREATE OR REPLACE FUNCTION onecopy_capture.full_name(relation oid) RETURNS text
@@ -552,8 +583,10 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                  'onecopy_capture.cap_truncate()'::regprocedure]::oid[]
 $$;
 
--- Puts tables that are new under capture, and what a statement did to our triggers right again. The order of names
--- decides the tables' numbers, so that the same statements give the same numbers on every replica.
+-- Puts tables that are new under capture, and what a statement did to our triggers right again. What is new gets numbers,
+-- which are the same on every replica: the session finds those that were drawn at the home in the setting onecopy.numbers and
+-- puts them into the record, and the applier hands them over in the same setting. Where several servers begin with the same
+-- schema, or a record of an earlier release has no numbers, they are drawn in the order of names.
 --
 -- One row trigger fires in ordinary sessions, for what is not told at once; it has no condition, since a condition is
 -- prepared anew by every statement, which costs as much as half of capturing a row. The other one fires where
@@ -572,9 +605,15 @@ DECLARE
     name text;
     events text;
     arguments text;
+    given jsonb;
+    things text[] := '{}';
+    numbers text[] := '{}';
     not_via_applier CONSTANT text := $when$ current_setting('onecopy.via', true) IS DISTINCT FROM '@APPLY@' $when$;
     not_applier CONSTANT text := not_via_applier || $when$ OR current_setting('session_replication_role') <> 'replica' $when$;
 BEGIN
+    IF current_setting('onecopy.via', true) = '@APPLY@' AND current_setting('session_replication_role') = 'replica' THEN
+        given := NULLIF(current_setting('onecopy.numbers', true), '');
+    END IF;
     relations := ARRAY(
         SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
         WHERE c.relkind IN ('r', 'f') AND c.relpersistence <> 't'
@@ -600,10 +639,12 @@ BEGIN
     LOOP
         SELECT split_part(encode(tgargs, 'escape'), E'\\000', 1)::int4 INTO number
         FROM pg_trigger WHERE tgrelid = found.oid AND tgname = '!onecopy';
-        IF number IS NULL THEN
-            UPDATE onecopy_capture.next_table SET id = id + 1 RETURNING id - 1 INTO number;
-        END IF;
         name := onecopy_capture.full_name(found.oid);
+        IF number IS NULL THEN
+            number := onecopy_capture.number('onecopy_capture.table_numbers', 'table ' || name, given);
+            things := things || ('table ' || name);
+            numbers := numbers || number::text;
+        END IF;
         events := CASE WHEN found.at_once THEN 'UPDATE OR DELETE' ELSE 'INSERT OR UPDATE OR DELETE' END;
         arguments := concat_ws(', ', quote_literal(number), quote_literal(onecopy_capture.captured_columns(found.oid, '$1', false)),
             quote_literal(onecopy_capture.captured_columns(found.oid, '$1', true)));
@@ -623,8 +664,10 @@ BEGIN
             'ENABLE ALWAYS TRIGGER "!onecopy_truncate"', name,
             CASE WHEN found.at_once THEN 'ENABLE ALWAYS TRIGGER "!onecopy_insert",' END);
     END LOOP;
-    PERFORM onecopy_capture.number_names();
-    -- Sequences get their numbers in the same manner.
+    FOR found IN SELECT named.thing, named.number FROM onecopy_capture.number_names(given) AS named LOOP
+        things := things || found.thing;
+        numbers := numbers || found.number::text;
+    END LOOP;
     DELETE FROM onecopy_capture.sequences s WHERE NOT EXISTS (SELECT FROM pg_sequence q WHERE q.seqrelid = s.relation);
     FOR found IN
         SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -633,9 +676,13 @@ BEGIN
           AND NOT EXISTS (SELECT FROM onecopy_capture.sequences s WHERE s.relation = c.oid)
         ORDER BY n.nspname, c.relname
     LOOP
-        UPDATE onecopy_capture.next_sequence SET id = id + 1 RETURNING id - 1 INTO number;
+        name := 'sequence ' || onecopy_capture.full_name(found.oid);
+        number := onecopy_capture.number('onecopy_capture.sequence_numbers', name, given);
+        things := things || name;
+        numbers := numbers || number::text;
         INSERT INTO onecopy_capture.sequences VALUES (number, found.oid, false, '');
     END LOOP;
+    PERFORM set_config('onecopy.numbers', CASE WHEN things <> '{}' THEN json_object(things, numbers)::text ELSE '' END, true);
     UPDATE onecopy_capture.sequences s SET caches = q.caches, rules = q.rules
     FROM (SELECT seqrelid, seqcache > 1, concat_ws(' ', seqincrement, COALESCE(l.least, seqmin), COALESCE(l.greatest, seqmax),
             seqcycle, seqstart)

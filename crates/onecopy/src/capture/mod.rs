@@ -49,6 +49,10 @@ pub(crate) const MADE_SETTING: &str = "onecopy.made";
 /// Its value if all of it is.
 pub(crate) const MADE_TEMPORARY: &str = "temporary";
 
+/// The setting in which the function that numbers new objects says which numbers it drew; the applier says there which numbers
+/// the home drew.
+pub(crate) const NUMBERS_SETTING: &str = "onecopy.numbers";
+
 /// The statement that puts new tables under capture; part of every schema change.
 pub(crate) const INSTALL_TABLES_SQL: &str = "SELECT onecopy.install()";
 

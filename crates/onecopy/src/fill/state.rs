@@ -8,13 +8,11 @@ use crate::postgres::Transfer;
 use super::rows::pipe;
 
 /// Tables that are the same everywhere, row by row.
-const ALIKE: [&str; 5] = [
-    "onecopy.applied",
-    "onecopy_capture.marks",
-    "onecopy_capture.next_table",
-    "onecopy_capture.next_name",
-    "onecopy_capture.next_sequence",
-];
+const ALIKE: [&str; 2] = ["onecopy.applied", "onecopy_capture.marks"];
+
+/// The sequences that Onecopy's own numbers of objects are drawn from.
+const COUNTERS: [&str; 3] =
+    ["onecopy_capture.table_numbers", "onecopy_capture.name_numbers", "onecopy_capture.sequence_numbers"];
 
 /// Our numbers of types and relations, by the names of these.
 const NAMES: &str = "SELECT o.id, o.is_type, n.nspname, COALESCE(t.typname, c.relname) FROM onecopy_capture.names o \
@@ -79,9 +77,13 @@ pub(super) async fn copy(donor: &mut Connection, target: &mut Connection) -> Res
     Ok(())
 }
 
+const SHAPE: BackendError = BackendError::Protocol("an answer about sequences of an unexpected shape");
+
 /// Sequences are no part of a snapshot: they stand where the donor's stand now, or further than in the snapshot.
 async fn positions(donor: &mut Connection, target: &mut Connection) -> Result<(), BackendError> {
-    const SHAPE: BackendError = BackendError::Protocol("an answer about sequences of an unexpected shape");
+    for counter in COUNTERS {
+        position(donor, target, counter).await?;
+    }
     for row in donor.simple(SEQUENCES).await? {
         let [_, Some(schema), Some(name), _, _, _, _, Some(is_leased)] = row.as_slice() else {
             return Err(SHAPE);
@@ -89,13 +91,17 @@ async fn positions(donor: &mut Connection, target: &mut Connection) -> Result<()
         if is_leased == "t" {
             continue;
         }
-        let name = format!("{}.{}", quoted(schema), quoted(name));
-        let stands = donor.simple(&format!("SELECT last_value, is_called FROM {name}")).await?;
-        let [Some(value), Some(called)] = stands.first().map(Vec::as_slice).unwrap_or_default() else {
-            return Err(SHAPE);
-        };
-        let literal = name.replace('\'', "''");
-        target.simple(&format!("SELECT setval('{literal}', {value}, '{called}')")).await?;
+        position(donor, target, &format!("{}.{}", quoted(schema), quoted(name))).await?;
     }
+    Ok(())
+}
+
+async fn position(donor: &mut Connection, target: &mut Connection, name: &str) -> Result<(), BackendError> {
+    let stands = donor.simple(&format!("SELECT last_value, is_called FROM {name}")).await?;
+    let [Some(value), Some(called)] = stands.first().map(Vec::as_slice).unwrap_or_default() else {
+        return Err(SHAPE);
+    };
+    let literal = name.replace('\'', "''");
+    target.simple(&format!("SELECT setval('{literal}', {value}, '{called}')")).await?;
     Ok(())
 }

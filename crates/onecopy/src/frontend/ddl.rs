@@ -10,6 +10,7 @@ use std::sync::Arc;
 use cluster::claims::Claims;
 use cluster::event::{Event, Reads};
 use cluster::ids::{ReplicaId, Version};
+use cluster::record::NUMBERS;
 use sql::{
     DdlFacts, Isolation, Name, RowEffect, SHIPPED_SETTINGS, Statement, Subject, TransactionOptions, Verb,
 };
@@ -195,8 +196,12 @@ impl Session {
             }
             return Ok(());
         }
-        let record =
+        let numbers = circumstances.pop().flatten().unwrap_or_default();
+        let mut record =
             recorded(text, circumstances).ok_or_else(|| broken("a schema change has no circumstances"))?;
+        if !numbers.is_empty() {
+            record.settings.push((NUMBERS.to_owned(), String::from_utf8_lossy(&numbers).into_owned()));
+        }
         let Transaction::Update(update) = &mut self.transaction else {
             return Err(broken("no update transaction is open"));
         };
@@ -407,7 +412,9 @@ fn circumstances_sql() -> String {
     for name in recorded_settings() {
         sql.push_str(&format!(", pg_catalog.current_setting('{name}', true)"));
     }
-    sql.push_str(&format!(", pg_catalog.current_setting('{}', true)", capture::MADE_SETTING));
+    for name in [capture::NUMBERS_SETTING, capture::MADE_SETTING] {
+        sql.push_str(&format!(", pg_catalog.current_setting('{name}', true)"));
+    }
     sql
 }
 

@@ -96,7 +96,7 @@ LEFT JOIN (onecopy_capture.sequences o JOIN onecopy_capture.leased l ON l.sequen
 LEFT JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.refclassid = 'pg_class'::regclass
     AND d.refobjsubid > 0 AND d.deptype IN ('a', 'i')
 LEFT JOIN pg_attribute a ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid
-WHERE n.nspname NOT IN ('pg_catalog', 'information_schema') ORDER BY 1, 2
+WHERE n.nspname NOT IN ('pg_catalog', 'information_schema', 'onecopy_capture') ORDER BY 1, 2
 ";
 
 /// The views; triggers and rules are put to them as to the tables.
