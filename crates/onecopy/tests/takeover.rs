@@ -216,7 +216,7 @@ async fn the_end_of_one_backend_is_not_the_loss_of_a_server() {
     let (victim, other) = (cluster.client().await, cluster.client().await);
     run(&victim, "begin; insert into noted default values").await;
     run(&other, "begin; insert into noted default values").await;
-    let pid = value(&victim, "select pg_backend_pid()").await;
+    let pid = value(&victim, "select pid from pg_stat_activity where pid = pg_backend_pid()").await;
     run(&cluster.direct(&old).await, &format!("select pg_terminate_backend({pid})")).await;
     let told = victim.batch_execute("insert into noted default values").await.unwrap_err();
     assert_eq!(told.code().unwrap().code(), "40001", "{told:?}");

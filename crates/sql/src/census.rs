@@ -14,6 +14,7 @@ use std::collections::BTreeSet;
 
 use serde::ser::{self, Serialize};
 
+use crate::backends::is_about_backends;
 use crate::builtin::SYSTEM_COLUMNS;
 use crate::name::Name;
 pub(crate) use leaves::{names_in, number_in, strings_in};
@@ -100,6 +101,8 @@ pub(crate) struct Census {
     pub(crate) made: BTreeSet<Name>,
     pub(crate) with_names: BTreeSet<String>,
     pub(crate) functions: BTreeSet<Name>,
+    /// How often functions are called that name processes of the server.
+    pub(crate) backend_calls: usize,
     pub(crate) operators: BTreeSet<Name>,
     pub(crate) types: BTreeSet<Name>,
     pub(crate) column_names: BTreeSet<String>,
@@ -163,6 +166,7 @@ impl Census {
         match (node, field) {
             ("FuncCall", "funcname") => {
                 let name = self.name_of("FuncCall", names_in(value));
+                self.backend_calls += usize::from(name.as_ref().is_some_and(is_about_backends));
                 self.functions.extend(name);
             }
             ("AExpr", "kind") => self.note_kind(number_in(value)),

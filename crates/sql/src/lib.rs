@@ -10,6 +10,7 @@
 mod access;
 pub mod accesses;
 mod analyzer;
+pub mod backends;
 mod body;
 mod builtin;
 mod cache;

@@ -116,7 +116,9 @@ SELECT proname, max(CASE provolatile WHEN 'i' THEN 0 WHEN 's' THEN 1 ELSE 2 END)
 FROM pg_proc WHERE oid < 16384 AND pronamespace = 'pg_catalog'::regnamespace GROUP BY proname
 ";
 
-const USER_FUNCTIONS: &str = "SELECT DISTINCT proname FROM pg_proc WHERE oid >= 16384";
+/// Functions of ours that have a name of the server's own hide none of those.
+const USER_FUNCTIONS: &str = r"SELECT DISTINCT proname FROM pg_proc WHERE oid >= 16384
+    AND NOT (pronamespace = 'onecopy'::regnamespace AND proname LIKE 'pg\_%')";
 
 const USER_OPERATORS: &str = "SELECT DISTINCT oprname FROM pg_operator \
     WHERE oid >= 16384 AND oprleft < 16384 AND oprright < 16384";

@@ -97,6 +97,8 @@ END $$;
 
 -- @CARRIAGE@
 
+-- @BACKENDS@
+
 -- Every name is qualified: it runs with the search path of whoever writes, who must not be able to slip in a function
 -- that makes up rows. INFO reaches the client's connection whatever client_min_messages says. It reads no table, and as
 -- STABLE it takes no snapshot for each of its expressions.

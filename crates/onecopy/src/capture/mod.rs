@@ -39,6 +39,9 @@ const INSTALL: &str = include_str!("install.sql");
 /// How values travel; part of [`INSTALL`].
 const CARRIAGE: &str = include_str!("carriage.sql");
 
+/// How sessions signal each other; part of [`INSTALL`].
+const BACKENDS: &str = include_str!("backends.sql");
+
 /// The setting that shows the capture function that a write is a refresh.
 pub(crate) const VIA_SETTING: &str = "onecopy.via";
 
@@ -83,6 +86,7 @@ fn token(cluster: ClusterId, purpose: &str) -> String {
 pub(crate) fn install_sql(cluster: ClusterId) -> String {
     let body = INSTALL
         .replace("-- @CARRIAGE@", CARRIAGE)
+        .replace("-- @BACKENDS@", BACKENDS)
         .replace("@CLUSTER@", &cluster.to_string())
         .replace("@SESSION@", &vouch::mark(cluster))
         .replace("@DDL@", &ddl_token(cluster))

@@ -15,11 +15,16 @@ use crate::mailbox::{End, Mailbox};
 
 /// Numbers of sessions begin here: no process of a server has such a number (Linux has at most 2^22), so none of them is a
 /// stranger's where a server is asked to end it.
-const PID_BASE: i32 = 1 << 30;
+pub(super) const PID_BASE: i32 = 1 << 30;
 
 /// What a client is told as its process number: unique while the session lives.
 pub(crate) fn pid_of(session: SessionId) -> i32 {
     PID_BASE | i32::try_from(session.0 & 0x3fff_ffff).unwrap_or(0)
+}
+
+/// The session that has this number, if there is one.
+pub(super) fn session_of(pid: i32) -> SessionId {
+    SessionId(u64::from((pid & !PID_BASE).unsigned_abs()))
 }
 
 /// Length of the secrets that we give out, in bytes (all that protocol 3.0 allows).
@@ -149,11 +154,20 @@ impl CancelKeys {
         self.targets.lock().unwrap_or_else(PoisonError::into_inner).remove(&pid);
     }
 
+    fn find(&self, pid: i32) -> Option<Arc<CancelTarget>> {
+        self.targets.lock().unwrap_or_else(PoisonError::into_inner).get(&pid).cloned()
+    }
+
+    /// Ends what a session is doing, for somebody who may do that.
+    pub(super) async fn cancel_statement(&self, pid: i32) {
+        if let Some(target) = self.find(pid) {
+            target.cancel().await;
+        }
+    }
+
     /// Ends a session, and what it is doing; whether there was one of that number, or of the process number that its client has.
     pub(crate) async fn kill(&self, number: i32) -> bool {
-        let pid = number | PID_BASE;
-        let target = self.targets.lock().unwrap_or_else(PoisonError::into_inner).get(&pid).cloned();
-        let Some(target) = target else { return false };
+        let Some(target) = self.find(number | PID_BASE) else { return false };
         target.mailbox.end(End::Killed);
         target.cancel().await;
         true
@@ -161,8 +175,7 @@ impl CancelKeys {
 
     /// A cancel request came in. A wrong key is ignored without a word, as PostgreSQL does.
     pub(crate) async fn cancel(&self, pid: i32, secret: &[u8]) {
-        let target = self.targets.lock().unwrap_or_else(PoisonError::into_inner).get(&pid).cloned();
-        if let Some(target) = target.filter(|target| target.secret == secret) {
+        if let Some(target) = self.find(pid).filter(|target| target.secret == secret) {
             target.cancel().await;
         }
     }

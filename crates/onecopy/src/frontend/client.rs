@@ -18,6 +18,7 @@ use wire::frontend::tag;
 
 use super::fault::{Fault, Refusal};
 use super::session::ended;
+use super::signals::Signals;
 use crate::backend::Buffer;
 use crate::mailbox::{Call, End, Mailbox};
 use crate::tls::{Identity, Stream};
@@ -54,6 +55,8 @@ pub(crate) struct Client {
     look: Pin<Box<Sleep>>,
     /// Tells that the session has to end.
     call: Arc<Call>,
+    /// What the session asks to be done to others, where it may.
+    pub(super) signals: Option<Signals>,
 }
 
 impl Client {
@@ -69,6 +72,7 @@ impl Client {
             sent: 0,
             look: Box::pin(tokio::time::sleep(LOOK_EVERY)),
             call: Arc::default(),
+            signals: None,
         }
     }
 
@@ -81,6 +85,12 @@ impl Client {
     /// The client of a session, whose waits end when the session is called to its end.
     pub(crate) fn of_session(mut self, mailbox: &Mailbox) -> Self {
         self.call = Arc::clone(&mailbox.call);
+        self
+    }
+
+    /// The same, where the session may end others.
+    pub(super) fn with_signals(mut self, signals: Signals) -> Self {
+        self.signals = Some(signals);
         self
     }
 

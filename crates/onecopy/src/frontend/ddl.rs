@@ -259,12 +259,12 @@ impl Session {
             )
             .into());
         }
-        let Work::Query { sql, position_offset } = work else {
+        let Work::Query { sql, position_offset, .. } = work else {
             return Err(broken("a schema change came as messages"));
         };
         let plain = std::str::from_utf8(sql).ok().and_then(sql::without_concurrently);
         let plain = plain.ok_or_else(|| broken("there is no CONCURRENTLY in a statement that has it"))?;
-        let work = Work::Query { sql: plain.as_bytes(), position_offset };
+        let work = Work::Query { sql: plain.as_bytes(), position_offset, sessions: None };
         if self.names_temporary(&facts.relations).await? {
             return self.run(&Demand::one(statement), work, alone).await;
         }

@@ -189,8 +189,9 @@ impl Session {
         }
         group.demand.declares_users |= oids::declares_users(types);
         let script = self.script(sql).await?;
-        let shared = self.shared_number(name, sql, types);
-        let known = self.prepared.insert(name, sql, types, script, shared)?;
+        let ours = self.script_for_session(script.as_deref(), sql);
+        let shared = self.shared_number(name, ours.as_deref().unwrap_or(sql), types);
+        let known = self.prepared.insert(name, (sql, ours), types, script, shared)?;
         if own_statement(&known).is_some() {
             if self.run_group(group, false).await? {
                 encode::bare(&mut self.client.out, server_tag::PARSE_COMPLETE);
@@ -303,7 +304,9 @@ impl Session {
         sql: &[u8],
     ) -> Result<(), Fault> {
         let sent = self.prepared.sent(portal);
-        let work = Work::Query { sql, position_offset: 0 };
+        let ours = self.for_session(statement, sql);
+        let sql = ours.as_deref().unwrap_or(sql);
+        let work = Work::Query { sql, position_offset: 0, sessions: None };
         let mark = self.client.out.len();
         let ended = self.run_statement(statement, sql, sent, work, false).await?;
         self.note_status(&ended);
@@ -399,7 +402,8 @@ impl Session {
             group.demand.statements.append(&mut group.bound);
         }
         let sync = (at_sync && !group.copies_in) || (group.demand.is_empty() && is_free);
-        let work = Work::Batch { messages: &group.messages, sync };
+        let sessions = self.sessions_for(&group.demand.statements);
+        let work = Work::Batch { messages: &group.messages, sync, sessions: sessions.as_deref() };
         let result = self.run(&group.demand, work, sync).await;
         if matches!(self.transaction, Transaction::None) {
             self.prepared.drop_portals();

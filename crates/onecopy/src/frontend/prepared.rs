@@ -35,6 +35,8 @@ static GENERATIONS: AtomicU64 = AtomicU64::new(1);
 pub(crate) struct Known {
     /// Its text.
     pub(crate) sql: Vec<u8>,
+    /// What servers get instead, if it calls functions of Onecopy's own there.
+    ours: Option<Vec<u8>>,
     /// Declared parameter types as sent.
     pub(crate) types: Vec<u8>,
     /// What it is; `None` when our parser does not accept it.
@@ -58,24 +60,31 @@ impl Known {
         self.server_name != self.name
     }
 
-    fn ours(&self, write: impl FnOnce(&mut Vec<u8>)) -> Option<Vec<u8>> {
+    /// The text that servers get.
+    pub(crate) fn server_sql(&self) -> &[u8] {
+        self.ours.as_deref().unwrap_or(&self.sql)
+    }
+
+    fn instead(is_other: bool, write: impl FnOnce(&mut Vec<u8>)) -> Option<Vec<u8>> {
         let mut message = Vec::new();
-        self.is_shared().then(|| write(&mut message)).map(|()| message)
+        is_other.then(|| write(&mut message)).map(|()| message)
     }
 
     /// The Parse that servers get instead of the client's, if another one.
     pub(crate) fn as_parse(&self) -> Option<Vec<u8>> {
-        self.ours(|out| encode::parse_raw(out, &self.server_name, &self.sql, &self.types))
+        Self::instead(self.is_shared() || self.ours.is_some(), |out| {
+            encode::parse_raw(out, &self.server_name, self.server_sql(), &self.types);
+        })
     }
 
     /// The same of a Bind.
     pub(crate) fn as_bind(&self, portal: &[u8], values: &[u8]) -> Option<Vec<u8>> {
-        self.ours(|out| encode::bind_raw(out, portal, &self.server_name, values))
+        Self::instead(self.is_shared(), |out| encode::bind_raw(out, portal, &self.server_name, values))
     }
 
     /// The same of a Describe.
     pub(crate) fn as_describe(&self) -> Option<Vec<u8>> {
-        self.ours(|out| encode::describe(out, Target::Statement(&self.server_name)))
+        Self::instead(self.is_shared(), |out| encode::describe(out, Target::Statement(&self.server_name)))
     }
 }
 
@@ -128,7 +137,7 @@ impl Prepared {
     pub(crate) fn insert(
         &mut self,
         name: &[u8],
-        sql: &[u8],
+        (sql, ours): (&[u8], Option<Vec<u8>>),
         types: &[u8],
         script: Option<Arc<Script>>,
         shared: Option<u64>,
@@ -150,7 +159,7 @@ impl Prepared {
         let generation = shared.unwrap_or_else(fresh_generation);
         let (name, sql, types) = (name.to_vec(), sql.to_vec(), types.to_vec());
         let server_name = shared.map_or_else(|| name.clone(), name_of);
-        let known = Arc::new(Known { sql, types, script, generation, name: name.clone(), server_name });
+        let known = Arc::new(Known { sql, ours, types, script, generation, name: name.clone(), server_name });
         self.statements.insert(name, Arc::clone(&known));
         Ok(known)
     }

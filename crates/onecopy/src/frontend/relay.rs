@@ -180,6 +180,9 @@ impl<'a> Relay<'a> {
         let lost = Fault::Lost(self.server.replica);
         loop {
             let flow = self.walk()?;
+            if let Some(signals) = &mut self.client.signals {
+                signals.deliver()?;
+            }
             if self.ended.is_fatal {
                 let last_words = self.ended.last_words.take().map(Fault::Fatal);
                 return Err(if self.ended.is_evicted { Fault::Evicted } else { last_words.unwrap_or(lost) });
@@ -367,7 +370,8 @@ impl<'a> Relay<'a> {
     fn hear(&mut self, total: usize) -> bool {
         let data = &self.server.connection.input.data()[self.run..self.run + total];
         let body = &data[frame::HEADER_BYTES..];
-        let is_ours = self.capture.as_deref_mut().is_some_and(|capture| capture.take(body));
+        let is_ours = self.capture.as_deref_mut().is_some_and(|capture| capture.take(body))
+            || self.client.signals.as_mut().is_some_and(|signals| signals.take(body, self.server.replica));
         if !is_ours && self.expected.silent && self.expected.runs_code {
             self.client.out.extend_from_slice(data);
         }

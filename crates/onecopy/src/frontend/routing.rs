@@ -28,7 +28,7 @@ impl Session {
     /// Answers EXPLAIN (ROUTING).
     pub(crate) async fn explain_routing(&mut self, work: Work<'_>) -> Result<Ended, Fault> {
         let invalid = |message: &str| Fault::Refused(Refusal::plain(sqlstate::SYNTAX_ERROR, message));
-        let Work::Query { sql, position_offset } = work else {
+        let Work::Query { sql, position_offset, .. } = work else {
             return Err(super::transaction::broken("EXPLAIN (ROUTING) has no text"));
         };
         let text = std::str::from_utf8(sql).map_err(|_| invalid("the statement is not UTF-8"))?;

@@ -137,20 +137,33 @@ impl Server {
 
     /// Puts a BEGIN into the output. Something that is answered at once has to follow before it is sent.
     pub(crate) fn begin(&mut self, isolation: Isolation, is_read_only: bool) {
+        self.doubt_own();
+        self.put_in(b"", opening(isolation, is_read_only), &[]);
+    }
+
+    /// Code of users can end what is prepared on its connection.
+    fn doubt_own(&mut self) {
         if std::mem::take(&mut self.has_run_code) {
             (self.applied_ready, self.drawn_ready) = (false, false);
             self.openings.clear();
         }
-        self.put_in(b"", opening(isolation, is_read_only));
+    }
+
+    /// Tells the server of the sessions, before what is sent next.
+    pub(super) fn tell_sessions(&mut self, sessions: Option<&str>) {
+        if let Some(sessions) = sessions {
+            self.doubt_own();
+            self.put_in(PORTAL, TELL_SESSIONS, &[Some(sessions.as_bytes())]);
+        }
     }
 
     /// Puts a prepared statement of ours into the output, before what is sent next. The name tells its text. What the client
     /// has bound without a name stays.
     pub(crate) fn put_ahead(&mut self, name: &'static str) {
-        self.put_in(PORTAL, name);
+        self.put_in(PORTAL, name, &[]);
     }
 
-    fn put_in(&mut self, portal: &[u8], name: &'static str) {
+    fn put_in(&mut self, portal: &[u8], name: &'static str, values: &[Option<&[u8]>]) {
         let output = &mut self.connection.output;
         let mut completions = 2;
         if !self.openings.contains(&name) {
@@ -161,7 +174,7 @@ impl Server {
             encode::parse(output, name.as_bytes(), sql.as_bytes(), &[]);
             completions += 2;
         }
-        encode::bind(output, portal, name.as_bytes(), &[], encode::Format::Text);
+        encode::bind(output, portal, name.as_bytes(), values, encode::Format::Text);
         encode::execute(output, portal, 0);
         if !portal.is_empty() {
             encode::close(output, Target::Portal(portal));
@@ -196,6 +209,9 @@ impl Server {
 const OPENING: &str = "onecopy ";
 /// The portal of our statements inside a transaction, gone when they have run.
 const PORTAL: &[u8] = b"onecopy ahead";
+
+/// The name of the statement that tells a server of the sessions.
+const TELL_SESSIONS: &str = "onecopy SELECT pg_catalog.set_config('onecopy.sessions', $1, false)";
 
 /// The name of the statement that begins such a transaction.
 fn opening(isolation: Isolation, is_read_only: bool) -> &'static str {
@@ -341,6 +357,11 @@ impl Servers {
         if self.find(replica).is_some_and(is_free) {
             self.close(replica);
         }
+    }
+
+    /// Closes all: the session ends.
+    pub(crate) fn close_all(&mut self) {
+        self.all.clear();
     }
 
     /// Closes all but one.

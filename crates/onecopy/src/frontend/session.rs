@@ -312,6 +312,10 @@ impl Session {
             self.roll_back_home().await;
         }
         self.leave_read().await;
+        if self.mailbox.called() == Some(End::Killed) {
+            // The process that was named to pg_terminate_backend ends, even where sessions share it.
+            self.servers.close_all();
+        }
         self.give_back().await;
         self.worker.hub.close_session(self.id);
     }

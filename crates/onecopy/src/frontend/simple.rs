@@ -55,11 +55,14 @@ impl Session {
                 before += characters(&sql[counted..part.start]);
                 counted = part.start;
             }
-            let work = Work::Query {
-                sql: if several { &sql[part.start..part.end] } else { sql },
-                position_offset: before,
-            };
             let text = &sql[part.start..part.end];
+            let ours = self.for_session(&part.statement, text);
+            let sessions = self.sessions_for([&part.statement]);
+            let work = Work::Query {
+                sql: ours.as_deref().unwrap_or(if several { text } else { sql }),
+                position_offset: before,
+                sessions: sessions.as_deref(),
+            };
             let sent = kept.clone().map(|text| Sent::Text { text, from, part: part.clone() });
             from = part.end;
             let ended = self.run_statement(&part.statement, text, sent, work, is_last && !several).await?;

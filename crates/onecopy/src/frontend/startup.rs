@@ -31,6 +31,7 @@ use super::rival::Named;
 use super::servers::Servers;
 use super::session::{Session, Transaction, Worker};
 use super::settings::Settings;
+use super::signals::Signals;
 use super::strain::Strain;
 use crate::access::Right;
 use crate::backend::Connection;
@@ -290,11 +291,11 @@ async fn serve_session(worker: Rc<Worker>, client: Client, settings: Settings, w
         }
     };
     let card = hub.clients.register(id, who);
-    let thread = worker.thread;
+    let (thread, keys_of_all) = (worker.thread, Arc::clone(&keys));
     let mut session = Session {
         worker,
         id,
-        client: client.of_session(&mailbox),
+        client: client.of_session(&mailbox).with_signals(Signals::new(id, Arc::clone(&hub), keys_of_all)),
         mailbox,
         servers: Servers::new(&hub, thread, &settings, Arc::clone(&card), secret),
         card,

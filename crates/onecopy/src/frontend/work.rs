@@ -20,6 +20,8 @@ pub(crate) enum Work<'a> {
         sql: &'a [u8],
         /// Characters of the query string before it.
         position_offset: usize,
+        /// What the server is told of the sessions before it.
+        sessions: Option<&'a str>,
     },
     /// Messages of the extended protocol, in order.
     Batch {
@@ -27,6 +29,8 @@ pub(crate) enum Work<'a> {
         messages: &'a [Message],
         /// Whether a Sync ends it.
         sync: bool,
+        /// What the server is told of the sessions before them.
+        sessions: Option<&'a str>,
     },
     /// A statement of which the client gets no reply. Its parameters are NULL, and it returns one row at most.
     Unseen {
@@ -57,11 +61,13 @@ impl Work<'_> {
     /// Appends the messages to the connection's output, and says what will come back.
     pub(crate) fn write(&self, server: &mut Server) -> Expected {
         match *self {
-            Work::Query { sql, position_offset } => {
+            Work::Query { sql, position_offset, sessions } => {
+                server.tell_sessions(sessions);
                 server.query(sql);
                 Expected { position_offset, ..Expected::default() }
             }
-            Work::Batch { messages, sync } => {
+            Work::Batch { messages, sync, sessions } => {
+                server.tell_sessions(sessions);
                 let mut expected = Expected::default();
                 let mut count = messages.len();
                 server.connection.output.reserve(messages.iter().map(|message| message.bytes.len()).sum());
@@ -118,7 +124,7 @@ fn write_message(server: &mut Server, message: &Message, expected: &mut Expected
                 count += 1;
             }
             if !message.is_parse {
-                encode::parse_raw(output, name, &known.sql, &known.types);
+                encode::parse_raw(output, name, known.server_sql(), &known.types);
                 count += 1;
             }
         }

@@ -1,0 +1,96 @@
+-- A session ends another one, or what that is doing (`frontend/signals.rs`). What names a process of the server in a client's
+-- statement calls these functions instead of those of the same names in pg_catalog (`sql::backends`).
+
+CREATE OR REPLACE FUNCTION onecopy.pg_backend_pid(session int4) RETURNS int4
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS 'SELECT session';
+
+-- Whether a process serves a session of Onecopy, or waits for one.
+CREATE OR REPLACE FUNCTION onecopy.serves_sessions(process int4) RETURNS boolean
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT EXISTS (SELECT FROM onecopy_capture.vouched v JOIN pg_stat_get_activity(process) AS a ON a.backend_start = v.started
+        WHERE v.pid = process)
+$$;
+
+-- Asks for a session's end, or the end of its statement, if the caller may do that. It runs with the caller's rights, and with
+-- a search path that shows its name with the schema. None if the process is no session's.
+CREATE OR REPLACE FUNCTION onecopy.signal_session(pid int4, action text) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    is_number boolean := pid >= 1073741824;
+    known json := nullif(current_setting('onecopy.sessions', true), '')::json;
+    target pg_roles%ROWTYPE;
+    what text := CASE action WHEN 'cancel' THEN 'cancel query' ELSE 'terminate process' END;
+BEGIN
+    IF is_number THEN
+        SELECT * INTO target FROM pg_roles r WHERE r.rolname = known ->> pid::text;
+        IF NOT FOUND THEN
+            RAISE WARNING 'PID % is not a PostgreSQL backend process', pid;
+            RETURN false;
+        END IF;
+    ELSIF onecopy.serves_sessions(pid) THEN
+        SELECT r.* INTO target FROM pg_roles r JOIN pg_stat_get_activity(pid) AS a ON a.usesysid = r.oid;
+    ELSE
+        RETURN NULL;
+    END IF;
+    IF NOT (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN
+        IF target.rolsuper THEN
+            RAISE EXCEPTION 'permission denied to %', what USING ERRCODE = '42501',
+                DETAIL = format('Only roles with the SUPERUSER attribute may %s of roles with the SUPERUSER attribute.',
+                    CASE action WHEN 'cancel' THEN 'cancel queries' ELSE 'terminate processes' END);
+        ELSIF NOT (pg_has_role(target.oid, 'USAGE') OR pg_has_role('pg_signal_backend', 'USAGE')) THEN
+            RAISE EXCEPTION 'permission denied to %', what USING ERRCODE = '42501',
+                DETAIL = format('Only roles with privileges of the role whose %s or with privileges of the "pg_signal_backend" role may %s.',
+                    CASE action WHEN 'cancel' THEN 'query is being canceled' ELSE 'process is being terminated' END,
+                    CASE action WHEN 'cancel' THEN 'cancel this query' ELSE 'terminate this process' END);
+        END IF;
+    END IF;
+    IF action = 'cancel' AND (pid = pg_backend_pid() OR pid::text = known ->> 'own') THEN
+        RETURN pg_cancel_backend(pg_backend_pid());
+    END IF;
+    RAISE INFO '%|%|%', action, pid, target.rolname USING ERRCODE = 'OC002';
+    RETURN true;
+END $$;
+
+-- Whether a process is one of Onecopy's own: it is left alone.
+CREATE OR REPLACE FUNCTION onecopy.is_own_process(pid int4) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_stat_get_activity(pid) AS a JOIN pg_roles r ON r.oid = a.usesysid
+            WHERE r.rolsuper AND a.application_name LIKE 'onecopy %') THEN
+        RETURN false;
+    END IF;
+    RAISE WARNING 'PID % serves Onecopy itself', pid;
+    RETURN true;
+END $$;
+
+CREATE OR REPLACE FUNCTION onecopy.pg_cancel_backend(pid int4) RETURNS boolean
+LANGUAGE plpgsql VOLATILE STRICT SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN coalesce(onecopy.signal_session(pid, 'cancel'), NOT onecopy.is_own_process(pid) AND pg_cancel_backend(pid));
+END $$;
+
+-- The end of a session that is named by its number is not waited for.
+CREATE OR REPLACE FUNCTION onecopy.pg_terminate_backend(pid int4, timeout int8 DEFAULT 0) RETURNS boolean
+LANGUAGE plpgsql VOLATILE STRICT SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    is_signaled boolean;
+    deadline timestamptz := clock_timestamp() + timeout * interval '1 millisecond';
+BEGIN
+    IF timeout < 0 THEN
+        RAISE EXCEPTION '"timeout" must not be negative' USING ERRCODE = '22003';
+    END IF;
+    is_signaled := onecopy.signal_session(pid, 'terminate');
+    IF is_signaled IS NULL THEN
+        RETURN NOT onecopy.is_own_process(pid) AND pg_terminate_backend(pid, timeout);
+    END IF;
+    WHILE is_signaled AND timeout > 0 AND pid < 1073741824 LOOP
+        PERFORM pg_stat_clear_snapshot();
+        EXIT WHEN NOT EXISTS (SELECT FROM pg_stat_get_activity(pid));
+        IF clock_timestamp() > deadline THEN
+            RAISE WARNING 'backend with PID % did not terminate within % milliseconds', pid, timeout;
+            RETURN false;
+        END IF;
+        PERFORM pg_sleep(0.01);
+    END LOOP;
+    RETURN is_signaled;
+END $$;
