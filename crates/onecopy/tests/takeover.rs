@@ -170,15 +170,24 @@ async fn a_server_that_hangs_is_down_when_it_has_not_answered_for_long_enough() 
 
 /// The postmaster alone is stopped: whoever is connected to the server is answered, and nobody else.
 async fn one_that_lets_nobody_in_is_down_as_well(cluster: &Cluster) -> Vec<i64> {
-    let (old, writer) = (anchor(cluster).await, Writer::start_at(cluster, "serializable"));
+    let old = anchor(cluster).await;
+    let writers = [(); 3].map(|()| Writer::start_at(cluster, "serializable"));
     let stop = |replica: &Replica, signal| {
         let postmaster = cluster::folder::postmaster(&cluster.data().join(&replica.name)).unwrap();
         cluster::folder::kill(postmaster, signal);
     };
     stop(&old, Signal::STOP);
+    let port = cluster.port;
+    let newcomer =
+        tokio::spawn(async move { cluster::connect("127.0.0.1", port, "postgres").await.unwrap() });
     let new = moved(cluster, &old.name).await;
+    let moved_at = Instant::now();
     let client =
-        tokio::time::timeout(GOES_ON_WITHIN, cluster.client()).await.expect("a new client is let in");
+        tokio::time::timeout(GOES_ON_WITHIN, newcomer).await.expect("a new client is let in").unwrap();
+    cluster::folder::say(&format!(
+        "after the take-over a client waits to be let in: {:?}",
+        moved_at.elapsed()
+    ));
     run(&client, "create table if not exists served (k int)").await;
     let admin = cluster.try_client("onecopy").await.unwrap();
     let shown = cluster::rows(&admin, "SHOW REPLICAS").await;
@@ -201,12 +210,16 @@ async fn one_that_lets_nobody_in_is_down_as_well(cluster: &Cluster) -> Vec<i64> 
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     backends().for_each(|process| cluster::folder::kill(process, Signal::CONT));
-    let (ids, longest) = writer.end().await;
-    cluster::folder::say(&format!(
-        "longest gap with a server that lets nobody in (deadline 5 s): {longest:?}"
-    ));
+    let mut all = Vec::new();
+    for writer in writers {
+        let (ids, longest) = writer.end().await;
+        cluster::folder::say(&format!(
+            "longest gap with a server that lets nobody in (deadline 5 s): {longest:?}"
+        ));
+        all.extend(ids);
+    }
     cluster.caught_up().await;
-    ids
+    all
 }
 
 #[tokio::test]

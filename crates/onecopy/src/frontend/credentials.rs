@@ -11,7 +11,7 @@ use tokio::sync::Mutex;
 use wire::encode::{self, Format};
 
 use crate::backend::{BackendError, Connection};
-use crate::hub::Hub;
+use crate::hub::{Hub, Seat};
 use crate::scram::Verifier;
 
 /// What the server has, unless it is no longer valid. The name is a parameter: nobody knows yet who sends it.
@@ -73,13 +73,34 @@ async fn fresh_anchor(hub: &Hub) -> ReplicaId {
 
 type Answer = ((ReplicaId, Connection), Option<String>);
 
-async fn ask(hub: &Hub, known: Option<(ReplicaId, Connection)>, role: &str) -> Result<Answer, BackendError> {
-    let anchor = fresh_anchor(hub).await;
-    let mut connection = if let Some((_, connection)) = known.filter(|(at, _)| *at == anchor) {
+/// Asks the anchor; the next one, if it is given up meanwhile.
+async fn ask(
+    hub: &Hub,
+    mut known: Option<(ReplicaId, Connection)>,
+    role: &str,
+) -> Result<Answer, BackendError> {
+    loop {
+        let anchor = fresh_anchor(hub).await;
+        let seat = &hub.seats[anchor];
+        let connection = known.take().filter(|(at, _)| *at == anchor).map(|(_, connection)| connection);
+        let asked = ask_at(hub, seat, connection, role);
+        if let Some(answer) = seat.unless_given_up(seat.incarnation(), asked).await {
+            return answer;
+        }
+    }
+}
+
+async fn ask_at(
+    hub: &Hub,
+    seat: &Seat,
+    known: Option<Connection>,
+    role: &str,
+) -> Result<Answer, BackendError> {
+    let mut connection = if let Some(connection) = known {
         connection
     } else {
         let own = [("application_name", "onecopy log-in")];
-        Connection::open_own(&hub.seats[anchor].address, &hub.served, &own).await?
+        Connection::open_own(&seat.address, &hub.served, &own).await?
     };
     let out = &mut connection.output;
     encode::parse(out, b"", PASSWORD_SQL, &[]);
@@ -88,5 +109,5 @@ async fn ask(hub: &Hub, known: Option<(ReplicaId, Connection)>, role: &str) -> R
     encode::sync(out);
     connection.flush().await?;
     let kept = connection.drain().await?.into_iter().flatten().flatten().next();
-    Ok(((anchor, connection), kept))
+    Ok(((seat.replica, connection), kept))
 }

@@ -394,14 +394,15 @@ impl Servers {
         }
         let slot = &mut self.all[number];
         if slot.is_none() {
-            // A server that hangs takes connections and says nothing.
+            // A server that hangs takes connections and says nothing, until it is given up.
             let shared = match &mut self.sharing {
                 Some(sharing) => Some(sharing.new_one(replica, self.card.id)?),
                 None => None,
             };
             let opening = open(hub, settings, (&self.card, &self.secret), replica, incarnation);
-            let opened = tokio::time::timeout(hub.patience.health_deadline, opening).await;
-            let opened = opened.unwrap_or(Err(Fault::Lost(replica)))?;
+            let opening = tokio::time::timeout(hub.patience.health_deadline, opening);
+            let opened = hub.seats[number].unless_given_up(incarnation, opening).await;
+            let opened = opened.and_then(Result::ok).unwrap_or(Err(Fault::Lost(replica)))?;
             *slot = Some(Box::new(Server { shared, ..opened }));
         }
         let server = slot.as_mut().expect("it was put there just now");

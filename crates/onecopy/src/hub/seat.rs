@@ -3,11 +3,12 @@
 //!
 //! Invariant: from the moment the server is given up no connection of before can be proven, and none stays open.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cluster::ids::{Incarnation, ReplicaId};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use super::{AGENT_QUEUE, Absence, AgentOrder};
 use crate::agent::Evictions;
@@ -31,6 +32,8 @@ pub(crate) struct Seat {
     pub(crate) address: Address,
     /// Incarnation, and the query that proves at log-in that the server has not restarted since.
     pub(crate) proof: Mutex<(Incarnation, String)>,
+    /// Wakes tasks that wait for the server when it is given up.
+    ended: Notify,
     /// Sessions' backends that were sent away for a refresh.
     pub(crate) evictions: Arc<Evictions>,
     /// How long a read may hold a refresh up here, in milliseconds.
@@ -67,6 +70,7 @@ impl Seat {
             port,
             address,
             proof,
+            ended: Notify::new(),
             evictions: Arc::default(),
             reader_patience_ms: Arc::default(),
             lines: Lines::default(),
@@ -85,8 +89,28 @@ impl Seat {
     /// The server is given up: no connection of before is good any more, and whoever waits on one is woken.
     pub(crate) fn give_up(&self) {
         *self.proof.lock().unwrap_or_else(PoisonError::into_inner) = (Incarnation::default(), String::new());
+        self.ended.notify_waiters();
         let cut = self.lines.cut();
         tracing::debug!(replica = %self.name, connections = cut, "cut");
+    }
+
+    /// Runs `work` with a server of this incarnation; `None` if the server is given up meanwhile. A connection that is being
+    /// opened is not among the `lines` yet, and a server whose postmaster hangs never answers it.
+    pub(crate) async fn unless_given_up<W: Future>(
+        &self,
+        incarnation: Incarnation,
+        work: W,
+    ) -> Option<W::Output> {
+        let mut ended = pin!(self.ended.notified());
+        ended.as_mut().enable();
+        if self.incarnation() != incarnation {
+            return None;
+        }
+        tokio::select! {
+            biased;
+            done = work => Some(done),
+            () = ended => None,
+        }
     }
 
     /// The present incarnation; the default one while the server is given up.
@@ -98,5 +122,32 @@ impl Seat {
     pub(crate) fn proof_of(&self, incarnation: Incarnation) -> Option<String> {
         let proof = self.proof.lock().unwrap_or_else(PoisonError::into_inner);
         (proof.0 == incarnation).then(|| proof.1.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn seat() -> Seat {
+        let address = Address::Unix { socket_dir: "/nowhere".into(), port: 5432 };
+        let (name, host) = ("replica-1".to_owned(), "127.0.0.1".to_owned());
+        let (seat, _) = Seat::new(Place { replica: ReplicaId(0), name, host, port: 5432, address });
+        *seat.proof.lock().unwrap() = (Incarnation(7), "SELECT".to_owned());
+        seat
+    }
+
+    #[tokio::test]
+    async fn whatever_waits_for_a_server_ends_when_that_is_given_up() {
+        let seat = seat();
+        assert_eq!(seat.unless_given_up(Incarnation(7), std::future::ready(1)).await, Some(1));
+        assert_eq!(seat.unless_given_up(Incarnation(6), std::future::ready(1)).await, None);
+        let waiting = seat.unless_given_up(Incarnation(7), std::future::pending::<()>());
+        let (waited, ()) = tokio::join!(tokio::time::timeout(Duration::from_mins(1), waiting), async {
+            tokio::task::yield_now().await;
+            seat.give_up();
+        });
+        assert_eq!(waited, Ok(None));
     }
 }
