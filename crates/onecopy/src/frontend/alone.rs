@@ -56,7 +56,7 @@ impl Session {
                 Err(Fault::Rival(_)) if !self.client.shown && retries < RERUNS_MAX => {
                     retries += 1;
                     losses += 1;
-                    self.client.out.truncate(mark);
+                    self.client.take_back(mark);
                     count(&self.hub().stats.retried);
                     tokio::time::sleep(jittered(retries)).await;
                     continue;
@@ -64,7 +64,7 @@ impl Session {
                 Err(Fault::Unplaced(_)) if !self.client.shown && started.elapsed() < WAIT_MAX => None,
                 Err(_) => {
                     if !self.client.shown {
-                        self.client.out.truncate(mark);
+                        self.client.take_back(mark);
                     }
                     return result;
                 }
@@ -78,7 +78,7 @@ impl Session {
                     if self.client.shown {
                         return Err(self.found_out_too_late(&result));
                     }
-                    self.client.out.truncate(mark);
+                    self.client.take_back(mark);
                     return self.run_hidden_write(demand, work, ends).await;
                 }
                 Some(_) => {
@@ -89,7 +89,7 @@ impl Session {
                     only_anchor = true;
                 }
             }
-            self.client.out.truncate(mark);
+            self.client.take_back(mark);
             count(&self.hub().stats.retried);
         }
     }

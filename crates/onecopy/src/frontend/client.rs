@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -17,6 +17,7 @@ use wire::frame;
 use wire::frontend::tag;
 
 use super::fault::{Fault, Refusal};
+use super::notices::{Notices, PAUSE};
 use super::session::ended;
 use super::signals::Signals;
 use crate::backend::Buffer;
@@ -44,6 +45,12 @@ pub(crate) struct Client {
     pub(crate) out: Vec<u8>,
     /// Bytes of `out` that are sent already.
     written: usize,
+    /// To be sent before `out`: notices that were in it.
+    ahead: Vec<u8>,
+    /// Bytes of `ahead` that are sent already.
+    ahead_written: usize,
+    /// Those of the present statement.
+    notices: Notices,
     /// Whether anything of the present statement has been sent, so that it cannot be run again unseen.
     pub(crate) shown: bool,
     /// Bytes that have come in all.
@@ -67,6 +74,9 @@ impl Client {
             input: Buffer::default(),
             out: Vec::new(),
             written: 0,
+            ahead: Vec::new(),
+            ahead_written: 0,
+            notices: Notices::default(),
             shown: false,
             received: 0,
             sent: 0,
@@ -94,12 +104,16 @@ impl Client {
         self
     }
 
-    /// Why the session has to stop waiting for anything else: it was killed, or the client is gone.
+    /// Why the session has to stop waiting for anything else: it was killed, or the client is gone. Else the client gets the
+    /// notices that wait.
     pub(crate) fn leaves(&mut self) -> Option<Fault> {
         if self.call.is_made(End::Killed) {
             return Some(Fault::Fatal(ended(End::Killed)));
         }
-        self.is_gone().then_some(Fault::Client)
+        if self.is_gone() {
+            return Some(Fault::Client);
+        }
+        self.tell_notices().err()
     }
 
     /// The same, checked once a second at most. For loops that wake up more often.
@@ -155,8 +169,71 @@ impl Client {
         Ok(self)
     }
 
+    /// A statement begins, of which nothing was sent so far.
+    pub(crate) fn begin_statement(&mut self) {
+        self.shown = false;
+        self.notices.begin();
+    }
+
+    /// The statement runs, perhaps again.
+    pub(crate) fn run_statement(&mut self) {
+        self.notices.run(self.out.len());
+    }
+
+    /// Takes back what the output has from this place on.
+    pub(crate) fn take_back(&mut self, mark: usize) {
+        self.out.truncate(mark);
+        self.notices.cut(mark);
+    }
+
+    /// Whether notices wait to be sent.
+    pub(crate) fn has_notices(&self) -> bool {
+        self.notices.is_waiting()
+    }
+
+    /// A server has raised a notice; whether that goes into the output. It is sent at the next look, which comes soon.
+    pub(crate) fn hear_notice(&mut self, message: &[u8]) -> bool {
+        let had_notices = self.has_notices();
+        let is_new = self.notices.hear(message);
+        let at = Instant::now() + PAUSE;
+        if is_new && !had_notices && self.look.deadline() > at {
+            self.look.as_mut().reset(at);
+        }
+        is_new
+    }
+
+    /// Sends the notices that wait, as far as the socket takes them at once.
+    pub(super) fn tell_notices(&mut self) -> Result<(), Fault> {
+        if self.has_notices() && self.written == 0 {
+            // One that cannot be recognised would be sent twice if the statement ran again.
+            self.shown |= !self.notices.take(&mut self.out, &mut self.ahead);
+        }
+        match self.poll_ahead(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(sent) => sent,
+            Poll::Pending => Ok(()),
+        }
+    }
+
+    fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        if self.ahead.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        while self.ahead_written < self.ahead.len() {
+            let rest = &self.ahead[self.ahead_written..];
+            let Ok(count @ 1..) = ready!(Pin::new(&mut self.stream).poll_write(cx, rest)) else {
+                return Poll::Ready(Err(Fault::Client));
+            };
+            self.ahead_written += count;
+            self.sent += count as u64;
+        }
+        ready!(Pin::new(&mut self.stream).poll_flush(cx)).map_err(|_| Fault::Client)?;
+        (self.ahead, self.ahead_written) = (Vec::new(), 0);
+        Poll::Ready(Ok(()))
+    }
+
     /// Sends as much as the socket takes; ready when all is sent.
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        ready!(self.poll_ahead(cx))?;
         while self.written < self.out.len() {
             let written = Pin::new(&mut self.stream).poll_write(cx, &self.out[self.written..]);
             let Ok(count @ 1..) = ready!(written) else { return Poll::Ready(Err(Fault::Client)) };
@@ -166,6 +243,7 @@ impl Client {
         ready!(Pin::new(&mut self.stream).poll_flush(cx)).map_err(|_| Fault::Client)?;
         self.written = 0;
         self.out.clear();
+        self.notices.sent();
         if self.out.capacity() > KEEP_BYTES {
             self.out = Vec::new();
         }
@@ -174,7 +252,7 @@ impl Client {
 
     /// Sends what the socket takes without waiting; whether that is all.
     pub(crate) async fn try_flush(&mut self) -> Result<bool, Fault> {
-        if self.out.is_empty() {
+        if self.out.is_empty() && self.ahead.is_empty() {
             return Ok(true);
         }
         self.shown = true;
@@ -201,7 +279,7 @@ impl Client {
     /// Tells the client why its session ends, unless the socket is full or a message is half sent.
     pub(crate) async fn say_last(&mut self, news: &[u8], refusal: &Refusal) {
         if self.written == 0 {
-            self.out.clear();
+            self.take_back(0);
             self.out.extend_from_slice(news);
             refusal.write(&mut self.out, "FATAL");
             let _ = self.try_flush().await;
@@ -249,7 +327,7 @@ impl Client {
             return false;
         }
         if self.input.data().is_empty() {
-            let mut context = Context::from_waker(std::task::Waker::noop());
+            let mut context = Context::from_waker(Waker::noop());
             let _ = pin!(self.input.fill(&mut self.stream)).poll(&mut context);
         }
         found.intersects(PollFlags::HUP | PollFlags::ERR)

@@ -42,6 +42,8 @@ impl Relay<'_> {
                     if self.client.out.len() >= HOLD_BYTES {
                         self.show().await?;
                     }
+                    // The client may be long in sending more.
+                    self.client.tell_notices()?;
                 }
                 heard = hear => {
                     heard?;

@@ -159,7 +159,7 @@ impl Session {
         let recorded = self.after_ddl(facts, &effect, rows, text, before).await;
         if recorded.is_err() && !self.client.shown {
             // It is refused after all: the client is not to be told that it went well.
-            self.client.out.truncate(mark);
+            self.client.take_back(mark);
         }
         recorded.map(|()| ended)
     }

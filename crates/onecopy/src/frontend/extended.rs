@@ -86,7 +86,6 @@ impl Session {
     /// Handles messages up to the next Flush or Sync; only a fault that ends the session is returned.
     pub(crate) async fn extended(&mut self) -> Result<(), Fault> {
         let mut group = Group::new();
-        self.client.shown = false;
         loop {
             let (_, total) = self.client.message().await?;
             let bytes: Rc<[u8]> = self.client.input.data()[..total].into();
@@ -369,6 +368,7 @@ impl Session {
 
     /// Runs what was gathered; whether all went well.
     async fn run_group(&mut self, group: &mut Group, at_sync: bool) -> Result<bool, Fault> {
+        self.begin_statement().await?;
         let mut group = std::mem::replace(group, Group::new());
         if group.messages.is_empty() {
             return Ok(true);

@@ -222,7 +222,7 @@ impl Session {
     async fn undo(&mut self, out: usize, mark: Mark) -> Result<(), Fault> {
         self.own_query(UNDO).await?;
         self.judged();
-        self.client.out.truncate(out);
+        self.client.take_back(out);
         self.forget_rows(mark);
         count(&self.hub().stats.retried);
         Ok(())

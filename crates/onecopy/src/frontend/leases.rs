@@ -285,7 +285,7 @@ impl Session {
             && let Ok(failed) = &ended
             && self.met_end_of_range(failed, judged, self.last_home, false)
         {
-            self.client.out.truncate(mark);
+            self.client.take_back(mark);
             return Err(self
                 .lose_at_home("the values of a sequence that the replica was lent are used up")
                 .await);

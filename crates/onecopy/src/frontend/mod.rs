@@ -5,7 +5,7 @@
 //! | accept | `accept`, `startup`, `login` (with `credentials`), `session`, `simple`, `extended` |
 //! | parse, classify | `parsing`, `demand`, `statement` (with the crate `sql`) |
 //! | order, place | `session::place` asks the hub; `course` foresees, `roaming` reads away from home |
-//! | execute | `statement`, `special`, `routing`, `ddl`, `passwords`, `rewritten`, `control`; `relay`, `signals`, `writeset`, `copy_in`, `work`, `servers` (shared: `pools`, `sharing`, `handing`, `dress`, `cached`); `pins`, `look`, `state` |
+//! | execute | `statement`, `special`, `routing`, `ddl`, `passwords`, `rewritten`, `control`; `relay`, `notices`, `signals`, `writeset`, `copy_in`, `work`, `servers` (shared: `pools`, `sharing`, `handing`, `dress`, `cached`); `pins`, `look`, `state` |
 //! | propagate, acknowledge | `transaction`, `commit`, `captured`, `chains`, `claims` |
 
 mod accept;
@@ -41,6 +41,7 @@ mod look;
 mod membership;
 mod needs;
 mod noted;
+mod notices;
 mod parsing;
 mod passwords;
 pub(crate) mod pins;

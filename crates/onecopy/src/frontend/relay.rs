@@ -138,6 +138,9 @@ impl<'a> Relay<'a> {
         let lost_encoding = self.ended.lost_encoding;
         self.ended = Ended { lost_encoding, ..Ended::default() };
         self.expected = expected;
+        if !self.expected.silent {
+            self.client.run_statement();
+        }
         self.unit().await?;
         let unparsed = self.expected.own_parses.iter().filter(|is_own| !**is_own).count();
         let unanswered =
@@ -372,10 +375,13 @@ impl<'a> Relay<'a> {
         let body = &data[frame::HEADER_BYTES..];
         let is_ours = self.capture.as_deref_mut().is_some_and(|capture| capture.take(body))
             || self.client.signals.as_mut().is_some_and(|signals| signals.take(body, self.server.replica));
-        if !is_ours && self.expected.silent && self.expected.runs_code {
+        if is_ours || !self.is_for_client() || !self.client.hear_notice(data) {
+            return false;
+        }
+        if self.expected.silent {
             self.client.out.extend_from_slice(data);
         }
-        !is_ours
+        true
     }
 
     /// Whether the client is not to see an error as it is: the connection ends after it, or it comes of our own making.

@@ -79,7 +79,7 @@ impl Session {
             self.abandon_read();
             return if may_write { Err(self.found_out_too_late(&result)) } else { result };
         }
-        self.client.out.truncate(mark);
+        self.client.take_back(mark);
         self.come_home(false).await?;
         let demand = Demand { has_unparsed: demand.has_unparsed || may_write, ..demand.clone() };
         self.run_inside(&demand, work, false).await

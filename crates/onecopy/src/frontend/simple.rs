@@ -31,7 +31,6 @@ impl Session {
 
     /// Handles the text of a Query, likewise.
     pub(crate) async fn simple_query(&mut self, sql: &[u8]) -> Result<(), Fault> {
-        self.client.shown = false;
         let result = match self.script(sql).await {
             Ok(Some(script)) => self.run_script(&script, sql).await,
             Ok(None) => self.run_unparsed(sql).await,
@@ -56,6 +55,7 @@ impl Session {
                 counted = part.start;
             }
             let text = &sql[part.start..part.end];
+            self.begin_statement().await?;
             let ours = self.for_session(&part.statement, text);
             let sessions = self.sessions_for([&part.statement]);
             let work = Work::Query {
