@@ -244,32 +244,10 @@ impl<'a> Lexer<'a> {
                     self.at += length;
                 }
                 (Some(b'/'), Some(b'*')) => {
-                    self.block_comment()?;
+                    self.at = after_block_comment(self.text, self.at).ok_or(Unclear)?;
                     self.key.extend_from_slice(b"/**/");
                 }
                 _ => return Ok(()),
-            }
-        }
-    }
-
-    /// Block comments nest.
-    fn block_comment(&mut self) -> Result<(), Unclear> {
-        let mut depth = 0_usize;
-        loop {
-            match (self.peek(0), self.peek(1)) {
-                (Some(b'/'), Some(b'*')) => {
-                    depth += 1;
-                    self.at += 2;
-                }
-                (Some(b'*'), Some(b'/')) => {
-                    depth -= 1;
-                    self.at += 2;
-                    if depth == 0 {
-                        return Ok(());
-                    }
-                }
-                (Some(_), _) => self.at += 1,
-                (None, _) => return Err(Unclear),
             }
         }
     }
@@ -456,6 +434,23 @@ impl<'a> Lexer<'a> {
     fn end_of_number(&self) -> Result<(), Unclear> {
         let runs_on = self.peek(0).is_some_and(|byte| is_word_byte(byte) || byte == b'.');
         if runs_on { Err(Unclear) } else { Ok(()) }
+    }
+}
+
+/// The place after the block comment that begins at `at`; `None` if it is not closed. Block comments nest.
+fn after_block_comment(text: &[u8], mut at: usize) -> Option<usize> {
+    let mut depth = 0_usize;
+    loop {
+        match (*text.get(at)?, text.get(at + 1)) {
+            (b'/', Some(b'*')) => (depth, at) = (depth + 1, at + 2),
+            (b'*', Some(b'/')) => {
+                (depth, at) = (depth - 1, at + 2);
+                if depth == 0 {
+                    return Some(at);
+                }
+            }
+            _ => at += 1,
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! The lexer of keys gives up on a text that it does not understand. This scanner goes on: it only skips what the parser
 //! takes for one token, so no text can hide tokens from it.
 
-use super::{CLASSES, Class, is_word_byte};
+use super::{CLASSES, Class, after_block_comment, is_word_byte};
 
 /// Counts tokens, up to one more than the limit. Without `conforming`, plain strings have backslash escapes.
 pub(crate) fn tokens(text: &[u8], conforming: bool, limit: usize) -> usize {
@@ -67,29 +67,10 @@ impl Scanner<'_> {
                     self.at += 1;
                 }
                 (Some(b'-'), Some(b'-')) => self.skip_while(|byte| !matches!(byte, b'\n' | b'\r')),
-                (Some(b'/'), Some(b'*')) => self.block_comment(),
-                _ => return has_line,
-            }
-        }
-    }
-
-    fn block_comment(&mut self) {
-        let mut depth = 0_usize;
-        loop {
-            match (self.peek(0), self.peek(1)) {
                 (Some(b'/'), Some(b'*')) => {
-                    depth += 1;
-                    self.at += 2;
+                    self.at = after_block_comment(self.text, self.at).unwrap_or(self.text.len());
                 }
-                (Some(b'*'), Some(b'/')) => {
-                    depth -= 1;
-                    self.at += 2;
-                    if depth == 0 {
-                        return;
-                    }
-                }
-                (Some(_), _) => self.at += 1,
-                (None, _) => return,
+                _ => return has_line,
             }
         }
     }
