@@ -54,17 +54,9 @@ fn values(identity: Identity) -> [String; 3] {
     ]
 }
 
-/// All that Onecopy has written there.
+/// Reads all identities that Onecopy has written.
 pub(crate) async fn read(connection: &mut Connection, seal: &Seal) -> Result<Vec<Identity>, BackendError> {
-    let (mut proven, mut last) = (Vec::new(), None);
-    loop {
-        let piece = Piece::after(last, connection, seal).await?;
-        proven.extend(piece.proven);
-        last = piece.last;
-        if piece.is_last {
-            return Ok(proven);
-        }
-    }
+    read_pieces(connection, seal, MadeUp::Kept).await
 }
 
 /// As [`read`], and deletes what clients have made up. If that takes too long the next attempt has less of it to read.
@@ -72,10 +64,27 @@ pub(super) async fn read_clean(
     connection: &mut Connection,
     seal: &Seal,
 ) -> Result<Vec<Identity>, BackendError> {
+    read_pieces(connection, seal, MadeUp::Deleted).await
+}
+
+/// What becomes of rows that clients have made up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum MadeUp {
+    Kept,
+    Deleted,
+}
+
+async fn read_pieces(
+    connection: &mut Connection,
+    seal: &Seal,
+    made_up: MadeUp,
+) -> Result<Vec<Identity>, BackendError> {
     let (mut proven, mut last) = (Vec::new(), None);
     loop {
         let piece = Piece::after(last, connection, seal).await?;
-        forget(connection, &piece.made_up).await?;
+        if made_up == MadeUp::Deleted {
+            forget(connection, &piece.made_up).await?;
+        }
         proven.extend(piece.proven);
         last = piece.last;
         if piece.is_last {
