@@ -1,10 +1,11 @@
-//! What proves that an identity in a server's `onecopy.applied` was written by Onecopy.
+//! Proofs that Onecopy wrote the identities in a server's `onecopy.applied`.
 //!
-//! A session writes its transaction's identity with the client's rights, so every role may insert rows there. A row that a
-//! client made up must not be taken for a sign that the log has lost a transaction, nor take memory when a server comes back.
-//! So each row carries a MAC of its identity, by a key that only the data folder has. A wrong one proves nothing and is deleted.
+//! A session writes its transaction's identity with the client's rights, so every role may insert rows there. Onecopy must
+//! not take a made-up row for a sign that the log has lost a transaction, and made-up rows must take no memory when a server
+//! comes back. So each row carries a MAC of its identity, by a key that only the data folder has. Onecopy ignores a row with
+//! a wrong MAC and deletes it.
 //!
-//! The key outlives the log: whoever removes the log alone is told that it was lost.
+//! The key outlives the log: if somebody removes the log alone, the next start reports the loss.
 
 use std::fs;
 use std::io::{ErrorKind, Write};

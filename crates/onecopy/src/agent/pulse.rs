@@ -1,19 +1,18 @@
-//! Whether a server still answers: whoever is connected to it, and whoever comes.
+//! Signs of life: the agent checks that a server answers open connections and accepts new ones.
 //!
-//! A server that was killed closes its connections, which is seen at once. One that hangs, or that the network has lost,
-//! says nothing at all. So a connection of its own asks it for a sign of life, again and again, and a server that gave
-//! none for as long as the operator allows is given up. Well before that it is suspected, and reads go elsewhere.
+//! A killed server closes its connections, which the agent sees at once. A server that hangs, or that the network has lost,
+//! says nothing at all. So the agent asks for a sign of life on a connection of its own, again and again. It gives the server
+//! up when none has come for as long as the operator allows. Well before that it suspects the server, and reads go elsewhere.
 //!
-//! The question waits for no lock and no disk, so an answer that is late means that nobody gets any. It is the one by which
-//! each connection of a session proves to speak with the server of this incarnation, whether the applier's lock is held:
-//! code of users in an index or a CHECK runs in the applier as well and may have released it (`pg_advisory_unlock_all`),
-//! and no session gets a connection then until the lock is taken anew.
+//! The question waits for no lock and no disk, so when its answer is late, every client's answer is. Sessions ask the same
+//! question on each new connection, to prove that they speak with the server of this incarnation: it checks that the applier
+//! still holds its advisory lock. Users' code in an index or a CHECK runs in the applier as well and may release the lock
+//! (`pg_advisory_unlock_all`). Then no session gets a connection until the applier has taken the lock anew.
 //!
-//! A server whose postmaster hangs goes on answering those who are connected, and lets nobody in. So from time to time the
-//! server gets a new connection, too, with a request to cancel what our own idle connection runs. That costs a process of
-//! the server and nothing else: unlike a log-in it waits for no lock on a catalogue (VACUUM FULL takes some), works when all
-//! connections are in use, and leaves no line in the server's log. The server closes the connection when it has read the
-//! request.
+//! A server whose postmaster hangs still answers open connections, and accepts no new ones. So every second time the agent
+//! opens a new connection, too, with a request to cancel what its own idle connection runs. That costs the server one process
+//! and nothing else. Unlike a log-in it waits for no lock on a catalogue (VACUUM FULL takes some), works when all connections
+//! are in use, and leaves no line in the server's log. The server closes the connection when it has read the request.
 //!
 //! Every wait is cut into parts. A pause of this process (it was stopped, or had no processor) uses up one part, not all.
 

@@ -1,16 +1,17 @@
-//! How a server knows that a connection is Onecopy's own, although it logged in as a client's role.
+//! Tickets that prove to a server that a connection is Onecopy's own, although a client's role has logged in on it.
 //!
-//! A role that logs in at the server's own port must not be able to write there, nor to see what capture reports. So the
-//! functions in the server ask for something that no role but a superuser can set or copy:
+//! A role that logs in at the server's own port must neither write there nor see what capture reports. So the functions in
+//! the server rely on a setting that only a superuser can set:
 //!
-//! - Each start of Onecopy draws a secret, and its agents put it into a table that no role may read, after the fence.
-//! - A session proves on a new connection that Onecopy knows the secret, by a hash over that, the backend's process number and the
-//!   time at which it started. So the ticket is of no use on another connection, whoever reads it.
-//! - `onecopy.vouch` then enters the backend in a table, and sets [`SETTING`] in it as superuser. The capture functions look at
-//!   that setting for each row, which costs what looking at any setting costs. RESET ALL may take it away; then the table tells.
+//! - Each start of Onecopy draws a secret. After the fence its agents put the secret into a table that no role may read.
+//! - On a new connection a session sends a ticket: a hash over the secret, the backend's process number and the time at which
+//!   the backend started. A ticket is of no use on another connection.
+//! - `onecopy.vouch` checks the ticket, enters the backend in a table, and sets [`SETTING`] in it as superuser. The capture
+//!   functions read that setting for each row, which costs what reading any setting costs. RESET ALL may take the setting away;
+//!   then they look into the table.
 //!
-//! PostgreSQL has no setting for us that only superusers may set. `backtrace_functions` is one, holds any words, and has no
-//! effect unless they are names of C functions of the server.
+//! Onecopy cannot define a setting of its own that only superusers may set. `backtrace_functions` is such a setting. It
+//! takes any words, and has no effect unless they are names of C functions of the server.
 
 use sha2::{Digest, Sha256};
 

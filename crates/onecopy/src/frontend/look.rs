@@ -1,11 +1,11 @@
-//! Asking a server what a session has left on its connection there.
+//! Asks a server what state a session has left on its connection there.
 //!
-//! It is asked when no transaction is open on the connection, and something ran there since that may leave something. In
-//! the same answer come the settings that were set by something else than a SET that was seen: they are the session's from
-//! then on, and follow it as the others do.
+//! The session asks when no transaction is open on the connection, and a statement that may leave state has run there since.
+//! The answer also lists settings that something else than a visible SET has changed. The session adopts them, and they follow
+//! it as the others do.
 //!
-//! There is one thing that no server tells: a setting with a name of the client's own (`app.user`), set by code that we
-//! do not see. So where such code ran and the database has functions that could do that, the connection holds it
+//! No server tells one thing: a setting with a name of the client's own (`app.user`), set by code that Onecopy does not see.
+//! So where such code ran and the database has functions that could set one, the connection counts as holding it
 //! (`function`).
 
 use std::collections::BTreeSet;

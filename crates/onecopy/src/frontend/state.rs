@@ -1,14 +1,14 @@
-//! The rule for what a session has on one server connection alone ([`super::pins`]): when that connection is lost, so is
-//! the session, before anything of it runs on another connection.
+//! State that a session has on one server connection alone ([`super::pins`]): when the connection is lost, the session ends
+//! before Onecopy runs anything of it on another connection.
 //!
-//! A statement that is meant for a temporary table would otherwise change the permanent table of that name, and another
+//! Otherwise a statement that is meant for a temporary table would change the permanent table of that name, and another
 //! session could get an advisory lock whose holder does not know that it has lost it. So the session ends with 57P01, as
-//! on one PostgreSQL whose backend ends. What can be given to another connection (settings, the protocol's prepared
-//! statements) is given to it, and a session that has nothing else goes on.
+//! on one PostgreSQL whose backend ends. Another connection gets what can be carried (settings, the protocol's prepared
+//! statements), and a session that has nothing else goes on.
 //!
-//! A connection is lost when its socket says so, when its server is given up, and when the anchor moves: what the session
-//! has lives at the anchor, and what it runs from then on runs at the new one. An idle session watches its connections,
-//! so its client hears of the loss at once.
+//! A connection is lost when its socket says so, when its server is given up, and when the anchor moves: the state lives at
+//! the old anchor, and the session's next statements run at the new one. An idle session watches its connections, so its
+//! client hears of the loss at once.
 //!
 //! Invariant: [`super::servers::Servers::ensure`] gives no connection to a session that has lost such state.
 

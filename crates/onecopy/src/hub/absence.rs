@@ -1,7 +1,7 @@
-//! Why a replica is down: for SHOW REPLICAS, and for the start, which waits only for replicas that may come.
+//! Reasons why a replica is down: SHOW REPLICAS shows them, and the start waits only for replicas that may come.
 //!
-//! There are two sources. The steward of a server of ours knows that the server does not start. The agent knows that it
-//! cannot be reached, or that it is not the server that it should be.
+//! Two tasks report them. The steward of a server of ours reports that the server does not start. The agent reports that it
+//! cannot reach the server, or that another server than the expected one answers.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
