@@ -34,15 +34,32 @@ const HARMLESS_PG: [&str; 6] = [
     "pg_typeof",
 ];
 
-/// Stable or immutable functions that read system catalogues.
-const CATALOGUE_FUNCTIONS: [&str; 12] = [
+/// Stable or immutable functions that read system catalogues, or compute with the OIDs that values of enums and of `aclitem` hold.
+const CATALOGUE_FUNCTIONS: [&str; 29] = [
     "acldefault",
     "aclexplode",
+    "btrecordimagecmp",
     "col_description",
     "format_type",
     "get_current_ts_config",
+    "hash_aclitem",
+    "hash_aclitem_extended",
+    "hash_array",
+    "hash_array_extended",
+    "hash_multirange",
+    "hash_multirange_extended",
+    "hash_range",
+    "hash_range_extended",
+    "hash_record",
+    "hash_record_extended",
+    "hashenum",
+    "hashenumextended",
     "obj_description",
     "oidvectortypes",
+    "record_image_ge",
+    "record_image_gt",
+    "record_image_le",
+    "record_image_lt",
     "row_security_active",
     "satisfies_hash_partition",
     "shobj_description",

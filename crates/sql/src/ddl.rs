@@ -33,6 +33,21 @@ const OWN_TRIGGER: &str = "!onecopy";
 /// Extensions whose functions act outside the transaction, or on large objects.
 const HARMFUL_EXTENSIONS: [&str; 6] = ["adminpack", "dblink", "file_fdw", "lo", "pg_cron", "postgres_fdw"];
 
+/// Types whose values are object ids that an input function looks up by a name.
+const OBJECT_ID_TYPES: [&str; 11] = [
+    "regclass",
+    "regcollation",
+    "regconfig",
+    "regdictionary",
+    "regnamespace",
+    "regoper",
+    "regoperator",
+    "regproc",
+    "regprocedure",
+    "regrole",
+    "regtype",
+];
+
 /// A schema change, or a refusal of whatever nobody else has claimed.
 pub(crate) fn classify(node: &NodeEnum) -> Statement {
     let census = Census::of(node);
@@ -310,10 +325,13 @@ fn alter_table_command(command: &AlterTableCmd) -> Option<Refusal> {
     }
 }
 
-/// The bounds of a partition are computed when it is made, by each replica at its own time.
+/// The bounds of a partition are computed when it is made, by each replica at its own time. A cast to `regclass` or its kin
+/// gives each replica another object id.
 fn computed_bound(bound: &PartitionBoundSpec) -> Option<Refusal> {
     let census = Census::of(bound);
-    (census.sql_values || !census.functions.is_empty()).then_some(refusal::COMPUTED_BOUND)
+    let computes = census.sql_values || !census.functions.is_empty();
+    let is_object_id = |name: &Name| OBJECT_ID_TYPES.contains(&name.name.as_str());
+    (computes || census.types.iter().any(is_object_id)).then_some(refusal::COMPUTED_BOUND)
 }
 
 macro_rules! tags {

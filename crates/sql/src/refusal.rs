@@ -66,7 +66,7 @@ refusals! {
     CLOCK_CONSTANT = "a definition with 'now', 'today', 'tomorrow' or 'yesterday' as a constant",
         "Call now() or CURRENT_DATE, which are evaluated when rows are written.";
     /// Each replica computes it when it makes the partition.
-    COMPUTED_BOUND = "a partition whose bound calls a function or reads the clock", "Write the value itself.";
+    COMPUTED_BOUND = "a partition whose bound calls a function, reads the clock or casts to an object id", "Write the value itself.";
     /// Capture could stop wherever the function runs or the role logs in.
     REPLICATION_SETTING = "changing a setting that replication depends on",
         "Leave session_replication_role, backtrace_functions, client_encoding, lc_messages, default_transaction_read_only, onecopy.* out.";

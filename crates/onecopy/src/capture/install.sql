@@ -1,5 +1,6 @@
 -- What Onecopy keeps inside a server's database. Run by the agent as superuser in one transaction; may be run again.
--- @CLUSTER@, @SESSION@, @DDL@ and @APPLY@ are replaced by words of which none is secret, @CARRIAGE@ by carriage.sql.
+-- @CLUSTER@, @SESSION@, @DDL@ and @APPLY@ are replaced by words of which none is secret, @CARRIAGE@ and @OBJECT_IDS@ by carriage.sql
+-- and object_ids.sql.
 
 -- Our own guard against schema changes must not stop the second run; nor is there a need to hear of what exists.
 SET LOCAL session_replication_role = replica;
@@ -488,21 +489,14 @@ BEGIN
     DELETE FROM onecopy_capture.leased;
 END $$;
 
+-- @OBJECT_IDS@
+
 -- Which tables cannot be replicated, and why. Types are followed into arrays, domains, ranges and composites.
 CREATE OR REPLACE FUNCTION onecopy_capture.obstacles(relations oid[]) RETURNS TABLE (relation oid, why text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    WITH RECURSIVE part(root, typ) AS (
-        SELECT DISTINCT atttypid, atttypid FROM pg_attribute WHERE attrelid = ANY (relations) AND attnum > 0 AND NOT attisdropped
-        UNION
-        SELECT part.root, inner_type.typ
-        FROM part JOIN pg_type t ON t.oid = part.typ
-        CROSS JOIN LATERAL (
-            SELECT t.typelem WHERE t.typelem <> 0
-            UNION ALL SELECT t.typbasetype WHERE t.typbasetype <> 0
-            UNION ALL SELECT rngsubtype FROM pg_range WHERE rngtypid = t.oid OR rngmultitypid = t.oid
-            UNION ALL SELECT atttypid FROM pg_attribute
-                      WHERE attrelid = t.typrelid AND t.typrelid <> 0 AND attnum > 0 AND NOT attisdropped
-        ) inner_type(typ)
+    WITH part(root, typ) AS (
+        SELECT p.root, p.typ FROM onecopy_capture.parts_of(ARRAY(
+            SELECT DISTINCT atttypid FROM pg_attribute WHERE attrelid = ANY (relations) AND attnum > 0 AND NOT attisdropped)) AS p
     ), obstacle(root, why) AS MATERIALIZED (
         SELECT part.root, format('%s, whose %s', format_type(part.typ, NULL),
             CASE WHEN t.typname LIKE 'reg%' THEN 'values name objects by numbers that differ between replicas'
@@ -625,6 +619,7 @@ BEGIN
         RAISE EXCEPTION 'table % cannot be replicated: %', onecopy_capture.full_name(found.relation), found.why
             USING ERRCODE = '0A000', HINT = 'Use a column of another type (text for names of objects), or an ordinary table.';
     END IF;
+    PERFORM onecopy_capture.refuse_object_ids(false);
     SELECT g.tgrelid INTO found FROM pg_trigger g
     WHERE g.tgrelid = ANY (relations)
       AND (g.tgname IN ('!onecopy', '!onecopy_insert', '!onecopy_replica', '!onecopy_truncate'))
@@ -705,17 +700,18 @@ CREATE OR REPLACE FUNCTION onecopy_capture.update_tables(form int4) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF NOT EXISTS (SELECT FROM onecopy_capture.form f WHERE f.number = form) THEN
-        PERFORM onecopy.install();
+        PERFORM onecopy.install(), onecopy_capture.refuse_object_ids(true);
         DELETE FROM onecopy_capture.form;
         INSERT INTO onecopy_capture.form VALUES (form);
     END IF;
 END $$;
 
--- Whether a CHECK says the same of a row whenever it is asked, under the same role and settings: it reads no clock, nothing
--- of the server and no other rows, and what users declare to be less than IMMUTABLE it does not call.
+-- Whether a CHECK says the same of a row whenever and wherever it is asked, under the same role and settings: it reads no clock,
+-- nothing of the server, no object ids and no other rows, and what users declare to be less than IMMUTABLE it does not call.
 CREATE OR REPLACE FUNCTION onecopy_capture.is_lasting(expression pg_node_tree) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT expression::text !~ E'\\{SQLVALUEFUNCTION :op [0-8] ' AND NOT EXISTS (
+    SELECT expression::text !~ E'\\{SQLVALUEFUNCTION :op [0-8] '
+        AND NOT onecopy_capture.depends_on_object_ids(expression::text) AND NOT EXISTS (
         SELECT FROM regexp_matches(expression::text, ':(?:op|elem)?funcid ([0-9]+)', 'g') AS called(id)
         JOIN pg_proc p ON p.oid = called.id[1]::oid
         WHERE p.provolatile = 'v' OR (p.provolatile = 's' AND (p.oid >= 16384 OR p.proname ~ concat('^(pg_|has_|to_reg|inet_|txid_|',

@@ -41,6 +41,8 @@ const CARRIAGE: &str = include_str!("carriage.sql");
 
 /// How sessions signal each other; part of [`INSTALL`].
 const BACKENDS: &str = include_str!("backends.sql");
+/// Which definitions depend on object ids; part of [`INSTALL`].
+const OBJECT_IDS: &str = include_str!("object_ids.sql");
 
 /// The setting that shows the capture function that a write is a refresh.
 pub(crate) const VIA_SETTING: &str = "onecopy.via";
@@ -87,6 +89,7 @@ pub(crate) fn install_sql(cluster: ClusterId) -> String {
     let body = INSTALL
         .replace("-- @CARRIAGE@", CARRIAGE)
         .replace("-- @BACKENDS@", BACKENDS)
+        .replace("-- @OBJECT_IDS@", OBJECT_IDS)
         .replace("@CLUSTER@", &cluster.to_string())
         .replace("@SESSION@", &vouch::mark(cluster))
         .replace("@DDL@", &ddl_token(cluster))

@@ -331,6 +331,21 @@ pub(crate) const CASES: &[(&str, Outcome, &str)] = &[
     ("columns of types that no server takes", Refused("0A000"), "create table t (k int, v pg_node_tree);"),
     ("bounds of partitions that are computed", Refused("0A000"), "create table t (at timestamptz) partition by range (at); create table t1 partition of t for values from (minvalue) to ('2020-01-01'::timestamptz + '1 day'::interval); create table t2 partition of t for values from (current_timestamp) to (maxvalue);"),
     ("columns of regclass and its kin", Refused("0A000"), "create table t (k int primary key, r regclass);"),
+    ("hash partitions by an enum", Refused("0A000"), "create type m as enum ('a', 'b'); create table t (k int, v m) partition by hash (k, v);"),
+    ("list partitions by an enum, hash partitions by other types", Same,
+        "create type m as enum ('a', 'b', 'c'); create table t (k int, v m, w text) partition by list (v);
+         create table ta partition of t for values in ('a', 'b'); create table tc partition of t for values in ('c') partition by hash (w, k);
+         create table tc0 partition of tc for values with (modulus 2, remainder 0); create table tc1 partition of tc for values with (modulus 2, remainder 1);
+         insert into t select g, (array['a', 'b', 'c'])[1 + g % 3]::m, g from generate_series(1, 90) g; update t set v = 'c', w = w || '!' where k < 40;
+         select tableoid::regclass, count(*) from t group by 1 order by 1;"),
+    ("bounds of partitions that are object ids", Refused("0A000"), "create table t (k oid) partition by list (k); create table t1 partition of t for values in ('pg_class'::regclass);"),
+    ("generated columns that depend on object ids", Refused("0A000"), "create table t (k int, o bigint generated always as (tableoid::bigint) stored);"),
+    ("indexes that depend on object ids", Refused("0A000"), "create type m as enum ('a'); create table t (k int, v m); create unique index on t ((hashenum(v) % 100));"),
+    ("CHECKs that depend on object ids, held against rows that are there", Refused("0A000"), "create table t (k int); insert into t values (1); alter table t add check (tableoid <> 7);"),
+    ("materialized views that depend on object ids", Refused("0A000"), "create type m as enum ('a'); create table t (v m); create materialized view w as select hashenum(v) from t;"),
+    ("schema changes that compute rows from object ids", Own,
+        "create type m as enum ('a', 'b'); create table t (k int primary key, v m, w m); insert into t values (1, 'a', 'b'), (2, 'b', 'a'); alter table t alter v type int using hashenum(v);
+         alter table t add o oid default 'c.t'::regclass::oid; alter table t add h bigint default hashenum('a'::c.m); alter table t alter w type bigint using tableoid::bigint;"),
     ("PREPARE TRANSACTION", Refused("0A000"), "create table t (k int); begin; insert into t values (1); prepare transaction 'x';"),
     ("procedures that COMMIT", Refused("2D000"), "create table t (k int); create procedure p() language plpgsql as $$ begin insert into c.t values (1); commit; end $$; call p();"),
     ("DO blocks that COMMIT", Refused("2D000"), "create table t (k int); do $$ begin insert into c.t values (1); commit; end $$;"),
