@@ -48,7 +48,7 @@ const MARK: &str = "onecopy_filling";
 /// Values and definitions are written as the server reads them; as `pg_dump` has it.
 const PIN: &str = "SET search_path = pg_catalog; SET row_security = off; SET DateStyle = ISO; SET IntervalStyle = postgres; \
     SET extra_float_digits = 3; SET bytea_output = hex; SET lc_monetary = 'C'; SET statement_timeout = 0; \
-    SET idle_in_transaction_session_timeout = 0; SET quote_all_identifiers = off; SET xmlbinary = base64; SET TimeZone = 'UTC'";
+    SET idle_in_transaction_session_timeout = 0; SET quote_all_identifiers = off; SET default_toast_compression = pglz; SET xmlbinary = base64; SET TimeZone = 'UTC'";
 
 /// The snapshot is there from the first query on.
 const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT 1";

@@ -69,7 +69,7 @@ refusals! {
     COMPUTED_BOUND = "a partition whose bound calls a function, reads the clock or casts to an object id", "Write the value itself.";
     /// Capture could stop wherever the function runs or the role logs in.
     REPLICATION_SETTING = "changing a setting that replication depends on",
-        "Leave session_replication_role, backtrace_functions, client_encoding, lc_messages, default_transaction_read_only, onecopy.* out.";
+        "Leave session_replication_role, backtrace_functions, client_encoding, lc_messages, default_transaction_read_only, default_toast_compression, onecopy.* out.";
     /// It loads code into one session.
     LOAD = "LOAD", "Use shared_preload_libraries or session_preload_libraries on each server.";
     /// A snapshot lives on one server.

@@ -20,11 +20,12 @@ const IDENTIFIER_LISTS: [&str; 6] = [
     "unix_socket_directories",
 ];
 
-/// Settings that replication depends on, beside our own. Capture, the connections for reads, and the reading of the
-/// servers' messages each rely on one of them.
-const REPLICATION_DEPENDS_ON: [&str; 5] = [
+/// Settings that replication depends on, beside our own. Capture, the connections for reads, the reading of the
+/// servers' messages, and that an index entry which fits at one replica fits at all, each rely on one of them.
+const REPLICATION_DEPENDS_ON: [&str; 6] = [
     "backtrace_functions",
     "client_encoding",
+    "default_toast_compression",
     "default_transaction_read_only",
     "lc_messages",
     "session_replication_role",

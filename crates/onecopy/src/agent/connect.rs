@@ -38,6 +38,8 @@ pub(super) const SETTINGS: &[(&str, &str)] = &[
     ("default_transaction_isolation", "read\\ committed"),
     ("default_transaction_read_only", "off"),
     ("row_security", "off"),
+    // As in sessions: an index entry that fits there has to fit here. Every server knows this method.
+    ("default_toast_compression", "pglz"),
     ("check_function_bodies", "off"),
     ("client_min_messages", "error"),
     ("bytea_output", "hex"),

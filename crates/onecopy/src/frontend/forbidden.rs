@@ -6,11 +6,15 @@ use super::fault::Refusal;
 use super::homes::is_of_session;
 
 /// Those of PostgreSQL's, and why.
-pub(crate) const FORBIDDEN: [(&str, &str); 4] = [
+pub(crate) const FORBIDDEN: [(&str, &str); 5] = [
     ("session_replication_role", "It would switch capture off."),
     ("backtrace_functions", "By it servers know Onecopy's own connections."),
     ("lc_messages", "Captured rows are told from other messages by the server's English words."),
     ("default_transaction_deferrable", "Say DEFERRABLE in BEGIN."),
+    (
+        "default_toast_compression",
+        "Give the column a method: ALTER TABLE .. ALTER COLUMN .. SET COMPRESSION.",
+    ),
 ];
 
 /// Refuses what may not be said at start-up.

@@ -168,7 +168,8 @@ impl Settings {
     pub(crate) fn server_options(&self) -> String {
         let mut options = format!("-c synchronous_commit=off {}", self.options);
         options.push_str(
-            "-c default_transaction_read_only=on -c default_transaction_isolation=read\\ committed",
+            "-c default_transaction_read_only=on -c default_transaction_isolation=read\\ committed \
+             -c default_toast_compression=pglz",
         );
         options
     }

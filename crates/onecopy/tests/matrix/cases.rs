@@ -346,6 +346,10 @@ pub(crate) const CASES: &[(&str, Outcome, &str)] = &[
     ("schema changes that compute rows from object ids", Own,
         "create type m as enum ('a', 'b'); create table t (k int primary key, v m, w m); insert into t values (1, 'a', 'b'), (2, 'b', 'a'); alter table t alter v type int using hashenum(v);
          alter table t add o oid default 'c.t'::regclass::oid; alter table t add h bigint default hashenum('a'::c.m); alter table t alter w type bigint using tableoid::bigint;"),
+    ("default_toast_compression", Refused("0A000"), "set default_toast_compression = lz4;"),
+    ("index entries that fit only if they are compressed by lz4", Same,
+        "create table t (k int primary key, v text compression lz4); create index on t (v);
+         insert into t select 1, string_agg(repeat(md5((g * 2)::text), 2), '') from generate_series(1, 72) g; select length(v) from t;"),
     ("PREPARE TRANSACTION", Refused("0A000"), "create table t (k int); begin; insert into t values (1); prepare transaction 'x';"),
     ("procedures that COMMIT", Refused("2D000"), "create table t (k int); create procedure p() language plpgsql as $$ begin insert into c.t values (1); commit; end $$; call p();"),
     ("DO blocks that COMMIT", Refused("2D000"), "create table t (k int); do $$ begin insert into c.t values (1); commit; end $$;"),
