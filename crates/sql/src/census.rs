@@ -12,6 +12,7 @@ mod leaves;
 
 use std::collections::BTreeSet;
 
+use pg_query::protobuf::RoleSpecType;
 use serde::ser::{self, Serialize};
 
 use crate::backends::is_about_backends;
@@ -127,10 +128,14 @@ pub(crate) struct Census {
     pub(crate) fills_defaults: bool,
     /// How many nodes there are, names and the parts of types left out.
     pub(crate) nodes: usize,
+    /// Where SESSION_USER stands for a role: bytes from the beginning of the text.
+    pub(crate) session_users: Vec<i64>,
     /// A node that no query is known to have.
     pub(crate) stranger: Option<&'static str>,
     /// The next relation is a target, or newly made.
     place: Place,
+    /// The present role is given as SESSION_USER.
+    names_session_user: bool,
     depth: usize,
 }
 
@@ -208,6 +213,11 @@ impl Census {
             ("LockingClause", "strength") => self.locking = true,
             ("SqlValueFunction", "op") => self.sql_values = true,
             ("AConst", "val") => self.note_constant(&strings_in(value)),
+            ("RoleSpec", "roletype") => {
+                self.names_session_user =
+                    number_in(value) == i64::from(RoleSpecType::RolespecSessionUser as i32);
+            }
+            ("RoleSpec", "location") if self.names_session_user => self.session_users.push(number_in(value)),
             ("RangeVar", "relpersistence") => self.unlogged |= strings_in(value) == ["u"],
             (
                 _,

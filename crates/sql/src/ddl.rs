@@ -12,7 +12,7 @@ mod texts;
 mod values;
 
 pub use password::{Password, passwords};
-pub use texts::{Frozen, freeze_defaults, without_concurrently};
+pub use texts::{Frozen, freeze_defaults, name_session_user, without_concurrently};
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{

@@ -41,7 +41,7 @@ pub use catalogue::{
     HeadTypes, Key, Parent, Policy, Reference, Relation, Returns, Rule, Sequence, SequenceId, Table, TableId,
     Timing, Trigger, ViewDefinition, Volatility,
 };
-pub use ddl::{Frozen, Password, freeze_defaults, passwords, without_concurrently};
+pub use ddl::{Frozen, Password, freeze_defaults, name_session_user, passwords, without_concurrently};
 pub use determinism::{
     Bind, Clock, Determinism, Evaluate, Rewrite, RewriteError, SHIPPED_SETTINGS, Subject, Why, determinism,
     may_read_clock,

@@ -197,15 +197,17 @@ impl Session {
             return Ok(());
         }
         let numbers = circumstances.pop().flatten().unwrap_or_default();
-        let mut record =
+        let (user, mut record) =
             recorded(text, circumstances).ok_or_else(|| broken("a schema change has no circumstances"))?;
         if !numbers.is_empty() {
             record.settings.push((NUMBERS.to_owned(), String::from_utf8_lossy(&numbers).into_owned()));
         }
+        record.text = self.with_user_named(record.text, &user)?;
         let Transaction::Update(update) = &mut self.transaction else {
             return Err(broken("no update transaction is open"));
         };
         update.has_ddl = true;
+        record.text = self.with_user_named(record.text, &user)?;
         update.schema_changes.note(facts);
         update.is_suspect |= !matches!(effect, RowEffect::Same);
         update.drawn.schema_changed();
@@ -241,6 +243,18 @@ impl Session {
         match &self.transaction {
             Transaction::Update(update) => update.capture.record.rows(),
             _ => 0,
+    /// A schema change is replayed under the role that the session has set, so `SESSION_USER` would mean another role there.
+    fn with_user_named(&self, text: String, user: &str) -> Result<String, Fault> {
+        if !text.to_ascii_lowercase().contains("session_user") {
+            return Ok(text);
+        }
+        let conforming = self.settings.noted.conforming;
+        sql::name_session_user(&text, conforming, user).ok_or_else(|| {
+            let what = "SESSION_USER in this statement";
+            Refusal::unsupported(what, "Give the name of the role.").into()
+        })
+    }
+
         }
     }
 
@@ -408,7 +422,8 @@ fn recorded_settings() -> impl Iterator<Item = &'static str> {
 
 fn circumstances_sql() -> String {
     let mut sql =
-        "SELECT onecopy.install(), current_user, pg_catalog.current_setting('search_path')".to_owned();
+        "SELECT onecopy.install(), session_user, current_user, pg_catalog.current_setting('search_path')"
+            .to_owned();
     for name in recorded_settings() {
         sql.push_str(&format!(", pg_catalog.current_setting('{name}', true)"));
     }
@@ -418,16 +433,17 @@ fn circumstances_sql() -> String {
     sql
 }
 
-fn recorded(text: &[u8], row: Vec<Option<Vec<u8>>>) -> Option<cluster::record::Statement> {
+/// The session's user, and the statement as it is recorded.
+fn recorded(text: &[u8], row: Vec<Option<Vec<u8>>>) -> Option<(String, cluster::record::Statement)> {
     let mut columns = row.into_iter().map(|value| value.map(|v| String::from_utf8_lossy(&v).into_owned()));
     columns.next()?;
-    let (role, search_path) = (columns.next()??, columns.next()??);
+    let (user, role, search_path) = (columns.next()??, columns.next()??, columns.next()??);
     let settings = recorded_settings()
         .zip(columns)
         .filter_map(|(name, value)| Some((name.to_owned(), value?)))
         .collect();
     let text = String::from_utf8_lossy(text).into_owned();
-    Some(cluster::record::Statement { text, role, search_path, settings })
+    Some((user, cluster::record::Statement { text, role, search_path, settings }))
 }
 
 /// Appends an empty description of a statement without parameters and rows.

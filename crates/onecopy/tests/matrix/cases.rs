@@ -350,6 +350,11 @@ pub(crate) const CASES: &[(&str, Outcome, &str)] = &[
     ("index entries that fit only if they are compressed by lz4", Same,
         "create table t (k int primary key, v text compression lz4); create index on t (v);
          insert into t select 1, string_agg(repeat(md5((g * 2)::text), 2), '') from generate_series(1, 72) g; select length(v) from t;"),
+    ("SESSION_USER and CURRENT_USER as roles, after SET ROLE", Same,
+        "create role su_joe; create role su_jim; grant su_jim to su_joe; grant all on schema c to su_jim; set session authorization su_joe; set role su_jim;
+         create table t (k int); create table u (k int); grant select on t to session_user; grant update on t to current_user; grant delete on t to current_role with grant option;
+         create policy p on t to session_user using (true); reset session authorization;
+         select relacl from pg_class where oid = 't'::regclass; select polroles::regrole[] from pg_policy;"),
     ("PREPARE TRANSACTION", Refused("0A000"), "create table t (k int); begin; insert into t values (1); prepare transaction 'x';"),
     ("procedures that COMMIT", Refused("2D000"), "create table t (k int); create procedure p() language plpgsql as $$ begin insert into c.t values (1); commit; end $$; call p();"),
     ("DO blocks that COMMIT", Refused("2D000"), "create table t (k int); do $$ begin insert into c.t values (1); commit; end $$;"),

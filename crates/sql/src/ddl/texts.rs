@@ -11,7 +11,11 @@ use pg_query::protobuf::{
 };
 use pg_query::{DeparseOptions, FingerprintOptions, NodeEnum};
 
+use crate::census::Census;
 use crate::parser::{self, Parsed, with_deep_stack};
+
+/// The word that means the role which has logged in.
+const SESSION_USER: &str = "session_user";
 
 /// The one value that an added column has in all rows that were there.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -145,6 +149,26 @@ pub fn without_concurrently(text: &str) -> Option<String> {
     Some(plain)
 }
 
+/// The text of a schema change with this role in the place of SESSION_USER, wherever that stands for a role: elsewhere the
+/// session's user is another one. `None` if the places cannot be found.
+pub fn name_session_user(text: &str, standard_conforming_strings: bool, user: &str) -> Option<String> {
+    with_deep_stack(|| {
+        let tree = only(text, standard_conforming_strings)?;
+        let mut places = Census::of(tree.stmts.first()?).session_users;
+        places.sort_unstable();
+        let mut named = text.to_owned();
+        for place in places.into_iter().rev() {
+            let start = usize::try_from(place).ok()?;
+            let word = start..start.checked_add(SESSION_USER.len())?;
+            if !named.get(word.clone())?.eq_ignore_ascii_case(SESSION_USER) {
+                return None;
+            }
+            named.replace_range(word, &format!("\"{}\"", user.replace('"', "\"\"")));
+        }
+        Some(named)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -180,6 +204,37 @@ mod tests {
         assert_eq!(frozen("ALTER TABLE t ADD c int DEFAULT f()", &["d"]), None);
         assert_eq!(frozen("CREATE TABLE t ()", &[]), None);
         assert_eq!(frozen("ALTER TABLE t ADD c int; SELECT 1", &["c"]), None);
+    }
+
+    #[test]
+    fn session_user_becomes_a_name_where_it_is_a_role() {
+        for (text, named) in [
+            ("GRANT ALL ON t TO SESSION_USER", "GRANT ALL ON t TO \"a\"\"b\""),
+            (
+                "grant x to Session_User, CURRENT_USER granted by session_user",
+                "grant x to \"a\"\"b\", CURRENT_USER granted by \"a\"\"b\"",
+            ),
+            (
+                "/* ä SESSION_USER */ ALTER TABLE \"session_user\" OWNER TO session_user",
+                "/* ä SESSION_USER */ ALTER TABLE \"session_user\" OWNER TO \"a\"\"b\"",
+            ),
+            (
+                "CREATE POLICY p ON t TO session_user USING (who = session_user)",
+                "CREATE POLICY p ON t TO \"a\"\"b\" USING (who = session_user)",
+            ),
+            ("CREATE SCHEMA AUTHORIZATION session_user", "CREATE SCHEMA AUTHORIZATION \"a\"\"b\""),
+            (
+                "REASSIGN OWNED BY current_role TO session_user",
+                "REASSIGN OWNED BY current_role TO \"a\"\"b\"",
+            ),
+            (
+                "ALTER DEFAULT PRIVILEGES FOR ROLE session_user GRANT SELECT ON TABLES TO session_user",
+                "ALTER DEFAULT PRIVILEGES FOR ROLE \"a\"\"b\" GRANT SELECT ON TABLES TO \"a\"\"b\"",
+            ),
+            ("GRANT ALL ON t TO \"session_user\"", "GRANT ALL ON t TO \"session_user\""),
+        ] {
+            assert_eq!(name_session_user(text, true, "a\"b").as_deref(), Some(named));
+        }
     }
 
     #[test]
