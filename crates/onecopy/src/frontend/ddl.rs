@@ -36,6 +36,10 @@ const DEFINING_SETTINGS: [&str; 5] = [
     "default_toast_compression",
 ];
 
+/// What every connection begins with. Code may have changed it, by `set_config` with a name that it puts together; and maintenance calls
+/// functions of indexes, which could write then what is in no record.
+const FORBID_WRITES: &str = "SET default_transaction_read_only = on";
+
 /// Schema changes after which the catalogue is still right about everything but the relations that they name.
 const CONCERNS_NAMED: [&str; 6] =
     ["AlterTableStmt", "CommentStmt", "CreateSeqStmt", "CreateStmt", "GrantStmt", "IndexStmt"];
@@ -207,7 +211,6 @@ impl Session {
             return Err(broken("no update transaction is open"));
         };
         update.has_ddl = true;
-        record.text = self.with_user_named(record.text, &user)?;
         update.schema_changes.note(facts);
         update.is_suspect |= !matches!(effect, RowEffect::Same);
         update.drawn.schema_changed();
@@ -239,10 +242,6 @@ impl Session {
         }
     }
 
-    fn captured_rows(&self) -> u64 {
-        match &self.transaction {
-            Transaction::Update(update) => update.capture.record.rows(),
-            _ => 0,
     /// A schema change is replayed under the role that the session has set, so `SESSION_USER` would mean another role there.
     fn with_user_named(&self, text: String, user: &str) -> Result<String, Fault> {
         if !text.to_ascii_lowercase().contains("session_user") {
@@ -255,6 +254,10 @@ impl Session {
         })
     }
 
+    fn captured_rows(&self) -> u64 {
+        match &self.transaction {
+            Transaction::Update(update) => update.capture.record.rows(),
+            _ => 0,
         }
     }
 
@@ -329,7 +332,7 @@ impl Session {
         }
         let anchor = self.anchor();
         let mark = self.client.out.len();
-        let ended = self.run_at_home_alone(work).await?;
+        let ended = self.run_at_home_alone(Some(FORBID_WRITES), work).await?;
         if ended.error.is_some() || is_temporary {
             return Ok(ended);
         }
@@ -362,7 +365,11 @@ impl Session {
         let result = match connected.map(|()| self.servers.get(replica)) {
             Ok(server) => {
                 let sql = String::from_utf8_lossy(text).into_owned();
-                server.run_for_client(&sql).await.map(|_| ()).map_err(|error| error.to_string())
+                let run = async {
+                    server.ask(FORBID_WRITES).await?;
+                    server.run_for_client(&sql).await
+                };
+                run.await.map(|_| ()).map_err(|error| error.to_string())
             }
             Err(_) => Err("no connection".into()),
         };
@@ -370,14 +377,18 @@ impl Session {
         result
     }
 
-    /// One statement at the home, outside of any transaction of ours.
-    pub(crate) async fn run_at_home_alone(&mut self, work: Work<'_>) -> Result<Ended, Fault> {
+    /// One statement at the home, outside of any transaction of ours, after one of ours on the same connection.
+    pub(crate) async fn run_at_home_alone(
+        &mut self,
+        before: Option<&str>,
+        work: Work<'_>,
+    ) -> Result<Ended, Fault> {
         if self.is_settling {
             self.settle().await;
         }
         let started = tokio::time::Instant::now();
         loop {
-            match self.read_at(self.anchor(), work).await {
+            match self.read_after(before, self.anchor(), work).await {
                 Err(Fault::Unplaced(_)) if started.elapsed() < super::session::WAIT_MAX => {
                     tokio::time::sleep(super::session::RETRY_PAUSE).await;
                 }

@@ -71,7 +71,7 @@ impl Session {
     /// open. Otherwise the anchor does, and no transaction begins.
     async fn plan_unseen(&mut self, plan: Work<'_>) -> Result<Ended, Fault> {
         match &self.transaction {
-            Transaction::None | Transaction::Begun(_) => self.run_at_home_alone(plan).await,
+            Transaction::None | Transaction::Begun(_) => self.run_at_home_alone(None, plan).await,
             Transaction::Update(_) => self.at_home(plan, false).await,
             Transaction::Read(read) => {
                 let (replica, has_snapshot) = (read.replica, read.has_snapshot);

@@ -301,7 +301,7 @@ impl Session {
     ) -> Result<Ended, Fault> {
         match self.transaction {
             Transaction::None if alone => {
-                let ended = self.run_at_home_alone(work).await;
+                let ended = self.run_at_home_alone(None, work).await;
                 if matches!(statement.verb, Verb::Deallocate(_) | Verb::Discard(_)) {
                     // What it took away is not held any more.
                     let anchor = self.anchor();

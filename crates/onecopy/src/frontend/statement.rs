@@ -261,8 +261,28 @@ impl Session {
 
     /// Runs work at one replica, outside of any transaction of ours.
     pub(crate) async fn read_at(&mut self, replica: ReplicaId, work: Work<'_>) -> Result<Ended, Fault> {
+        self.read_after(None, replica, work).await
+    }
+
+    /// The same after a statement of ours on the same connection.
+    pub(crate) async fn read_after(
+        &mut self,
+        before: Option<&str>,
+        replica: ReplicaId,
+        work: Work<'_>,
+    ) -> Result<Ended, Fault> {
         self.place_read(&Reads::All, Some(replica), Version(self.hub().catalogue().generation())).await?;
-        let ended = self.at_replica(replica, work).await;
+        let prepared = match before {
+            Some(sql) => self.servers.get(replica).ask(sql).await.map(|_| ()).map_err(Fault::at(replica)),
+            None => Ok(()),
+        };
+        let ended = match prepared {
+            Ok(()) => self.at_replica(replica, work).await,
+            Err(fault) => {
+                self.executed();
+                Err(fault)
+            }
+        };
         if ended.is_err() {
             self.servers.close(replica);
         }

@@ -355,6 +355,11 @@ pub(crate) const CASES: &[(&str, Outcome, &str)] = &[
          create table t (k int); create table u (k int); grant select on t to session_user; grant update on t to current_user; grant delete on t to current_role with grant option;
          create policy p on t to session_user using (true); reset session authorization;
          select relacl from pg_class where oid = 't'::regclass; select polroles::regrole[] from pg_policy;"),
+    ("indexes whose functions write, when ANALYZE calls them", Refused("25006"),
+        "create table j (k int); create table t (k int primary key);
+         create function w(int) returns int language plpgsql as 'begin if current_setting(''c.writes'', true) = ''on'' then insert into c.j values ($1); end if; return $1; end';
+         create function q(int) returns int immutable language plpgsql as 'begin return c.w($1); end'; create index on t (q(k)); insert into t values (1);
+         set c.writes = 'on'; select set_config('default_transaction_' || 'read_only', 'off', false); analyze t;"),
     ("PREPARE TRANSACTION", Refused("0A000"), "create table t (k int); begin; insert into t values (1); prepare transaction 'x';"),
     ("procedures that COMMIT", Refused("2D000"), "create table t (k int); create procedure p() language plpgsql as $$ begin insert into c.t values (1); commit; end $$; call p();"),
     ("DO blocks that COMMIT", Refused("2D000"), "create table t (k int); do $$ begin insert into c.t values (1); commit; end $$;"),
