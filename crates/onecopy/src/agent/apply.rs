@@ -16,6 +16,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cluster::ids::Version;
 use cluster::record::{Item, NUMBERS, Record, Statement};
@@ -40,6 +41,10 @@ const IDENTITIES_COUNTED_MAX: usize = 8;
 /// Classes of SQLSTATE that say that the server cannot now, not that the record does not fit: resources, operators,
 /// system, locks, transactions.
 const PASSING_CLASSES: [&[u8]; 7] = [b"08", b"25", b"40", b"53", b"55", b"57", b"58"];
+
+/// How often a transaction is tried that fails in a function of users, and the pause before the second time, which then doubles.
+const RAISED_TRIES_MAX: u32 = 3;
+const RAISED_PAUSE: Duration = Duration::from_millis(200);
 
 /// The setting that is not taken from a statement's author: a function's body has been checked at home, where it may speak
 /// of temporary tables.
@@ -166,6 +171,7 @@ impl Applier {
         records: &[Arc<Record>],
         mut one_by_one: Option<&mut usize>,
     ) -> Result<Result<(), Trouble>, Failure> {
+        let mut tries = 1;
         loop {
             let outcome = match one_by_one.as_deref_mut() {
                 Some(at) => self.singly(records, at).await,
@@ -176,6 +182,10 @@ impl Applier {
             match Checked::violated(&trouble) {
                 Some(checked) if self.unchecked.insert(checked.clone()) => {
                     tracing::debug!(?checked, "rows are applied that a CHECK would not let pass any more");
+                }
+                _ if tries < RAISED_TRIES_MAX && is_raised(&trouble) => {
+                    tokio::time::sleep(RAISED_PAUSE * (1 << (tries - 1))).await;
+                    tries += 1;
                 }
                 _ => {
                     self.unchecked.clear();
@@ -443,8 +453,7 @@ fn settle(record: &Record, trouble: Trouble) -> Result<(), Failure> {
             if is_applied_already(fields) {
                 return Ok(());
             }
-            let class = fields.sqlstate().get(..2).unwrap_or_default();
-            if PASSING_CLASSES.contains(&class) {
+            if is_passing(fields) && !is_raised_by_code(fields) {
                 return Err(Failure::Lost(reason));
             }
             let misfit = if shows_other_rows(fields) { Misfit::Rows } else { Misfit::Record };
@@ -454,6 +463,25 @@ fn settle(record: &Record, trouble: Trouble) -> Result<(), Failure> {
             Err(Failure::Diverged { version: record.header().last, misfit: Misfit::Rows, reason })
         }
     }
+}
+
+fn is_passing(fields: Fields<'_>) -> bool {
+    PASSING_CLASSES.contains(&fields.sqlstate().get(..2).unwrap_or_default())
+}
+
+fn is_raised(trouble: &Trouble) -> bool {
+    matches!(trouble, Trouble::Server(body) if is_raised_by_code(Fields::new(body)))
+}
+
+/// Whether an error that says "not now" comes from a function of users, which can raise any: it may do so for ever, so it
+/// is not waited out. The connection is alive, and the context of the error names the function. At READ COMMITTED nothing else
+/// raises 40001, but for a row that was moved to another partition meanwhile, which passes.
+fn is_raised_by_code(fields: Fields<'_>) -> bool {
+    let context = String::from_utf8_lossy(fields.get(b'W').unwrap_or_default());
+    let names_code =
+        context.lines().any(|line| line.contains(" function ") && !line.contains(" function onecopy"));
+    let is_known = names_code || fields.sqlstate() == sqlstate::SERIALIZATION_FAILURE.as_bytes();
+    is_passing(fields) && is_known && fields.get(b'V') == Some(b"ERROR")
 }
 
 /// Whether an error is about rows that should not be there, or about damage: constraints, and files of the server.

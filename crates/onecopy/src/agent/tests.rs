@@ -7,6 +7,7 @@ mod few;
 mod guard;
 mod known;
 mod planner;
+mod raised;
 mod sequences;
 mod server;
 mod spilled;
