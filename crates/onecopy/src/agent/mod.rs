@@ -18,6 +18,7 @@
 mod apply;
 mod connect;
 mod exchange;
+mod failure;
 pub(crate) mod identity;
 mod pulse;
 mod serve;

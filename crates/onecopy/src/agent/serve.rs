@@ -8,8 +8,9 @@ use cluster::record::Sequence;
 use wire::backend::{Fields, tag};
 use wire::{frame, sqlstate};
 
-use super::apply::{Applier, Failure};
+use super::apply::Applier;
 use super::connect::Ready;
+use super::failure::Failure;
 use super::watchdog::{Way, watched};
 use super::{Agent, AgentEvent, Command, identity, pulse};
 use crate::backend::{BackendError, Connection};

@@ -1,0 +1,91 @@
+//! What an error means that came of applying records: for the connection, or for one record.
+
+use cluster::ids::Version;
+use cluster::record::Record;
+use wire::backend::Fields;
+use wire::sqlstate;
+
+use super::Misfit;
+use super::exchange::Trouble;
+use crate::backend::BackendError;
+use crate::log::LogError;
+
+/// Classes of SQLSTATE that say that the server cannot now, not that the record does not fit: resources, operators,
+/// system, locks, transactions.
+const PASSING_CLASSES: [&[u8]; 7] = [b"08", b"25", b"40", b"53", b"55", b"57", b"58"];
+
+/// Why records were not applied.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The server is lost, or cannot go on for a reason of its own.
+    Lost(String),
+    /// This record does not fit.
+    Diverged { version: Version, misfit: Misfit, reason: String },
+}
+
+/// What a failure means for the one record that was tried.
+pub(super) fn settle(record: &Record, trouble: Trouble) -> Result<(), Failure> {
+    let reason = describe(&trouble);
+    match trouble {
+        Trouble::Lost(_) | Trouble::Log(LogError::Io { .. }) => Err(Failure::Lost(reason)),
+        Trouble::Server(body) => {
+            let fields = Fields::new(&body);
+            if is_applied_already(fields) {
+                return Ok(());
+            }
+            if is_passing(fields) && !is_raised_by_code(fields) {
+                return Err(Failure::Lost(reason));
+            }
+            let misfit = if shows_other_rows(fields) { Misfit::Rows } else { Misfit::Record };
+            Err(Failure::Diverged { version: record.header().last, misfit, reason })
+        }
+        Trouble::Rows { .. } | Trouble::Refresh(_) | Trouble::Log(_) => {
+            Err(Failure::Diverged { version: record.header().last, misfit: Misfit::Rows, reason })
+        }
+    }
+}
+
+fn is_passing(fields: Fields<'_>) -> bool {
+    PASSING_CLASSES.contains(&fields.sqlstate().get(..2).unwrap_or_default())
+}
+
+pub(super) fn is_raised(trouble: &Trouble) -> bool {
+    matches!(trouble, Trouble::Server(body) if is_raised_by_code(Fields::new(body)))
+}
+
+/// Whether an error that says "not now" comes from a function of users, which can raise any: it may do so for ever, so it
+/// is not waited out. The connection is alive, and the context of the error names the function. At READ COMMITTED nothing else
+/// raises 40001, but for a row that was moved to another partition meanwhile, which passes.
+fn is_raised_by_code(fields: Fields<'_>) -> bool {
+    let context = String::from_utf8_lossy(fields.get(b'W').unwrap_or_default());
+    let names_code =
+        context.lines().any(|line| line.contains(" function ") && !line.contains(" function onecopy"));
+    let is_known = names_code || fields.sqlstate() == sqlstate::SERIALIZATION_FAILURE.as_bytes();
+    is_passing(fields) && is_known && fields.get(b'V') == Some(b"ERROR")
+}
+
+/// Whether an error is about rows that should not be there, or about damage: constraints, and files of the server.
+fn shows_other_rows(fields: Fields<'_>) -> bool {
+    let state = fields.sqlstate();
+    state.starts_with(b"23")
+        || [sqlstate::DATA_CORRUPTED, sqlstate::INDEX_CORRUPTED].iter().any(|code| code.as_bytes() == state)
+}
+
+/// Whether the identity was there: the record's own transaction had committed after all.
+fn is_applied_already(fields: Fields<'_>) -> bool {
+    fields.sqlstate() == b"23505"
+        && fields.get(b's') == Some(b"onecopy")
+        && fields.get(b't') == Some(b"applied")
+}
+
+pub(super) fn describe(trouble: &Trouble) -> String {
+    match trouble {
+        Trouble::Lost(error) => error.to_string(),
+        Trouble::Server(body) => BackendError::Server(body.clone()).to_string(),
+        Trouble::Rows { what, expected, found } => {
+            format!("{what} concerned {found} rows instead of {expected}")
+        }
+        Trouble::Refresh(error) => error.to_string(),
+        Trouble::Log(error) => error.to_string(),
+    }
+}
