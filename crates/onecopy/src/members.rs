@@ -264,8 +264,8 @@ async fn give_data(
         fill::run(hub, donor, server, *is_former, transfer).await.map_err(MemberError::Failed)?;
     }
     let (done, answer) = oneshot::channel();
-    let transfer = Arc::clone(transfer);
-    let furnished = ask(hub, Request::Furnish { replica, donor, transfer, done }, answer).await?;
+    let request = Request::Furnish { replica, donor, transfer: Arc::clone(transfer), done };
+    let furnished = rebuild::unless_donor_is_lost(seat, transfer, ask(hub, request, answer)).await?;
     furnished.map_err(MemberError::Failed)?;
     Ok(seat.name.clone())
 }

@@ -16,19 +16,23 @@
 //! Non-goal: servers that are not ours to stop. They leave, are filled and join again ([`crate::members`]).
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::ids::{ReplicaId, Version};
 use cluster::parts::replica::State;
 use cluster::protocols::ReplicaStatus;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use crate::hub::{Hub, Lasting};
+use crate::hub::{Hub, Lasting, Seat};
 use crate::postgres::Transfer;
 use crate::steward::{Errand, Replacement};
 
+/// How many donors may go down during one rebuild.
+const DONORS_MAX: u32 = 3;
+const STOPPING: &str = "the node is stopping";
 /// How often it is looked how far the replica has come.
 const LOOK: Duration = Duration::from_millis(50);
 /// How long another replica may take to become the home of updates.
@@ -129,35 +133,88 @@ pub(crate) async fn run(hub: Arc<Hub>, replica: ReplicaId) -> Result<Rebuilt, Re
     // Where statements are shipped the log does not show by itself how far a server is behind it.
     let lasting = if hub.shipping.get().is_some() { Lasting::UntilRebuilt } else { Lasting::UntilRestart };
     hub.quarantine(replica, "it is being rebuilt", lasting);
-    let donor = donor(&hub, replica).await?;
-    let donor_seat = &hub.seats[donor];
-    let transfer = Arc::new(Transfer::default());
-    let stage = Stage::Copying { donor: donor_seat.name.clone(), transfer: Arc::clone(&transfer) };
-    hub.set_stage(replica, Some(stage));
-    let (done, outcome) = oneshot::channel();
-    let errand = Errand::Replace(Replacement {
-        donor: donor_seat.address.clone(),
-        superuser: hub.served.superuser.clone(),
-        transfer: Arc::clone(&transfer),
-        done,
-    });
-    let ended = match errands.send(errand).await {
-        Ok(()) => outcome.await.unwrap_or_else(|_| Err("the node is stopping".to_owned())),
-        Err(_) => Err("the node is stopping".to_owned()),
-    };
-    if let Err(reason) = ended {
-        let said = format!("its rebuild failed: {reason}");
-        hub.quarantine(replica, &said, lasting);
-        return Err(RebuildError::Failed(reason));
+    let mut copied = copy(&hub, replica, errands).await;
+    for _ in 0..DONORS_MAX {
+        // Another one may do.
+        if !matches!(copied, Err(Copying::Abandoned(_))) || donors(&hub, replica).next().is_none() {
+            break;
+        }
+        copied = copy(&hub, replica, errands).await;
     }
+    let (donor, bytes) = match copied {
+        Ok(copied) => copied,
+        Err(Copying::Failed(reason) | Copying::Abandoned(reason)) => {
+            let said = format!("its rebuild failed: {reason}");
+            hub.quarantine(replica, &said, lasting);
+            return Err(RebuildError::Failed(reason));
+        }
+        Err(Copying::NotBegun(error)) => return Err(error),
+    };
     let target = hub.durable();
     hub.set_stage(replica, Some(Stage::CatchingUp { target }));
     hub.rebuilt(replica);
     let version = caught_up(&hub, replica, target).await?;
     drop(underway);
-    let (bytes, _) = transfer.bytes();
-    tracing::info!(replica = %seat.name, donor = %donor_seat.name, bytes, %version, "the replica was rebuilt");
-    Ok(Rebuilt { donor: donor_seat.name.clone(), bytes, version })
+    tracing::info!(replica = %seat.name, %donor, bytes, %version, "the replica was rebuilt");
+    Ok(Rebuilt { donor, bytes, version })
+}
+
+/// Why a copy was not made.
+enum Copying {
+    NotBegun(RebuildError),
+    /// The donor went down.
+    Abandoned(String),
+    Failed(String),
+}
+
+/// Has the server take the data of a donor: the donor's name, and how many bytes came.
+async fn copy(
+    hub: &Hub,
+    replica: ReplicaId,
+    errands: &mpsc::Sender<Errand>,
+) -> Result<(String, u64), Copying> {
+    let donor = donor(hub, replica).await.map_err(Copying::NotBegun)?;
+    let seat = &hub.seats[donor];
+    let transfer = Arc::new(Transfer::default());
+    hub.set_stage(
+        replica,
+        Some(Stage::Copying { donor: seat.name.clone(), transfer: Arc::clone(&transfer) }),
+    );
+    let (done, outcome) = oneshot::channel();
+    let errand = Errand::Replace(Replacement {
+        donor: seat.address.clone(),
+        superuser: hub.served.superuser.clone(),
+        transfer: Arc::clone(&transfer),
+        done,
+    });
+    let ended = match errands.send(errand).await {
+        Ok(()) => {
+            unless_donor_is_lost(seat, &transfer, outcome).await.unwrap_or_else(|_| Err(STOPPING.to_owned()))
+        }
+        Err(_) => Err(STOPPING.to_owned()),
+    };
+    match ended {
+        Ok(()) => Ok((seat.name.clone(), transfer.bytes().0)),
+        Err(reason) if transfer.is_abandoned() => {
+            tracing::warn!(replica = %hub.seats[replica].name, donor = %seat.name, reason, "the copy was abandoned");
+            Err(Copying::Abandoned(reason))
+        }
+        Err(reason) => Err(Copying::Failed(reason)),
+    }
+}
+
+/// Waits for the outcome of a copy, and abandons it when the donor is down: a server that hangs would never end it.
+pub(crate) async fn unless_donor_is_lost<T>(
+    donor: &Seat,
+    transfer: &Transfer,
+    outcome: impl Future<Output = T>,
+) -> T {
+    let mut outcome = pin!(outcome);
+    if let Some(done) = donor.unless_given_up(donor.incarnation(), outcome.as_mut()).await {
+        return done;
+    }
+    transfer.abandon();
+    outcome.await
 }
 
 /// If no other replica is up, tries those again that could not apply a record. The version that the replica itself has now, if it

@@ -254,6 +254,32 @@ async fn replicas_join_are_drained_and_leave_while_clients_write() {
 }
 
 #[tokio::test]
+async fn a_donor_that_hangs_holds_up_no_rebuild() {
+    let cluster = Cluster::start_as(3, &[], &["--health-deadline-ms", "2000"]).await;
+    let replicas = cluster.caught_up().await;
+    let admin = cluster.try_client("onecopy").await.unwrap();
+    cluster.signal_server(&replicas[1], Signal::STOP);
+    let rebuild = format!("REBUILD REPLICA {}", replicas[2].name);
+    let rebuilt = tokio::time::timeout(JOINS_WITHIN, rows(&admin, &rebuild)).await.expect("it ends");
+    assert_eq!(rebuilt[0]["donor"], replicas[0].name, "the one that hangs is left:\n{}", cluster.printed());
+    // Without another one it fails, and says what to do.
+    cluster.signal_server(&replicas[0], Signal::STOP);
+    let error = tokio::time::timeout(JOINS_WITHIN, admin.simple_query(&rebuild)).await.expect("it ends");
+    let error = error.unwrap_err();
+    let said = error.as_db_error().unwrap();
+    assert_eq!(said.code().code(), "55000", "{said:?}");
+    cluster.signal_server(&replicas[0], Signal::CONT);
+    cluster.signal_server(&replicas[1], Signal::CONT);
+    let deadline = Instant::now() + JOINS_WITHIN;
+    while admin.simple_query(&rebuild).await.is_err() {
+        assert!(Instant::now() < deadline, "{}", cluster.printed());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    cluster.caught_up().await;
+    cluster.verify().await;
+}
+
+#[tokio::test]
 async fn what_cannot_be_rebuilt_is_refused() {
     let mut cluster = Cluster::start(1).await;
     let admin = cluster.try_client("onecopy").await.unwrap();

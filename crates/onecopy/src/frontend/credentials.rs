@@ -87,6 +87,7 @@ async fn ask(
         if let Some(answer) = seat.unless_given_up(seat.incarnation(), asked).await {
             return answer;
         }
+        tokio::time::sleep(LOOK).await;
     }
 }
 

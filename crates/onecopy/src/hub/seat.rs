@@ -103,7 +103,7 @@ impl Seat {
     ) -> Option<W::Output> {
         let mut ended = pin!(self.ended.notified());
         ended.as_mut().enable();
-        if self.incarnation() != incarnation {
+        if incarnation == Incarnation::default() || self.incarnation() != incarnation {
             return None;
         }
         tokio::select! {
@@ -149,5 +149,6 @@ mod tests {
             seat.give_up();
         });
         assert_eq!(waited, Ok(None));
+        assert_eq!(seat.unless_given_up(seat.incarnation(), std::future::ready(1)).await, None);
     }
 }

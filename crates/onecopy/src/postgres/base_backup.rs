@@ -17,9 +17,11 @@ use std::fs::{self, File, Permissions};
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use wire::backend::tag;
 use wire::{encode, frame};
 
@@ -31,6 +33,8 @@ use crate::scram::Secret;
 const QUEUE_PIECES: usize = 64;
 /// The release from which the pieces of an archive are told apart by their first byte.
 const MARKED_SINCE: u32 = 15;
+/// How long a donor may send nothing. It makes a checkpoint first, which takes minutes on a slow disk.
+const SILENCE_MAX: Duration = Duration::from_mins(15);
 /// The modes that PostgreSQL wants in its data folder.
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
@@ -40,6 +44,8 @@ const FILE_MODE: u32 = 0o600;
 pub(crate) struct Transfer {
     received_bytes: AtomicU64,
     total_bytes: AtomicU64,
+    is_abandoned: AtomicBool,
+    abandoned: Notify,
 }
 
 impl Transfer {
@@ -57,6 +63,34 @@ impl Transfer {
     pub(crate) fn add(&self, bytes: u64) {
         self.received_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
+
+    /// The donor is given up: the copy ends with an error.
+    pub(crate) fn abandon(&self) {
+        self.is_abandoned.store(true, Ordering::Relaxed);
+        self.abandoned.notify_waiters();
+    }
+
+    /// Whether that happened.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.is_abandoned.load(Ordering::Relaxed)
+    }
+
+    /// Runs `work` until it is done or the donor is given up.
+    async fn unless_abandoned<T>(
+        &self,
+        work: impl Future<Output = Result<T, BackupError>>,
+    ) -> Result<T, BackupError> {
+        let mut abandoned = pin!(self.abandoned.notified());
+        abandoned.as_mut().enable();
+        if self.is_abandoned() {
+            return Err(BackupError::Abandoned);
+        }
+        tokio::select! {
+            biased;
+            done = work => done,
+            () = abandoned => Err(BackupError::Abandoned),
+        }
+    }
 }
 
 /// What stays free on the disk, which may be that of the log, too.
@@ -67,6 +101,10 @@ const RESERVE_BYTES: u64 = 512 << 20;
 pub(crate) enum BackupError {
     /// The donor refused, or was lost.
     Donor(BackendError),
+    /// The donor is down: it does not answer, or its server was lost.
+    Abandoned,
+    /// The donor answers others, and has sent nothing for too long.
+    Silent,
     /// The donor keeps tables elsewhere than in its data folder.
     Tablespaces,
     /// The copy would fill the disk.
@@ -93,6 +131,12 @@ impl fmt::Display for BackupError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Donor(error) => write!(f, "the donor cannot be copied: {error}"),
+            Self::Abandoned => f.write_str("the donor went down while it was copied; run the command again"),
+            Self::Silent => write!(
+                f,
+                "the donor has sent nothing for {} s; look into its server's log, and run the command again",
+                SILENCE_MAX.as_secs()
+            ),
             Self::Tablespaces => f.write_str(
                 "the donor has tablespaces, whose folders two servers of one machine cannot share",
             ),
@@ -125,6 +169,26 @@ pub(crate) async fn receive(
     account: &Account,
     transfer: &Transfer,
 ) -> Result<(), BackupError> {
+    let (mut connection, is_marked) = transfer.unless_abandoned(begin(donor, superuser)).await?;
+    let (pieces, queue) = mpsc::channel(QUEUE_PIECES);
+    let (folder, account) = (into.to_owned(), account.clone());
+    let unpacking = tokio::task::spawn_blocking(move || unpack(&folder, &account, Pieces::new(queue)));
+    let receiving = Receiving { is_marked, results: 0, pieces, into, transfer }.run(&mut connection);
+    let received = transfer.unless_abandoned(async {
+        match receiving.await {
+            // The thread says why.
+            Ok(()) | Err(Stopped::NotTaken) => Ok(()),
+            Err(Stopped::Failed(error)) => Err(error),
+        }
+    });
+    let received = received.await;
+    // The thread must not write any more when another copy begins.
+    let unpacked = unpacking.await.unwrap_or_else(|error| Err(BackupError::Archive(error.to_string())));
+    received.and(unpacked)
+}
+
+/// Orders the copy; whether its pieces are marked.
+async fn begin(donor: &Address, superuser: &str) -> Result<(Connection, bool), BackupError> {
     let parameters = [("user", superuser), ("replication", "true"), ("application_name", "onecopy rebuild")];
     let mut connection = Connection::open(donor, &Secret::None, &parameters).await?;
     let is_marked = major(&connection) >= MARKED_SINCE;
@@ -140,16 +204,7 @@ pub(crate) async fn receive(
     };
     encode::query(&mut connection.output, command.as_bytes());
     connection.flush().await.map_err(BackendError::from)?;
-    let (pieces, queue) = mpsc::channel(QUEUE_PIECES);
-    let (folder, account) = (into.to_owned(), account.clone());
-    let unpacking = tokio::task::spawn_blocking(move || unpack(&folder, &account, Pieces::new(queue)));
-    let received = Receiving { is_marked, results: 0, pieces, into, transfer }.run(&mut connection).await;
-    let unpacked = unpacking.await.unwrap_or_else(|error| Err(BackupError::Archive(error.to_string())));
-    // Where the unpacking failed, receiving has only heard that nobody takes the pieces.
-    match (received, unpacked) {
-        (Err(Stopped::Failed(error)), _) | (_, Err(error)) => Err(error),
-        (Ok(()) | Err(Stopped::NotTaken), Ok(())) => Ok(()),
-    }
+    Ok((connection, is_marked))
 }
 
 fn major(connection: &Connection) -> u32 {
@@ -185,7 +240,8 @@ impl Receiving<'_> {
     async fn run(mut self, connection: &mut Connection) -> Result<(), Stopped> {
         let mut archives = 0;
         loop {
-            let (kind, total) = connection.message().await?;
+            let message = tokio::time::timeout(SILENCE_MAX, connection.message()).await;
+            let (kind, total) = message.map_err(|_| BackupError::Silent)??;
             let body = &connection.input.data()[frame::HEADER_BYTES..total];
             match kind {
                 tag::ROW_DESCRIPTION => self.results += 1,
