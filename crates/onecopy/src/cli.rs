@@ -4,6 +4,7 @@
 //! programs), belongs to the command itself, so that its error can say what was found there.
 
 use crate::frontend::SEQUENCES_LENT;
+use crate::in_force::DEFAULT_LOGINS_MAX;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -121,6 +122,10 @@ pub(crate) struct Up {
     /// A port for `/metrics`, `/health` and `/ready` [default: none].
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) http_port: Option<u16>,
+
+    /// The most connections that have not logged in; when one more comes, the one that has waited longest is closed.
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_LOGINS_MAX, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) logins_max: u16,
 
     /// What orders transactions: the product's own protocol, or one of the schedulers that ship statements to all replicas.
     /// A folder stays with its kind.

@@ -236,6 +236,8 @@ pub(crate) struct Hub {
     has_learned: AtomicBool,
     /// One for each client that may wait for such a permit.
     pub(crate) waiting_room: Arc<Semaphore>,
+    /// Clients that have not proven themselves.
+    pub(crate) half_open: Arc<crate::half_open::HalfOpen>,
     /// Held by the keeper that finds that out.
     pub(crate) learning: tokio::sync::Mutex<()>,
     catalogue: RwLock<Arc<Catalogue>>,
@@ -298,6 +300,7 @@ impl Hub {
             standing,
             log_bytes_max,
             waiting_room: Arc::new(Semaphore::new(WAITING_MAX)),
+            half_open: Arc::default(),
             learning: tokio::sync::Mutex::default(),
             names,
             names_forgotten: AtomicU64::new(0),

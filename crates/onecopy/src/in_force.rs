@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 use crate::access::Access;
+use crate::half_open;
 use crate::tls::Identity;
 
 /// Most sessions at a time when nothing is said: each may own a connection to every replica, and ours have 300.
@@ -14,6 +15,29 @@ pub(crate) const DEFAULT_SESSIONS_MAX: u64 = 280;
 
 /// The same where sessions share their connections.
 pub(crate) const POOLED_SESSIONS_MAX: u64 = 10_000;
+
+/// Most connections that have not logged in, of all addresses and of one, when nothing is said.
+pub(crate) const DEFAULT_LOGINS_MAX: u16 = 1_000;
+
+/// How long a log-in may take when nothing is said, as in PostgreSQL.
+pub(crate) const DEFAULT_LOGIN_PATIENCE: Duration = Duration::from_mins(1);
+
+/// How clients may log in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Logins {
+    /// How many at a time.
+    pub(crate) limits: half_open::Limits,
+    /// How long one may take.
+    pub(crate) patience: Duration,
+}
+
+impl Logins {
+    /// So many at a time, wherever they come from.
+    pub(crate) fn of(logins_max: usize) -> Self {
+        let limits = half_open::Limits { total_max: logins_max, address_max: logins_max };
+        Self { limits, patience: DEFAULT_LOGIN_PATIENCE }
+    }
+}
 
 /// What reading anew came to: what is worth telling, or why nothing was changed.
 pub(crate) type Reloaded = Result<Vec<String>, String>;
@@ -29,6 +53,7 @@ pub(crate) struct InForce {
     places: Mutex<usize>,
     stop_patience_us: AtomicU64,
     lends_sequences: AtomicBool,
+    logins: Mutex<Logins>,
     access: Mutex<Arc<Access>>,
     identity: Mutex<Option<Arc<Identity>>>,
     /// Every setting: name, value, default, whether it can change. None where there is no configuration.
@@ -45,6 +70,7 @@ impl InForce {
             places: Mutex::new(0),
             stop_patience_us: AtomicU64::new(0),
             lends_sequences: AtomicBool::new(true),
+            logins: Mutex::new(Logins::of(DEFAULT_LOGINS_MAX.into())),
             access: Mutex::new(Arc::new(access)),
             identity: Mutex::default(),
             shown: Mutex::default(),
@@ -85,6 +111,16 @@ impl InForce {
     /// From now on so.
     pub(crate) fn set_lends_sequences(&self, lends: bool) {
         self.lends_sequences.store(lends, Ordering::Relaxed);
+    }
+
+    /// From now on clients log in so.
+    pub(crate) fn set_logins(&self, logins: Logins) {
+        *self.logins.lock().unwrap_or_else(PoisonError::into_inner) = logins;
+    }
+
+    /// How clients may log in.
+    pub(crate) fn logins(&self) -> Logins {
+        *self.logins.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// From now on these may come in.

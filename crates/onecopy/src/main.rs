@@ -19,6 +19,7 @@ mod explain;
 mod fill;
 mod fleet;
 mod frontend;
+mod half_open;
 mod hub;
 mod in_force;
 mod keeper;

@@ -1,8 +1,8 @@
 //! `/metrics` for Prometheus, `/health` and `/ready` for whoever restarts and routes, over the least of HTTP that they need.
 //!
 //! Every number is one that the admin database shows, too. Names follow Prometheus' rules: base units, counters end in
-//! `_total`. A connection answers one GET and ends; there are few of them at a time, with little patience, so nobody can
-//! hold anything up here.
+//! `_total`. A connection answers one GET and ends. There are few at a time, and each has little time. When one more comes,
+//! the one that has waited longest is cut, so connections that send slowly or nothing hold nothing up.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -12,34 +12,36 @@ use std::time::Duration;
 use cluster::parts::replica::State;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 
 use crate::clients::Doing;
+use crate::half_open::{HalfOpen, Limits};
 use crate::hub::Hub;
 
 /// Longest request, in bytes.
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 /// How long one may take.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Requests at a time.
-const REQUESTS_MAX: usize = 16;
+/// Requests at a time, of all addresses or of one.
+const LIMITS: Limits = Limits { total_max: 32, address_max: 32 };
 /// The pause after a connection could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Answers until the task is dropped.
 pub(crate) async fn serve(hub: Arc<Hub>, listener: TcpListener) {
-    let places = Arc::new(Semaphore::new(REQUESTS_MAX));
+    let half_open = Arc::new(HalfOpen::default());
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        let Ok((stream, _)) = listener.accept().await else {
+        let Ok((stream, peer)) = listener.accept().await else {
             tokio::time::sleep(PAUSE).await;
             continue;
         };
+        let place = half_open.enter(Some(peer.ip()), LIMITS);
         let hub = Arc::clone(&hub);
         tokio::spawn(async move {
             // Whoever asks for numbers does not hear why there were none.
-            let _ = tokio::time::timeout(PATIENCE, answer(&hub, stream)).await;
-            drop(place);
+            tokio::select! {
+                _ = tokio::time::timeout(PATIENCE, answer(&hub, stream)) => {}
+                () = place.is_cut() => {}
+            }
         });
     }
 }
@@ -213,6 +215,10 @@ fn clients(hub: &Hub, page: &mut Page) {
     page.single("server_connections", "gauge", "Connections of sessions to servers.", servers as f64);
     let open = hub.transactions.show().len();
     page.single("update_transactions_open", "gauge", "Open update transactions.", open as f64);
+    let (logins, logins_cut) = hub.half_open.counts();
+    page.single("logins", "gauge", "Connections that have not logged in yet.", logins as f64);
+    let help = "Connections that were closed before they had logged in, because there were too many.";
+    page.single("logins_cut_total", "counter", help, logins_cut as f64);
     page.single(
         "paused",
         "gauge",

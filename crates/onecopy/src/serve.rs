@@ -18,8 +18,9 @@ use crate::cli::Serve;
 use crate::config::{Config, Given, Mistake, Replica};
 use crate::frontend::verify;
 use crate::frontend::{POOL_MODE_TRANSACTION, Pooling, SEQUENCES_LENT};
+use crate::half_open;
 use crate::hub::{Hub, Limits, Patience};
-use crate::in_force::{InForce, Reloaded};
+use crate::in_force::{InForce, Logins, Reloaded};
 use crate::logging::{self, Level};
 use crate::metrics;
 use crate::node::{self, Adoption, Node, Place, Plan, Reason, Signals};
@@ -184,6 +185,7 @@ fn put_into_force(config: &Config, in_force: &InForce, level: &Level) -> Result<
     in_force.set_identity(identity);
     in_force.set_access(config.access());
     in_force.set(config.number("sessions_max"), config.duration("stop_patience"), config.shown());
+    in_force.set_logins(logins(config));
     in_force.set_lends_sequences(config.text("sequences") == SEQUENCES_LENT);
     level.set(config.text("log_level"));
     Ok(concern)
@@ -230,6 +232,13 @@ fn limits(config: &Config) -> Limits {
         },
         pooling: pooling(config),
     }
+}
+
+fn logins(config: &Config) -> Logins {
+    let number = |name| usize::try_from(config.number(name)).unwrap_or(usize::MAX);
+    let limits =
+        half_open::Limits { total_max: number("logins_max"), address_max: number("logins_per_address_max") };
+    Logins { limits, patience: config.duration("authentication_timeout") }
 }
 
 fn pooling(config: &Config) -> Pooling {

@@ -16,7 +16,7 @@ use crate::backend::Served;
 use crate::cli::Up;
 use crate::frontend::{POOL_MODE_TRANSACTION, Pooling, SEQUENCES_LENT};
 use crate::hub::{Hub, Limits, Patience};
-use crate::in_force::{DEFAULT_SESSIONS_MAX, InForce, POOLED_SESSIONS_MAX};
+use crate::in_force::{DEFAULT_SESSIONS_MAX, InForce, Logins, POOLED_SESSIONS_MAX};
 use crate::metrics;
 use crate::node::{Adoption, Node, Plan, Reason, Signals};
 use crate::postgres::{self, Home, ServerError, UpError, UpOptions};
@@ -66,6 +66,7 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), Reason> {
         start_patience: None,
         shipping: up.protocol.choices(),
     };
+    plan.in_force.set_logins(Logins::of(up.logins_max.into()));
     plan.in_force.set_lends_sequences(up.sequences == SEQUENCES_LENT);
     let node = match Node::open(plan).await {
         Ok(node) => node,

@@ -239,6 +239,33 @@ pub(crate) const SETTINGS: &[Setting] = &[
                 so keep it below their `max_connections`.",
     },
     Setting {
+        name: "logins_max",
+        flag: "logins-max",
+        kind: Kind::Count(1, 65_535),
+        default: "1000",
+        can_reload: true,
+        about: "The most connections that have not logged in yet. When one more comes, another one is closed: of the address \
+                that has the most of them (in IPv6, the network of 64 bits), the one that has waited longest. Below \
+                the limit of open files (`ulimit -n`) less what sessions need.",
+    },
+    Setting {
+        name: "logins_per_address_max",
+        flag: "logins-per-address-max",
+        kind: Kind::Count(1, 65_535),
+        default: "1000",
+        can_reload: true,
+        about: "The most of them from one address. All clients of a proxy have its address.",
+    },
+    Setting {
+        name: "authentication_timeout",
+        flag: "authentication-timeout",
+        kind: Kind::Duration(1_000, 600_000),
+        default: "1min",
+        can_reload: true,
+        about: "How long a client may take to log in, as in PostgreSQL. Its start-up packet, the handshake of TLS included, has to \
+                come within 10 seconds.",
+    },
+    Setting {
         name: "protocol",
         flag: "protocol",
         kind: Kind::Word(&["onecopy", "eager", "fr-l", "fr-c", "vr-l", "conflict-aware"]),

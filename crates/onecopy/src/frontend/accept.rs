@@ -16,7 +16,7 @@ use std::task::Poll;
 use sql::{Analyzer, Limits};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::LocalOptions;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 
 use super::cancel::CancelKeys;
 use super::credentials::Credentials;
@@ -24,12 +24,13 @@ use super::parsing::Parsers;
 use super::pools::{REAP_EVERY, Thread};
 use super::session::Worker;
 use super::startup;
+use crate::half_open::HalfOpen;
 use crate::hub::Hub;
 
 /// Sockets that can wait for one thread.
 const HANDED_MAX: usize = 256;
-/// Clients that are logging in, at most.
-const LOGINS_MAX: usize = 1_000;
+/// So many clients that have not logged in are cut where descriptors are used up.
+const CUT_AT_ONCE: usize = 16;
 /// Most threads.
 const THREADS_MAX: usize = 64;
 /// Says how many there are, for tests.
@@ -39,6 +40,7 @@ const THREADS_VARIABLE: &str = "ONECOPY_TEST_THREADS";
 #[derive(Debug)]
 pub(crate) struct Workers {
     senders: Vec<mpsc::Sender<std::net::TcpStream>>,
+    half_open: Arc<HalfOpen>,
     turn: AtomicUsize,
 }
 
@@ -46,7 +48,6 @@ impl Workers {
     /// Starts the threads.
     pub(crate) fn start(hub: &Arc<Hub>) -> std::io::Result<Self> {
         let keys = Arc::new(CancelKeys::default());
-        let logins = Arc::new(Semaphore::new(LOGINS_MAX));
         let parsers = Arc::new(Parsers::default());
         let threads = threads();
         let mut senders = Vec::new();
@@ -66,14 +67,13 @@ impl Workers {
                 keys: Arc::clone(&keys),
                 thread: Thread(index),
                 credentials: Credentials::default(),
-                logins: Arc::clone(&logins),
             };
             std::thread::Builder::new()
                 .name(format!("sessions-{index}"))
                 .spawn(move || work(worker, receiver))?;
             senders.push(sender);
         }
-        Ok(Self { senders, turn: AtomicUsize::new(0) })
+        Ok(Self { senders, half_open: Arc::clone(&hub.half_open), turn: AtomicUsize::new(0) })
     }
 
     /// Accepts clients until the task is dropped.
@@ -87,8 +87,9 @@ impl Workers {
             let stream = match accepted.await {
                 Ok((stream, _)) => stream.into_std()?,
                 Err(error) => {
-                    // Out of descriptors, mostly: it passes when a client leaves.
+                    // Out of descriptors, mostly: it passes when a client leaves, or is cut.
                     tracing::warn!(%error, "a client could not be accepted");
+                    self.half_open.make_room(CUT_AT_ONCE);
                     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
                     continue;
                 }

@@ -16,7 +16,6 @@ use std::time::Duration;
 use cluster::event::{AbortCause, Effect, Event, Home};
 use cluster::ids::{Identity, Incarnation, ReplicaId, SessionId, TableId};
 use sql::{Analyzer, TransactionOptions};
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use wire::backend::Status;
 use wire::frontend::tag;
@@ -61,8 +60,6 @@ pub(crate) struct Worker {
     /// Which of the threads it is.
     pub(crate) thread: Thread,
     pub(crate) credentials: Credentials,
-    /// Places for clients that have not proven themselves yet.
-    pub(crate) logins: Arc<Semaphore>,
 }
 
 /// The transaction as the client sees it.

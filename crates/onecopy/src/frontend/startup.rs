@@ -12,7 +12,7 @@ use cluster::ids::ReplicaId;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use wire::startup::{Opening, OpeningError, opening};
 use wire::{encode, sqlstate};
 
@@ -37,6 +37,7 @@ use crate::access::Right;
 use crate::backend::Connection;
 use crate::clients::Who;
 use crate::hub::Hub;
+use crate::in_force::Logins;
 use crate::logging::InSession;
 use crate::scram::Secret;
 
@@ -44,8 +45,11 @@ use crate::scram::Secret;
 pub(crate) const ADMIN_DATABASE: &str = "onecopy";
 /// Another name of it, under which programs made for PgBouncer find what they know.
 pub(crate) const ADMIN_ALIAS: &str = "pgbouncer";
-/// How long a client may take to log in, as PostgreSQL's `authentication_timeout`.
-const LOGIN_DEADLINE: Duration = Duration::from_mins(1);
+/// How long a client may take until it has sent its start-up packet, the handshake of TLS included, if it has no less for all of its
+/// log-in.
+const OPENING_DEADLINE: Duration = Duration::from_secs(10);
+/// How long a client that is refused may take to receive that.
+const REFUSAL_DEADLINE: Duration = Duration::from_secs(5);
 /// How many more clients may wait for a session to end.
 pub(crate) const WAITING_MAX: usize = 1_000;
 /// How long they wait.
@@ -77,19 +81,24 @@ const DOUBTS_MAX: u32 = 10;
 /// Serves one accepted connection to its end.
 pub(crate) async fn serve(worker: Rc<Worker>, stream: TcpStream) {
     let _ = stream.set_nodelay(true);
-    let client = Client::new(stream);
-    let Ok(place) = Arc::clone(&worker.logins).try_acquire_owned() else {
-        return refuse(client, full("Too many are logging in; try again later.")).await;
+    let address = stream.peer_addr().ok().map(|address| address.ip());
+    let Logins { limits, patience } = worker.hub.in_force.logins();
+    let place = worker.hub.half_open.enter(address, limits);
+    let until = Instant::now() + patience;
+    let opening = timeout(OPENING_DEADLINE.min(patience), open(Client::new(stream), &worker));
+    let opened = tokio::select! {
+        opened = opening => opened.ok().and_then(Result::ok).flatten(),
+        () = place.is_cut() => None,
     };
-    let logging_in = async {
-        let (mut client, parameters) = open(client, &worker).await.ok().flatten()?;
-        let request = log_in(&worker, &mut client, &parameters).await;
-        Some((client, request))
+    // Else it wanted something else, or took too long to say what it wants.
+    let Some((mut client, parameters)) = opened else { return };
+    let request = tokio::select! {
+        request = timeout_at(until, log_in(&worker, &mut client, &parameters)) => {
+            request.unwrap_or_else(|_| Err(late()))
+        }
+        () = place.is_cut() => Err(full("Too many are logging in; try again later.")),
     };
-    let logged_in = timeout(LOGIN_DEADLINE, logging_in).await;
     drop(place);
-    // Else it wanted something else, or takes too long.
-    let Ok(Some((client, request))) = logged_in else { return };
     match request {
         Ok(Request::Admin(dialect, right)) => Admin::new(worker, client, dialect, right).serve().await,
         Ok(Request::Session { settings, who, secret }) => {
@@ -157,6 +166,12 @@ fn full(hint: impl Into<String>) -> Fault {
     Fault::Fatal(Refusal::new(sqlstate::TOO_MANY_CONNECTIONS, "sorry, too many clients already", hint))
 }
 
+/// A client took too long to log in.
+fn late() -> Fault {
+    let text = "canceling authentication due to timeout";
+    Fault::Fatal(Refusal::plain(sqlstate::QUERY_CANCELED, text))
+}
+
 /// What a client wants, and may have.
 enum Request {
     Admin(Dialect, Right),
@@ -172,9 +187,12 @@ async fn refuse(mut client: Client, fault: Fault) {
             }
         }
     }
-    if client.flush().await.is_ok() {
-        let _ = client.stream.shutdown().await;
-    }
+    let telling = async {
+        if client.flush().await.is_ok() {
+            let _ = client.stream.shutdown().await;
+        }
+    };
+    let _ = timeout(REFUSAL_DEADLINE, telling).await;
 }
 
 /// The client, encrypted if it wants that and we can, and its start-up parameters; `None` when the connection was for
@@ -322,7 +340,7 @@ async fn serve_session(worker: Rc<Worker>, client: Client, settings: Settings, w
         last_home: hub.anchor(),
         near: None,
         strain: Strain::default(),
-        placed: tokio::time::Instant::now(),
+        placed: Instant::now(),
         cost_us: None,
         progress: hub.transactions.register(id),
     };
@@ -367,7 +385,7 @@ impl Session {
     /// Connects to the home. Where sessions share connections the role may be there from before: it has to be the same one,
     /// with the same right to log in, and to begin with the same settings.
     async fn connect_first(&mut self) -> Result<ReplicaId, Fault> {
-        let started = tokio::time::Instant::now();
+        let started = Instant::now();
         let mut doubts = 0;
         loop {
             let anchor = match self.connect_home().await {

@@ -10,6 +10,16 @@ use wire::encode::{self, Format};
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_mins(2);
 
+/// The code and the text of the error with which a connection ends, after what was read of it.
+pub(crate) fn read_error(stream: &mut TcpStream) -> [String; 2] {
+    let mut rest = Vec::new();
+    // One that is reset has no more to say.
+    let _ = stream.read_to_end(&mut rest);
+    let at = rest.windows(7).position(|bytes| bytes[..5] == *b"SFATA" && bytes[5..] == *b"L\0");
+    let fields = Fields::new(&rest[at.unwrap_or_else(|| panic!("no error in {rest:?}"))..]);
+    [fields.sqlstate(), fields.message().as_bytes()].map(|text| String::from_utf8_lossy(text).into_owned())
+}
+
 /// A connection after start-up.
 pub(crate) struct Raw {
     stream: TcpStream,

@@ -166,6 +166,7 @@ async fn a_password_opens_everything_and_nothing_else_does() {
     refusals(&setup).await;
     rights(&setup).await;
     changes(&setup, &servers).await;
+    log_ins_are_bounded(&setup, &admin, &servers.urls(), &more).await;
     encryption(&setup, &admin).await;
     let log = setup.folder.path().join("data").display().to_string();
     let dumped = programs::text(&programs::onecopy(&["log", "dump", "--data", &log]).await);
@@ -265,6 +266,42 @@ async fn psql(setup: &Setup, options: &str) -> String {
     command.env("PGPASSWORD", "another");
     let output = command.output();
     programs::text(&programs::finish("psql", output).await)
+}
+
+/// A handshake that is not finished, and a proof that does not come, take places of which there are few.
+async fn log_ins_are_bounded(setup: &Setup, admin: &Client, urls: &[String], more: &str) {
+    use super::cluster::raw::read_error;
+    use std::io::{Read, Write};
+    let open = |beginning: &[u8]| {
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", setup.port)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(beginning).unwrap();
+        stream.read_exact(&mut [0]).unwrap();
+        stream
+    };
+    let mut startup = Vec::new();
+    wire::encode::startup(&mut startup, &[("user", "app"), ("database", "postgres")]);
+    let stats = async |name: &str| -> u64 {
+        let stats = rows(admin, "SHOW STATS").await;
+        stats.iter().find(|row| row["name"] == name).unwrap()["value"].parse().unwrap()
+    };
+    setup.write_urls(urls, &format!("{more}\nlogins_max = 20\nlogins_per_address_max = 10"));
+    run(admin, "RELOAD").await;
+    let mut shaking: Vec<_> = (0..12).map(|_| open(&[0, 0, 0, 8, 4, 210, 22, 47])).collect();
+    assert_eq!((stats("logins").await, stats("logins_cut").await), (10, 2));
+    let mut proving: Vec<_> = (0..12).map(|_| open(&startup)).collect();
+    assert_eq!((stats("logins").await, stats("logins_cut").await), (10, 14));
+    let app = log_in(setup, "app", "postgres", "another").await.unwrap();
+    assert_eq!(value(&app, "SELECT 1").await, "1");
+    for stream in &mut shaking {
+        assert!(matches!(stream.read(&mut [0]), Ok(0) | Err(_)), "it was not cut");
+    }
+    assert_eq!(read_error(&mut proving[0]), ["53300", "sorry, too many clients already"]);
+    setup.write_urls(urls, &format!("{more}\nauthentication_timeout = \"1s\""));
+    run(admin, "RELOAD").await;
+    assert_eq!(read_error(&mut open(&startup)), ["57014", "canceling authentication due to timeout"]);
+    setup.write_urls(urls, more);
+    run(admin, "RELOAD").await;
 }
 
 async fn encryption(setup: &Setup, admin: &Client) {

@@ -181,7 +181,10 @@ fn stats(hub: &Hub) -> Vec<Vec<String>> {
         ("sessions", &stats.sessions),
     ];
     let counted = counters.map(|(name, counter)| (name, counter.load(Ordering::Relaxed)));
-    let all = counted.into_iter().chain([("turns_unended", hub.turns_unended())]);
+    let (logins, logins_cut) = hub.half_open.counts();
+    let others =
+        [("logins", logins as u64), ("logins_cut", logins_cut), ("turns_unended", hub.turns_unended())];
+    let all = counted.into_iter().chain(others);
     all.map(|(name, count)| vec![name.to_owned(), count.to_string()]).collect()
 }
 

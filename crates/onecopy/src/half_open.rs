@@ -1,0 +1,207 @@
+//! Connections whose peers have not proven themselves, and how many there may be.
+//!
+//! Anyone can open such a connection, and each costs a descriptor and memory. When there is one more than there may be,
+//! another one is cut: of the address that has the most of them, the one that has waited longest. A client that goes on with
+//! its log-in takes milliseconds. So it gets in beside thousands of connections that wait, also where a proxy gives all of
+//! them one address.
+//!
+//! Invariant: there are never more than the limits say, of all addresses or of one.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+/// Of an IPv6 address these bits are one host's or site's choice.
+const OWN_BITS: u32 = 64;
+
+/// How many there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    pub(crate) total_max: usize,
+    pub(crate) address_max: usize,
+}
+
+/// The connections.
+#[derive(Debug, Default)]
+pub(crate) struct HalfOpen {
+    inside: Mutex<Inside>,
+}
+
+#[derive(Debug, Default)]
+struct Inside {
+    /// What tells them to end, by address and in the order in which they came. No address has none.
+    waiting: BTreeMap<Origin, BTreeMap<u64, Arc<Notify>>>,
+    count: usize,
+    next: u64,
+    cut: u64,
+}
+
+/// What counts as one address: an IPv4 address, a network of IPv6, or none, as a Unix socket has.
+type Origin = Option<IpAddr>;
+
+impl HalfOpen {
+    /// A connection comes. Others are cut if they are too many now.
+    pub(crate) fn enter(self: &Arc<Self>, address: Option<IpAddr>, limits: Limits) -> Place {
+        let (origin, cut) = (address.map(network), Arc::new(Notify::new()));
+        let mut inside = self.inside();
+        let number = inside.next;
+        inside.next += 1;
+        inside.count += 1;
+        let of_origin = inside.waiting.entry(origin).or_default();
+        of_origin.insert(number, Arc::clone(&cut));
+        if of_origin.len() > limits.address_max {
+            inside.cut_oldest(origin);
+        }
+        while inside.count > limits.total_max {
+            inside.cut_one();
+        }
+        drop(inside);
+        Place { half_open: Arc::clone(self), origin, number, cut }
+    }
+
+    /// Cuts up to so many, since there are no descriptors left.
+    pub(crate) fn make_room(&self, count: usize) {
+        let mut inside = self.inside();
+        (0..count.min(inside.count)).for_each(|_| inside.cut_one());
+    }
+
+    /// How many there are, and how many were cut so far.
+    pub(crate) fn counts(&self) -> (usize, u64) {
+        let inside = self.inside();
+        (inside.count, inside.cut)
+    }
+
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inside {
+    fn cut_one(&mut self) {
+        // Of two addresses that have the same number the one whose oldest has waited longer.
+        let oldest = |of_origin: &BTreeMap<u64, _>| Reverse(of_origin.keys().next().copied());
+        let fullest = self.waiting.iter().max_by_key(|(_, of_origin)| (of_origin.len(), oldest(of_origin)));
+        if let Some(origin) = fullest.map(|(origin, _)| *origin) {
+            self.cut_oldest(origin);
+        }
+    }
+
+    fn cut_oldest(&mut self, origin: Origin) {
+        let oldest = self.waiting.get(&origin).and_then(|of_origin| of_origin.keys().next().copied());
+        if let Some(cut) = oldest.and_then(|number| self.remove(origin, number)) {
+            cut.notify_one();
+            self.cut += 1;
+        }
+    }
+
+    fn remove(&mut self, origin: Origin, number: u64) -> Option<Arc<Notify>> {
+        let of_origin = self.waiting.get_mut(&origin)?;
+        let removed = of_origin.remove(&number)?;
+        if of_origin.is_empty() {
+            self.waiting.remove(&origin);
+        }
+        self.count -= 1;
+        Some(removed)
+    }
+}
+
+/// The place of one connection, until its peer has proven itself.
+#[derive(Debug)]
+pub(crate) struct Place {
+    half_open: Arc<HalfOpen>,
+    origin: Origin,
+    number: u64,
+    cut: Arc<Notify>,
+}
+
+impl Place {
+    /// Comes back when the connection is cut.
+    pub(crate) async fn is_cut(&self) {
+        self.cut.notified().await;
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.half_open.inside().remove(self.origin, self.number);
+    }
+}
+
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> OWN_BITS << OWN_BITS)),
+        address @ IpAddr::V4(_) => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { total_max: 6, address_max: 4 };
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn is_cut(place: &Place) -> bool {
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        std::pin::pin!(place.is_cut()).poll(&mut context).is_ready()
+    }
+
+    fn enter(half_open: &Arc<HalfOpen>, text: &str, count: usize) -> Vec<Place> {
+        (0..count).map(|_| half_open.enter(Some(address(text)), LIMITS)).collect()
+    }
+
+    #[test]
+    fn the_oldest_of_the_address_with_the_most_is_cut() {
+        let half_open = Arc::new(HalfOpen::default());
+        let few = enter(&half_open, "10.0.0.1", 2);
+        let many = enter(&half_open, "10.0.0.2", 4);
+        assert!(few.iter().chain(&many).all(|place| !is_cut(place)));
+        let late = enter(&half_open, "10.0.0.3", 1);
+        let cut = |places: &[Place]| places.iter().map(is_cut).collect::<Vec<_>>();
+        assert_eq!(cut(&many), [true, false, false, false]);
+        assert_eq!((cut(&few), cut(&late)), (vec![false, false], vec![false]));
+        assert_eq!(half_open.counts(), (6, 1));
+        // The same address may go on, at its own cost.
+        let same = enter(&half_open, "10.0.0.2", 1);
+        assert_eq!((is_cut(&many[1]), is_cut(&same[0])), (true, false));
+        half_open.make_room(100);
+        assert_eq!(half_open.counts(), (0, 8));
+        assert!(few.iter().chain(&late).chain(&same).all(is_cut));
+        drop((few, many, late, same));
+        assert_eq!(half_open.counts(), (0, 8));
+    }
+
+    #[test]
+    fn one_address_has_a_limit_of_its_own() {
+        let half_open = Arc::new(HalfOpen::default());
+        let places = enter(&half_open, "10.0.0.1", 5);
+        assert!(is_cut(&places[0]) && !is_cut(&places[1]));
+        assert_eq!(half_open.counts(), (4, 1));
+        drop(places);
+        assert_eq!(half_open.counts(), (0, 1));
+        assert!(half_open.inside().waiting.is_empty());
+    }
+
+    #[test]
+    fn whoever_has_most_addresses_loses_the_oldest() {
+        let half_open = Arc::new(HalfOpen::default());
+        let places: Vec<_> =
+            (1..8).map(|n| half_open.enter(Some(address(&format!("10.0.0.{n}"))), LIMITS)).collect();
+        assert!(is_cut(&places[0]) && places[1..].iter().all(|place| !is_cut(place)));
+    }
+
+    #[test]
+    fn addresses_of_one_network_are_one() {
+        let same = |one: &str, other: &str| network(address(one)) == network(address(other));
+        assert!(same("::ffff:10.0.0.1", "10.0.0.1"));
+        assert!(same("2001:db8:1:2::1", "2001:db8:1:2:ffff::9"));
+        assert!(!same("2001:db8:1:2::1", "2001:db8:1:3::1"));
+        assert!(!same("10.0.0.1", "10.0.0.2"));
+    }
+}
