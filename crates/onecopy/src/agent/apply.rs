@@ -26,7 +26,7 @@ use wire::encode::{self, Format};
 use wire::sqlstate;
 
 use super::exchange::{self, Outcome, Prepared, Trouble};
-use super::failure::{Failure, describe, is_raised, settle};
+use super::failure::{Failure, describe, is_raised, is_too_large, settle};
 use super::serve::until_lost;
 use super::{Assignment, identity};
 use crate::backend::{BackendError, Connection};
@@ -41,6 +41,10 @@ const IDENTITIES_COUNTED_MAX: usize = 8;
 /// How often a transaction is tried that fails in a function of users, and the pause before the second time, which then doubles.
 const RAISED_TRIES_MAX: u32 = 3;
 const RAISED_PAUSE: Duration = Duration::from_millis(200);
+
+/// A row or an index entry may fit only if it is compressed by the other method.
+const COMPRESS_BY_LZ4: &str = "SET default_toast_compression = lz4";
+const COMPRESS_AS_EVER: &str = "RESET default_toast_compression";
 
 /// The setting that is not taken from a statement's author: a function's body has been checked at home, where it may speak
 /// of temporary tables.
@@ -158,13 +162,13 @@ impl Applier {
         records: &[Arc<Record>],
         mut one_by_one: Option<&mut usize>,
     ) -> Result<Result<(), Trouble>, Failure> {
-        let mut tries = 1;
-        loop {
+        let (mut tries, mut compresses_by_lz4) = (1, false);
+        let attempted = loop {
             let outcome = match one_by_one.as_deref_mut() {
                 Some(at) => self.singly(records, at).await,
                 None => self.transaction(records).await,
             };
-            let Err(trouble) = outcome else { break };
+            let Err(trouble) = outcome else { break Ok(()) };
             self.undo().await?;
             match Checked::violated(&trouble) {
                 Some(checked) if self.unchecked.insert(checked.clone()) => {
@@ -174,14 +178,22 @@ impl Applier {
                     tokio::time::sleep(RAISED_PAUSE * (1 << (tries - 1))).await;
                     tries += 1;
                 }
-                _ => {
-                    self.unchecked.clear();
-                    return Ok(Err(trouble));
+                // Code may have set it at home. A server may lack the method.
+                _ if !compresses_by_lz4
+                    && is_too_large(&trouble)
+                    && self.connection.simple(COMPRESS_BY_LZ4).await.is_ok() =>
+                {
+                    compresses_by_lz4 = true;
                 }
+                _ => break Err(trouble),
             }
-        }
+        };
         self.unchecked.clear();
-        Ok(Ok(()))
+        if compresses_by_lz4 {
+            let reset = self.connection.simple(COMPRESS_AS_EVER).await;
+            reset.map_err(|error| Failure::Lost(error.to_string()))?;
+        }
+        Ok(attempted)
     }
 
     async fn transaction(&mut self, records: &[Arc<Record>]) -> Result<(), Trouble> {

@@ -53,6 +53,12 @@ pub(super) fn is_raised(trouble: &Trouble) -> bool {
     matches!(trouble, Trouble::Server(body) if is_raised_by_code(Fields::new(body)))
 }
 
+/// Whether a row or an index entry has no room on a page. Other limits have the same code.
+pub(super) fn is_too_large(trouble: &Trouble) -> bool {
+    let limit = sqlstate::PROGRAM_LIMIT_EXCEEDED.as_bytes();
+    matches!(trouble, Trouble::Server(body) if Fields::new(body).sqlstate() == limit)
+}
+
 /// Whether an error that says "not now" comes from a function of users, which can raise any: it may do so for ever, so it
 /// is not waited out. The connection is alive, and the context of the error names the function. At READ COMMITTED nothing else
 /// raises 40001, but for a row that was moved to another partition meanwhile, which passes.
