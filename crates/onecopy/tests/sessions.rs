@@ -9,7 +9,8 @@ mod cluster;
 
 use cluster::plain::Plain;
 use cluster::programs::assert_same;
-use cluster::{Cluster, rows, run, table};
+use cluster::{Cluster, rows, run, table, value};
+use tokio_postgres::Client;
 
 const SCHEMA: &str = "
 create schema a; create schema b;
@@ -73,9 +74,70 @@ async fn a_session_is_one_session() {
     let scripts: Vec<(&str, &str)> = scripts.iter().map(|(name, script)| (*name, script.as_str())).collect();
     assert_same(cluster.port, plain.port, &scripts).await;
     prepared_everywhere(&cluster).await;
+    settings_have_one_value(&cluster).await;
     admin(&cluster).await;
     cluster.verify().await;
     cluster.stop().await;
+}
+
+/// SHOW, `current_setting` and `pg_settings` agree, whichever replica answers, whatever ALTER DATABASE and ALTER ROLE have set
+/// since the session began or before.
+async fn settings_have_one_value(cluster: &Cluster) {
+    const NAMES: [&str; 6] = [
+        "search_path",
+        "random_page_cost",
+        "default_transaction_isolation",
+        "default_transaction_read_only",
+        "transaction_isolation",
+        "transaction_read_only",
+    ];
+    let agree = async |client: &Client, what: &str, expected: [&str; 6]| {
+        for (name, expected) in NAMES.into_iter().zip(expected) {
+            let asks = [
+                format!("show {name}"),
+                format!("select current_setting('{name}')"),
+                format!("select current_setting(name) from (values ('{name}')) v (name)"),
+                format!("select setting from pg_settings where name = '{name}'"),
+            ];
+            for ask in asks.iter().flat_map(|ask| [ask; 4]) {
+                assert_eq!(value(client, ask).await, expected, "{what}: {ask}");
+            }
+        }
+    };
+    const BEFORE: [&str; 6] = ["\"$user\", public", "4", "read committed", "off", "read committed", "off"];
+    const AFTER: [&str; 6] = ["a, public", "3", "serializable", "off", "serializable", "off"];
+    let (old, altering) = (cluster.client().await, cluster.client().await);
+    for alter in [
+        "alter database postgres set search_path = a, public",
+        "alter role postgres set random_page_cost = 3",
+        "alter database postgres set default_transaction_isolation = serializable",
+    ] {
+        run(&altering, alter).await;
+    }
+    agree(&old, "a session of before", BEFORE).await;
+    let new = cluster.client().await;
+    agree(&new, "a session that began after it", AFTER).await;
+    let prepared = new.prepare("select current_setting('default_transaction_isolation')").await.unwrap();
+    run(&new, "set default_transaction_isolation = 'repeatable read'; set random_page_cost = 2").await;
+    let isolation = "repeatable read";
+    assert_eq!(new.query_one(&prepared, &[]).await.unwrap().get::<_, &str>(0), isolation);
+    agree(&new, "SET", ["a, public", "2", isolation, "off", isolation, "off"]).await;
+    for (begin, level, read_only) in [
+        ("begin isolation level serializable", "serializable", "off"),
+        ("begin isolation level read committed read only", "read committed", "on"),
+    ] {
+        run(&new, begin).await;
+        agree(&new, begin, ["a, public", "2", isolation, "off", level, read_only]).await;
+        run(&new, "commit").await;
+    }
+    for reset in [
+        "alter database postgres reset search_path",
+        "alter role postgres reset random_page_cost",
+        "alter database postgres reset default_transaction_isolation",
+    ] {
+        run(&altering, reset).await;
+    }
+    agree(&cluster.client().await, "RESET", BEFORE).await;
 }
 
 fn spelled_out(script: &str) -> String {
@@ -142,6 +204,6 @@ async fn admin(cluster: &Cluster) {
     assert_eq!(rows(&client, "show replicas").await.len(), 3, "it goes on, and letters may be small");
 }
 
-async fn has_column(client: &tokio_postgres::Client, part: &str) -> bool {
+async fn has_column(client: &Client, part: &str) -> bool {
     rows(client, "SHOW STATS").await.iter().any(|row| row.keys().any(|name| name.contains(part)))
 }

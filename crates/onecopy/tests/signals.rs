@@ -216,6 +216,12 @@ async fn all(pool_mode: &str) {
          grant all on plain, plain_id_seq to joe",
     )
     .await;
+    // Settings of role and database that differ in number let nobody in once.
+    for alter in
+        ["database postgres set app.a = 1", "database postgres set app.b = 1", "role joe set app.c = 1"]
+    {
+        run(&cluster.client().await, &format!("alter {alter}")).await;
+    }
     own_number(&cluster);
     terminated(&cluster).await;
     cancelled(&cluster).await;

@@ -15,9 +15,9 @@ use std::collections::BTreeSet;
 use pg_query::protobuf::RoleSpecType;
 use serde::ser::{self, Serialize};
 
-use crate::backends::is_about_backends;
 use crate::builtin::SYSTEM_COLUMNS;
 use crate::name::Name;
+use crate::stand_ins::{is_replaced, is_replaced_relation};
 pub(crate) use leaves::{names_in, number_in, strings_in};
 
 /// No tree is deeper: the decoder stops at 100 levels of messages, each of which is at most five levels here.
@@ -102,8 +102,9 @@ pub(crate) struct Census {
     pub(crate) made: BTreeSet<Name>,
     pub(crate) with_names: BTreeSet<String>,
     pub(crate) functions: BTreeSet<Name>,
-    /// How often functions are called that name processes of the server.
-    pub(crate) backend_calls: usize,
+    /// How often functions are called, and relations read, for which there may be stand-ins.
+    pub(crate) replaced_calls: usize,
+    pub(crate) replaced_relations: usize,
     pub(crate) operators: BTreeSet<Name>,
     pub(crate) types: BTreeSet<Name>,
     pub(crate) column_names: BTreeSet<String>,
@@ -171,7 +172,7 @@ impl Census {
         match (node, field) {
             ("FuncCall", "funcname") => {
                 let name = self.name_of("FuncCall", names_in(value));
-                self.backend_calls += usize::from(name.as_ref().is_some_and(is_about_backends));
+                self.replaced_calls += usize::from(name.as_ref().is_some_and(is_replaced));
                 self.functions.extend(name);
             }
             ("AExpr", "kind") => self.note_kind(number_in(value)),
@@ -342,7 +343,10 @@ impl Census {
         }
         let name = Name { schema: (!schema.is_empty()).then_some(schema), name };
         match std::mem::take(&mut self.place) {
-            Place::Read => self.reads.insert(name),
+            Place::Read => {
+                self.replaced_relations += usize::from(is_replaced_relation(&name));
+                self.reads.insert(name)
+            }
             Place::Target => self.writes.insert(name),
             Place::Made => self.made.insert(name),
         };

@@ -10,7 +10,6 @@
 mod access;
 pub mod accesses;
 mod analyzer;
-pub mod backends;
 mod body;
 mod builtin;
 mod cache;
@@ -31,6 +30,7 @@ pub mod refusal;
 mod schema;
 mod script;
 mod setting;
+mod stand_ins;
 mod statement;
 mod system_catalogue;
 
@@ -56,6 +56,7 @@ pub use qualified::unqualified;
 pub use refusal::REFUSALS;
 pub use schema::{LeftOut, Schema};
 pub use script::{Part, Rejection, Script, SyntaxError};
+pub use stand_ins::{Asks, SESSION_SETTINGS, StandIns, stand_ins};
 pub use statement::{
     CopyDirection, DdlFacts, Discard, Isolation, Maintenance, Opaque, RowEffect, SetValue, SettingCall,
     Statement, TransactionOptions, Verb,

@@ -13,10 +13,11 @@ const FOLDERS: [&str; 2] = ["crates/onecopy/src/frontend/", "crates/onecopy/src/
 const SENDING: [&str; 3] = [".simple(", "encode::query(", "encode::parse("];
 
 /// Files that may, and what they send.
-const SENDERS: [(&str, &str); 13] = [
+const SENDERS: [(&str, &str); 14] = [
     ("frontend/commit.rs", "own statements, checked"),
     ("frontend/credentials.rs", "on a connection of Onecopy's own"),
     ("frontend/dress.rs", "the client's settings"),
+    ("frontend/opening.rs", "own statements, checked"),
     ("frontend/servers.rs", "own statements, checked, and the client's"),
     ("frontend/simple.rs", "the client's text, to be parsed only"),
     ("frontend/verify.rs", "on a connection of Onecopy's own"),

@@ -118,7 +118,7 @@ FROM pg_proc WHERE oid < 16384 AND pronamespace = 'pg_catalog'::regnamespace GRO
 
 /// Functions of ours that have a name of the server's own hide none of those.
 const USER_FUNCTIONS: &str = r"SELECT DISTINCT proname FROM pg_proc WHERE oid >= 16384
-    AND NOT (pronamespace = 'onecopy'::regnamespace AND proname LIKE 'pg\_%')";
+    AND NOT (pronamespace = 'onecopy'::regnamespace AND proname ~ '^(pg_|current_setting$)')";
 
 const USER_OPERATORS: &str = "SELECT DISTINCT oprname FROM pg_operator \
     WHERE oid >= 16384 AND oprleft < 16384 AND oprright < 16384";

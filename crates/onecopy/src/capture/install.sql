@@ -98,7 +98,7 @@ END $$;
 
 -- @CARRIAGE@
 
--- @BACKENDS@
+-- @STAND_INS@
 
 -- Every name is qualified: it runs with the search path of whoever writes, who must not be able to slip in a function
 -- that makes up rows. INFO reaches the client's connection whatever client_min_messages says. It reads no table, and as

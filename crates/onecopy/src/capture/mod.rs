@@ -39,8 +39,8 @@ const INSTALL: &str = include_str!("install.sql");
 /// How values travel; part of [`INSTALL`].
 const CARRIAGE: &str = include_str!("carriage.sql");
 
-/// How sessions signal each other; part of [`INSTALL`].
-const BACKENDS: &str = include_str!("backends.sql");
+/// Functions that stand in for the server's; part of [`INSTALL`].
+const STAND_INS: &str = include_str!("stand_ins.sql");
 /// Which definitions depend on object ids; part of [`INSTALL`].
 const OBJECT_IDS: &str = include_str!("object_ids.sql");
 
@@ -88,7 +88,7 @@ fn token(cluster: ClusterId, purpose: &str) -> String {
 pub(crate) fn install_sql(cluster: ClusterId) -> String {
     let body = INSTALL
         .replace("-- @CARRIAGE@", CARRIAGE)
-        .replace("-- @BACKENDS@", BACKENDS)
+        .replace("-- @STAND_INS@", STAND_INS)
         .replace("-- @OBJECT_IDS@", OBJECT_IDS)
         .replace("@CLUSTER@", &cluster.to_string())
         .replace("@SESSION@", &vouch::mark(cluster))

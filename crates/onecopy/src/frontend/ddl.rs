@@ -22,6 +22,7 @@ use super::homes::Opening;
 use super::noted::Severity;
 use super::relay::Ended;
 use super::rewritten::oid_of;
+use super::routing::ROUTING_COLUMN;
 use super::session::{Placed, Session, Transaction};
 use super::transaction::broken;
 use super::work::Work;
@@ -281,7 +282,7 @@ impl Session {
         };
         let plain = std::str::from_utf8(sql).ok().and_then(sql::without_concurrently);
         let plain = plain.ok_or_else(|| broken("there is no CONCURRENTLY in a statement that has it"))?;
-        let work = Work::Query { sql: plain.as_bytes(), position_offset, sessions: None };
+        let work = Work::Query { sql: plain.as_bytes(), position_offset, told: None };
         if self.names_temporary(&facts.relations).await? {
             return self.run(&Demand::one(statement), work, alone).await;
         }
@@ -457,8 +458,22 @@ fn recorded(text: &[u8], row: Vec<Option<Vec<u8>>>) -> Option<(String, cluster::
     Some((user, cluster::record::Statement { text, role, search_path, settings }))
 }
 
+/// The answer to Describe of a statement of the session's own.
+pub(crate) fn describe_own(out: &mut Vec<u8>, verb: &Verb, of_statement: bool) {
+    let column = match verb {
+        Verb::Show(name) => name.as_str(),
+        // Its parameters need no values: rows are told by their places.
+        Verb::ExplainRouting => ROUTING_COLUMN,
+        _ => return describe_nothing(out, of_statement),
+    };
+    if of_statement {
+        encode::parameter_description_empty(out);
+    }
+    encode::row_description(out, &[column]);
+}
+
 /// Appends an empty description of a statement without parameters and rows.
-pub(crate) fn describe_nothing(out: &mut Vec<u8>, of_statement: bool) {
+fn describe_nothing(out: &mut Vec<u8>, of_statement: bool) {
     if of_statement {
         encode::parameter_description_empty(out);
     }

@@ -8,18 +8,17 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use sql::{Statement, Verb};
+use sql::{Asks, Statement, Verb};
 use wire::backend::tag as server_tag;
 use wire::frontend::{Frontend, Target};
 use wire::{Frame, encode, oids, sqlstate};
 
 use super::cached::NOTHING;
-use super::ddl::describe_nothing;
+use super::ddl::describe_own;
 use super::demand::Demand;
 use super::fault::{Fault, Refusal};
 use super::homes::is_of_session;
 use super::prepared::{Known, never_ours};
-use super::routing::ROUTING_COLUMN;
 use super::session::{Session, Transaction};
 use super::settings::Settings;
 use super::work::{Message, Work, doubt};
@@ -45,6 +44,8 @@ struct Group {
     only_closes: bool,
     /// It copies from the client, so nothing may follow it in the same flush.
     copies_in: bool,
+    /// What stand-ins in it are to be told.
+    asks: Asks,
 }
 
 impl Group {
@@ -57,6 +58,7 @@ impl Group {
             portals: Vec::new(),
             only_closes: true,
             copies_in: false,
+            asks: Asks::default(),
         }
     }
 
@@ -188,8 +190,8 @@ impl Session {
         }
         group.demand.declares_users |= oids::declares_users(types);
         let script = self.script(sql).await?;
-        let ours = self.script_for_session(script.as_deref(), sql);
-        let shared = self.shared_number(name, ours.as_deref().unwrap_or(sql), types);
+        let ours = self.stand_ins_of(script.as_ref(), sql);
+        let shared = self.shared_number(name, ours.as_ref().map_or(sql, |ours| ours.text.as_bytes()), types);
         let known = self.prepared.insert(name, (sql, ours), types, script, shared)?;
         if own_statement(&known).is_some() {
             if self.run_group(group, false).await? {
@@ -280,6 +282,7 @@ impl Session {
                     return Err(refusal.into());
                 }
                 group.copies_in |= copies_in(&statement.verb);
+                group.asks.add(known.as_ref().map(|known| known.asks()).unwrap_or_default());
                 group.demand.statements.push(statement);
                 group.demand.sent.extend(self.prepared.sent(portal));
             }
@@ -303,9 +306,9 @@ impl Session {
         sql: &[u8],
     ) -> Result<(), Fault> {
         let sent = self.prepared.sent(portal);
-        let ours = self.for_session(statement, sql);
-        let sql = ours.as_deref().unwrap_or(sql);
-        let work = Work::Query { sql, position_offset: 0, sessions: None };
+        let ours = self.stand_ins(statement, sql);
+        let text = ours.as_ref().map_or(sql, |ours| ours.text.as_bytes());
+        let work = Work::Query { sql: text, position_offset: 0, told: None };
         let mark = self.client.out.len();
         let ended = self.run_statement(statement, sql, sent, work, false).await?;
         self.note_status(&ended);
@@ -402,8 +405,8 @@ impl Session {
             group.demand.statements.append(&mut group.bound);
         }
         let sync = (at_sync && !group.copies_in) || (group.demand.is_empty() && is_free);
-        let sessions = self.sessions_for(&group.demand.statements);
-        let work = Work::Batch { messages: &group.messages, sync, sessions: sessions.as_deref() };
+        let told = self.what_is_asked(group.asks);
+        let work = Work::Batch { messages: &group.messages, sync, told: told.as_deref() };
         let result = self.run(&group.demand, work, sync).await;
         if matches!(self.transaction, Transaction::None) {
             self.prepared.drop_portals();
@@ -438,20 +441,6 @@ impl Session {
             doubt(server, &group.messages);
         }
     }
-}
-
-/// The answer to Describe of a statement of the session's own.
-fn describe_own(out: &mut Vec<u8>, verb: &Verb, of_statement: bool) {
-    let column = match verb {
-        Verb::Show(name) => name.as_str(),
-        // Its parameters need no values: rows are told by their places.
-        Verb::ExplainRouting => ROUTING_COLUMN,
-        _ => return describe_nothing(out, of_statement),
-    };
-    if of_statement {
-        encode::parameter_description_empty(out);
-    }
-    encode::row_description(out, &[column]);
 }
 
 /// The statement, if it is one that the session answers itself.

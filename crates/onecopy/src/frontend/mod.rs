@@ -5,7 +5,7 @@
 //! | accept | `accept`, `startup`, `login` (with `credentials`), `session`, `simple`, `extended` |
 //! | parse, classify | `parsing`, `demand`, `statement` (with the crate `sql`) |
 //! | order, place | `session::place` asks the hub; `course` foresees, `roaming` reads away from home |
-//! | execute | `statement`, `special`, `routing`, `ddl`, `passwords`, `rewritten`, `control`; `relay`, `notices`, `signals`, `writeset`, `copy_in`, `work`, `servers` (shared: `pools`, `sharing`, `handing`, `dress`, `cached`); `pins`, `look`, `state` |
+//! | execute | `statement`, `special`, `routing`, `ddl`, `passwords`, `rewritten`, `control`; `relay`, `notices`, `signals`, `stand_ins`, `writeset`, `copy_in`, `work`, `servers`, `opening` (shared: `pools`, `sharing`, `handing`, `dress`, `cached`); `pins`, `look`, `state` |
 //! | propagate, acknowledge | `transaction`, `commit`, `captured`, `chains`, `claims` |
 
 mod accept;
@@ -42,6 +42,7 @@ mod membership;
 mod needs;
 mod noted;
 mod notices;
+mod opening;
 mod parsing;
 mod passwords;
 pub(crate) mod pins;
@@ -64,6 +65,7 @@ mod sharing;
 mod signals;
 mod simple;
 mod special;
+mod stand_ins;
 mod startup;
 mod state;
 mod statement;

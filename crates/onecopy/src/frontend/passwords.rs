@@ -33,7 +33,7 @@ impl Session {
         match hidden {
             None => self.ddl(statement, text, work, alone).await,
             Some((hidden, position_offset)) => {
-                let work = Work::Query { sql: &hidden, position_offset, sessions: None };
+                let work = Work::Query { sql: &hidden, position_offset, told: None };
                 self.ddl(statement, &hidden, work, alone).await
             }
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustc_hash::FxHashMap;
-use sql::Script;
+use sql::{Asks, Script, StandIns};
 use wire::backend::tag;
 use wire::frontend::Target;
 use wire::{encode, sqlstate};
@@ -35,8 +35,8 @@ static GENERATIONS: AtomicU64 = AtomicU64::new(1);
 pub(crate) struct Known {
     /// Its text.
     pub(crate) sql: Vec<u8>,
-    /// What servers get instead, if it calls functions of Onecopy's own there.
-    ours: Option<Vec<u8>>,
+    /// What servers get instead, if functions of Onecopy's own stand in for theirs.
+    ours: Option<StandIns>,
     /// Declared parameter types as sent.
     pub(crate) types: Vec<u8>,
     /// What it is; `None` when our parser does not accept it.
@@ -62,7 +62,12 @@ impl Known {
 
     /// The text that servers get.
     pub(crate) fn server_sql(&self) -> &[u8] {
-        self.ours.as_deref().unwrap_or(&self.sql)
+        self.ours.as_ref().map_or(&self.sql, |ours| ours.text.as_bytes())
+    }
+
+    /// What these have to be told.
+    pub(crate) fn asks(&self) -> Asks {
+        self.ours.as_ref().map(|ours| ours.asks).unwrap_or_default()
     }
 
     fn instead(is_other: bool, write: impl FnOnce(&mut Vec<u8>)) -> Option<Vec<u8>> {
@@ -137,7 +142,7 @@ impl Prepared {
     pub(crate) fn insert(
         &mut self,
         name: &[u8],
-        (sql, ours): (&[u8], Option<Vec<u8>>),
+        (sql, ours): (&[u8], Option<StandIns>),
         types: &[u8],
         script: Option<Arc<Script>>,
         shared: Option<u64>,

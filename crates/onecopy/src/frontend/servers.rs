@@ -10,7 +10,6 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 
 use cluster::ids::{Incarnation, ReplicaId};
 use sql::Isolation;
@@ -21,6 +20,7 @@ use super::cached::Cached;
 use super::cancel::Running;
 use super::dress::{Shared, dress};
 use super::fault::Fault;
+use super::opening::{Defaults, DefaultsInForce, open};
 use super::pins::Pins;
 use super::pools::Thread;
 use super::settings::Settings;
@@ -28,25 +28,23 @@ use super::sharing::Sharing;
 use super::state;
 use crate::agent::Evictions;
 use crate::backend::{BackendError, Connection, Line, Rows, assert_qualified};
-use crate::capture::vouch::STARTED_SQL;
 use crate::clients::{Card, Connected};
 use crate::hub::Hub;
 use crate::names::{Names, Pairs};
 use crate::scram::Secret;
-
-/// How often a connection is tried when the server is not ready.
-const ATTEMPTS: u32 = 3;
 
 /// One server connection.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) replica: ReplicaId,
     pub(crate) incarnation: Incarnation,
+    /// The settings of role and database that it has begun with.
+    pub(super) defaults: Defaults,
     pub(crate) connection: Connection,
     /// What a cancel request needs.
     pub(crate) running: Arc<Running>,
     /// By which the connection is cut when its server is given up.
-    _line: Line,
+    pub(super) _line: Line,
     /// Where it is said that this backend was sent away.
     pub(crate) evictions: Arc<Evictions>,
     /// Statements prepared here.
@@ -68,7 +66,7 @@ pub(crate) struct Server {
     /// The session may have drawn from sequences here.
     pub(super) has_draws: bool,
     /// The edition of names that the next field is of.
-    edition: u64,
+    pub(super) edition: u64,
     /// What the anchor calls the objects of this server; none at the anchor itself.
     pub(crate) names: Option<ServerNames>,
     /// What is to be known of it where sessions share it.
@@ -97,7 +95,7 @@ pub(crate) struct ServerNames {
 }
 
 impl ServerNames {
-    fn of(hub: &Hub, replica: ReplicaId) -> (u64, Option<Self>) {
+    pub(super) fn of(hub: &Hub, replica: ReplicaId) -> (u64, Option<Self>) {
         let (edition, source) = hub.names(replica);
         (edition, source.map(|source| Self { pairs: source.pairs(), source }))
     }
@@ -149,11 +147,11 @@ impl Server {
         }
     }
 
-    /// Tells the server of the sessions, before what is sent next.
-    pub(super) fn tell_sessions(&mut self, sessions: Option<&str>) {
-        if let Some(sessions) = sessions {
+    /// Tells stand-ins something, before what is sent next.
+    pub(super) fn tell(&mut self, told: Option<&str>) {
+        if let Some(told) = told {
             self.doubt_own();
-            self.put_in(PORTAL, TELL_SESSIONS, &[Some(sessions.as_bytes())]);
+            self.put_in(PORTAL, TELL, &[Some(told.as_bytes())]);
         }
     }
 
@@ -210,8 +208,8 @@ const OPENING: &str = "onecopy ";
 /// The portal of our statements inside a transaction, gone when they have run.
 const PORTAL: &[u8] = b"onecopy ahead";
 
-/// The name of the statement that tells a server of the sessions.
-const TELL_SESSIONS: &str = "onecopy SELECT pg_catalog.set_config('onecopy.sessions', $1, false)";
+/// The name of the statement that tells stand-ins something.
+const TELL: &str = "onecopy SELECT pg_catalog.set_config('onecopy.told', $1, false)";
 
 /// The name of the statement that begins such a transaction.
 fn opening(isolation: Isolation, is_read_only: bool) -> &'static str {
@@ -245,6 +243,8 @@ pub(crate) struct Servers {
     pub(crate) asks_draws: bool,
     /// Up to here it has closed what it has at replicas that are drained.
     pub(super) drains_seen: u64,
+    /// What role and database have set.
+    pub(super) defaults: DefaultsInForce,
     /// How it shares them, if it does.
     pub(super) sharing: Option<Sharing>,
 }
@@ -264,6 +264,7 @@ impl Servers {
             card,
             secret,
             lost: Pins::default(),
+            defaults: DefaultsInForce::default(),
             draws_at: None,
             is_unsure: false,
             asks_draws: false,
@@ -403,8 +404,16 @@ impl Servers {
             let opening = tokio::time::timeout(hub.patience.health_deadline, opening);
             let opened = hub.seats[number].unless_given_up(incarnation, opening).await;
             let opened = opened.and_then(Result::ok).unwrap_or(Err(Fault::Lost(replica)))?;
+            if replica != hub.anchor() && !self.defaults.suit(&opened.defaults) {
+                return Err(Fault::Unplaced(replica));
+            }
             *slot = Some(Box::new(Server { shared, ..opened }));
         }
+        let defaults = slot.as_ref().map(|server| &server.defaults).filter(|_| replica == hub.anchor());
+        if defaults.is_some_and(|defaults| self.defaults.take(defaults)) {
+            self.close_unsuited();
+        }
+        let slot = &mut self.all[number];
         let server = slot.as_mut().expect("it was put there just now");
         if server.edition != hub.names_edition() {
             (server.edition, server.names) = ServerNames::of(hub, replica);
@@ -418,79 +427,4 @@ impl Servers {
         dressed?;
         Ok(slot.as_mut().expect("it is there unless that failed"))
     }
-}
-
-/// Proves that the server has not restarted, and proves to the server that the connection is ours; `None` if it has.
-async fn prove(hub: &Hub, connection: &mut Connection, proof: &str) -> Result<Option<()>, BackendError> {
-    let question = format!("{proof}; {STARTED_SQL}");
-    assert_qualified(&question);
-    let rows = connection.simple(&question).await?;
-    let mut answers = rows.into_iter().flatten();
-    let (Some(_), Some(Some(started))) = (answers.next(), answers.next()) else { return Ok(None) };
-    let vouch = hub.voucher.vouch_sql(connection.pid, &started);
-    assert_qualified(&vouch);
-    connection.simple(&vouch).await?;
-    Ok(Some(()))
-}
-
-async fn open(
-    hub: &Hub,
-    settings: &Settings,
-    (card, secret): (&Arc<Card>, &Secret),
-    replica: ReplicaId,
-    incarnation: Incarnation,
-) -> Result<Server, Fault> {
-    let seat = &hub.seats[usize::from(replica.0)];
-    let options = settings.server_options();
-    let parameters = settings.start_up(&options);
-    let mut failed = None;
-    for _ in 0..ATTEMPTS {
-        match Connection::open(&seat.address, secret, &parameters).await {
-            Ok(mut connection) => {
-                let line = seat.lines.enter(&connection).map_err(|_| Fault::Lost(replica))?;
-                // After the entry: whoever gave the server up before that has taken the proof away.
-                let proof = seat.proof_of(incarnation).ok_or(Fault::Lost(replica))?;
-                prove(hub, &mut connection, &proof)
-                    .await
-                    .map_err(Fault::at(replica))?
-                    .ok_or(Fault::Lost(replica))?;
-                let running = Running::new(seat.address.clone(), &connection);
-                let (edition, names) = ServerNames::of(hub, replica);
-                return Ok(Server {
-                    shown: Some(card.connect(replica, connection.pid)),
-                    shared: None,
-                    _line: line,
-                    running: Arc::new(running),
-                    evictions: Arc::clone(&seat.evictions),
-                    replica,
-                    incarnation,
-                    connection,
-                    prepared: Cached::default(),
-                    settings: 0,
-                    applied_ready: false,
-                    drawn_ready: false,
-                    ahead: VecDeque::new(),
-                    has_run_code: false,
-                    openings: Vec::new(),
-                    pins: Pins::default(),
-                    has_draws: false,
-                    edition,
-                    names,
-                });
-            }
-            Err(error) => failed = Some(error),
-        }
-        let is_final = matches!(&failed, Some(BackendError::LogIn(_)))
-            || failed.as_ref().and_then(BackendError::sqlstate).is_some_and(|code| code != b"57P03");
-        if is_final {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    Err(match failed {
-        // The server is stopping, or starting: it will be back, or the agent will say so.
-        Some(error) if error.sqlstate().is_some_and(|code| code.starts_with(b"57P")) => Fault::Lost(replica),
-        Some(error @ (BackendError::Server(_) | BackendError::LogIn(_))) => Fault::at(replica)(error),
-        _ => Fault::Lost(replica),
-    })
 }

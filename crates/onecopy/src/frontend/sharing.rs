@@ -174,7 +174,8 @@ impl Servers {
                 let epoch = sharing.pools.epoch(sharing.kind.role());
                 let is_fit = server.is_of(&sharing.kind)
                     && server.incarnation == incarnation
-                    && server.epoch() == epoch;
+                    && server.epoch() == epoch
+                    && self.defaults.are(&server.defaults);
                 let brought = if is_fit {
                     server.brought_to(sharing.thread)
                 } else {

@@ -1,9 +1,9 @@
 //! `pg_terminate_backend` and `pg_cancel_backend`: one session ends another one, or what that is doing.
 //!
-//! In the client's statement they are functions of Onecopy's own (`sql::backends`, `capture/backends.sql`). These check the
+//! In the client's statement they are functions of Onecopy's own ([`super::stand_ins`]). These check the
 //! caller's rights in the server, as PostgreSQL does, and tell us by a message on the caller's connection whom to signal:
 //! a session by its number, or the session that a process of this server works for. Of sessions the server knows what was
-//! told to it before the statement ([`known_sessions`]), as a setting, which the client could change.
+//! told to it before the statement, as a setting, which the client could change.
 //!
 //! Invariant: a message counts only if its context proves that our function raised it; and a session that is named by its
 //! number must have the very role that the function has checked the rights for.
@@ -11,12 +11,11 @@
 use std::sync::Arc;
 
 use cluster::ids::{ReplicaId, SessionId};
-use sql::{Script, Statement};
 use wire::backend::Fields;
 
 use super::cancel::{CancelKeys, PID_BASE, pid_of, session_of};
 use super::fault::Fault;
-use super::session::{Session, ended};
+use super::session::ended;
 use crate::clients::Clients;
 use crate::hub::Hub;
 use crate::mailbox::End;
@@ -123,42 +122,6 @@ impl Signals {
             });
         }
         Ok(())
-    }
-}
-
-/// What a server is told of the sessions before a statement that may signal one: their numbers and roles.
-fn known_sessions(clients: &Clients, own: SessionId) -> String {
-    let mut sessions = serde_json::Map::new();
-    for card in clients.cards() {
-        sessions.insert(pid_of(card.id).to_string(), card.who.user.clone().into());
-    }
-    sessions.insert("own".to_owned(), pid_of(own).into());
-    serde_json::Value::Object(sessions).to_string()
-}
-
-impl Session {
-    /// The text of a statement with Onecopy's own functions in it; `None` if it stays as it is.
-    pub(super) fn for_session(&self, statement: &Statement, text: &[u8]) -> Option<Vec<u8>> {
-        let text = std::str::from_utf8(text).ok().filter(|_| self.settings.noted.conforming)?;
-        let ours = sql::backends::for_session(statement, text, &self.hub().catalogue(), pid_of(self.id))?;
-        Some(ours.into_bytes())
-    }
-
-    /// The same of a text that is one statement, if it is.
-    pub(super) fn script_for_session(&self, script: Option<&Script>, text: &[u8]) -> Option<Vec<u8>> {
-        let [part] = script?.statements.as_slice() else { return None };
-        self.for_session(&part.statement, text)
-    }
-
-    /// What a server is told of the sessions before these statements run there.
-    pub(super) fn sessions_for<'a>(
-        &self,
-        statements: impl IntoIterator<Item = &'a Arc<Statement>>,
-    ) -> Option<String> {
-        let mut statements = statements.into_iter();
-        statements
-            .any(|statement| sql::backends::signals(statement))
-            .then(|| known_sessions(&self.hub().clients, self.id))
     }
 }
 

@@ -56,12 +56,12 @@ impl Session {
             }
             let text = &sql[part.start..part.end];
             self.begin_statement().await?;
-            let ours = self.for_session(&part.statement, text);
-            let sessions = self.sessions_for([&part.statement]);
+            let ours = self.stand_ins(&part.statement, text);
+            let told = self.told(&part.statement, ours.as_ref());
             let work = Work::Query {
-                sql: ours.as_deref().unwrap_or(if several { text } else { sql }),
+                sql: ours.as_ref().map_or(if several { text } else { sql }, |ours| ours.text.as_bytes()),
                 position_offset: before,
-                sessions: sessions.as_deref(),
+                told: told.as_deref(),
             };
             let sent = kept.clone().map(|text| Sent::Text { text, from, part: part.clone() });
             from = part.end;

@@ -70,7 +70,7 @@ pub(crate) const DEFAULTS_SQL: &str = "SELECT pg_catalog.unnest(setconfig) FROM 
 /// Which role this is, whether it may log in, and what it begins with.
 const STANDING_SQL: &str = "SELECT pg_catalog.concat_ws(' ', r.oid, r.rolcanlogin, \
      pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CONNECT'), \
-     (SELECT pg_catalog.array_agg(s.setconfig ORDER BY s.setrole, s.setdatabase) FROM pg_catalog.pg_db_role_setting s \
+     (SELECT pg_catalog.array_agg(s.setconfig::pg_catalog.text ORDER BY s.setrole, s.setdatabase) FROM pg_catalog.pg_db_role_setting s \
       WHERE s.setrole OPERATOR(pg_catalog.=) ANY (ARRAY['0', r.oid]) \
       AND s.setdatabase OPERATOR(pg_catalog.=) ANY (ARRAY['0', (SELECT oid FROM pg_catalog.pg_database \
           WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database())]))) \

@@ -76,8 +76,13 @@ impl Session {
         let is_spread =
             options.read_only == Some(true) && judged.access.is_ok() && !self.must_stay_home().await?;
         if is_spread {
-            self.transaction = self.open_read(options, judged, false).await?;
-            return Ok(());
+            match self.open_read(options, judged.clone(), false).await {
+                Err(Fault::Unplaced(_)) if self.servers.has_other_defaults() => {}
+                opened => {
+                    self.transaction = opened?;
+                    return Ok(());
+                }
+            }
         }
         if self.may_begin_away(options, demand, &judged).await?
             && let Ok(transaction) = self.open_read(options, judged.clone(), true).await
@@ -350,6 +355,9 @@ impl Session {
     /// Whether reads may not leave the home: it has things of this session that other servers have not.
     pub(crate) async fn must_stay_home(&mut self) -> Result<bool, Fault> {
         let anchor = self.anchor();
+        if self.servers.has_other_defaults() {
+            return Ok(true);
+        }
         if self.pinned || !self.is_unknown_at(anchor) {
             return Ok(self.pinned);
         }

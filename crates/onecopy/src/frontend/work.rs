@@ -20,8 +20,8 @@ pub(crate) enum Work<'a> {
         sql: &'a [u8],
         /// Characters of the query string before it.
         position_offset: usize,
-        /// What the server is told of the sessions before it.
-        sessions: Option<&'a str>,
+        /// What stand-ins in it are told before it.
+        told: Option<&'a str>,
     },
     /// Messages of the extended protocol, in order.
     Batch {
@@ -29,8 +29,8 @@ pub(crate) enum Work<'a> {
         messages: &'a [Message],
         /// Whether a Sync ends it.
         sync: bool,
-        /// What the server is told of the sessions before them.
-        sessions: Option<&'a str>,
+        /// What stand-ins in them are told before them.
+        told: Option<&'a str>,
     },
     /// A statement of which the client gets no reply. Its parameters are NULL, and it returns one row at most.
     Unseen {
@@ -61,13 +61,13 @@ impl Work<'_> {
     /// Appends the messages to the connection's output, and says what will come back.
     pub(crate) fn write(&self, server: &mut Server) -> Expected {
         match *self {
-            Work::Query { sql, position_offset, sessions } => {
-                server.tell_sessions(sessions);
+            Work::Query { sql, position_offset, told } => {
+                server.tell(told);
                 server.query(sql);
                 Expected { position_offset, ..Expected::default() }
             }
-            Work::Batch { messages, sync, sessions } => {
-                server.tell_sessions(sessions);
+            Work::Batch { messages, sync, told } => {
+                server.tell(told);
                 let mut expected = Expected::default();
                 let mut count = messages.len();
                 server.connection.output.reserve(messages.iter().map(|message| message.bytes.len()).sum());

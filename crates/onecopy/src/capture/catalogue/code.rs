@@ -43,7 +43,7 @@ SELECT n.nspname, p.proname, CASE p.provolatile WHEN 'i' THEN 0 WHEN 's' THEN 1 
     (SELECT string_agg(split_part(setting, '=', 1), ' ') FROM unnest(p.proconfig) AS setting),
     array_to_string(p.prorettype || COALESCE(p.proallargtypes, p.proargtypes::oid[]), ' ')
 FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace JOIN pg_language l ON l.oid = p.prolang
-WHERE p.oid >= 16384 AND NOT (n.nspname = 'onecopy' AND p.proname LIKE 'pg\_%') ORDER BY n.nspname, p.proname, p.oid
+WHERE p.oid >= 16384 AND NOT (n.nspname = 'onecopy' AND p.proname ~ '^(pg_|current_setting$)') ORDER BY n.nspname, p.proname, p.oid
 ";
 
 /// A table under capture, or a view, and everything that it inherits from.

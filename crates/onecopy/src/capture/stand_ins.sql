@@ -1,6 +1,27 @@
--- A session ends another one, or what that is doing (`frontend/signals.rs`). What names a process of the server in a client's
--- statement calls these functions instead of those of the same names in pg_catalog (`sql::backends`).
+-- Functions that stand in for the server's of the same names in what a client's statement says itself (`sql::stand_ins`).
+-- `onecopy.told` is what Onecopy has told the connection before the statement, as JSON; clients may change it.
 
+-- A setting that the session has and this server has not.
+CREATE OR REPLACE FUNCTION onecopy.told_setting(kind text, setting_name text) RETURNS text
+LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT nullif(current_setting('onecopy.told', true), '')::json -> kind ->> lower(setting_name)
+$$;
+
+-- These two have the client's search path, which is a setting, too.
+CREATE OR REPLACE FUNCTION onecopy.current_setting(setting_name text, missing_ok boolean DEFAULT false) RETURNS text
+LANGUAGE sql STABLE STRICT PARALLEL SAFE AS $$
+    SELECT coalesce(onecopy.told_setting('settings', setting_name), pg_catalog.current_setting(setting_name, missing_ok))
+$$;
+
+CREATE OR REPLACE FUNCTION onecopy.pg_settings() RETURNS SETOF pg_catalog.pg_settings
+LANGUAGE sql STABLE PARALLEL SAFE AS $$
+    SELECT s.name, coalesce(onecopy.told_setting('settings', s.name), s.setting), s.unit, s.category, s.short_desc, s.extra_desc,
+        s.context, s.vartype, s.source, s.min_val, s.max_val, s.enumvals, s.boot_val,
+        coalesce(onecopy.told_setting('resets', s.name), s.reset_val), s.sourcefile, s.sourceline, s.pending_restart
+    FROM pg_catalog.pg_settings s
+$$;
+
+-- A session ends another one, or what that is doing (`frontend/signals.rs`).
 CREATE OR REPLACE FUNCTION onecopy.pg_backend_pid(session int4) RETURNS int4
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS 'SELECT session';
 
@@ -17,7 +38,7 @@ CREATE OR REPLACE FUNCTION onecopy.signal_session(pid int4, action text) RETURNS
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     is_number boolean := pid >= 1073741824;
-    known json := nullif(current_setting('onecopy.sessions', true), '')::json;
+    known json := nullif(current_setting('onecopy.told', true), '')::json -> 'sessions';
     target pg_roles%ROWTYPE;
     what text := CASE action WHEN 'cancel' THEN 'cancel query' ELSE 'terminate process' END;
 BEGIN
