@@ -53,6 +53,7 @@ async fn what_was_wrong_once() {
     an_unnamed_portal_lives_over_batches(&cluster).await;
     fresh(&cluster).await;
     a_query_with_a_nul_is_an_error(&cluster).await;
+    a_length_that_a_message_cannot_have_ends_the_session(&cluster);
     a_statement_may_declare_40_000_parameters(&cluster).await;
     a_parameter_may_be_larger_than_a_batch(&cluster).await;
     fresh(&cluster).await;
@@ -356,6 +357,27 @@ async fn a_query_with_a_nul_is_an_error(cluster: &Cluster) {
     let tags: String = told.iter().map(|(tag, _)| char::from(*tag)).collect();
     assert_eq!(tags, "ETDC");
     assert_eq!(wire::backend::Fields::new(&told[0].1).sqlstate(), b"08P01");
+}
+
+/// As in PostgreSQL, before more of the message has come.
+fn a_length_that_a_message_cannot_have_ends_the_session(cluster: &Cluster) {
+    for (database, before, tags) in [
+        ("postgres", &b"select 1"[..], &b"CDEHSXz"[..]),
+        ("postgres", b"begin; create temp table copied (k int); copy copied from stdin", b"cfz"),
+        ("onecopy", b"show version", b"Sz"),
+    ] {
+        for tag in tags {
+            let (mut raw, _) = Raw::connect_as(cluster.port, &[("user", "postgres"), ("database", database)]);
+            raw.send(|out| encode::query(out, before));
+            while ![tag::READY_FOR_QUERY, tag::COPY_IN_RESPONSE].contains(&raw.next().0) {}
+            raw.send(|out| out.extend_from_slice(&[&[*tag][..], &20_000u32.to_be_bytes()].concat()));
+            let Some((tag::ERROR_RESPONSE, body)) = raw.last() else {
+                panic!("no error of {}", *tag as char)
+            };
+            let fields = wire::backend::Fields::new(&body);
+            assert_eq!(fields.sqlstate(), b"08P01", "{}: {}", *tag as char, fields.message());
+        }
+    }
 }
 
 /// The protocol counts parameters with 16 bits and no sign.

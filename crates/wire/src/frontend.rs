@@ -2,8 +2,58 @@
 //!
 //! Names and texts are bytes: nothing says that they are UTF-8, and the server is the authority on that.
 
+use crate::frame::{self, MESSAGE_BYTES_MAX};
 use crate::read::Reader;
-use crate::{Frame, Malformed};
+use crate::{Frame, FrameError, Malformed};
+
+/// The longest message that holds no more than names and numbers, without its tag: as PostgreSQL's `PQ_SMALL_MESSAGE_LIMIT`.
+pub const SMALL_MESSAGE_BYTES_MAX: usize = 10_000;
+
+/// Reads the header of a client's message, as [`frame::header`] does. A kind that does not exist, or a length that the
+/// kind cannot have, is an error before more of the message has come.
+pub fn header(bytes: &[u8]) -> Result<Option<(u8, usize)>, HeaderError> {
+    let header = frame::header(bytes).map_err(HeaderError::Length)?;
+    let Some((tag, total)) = header else { return Ok(None) };
+    let bytes_max = match tag {
+        tag::BIND | tag::COPY_DATA | tag::FUNCTION_CALL | tag::PARSE | tag::QUERY => MESSAGE_BYTES_MAX - 1,
+        tag::CLOSE
+        | tag::COPY_DONE
+        | tag::COPY_FAIL
+        | tag::DESCRIBE
+        | tag::EXECUTE
+        | tag::FLUSH
+        | tag::PASSWORD
+        | tag::SYNC
+        | tag::TERMINATE => SMALL_MESSAGE_BYTES_MAX,
+        _ => return Err(HeaderError::Type(tag)),
+    };
+    let length = total - 1;
+    if length > bytes_max {
+        let length = u32::try_from(length).unwrap_or(u32::MAX);
+        return Err(HeaderError::Length(FrameError { tag, length }));
+    }
+    Ok(header)
+}
+
+/// What a client sent cannot begin a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeaderError {
+    /// A message of this kind cannot be so long, or so short.
+    Length(FrameError),
+    /// There is no such kind.
+    Type(u8),
+}
+
+impl std::fmt::Display for HeaderError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Length(error) => error.fmt(f),
+            Self::Type(tag) => write!(f, "invalid frontend message type {tag}"),
+        }
+    }
+}
+
+impl std::error::Error for HeaderError {}
 
 /// Tags of client messages.
 pub mod tag {
@@ -177,6 +227,22 @@ mod tests {
         let mut bytes = Vec::new();
         build(&mut bytes);
         bytes
+    }
+
+    #[test]
+    fn a_length_that_a_kind_cannot_have_is_refused_by_the_header() {
+        let of = |tag: u8, length: u32| header(&[&[tag][..], &length.to_be_bytes()].concat());
+        for tag in *b"CcDEfHpSX" {
+            assert_eq!(of(tag, 10_000), Ok(Some((tag, 10_001))), "{}", char::from(tag));
+            assert_eq!(of(tag, 10_001), Err(HeaderError::Length(FrameError { tag, length: 10_001 })));
+            assert_eq!(header(&[tag, 0, 0]), Ok(None));
+        }
+        for tag in *b"BdFPQ" {
+            assert_eq!(of(tag, 0x3fff_fffe), Ok(Some((tag, MESSAGE_BYTES_MAX))), "{}", char::from(tag));
+            assert!(matches!(of(tag, 0x3fff_ffff), Err(HeaderError::Length(_))));
+            assert!(matches!(of(tag, 3), Err(HeaderError::Length(_))));
+        }
+        assert_eq!(of(b'z', 4), Err(HeaderError::Type(b'z')));
     }
 
     #[test]

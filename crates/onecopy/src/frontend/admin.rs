@@ -86,7 +86,17 @@ impl Admin {
             encode::parameter_status(&mut self.client.out, name.as_bytes(), value.as_bytes());
         }
         encode::ready_for_query(&mut self.client.out, Status::Idle);
-        while self.client.flush().await.is_ok() && self.message().await.is_ok() {}
+        let end = loop {
+            if let Err(fault) = self.client.flush().await {
+                break fault;
+            }
+            if let Err(fault) = self.message().await {
+                break fault;
+            }
+        };
+        if let Fault::Fatal(refusal) = end {
+            self.client.say_last(&[], &refusal).await;
+        }
     }
 
     async fn message(&mut self) -> Result<(), Fault> {

@@ -13,8 +13,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
-use wire::frame;
 use wire::frontend::tag;
+use wire::sqlstate;
 
 use super::fault::{Fault, Refusal};
 use super::notices::{Notices, PAUSE};
@@ -346,7 +346,8 @@ impl Client {
 
     /// The message at the head of the input, if it is complete.
     pub(crate) fn ready(&self) -> Result<Option<(u8, usize)>, Fault> {
-        let header = frame::header(self.input.data()).map_err(|_| Fault::Client)?;
+        let header = wire::frontend::header(self.input.data())
+            .map_err(|error| Fault::Fatal(Refusal::plain(sqlstate::PROTOCOL_VIOLATION, error.to_string())))?;
         Ok(header.filter(|(_, total)| self.input.data().len() >= *total))
     }
 }
