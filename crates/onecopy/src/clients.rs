@@ -311,6 +311,8 @@ pub(crate) struct Clients {
     is_open: AtomicBool,
     /// How often a replica was drained.
     drains: AtomicU64,
+    /// The anchor while it is about to give its place up; one more than its number.
+    leaving: AtomicU32,
 }
 
 impl Default for Clients {
@@ -320,6 +322,7 @@ impl Default for Clients {
             is_paused: watch::channel(false).0,
             is_open: AtomicBool::new(false),
             drains: AtomicU64::new(0),
+            leaving: AtomicU32::new(0),
         }
     }
 }
@@ -337,6 +340,16 @@ impl Clients {
     /// How often one was.
     pub(crate) fn drains(&self) -> u64 {
         self.drains.load(Ordering::Acquire)
+    }
+
+    /// The anchor is about to give its place up, and its connections are still good; or none is.
+    pub(crate) fn leave(&self, anchor: Option<ReplicaId>) {
+        self.leaving.store(anchor.map_or(0, |anchor| u32::from(anchor.0) + 1), Ordering::SeqCst);
+    }
+
+    /// Whether this is so of a replica.
+    pub(crate) fn is_leaving(&self, replica: ReplicaId) -> bool {
+        self.leaving.load(Ordering::SeqCst) == u32::from(replica.0) + 1
     }
 
     /// A session begins.

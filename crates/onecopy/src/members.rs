@@ -41,6 +41,8 @@ use crate::standing::{self, Lasting};
 
 /// How long transactions may take to end before the anchor gives its place up.
 const QUIET_MAX: Duration = Duration::from_secs(5);
+/// How long sessions that hold state may take to end before that.
+const LAST_WORDS_MAX: Duration = Duration::from_secs(10);
 /// How often it is looked.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -330,7 +332,11 @@ pub(crate) async fn drain(hub: &Hub, replica: ReplicaId) -> Result<(), MemberErr
         await_holders(hub).await;
     }
     let quiet = if hub.anchor() == replica { Some(Quiet::begin(hub).await) } else { None };
+    if quiet.is_some() && has_successor(hub, replica) {
+        end_holders(hub, replica).await;
+    }
     hub.drain(replica, true);
+    hub.clients.leave(None);
     drop(quiet);
     match status(hub, replica) {
         Some(status) if status.is_drained => Ok(()),
@@ -345,6 +351,25 @@ async fn await_holders(hub: &Hub) {
     while hub.clients.holders() > 0 && Instant::now() < deadline {
         tokio::time::sleep(LOOK).await;
     }
+}
+
+/// Sessions that hold state at the anchor end before it gives its place up: its connections are cut then, and a listener has
+/// to have what was notified before.
+async fn end_holders(hub: &Hub, anchor: ReplicaId) {
+    hub.clients.leave(Some(anchor));
+    hub.rouse_holders();
+    let deadline = Instant::now() + LAST_WORDS_MAX;
+    while hub.clients.holders() > 0 && Instant::now() < deadline {
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Whether another replica can take the place of the anchor.
+fn has_successor(hub: &Hub, anchor: ReplicaId) -> bool {
+    let can = |status: &ReplicaStatus| {
+        status.replica != anchor && status.state == State::Up && !status.is_drained && !status.is_forgotten
+    };
+    hub.replicas().iter().any(can)
 }
 
 /// How many sessions may still use a replica that was drained.

@@ -66,7 +66,6 @@ async fn what_was_wrong_once() {
     cluster.stop().await;
 }
 
-/// Every case begins without the tables of the one before.
 /// DEALLOCATE closes what Parse has prepared, and so does Close in a transaction that has failed.
 fn a_statement_that_was_closed_is_gone(cluster: &Cluster) {
     let mut raw = Raw::connect(cluster.port);
@@ -149,6 +148,7 @@ async fn a_deferrable_transaction_says_so(cluster: &Cluster) {
     }
 }
 
+/// Every case begins without the tables of the one before.
 async fn fresh(cluster: &Cluster) {
     let client = cluster.client().await;
     run(&client, "drop table if exists a, b, c, l, t cascade").await;

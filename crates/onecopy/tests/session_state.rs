@@ -9,9 +9,12 @@ mod cluster;
 
 use std::time::{Duration, Instant};
 
+use cluster::raw::Raw;
 use cluster::{Cluster, Replica, run, table, value};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::task::JoinHandle;
 use tokio_postgres::{Client, Error, NoTls};
+use wire::backend::{Fields, tag};
 
 /// Far more than it takes; a loaded machine is slow.
 const WITHIN: Duration = Duration::from_mins(1);
@@ -251,13 +254,43 @@ async fn losing_costs_the_transaction_alone(cluster: &Cluster) {
     assert!(lost >= 4, "there was a ring each time: {lost}");
 }
 
+/// A listener, and the process that serves it at the anchor.
+async fn listener(cluster: &Cluster) -> (Raw, Pid) {
+    let parameters = [("user", "postgres"), ("database", "postgres"), ("application_name", "listener")];
+    let (mut raw, _) = Raw::connect_as(cluster.port, &parameters);
+    raw.exchange(|out| wire::encode::query(out, b"listen news"));
+    let direct = cluster.direct(&anchor(cluster).await).await;
+    let process =
+        value(&direct, "select pid from pg_stat_activity where application_name = 'listener'").await;
+    (raw, Pid::from_raw(process.parse().unwrap()).unwrap())
+}
+
+/// What a listener is told until its session ends, and with which error it ends.
+fn last_news(mut raw: Raw) -> (Vec<String>, String) {
+    let mut news = Vec::new();
+    loop {
+        let (tag, body) = raw.next();
+        match tag {
+            tag::NOTIFICATION_RESPONSE => {
+                let mut words = body[4..].split(|byte| *byte == 0).skip(1);
+                news.push(String::from_utf8(words.next().unwrap().to_vec()).unwrap());
+            }
+            tag::ERROR_RESPONSE => {
+                return (news, String::from_utf8_lossy(Fields::new(&body).sqlstate()).into_owned());
+            }
+            _ => {}
+        }
+    }
+}
+
 /// DRAIN waits for a session that will give up what it has, and ends those that do not.
 async fn drained(cluster: &Cluster) {
     let old = anchor(cluster).await;
-    let listener = Watched::new(cluster, "LISTEN").await;
-    run(&listener.client, "listen news").await;
+    let (listener, process) = listener(cluster).await;
     let patient = Watched::new(cluster, "a lock that is given up").await;
     run(&patient.client, "select pg_advisory_lock(70)").await;
+    let keeper = Watched::new(cluster, "a lock that is kept").await;
+    run(&keeper.client, "select pg_advisory_lock(71)").await;
     let drain = format!("drain replica {}", old.name);
     let draining = async {
         let begun = Instant::now();
@@ -265,12 +298,20 @@ async fn drained(cluster: &Cluster) {
         begun.elapsed()
     };
     let notifier = cluster.client().await;
+    // Its server is late to tell the listener of them.
+    kill_process(process, Signal::STOP).unwrap();
+    let notified: Vec<String> = (0..20).map(|n| n.to_string()).collect();
+    for n in &notified {
+        run(&notifier, &format!("notify news, '{n}'")).await;
+    }
     let (took, ()) = tokio::join!(draining, async {
-        run(&notifier, "notify news, 'before'").await;
         assert_eq!(value(&patient.client, "select pg_advisory_unlock(70)").await, "t");
+        // By then the listener is to end, too.
+        keeper.ends().await;
+        kill_process(process, Signal::CONT).unwrap();
     });
     assert!(took >= DRAIN_WAIT, "it has not waited for the listener: {took:?}");
-    listener.ends().await;
+    assert_eq!(last_news(listener), (notified, "57P01".to_owned()));
     assert_ne!(anchor(cluster).await.name, old.name);
     run(&patient.client, "insert into plain (v) values (3)").await;
     admin(cluster, &format!("undrain replica {}", old.name)).await;

@@ -31,7 +31,7 @@ use crate::hub::Hub;
 /// How long the last words of a server are waited for when its socket has something.
 const LAST_WORDS_MAX: Duration = Duration::from_millis(100);
 /// Notifications are asked for once more before a session ends; a server that does not answer has none.
-const LAST_ANSWER_MAX: Duration = Duration::from_secs(2);
+const LAST_ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// The error with which a session ends that has lost this.
 pub(super) fn lost(what: Pins) -> Fault {
@@ -63,7 +63,9 @@ impl Servers {
             let held = server.pins.held();
             let is_usable = || {
                 let seat = &hub.seats[usize::from(server.replica.0)];
-                server.replica == anchor && seat.proof_of(server.incarnation).is_some()
+                server.replica == anchor
+                    && !hub.clients.is_leaving(anchor)
+                    && seat.proof_of(server.incarnation).is_some()
             };
             if !held.is_empty() && !is_usable() {
                 self.lost = self.lost.with(held);

@@ -69,9 +69,14 @@ impl Hub {
         self.pools.leave(replica, is_drained);
         if is_drained {
             self.clients.note_drain();
-            let inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
-            inside.sessions.values().for_each(|mailbox| mailbox.drained());
+            self.rouse_holders();
         }
+    }
+
+    /// Sessions look whether what they hold is lost.
+    pub(crate) fn rouse_holders(&self) {
+        let inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        inside.sessions.values().for_each(|mailbox| mailbox.drained());
     }
 
     /// Those that are drained.
