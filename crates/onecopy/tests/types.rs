@@ -45,6 +45,10 @@ async fn object_ids_are_the_same_whichever_replica_answers() {
         value(&client, "select oid from pg_type where typname = 'mood'").await.parse().unwrap();
     let table: u32 = value(&client, "select 'person'::regclass::oid").await.parse().unwrap();
 
+    // Hashes of enums are hashes of such ids.
+    let hashes = "select hashenum(mood), hash_array(moods) from person";
+    let at_anchor = cluster::table(&cluster.direct(&cluster.replicas().await[0]).await, hashes).await;
+
     // Work at the anchor makes the others be chosen.
     let busy = connect("127.0.0.1", cluster.port, "postgres").await.unwrap();
     run(&busy, "begin").await;
@@ -68,6 +72,7 @@ async fn object_ids_are_the_same_whichever_replica_answers() {
         let rows = other.query("select moods::mood[] from person", &[]).await.unwrap();
         let moods: Vec<Mood> = rows[0].get(0);
         assert_eq!(moods, [Mood("sad".into()), Mood("happy".into())]);
+        assert_eq!(cluster::table(&other, hashes).await, at_anchor);
     }
 
     let array: u32 = value(&client, "select oid from pg_type where typname = '_mood'").await.parse().unwrap();
