@@ -115,6 +115,13 @@ async fn definitions_that_depend_on_object_ids_are_refused() {
         assert_eq!(pair.home.refused(sql).await, "0A000", "{sql}");
         pair.home.connection.simple("ROLLBACK").await.unwrap();
     }
+    // Where a server is adopted all definitions count; later only new ones, as those of an earlier release are there.
+    let home = &mut pair.home.connection;
+    home.simple("CREATE TABLE old (m mood) PARTITION BY HASH (m); DELETE FROM onecopy_capture.form")
+        .await
+        .unwrap();
+    home.simple(capture::INSTALL_TABLES_SQL).await.unwrap();
+    assert_eq!(pair.home.refused(capture::UPDATE_TABLES_SQL).await, "0A000");
 }
 
 #[tokio::test]
