@@ -74,6 +74,7 @@ async fn two_homes_are_like_one_server() {
     pipelines::are_run_again_together(&cluster).await;
     large_transactions(&cluster).await;
     long_transactions(&cluster).await;
+    many_new_rows(&cluster).await;
     copies_wait(&cluster).await;
     surprises(&cluster).await;
     deadlocks(&cluster).await;
@@ -444,6 +445,33 @@ async fn long_transactions(cluster: &Cluster) {
     assert_eq!(within(waiting).await, "done 1");
     let sums = "select count(*), sum(v) from q where k < 3 or k > 999";
     assert_eq!(cluster.everywhere(sums).await, [["1082", "104"]]);
+}
+
+/// Rows with keys from a sequence are new, so their statement asks for none; thousands of them count as their table. Others
+/// with rows of their own there do not lose against that.
+async fn many_new_rows(cluster: &Cluster) {
+    const MANY: &str = "insert into drawn (v) select 1 from generate_series(1, 1500)";
+    const ONE: &str = "insert into drawn (v) values (2)";
+    run(&cluster.client().await, "create table drawn (id uuid primary key default gen_random_uuid(), v int)")
+        .await;
+    let (a, b, c) = (at(cluster, 2).await, at(cluster, 3).await, at(cluster, 1).await);
+    for (before, last) in [(MANY, "commit"), ("select 1", MANY)] {
+        run(&b, &format!("begin; {ONE}")).await;
+        if last == "commit" {
+            run(&a, "begin").await;
+        }
+        run(&a, before).await;
+        let waiting = waits(&a, last).await;
+        let next = waits(&c, ONE).await;
+        run(&b, &format!("{ONE}; commit")).await;
+        assert!(within(waiting).await.starts_with("done"), "{before}; {last}");
+        assert_eq!(within(next).await, "done 1");
+    }
+    assert_eq!(
+        cluster.everywhere("select v, count(*) from drawn group by v order by v").await,
+        [["1", "3000"], ["2", "6"]]
+    );
+    run(&c, "drop table drawn").await;
 }
 
 /// What the client sends for a COPY comes once, so it waits before.

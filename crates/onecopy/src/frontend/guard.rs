@@ -68,15 +68,18 @@ impl Session {
         }
     }
 
-    /// Before the record is handed over: what was written without its having been asked for is asked for now, or somebody who
+    /// Before the record is handed over. A transaction with so many rows that they are not told apart asks for their tables: else
+    /// all others that have written there meanwhile would lose against it (40001). What was written without its having been asked for is asked for now, or somebody who
     /// has asked for it would lose it. A statement by itself is undone and run again when that is somebody else's; a
     /// transaction waits for him, and then goes on if he rolls back.
     pub(crate) async fn secure_rest(&mut self) -> Result<(), Fault> {
+        let has_many_rows = self.has_many_rows(0);
         let Transaction::Update(update) = &mut self.transaction else { return Ok(()) };
-        if !std::mem::take(&mut update.has_surprises) {
+        let has_surprises = std::mem::take(&mut update.has_surprises);
+        if !has_surprises && !has_many_rows {
             return Ok(());
         }
-        let (is_alone, home) = (update.is_alone && !self.client.shown, update.replica);
+        let (is_alone, home) = (has_surprises && update.is_alone && !self.client.shown, update.replica);
         match self.secure(Mark::default()).await? {
             None => Ok(()),
             Some((rival, written)) if is_alone => {
@@ -104,17 +107,20 @@ impl Session {
     /// Whether the transaction has come near what is told apart of one.
     fn is_long(&self) -> bool {
         let Transaction::Update(update) = &self.transaction else { return false };
+        update.capture.claims.turns_left() == 0 || self.has_many_rows(1)
+    }
+
+    /// Whether its rows alone are so many; a row without keys and references counts as `keyless` claims.
+    fn has_many_rows(&self, keyless: usize) -> bool {
+        let Transaction::Update(update) = &self.transaction else { return false };
         let rows = update.capture.record.rows();
-        if update.capture.claims.turns_left() == 0 {
-            return true;
-        }
         if rows < LONG_ROWS_MIN {
             return false;
         }
         let catalogue = self.hub().catalogue();
         let claims_of = |table: &sql::Table| table.keys.len() + table.references.len();
         let tables = update.capture.record.tables().iter().filter_map(|id| catalogue.table(*id));
-        let a_row = tables.map(claims_of).max().unwrap_or_default().max(1) as u64;
+        let a_row = tables.map(claims_of).max().unwrap_or_default().max(keyless) as u64;
         rows * a_row * 2 >= ROW_CLAIMS_MAX as u64
     }
 
