@@ -267,7 +267,7 @@ async fn give_data(
     }
     let (done, answer) = oneshot::channel();
     let request = Request::Furnish { replica, donor, transfer: Arc::clone(transfer), done };
-    let furnished = rebuild::unless_donor_is_lost(seat, transfer, ask(hub, request, answer)).await?;
+    let furnished = rebuild::unless_donor_is_lost(hub, donor, transfer, ask(hub, request, answer)).await?;
     furnished.map_err(MemberError::Failed)?;
     Ok(seat.name.clone())
 }

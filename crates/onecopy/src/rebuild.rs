@@ -26,7 +26,7 @@ use cluster::protocols::ReplicaStatus;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use crate::hub::{Hub, Lasting, Seat};
+use crate::hub::{Hub, Lasting};
 use crate::postgres::Transfer;
 use crate::steward::{Errand, Replacement};
 
@@ -188,9 +188,9 @@ async fn copy(
         done,
     });
     let ended = match errands.send(errand).await {
-        Ok(()) => {
-            unless_donor_is_lost(seat, &transfer, outcome).await.unwrap_or_else(|_| Err(STOPPING.to_owned()))
-        }
+        Ok(()) => unless_donor_is_lost(hub, donor, &transfer, outcome)
+            .await
+            .unwrap_or_else(|_| Err(STOPPING.to_owned())),
         Err(_) => Err(STOPPING.to_owned()),
     };
     match ended {
@@ -205,12 +205,13 @@ async fn copy(
 
 /// Waits for the outcome of a copy, and abandons it when the donor is down: a server that hangs would never end it.
 pub(crate) async fn unless_donor_is_lost<T>(
-    donor: &Seat,
+    hub: &Hub,
+    donor: ReplicaId,
     transfer: &Transfer,
     outcome: impl Future<Output = T>,
 ) -> T {
     let mut outcome = pin!(outcome);
-    if let Some(done) = donor.unless_given_up(donor.incarnation(), outcome.as_mut()).await {
+    if let Some(done) = hub.unless_given_up(donor, outcome.as_mut()).await {
         return done;
     }
     transfer.abandon();

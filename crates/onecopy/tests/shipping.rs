@@ -11,6 +11,9 @@ use cluster::plain::Plain;
 use cluster::served::Setup;
 use cluster::{Cluster, programs, rows, run, table, value};
 
+/// What a server keeps of the password `secret`.
+const SECRET: &str = "SCRAM-SHA-256$4096:MDEyMzQ1Njc4OWFiY2RlZg==$bpSY5Ze9NUH+I35LC3gVq+DpBfK46iXBxvhAKqVu9pE=:VpYlBuxyzeCI1KnctrefdljpB1mk3Gp7sBI/t11+NkQ=";
+
 /// The SQLSTATE with which a statement is refused, and its hint.
 async fn refused(client: &tokio_postgres::Client, sql: &str) -> String {
     let error = client.simple_query(sql).await.expect_err(sql);
@@ -79,8 +82,11 @@ async fn servers_that_exist_are_adopted() {
         let schema =
             "CREATE TABLE item (id serial PRIMARY KEY, name text); INSERT INTO item (name) VALUES ('a')";
         run(&server.client().await, schema).await;
+        // Both keep the same proof of the password `secret`.
+        run(&server.client().await, &format!("CREATE ROLE app LOGIN PASSWORD '{SECRET}'")).await;
     }
-    let setup = Setup::new(&[&a, &b], "protocol = \"conflict-aware\"");
+    let rules = "hba = [\"host all app all scram-sha-256\", \"host all all 127.0.0.1/32 trust\"]";
+    let setup = Setup::new(&[&a, &b], &format!("protocol = \"conflict-aware\"\n{rules}"));
     for name in ["b", "c"] {
         let node = setup.serve(&[]).await;
         let client = cluster::connect("127.0.0.1", setup.port, "postgres").await.unwrap();
@@ -89,6 +95,13 @@ async fn servers_that_exist_are_adopted() {
         let same = rows(&admin, "VERIFY").await;
         assert!(!same.is_empty() && same.iter().all(|row| row["result"] == "identical"), "{same:?}");
         assert_eq!(refused(&admin, "PAUSE").await, "0A000");
+        let proven = format!(
+            "host=127.0.0.1 port={} user=app password=secret dbname=postgres connect_timeout=30",
+            setup.port
+        );
+        let logging_in = tokio_postgres::connect(&proven, tokio_postgres::NoTls);
+        let logged_in = tokio::time::timeout(Duration::from_secs(40), logging_in).await;
+        assert!(logged_in.expect("the password is looked up").is_ok());
         node.stop();
     }
     let names = "SELECT string_agg(name, ',' ORDER BY id) FROM item";

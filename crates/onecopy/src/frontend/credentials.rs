@@ -84,7 +84,7 @@ async fn ask(
         let seat = &hub.seats[anchor];
         let connection = known.take().filter(|(at, _)| *at == anchor).map(|(_, connection)| connection);
         let asked = ask_at(hub, seat, connection, role);
-        if let Some(answer) = seat.unless_given_up(seat.incarnation(), asked).await {
+        if let Some(answer) = hub.unless_given_up(anchor, asked).await {
             return answer;
         }
         tokio::time::sleep(LOOK).await;

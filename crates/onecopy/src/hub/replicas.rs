@@ -17,6 +17,16 @@ impl Hub {
         self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Runs `work` with the replica's server; `None` if that is given up meanwhile. Where statements are shipped no agent
+    /// gives a server up, and the work has to end by itself.
+    pub(crate) async fn unless_given_up<W: Future>(&self, replica: ReplicaId, work: W) -> Option<W::Output> {
+        if self.shipping.get().is_some() {
+            return Some(work.await);
+        }
+        let seat = &self.seats[replica];
+        seat.unless_given_up(seat.incarnation(), work).await
+    }
+
     /// What a replica's applied set says. If it was away for long, much of the log is read for it.
     pub(crate) async fn judge(self: &Arc<Self>, applied: Vec<Identity>) -> Result<Judged, String> {
         let hub = Arc::clone(self);
