@@ -20,6 +20,7 @@ mod encode;
 mod fold;
 mod net;
 mod plan;
+mod sandbox;
 mod statements;
 #[cfg(test)]
 mod tests;
@@ -34,6 +35,7 @@ use crate::record::{Image, ImageError};
 
 pub use encode::{copy_footer, copy_header, copy_row, unnested};
 pub use plan::{RowImages, Step, plan};
+pub use sandbox::{Sandbox, StagedColumn};
 pub use statements::{ColumnSet, Kind, Sql, StatementKey};
 
 /// OIDs below this come with every server and mean the same everywhere.
@@ -97,6 +99,8 @@ pub struct RefreshTable {
     /// Where users' code that runs when rows are written (of indexes, CHECKs, domains) finds what it names without a schema:
     /// a search path, if there is such code.
     pub code_path: Option<String>,
+    /// Writing its rows calls code that must not run with the applier's rights.
+    pub sandbox: Option<Sandbox>,
 }
 
 /// The tables of one replica.
@@ -202,12 +206,15 @@ impl RefreshTable {
         image
             .columns()
             .zip(&self.columns)
-            .map(|(column, own)| {
+            .enumerate()
+            .map(|(at, (column, own))| {
                 // User types have other numbers elsewhere, but they are user types there, too.
                 let same =
                     column.type_oid == own.type_oid || column.type_oid.min(own.type_oid) >= FIRST_USER_OID;
                 let is_text = own.form == Form::Text && column.type_oid == TEXT_OID;
-                if same || is_text {
+                if !is_text && column.value.is_some() && self.is_read_inside(at) {
+                    Err(differs(format!("column {} has a value in the form of an earlier release", own.name)))
+                } else if same || is_text {
                     let format = if is_text { Format::Text } else { Format::Binary };
                     Ok(Value { bytes: column.value, format })
                 } else {
@@ -273,12 +280,17 @@ impl RefreshTable {
 
     /// Whether values of all columns that an update or delete needs can be elements of arrays.
     fn unnests(&self) -> bool {
-        self.columns.iter().all(|column| column.written == Written::Never || column.array_oid.is_some())
+        let is_element = |at: usize| self.array_oid(at).is_some();
+        (0..self.columns.len()).all(|at| self.columns[at].written == Written::Never || is_element(at))
     }
 
-    /// Whether rows can be copied: not where some values are text, since a COPY has one format for all.
+    /// Whether rows can be copied: not where some values are text, since a COPY has one format for all, nor in a sandbox.
     fn copies(&self) -> bool {
-        self.columns.iter().all(|column| column.written == Written::Never || column.form == Form::Binary)
+        self.sandbox.is_none()
+            && self
+                .columns
+                .iter()
+                .all(|column| column.written == Written::Never || column.form == Form::Binary)
     }
 
     /// Indexes of the columns that an insert writes.

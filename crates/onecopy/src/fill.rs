@@ -51,7 +51,7 @@ const PIN: &str = "SET search_path = pg_catalog; SET row_security = off; SET Dat
     SET idle_in_transaction_session_timeout = 0; SET quote_all_identifiers = off; SET default_toast_compression = pglz; SET xmlbinary = base64; SET TimeZone = 'UTC'";
 
 /// The snapshot is there from the first query on.
-const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT 1";
+const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1";
 
 /// Whether there is a schema that every new database has.
 const HAS_PUBLIC: &str = "SELECT 1 FROM pg_namespace WHERE nspname = 'public'";
@@ -168,6 +168,7 @@ async fn read(hub: &Hub, donor: ReplicaId, program: &dump::Program) -> Result<So
     let own = [("application_name", "onecopy filling"), ("client_encoding", "UTF8")];
     let mut connection = Connection::open_own(&seat.address, &hub.served, &own).await.map_err(text)?;
     connection.simple(SNAPSHOT).await.map_err(text)?;
+    connection.simple(capture::HIDE_CODE).await.map_err(text)?;
     connection.simple(PIN).await.map_err(text)?;
     connection.simple(LOCK_PATIENCE).await.map_err(text)?;
     let tables = rows::lock(&mut connection).await.map_err(text)?.ok_or_else(changed)?;

@@ -1,9 +1,7 @@
 //! Values in PostgreSQL's binary forms: rows of a COPY, and arrays to be unnested.
 
-use wire::encode::Format;
-
 use super::plan::RowImages;
-use super::{Kind, RefreshError, RefreshTable, Value, Values};
+use super::{Kind, RefreshError, RefreshTable, Values};
 
 /// What a binary COPY begins with: signature, no flags, no extension.
 const COPY_HEADER: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
@@ -47,12 +45,7 @@ pub fn unnested(
 impl RefreshTable {
     /// The element types of the arrays that a statement for many rows takes.
     fn elements(&self, kind: Kind) -> Vec<u32> {
-        const NONE: Value<'_> = Value { bytes: None, format: Format::Binary };
-        let every: Values<'_> = vec![NONE; self.columns.len()];
-        let key = self.primary_key.iter().copied();
-        let columns: Vec<usize> = self.updated_of(kind.updated().unwrap_or_default()).chain(key).collect();
-        debug_assert_eq!(columns.len(), self.bound(kind, &every, &every).len());
-        columns.into_iter().map(|at| self.columns[at].type_oid).collect()
+        self.bound_columns(kind).into_iter().map(|at| self.bound_oid(at)).collect()
     }
 }
 

@@ -281,6 +281,13 @@ impl<'a> Planner<'_, 'a> {
             return;
         }
         let rows: Vec<_> = rows.into_iter().map(|new| RowImages { old: &[], new }).collect();
+        let is_many = rows.len() >= COPY_ROWS_MIN && table.sandbox.is_some();
+        if is_many && table.unnests() && table.inserted().next().is_some() {
+            for piece in pieces(&rows, MANY_ROWS_MAX) {
+                self.execute(table, Kind::InsertMany, piece.to_vec());
+            }
+            return;
+        }
         if table.inserted().next().is_some() {
             self.few(table, |count| if count == 1 { Kind::Insert } else { Kind::InsertFew(count) }, &rows);
         } else {

@@ -32,13 +32,15 @@ pub enum Kind {
     DeleteFew(usize),
     /// Inserts rows of a binary COPY.
     CopyIn,
+    /// Inserts rows out of arrays, where there is no COPY.
+    InsertMany,
 }
 
 impl Kind {
     /// Whether it concerns many rows by arrays.
     #[must_use]
     pub const fn is_unnesting(self) -> bool {
-        matches!(self, Self::UpdateMany(_) | Self::KeepMany | Self::DeleteMany)
+        matches!(self, Self::UpdateMany(_) | Self::KeepMany | Self::DeleteMany | Self::InsertMany)
     }
 
     /// Whether it takes the values of several rows, one row's after the other's.
@@ -49,7 +51,15 @@ impl Kind {
 
     /// Whether it makes rows.
     pub(super) const fn is_insert(self) -> bool {
-        matches!(self, Self::Insert | Self::InsertFew(_) | Self::CopyIn)
+        matches!(self, Self::Insert | Self::InsertFew(_) | Self::CopyIn | Self::InsertMany)
+    }
+
+    /// The number of rows whose values it takes one by one.
+    pub(super) const fn rows(self) -> usize {
+        match self {
+            Self::InsertFew(count) | Self::UpdateFew(count, _) | Self::DeleteFew(count) => count,
+            _ => 1,
+        }
     }
 
     /// The columns that it updates.
@@ -109,30 +119,43 @@ pub struct Sql {
 }
 
 impl RefreshTable {
-    /// The statement of a kind for this table.
+    /// The statement of a kind for this table; the one that gives the values, where another one writes them in a sandbox.
     pub fn sql(&self, kind: Kind) -> Sql {
+        if let Some(sandbox) = &self.sandbox {
+            return self.staged(sandbox, kind);
+        }
         match kind {
             Kind::Insert => self.insert(1),
             Kind::InsertFew(count) => self.insert(count),
+            Kind::InsertMany => {
+                let columns: Vec<usize> = self.inserted().collect();
+                let (source, names) = (unnest(columns.len()), self.names(columns.iter().copied()));
+                let text = format!(
+                    "INSERT INTO {} ({names}) OVERRIDING SYSTEM VALUE SELECT * FROM {source}",
+                    self.name
+                );
+                Sql { text, types: self.array_types(columns.into_iter()) }
+            }
             Kind::UpdateFew(count, columns) => self.update_few(count, columns),
             Kind::DeleteFew(count) => {
-                let (values, types) = self.rows_of_values(count, &self.primary_key);
+                let types = self.types(self.primary_key.iter().copied());
+                let Sql { text, types } = rows_of_values(count, &types);
                 let (name, aliases) = (&self.name, aliases(self.primary_key.len()));
                 let found = self.joined(0);
                 let text =
-                    format!("DELETE FROM ONLY {name} AS t USING ({values}) AS u({aliases}) WHERE {found}");
+                    format!("DELETE FROM ONLY {name} AS t USING ({text}) AS u({aliases}) WHERE {found}");
                 Sql { text, types }
             }
             Kind::Update(columns) => self.update(columns),
             Kind::Delete => {
-                let found = self.found(1);
+                let found = self.found_by(1);
                 let text = format!("DELETE FROM ONLY {} AS t WHERE {found}", self.name);
                 Sql { text, types: self.types(self.identified()) }
             }
             Kind::UpdateMany(columns) => self.update_many(columns),
             Kind::Keep => {
                 let text =
-                    format!("UPDATE ONLY {} AS t SET {} WHERE {}", self.name, self.kept(), self.found(1));
+                    format!("UPDATE ONLY {} AS t SET {} WHERE {}", self.name, self.kept(), self.found_by(1));
                 Sql { text, types: self.types(self.identified()) }
             }
             Kind::KeepMany => {
@@ -168,17 +191,10 @@ impl RefreshTable {
         if columns.is_empty() {
             return Sql { text: format!("INSERT INTO {} DEFAULT VALUES", self.name), types: Vec::new() };
         }
-        let (values, types) = self.rows_of_values(count, &columns);
+        let types = self.types(columns.iter().copied());
+        let Sql { text, types } = rows_of_values(count, &types);
         let names = self.names(columns.into_iter());
-        Sql { text: format!("INSERT INTO {} ({names}) OVERRIDING SYSTEM VALUE {values}", self.name), types }
-    }
-
-    /// So many rows of parameters for columns, and the parameters' types.
-    fn rows_of_values(&self, count: usize, columns: &[usize]) -> (String, Vec<u32>) {
-        let first = |row: usize| row * columns.len() + 1;
-        let row = |number: usize| format!("({})", parameters(first(number), columns.len()));
-        let rows: Vec<String> = (0..count).map(row).collect();
-        (format!("VALUES {}", rows.join(", ")), self.types(columns.iter().copied()).repeat(count))
+        Sql { text: format!("INSERT INTO {} ({names}) OVERRIDING SYSTEM VALUE {text}", self.name), types }
     }
 
     fn update(&self, columns: ColumnSet) -> Sql {
@@ -188,7 +204,7 @@ impl RefreshTable {
             let comma = if number == 0 { "" } else { ", " };
             let _ = write!(set, "{comma}{} = ${}", self.columns[at].name, number + 1);
         }
-        let found = self.found(written.len() + 1);
+        let found = self.found_by(written.len() + 1);
         let text = format!("UPDATE ONLY {} AS t SET {set} WHERE {found}", self.name);
         Sql { text, types: self.types(written.into_iter().chain(self.identified())) }
     }
@@ -201,8 +217,9 @@ impl RefreshTable {
 
     fn update_few(&self, count: usize, columns: ColumnSet) -> Sql {
         let bound: Vec<usize> = self.updated_of(columns).chain(self.primary_key.iter().copied()).collect();
-        let (values, types) = self.rows_of_values(count, &bound);
-        Sql { text: self.update_from(&format!("({values})"), columns), types }
+        let types = self.types(bound.iter().copied());
+        let Sql { text, types } = rows_of_values(count, &types);
+        Sql { text: self.update_from(&format!("({text})"), columns), types }
     }
 
     /// An update by rows of what is written and the key.
@@ -219,7 +236,7 @@ impl RefreshTable {
     }
 
     /// Sets a column to what it is. Where no column can be set, nobody has.
-    fn kept(&self) -> String {
+    pub(super) fn kept(&self) -> String {
         let mut settable = self.updated().chain(self.chosen(|column| column.written == Written::Always));
         settable.next().map_or_else(String::new, |at| format!("{0} = t.{0}", self.columns[at].name))
     }
@@ -238,22 +255,28 @@ impl RefreshTable {
     }
 
     /// Indexes of the columns by which a row is found: the key, or all that are stored as written.
-    fn identified(&self) -> Box<dyn Iterator<Item = usize> + '_> {
+    pub(super) fn identified(&self) -> Box<dyn Iterator<Item = usize> + '_> {
         if self.has_key() { Box::new(self.primary_key.iter().copied()) } else { Box::new(self.inserted()) }
     }
 
     /// The condition that finds the one row, with parameters from `first` on.
-    fn found(&self, first: usize) -> String {
+    fn found_by(&self, first: usize) -> String {
+        self.found(|number, _| format!("${}", first + number))
+    }
+
+    /// The condition that finds the one row by values, each told by its number and the place of its column.
+    pub(super) fn found(&self, value: impl Fn(usize, usize) -> String) -> String {
         if self.has_key() {
-            return self.key_condition(|number| format!("${}", first + number));
+            return self.key_condition(|number| value(number, self.primary_key[number]));
         }
         let names = self.inserted().map(|at| format!("s.{}", self.columns[at].name));
         let row = format!("ROW({})", names.collect::<Vec<_>>().join(", "));
-        let wanted = format!("ROW({})", parameters(first, self.inserted().count()));
+        let values: Vec<_> = self.inserted().enumerate().map(|(number, at)| value(number, at)).collect();
+        let wanted = format!("ROW({})", values.join(", "));
         // The index of a deferrable key finds the rows that hold it.
         let mut held = String::new();
         for (number, at) in self.inserted().enumerate().filter(|(_, at)| self.primary_key.contains(at)) {
-            let _ = write!(held, " AND {}", self.equality("s", at, &format!("${}", first + number)));
+            let _ = write!(held, " AND {}", self.equality("s", at, &value(number, at)));
         }
         // A server that computed a value may store it in another form than one that was sent it: a slice of an array
         // keeps room for NULLs that it does not have. So a row of the same text is the one, if none has the same bytes.
@@ -274,7 +297,7 @@ impl RefreshTable {
         self.key_condition(|number| format!("ANY (ARRAY[u.c{}])", skipped + number + 1))
     }
 
-    fn key_condition(&self, other: impl Fn(usize) -> String) -> String {
+    pub(super) fn key_condition(&self, other: impl Fn(usize) -> String) -> String {
         let key = self.primary_key.iter().enumerate();
         let parts: Vec<String> = key.map(|(number, &at)| self.equality("t", at, &other(number))).collect();
         parts.join(" AND ")
@@ -285,7 +308,7 @@ impl RefreshTable {
         format!("{alias}.{} {} {other}", column.name, column.equals)
     }
 
-    fn names(&self, which: impl Iterator<Item = usize>) -> String {
+    pub(super) fn names(&self, which: impl Iterator<Item = usize>) -> String {
         which.map(|at| self.columns[at].name.as_str()).collect::<Vec<_>>().join(", ")
     }
 
@@ -298,8 +321,15 @@ impl RefreshTable {
     }
 }
 
+/// So many rows of parameters for columns of these types.
+pub(super) fn rows_of_values(count: usize, types: &[u32]) -> Sql {
+    let row = |number: usize| format!("({})", parameters(number * types.len() + 1, types.len()));
+    let rows: Vec<String> = (0..count).map(row).collect();
+    Sql { text: format!("VALUES {}", rows.join(", ")), types: types.repeat(count) }
+}
+
 /// Several arrays are the parser's affair, which it knows by the bare name only.
-fn unnest(count: usize) -> String {
+pub(super) fn unnest(count: usize) -> String {
     let schema = if count == 1 { "pg_catalog." } else { "" };
     format!("{schema}unnest({})", parameters(1, count))
 }

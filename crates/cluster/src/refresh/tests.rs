@@ -3,6 +3,7 @@
 mod columns;
 mod few;
 mod outcome;
+mod sandboxed;
 
 use proptest::collection::vec;
 use proptest::option;
@@ -36,6 +37,7 @@ fn table(id: u32, primary_key: &[usize], other_unique: bool) -> RefreshTable {
         key_is_deferrable: false,
         other_unique: if other_unique { vec![1] } else { Vec::new() },
         code_path: None,
+        sandbox: None,
     }
 }
 
@@ -135,6 +137,27 @@ fn name(kind: Kind) -> String {
         Kind::UpdateMany(_) => "UpdateMany".to_owned(),
         other => format!("{other:?}"),
     }
+}
+
+/// The kinds of the steps for so many new rows of table 1.
+fn planned_over(tables: &RefreshTables, count: u32) -> Vec<String> {
+    let images: Vec<_> = (0..count)
+        .map(|key| {
+            let key = key.to_be_bytes();
+            let oid = |at: usize| {
+                let column = &tables.table(TableId(1)).unwrap().columns[at];
+                if column.form == Form::Text { TEXT } else { column.type_oid }
+            };
+            image(&[(oid(0), Some(&key)), (oid(1), Some(b"x"))])
+        })
+        .collect();
+    let mut builder = RecordBuilder::new();
+    for image in &images {
+        builder.push_insert(TableId(1), image).unwrap();
+    }
+    let record = builder.finish(*records("")[0].header());
+    let steps = plan(tables, [record.items()]).unwrap();
+    steps.iter().map(|step| format!("{step:?}").chars().take(200).collect()).collect()
 }
 
 fn columns(places: impl IntoIterator<Item = usize>) -> ColumnSet {

@@ -31,6 +31,7 @@ use super::serve::until_lost;
 use super::{Assignment, identity};
 use crate::backend::{BackendError, Connection};
 use crate::capture;
+use crate::capture::catalogue::literal;
 use crate::log::{LogError, SpillFolder};
 use crate::seal::Seal;
 
@@ -365,6 +366,10 @@ impl Applier {
         let connection = &mut self.connection;
         let lend = format!("SELECT 1 WHERE onecopy_capture.lend_run({})", literal(&statement.role));
         let is_lent = !connection.simple(&lend).await?.is_empty();
+        if is_lent {
+            let count = statement.text.chars().count();
+            connection.simple(&format!("SET {} = '{count}'", capture::APPLIER_SETTING)).await?;
+        }
         connection.simple(&preamble(statement)).await?;
         if is_lent {
             let text = statement.text.replace('\\', "\\\\").replace('\'', "''");
@@ -372,7 +377,8 @@ impl Applier {
         } else {
             connection.simple(&statement.text).await?;
         }
-        connection.simple("RESET SESSION AUTHORIZATION; RESET ALL; DEALLOCATE ALL").await?;
+        // A cursor WITH HOLD that its code has left would run at COMMIT, and a prepared statement in place of ours.
+        connection.simple("CLOSE ALL; RESET SESSION AUTHORIZATION; RESET ALL; DEALLOCATE ALL").await?;
         if is_lent {
             connection.simple("SELECT onecopy_capture.take_run_back()").await?;
         }
@@ -436,8 +442,4 @@ fn preamble(statement: &Statement) -> String {
         sql.push_str(&format!("; SET SESSION AUTHORIZATION {role}"));
     }
     sql
-}
-
-pub(super) fn literal(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "''"))
 }

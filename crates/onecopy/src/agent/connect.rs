@@ -153,7 +153,8 @@ async fn prepare(assignment: &Assignment, is_first: bool) -> Result<Ready, Conne
 async fn open_applier(control: &mut Connection, assignment: &Assignment) -> Result<Connection, BackendError> {
     let rows = control.simple("SELECT onecopy_capture.deepest_stack()").await?;
     let stack_kb = rows.into_iter().next().and_then(|mut row| row.pop().flatten()).unwrap_or_default();
-    open(assignment, &[("synchronous_commit", "off"), ("max_stack_depth", &stack_kb)]).await
+    let mark = (capture::APPLIER_SETTING, capture::APPLIER_AT_REST);
+    open(assignment, &[("synchronous_commit", "off"), ("max_stack_depth", &stack_kb), mark]).await
 }
 
 async fn open(assignment: &Assignment, more: &[(&str, &str)]) -> Result<Connection, BackendError> {

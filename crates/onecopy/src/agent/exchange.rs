@@ -11,15 +11,16 @@ use std::collections::{BTreeSet, VecDeque};
 
 use cluster::ids::TableId;
 use cluster::refresh::{
-    Kind, RefreshError, RefreshTables, RowImages, StatementKey, Step, Value, copy_footer, copy_header,
-    copy_row, unnested,
+    Kind, RefreshError, RefreshTable, RefreshTables, RowImages, StatementKey, Step, Value, copy_footer,
+    copy_header, copy_row, unnested,
 };
 use wire::backend::{command_tag, tag};
 use wire::encode::{self, Format};
 use wire::frame;
+use wire::frontend::Target;
 
-use super::apply::literal;
 use crate::backend::{BackendError, Connection};
+use crate::capture::catalogue::literal;
 use crate::log::LogError;
 
 /// Messages are made until this much waits to be written.
@@ -27,6 +28,16 @@ const CHUNK_BYTES: usize = 64 * 1024;
 
 /// Where our own statements find things.
 const OWN_PATH: &str = "pg_catalog, pg_temp";
+
+/// What a statement in a sandbox works on (`onecopy.staged`).
+const ROWS_PORTAL: &[u8] = b"onecopy rows";
+
+/// Runs a statement in a sandbox.
+const WORK_SQL: &str = "SELECT onecopy_capture.work_as_owner($1, $2, $3, $4)";
+const WORK_NAME: &[u8] = b"work as owner";
+
+/// The SQLSTATE when that concerned another number of rows than it must.
+pub(super) const OTHER_COUNT: &[u8] = b"OC002";
 
 /// With more statements than this, all are prepared anew. Each takes some 10 kB of the server's memory.
 const PREPARED_MAX: usize = 2_000;
@@ -68,6 +79,8 @@ pub(super) struct Prepared {
     pub(super) begin: bool,
     /// Those that insert so many identities.
     pub(super) identities: BTreeSet<usize>,
+    /// Runs a statement in a sandbox.
+    work: bool,
     rows: BTreeSet<StatementKey>,
 }
 
@@ -219,28 +232,45 @@ impl<'a> Feed<'a> {
         out: &mut Vec<u8>,
     ) -> Result<(), RefreshError> {
         let table = self.tables.table(statement.table)?;
-        self.find_code_in(table.code_path.as_deref(), out);
+        let sandboxed = table.sandboxed_sql(statement.kind);
+        if sandboxed.is_none() {
+            self.find_code_in(table.code_path.as_deref(), out);
+        }
         self.prepare(statement, out)?;
         let name = name(statement);
-        if statement.kind.is_unnesting() {
-            let arrays = unnested(table, statement.kind, rows)?;
-            let values: Vec<_> = arrays.iter().map(|array| Some(array.as_slice())).collect();
-            encode::bind(out, b"", name.as_bytes(), &values, Format::Binary);
-            self.execute(out, statement, rows.len() as u64);
-            return Ok(());
-        }
-        if statement.kind.is_few() {
-            let values: Result<Vec<_>, _> =
-                rows.iter().map(|row| row.values(table, statement.kind)).collect();
-            bind(out, &name, &values?.concat());
-            self.execute(out, statement, rows.len() as u64);
-            return Ok(());
-        }
-        for row in rows {
-            bind(out, &name, &row.values(table, statement.kind)?);
-            self.execute(out, statement, 1);
+        let together = statement.kind.is_unnesting() || statement.kind.is_few();
+        let count = if together { rows.len() } else { 1 };
+        for rows in rows.chunks(count.max(1)) {
+            let portal = if sandboxed.is_some() { ROWS_PORTAL } else { b"" };
+            if statement.kind.is_unnesting() {
+                let arrays = unnested(table, statement.kind, rows)?;
+                let values: Vec<_> = arrays.iter().map(|array| Some(array.as_slice())).collect();
+                encode::bind(out, portal, name.as_bytes(), &values, Format::Binary);
+            } else {
+                let values: Result<Vec<_>, _> =
+                    rows.iter().map(|row| row.values(table, statement.kind)).collect();
+                bind(out, portal, &name, &values?.concat());
+            }
+            match &sandboxed {
+                Some(sql) => self.work_as_owner(table, sql, rows.len(), out),
+                None => self.execute(out, statement, rows.len() as u64),
+            }
         }
         Ok(())
+    }
+
+    /// Has a statement run in the sandbox of the table's owner, on the rows of the portal.
+    fn work_as_owner(&mut self, table: &RefreshTable, sql: &str, rows: usize, out: &mut Vec<u8>) {
+        if !self.prepared.work {
+            encode::parse(out, WORK_NAME, WORK_SQL.as_bytes(), &[]);
+            self.prepared.work = true;
+        }
+        let (path, rows) = (table.code_path.as_deref().unwrap_or(OWN_PATH), rows.to_string());
+        let values = [&table.name, path, sql, &rows].map(|value| Some(value.as_bytes()));
+        encode::bind(out, b"", WORK_NAME, &values, Format::Text);
+        encode::execute(out, b"", 0);
+        encode::close(out, Target::Portal(ROWS_PORTAL));
+        self.expected.push_back(Expected { statement: None, rows: None });
     }
 
     fn copy_begin(
@@ -349,9 +379,9 @@ impl<'a> Feed<'a> {
 }
 
 /// Binds values of row images.
-fn bind(out: &mut Vec<u8>, name: &str, values: &[Value<'_>]) {
+fn bind(out: &mut Vec<u8>, portal: &[u8], name: &str, values: &[Value<'_>]) {
     let values: Vec<_> = values.iter().map(|value| (value.bytes, value.format)).collect();
-    encode::bind_each(out, b"", name.as_bytes(), &values);
+    encode::bind_each(out, portal, name.as_bytes(), &values);
 }
 
 /// The name of a prepared statement on the applier.

@@ -6,7 +6,7 @@ use wire::backend::Fields;
 use wire::sqlstate;
 
 use super::Misfit;
-use super::exchange::Trouble;
+use super::exchange::{OTHER_COUNT, Trouble};
 use crate::backend::BackendError;
 use crate::log::LogError;
 
@@ -74,6 +74,7 @@ fn is_raised_by_code(fields: Fields<'_>) -> bool {
 fn shows_other_rows(fields: Fields<'_>) -> bool {
     let state = fields.sqlstate();
     state.starts_with(b"23")
+        || state == OTHER_COUNT
         || [sqlstate::DATA_CORRUPTED, sqlstate::INDEX_CORRUPTED].iter().any(|code| code.as_bytes() == state)
 }
 

@@ -7,7 +7,7 @@ DROP FUNCTION IF EXISTS onecopy_capture.captured_columns(oid, text);
 
 -- The types among the columns of these tables whose values travel as text. Binary form is for types that are known to take
 -- all of their own values: the built-in ones but those listed here, some of contrib, and what is made of such. With
--- `is_exact` text must give the very same value, else one of the same text will do.
+-- `is_exact` text must give the very same value, else one of the same text will do; NULL: binary form would do as well.
 --
 -- Refused in binary form: an empty tsquery, xml that does not parse, circles of negative radius, zones of 16 hours and more,
 -- vectors that are empty or do not begin with 0, deep jsonpath. A box with its corners exchanged is taken as another one. The
@@ -42,11 +42,16 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         FROM part JOIN pg_type t ON t.oid = part.typ AND t.typtype = 'b'
         JOIN pg_proc i ON i.oid = t.typinput LEFT JOIN pg_proc p ON p.oid = t.typreceive
     )
-    SELECT root, bool_or(COALESCE(refusing.is_exact, base.is_exact, false))
-    FROM base LEFT JOIN refusing ON is_internal AND receiver = prosrc
-    WHERE has_none OR receiver IS NOT NULL OR NOT (is_internal OR COALESCE(is_known, false))
-        OR (is_inside AND is_internal AND prosrc IN ('json_recv', 'jsonb_recv', 'tsvectorrecv'))
-    GROUP BY root
+    SELECT textual.typ, bool_or(textual.is_exact) FROM (
+        SELECT root, COALESCE(refusing.is_exact, base.is_exact, false)
+        FROM base LEFT JOIN refusing ON is_internal AND receiver = prosrc
+        WHERE has_none OR receiver IS NOT NULL OR NOT (is_internal OR COALESCE(is_known, false))
+            OR (is_inside AND is_internal AND prosrc IN ('json_recv', 'jsonb_recv', 'tsvectorrecv'))
+        UNION ALL
+        -- The others call CHECKs of domains in a sandbox alone (sandbox.sql), where these are read from text.
+        SELECT part.root, NULL FROM part WHERE part.root = part.typ AND NOT part.is_inside
+            AND part.root >= 16384 AND onecopy_capture.staged_type(part.root) IS NULL
+    ) AS textual(typ, is_exact) GROUP BY textual.typ
 $$;
 
 -- A value as text that its type's input function takes back. `how` it is looked at, since a value that no replica takes must
@@ -138,7 +143,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         SELECT string_agg(CASE WHEN carried.typ IS NULL THEN format('(%s).%I', of, attname)
             ELSE format('onecopy.carried((%s).%I, %L)', of, attname, CASE
                 WHEN attgenerated = '' AND NOT (is_old AND COALESCE((SELECT attnum <> ALL (columns) FROM key), false))
-                THEN CASE WHEN is_xml THEN 'xml' WHEN carried.is_exact THEN 'exact' ELSE 'alike' END
+                THEN CASE WHEN is_xml THEN 'xml' WHEN carried.is_exact THEN 'exact' WHEN carried.is_exact IS NULL THEN 'unchecked'
+                    ELSE 'alike' END
                 ELSE CASE WHEN is_xml THEN 'xml unchecked' ELSE 'unchecked' END END) END, ', ' ORDER BY attnum)
         FROM pg_attribute LEFT JOIN carried ON carried.typ = atttypid
         WHERE attrelid = relation AND attnum > 0 AND NOT attisdropped

@@ -9,6 +9,7 @@
 
 mod code;
 mod keys;
+mod sandbox;
 mod types;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -84,10 +85,6 @@ LEFT JOIN onecopy_capture.carried_types(ARRAY(SELECT tgrelid FROM pg_trigger WHE
     ON carried.typ = a.atttypid
 WHERE a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attrelid, a.attnum
 ";
-
-/// Where objects of users may be.
-const SCHEMAS: &str = r"SELECT nspname FROM pg_namespace
-WHERE nspname !~ '^pg_' AND nspname NOT IN ('information_schema', 'onecopy', 'onecopy_capture', 'public') ORDER BY 1";
 
 /// Parents, one row for each table below them, at any depth; and one with NULL so that none is missing.
 const PARENTS: &str = r"
@@ -271,30 +268,26 @@ pub(crate) async fn load_refresh_tables(connection: &mut Connection) -> Result<R
     let tables = connection.simple(TABLES).await?;
     let columns = connection.simple(COLUMNS).await?;
     let columns = by_relation(&columns)?;
-    let schemas = connection.simple(SCHEMAS).await?;
-    let schemas: BTreeSet<&str> = schemas.iter().map(|row| text(row, 0)).collect::<Result<_, _>>()?;
+    let (sandboxes, paths) = (sandbox::load(connection).await?, sandbox::load_paths(connection).await?);
+    let sandboxes = by_relation(&sandboxes)?;
     let mut found = RefreshTables::default();
     for row in &tables {
-        let own = columns.get(text(row, 0)?).map_or(&[][..], Vec::as_slice);
-        let (schema, runs_code) = (text(row, 2)?, boolean(row, 8)? || !marked(own, 15)?.is_empty());
+        let oid = text(row, 0)?;
+        let own = columns.get(oid).map_or(&[][..], Vec::as_slice);
+        let runs_code = boolean(row, 8)? || !marked(own, 15)?.is_empty();
+        let sandbox = sandboxes.get(oid).map(|staged| sandbox::of(own, staged)).transpose()?;
         found.insert(RefreshTable {
             id: TableId(number(row, 1)?),
-            name: format!("{}.{}", quoted(schema), quoted(text(row, 3)?)),
+            name: format!("{}.{}", quoted(text(row, 2)?), quoted(text(row, 3)?)),
             columns: own.iter().map(|column| refresh_column(column)).collect::<Result<_, _>>()?,
             primary_key: key_of(own)?,
             key_is_deferrable: !marked(own, 14)?.is_empty(),
             other_unique: marked(own, 13)?,
-            code_path: runs_code.then(|| code_path(&schemas, schema)),
+            code_path: if runs_code || sandbox.is_some() { paths.get(oid).cloned() } else { None },
+            sandbox,
         });
     }
     Ok(found)
-}
-
-/// A table's own schema, the one that everybody has, and all others.
-fn code_path(schemas: &BTreeSet<&str>, own: &str) -> String {
-    let others = schemas.iter().copied().filter(|schema| *schema != own);
-    let first = [own, "public"].into_iter().take(if own == "public" { 1 } else { 2 });
-    first.chain(others).map(quoted).collect::<Vec<_>>().join(", ")
 }
 
 fn refresh_column(row: &Row) -> Result<RefreshColumn, BackendError> {
@@ -452,4 +445,9 @@ fn volatility(text: &str) -> Result<Volatility, BackendError> {
 /// A name as SQL, always in quotes.
 pub(crate) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// A text as SQL, where backslashes are what they are.
+pub(crate) fn literal(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
 }

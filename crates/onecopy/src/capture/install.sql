@@ -1,6 +1,6 @@
 -- What Onecopy keeps inside a server's database. Run by the agent as superuser in one transaction; may be run again.
--- @CLUSTER@, @SESSION@, @DDL@ and @APPLY@ are replaced by words of which none is secret, @CARRIAGE@ and @OBJECT_IDS@ by carriage.sql
--- and object_ids.sql.
+-- @CLUSTER@, @SESSION@, @DDL@ and @APPLY@ are replaced by words of which none is secret, @SANDBOX@, @CARRIAGE@ and @OBJECT_IDS@
+-- by sandbox.sql, carriage.sql and object_ids.sql.
 
 -- Our own guard against schema changes must not stop the second run; nor is there a need to hear of what exists.
 SET LOCAL session_replication_role = replica;
@@ -95,6 +95,8 @@ BEGIN
         ON CONFLICT (pid) DO UPDATE SET started = EXCLUDED.started;
     PERFORM set_config('backtrace_functions', '@SESSION@', false);
 END $$;
+
+-- @SANDBOX@
 
 -- @CARRIAGE@
 
@@ -687,6 +689,12 @@ BEGIN
             ON o.relation = seqrelid)
         AS q(relation, caches, rules)
     WHERE q.relation = s.relation AND (s.caches, s.rules) <> (q.caches, q.rules);
+    FOR found IN
+        SELECT c.oid FROM pg_class c WHERE c.relnamespace = 'onecopy_capture'::regnamespace AND c.relname ~ '^sandbox_' AND c.relkind = 'r'
+            AND NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = c.relowner)
+    LOOP
+        EXECUTE format('DROP TABLE %s', found.oid::regclass);
+    END LOOP;
     obstacle := onecopy_capture.fires_at_refresh();
     IF obstacle IS NOT NULL THEN
         RAISE EXCEPTION '% would fire again at every replica', obstacle USING ERRCODE = '0A000',
@@ -727,7 +735,6 @@ LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     present CONSTANT numeric := pg_current_xact_id()::text::numeric;
     found record;
-    has_rows boolean;
 BEGIN
     FOR found IN
         SELECT k.conname, k.conrelid FROM pg_constraint k
@@ -736,8 +743,8 @@ BEGIN
           AND pg_xact_status((present - mod(present, 4294967296) + k.xmin::text::numeric)::text::xid8) = 'in progress'
     LOOP
         IF found.conrelid <> 0 THEN
-            EXECUTE format('SELECT EXISTS (SELECT FROM %s)', found.conrelid::regclass) INTO has_rows;
-            CONTINUE WHEN NOT has_rows;
+            -- A query would have the planner call functions of the table's indexes, with the rights of this function.
+            CONTINUE WHEN pg_relation_size(found.conrelid) = 0;
         END IF;
         RETURN found.conname;
     END LOOP;
@@ -823,19 +830,32 @@ END $$;
 CREATE OR REPLACE FUNCTION onecopy_capture.take_run_back() RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    UPDATE pg_proc SET proowner = (SELECT oid FROM pg_roles WHERE rolname = current_user), proacl = NULL
-        WHERE oid = 'onecopy.run(text)'::regprocedure;
-    REVOKE ALL ON FUNCTION onecopy.run(text) FROM PUBLIC;
+    UPDATE pg_proc SET proowner = r.oid, proacl = ARRAY[makeaclitem(r.oid, r.oid, 'EXECUTE', false)] FROM pg_roles r
+        WHERE pg_proc.oid = 'onecopy.run(text)'::regprocedure AND r.rolname = current_user;
 END $$;
 
--- Whether the statement that fires a guard is the session's own, or one of install(): the outermost line of its context
--- is then that of the guard, or of install(). Whatever a function or DO block runs has theirs below, and these end in
+-- Whether the statement that fires a guard is the session's own, or one of install() or sandbox_of(): the outermost line of its
+-- context is then that of the guard, or of these. Whatever a function or DO block runs has theirs below, and these end in
 -- words that no name can take the place of. A setting alone would prove nothing, since functions that a schema change
 -- calls can read it, and everybody can read the guard.
 CREATE OR REPLACE FUNCTION onecopy_capture.is_own_statement(context text) RETURNS boolean
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT split_part(context, E'\n', -1) ~ (E'^(PL/pgSQL function (onecopy_capture\\.guard\\(\\) line [0-9]+ at GET DIAGNOSTICS'
-        '|onecopy\\.install\\(\\) line [0-9]+ at EXECUTE)|extension script file "[^"]*", near line [0-9]+)$')
+        '|onecopy\\.install\\(\\) line [0-9]+ at EXECUTE|onecopy_capture\\.sandbox_of\\(oid\\) line [0-9]+ at EXECUTE)|extension script file "[^"]*", near line [0-9]+)$')
+$$;
+
+-- Whether a schema change at the applier is one that is replayed, and no other that its code, or that of rows, has made: such code
+-- could leave a deferred trigger for COMMIT, when the applier is a superuser again. `mark` is '' on other connections of
+-- Onecopy's own; while `onecopy.run` runs it is the length of the statement. The context of what that runs is as long as the
+-- statement and the lines around it; whatever is inside of another function has a longer one.
+CREATE OR REPLACE FUNCTION onecopy_capture.is_replayed(context text, mark text) RETURNS boolean
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT mark = '' OR onecopy_capture.is_own_statement(context)
+        OR (lines.last ~ '^PL/pgSQL function (onecopy[.])?run[(]text[)] line [0-9]+ at EXECUTE$' AND length(context) =
+            length(concat_ws(E'\n', lines.first, CASE WHEN lines.second ~ '^extension script file "[^"]*", near line [0-9]+$'
+                THEN lines.second END, 'SQL statement ""', lines.last)) + mark::int4)
+    FROM (SELECT split_part(context, E'\n', 1), split_part(context, E'\n', 2), split_part(context, E'\n', -1))
+        AS lines(first, second, last)
 $$;
 
 CREATE OR REPLACE FUNCTION onecopy_capture.guard() RETURNS event_trigger LANGUAGE plpgsql
@@ -883,16 +903,19 @@ BEGIN
             PERFORM set_config('onecopy.made', 'temporary', true);
         END IF;
         RETURN;
-    ELSIF current_setting('onecopy.via', true) = '@APPLY@' AND current_setting('session_replication_role') = 'replica' THEN
+    ELSIF current_setting('onecopy.via', true) = '@APPLY@' AND current_setting('session_replication_role') = 'replica'
+            AND onecopy_capture.is_replayed(context, current_setting('backtrace_functions')) THEN
         RETURN;
     ELSIF TG_EVENT = 'sql_drop' THEN
         IF NOT EXISTS (SELECT FROM pg_event_trigger_dropped_objects()
                        WHERE original AND NOT is_temporary AND address_names[1] IS DISTINCT FROM 'pg_temp') THEN
             RETURN;
         END IF;
+    -- What REFRESH .. CONCURRENTLY makes is all that the applier needs of that kind.
     ELSIF TG_TAG NOT IN ('REASSIGN OWNED', 'DROP OWNED') AND NOT EXISTS (
             SELECT FROM pg_event_trigger_ddl_commands()
-            WHERE NOT onecopy_capture.is_temporary(classid, objid, schema_name)) THEN
+            WHERE NOT onecopy_capture.is_temporary(classid, objid, schema_name))
+            AND (current_setting('backtrace_functions') !~ '^[0-9]' OR TG_TAG IN ('CREATE TABLE', 'CREATE TABLE AS', 'ALTER TABLE', 'DROP TABLE')) THEN
         RETURN;
     END IF;
     RAISE EXCEPTION '% is refused here', TG_TAG USING ERRCODE = '0A000',

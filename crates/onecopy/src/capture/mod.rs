@@ -43,9 +43,17 @@ const CARRIAGE: &str = include_str!("carriage.sql");
 const STAND_INS: &str = include_str!("stand_ins.sql");
 /// Which definitions depend on object ids; part of [`INSTALL`].
 const OBJECT_IDS: &str = include_str!("object_ids.sql");
+/// How tables with code of users are applied; part of [`INSTALL`].
+const SANDBOX: &str = include_str!("sandbox.sql");
 
 /// The setting that shows the capture function that a write is a refresh.
 pub(crate) const VIA_SETTING: &str = "onecopy.via";
+
+/// The setting that shows the guard that it is on the applier's connection, and how long the schema change is that `onecopy.run`
+/// runs there, in characters. Only superusers can set it, and RESET leads back to [`APPLIER_AT_REST`].
+pub(crate) const APPLIER_SETTING: &str = "backtrace_functions";
+/// No such schema change runs.
+pub(crate) const APPLIER_AT_REST: &str = "0";
 
 /// The setting that lets a schema change pass.
 pub(crate) const DDL_SETTING: &str = "onecopy.ddl";
@@ -61,9 +69,12 @@ pub(crate) const NUMBERS_SETTING: &str = "onecopy.numbers";
 /// The statement that puts new tables under capture; part of every schema change.
 pub(crate) const INSTALL_TABLES_SQL: &str = "SELECT onecopy.install()";
 
+/// In a transaction that is rolled back, lets a superuser read tables without running code of users. Then it may only read.
+pub(crate) const HIDE_CODE: &str = "SELECT onecopy_capture.hide_code(); SET TRANSACTION READ ONLY";
+
 /// The statement that puts the triggers of all tables right on a server that an earlier release has used last. To look at all
 /// of them takes a while, so the server remembers whose they are.
-pub(crate) const UPDATE_TABLES_SQL: &str = "SELECT onecopy_capture.update_tables(1)";
+pub(crate) const UPDATE_TABLES_SQL: &str = "SELECT onecopy_capture.update_tables(2)";
 
 /// The value of [`DDL_SETTING`] while an ordered schema change runs. Everybody can read it, so the guard also looks at whose
 /// connection it is ([`vouch`]) and at what called it: a statement inside a function or block is refused, whatever is set.
@@ -90,6 +101,7 @@ pub(crate) fn install_sql(cluster: ClusterId) -> String {
         .replace("-- @CARRIAGE@", CARRIAGE)
         .replace("-- @STAND_INS@", STAND_INS)
         .replace("-- @OBJECT_IDS@", OBJECT_IDS)
+        .replace("-- @SANDBOX@", SANDBOX)
         .replace("@CLUSTER@", &cluster.to_string())
         .replace("@SESSION@", &vouch::mark(cluster))
         .replace("@DDL@", &ddl_token(cluster))

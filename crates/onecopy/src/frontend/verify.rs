@@ -130,7 +130,8 @@ async fn open_snapshot(hub: &Hub, replica: ReplicaId) -> Result<Connection, Back
     let own = [("application_name", "onecopy verify")];
     let opening = async {
         let mut connection = Connection::open_own(&seat.address, &hub.served, &own).await?;
-        connection.simple("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT 1").await?;
+        connection.simple("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").await?;
+        connection.simple(crate::capture::HIDE_CODE).await?;
         Ok(connection)
     };
     let opened = tokio::time::timeout(SNAPSHOT_MAX, opening).await;

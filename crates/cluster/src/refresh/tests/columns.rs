@@ -17,6 +17,7 @@ fn wide() -> RefreshTables {
         key_is_deferrable: false,
         other_unique: Vec::new(),
         code_path: None,
+        sandbox: None,
     });
     tables
 }
