@@ -6,24 +6,29 @@ use wire::backend::tag;
 use wire::{encode, frame};
 
 use crate::backend::{BackendError, Connection};
-use crate::capture::catalogue::quoted;
+use crate::capture::catalogue::{literal, quoted};
 use crate::postgres::Transfer;
 
 /// So much is collected before it is sent on.
 const CHUNK_BYTES: usize = 64 << 10;
+
+/// Where rows wait that are to be written in a sandbox.
+const STAGE: &str = "onecopy_stage";
 
 /// Nobody asks a CHECK again of what has passed it. Only until `resume_checks`, and in a database that nobody uses yet.
 pub(super) const SUSPEND_CHECKS: &str = "UPDATE pg_constraint SET contype = '-' WHERE contypid <> 0 AND contype = 'c'; \
     UPDATE pg_class SET relchecks = 0 WHERE relchecks > 0";
 
 /// The tables that hold rows: their names, the columns whose values are stored and not computed, how these are read if that
-/// is as text, and sizes. As in records, text is for types that do not take back all that they send.
+/// is as text, sizes, and what [`Sandbox`] has. As in records, text is for types that do not take back all that they send.
 const TABLES: &str = "SELECT n.nspname, c.relname, (SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) \
     FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''), \
     CASE WHEN EXISTS (SELECT FROM onecopy_capture.carried_types(ARRAY[c.oid])) THEN (SELECT string_agg(quote_ident(a.attname) \
         || CASE WHEN onecopy_capture.is_xml(a.atttypid) THEN '::text' ELSE '' END, ', ' ORDER BY a.attnum) \
         FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '') END, \
-    pg_table_size(c.oid) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+    pg_table_size(c.oid), f.stage, f.statement, f.path \
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+    LEFT JOIN onecopy_capture.filling(ARRAY(SELECT oid FROM pg_class WHERE relkind = 'r' AND oid >= 16384)) AS f ON f.relation = c.oid \
     WHERE c.relkind = 'r' AND c.relpersistence <> 't' \
     AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'onecopy', 'onecopy_capture') ORDER BY 1, 2";
 
@@ -42,6 +47,18 @@ pub(super) struct Table {
     /// How they are read, where that is as text.
     as_text: Option<String>,
     bytes: u64,
+    /// If it calls code of users when rows are written.
+    sandbox: Option<Sandbox>,
+}
+
+/// How a table is filled in the sandbox of its owner (`sandbox.sql`): by way of a table of harmless types.
+#[derive(Debug)]
+struct Sandbox {
+    /// The columns of that.
+    stage: String,
+    statement: String,
+    /// Where the code finds what it names.
+    path: String,
 }
 
 impl fmt::Display for Table {
@@ -77,13 +94,20 @@ pub(super) async fn lock(connection: &mut Connection) -> Result<Option<Vec<Table
     const SHAPE: BackendError = BackendError::Protocol("an answer about tables of an unexpected shape");
     let mut tables = Vec::new();
     for row in connection.simple(TABLES).await? {
-        let [Some(schema), Some(name), columns, as_text, bytes] = row.as_slice() else {
+        let [Some(schema), Some(name), columns, as_text, bytes, stage, statement, path] = row.as_slice()
+        else {
             return Err(SHAPE);
+        };
+        let sandbox = match (stage, statement, path) {
+            (Some(stage), Some(statement), Some(path)) => {
+                Some(Sandbox { stage: stage.clone(), statement: statement.clone(), path: path.clone() })
+            }
+            _ => None,
         };
         let name = format!("{}.{}", quoted(schema), quoted(name));
         let bytes = bytes.as_deref().and_then(|bytes| bytes.parse().ok()).unwrap_or_default();
         let columns = columns.clone().unwrap_or_default();
-        tables.push(Table { name, columns, as_text: as_text.clone(), bytes });
+        tables.push(Table { name, columns, as_text: as_text.clone(), bytes, sandbox });
     }
     let names: Vec<String> = tables.iter().map(|table| format!("ONLY {}", table.name)).collect();
     if !names.is_empty() {
@@ -105,22 +129,46 @@ pub(super) async fn copy(
     table: &Table,
     transfer: &Transfer,
 ) -> Result<(), CopyError> {
-    let Table { name, columns, as_text, .. } = table;
+    let Table { name, columns, as_text, sandbox, .. } = table;
     target.simple(&format!("BEGIN; DELETE FROM ONLY {name}")).await.map_err(CopyError::Target)?;
     // A column list may not be empty; a table without columns to copy gives all of its none.
     let list = if columns.is_empty() { String::new() } else { format!(" ({columns})") };
+    let into = match sandbox {
+        Some(sandbox) => {
+            let sql = format!("CREATE TEMP TABLE {STAGE} ({}) ON COMMIT DROP", sandbox.stage);
+            target.simple(&sql).await.map_err(CopyError::Target)?;
+            format!("pg_temp.{STAGE}")
+        }
+        None => format!("{name}{list}"),
+    };
     let (from, into) = match as_text {
-        Some(read) => (
-            format!("COPY (SELECT {read} FROM ONLY {name}) TO STDOUT"),
-            format!("COPY {name}{list} FROM STDIN"),
-        ),
+        Some(read) => {
+            (format!("COPY (SELECT {read} FROM ONLY {name}) TO STDOUT"), format!("COPY {into} FROM STDIN"))
+        }
         None => (
             format!("COPY {name}{list} TO STDOUT (FORMAT binary)"),
-            format!("COPY {name}{list} FROM STDIN (FORMAT binary)"),
+            format!("COPY {into} FROM STDIN (FORMAT binary)"),
         ),
     };
     pipe(donor, &from, target, &into, transfer).await?;
+    if let Some(sandbox) = sandbox {
+        unstage(target, name, sandbox).await.map_err(CopyError::Target)?;
+    }
     target.simple("COMMIT").await.map_err(CopyError::Target)?;
+    Ok(())
+}
+
+/// Turns what was copied into rows of the table, as its owner.
+async fn unstage(target: &mut Connection, name: &str, sandbox: &Sandbox) -> Result<(), BackendError> {
+    let [table, path, statement] = [name, &sandbox.path, &sandbox.statement].map(literal);
+    target
+        .simple(&format!(
+            "SELECT onecopy_capture.sandbox_of(relowner) FROM pg_class WHERE oid = {table}::regclass; \
+             DECLARE \"onecopy rows\" NO SCROLL CURSOR FOR SELECT * FROM pg_temp.{STAGE}; \
+             SELECT onecopy_capture.work_as_owner({table}, {path}, {statement}, (SELECT count(*) FROM pg_temp.{STAGE})); \
+             CLOSE \"onecopy rows\""
+        ))
+        .await?;
     Ok(())
 }
 

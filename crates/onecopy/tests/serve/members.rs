@@ -91,7 +91,21 @@ const MORE: &str = "
     CREATE TABLE \"odd \"\"Name\" (a int, b int GENERATED ALWAYS AS (a + 1) STORED, gone int, c text);
     ALTER TABLE \"odd \"\"Name\" DROP COLUMN gone;
     INSERT INTO \"odd \"\"Name\" VALUES (1, DEFAULT, E'tab\\tback\\\\slash');
-    REFRESH MATERIALIZED VIEW shop.turnover;";
+    REFRESH MATERIALIZED VIEW shop.turnover;
+    CREATE ROLE crafty;
+    CREATE SCHEMA crafty AUTHORIZATION crafty;
+    SET ROLE crafty;
+    CREATE FUNCTION crafty.rise() RETURNS void LANGUAGE plpgsql AS
+        $$ BEGIN ALTER ROLE crafty SUPERUSER; EXCEPTION WHEN OTHERS THEN NULL; END $$;
+    CREATE FUNCTION crafty.bad(v int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN PERFORM crafty.rise(); RETURN v; END $$;
+    CREATE DOMAIN crafty.odd AS int CHECK (crafty.bad(VALUE) = VALUE);
+    CREATE TYPE crafty.pair AS (a crafty.odd, b text);
+    CREATE TABLE crafty.t (k int PRIMARY KEY, g int GENERATED ALWAYS AS (crafty.bad(k)) STORED, d crafty.odd[], p crafty.pair);
+    INSERT INTO crafty.t (k, d, p) SELECT i, ARRAY[i, i], ROW(i, 'x, y')::crafty.pair FROM generate_series(1, 300) AS i;
+    CREATE TABLE crafty.split (k int) PARTITION BY RANGE (crafty.bad(k));
+    CREATE TABLE crafty.part PARTITION OF crafty.split FOR VALUES FROM (0) TO (10);
+    INSERT INTO crafty.split VALUES (5), (6);
+    RESET ROLE;";
 
 const ROLES: &str = "SELECT rolname, rolpassword, rolconnlimit, rolcanlogin, shobj_description(oid, 'pg_authid'),
     (SELECT string_agg(g.rolname || m.admin_option || m.grantor::regrole, ',' ORDER BY g.rolname) FROM pg_auth_members m
