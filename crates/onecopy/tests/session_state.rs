@@ -31,7 +31,7 @@ create function locks(k int) returns void language plpgsql as $$ begin perform p
 ";
 
 /// What a session can have on one connection, and how it gets it.
-const STATES: [(&str, &str); 9] = [
+const STATES: [(&str, &str); 8] = [
     ("a temporary table", "create temp table shadow as select -1 as v"),
     ("an advisory lock", "select pg_advisory_lock(7)"),
     ("an advisory lock of code", "select locks(8)"),
@@ -40,7 +40,6 @@ const STATES: [(&str, &str); 9] = [
         "begin; declare c cursor with hold for select v from shadow; commit; fetch 1 from c",
     ),
     ("LISTEN", "listen news"),
-    ("PREPARE", "prepare p as select 1"),
     ("a temporary function", "create function pg_temp.one() returns int language sql as 'select 1'"),
     ("a setting that only code has seen", "select remembers('anna')"),
     ("a seed", "select setseed(0.5)"),
@@ -114,6 +113,10 @@ impl Survivor {
             "select pg_advisory_unlock(10)",
             "listen old",
             "unlisten old",
+            "prepare p(int) as select v from shadow where v = $1",
+            "prepare gone as select 1",
+            "deallocate gone",
+            "execute p(1)",
         ] {
             run(client, ordinary).await;
         }
@@ -131,6 +134,9 @@ impl Survivor {
         }
         assert_eq!(value(client, "show work_mem").await, "3MB");
         assert_eq!(client.query_one(&self.statement, &[&2]).await.unwrap().get::<_, i32>(0), 2);
+        let names = "select string_agg(name, ' ' order by name) from pg_prepared_statements where from_sql";
+        assert_eq!(value(client, names).await, "p");
+        assert_eq!(value(client, "execute p(3)").await, "3");
     }
 }
 
@@ -145,7 +151,9 @@ async fn settled(cluster: &Cluster) {
     loop {
         let clients = cluster::rows(&admin, "show clients").await;
         let watched: Vec<_> = clients.iter().filter(|row| row["application_name"] == "watched").collect();
-        if watched.iter().filter(|row| !row["pinned"].is_empty()).count() == STATES.len() {
+        // That of the survivor is carried.
+        let holds = |pinned: &str| !matches!(pinned, "" | "prepare");
+        if watched.iter().filter(|row| holds(&row["pinned"])).count() == STATES.len() {
             return;
         }
         assert!(Instant::now() < deadline, "{watched:?}");
@@ -254,6 +262,28 @@ async fn losing_costs_the_transaction_alone(cluster: &Cluster) {
     assert!(lost >= 4, "there was a ring each time: {lost}");
 }
 
+/// A statement of PREPARE that cannot be prepared on the next connection costs its EXECUTE alone.
+async fn prepared_of_a_table_that_is_gone(cluster: &Cluster) {
+    let session = Watched::new(cluster, "PREPARE of a table that is dropped").await;
+    let client = &session.client;
+    run(client, "create table brief (v int); prepare b as select count(*) from brief; prepare k as select 7")
+        .await;
+    run(&cluster.client().await, "drop table brief").await;
+    let admin = cluster.try_client("onecopy").await.unwrap();
+    let deadline = Instant::now() + WITHIN;
+    while !cluster::rows(&admin, "show clients").await.iter().any(|row| row["pinned"] == "prepare") {
+        assert!(Instant::now() < deadline, "it is not known what is prepared");
+        tokio::time::sleep(LOOK).await;
+    }
+    terminate(cluster, "application_name = 'watched'").await;
+    assert_eq!(value(client, "execute k").await, "7");
+    assert_eq!(code(&client.simple_query("execute b").await.unwrap_err()), "42P01");
+    run(client, "create table brief (v int)").await;
+    assert_eq!(value(client, "execute b").await, "0");
+    run(client, "drop table brief; deallocate b").await;
+    assert_eq!(code(&client.simple_query("execute b").await.unwrap_err()), "26000");
+}
+
 /// A listener, and the process that serves it at the anchor.
 async fn listener(cluster: &Cluster) -> (Raw, Pid) {
     let parameters = [("user", "postgres"), ("database", "postgres"), ("application_name", "listener")];
@@ -335,6 +365,7 @@ async fn all(pool_mode: &str) {
     nothing_runs_elsewhere(&cluster).await;
     losing_costs_the_transaction_alone(&cluster).await;
     idle(&cluster, async |cluster: &Cluster| terminate(cluster, "application_name = 'watched'").await).await;
+    prepared_of_a_table_that_is_gone(&cluster).await;
     drained(&cluster).await;
     let at_anchor = async |cluster: &Cluster, what: &str| {
         let old = anchor(cluster).await;

@@ -56,7 +56,7 @@ pub use qualified::unqualified;
 pub use refusal::REFUSALS;
 pub use schema::{LeftOut, Schema};
 pub use script::{Part, Rejection, Script, SyntaxError};
-pub use stand_ins::{Asks, SESSION_SETTINGS, StandIns, stand_ins};
+pub use stand_ins::{Asks, SESSION_SETTINGS, StandIns, asks_of, stand_ins};
 pub use statement::{
     CopyDirection, DdlFacts, Discard, Isolation, Maintenance, Opaque, RowEffect, SetValue, SettingCall,
     Statement, TransactionOptions, Verb,

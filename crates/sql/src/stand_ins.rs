@@ -62,6 +62,15 @@ impl Asks {
     }
 }
 
+/// What a statement asks for that has stand-ins already, as a server shows it.
+pub fn asks_of(statement: &Statement) -> Asks {
+    let is_ours = |function: &&Name| function.schema.as_deref() == Some("onecopy");
+    let calls = |names: &[&str]| {
+        statement.functions.iter().filter(is_ours).any(|function| names.contains(&function.name.as_str()))
+    };
+    Asks { sessions: calls(&SIGNALS), settings: calls(&[SETTING, SETTINGS]) }
+}
+
 /// Whether there may be a stand-in for this function.
 pub(crate) fn is_replaced(function: &Name) -> bool {
     let name = function.name.as_str();

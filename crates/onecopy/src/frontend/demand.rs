@@ -184,7 +184,10 @@ impl Demand {
         if self.declares_users && access.is_ok() {
             access = Err(Because::Catalogue);
         }
-        let pairs = self.statements.iter().zip(&routings);
+        // What EXECUTE leaves is what its statement leaves.
+        let run: Vec<_> = self.statements.iter().map(|s| session.executed_by(s).unwrap_or(s)).collect();
+        let left: Vec<_> = run.iter().map(|statement| statement.routing(&catalogue)).collect();
+        let pairs = run.iter().zip(&left);
         Judged {
             access: access.map(|()| tables.into()),
             may_write: matches!(access, Err(Because::Update | Because::Unknown)) && !self.is_control(),
@@ -217,8 +220,8 @@ impl Demand {
                 && session.may_borrow(&routings.iter().flat_map(|r| sql::draws(r, &catalogue)).collect()),
             only_sets_settings: self.only_sets_settings(),
             is_control: self.is_control(),
-            code: pairs.filter(|(_, routing)| routing.traces.hidden).map(|(s, _)| Arc::clone(s)).collect(),
-            traces: self.traces(&routings),
+            code: pairs.filter(|(_, routing)| routing.traces.hidden).map(|(s, _)| Arc::clone(*s)).collect(),
+            traces: self.traces(&left),
             sets_unseen: self.sets_unseen(),
             touched: self.touched(&catalogue).map(Arc::new),
             is_outdated: false,

@@ -68,6 +68,9 @@ const DISCARD_SEQUENCES: &str = "DISCARD SEQUENCES;";
 /// Lifts it.
 const UNLIMITED: &str = "SET statement_timeout = 0;";
 
+/// Put before a PREPARE, for the implicit transaction of both.
+const HASTILY: &str = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '100ms'; ";
+
 /// Puts the connection into the state of this session, whoever had it before. It may have to forget what the session drew
 /// there.
 pub(super) async fn dress(
@@ -136,6 +139,17 @@ async fn run(server: &mut Server, sql: &str) -> Result<(), Fault> {
         )),
         other => other,
     })
+}
+
+/// Prepares a statement of the session's again, which may fail: a table is gone, or locked for longer than other statements
+/// may be made to wait.
+pub(super) async fn prepare_again(server: &mut Server, text: &str) -> Result<bool, Fault> {
+    server.prepared.remove(b"");
+    match patiently(&mut server.connection, &format!("{HASTILY}{text}")).await {
+        Ok(()) => Ok(true),
+        Err(BackendError::Server(_)) => Ok(false),
+        Err(error) => Err(Fault::at(server.replica)(error)),
+    }
 }
 
 /// Runs statements that do the same when they are run again: a limit of time for the statements of somebody may end them,

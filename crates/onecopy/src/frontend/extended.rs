@@ -283,6 +283,7 @@ impl Session {
                 }
                 group.copies_in |= copies_in(&statement.verb);
                 group.asks.add(known.as_ref().map(|known| known.asks()).unwrap_or_default());
+                group.asks.add(self.asks_of_execute(&statement));
                 group.demand.statements.push(statement);
                 group.demand.sent.extend(self.prepared.sent(portal));
             }

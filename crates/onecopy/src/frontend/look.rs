@@ -86,7 +86,8 @@ const LOOK_SQL: &str = "\
         WHERE locktype OPERATOR(pg_catalog.=) 'advisory' AND pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()) \
     UNION ALL SELECT 'listen', '', '' WHERE EXISTS (SELECT FROM pg_catalog.pg_listening_channels()) \
     UNION ALL SELECT 'cursor', '', '' WHERE EXISTS (SELECT FROM pg_catalog.pg_cursors WHERE is_holdable) \
-    UNION ALL SELECT 'prepare', name, '' FROM pg_catalog.pg_prepared_statements WHERE from_sql \
+    UNION ALL SELECT 'prepare', name, CASE WHEN pg_catalog.length(statement) OPERATOR(pg_catalog.<=) 65536 THEN statement END \
+        FROM pg_catalog.pg_prepared_statements WHERE from_sql \
     UNION ALL SELECT 'prepared', pg_catalog.count(*)::pg_catalog.text, '' FROM pg_catalog.pg_prepared_statements \
         WHERE NOT from_sql \
     UNION ALL SELECT 'role', pg_catalog.current_setting('role'), session_user::pg_catalog.text \
@@ -250,7 +251,7 @@ impl Session {
         }
         let rows = self.ask_patiently(replica, &sql).await?;
         let mut pins = self.look.forced;
-        let (mut found, mut prepared, mut hides) = (Vec::new(), usize::MAX, false);
+        let (mut found, mut carried, mut prepared, mut hides) = (Vec::new(), Vec::new(), usize::MAX, false);
         for row in rows {
             let mut cells = row.into_iter();
             let mut cell = || cells.next().flatten();
@@ -260,7 +261,7 @@ impl Session {
                 ("lock", _) => pins.add(Pin::AdvisoryLock),
                 ("listen", _) => pins.add(Pin::Listen),
                 ("cursor", _) => pins.add(Pin::Cursor),
-                ("prepare", _) => pins.add(Pin::Prepare),
+                ("prepare", text) => carried.push((name, text)),
                 ("prepared", _) => prepared = name.parse().unwrap_or(0),
                 ("hides", _) => hides = true,
                 ("role", user) if self.settings.is_other_role(&name, user.as_deref()) => {
@@ -284,6 +285,7 @@ impl Session {
             pins.add(Pin::Setting);
         }
         self.take_found(replica, found);
+        pins = pins.with(self.take_carried(replica, carried));
         if replica == self.anchor() {
             self.pinned = pins.stays_home();
         }

@@ -5,7 +5,7 @@
 //! | accept | `accept`, `startup`, `login` (with `credentials`), `session`, `simple`, `extended` |
 //! | parse, classify | `parsing`, `demand`, `statement` (with the crate `sql`) |
 //! | order, place | `session::place` asks the hub; `course` foresees, `roaming` reads away from home |
-//! | execute | `statement`, `special`, `routing`, `ddl`, `passwords`, `rewritten`, `control`; `relay`, `notices`, `signals`, `stand_ins`, `writeset`, `copy_in`, `work`, `servers`, `opening` (shared: `pools`, `sharing`, `handing`, `dress`, `cached`); `pins`, `look`, `state` |
+//! | execute | `statement`, `special`, `routing`, `ddl`, `passwords`, `rewritten`, `control`; `relay`, `notices`, `signals`, `stand_ins`, `writeset`, `copy_in`, `work`, `servers`, `opening` (shared: `pools`, `sharing`, `handing`, `dress`, `cached`); `pins`, `look`, `state`, `carried` |
 //! | propagate, acknowledge | `transaction`, `commit`, `captured`, `chains`, `claims` |
 
 mod accept;
@@ -15,6 +15,7 @@ mod cached;
 mod cancel;
 mod canonical;
 mod captured;
+mod carried;
 mod chains;
 pub(crate) mod check;
 mod claims;

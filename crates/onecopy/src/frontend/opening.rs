@@ -150,6 +150,8 @@ pub(super) async fn open(
                     has_run_code: false,
                     openings: Vec::new(),
                     pins: Pins::default(),
+                    has_carried: false,
+                    lacking: Vec::new(),
                     has_draws: false,
                     edition,
                     names,

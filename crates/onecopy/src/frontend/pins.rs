@@ -21,7 +21,7 @@ pub(crate) enum Pin {
     Listen = 1 << 2,
     /// A cursor WITH HOLD.
     Cursor = 1 << 3,
-    /// PREPARE.
+    /// PREPARE. It is made again on the next connection.
     Prepare = 1 << 4,
     /// A setting that cannot be followed.
     Setting = 1 << 5,
@@ -31,10 +31,12 @@ pub(crate) enum Pin {
     Currval = 1 << 7,
     /// Something ran that may have left something, and the server was not asked yet.
     Unknown = 1 << 8,
+    /// PREPARE whose text is not known to be just that.
+    ForeignPrepare = 1 << 9,
 }
 
 impl Pin {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Temporary,
         Self::AdvisoryLock,
         Self::Listen,
@@ -44,6 +46,7 @@ impl Pin {
         Self::Function,
         Self::Currval,
         Self::Unknown,
+        Self::ForeignPrepare,
     ];
 
     /// The statement after which the session does not need its connection any more.
@@ -53,7 +56,7 @@ impl Pin {
             Self::AdvisoryLock => "pg_advisory_unlock",
             Self::Listen => "UNLISTEN",
             Self::Cursor => "CLOSE",
-            Self::Prepare => "DEALLOCATE",
+            Self::Prepare | Self::ForeignPrepare => "DEALLOCATE",
             Self::Setting | Self::Function => "DISCARD ALL",
             Self::Currval => "DISCARD SEQUENCES",
             Self::Unknown => "the end of its transaction",
@@ -72,12 +75,14 @@ impl Pin {
             Self::Function => "function",
             Self::Currval => "currval",
             Self::Unknown => "unknown",
+            Self::ForeignPrepare => "prepare by code",
         }
     }
 
-    /// Whether the session can do without it: `currval` says by itself that nothing was drawn on a new connection.
+    /// Whether the session can do without it: `currval` says by itself that nothing was drawn on a new connection, and what
+    /// PREPARE made is made again there.
     fn is_dispensable(self) -> bool {
-        matches!(self, Self::Currval)
+        matches!(self, Self::Currval | Self::Prepare)
     }
 }
 

@@ -18,6 +18,7 @@ use wire::frontend::Target;
 
 use super::cached::Cached;
 use super::cancel::Running;
+use super::carried::AllCarried;
 use super::dress::{Shared, dress};
 use super::fault::Fault;
 use super::opening::{Defaults, DefaultsInForce, open};
@@ -63,6 +64,10 @@ pub(crate) struct Server {
     pub(crate) openings: Vec<&'static str>,
     /// What of the session exists only here.
     pub(crate) pins: Pins,
+    /// What PREPARE has made in the session is here.
+    pub(super) has_carried: bool,
+    /// But these, by name, which could not be prepared again.
+    pub(super) lacking: Vec<String>,
     /// The session may have drawn from sequences here.
     pub(super) has_draws: bool,
     /// The edition of names that the next field is of.
@@ -243,6 +248,8 @@ pub(crate) struct Servers {
     pub(crate) asks_draws: bool,
     /// Up to here it has closed what it has at replicas that are drained.
     pub(super) drains_seen: u64,
+    /// What PREPARE has made.
+    pub(super) carried: AllCarried,
     /// What role and database have set.
     pub(super) defaults: DefaultsInForce,
     /// How it shares them, if it does.
@@ -264,6 +271,7 @@ impl Servers {
             card,
             secret,
             lost: Pins::default(),
+            carried: AllCarried::default(),
             defaults: DefaultsInForce::default(),
             draws_at: None,
             is_unsure: false,
@@ -349,7 +357,11 @@ impl Servers {
     /// Nothing of the session is on any connection.
     pub(crate) fn forget_state(&mut self) {
         self.lost = Pins::default();
-        self.iter_mut().for_each(|server| server.pins = Pins::default());
+        self.carried = AllCarried::default();
+        for server in self.iter_mut() {
+            server.pins = Pins::default();
+            server.lacking.clear();
+        }
     }
 
     /// Closes a connection unless something of the session is on it.
@@ -425,6 +437,10 @@ impl Servers {
             *slot = None;
         }
         dressed?;
+        if replica == hub.anchor() {
+            self.carry(replica).await?;
+        }
+        let slot = &mut self.all[number];
         Ok(slot.as_mut().expect("it is there unless that failed"))
     }
 }

@@ -200,6 +200,7 @@ impl Servers {
         {
             (self.draws_at, sharing.has_lost_draws) = (None, true);
         }
+        server.has_carried = false;
         server.shown = Some(self.card.use_server(replica, server.running.pid));
         let number = usize::from(replica.0);
         if self.all.len() <= number {

@@ -60,6 +60,10 @@ impl Session {
             Verb::Savepoint(_) | Verb::Release(_) | Verb::RollbackTo(_) => {
                 self.savepoint(statement, work).await.map(Some)
             }
+            Verb::Execute { name } => {
+                self.prepare_lacking(name).await?;
+                Ok(None)
+            }
             Verb::Deallocate(name) => self.deallocate(statement, name.as_deref(), work).await.map(Some),
             Verb::Listen | Verb::Unlisten | Verb::Notify => {
                 self.refuse_away_from_home("LISTEN and NOTIFY in a read-only transaction")?;
@@ -396,6 +400,7 @@ impl Session {
             let anchor = self.anchor();
             if let Some(server) = self.servers.find(anchor) {
                 server.deallocated();
+                server.lacking.clear();
             }
             self.servers.close_others(anchor);
         }
@@ -409,7 +414,8 @@ impl Session {
         let may = self
             .servers
             .find(anchor)
-            .is_some_and(|server| server.pins.has(Pin::Prepare) || server.pins.has(Pin::Unknown));
+            .is_some_and(|server| server.pins.has(Pin::Prepare) || server.pins.has(Pin::Unknown))
+            || !self.servers.carried.is_empty();
         match name {
             Some(name) if !may => Err(Refusal::plain(
                 sqlstate::INVALID_SQL_STATEMENT_NAME,

@@ -24,10 +24,10 @@ impl Session {
     }
 
     /// What the stand-ins of a statement are told.
-    pub(super) fn told(&self, statement: &Statement, ours: Option<&StandIns>) -> Option<String> {
+    pub(super) fn told(&self, statement: &Arc<Statement>, ours: Option<&StandIns>) -> Option<String> {
         // PREPARE runs nothing, and to tell anything would take a snapshot.
         let asks = ours.filter(|_| !matches!(statement.verb, Verb::Prepare { .. })).map(|ours| ours.asks);
-        self.what_is_asked(asks.unwrap_or_default())
+        self.what_is_asked(asks.unwrap_or_else(|| self.asks_of_execute(statement)))
     }
 
     /// What stand-ins are told that ask for this.
