@@ -16,6 +16,14 @@ use crate::ids::TableId;
 
 pub use sql::accesses::ColumnSet;
 
+/// Stands for definitions instead of a table: those that statements use and that schema changes make anew, by the hashes of
+/// names. A statement asks for the relations that it uses, shared. So a schema change waits for the transactions that use what
+/// it concerns, they wait for it, and no others do.
+pub const DEFINITIONS: TableId = TableId(u32::MAX - 1);
+/// Under [`DEFINITIONS`]: every schema change claims this when it finishes, so that of two of one home the one that had its
+/// locks first comes first.
+pub const ANY_DEFINITION: u64 = 0;
+
 /// More row claims of one table than this count as the whole table.
 pub const ROW_CLAIMS_MAX: usize = 1_000;
 
@@ -64,14 +72,15 @@ impl Claims {
         let set = |list: &Vec<(TableId, u64)>| list.iter().copied().collect::<BTreeSet<_>>();
         let (rows, shared, groups) = (set(&other.rows), set(&other.shared), set(&other.groups));
         let whole = |row: &(TableId, u64)| other.tables.contains(&row.0);
-        let of_rows = self
-            .rows
-            .iter()
-            .find(|row| whole(row) || rows.contains(row) || shared.contains(row) || groups.contains(row));
-        let of_shared =
-            || self.shared.iter().find(|row| whole(row) || rows.contains(row) || groups.contains(row));
-        let of_groups =
-            || self.groups.iter().find(|row| whole(row) || rows.contains(row) || shared.contains(row));
+        let meets_rows = |row: &(TableId, u64)| {
+            whole(row) || rows.contains(row) || shared.contains(row) || groups.contains(row)
+        };
+        let meets_shared = |row: &(TableId, u64)| whole(row) || rows.contains(row) || groups.contains(row);
+        let meets_groups = |row: &(TableId, u64)| whole(row) || rows.contains(row) || shared.contains(row);
+        let is_row = |row: &&(TableId, u64)| row.0 != DEFINITIONS;
+        let of_rows = self.rows.iter().filter(is_row).find(|row| meets_rows(row));
+        let of_shared = || self.shared.iter().filter(is_row).find(|row| meets_shared(row));
+        let of_groups = || self.groups.iter().filter(is_row).find(|row| meets_groups(row));
         let row = of_rows.or_else(of_shared).or_else(of_groups);
         let touched: BTreeSet<TableId> = rows
             .iter()
@@ -83,14 +92,20 @@ impl Claims {
         let touches = |table: &&TableId| touched.contains(table);
         row.map(|(table, row)| Meeting { table: *table, row: Some(*row) })
             .or_else(|| self.tables.iter().find(touches).map(|table| Meeting { table: *table, row: None }))
+            .or_else(|| {
+                let definition = self.rows.iter().find(|row| meets_rows(row));
+                let definition = definition.or_else(|| self.shared.iter().find(|row| meets_shared(row)));
+                definition.map(|(table, name)| Meeting { table: *table, row: Some(*name) })
+            })
     }
 
-    /// The same by whole tables.
+    /// The same by whole tables; definitions stay apart.
     #[must_use]
     pub fn widened(mut self) -> Self {
         let Self { rows, shared, groups, tables, .. } = &mut self;
         for list in [rows, shared, groups] {
-            tables.extend(list.drain(..).map(|(table, _)| table));
+            let of_tables = list.extract_if(.., |(table, _)| *table != DEFINITIONS);
+            tables.extend(of_tables.map(|(table, _)| table));
         }
         tables.sort_unstable();
         tables.dedup();
@@ -203,6 +218,11 @@ mod tests {
                 assert_eq!(row.is_some(), meeting.is_some() && mine.tables.is_empty(), "{mine:?} {theirs:?}");
             }
         }
+        let defined = Claims { rows: vec![(DEFINITIONS, 5)], tables: vec![TABLE], ..Claims::default() };
+        let used = |rows| Claims { rows, shared: vec![(DEFINITIONS, 5)], ..Claims::default() };
+        let met = used(vec![ROW]).meeting(&defined);
+        assert_eq!(met, Some(Meeting { table: TABLE, row: Some(7) }), "a row says more than a definition");
+        assert!(used(Vec::new()).meeting(&defined).is_some() && defined.meeting(&used(Vec::new())).is_some());
         assert_eq!(claims[0].meeting(&claims[3]), Some(Meeting { table: TABLE, row: Some(7) }));
         assert_eq!(claims[3].meeting(&claims[0]), Some(Meeting { table: TABLE, row: None }));
     }

@@ -31,7 +31,7 @@ use crate::ids::{
 
 pub use build::{Mark, RecordBuilder, TooLarge};
 pub use image::{Column, Columns, Image, ImageError, Values};
-pub use read::{Change, Item, Items, NUMBERS, RowChange, RowChanges, Rows, Sequence, Statement};
+pub use read::{Change, Item, Items, KEEPS_LENT, NUMBERS, RowChange, RowChanges, Rows, Sequence, Statement};
 pub use sealed::SealedBody;
 pub use shipped::Shipped;
 pub use spill::{CHUNK_HEAD_BYTES, Chunk, ChunkCheck, Span, Spilled};

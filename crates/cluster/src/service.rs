@@ -48,6 +48,16 @@ impl Cluster {
         self.services[&WHOLE].last_ddl()
     }
 
+    /// Whether a durable schema change after this version may have defined anew what is mentioned.
+    pub fn redefines(&self, since: Version, mentioned: &[u64]) -> bool {
+        self.services[&WHOLE].redefines(since, mentioned)
+    }
+
+    /// Whether a durable schema change after this version may have taken back what replicas were lent of sequences.
+    pub fn voids_lent(&self, since: Version) -> bool {
+        self.services[&WHOLE].voids_lent(since)
+    }
+
     /// What transactions waited for and were aborted for, the worst first.
     pub fn conflicts(&self) -> Vec<Count> {
         self.services[&WHOLE].conflicts()

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use cluster::event::Event;
 use cluster::ids::{Identity, Incarnation, ReplicaId, Version};
+use cluster::record::{Item, Record};
 use tokio::sync::mpsc;
 
 use crate::agent::{Agent, AgentEvent, Assignment, Command, Misfit};
@@ -155,7 +156,7 @@ impl Keeper {
             Ok(mut records) => {
                 records.retain(|record| record.header().last <= upto);
                 if !records.is_empty() {
-                    if records.iter().any(|record| record.writes_everything()) {
+                    if records.iter().any(|record| takes_lent_back(record)) {
                         // Applying it takes back what was lent here.
                         self.hub.sequences().leases.close(self.replica);
                     }
@@ -366,4 +367,10 @@ impl Keeper {
         self.marked = Some(self.applied);
         Some(Command::Maintain { incarnation: self.incarnation, applied: self.applied, forget, marks })
     }
+}
+
+/// Whether what a replica was lent of sequences is taken back when the record is applied there.
+fn takes_lent_back(record: &Record) -> bool {
+    let takes = |item| matches!(item, Item::Statement(statement) if !statement.keeps_lent());
+    record.writes_everything() && record.items().any(takes)
 }

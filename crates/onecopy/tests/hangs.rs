@@ -14,10 +14,13 @@ use tokio_postgres::Client;
 
 /// How long is waited for what has to come.
 const WITHIN: Duration = Duration::from_mins(1);
+/// How long a statement may take that has to wait for none.
+const PASSES_WITHIN: Duration = Duration::from_secs(30);
 
 const SCHEMA: &str =
     "create table q (k int primary key, v int); insert into q select k, 0 from generate_series(1, 10) k;
-     create table other (k int primary key, v int); insert into other values (1, 0)";
+     create table other (k int primary key, v int); insert into other values (1, 0);
+     create table third (k int primary key)";
 
 #[tokio::test]
 async fn no_wait_is_without_end() {
@@ -28,6 +31,15 @@ async fn no_wait_is_without_end() {
     in_time("who waits for an advisory lock", advisory_waits_hold_up_nobody(&cluster)).await;
     in_time("a ring through a look at the catalogues", rings_through_the_catalogues(&cluster)).await;
     in_time("schema changes that are open", open_schema_changes_hold_up_none(&cluster)).await;
+    for level in ["read committed", "repeatable read", "serializable"] {
+        for home in 1..=2 {
+            let what = format!("a schema change beside a transaction at replica-{home} that is {level}");
+            in_time(&what, schema_changes_pass(&cluster, home, level)).await;
+        }
+    }
+    in_time("a schema change that concerns a transaction", schema_changes_wait(&cluster)).await;
+    in_time("a schema change of other things meanwhile", schema_changes_cost_others_nothing(&cluster)).await;
+    in_time("many that make and drop tables", tables_come_and_go(&cluster)).await;
     cluster.verify().await;
     cluster.stop().await;
 }
@@ -142,4 +154,115 @@ async fn open_schema_changes_hold_up_none(cluster: &Cluster) {
     assert!(cluster.everywhere(numbered).await.len() > 10);
     cluster.everywhere("select id, relation::regclass from onecopy_capture.sequences order by 1").await;
     run(&makers[0], "drop table made_0, made_1, made_3, late; drop type mood_0, mood_1, mood_3").await;
+}
+
+/// Schema changes that do not concern the table of an open transaction.
+const BESIDE: [&str; 16] = [
+    "create table made (id serial primary key, v int unique)",
+    "insert into made (v) values (1), (2)",
+    "create index made_index on made (v)",
+    "alter table made add column w int default 7",
+    "create view shown as select * from made",
+    "create function one() returns int language sql as 'select 1'",
+    "create type mood as enum ('sad', 'happy')",
+    "begin; create table child (k int references made (id)); alter table child add v text;
+     create index on child (v); commit",
+    "create table filled as select v from made",
+    "create temp table mine as select 1 as k; drop table mine",
+    "grant select on made to public; comment on table made is 'made'",
+    "drop index made_index",
+    "alter table child drop column v",
+    "alter table filled rename to renamed",
+    "drop table child; drop table renamed",
+    "create table plain (k int); drop table plain",
+];
+
+/// An open transaction that writes is in the way of no schema change but one of what it uses, and loses nothing by others.
+async fn schema_changes_pass(cluster: &Cluster, home: usize, level: &str) {
+    let (writer, changer) = (at(cluster, home).await, open(cluster.port).await);
+    run(&changer, "update q set v = 0").await;
+    run(&writer, &format!("begin isolation level {level}; select v from q where k = 1")).await;
+    run(&writer, "update q set v = v + 1 where k = 2").await;
+    for change in BESIDE {
+        let passes = tokio::time::timeout(PASSES_WITHIN, run(&changer, change)).await;
+        assert!(passes.is_ok(), "it waits for a transaction at replica-{home} that is {level}: {change}");
+    }
+    run(&writer, "select v from q where k = 3; update q set v = v + 1 where k = 4; commit").await;
+    assert_eq!(cluster.everywhere("select sum(v) from q").await, [["2"]], "{home} {level}");
+    run(&changer, "drop view shown; drop function one(); drop type mood; drop table made").await;
+}
+
+/// A change of what a transaction uses waits for it, wherever that is; and others that want the same later wait for the change.
+async fn schema_changes_wait(cluster: &Cluster) {
+    let admin = cluster.try_client("onecopy").await.unwrap();
+    let (writer, reader, later) = (at(cluster, 2).await, at(cluster, 3).await, at(cluster, 2).await);
+    let (changer, stranger) = (open(cluster.port).await, at(cluster, 3).await);
+    run(&changer, "create view through as select * from q").await;
+    run(&writer, "begin; update q set v = v + 1 where k = 2").await;
+    // It has only read the table, through a view, and written another one.
+    run(&reader, "begin; update other set v = v + 1; select v from through where k = 1").await;
+    let change = ask(&changer, "alter table q add column added int".to_owned());
+    until_waiting(&admin, 1).await;
+    let behind = ask(&later, "update q set v = v + 1 where k = 5".to_owned());
+    until_waiting(&admin, 2).await;
+    // The change keeps others from nothing, whatever their level.
+    run(&stranger, "begin isolation level serializable; insert into third values (1); commit").await;
+    run(&writer, "commit").await;
+    assert!(!change.is_finished(), "it has not waited for the transaction that reads the table");
+    run(&reader, "commit").await;
+    for answer in [change, behind] {
+        let answer = within(answer).await;
+        assert_eq!(sqlstate(&answer), None, "{answer}");
+    }
+    assert_eq!(cluster.everywhere("select count(*), count(added) from q").await, [["10", "0"]]);
+}
+
+/// A transaction that was judged before the schema changed somewhere else commits, although others have written meanwhile.
+async fn schema_changes_cost_others_nothing(cluster: &Cluster) {
+    let (writer, other, changer) = (at(cluster, 1).await, at(cluster, 2).await, open(cluster.port).await);
+    run(&changer, "create table fourth (k int primary key)").await;
+    run(&writer, "begin; insert into third values (2)").await;
+    run(&changer, "create table beside (k int); alter table fourth add column v int; drop table beside")
+        .await;
+    run(&other, "insert into other values (60, 0)").await;
+    run(&writer, "insert into third values (3); commit").await;
+    run(&changer, "drop table fourth").await;
+    assert_eq!(cluster.everywhere("select k from third order by k").await, [["1"], ["2"], ["3"]]);
+}
+
+/// As suites of tests do that run in parallel.
+async fn tables_come_and_go(cluster: &Cluster) {
+    let worker = |n: usize| {
+        let port = cluster.port;
+        async move {
+            let client = open(port).await;
+            for _ in 0..2 {
+                run(&client, &format!("create table w{n} (k int primary key, v text)")).await;
+                run(&client, &format!("begin; insert into w{n} values (1, 'a'), (2, 'b')")).await;
+                run(
+                    &client,
+                    &format!("create table x{n} (k int); update w{n} set v = 'c' where k = 1; commit"),
+                )
+                .await;
+                run(&client, &format!("begin; delete from w{n} where k = 2; select * from w{n}")).await;
+                run(&client, &format!("create index on x{n} (k); drop table x{n}; commit")).await;
+                run(&client, &format!("drop table w{n}")).await;
+            }
+        }
+    };
+    let workers: Vec<_> = (0..6).map(|n| tokio::spawn(worker(n))).collect();
+    for worker in workers {
+        worker.await.unwrap();
+    }
+}
+
+/// Waits until so many transactions are shown as waiting for others.
+async fn until_waiting(admin: &Client, count: usize) {
+    loop {
+        let shown = cluster::rows(admin, "SHOW TRANSACTIONS").await;
+        if shown.iter().filter(|row| row["state"] == "waiting").count() >= count {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }

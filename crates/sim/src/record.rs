@@ -5,7 +5,7 @@ mod claims;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cluster::claims::{ColumnSet, Footprint};
+use cluster::claims::{ColumnSet, DEFINITIONS, Footprint};
 use cluster::event::Reads;
 use cluster::ids::TableId;
 use cluster::record::{RecordBuilder, SealedBody, Statement};
@@ -64,7 +64,7 @@ pub(crate) struct Place {
 ///
 /// Where not every replica holds everything, the first statement of a transaction also chooses where the later ones
 /// run, so it cannot be bounded by its own tables; the later ones are still told, because a replica may lack them.
-pub(crate) fn classify(program: &Program, place: Place, view_changes: usize, rules: &Rules) -> Reads {
+pub(crate) fn classify(program: &Program, place: Place, view_changes: Option<usize>, rules: &Rules) -> Reads {
     let statement = &program.statements[place.at];
     let is_first = place.at == 0 && program.frame != Frame::Autocommit;
     if place.is_partial && is_first {
@@ -80,10 +80,10 @@ pub(crate) fn classify(program: &Program, place: Place, view_changes: usize, rul
         return Reads::Tables([].into());
     }
     let outlives = is_snapshot && !place.has_snapshot;
-    if statement.is_unknown || (outlives && rules.snapshot_needs_all) {
-        return Reads::All;
+    match view_changes.filter(|_| !(statement.is_unknown || outlives && rules.snapshot_needs_all)) {
+        Some(view_changes) => footprint(&statement.ops, view_changes, program, rules.constraints_read),
+        None => Reads::All,
     }
-    footprint(&statement.ops, view_changes, program, rules.constraints_read)
 }
 
 /// What ops read, with what their constraints look at.
@@ -91,7 +91,10 @@ fn footprint(ops: &[Op], view_changes: usize, program: &Program, constraints_rea
     let mut found = Footprint::default();
     for op in ops {
         match op {
-            Op::ReadView => found.tables.push(TableId(u32::from(schema::view_target(view_changes)))),
+            Op::ReadView => {
+                found.tables.push(TableId(u32::from(schema::view_target(view_changes))));
+                found.rows.push((DEFINITIONS, schema::VIEW_NAME));
+            }
             Op::Lock(key) | Op::Update(key) | Op::Delete(key)
                 if program.is_grouped && key.group().is_some() =>
             {
@@ -121,17 +124,29 @@ fn footprint(ops: &[Op], view_changes: usize, program: &Program, constraints_rea
         found.columns =
             found.all_tables().into_iter().map(|table| (table, ColumnSet::EMPTY.with(0))).collect();
     }
-    if program.is_coarse { Reads::Tables(found.all_tables().into()) } else { Reads::Rows(Arc::new(found)) }
+    if program.is_coarse {
+        found.tables = found.all_tables();
+        found.tables.retain(|table| *table != DEFINITIONS);
+        found.rows.retain(|(table, _)| *table == DEFINITIONS);
+        found.columns.clear();
+    }
+    Reads::Rows(Arc::new(found))
 }
 
-/// Everything that the statements of a transaction have read up to one of them.
-pub(crate) fn reads_so_far(program: &Program, upto: usize, view_changes: usize) -> Reads {
-    let statements = &program.statements[..upto.min(program.statements.len())];
-    if statements.iter().any(|statement| statement.is_unknown) {
-        return Reads::All;
+/// Everything that the statements of a transaction have read that have run: `views` is how often the view had changed when
+/// each of them was judged, if anything could be concluded from that.
+pub(crate) fn reads_so_far(program: &Program, views: &[Option<usize>]) -> Reads {
+    let statements = program.statements.iter().zip(views);
+    let mut all = Footprint::default();
+    for (statement, view_changes) in statements {
+        let Some(view_changes) = view_changes.filter(|_| !statement.is_unknown) else { return Reads::All };
+        match footprint(&statement.ops, view_changes, program, true) {
+            Reads::Rows(rows) => all.add(&rows),
+            Reads::Tables(tables) => all.tables.extend_from_slice(&tables),
+            Reads::Catalogue | Reads::All => return Reads::All,
+        }
     }
-    let ops: Vec<Op> = statements.iter().flat_map(|statement| statement.ops.iter().cloned()).collect();
-    footprint(&ops, view_changes, program, true)
+    Reads::Rows(Arc::new(all))
 }
 
 /// Writes into the history what the client can tell from the reply.

@@ -52,6 +52,12 @@ pub struct Rules {
     pub locked_tables_claimed: bool,
     /// Unknown statements claim everything.
     pub unknown_claims_everything: bool,
+    /// A schema change claims what it defines anew, and statements what they use.
+    pub definitions_claimed: bool,
+    /// What was concluded of a statement is not believed if a schema change has made that untrue before it ended.
+    pub conclusions_are_checked: bool,
+    /// What uses what its own transaction has defined anew is unknown.
+    pub own_changes_count: bool,
     /// A statement runs on the connection set that it was let run on.
     pub connections_are_bound: bool,
     /// All backends are gone before the applied set is read.
@@ -105,6 +111,9 @@ impl Default for Rules {
             locked_rows_claimed: true,
             locked_tables_claimed: true,
             unknown_claims_everything: true,
+            definitions_claimed: true,
+            conclusions_are_checked: true,
+            own_changes_count: true,
             connections_are_bound: true,
             reset_ends_backends: true,
             applied_is_read_again: true,

@@ -40,6 +40,8 @@ pub const STOCK: u8 = 9;
 pub const UNIQUE_VALUES: u8 = 100;
 /// Nor is this: locks on whole tables are.
 pub const WHOLE_TABLES: u8 = 101;
+/// The view, as a definition that is claimed.
+pub const VIEW_NAME: u64 = 100;
 /// Rows of each table but one.
 pub const ROWS: u8 = 4;
 /// Rows of that one.

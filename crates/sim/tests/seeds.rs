@@ -253,6 +253,64 @@ fn a_schema_change_where_its_table_is_not() {
     }
 }
 
+/// While a statement runs that reads a view, the view is made to show another table; or by the transaction itself, before that.
+fn views_in_motion(by_itself: bool) -> Plan {
+    let statement = |ops: &[Op], is_ddl| Statement { ops: ops.to_vec(), is_unknown: false, is_ddl };
+    let row = |table| Key { table, row: 0 };
+    let mut plan = writers_of_one_row(&[12, 12, 12, 12], 0, 100);
+    plan.faults.clear();
+    (plan.asks, plan.replicas) = (false, 3);
+    plan.placement = Placement::full(3);
+    let looks =
+        |written: Key, ops: &[Op]| vec![statement(ops, false), statement(&[Op::Update(written)], false)];
+    let programs = [
+        if by_itself {
+            let own = statement(&[Op::Update(Key::VIEW)], true);
+            [vec![own], looks(row(3), &[Op::ReadView])].concat()
+        } else {
+            vec![statement(&[Op::Update(Key::VIEW)], true)]
+        },
+        looks(row(3), &[Op::ReadView]),
+        looks(row(1), &[Op::Read(row(3))]),
+        looks(row(2), &[Op::Read(row(3))]),
+    ];
+    for (session, statements) in plan.sessions.iter_mut().zip(programs) {
+        for program in session {
+            let is_ddl = statements[0].is_ddl;
+            let only_defines = is_ddl && !by_itself;
+            program.level = if only_defines { Level::ReadCommitted } else { Level::Serializable };
+            (program.frame, program.statements) = (Frame::Block, statements.clone());
+            (program.roams, program.is_surprising, program.is_coarse) = (!is_ddl, !is_ddl, false);
+        }
+    }
+    plan
+}
+
+/// Breaks a rule.
+type Switch = fn(&mut Rules);
+
+#[test]
+fn what_was_concluded_before_a_schema_change() {
+    let switches: [(Switch, bool); 3] = [
+        (|rules| rules.conclusions_are_checked = false, false),
+        (|rules| rules.definitions_claimed = false, false),
+        (|rules| rules.own_changes_count = false, true),
+    ];
+    for (at, (switch, by_itself)) in switches.into_iter().enumerate() {
+        let mut off = Rules::default();
+        switch(&mut off);
+        let is_skewed = |seed: &u64| {
+            let findings = run_plan(views_in_motion(by_itself), off, *seed, false).findings;
+            findings.iter().any(|finding| finding.anomaly == Anomaly::WriteSkew)
+        };
+        assert!((0..1_000).any(|seed| is_skewed(&seed)), "no seed shows that rule {at} is off");
+    }
+    for (seed, by_itself) in (0..100).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let findings = run_plan(views_in_motion(by_itself), Rules::default(), seed, false).findings;
+        assert!(findings.is_empty(), "seed {seed}: {}", findings[0]);
+    }
+}
+
 #[test]
 fn a_failing_run_is_cut_down() {
     let mut off = Rules::default();

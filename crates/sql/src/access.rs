@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 
 use crate::builtin::{self, Builtin};
 use crate::catalogue::{Catalogue, TableId, Volatility};
+use crate::definition::Uses;
 use crate::name::{Name, SYSTEM_SCHEMA};
 use crate::reach::{Reach, reach};
 use crate::statement::{Statement, Verb};
@@ -73,6 +74,10 @@ pub struct Routing {
     pub fills_defaults: bool,
     /// What may stay on its connection when its transaction is over.
     pub traces: Traces,
+    /// The definitions that all this rests on.
+    pub uses: Uses,
+    /// It is a schema change, and touches no rows but those of what it makes: the code and the query in it write and lock none.
+    pub only_defines: bool,
 }
 
 /// What a statement may leave on its connection beyond its transaction, where no other connection of the session has it.
@@ -114,6 +119,11 @@ pub(crate) fn routing(statement: &Statement, catalogue: &Catalogue) -> Routing {
         asks_draws: reach.asks_draws,
         fills_defaults: reach.fills_defaults,
         traces: traces_within(statement, &reach),
+        uses: Uses::of(&reach, catalogue),
+        only_defines: matches!(statement.verb, Verb::Ddl(_))
+            && !reach.unbounded
+            && reach.writes.is_empty()
+            && reach.locks.is_empty(),
     }
 }
 

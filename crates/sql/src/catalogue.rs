@@ -86,6 +86,8 @@ pub struct Contents {
     /// Every other relation outside the system schemas: foreign tables, sequences, composite types, and so on, as
     /// (schema, name).
     pub other_relations: Vec<(String, String)>,
+    /// Names of indexes, each with the table that it is on.
+    pub indexes: Vec<(String, TableId)>,
     /// Sequences; they are among the other relations, too.
     pub sequences: Vec<Sequence>,
     /// Names of functions in `pg_catalog`, each with the worst volatility over all its overloads.
@@ -158,6 +160,7 @@ pub struct Catalogue {
     views: Vec<Read<ViewDefinition, Vec<Statement>>>,
     policies: BTreeMap<TableId, Read<(), Vec<Statement>>>,
     functions: BTreeMap<String, Vec<Read<Function, Code>>>,
+    indexes: BTreeMap<String, Vec<TableId>>,
     sequences: Vec<Sequence>,
     drawn: BTreeMap<Name, Vec<(TableId, usize)>>,
     by_id: BTreeMap<TableId, usize>,
@@ -216,6 +219,10 @@ impl Catalogue {
         for function in contents.functions {
             functions.entry(function.name.clone()).or_default().push(Read::of(function));
         }
+        let mut indexes: BTreeMap<String, Vec<TableId>> = BTreeMap::new();
+        for (name, table) in contents.indexes {
+            indexes.entry(name).or_default().push(table);
+        }
         let secured = contents.tables.iter().filter(|table| table.row_security);
         Self {
             generation: contents.generation,
@@ -224,6 +231,7 @@ impl Catalogue {
             parents: contents.parents,
             views: contents.views.into_iter().map(Read::of).collect(),
             functions,
+            indexes,
             sequences: contents.sequences,
             drawn,
             by_id,
@@ -310,6 +318,11 @@ impl Catalogue {
             }
         }
         found.then_some(tables)
+    }
+
+    /// The tables that have an index of this name.
+    pub fn indexed_by(&self, name: &str) -> impl Iterator<Item = TableId> + '_ {
+        self.indexes.get(name).map_or(&[][..], Vec::as_slice).iter().copied()
     }
 
     /// The worst volatility of the built-in functions of a name.

@@ -13,6 +13,7 @@ use pg_query::protobuf::{
 
 use crate::census::Census;
 use crate::ddl;
+use crate::definition::Scope;
 use crate::name::{Name, SYSTEM_SCHEMA, TEMPORARY_SCHEMA};
 use crate::refusal::{self, Refusal, refused};
 use crate::setting;
@@ -174,8 +175,13 @@ fn made_from_query(
     }
     let temporary = is_temporary(relation);
     let rows = if temporary { RowEffect::Same } else { rows(relation_name(relation)) };
-    let relations = census.made.iter().cloned().collect();
-    let facts = DdlFacts { temporary, tag, relations, rows, concurrently: false };
+    let relations: Vec<Name> = census.made.iter().cloned().collect();
+    // Every replica fills a materialized view for itself, so no other transaction may write meanwhile.
+    let scope = match rows {
+        RowEffect::Made(_) => Scope::made(relations.iter().map(|name| name.name.clone()).collect()),
+        _ => Scope::Anything,
+    };
+    let facts = DdlFacts { temporary, tag, relations, rows, concurrently: false, scope };
     filled(Verb::Ddl(facts), census, Inside::Statement)
 }
 
@@ -276,11 +282,12 @@ fn copy(statement: &CopyStmt) -> Statement {
 fn create_table_as(statement: &CreateTableAsStmt) -> Statement {
     let relation = statement.into.as_ref().and_then(|into| into.rel.as_ref());
     let mut census = Census::of(statement);
-    if matches!(
-        statement.query.as_deref().and_then(|query| query.node.as_ref()),
-        Some(NodeEnum::ExecuteStmt(_))
-    ) {
+    let query = statement.query.as_deref().and_then(|query| query.node.as_ref());
+    if matches!(query, Some(NodeEnum::ExecuteStmt(_))) {
         census.stranger = Some("ExecuteStmt");
+    } else if let Some(query) = query.filter(|_| relation.is_some_and(is_temporary)) {
+        // Others can see what the query does, and nothing else.
+        census.stranger = Census::of(query).stranger;
     }
     let is_view = ObjectType::try_from(statement.objtype) == Ok(ObjectType::ObjectMatview);
     let is_empty = statement.into.as_ref().is_some_and(|into| into.skip_data);

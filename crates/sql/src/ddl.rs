@@ -8,6 +8,7 @@
 //! the checksums.
 
 mod password;
+mod scope;
 mod texts;
 mod values;
 
@@ -71,11 +72,11 @@ pub(crate) fn classify(node: &NodeEnum) -> Statement {
         && relations.iter().all(|name| name.schema.as_deref() == Some(TEMPORARY_SCHEMA))
         && matches!(node, NodeEnum::AlterTableStmt(_) | NodeEnum::DropStmt(_) | NodeEnum::IndexStmt(_));
     let temporary = made(node).is_some_and(is_temporary) || named_temporary;
-    let (rows, concurrently) = (row_effect(node), is_concurrent(node));
+    let (rows, concurrently, scope) = (row_effect(node), is_concurrent(node), scope::of(node));
     Statement {
         functions: census.functions.into_iter().collect(),
         operators: census.operators.into_iter().collect(),
-        ..Statement::of(Verb::Ddl(DdlFacts { temporary, tag, relations, rows, concurrently }))
+        ..Statement::of(Verb::Ddl(DdlFacts { temporary, tag, relations, rows, concurrently, scope }))
     }
 }
 

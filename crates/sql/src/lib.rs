@@ -17,6 +17,7 @@ mod catalogue;
 mod census;
 mod classify;
 mod ddl;
+pub mod definition;
 mod determinism;
 mod explain;
 mod home;

@@ -16,6 +16,7 @@ use crate::access::{
 use crate::body::{Code, Words};
 use crate::builtin::{self, SYSTEM_COLUMNS};
 use crate::catalogue::{Action, Catalogue, HeadTypes, Relation, Table, TableId, Trigger, Volatility};
+use crate::definition;
 use crate::name::{Name, SYSTEM_SCHEMA};
 use crate::statement::{Statement, Verb};
 
@@ -68,6 +69,10 @@ pub(crate) struct Reach {
     pub(crate) targets_known: bool,
     /// What may stay on the connection.
     pub(crate) traces: Traces,
+    /// The relations that it names, or that views and functions do.
+    pub(crate) relations: BTreeSet<u64>,
+    /// Names that could come to mean something else.
+    pub(crate) mentioned: BTreeSet<u64>,
 }
 
 /// Follows a statement.
@@ -208,6 +213,7 @@ impl<'a> Walk<'a> {
             }
         }
         let mut known = false;
+        self.reach.relations.insert(definition::of_relation(&name.name));
         for relation in self.catalogue.named(name.schema.as_deref(), &name.name) {
             known = true;
             match relation {
@@ -298,6 +304,7 @@ impl<'a> Walk<'a> {
     }
 
     fn write(&mut self, name: &Name) {
+        self.reach.relations.insert(definition::of_relation(&name.name));
         let mut known = name.schema.as_deref() != Some(SYSTEM_SCHEMA);
         let mut found = false;
         for relation in self.catalogue.named(name.schema.as_deref(), &name.name) {
@@ -388,6 +395,7 @@ impl<'a> Walk<'a> {
     }
 
     fn call(&mut self, name: &Name) {
+        self.reach.mentioned.insert(definition::of_function(&name.name));
         let is_users = self.catalogue.is_user_function(&name.name);
         if is_users {
             self.run(&name.name);
@@ -416,6 +424,7 @@ impl<'a> Walk<'a> {
 
     /// Follows all users' functions of a name.
     fn run(&mut self, name: &str) {
+        self.reach.mentioned.insert(definition::of_function(name));
         if !self.functions.insert(name.to_owned()) {
             return;
         }
@@ -436,6 +445,7 @@ impl<'a> Walk<'a> {
 
     /// A column name could be a call in functional notation.
     fn column(&mut self, name: &str) {
+        self.reach.mentioned.insert(definition::of_function(name));
         if self.catalogue.is_user_function(name) {
             self.run(name);
         }
@@ -448,6 +458,8 @@ impl<'a> Walk<'a> {
     fn words(&mut self, words: &Words) {
         self.reach.fills_defaults = true;
         for word in &words.names {
+            let meanings = [definition::of_relation(word), definition::of_function(word)];
+            self.reach.mentioned.extend(meanings);
             let name = Name::bare(word);
             let called = words.called.contains(word);
             if self.catalogue.named(None, word).next().is_some() {

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::access::{Routing, routing};
 use crate::accesses::{Outline, Shape, outline};
 use crate::catalogue::Catalogue;
+use crate::definition::Scope;
 use crate::determinism::{Determinism, Subject, determinism};
 use crate::name::Name;
 use crate::profile::TemplateId;
@@ -291,6 +292,8 @@ pub struct DdlFacts {
     pub rows: RowEffect,
     /// CONCURRENTLY was asked for, which cannot run inside a transaction.
     pub concurrently: bool,
+    /// What it defines anew.
+    pub scope: Scope,
 }
 
 impl DdlFacts {

@@ -10,6 +10,7 @@ pub mod lock_queues;
 pub mod lock_table;
 pub mod numbered;
 pub mod replica;
+pub mod schema_changes;
 pub mod sequence_gate;
 pub mod sequences;
 pub mod server_waits;

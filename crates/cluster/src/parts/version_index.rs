@@ -204,7 +204,8 @@ impl VersionIndex {
         if written.everything {
             self.everything = version;
         }
-        if written.everything || claims.everything {
+        // A schema change may be needed by everything and yet claim no more than what it defines anew.
+        if claims.everything {
             self.unbounded.note(version, Some(home));
         }
         for id in &claims.tables {
@@ -287,24 +288,34 @@ impl VersionIndex {
         writer.min(self.durable)
     }
 
-    /// The last assigned version that wrote any of this.
+    /// The last assigned version that wrote any of this, or may have changed what it means.
     pub fn writer(&self, reads: &Reads) -> Version {
+        self.writer_since(reads, self.everything)
+    }
+
+    /// The last assigned version that wrote any of this. A schema change has written what it claims. A transaction
+    /// that has read anything else had the right conclusions all the time ([`super::schema_changes`]).
+    pub fn overwriter(&self, reads: &Reads) -> Version {
+        self.writer_since(reads, self.unbounded.last)
+    }
+
+    fn writer_since(&self, reads: &Reads, floor: Version) -> Version {
         match reads {
             Reads::All | Reads::Catalogue => self.any.last,
             Reads::Tables(tables) => {
-                tables.iter().map(|id| self.table_writer(*id, None)).fold(self.everything, Version::max)
+                tables.iter().map(|id| self.table_writer(*id, None)).fold(floor, Version::max)
             }
             Reads::Rows(footprint) => {
                 let Footprint { tables, rows, .. } = &**footprint;
                 let of_table = |id: &TableId| self.table_writer(*id, footprint.columns_of(*id));
                 let of_row = |row: &(TableId, u64)| self.row_writer(*row, footprint.columns_of(row.0));
                 let tables = tables.iter().map(of_table);
-                tables.chain(rows.iter().map(of_row)).fold(self.everything, Version::max)
+                tables.chain(rows.iter().map(of_row)).fold(floor, Version::max)
             }
         }
     }
 
-    /// Where the last one of [`VersionIndex::writer`] has written, if that is known.
+    /// Where the last one of [`VersionIndex::overwriter`] has written, if that is known.
     pub fn written_at(&self, reads: &Reads) -> Option<Meeting> {
         let of_tables;
         let footprint = match reads {
@@ -323,7 +334,7 @@ impl VersionIndex {
         let tables =
             tables.iter().map(|id| (self.table_writer(*id, of(*id)), Meeting { table: *id, row: None }));
         let last = tables.chain(rows).max_by_key(|(version, _)| *version);
-        last.filter(|(version, _)| *version > self.everything).map(|(_, meeting)| meeting)
+        last.filter(|(version, _)| *version > self.unbounded.last).map(|(_, meeting)| meeting)
     }
 
     fn table_writer(&self, id: TableId, columns: Option<ColumnSet>) -> Version {

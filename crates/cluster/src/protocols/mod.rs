@@ -73,6 +73,17 @@ pub trait Protocol: std::fmt::Debug + Send {
     /// The last durable version after which a catalogue may be out of date. Whoever can see what it did finds it here.
     fn last_ddl(&self) -> Version;
 
+    /// Whether a durable schema change after this version may have defined anew what is mentioned, by the hashes of names
+    /// ([`crate::parts::schema_changes`]).
+    fn redefines(&self, since: Version, _mentioned: &[u64]) -> bool {
+        self.last_ddl() > since
+    }
+
+    /// Whether a durable schema change after this version may have taken back what replicas were lent of sequences.
+    fn voids_lent(&self, since: Version) -> bool {
+        self.last_ddl() > since
+    }
+
     /// What transactions waited for and were aborted for, the worst first.
     fn conflicts(&self) -> Vec<Count>;
 

@@ -59,6 +59,7 @@ use crate::parts::drawing::Drawing;
 use crate::parts::in_flight::{InFlight, Place};
 use crate::parts::lock_table::LockTable;
 use crate::parts::replica::{Replica, State, Turn};
+use crate::parts::schema_changes::{Defined, SchemaChanges};
 use crate::parts::server_waits::ServerWaits;
 use crate::parts::tickets::Tickets;
 use crate::parts::version_index::VersionIndex;
@@ -178,7 +179,8 @@ struct Assigned {
     home: Option<usize>,
     place: Place,
     tables: Arc<[TableId]>,
-    everything: bool,
+    /// It is a schema change: what it defines anew.
+    defined: Option<Defined>,
     /// Every replica has to move sequences for it.
     is_everywhere: bool,
     /// Home may commit it together with its neighbours.
@@ -249,6 +251,7 @@ pub struct Onecopy {
     balancer: Balancer,
     drawing: Drawing,
     placement: Placement,
+    schema_changes: SchemaChanges,
     catalogue: Option<Version>,
     catalogue_asked: Option<Version>,
     /// Reads that wait for the catalogue.
@@ -297,6 +300,7 @@ impl Onecopy {
             balancer: Balancer::default(),
             drawing: Drawing::default(),
             placement: options.placement,
+            schema_changes: SchemaChanges::since(options.last),
             catalogue: None,
             catalogue_asked: None,
             unclassified: Vec::new(),
@@ -480,6 +484,14 @@ impl Protocol for Onecopy {
 
     fn last_ddl(&self) -> Version {
         self.index.last_ddl()
+    }
+
+    fn redefines(&self, since: Version, mentioned: &[u64]) -> bool {
+        self.schema_changes.concern(since, mentioned)
+    }
+
+    fn voids_lent(&self, since: Version) -> bool {
+        self.schema_changes.void_lent(since)
     }
 
     fn conflicts(&self) -> Vec<Count> {

@@ -59,10 +59,19 @@ pub struct Statement {
 /// The name, among a statement's settings, of the numbers that its home gave to new objects. It is no setting of a server.
 pub const NUMBERS: &str = "onecopy numbers";
 
+/// Among the settings of a statement: it changes no sequence that was there before, so replicas keep the ranges that they were
+/// lent. It is no setting of a server.
+pub const KEEPS_LENT: &str = "onecopy keeps lent";
+
 impl Statement {
     /// The numbers that the home gave to objects that the statement made; `None` where it made none.
     pub fn numbers(&self) -> Option<&str> {
         self.settings.iter().find(|(name, _)| name == NUMBERS).map(|(_, numbers)| numbers.as_str())
+    }
+
+    /// Whether a replica keeps the ranges of sequences that it was lent when the statement runs there.
+    pub fn keeps_lent(&self) -> bool {
+        self.settings.iter().any(|(name, _)| name == KEEPS_LENT)
     }
 }
 

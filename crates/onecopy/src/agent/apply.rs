@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::ids::Version;
-use cluster::record::{Item, NUMBERS, Record, Statement};
+use cluster::record::{Item, KEEPS_LENT, NUMBERS, Record, Statement};
 use cluster::refresh::{RefreshTables, Step, plan};
 use wire::backend::Fields;
 use wire::encode::{self, Format};
@@ -333,8 +333,10 @@ impl Applier {
         for item in items {
             if let Item::Statement(statement) = item {
                 self.items(std::mem::take(&mut rows)).await?;
-                // A schema change has to find the sequences as they are elsewhere.
-                self.connection.simple("SELECT onecopy_capture.unlend()").await?;
+                if !statement.keeps_lent() {
+                    // One that concerns sequences has to find them as they are elsewhere.
+                    self.connection.simple("SELECT onecopy_capture.unlend()").await?;
+                }
                 if !self.unchecked.is_empty() {
                     self.connection.simple(RESUME_CHECKS).await?;
                 }
@@ -432,7 +434,7 @@ fn preamble(statement: &Statement) -> String {
     let mut sql = String::from("SELECT set_config('row_security', 'on', false)");
     let path = ("search_path".to_owned(), statement.search_path.clone());
     for (name, value) in statement.settings.iter().chain([&path]) {
-        if matches!(name.as_str(), CHECKED_AT_HOME | NUMBERS) {
+        if matches!(name.as_str(), CHECKED_AT_HOME | KEEPS_LENT | NUMBERS) {
             continue;
         }
         sql.push_str(&format!(", set_config({}, {}, false)", literal(name), literal(value)));

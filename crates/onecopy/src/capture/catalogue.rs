@@ -134,7 +134,7 @@ const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL 
     SET LOCAL quote_all_identifiers = off; SET LOCAL lock_timeout = '50ms'";
 
 /// Everything that [`load`] asks, in the order of [`Answers`].
-const QUERIES: [&str; 20] = [
+const QUERIES: [&str; 21] = [
     TABLES,
     COLUMNS,
     PARENTS,
@@ -149,6 +149,7 @@ const QUERIES: [&str; 20] = [
     keys::REFERENCES,
     keys::PARTITIONS,
     keys::DEFAULTS,
+    keys::INDEXES,
     code::VIEWS,
     code::TRIGGERS,
     code::RULES,
@@ -226,6 +227,7 @@ fn contents(generation: u64, answers: &[Rows; QUERIES.len()]) -> Result<Contents
         references,
         partitions,
         defaults,
+        indexes,
         views,
         triggers,
         rules,
@@ -243,6 +245,10 @@ fn contents(generation: u64, answers: &[Rows; QUERIES.len()]) -> Result<Contents
         tables,
         parents: parents_of(parents)?,
         views,
+        indexes: indexes
+            .iter()
+            .map(|row| Ok((text(row, 1)?.to_owned(), TableId(number(row, 0)?))))
+            .collect::<Result<_, BackendError>>()?,
         other_relations: other
             .iter()
             .map(|row| Ok((text(row, 0)?.to_owned(), text(row, 1)?.to_owned())))

@@ -982,6 +982,17 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT COALESCE('ROW(' || onecopy_capture.captured_columns(relation, 'onecopy_row', false) || ')', 'onecopy_row.*')
 $$;
 
+-- The relations that the transaction has locked so that others cannot write them: those whose definition it has changed, and
+-- those that LOCK TABLE has locked. Weaker modes are those of statements about rows, comments and statistics.
+CREATE OR REPLACE FUNCTION onecopy.changed() RETURNS json
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT COALESCE(json_agg(json_build_object('name', c.relname, 'id', split_part(encode(g.tgargs, 'escape'), E'\\000', 1)::int4)), '[]')
+    FROM (SELECT DISTINCT relation FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'relation'
+        AND mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')) AS l
+    JOIN pg_class c ON c.oid = l.relation LEFT JOIN pg_trigger g ON g.tgrelid = c.oid AND g.tgname = '!onecopy'
+    WHERE c.oid >= 16384 AND c.relpersistence <> 't' AND c.relkind IN ('r', 'p', 'm', 'v', 'f')
+$$;
+
 -- Whether a table is not under capture yet: it was made just now.
 CREATE OR REPLACE FUNCTION onecopy.is_new(relation oid) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -1084,7 +1095,7 @@ DECLARE
 BEGIN
     SELECT string_agg(format('SET %I TO %L', name, CASE name WHEN 'jit' THEN 'off' ELSE boot_val END), ' ' ORDER BY name)
     INTO planner FROM pg_catalog.pg_settings WHERE category LIKE 'Query Tuning / %' AND context = 'user';
-    FOREACH function IN ARRAY ARRAY['onecopy.install()', 'onecopy.residue(boolean)', 'onecopy.known_columns(oid, text[])',
+    FOREACH function IN ARRAY ARRAY['onecopy.install()', 'onecopy.changed()', 'onecopy.residue(boolean)', 'onecopy.known_columns(oid, text[])',
         'onecopy.computed(oid, text[], text[], oid[])', 'onecopy.captured_row(oid)', 'onecopy.is_new(oid)', 'onecopy.definition(oid)',
         'onecopy.view_queries(oid)', 'onecopy_capture.guard()', 'onecopy_capture.note_rewrite()']::regprocedure[] LOOP
         EXECUTE format('ALTER FUNCTION %s %s', function, planner);

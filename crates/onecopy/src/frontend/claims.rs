@@ -49,6 +49,10 @@ pub(crate) struct ClaimsSoFar {
     searched: BTreeMap<TableId, String>,
     /// Tables about whose rows nothing more is to be learnt, but for new rows where that is said.
     settled: BTreeMap<TableId, Settled>,
+    /// Tables that the transaction itself has made: what their rows may meet is its own, or claimed with the schema change.
+    made: BTreeSet<TableId>,
+    /// Of its schema changes it is known what they claim.
+    knows_changes: bool,
     /// The columns in which rows were changed; all where rows came or went, or that is not known.
     changed: BTreeMap<TableId, Columns>,
 }
@@ -139,6 +143,15 @@ impl ClaimsSoFar {
         }
     }
 
+    /// A schema change of the present turn that concerns no more than this; tables that it has made.
+    pub(crate) fn add_redefined(&mut self, claims: Claims, made: BTreeSet<TableId>) {
+        let present = self.present();
+        present.rows.extend(claims.rows);
+        present.tables.extend(claims.tables);
+        self.made.extend(made);
+        self.knows_changes = true;
+    }
+
     /// A statement that nobody can bound.
     pub(crate) fn add_everything(&mut self) {
         self.everything_from(u64::MAX);
@@ -171,6 +184,9 @@ impl ClaimsSoFar {
     }
 
     fn add_row(&mut self, element: u64, change: RowChange<'_>, is_insert: bool, catalogue: &Catalogue) {
+        if self.made.contains(&change.table) {
+            return;
+        }
         let Some(table) = catalogue.table(change.table) else {
             self.everything_from(element);
             return;
@@ -259,7 +275,8 @@ impl ClaimsSoFar {
     /// The claims of the finished transaction, whose last rows are in the body.
     pub(crate) fn complete(&mut self, body: &SealedBody, catalogue: &Catalogue) -> Vec<Claimed> {
         self.add_rows(body.row_changes(), u64::MAX, catalogue);
-        let all = self.everything.or_else(|| body.writes_everything().then_some(0));
+        let is_unknown = body.writes_everything() && !self.knows_changes;
+        let all = self.everything.or_else(|| is_unknown.then_some(0));
         let mut claimed = self.claimed();
         if let Some(turn) = all {
             // What was claimed before is certified against more.

@@ -122,8 +122,10 @@ impl Session {
     async fn prepare_commit(&mut self) -> Result<bool, Fault> {
         self.progress.set_phase(Phase::Checking);
         // A statement was judged by what a schema change has made untrue since: then anything may have happened.
+        let is_misjudged = matches!(&self.transaction, Transaction::Update(update)
+            if self.is_misjudged(update.capture.record.tables()));
         if let Transaction::Update(update) = &mut self.transaction
-            && self.worker.hub.is_outdated(update.generation)
+            && is_misjudged
         {
             update.is_suspect = true;
             let home = update.replica;
@@ -285,14 +287,13 @@ impl Session {
         let read = if is_serializable { update.read.take() } else { Reads::All };
         let mut claims = std::mem::take(&mut update.capture.claims);
         let body = Box::new(std::mem::take(&mut update.capture.record).seal());
-        let generation = update.capture.generation.min(update.generation);
         let catalogue = self.hub().catalogue();
         let claimed = claims.complete(&body, &catalogue);
         let changed = claims.changed();
         self.warn_of_searches(&claims);
-        let is_outdated = self.hub().is_outdated(generation.min(Version(catalogue.generation())));
         // What was concluded before a schema change may claim too little after it.
-        let (claims, changed) = if is_outdated {
+        let is_misjudged = self.is_misjudged(&body.tables().collect::<Vec<_>>());
+        let (claims, changed) = if is_misjudged {
             (vec![Claimed { turn: 0, is_held: false, claims: Claims::everything() }], Vec::new())
         } else {
             (claimed, changed)
@@ -304,7 +305,7 @@ impl Session {
         if let Some(ticket) = ticket {
             self.worker.hub.handle(Event::Drawn { session: self.id, ticket });
         }
-        let reads = if is_outdated { Reads::All } else { read };
+        let reads = if is_misjudged { Reads::All } else { read };
         self.worker.hub.handle(Event::Finish { session: self.id, body, claims, changed, reads });
         (self.is_settling, self.settling_at) = (true, home);
         loop {

@@ -10,12 +10,13 @@ use std::sync::Arc;
 use cluster::claims::Claims;
 use cluster::event::{Event, Reads};
 use cluster::ids::{ReplicaId, Version};
-use cluster::record::NUMBERS;
+use cluster::record::{KEEPS_LENT, NUMBERS};
 use sql::{
     DdlFacts, Isolation, Name, RowEffect, SHIPPED_SETTINGS, Statement, Subject, TransactionOptions, Verb,
 };
 use wire::{encode, sqlstate};
 
+use super::definitions::Told;
 use super::demand::Demand;
 use super::fault::{Fault, Refusal};
 use super::homes::Opening;
@@ -97,23 +98,29 @@ impl Session {
         // Only a transaction that begins here ends here.
         let alone = alone && matches!(self.transaction, Transaction::None);
         let Verb::Ddl(facts) = &statement.verb else { return Err(broken("this is no schema change")) };
+        let demand = Demand::schema_change(statement);
         match &self.transaction {
             Transaction::None => {
                 let said = match facts.rows {
+                    RowEffect::Same if !alone => TransactionOptions::default(),
                     // A single statement sees no difference, and what it wrote can be read back.
-                    RowEffect::Same => TransactionOptions::default(),
                     _ => {
                         TransactionOptions { isolation: Some(Isolation::ReadCommitted), ..Default::default() }
                     }
                 };
                 let options = self.resolve(said);
-                self.open_update(options, Opening::unbounded(), true).await?;
+                let writes = if options.isolation == Some(Isolation::Serializable) {
+                    Claims::everything()
+                } else {
+                    Box::pin(self.judge_update(&demand)).await.writes(self.id)
+                };
+                self.open_update(options, Opening { writes, ..Opening::unbounded() }, true).await?;
             }
-            Transaction::Begun(_) => self.start_transaction(&Demand::one(statement)).await?,
+            Transaction::Begun(_) => self.start_transaction(&demand).await?,
             Transaction::Update(_) => {
-                let judged = Demand::one(statement).judge(self);
+                let judged = self.judge_update(&demand).await;
                 if !self.come_to_anchor(&judged, true).await? {
-                    self.gate(Reads::All, Claims::everything(), false).await?;
+                    self.gate(Reads::All, judged.writes(self.id), false).await?;
                 }
                 self.note_anchor_needed();
             }
@@ -202,12 +209,15 @@ impl Session {
             return Ok(());
         }
         let numbers = circumstances.pop().flatten().unwrap_or_default();
+        let changed = circumstances.pop().flatten().unwrap_or_default();
+        let told = Told { changed, numbers };
         let (user, mut record) =
             recorded(text, circumstances).ok_or_else(|| broken("a schema change has no circumstances"))?;
-        if !numbers.is_empty() {
-            record.settings.push((NUMBERS.to_owned(), String::from_utf8_lossy(&numbers).into_owned()));
+        if !told.numbers.is_empty() {
+            record.settings.push((NUMBERS.to_owned(), String::from_utf8_lossy(&told.numbers).into_owned()));
         }
         record.text = self.with_user_named(record.text, &user)?;
+        let keeps_lent = self.note_redefined(facts, effect, &told)?;
         let Transaction::Update(update) = &mut self.transaction else {
             return Err(broken("no update transaction is open"));
         };
@@ -215,8 +225,9 @@ impl Session {
         update.schema_changes.note(facts);
         update.is_suspect |= !matches!(effect, RowEffect::Same);
         update.drawn.schema_changed();
-        update.capture.claims.add_everything();
-        if BOUNDS_SEQUENCES.contains(&facts.tag) {
+        if keeps_lent {
+            record.settings.push((KEEPS_LENT.to_owned(), "on".to_owned()));
+        } else if BOUNDS_SEQUENCES.contains(&facts.tag) {
             self.record_positions().await?;
         }
         self.record_rows(effect, before, is_new, record).await
@@ -439,6 +450,7 @@ fn circumstances_sql() -> String {
     for name in recorded_settings() {
         sql.push_str(&format!(", pg_catalog.current_setting('{name}', true)"));
     }
+    sql.push_str(", onecopy.changed()");
     for name in [capture::NUMBERS_SETTING, capture::MADE_SETTING] {
         sql.push_str(&format!(", pg_catalog.current_setting('{name}', true)"));
     }

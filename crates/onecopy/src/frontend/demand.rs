@@ -9,6 +9,7 @@ use cluster::ids::{SequenceId, SessionId, TableId, Version};
 use sql::accesses::Accesses;
 use sql::{Access, Because, Catalogue, Routing, Statement, TemplateId, Traces, Verb};
 
+use super::definitions::asked_for;
 use super::foresight::is_foreseen;
 use super::homes::may_leave_anchor;
 use super::needs::{footprint, forecast, written_whole};
@@ -35,6 +36,8 @@ pub(crate) struct Demand {
     pub(crate) is_binary: bool,
     /// Parameters are declared to be of users' types, by the anchor's ids.
     pub(crate) declares_users: bool,
+    /// It is one schema change that others can see. Any other one is about the session's temporary objects.
+    pub(crate) is_schema_change: bool,
 }
 
 /// The demand under one catalogue.
@@ -44,6 +47,10 @@ pub(crate) struct Judged {
     pub(crate) access: Result<Arc<[TableId]>, Because>,
     /// Of each statement.
     pub(crate) routings: Vec<Arc<Routing>>,
+    /// What each claims beyond its rows.
+    pub(crate) claims: Vec<sql::Claims>,
+    /// It is a schema change: what it asks for.
+    redefines: Option<Box<Claims>>,
     pub(crate) has_unparsed: bool,
     /// Nothing but INSERT, UPDATE, DELETE and MERGE.
     pub(crate) is_plain: bool,
@@ -151,6 +158,11 @@ impl Demand {
         traces
     }
 
+    /// Whether a cursor of it outlives the transaction.
+    fn declares_held(&self) -> bool {
+        self.statements.iter().any(|s| matches!(s.verb, Verb::DeclareCursor { hold: true, .. }))
+    }
+
     /// Whether it calls `set_config` somewhere else than at the top of a SELECT list.
     fn sets_unseen(&self) -> bool {
         let followed: usize = self.statements.iter().map(|statement| statement.settings.len()).sum();
@@ -189,15 +201,14 @@ impl Demand {
         let left: Vec<_> = run.iter().map(|statement| statement.routing(&catalogue)).collect();
         let pairs = run.iter().zip(&left);
         Judged {
+            claims: routings.iter().map(|routing| self.claims_of(routing)).collect(),
+            redefines: self.redefines(session, &catalogue).map(Box::new),
             access: access.map(|()| tables.into()),
             may_write: matches!(access, Err(Because::Update | Because::Unknown)) && !self.is_control(),
             has_locks: self.statements.iter().any(|s| locks(s)),
             nowait: self.statements.iter().any(|s| s.nowait),
             has_uncounted: self.statements.iter().any(|s| writes_uncounted(s)),
-            has_hold: self
-                .statements
-                .iter()
-                .any(|s| matches!(s.verb, Verb::DeclareCursor { hold: true, .. })),
+            has_hold: self.declares_held(),
             sets_sequences: self.statements.iter().any(|s| s.verb == Verb::Truncate || s.calls("setval")),
             calls_setval: self.statements.iter().any(|s| s.calls("setval")),
             asks_draws: routings.iter().any(|routing| routing.asks_draws),
@@ -231,6 +242,12 @@ impl Demand {
             generation: Version(catalogue.generation()),
             catalogue,
         }
+    }
+
+    /// What a statement claims beyond its rows. A temporary object is the session's own.
+    fn claims_of(&self, routing: &Routing) -> sql::Claims {
+        let is_own = routing.only_defines && !self.is_schema_change;
+        if is_own { sql::Claims::Rows } else { routing.claims.clone() }
     }
 
     /// It seemed to read only, and writes: those that come after it are not taken for what they seem.
@@ -270,10 +287,26 @@ impl Judged {
 
     /// What it may write, lock or rely on.
     pub(crate) fn writes(&self, session: SessionId) -> Claims {
-        let is_wide = |routing: &Arc<Routing>| routing.claims == sql::Claims::Everything;
-        if self.has_unparsed || self.is_outdated || self.routings.iter().any(is_wide) {
+        if self.has_unparsed || self.is_outdated {
             return Claims::everything();
         }
+        if let Some(claims) = &self.redefines {
+            return (**claims).clone();
+        }
+        if self.claims.contains(&sql::Claims::Everything) {
+            return Claims::everything();
+        }
+        let mut claims = self.writes_of_rows(session);
+        claims.shared.extend(asked_for(&self.routings));
+        if self.routings.len() > 1 {
+            claims.shared.sort_unstable();
+            claims.shared.dedup();
+        }
+        claims
+    }
+
+    /// The same, definitions aside.
+    fn writes_of_rows(&self, session: SessionId) -> Claims {
         if let Some(touched) = &self.touched {
             let mut claims = forecast(touched, session.0, &self.catalogue);
             if self.is_wide {
@@ -282,9 +315,9 @@ impl Judged {
             return claims;
         }
         let mut tables: Vec<TableId> = Vec::new();
-        for routing in &self.routings {
+        for (routing, claims) in self.routings.iter().zip(&self.claims) {
             tables.extend(routing.writes.iter().flatten());
-            if let sql::Claims::Tables(more) = &routing.claims {
+            if let sql::Claims::Tables(more) = claims {
                 tables.extend(more);
             }
         }
@@ -302,7 +335,7 @@ impl Judged {
         let forecast = || self.writes(SessionId(u64::MAX));
         match &self.touched {
             Some(touched) => is_foreseen(touched, forecast, self.routings.len() == 1, &self.catalogue),
-            None => forecast().everything,
+            None => forecast().everything || self.routings.iter().all(|routing| routing.only_defines),
         }
     }
 

@@ -184,6 +184,10 @@ impl Session {
             Transaction::Read(_) => true,
             _ => false,
         };
+        if self.has_redefined(&judged) {
+            // No catalogue knows that yet.
+            return Demand { has_unparsed: true, ..demand.clone() }.judge(self);
+        }
         let has_ddl = matches!(&self.transaction, Transaction::Update(update) if update.has_ddl);
         if only_reads || has_ddl || !self.hub().is_outdated(judged.generation) {
             return judged;

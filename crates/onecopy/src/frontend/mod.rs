@@ -4,7 +4,7 @@
 //! |---|---|
 //! | accept | `accept`, `startup`, `login` (with `credentials`), `session`, `simple`, `extended` |
 //! | parse, classify | `parsing`, `demand`, `statement` (with the crate `sql`) |
-//! | order, place | `session::place` asks the hub; `course` foresees, `roaming` reads away from home |
+//! | order, place | `session::place` asks the hub; `course` foresees, `roaming` reads away from home, `definitions` keeps schema changes apart |
 //! | execute | `statement`, `special`, `routing`, `ddl`, `passwords`, `rewritten`, `control`; `relay`, `notices`, `signals`, `stand_ins`, `writeset`, `copy_in`, `work`, `servers`, `opening` (shared: `pools`, `sharing`, `handing`, `dress`, `cached`); `pins`, `look`, `state`, `carried` |
 //! | propagate, acknowledge | `transaction`, `commit`, `captured`, `chains`, `claims` |
 
@@ -26,6 +26,7 @@ mod copy_in;
 mod course;
 mod credentials;
 mod ddl;
+mod definitions;
 mod demand;
 mod dress;
 mod extended;

@@ -15,7 +15,7 @@
 //! was written is certified by the captured rows ([`super::claims`]). So values that only the rows tell, such as the one
 //! that an update frees, are left out here. What is read is no forecast: a statement that needs too little is stale.
 
-use cluster::claims::{Claims, Footprint};
+use cluster::claims::{Claims, DEFINITIONS, Footprint};
 use cluster::ids::TableId;
 use sql::accesses::{
     self, Access, Accesses, Claim, ColumnSet, Columns, KeyDigest, Rows, Strength, Value, is_keyed,
@@ -106,8 +106,8 @@ fn read_rows(table: TableId, rows: &Rows, catalogue: &Catalogue, found: &mut Foo
 /// Takes out what is said twice.
 pub(crate) fn settle(found: &mut Footprint) {
     if found.rows.len() > ROWS_READ_MAX {
-        let rows = std::mem::take(&mut found.rows);
-        found.tables.extend(rows.into_iter().map(|(table, _)| table));
+        let of_tables = found.rows.extract_if(.., |(table, _)| *table != DEFINITIONS);
+        found.tables.extend(of_tables.map(|(table, _)| table));
     }
     found.tables.sort_unstable();
     found.tables.dedup();

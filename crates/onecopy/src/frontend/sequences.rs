@@ -170,7 +170,7 @@ impl Session {
         if is_anchor || !draws {
             return Ok(draws);
         }
-        if update.is_borrowing && !update.drawn.from_any && !self.hub().is_outdated(update.generation) {
+        if update.is_borrowing && !update.drawn.from_any && !self.hub().voids_lent(update.generation) {
             let rows = u32::try_from(update.capture.record.rows()).unwrap_or(u32::MAX);
             let (ids, replica) = (update.drawn.from.clone(), update.replica);
             self.use_lease(&ids, replica, rows.saturating_sub(1));

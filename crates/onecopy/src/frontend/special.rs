@@ -88,7 +88,8 @@ impl Session {
                 )
                 .into())
             }
-            Verb::Ddl(facts) => self.schema_change(statement, facts, text, (work, alone)).await,
+            // Few statements are one, so its state is kept apart.
+            Verb::Ddl(facts) => Box::pin(self.schema_change(statement, facts, text, (work, alone))).await,
             Verb::Maintenance(_) if matches!(self.transaction, Transaction::None) => {
                 self.maintenance(&statement.reads, text, work).await.map(Some)
             }

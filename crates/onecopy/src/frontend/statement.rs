@@ -12,6 +12,7 @@ use sql::{TransactionOptions, Verb};
 use wire::backend::Status;
 
 use super::cancel::Doing;
+use super::definitions;
 use super::demand::{Demand, Judged};
 use super::fault::{Fault, Refusal};
 use super::homes::inside;
@@ -242,14 +243,16 @@ impl Session {
             update.has_uncounted = judged.has_uncounted;
             update.generation = update.generation.min(judged.generation);
             judged.note_draws(&mut update.drawn, &catalogue);
-            for routing in &judged.routings {
-                update.capture.claims.add(&routing.claims, judged.touched.as_deref(), &catalogue);
+            for claims in &judged.claims {
+                update.capture.claims.add(claims, judged.touched.as_deref(), &catalogue);
             }
             if judged.has_unparsed {
                 update.capture.claims.add_everything();
             }
+            update.definitions.begin_statement(judged);
             if update.options.isolation == Some(sql::Isolation::Serializable) {
                 update.read.add(&judged.home_reads());
+                update.read.add(&definitions::read(judged));
                 update.is_certified |= judged.may_write;
             }
             update.is_suspect |= judged.is_suspect();

@@ -15,6 +15,7 @@ use wire::sqlstate;
 
 use super::cancel::Doing;
 use super::ddl::SchemaChanges;
+use super::definitions::{Definitions, names_in};
 use super::fault::{Fault, Refusal};
 use super::homes::{Opening, ReadSoFar, inside};
 use super::leases::Uses;
@@ -63,6 +64,8 @@ pub(crate) struct Update {
     pub(crate) has_ddl: bool,
     /// What these changes leave of the catalogue.
     pub(crate) schema_changes: SchemaChanges,
+    /// What it uses and defines anew.
+    pub(crate) definitions: Definitions,
     /// Statements of its own may have changed roles or other things that all databases share: how many changes of such
     /// things there were after the last one.
     pub(crate) shared_changes: Option<String>,
@@ -119,6 +122,7 @@ impl Update {
             ticket: None,
             has_ddl: false,
             schema_changes: SchemaChanges::default(),
+            definitions: Definitions::default(),
             shared_changes: None,
             is_suspect: false,
             is_uncaptured: false,
@@ -202,7 +206,8 @@ impl Session {
                     let is_borrowing = place.replica != worker.hub.anchor();
                     let update = Update::new((identity, place.replica), options, is_implicit, capture);
                     self.draws.ranges = uses.iter().map(|(id, one)| (*id, one.range())).collect();
-                    let update = Update { is_borrowing, uses, ..update };
+                    let mut update = Update { is_borrowing, uses, ..update };
+                    update.definitions.note_asked(names_in(&writes));
                     self.transaction = Transaction::Update(Box::new(update));
                     (self.last_home, self.tenancy) = (place.replica, Some(tenancy));
                     if !is_borrowing {
@@ -266,9 +271,13 @@ impl Session {
     pub(crate) async fn pass_gate(
         &mut self,
         reads: Reads,
-        writes: Claims,
+        mut writes: Claims,
         nowait: bool,
     ) -> Result<(), Fault> {
+        if let Transaction::Update(update) = &self.transaction {
+            update.definitions.leave_out_known(&mut writes);
+        }
+        let asked = names_in(&writes);
         let event = Event::Statement { session: self.id, needs: self.needs(reads, writes) };
         self.cancel.set(Doing::Waiting);
         match self.place_update(event, nowait).await {
@@ -276,6 +285,7 @@ impl Session {
                 if let Transaction::Update(update) = &mut self.transaction {
                     let elements = update.capture.record.elements();
                     update.capture.claims.begin_turn(elements);
+                    update.definitions.note_asked(asked);
                 }
                 Ok(())
             }

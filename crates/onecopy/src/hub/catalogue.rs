@@ -16,6 +16,17 @@ impl Hub {
         generation < self.last_ddl()
     }
 
+    /// Whether a schema change after this version may have defined anew what is mentioned.
+    pub(crate) fn redefines(&self, since: Version, mentioned: &[u64]) -> bool {
+        let inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        inside.cluster.redefines(since, mentioned)
+    }
+
+    /// Whether a schema change after this version may have taken back what replicas were lent of sequences.
+    pub(crate) fn voids_lent(&self, since: Version) -> bool {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner).cluster.voids_lent(since)
+    }
+
     /// The last durable version that may have changed the schema.
     pub(crate) fn last_ddl(&self) -> Version {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner).cluster.last_ddl()

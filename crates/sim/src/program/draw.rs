@@ -26,7 +26,7 @@ impl Plan {
             is_crowded,
             tied: dice.percent(40),
             only: *dice.pick(&[None, None, None, None, None, None, None, None, Some(UNIQUE), Some(CHILDREN)]),
-            ddl: dice.percent(15) && !schema::is_partial(&placement, replicas),
+            ddl: (dice.percent(15) && !schema::is_partial(&placement, replicas)).then(|| Ddl::draw(dice)),
             hot: if is_crowded { 1 } else { dice.between(1, u64::from(ROWS)) as u8 },
             unknown: if is_crowded || dice.percent(30) { 30 } else { 0 },
             vanishing: if dice.percent(40) { 8 } else { 0 },
@@ -84,7 +84,7 @@ impl Plan {
         if dice.percent(20) {
             let forks = Some(*dice.pick(&[ReadCommitted, RepeatableRead, Serializable]));
             let flavour =
-                Flavour { forks, roaming: 100, surprising: *dice.pick(&[0, 90]), ddl: false, ..flavour };
+                Flavour { forks, roaming: 100, surprising: *dice.pick(&[0, 90]), ddl: None, ..flavour };
             plan.sessions = flavour.sessions(dice.between(6, 9), dice);
             plan.crowd_the_way(dice);
         }
@@ -161,6 +161,21 @@ fn draw_fault(dice: &mut Dice, replicas: u16) -> Fault {
     }
 }
 
+/// What schema changes are like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Ddl {
+    /// It is not known what they concern.
+    Unknown,
+    /// They concern the view, which transactions use that write.
+    Bounded,
+}
+
+impl Ddl {
+    fn draw(dice: &mut Dice) -> Self {
+        *dice.pick(&[Self::Unknown, Self::Bounded, Self::Bounded])
+    }
+}
+
 /// What the clients of one run are like.
 #[derive(Debug)]
 struct Flavour {
@@ -169,7 +184,7 @@ struct Flavour {
     tied: bool,
     /// Everything happens in the tables tied to this one.
     only: Option<u8>,
-    ddl: bool,
+    ddl: Option<Ddl>,
     hot: u8,
     unknown: u64,
     vanishing: u64,
@@ -276,10 +291,18 @@ impl Flavour {
     }
 
     fn statement(&self, dice: &mut Dice, frame: Frame) -> Statement {
-        if self.ddl && frame == Frame::Block && dice.percent(15) {
-            return Statement { ops: vec![Op::Update(Key::VIEW)], is_unknown: true, is_ddl: true };
+        let in_block = self.ddl.filter(|_| frame == Frame::Block);
+        if let Some(ddl) = in_block.filter(|_| dice.percent(15)) {
+            return Statement {
+                ops: vec![Op::Update(Key::VIEW)],
+                is_unknown: ddl == Ddl::Unknown,
+                is_ddl: true,
+            };
         }
         let mut ops = Vec::new();
+        if in_block == Some(Ddl::Bounded) && dice.percent(25) {
+            ops.push(Op::ReadView);
+        }
         let writes = frame != Frame::ReadOnly && dice.percent(55);
         if writes {
             for _ in 0..*dice.pick(&[1, 1, 1, 2, 3]) {
@@ -288,7 +311,7 @@ impl Flavour {
                 }
                 ops.push(self.write(dice));
             }
-        } else if self.ddl && frame == Frame::Autocommit && dice.percent(50) {
+        } else if self.ddl.is_some() && frame == Frame::Autocommit && dice.percent(50) {
             ops.push(Op::ReadView);
         } else {
             let table = self.plain(dice).table;

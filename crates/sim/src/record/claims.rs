@@ -6,13 +6,13 @@
 
 use std::collections::BTreeMap;
 
-use cluster::claims::{Claimed, Claims};
+use cluster::claims::{ANY_DEFINITION, Claimed, Claims, DEFINITIONS};
 use cluster::ids::TableId;
 
 use crate::history::Level;
 use crate::program::{Program, Statement};
 use crate::rules::Rules;
-use crate::schema::{Key, PARENTS};
+use crate::schema::{Key, PARENTS, VIEW_NAME};
 use crate::server::{Change, Op};
 
 /// Digests of values that are no rows: unique values, and the keys of parents as references know them.
@@ -28,6 +28,8 @@ pub(crate) enum Locked {
     Row(Key),
     /// LOCK TABLE.
     Table(u8),
+    /// A schema change has defined the view anew.
+    View,
 }
 
 /// What a transaction, or a part of it, has done: each with its turn.
@@ -70,6 +72,12 @@ impl Done<'_> {
             .iter()
             .for_each(|(_, change)| claim(change.key, change.comes_or_goes(), &mut all, rules));
         all.rows.len() + all.shared.len()
+    }
+
+    /// Whether the transaction itself has defined anew what the statement uses: no catalogue knows of that yet.
+    pub(crate) fn redefines(&self, statement: &Statement, rules: &Rules) -> bool {
+        let has_defined = self.locked.iter().any(|(_, locked)| matches!(locked, Locked::View));
+        has_defined && rules.own_changes_count && statement.ops.contains(&Op::ReadView)
     }
 
     /// Whether rows that the statement may write may be too many to be told apart, after those that are written already.
@@ -115,6 +123,12 @@ pub(crate) fn claims(done: Done<'_>, unbounded: Option<u32>, turns_run: u32, rul
             Locked::Table(table) if rules.locked_tables_claimed => {
                 claims.tables.push(TableId(u32::from(*table)));
             }
+            Locked::View => {
+                claims.rows.push((DEFINITIONS, ANY_DEFINITION));
+                if rules.definitions_claimed {
+                    claims.rows.push((DEFINITIONS, VIEW_NAME));
+                }
+            }
             Locked::Row(_) | Locked::Table(_) => {}
         }
     }
@@ -147,7 +161,7 @@ pub(crate) fn claims(done: Done<'_>, unbounded: Option<u32>, turns_run: u32, rul
 pub(crate) fn wants(program: &Program, at: usize, done: Done<'_>, rules: &Rules) -> Claims {
     let statement = &program.statements[at];
     let mut claims = Claims::default();
-    if statement.is_unknown {
+    if statement.is_unknown || done.redefines(statement, rules) {
         return Claims::everything();
     }
     let is_long = done.becomes_long(statement, rules);
@@ -162,16 +176,15 @@ pub(crate) fn wants(program: &Program, at: usize, done: Done<'_>, rules: &Rules)
             Op::Update(key) | Op::Move(key, _) => claim(*key, false, &mut claims, rules),
             Op::Lock(key) | Op::Insert(key) | Op::Delete(key) => claim(*key, true, &mut claims, rules),
             Op::LockTable(table) => claims.tables.push(TableId(u32::from(*table))),
+            Op::ReadView if rules.definitions_claimed => claims.shared.push((DEFINITIONS, VIEW_NAME)),
             Op::Read(key) if program.level == Level::Serializable => claim(*key, false, &mut claims, rules),
             _ => {}
         }
     }
-    if program.is_coarse || is_long {
-        let lists = claims.rows.iter().chain(&claims.shared).chain(&claims.groups);
-        let tables = lists.map(|(table, _)| *table).chain(claims.tables.iter().copied()).collect();
-        claims = Claims { tables, ..Claims::default() };
+    if statement.is_ddl && rules.definitions_claimed {
+        claims.rows.push((DEFINITIONS, VIEW_NAME));
     }
-    claims
+    if program.is_coarse || is_long { claims.widened() } else { claims }
 }
 
 /// What a transaction may write, as far as that is foreseen when it begins.

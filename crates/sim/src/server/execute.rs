@@ -116,9 +116,14 @@ impl Server {
                 Came::Done
             }
             Op::ReadView => {
-                let view = self.seen(connection, Key::VIEW, job.snapshot);
+                let seen = self.seen(connection, Key::VIEW, job.snapshot);
+                // A snapshot that is kept is of rows: definitions are looked up as they are now.
+                let keeps = self.keeps_snapshot(connection);
+                let view = if keeps { self.latest(connection, Key::VIEW).clone() } else { seen.clone() };
                 let table = schema::view_target(view.list.len());
-                job.answer.reads.push((Key::VIEW, view));
+                if view == seen {
+                    job.answer.reads.push((Key::VIEW, view));
+                }
                 for row in 0..schema::ROWS {
                     let key = Key { table, row };
                     job.answer.reads.push((key, self.seen(connection, key, job.snapshot)));

@@ -63,6 +63,8 @@ impl World {
             line: None,
             identity: None,
             catalogue: Version::ZERO,
+            views: Vec::new(),
+            concluded: Vec::new(),
             changes: Vec::new(),
             locked: Vec::new(),
             unbounded: None,

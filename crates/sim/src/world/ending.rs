@@ -1,13 +1,15 @@
 //! How a transaction ends: with a record, without one, by an error, or with its home.
 
+use cluster::claims::{Claimed, Claims};
 use cluster::event::{Effect, Event, Reads};
-use cluster::ids::{ReplicaId, SessionId};
+use cluster::ids::{ReplicaId, SessionId, Version};
 
 use super::session::Phase;
 use super::{Cancel, Happening, Message, World};
 use crate::history::{Level, Outcome};
 use crate::program::Frame;
 use crate::record::{self, Done};
+use crate::schema::VIEW_NAME;
 use crate::server::SqlError;
 use crate::trace::Stage;
 
@@ -44,18 +46,26 @@ impl World {
     }
 
     pub(super) fn say_finish(&mut self, session: usize, ticket: u64) {
-        let Some(run) = self.sessions[session].run.as_mut() else { return };
-        run.phase = Phase::Ordering;
+        if let Some(run) = self.sessions[session].run.as_mut() {
+            run.phase = Phase::Ordering;
+        }
+        let Some(run) = self.sessions[session].run.as_ref() else { return };
         let body = Box::new(record::body(&run.changes, run.has_ddl));
         let (changes, locked) = (&run.changes[..], &run.locked[..]);
         let done = Done { changes, locked, row_claims_max: self.plan.row_claims_max };
         let claims = record::claims(done, run.unbounded, run.turns, &self.rules);
         let changed = record::changed(&run.changes, &self.rules);
-        let view_changes = self.node.as_ref().map_or(0, |node| node.view_changes);
-        let reads = if self.rules.reads_told {
-            record::reads_so_far(&run.program, run.at + 1, view_changes)
+        let is_misjudged = self.rules.conclusions_are_checked && self.is_misjudged(&run.concluded);
+        // What it claims, and what it has read, is not known then.
+        let claims = if is_misjudged {
+            vec![Claimed { turn: 0, is_held: false, claims: Claims::everything() }]
         } else {
-            Reads::Tables([].into())
+            claims
+        };
+        let reads = match self.rules.reads_told {
+            true if is_misjudged => Reads::All,
+            true => record::reads_so_far(&run.program, &run.views),
+            false => Reads::Tables([].into()),
         };
         self.tell(Event::Drawn { session: SessionId(session as u64), ticket });
         let before = self.disk.last();
@@ -66,6 +76,12 @@ impl World {
         {
             self.agenda.enter(after_us, Happening::Kill { connection });
         }
+    }
+
+    /// Whether the view was changed after one of these catalogues.
+    fn is_misjudged(&self, concluded: &[Version]) -> bool {
+        let Some(node) = &self.node else { return false };
+        concluded.iter().any(|catalogue| node.cluster.redefines(*catalogue, &[VIEW_NAME]))
     }
 
     /// Over once the client has its answer and nothing more comes from home.
@@ -121,6 +137,8 @@ impl World {
         run.locked.clear();
         run.guard.begin_again();
         run.turns = 0;
+        run.views.clear();
+        run.concluded.clear();
         run.unbounded = None;
         run.has_snapshot = false;
         run.has_tried = false;

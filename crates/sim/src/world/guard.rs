@@ -13,7 +13,7 @@ use super::session::{Phase, Run};
 use super::{Message, Reply, World};
 use crate::check::Anomaly;
 use crate::history::Level;
-use crate::program::Frame;
+use crate::program::{Frame, Program};
 use crate::record::{self, Done};
 use crate::server::{Answer, Connection, Op};
 
@@ -199,7 +199,13 @@ impl World {
     pub(super) fn judge_loss(&mut self, session: usize, cause: AbortCause) {
         let AbortCause::Conflict(rival) = cause else { return };
         let Some(run) = self.sessions[session].run.as_ref() else { return };
-        let is_unforeseeable = !self.plan.asks || run.guard.has_given_up || run.unbounded.is_some();
+        // A transaction that used the view while it was changed claims everything without having asked for it.
+        let changes_view =
+            |program: &Program| program.statements.iter().any(|one| one.is_ddl && !one.is_unknown);
+        let meets_misjudged =
+            rival.meeting.is_none() && self.plan.sessions.iter().flatten().any(changes_view);
+        let is_unforeseeable =
+            !self.plan.asks || run.guard.has_given_up || run.unbounded.is_some() || meets_misjudged;
         if run.program.level == Level::ReadCommitted && rival.version.is_some() && !is_unforeseeable {
             let text = format!("session {session} loses at READ COMMITTED against {rival:?}");
             self.find(Anomaly::Order, text);

@@ -56,6 +56,11 @@ pub(super) struct Run {
     pub(super) line: Option<(Connection, usize, Incarnation)>,
     pub(super) identity: Option<Identity>,
     pub(super) catalogue: Version,
+    /// How often the view had changed in the catalogue by which each of its statements was judged; none where the transaction
+    /// had changed it itself.
+    pub(super) views: Vec<Option<usize>>,
+    /// The catalogues by which those were judged that use the view.
+    pub(super) concluded: Vec<Version>,
     /// With the turn of its statement, as below.
     pub(super) changes: Vec<(u32, Change)>,
     pub(super) locked: Vec<(u32, Locked)>,
@@ -172,15 +177,21 @@ impl World {
         let Some(run) = self.sessions[session].run.as_mut() else { return };
         let program = Rc::clone(&run.program);
         let place = record::Place { at: run.at, has_snapshot: run.has_snapshot, is_partial: self.is_partial };
+        let row_claims_max = self.plan.row_claims_max;
+        let done = Done { changes: &run.changes, locked: &run.locked, row_claims_max };
+        let view_changes =
+            Some(view_changes).filter(|_| !done.redefines(&program.statements[run.at], &self.rules));
         let reads = record::classify(&program, place, view_changes, &self.rules);
         run.phase = Phase::Placing;
         run.catalogue = catalogue;
+        run.views.truncate(run.at);
+        run.views.push(view_changes);
         let is_first = !std::mem::replace(&mut run.is_begun, program.is_update());
         let at = run.line.map(|(_, replica, _)| ReplicaId(replica as u16));
         let id = SessionId(session as u64);
         // Any place is as good; taking turns among equals makes for more of them.
         let (cost_us, near) = (50, None);
-        let done = Done { changes: &run.changes, locked: &[], row_claims_max: self.plan.row_claims_max };
+        let done = Done { changes: &run.changes, locked: &run.locked, row_claims_max };
         let mut writes = record::wants(&program, run.at, done, &self.rules);
         writes.add(&run.guard.missed);
         let needs = |reads| Needs { reads, writes, cost_us, near, catalogue };
@@ -389,10 +400,17 @@ impl World {
         run.has_snapshot |= takes_snapshot && error.is_none();
         run.has_tried |= !statement.is_read();
         let turn = run.turns.saturating_sub(1);
-        if statement.is_unknown {
+        if statement.is_unknown || run.views.get(run.at).is_some_and(Option::is_none) {
             run.unbounded.get_or_insert(turn);
         }
-        run.has_ddl |= statement.is_ddl && !answer.changes.is_empty();
+        let has_defined = statement.is_ddl && !answer.changes.is_empty();
+        run.has_ddl |= has_defined;
+        if has_defined && !statement.is_unknown {
+            run.locked.push((turn, Locked::View));
+        }
+        if statement.ops.contains(&Op::ReadView) {
+            run.concluded.push(run.catalogue);
+        }
         run.changes.extend(answer.changes.into_iter().map(|change| (turn, change)));
         // What a statement locks that nobody understands, nobody knows.
         if !statement.is_unknown {

@@ -114,7 +114,7 @@ impl Onecopy {
             }
         }
         let is_serializable = transaction.level == Level::Serializable && self.rules.certifies_reads;
-        let version = if is_serializable { self.index.writer(&finished.reads) } else { Version::ZERO };
+        let version = if is_serializable { self.index.overwriter(&finished.reads) } else { Version::ZERO };
         (version > first).then(|| self.rival(version, self.index.written_at(&finished.reads)))
     }
 

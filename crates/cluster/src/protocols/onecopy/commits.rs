@@ -6,6 +6,7 @@ use crate::event::Effect;
 use crate::ids::{SessionId, Version};
 use crate::parts::in_flight::Place;
 use crate::parts::replica::State;
+use crate::parts::schema_changes::Defined;
 use crate::parts::version_index::Written;
 
 impl Onecopy {
@@ -27,7 +28,7 @@ impl Onecopy {
             home: Some(home),
             place: finished.place,
             tables: body.tables().collect(),
-            everything: body.writes_everything(),
+            defined: body.writes_everything().then(|| Defined::of(&claims)),
             is_everywhere: body.writes_everything() && self.rules.schema_changes_go_everywhere
                 || body.moves_sequences(),
             is_sociable: self.is_sociable(level, &body),
@@ -36,7 +37,7 @@ impl Onecopy {
             whole_to: version,
             claims,
         };
-        let (tables, everything) = (&*assigned.tables, assigned.everything);
+        let (tables, everything) = (&*assigned.tables, assigned.defined.is_some());
         let written = Written { tables, changed: &finished.changed, everything };
         self.index.assign(version, self.replicas[home].id, written, &assigned.claims);
         self.versions.insert(version, assigned);
@@ -62,7 +63,10 @@ impl Onecopy {
         while self.index.last() < upto {
             let version = self.index.last().next();
             let assigned = self.versions.get(&version).expect("a version is kept until it is durable");
-            self.index.durable_to(version, assigned.everything);
+            self.index.durable_to(version, assigned.defined.is_some());
+            if let Some(defined) = &assigned.defined {
+                self.schema_changes.note(version, defined.clone());
+            }
             let session = assigned.session;
             if assigned.home.is_none() {
                 self.forget(session, out);

@@ -47,7 +47,7 @@ impl Onecopy {
         let mut backlog = self.versions.range(replica.applied.next()..=durable).map(|(_, assigned)| assigned);
         replica.wanted > replica.applied
             || backlog.clone().count() as u64 != lacking
-            || backlog.any(|assigned| assigned.home == Some(index) || assigned.everything)
+            || backlog.any(|assigned| assigned.home == Some(index) || assigned.defined.is_some())
     }
 
     /// Whether a statement waits there for a version that is durable.

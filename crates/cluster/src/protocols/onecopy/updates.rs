@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Finished, Held, Onecopy, Out, Pending, Phase, Running, Transaction};
-use crate::claims::{Claimed, Claims, ColumnSet, Meeting};
+use crate::claims::{Claimed, Claims, ColumnSet, DEFINITIONS, Meeting};
 use crate::event::{AbortCause, Effect, Home, Level, Needs, Reads, Rival};
 use crate::ids::{Identity, Incarnation, Nonce, SessionId, TableId, Version};
 use crate::parts::balancer::Wish;
@@ -392,6 +392,6 @@ impl Onecopy {
 
 /// Where claims are likely to meet others.
 fn table_of(claims: &Claims) -> Option<TableId> {
-    let row = claims.rows.iter().chain(&claims.shared).chain(&claims.groups).next();
-    row.map(|row| row.0).or_else(|| claims.tables.first().copied())
+    let mut rows = claims.rows.iter().chain(&claims.shared).chain(&claims.groups).map(|row| row.0);
+    rows.find(|table| *table != DEFINITIONS).or_else(|| claims.tables.first().copied())
 }

@@ -34,6 +34,13 @@ WHERE x.indisunique OR x.indisexclusion OR x.indexprs IS NULL
 ORDER BY x.indrelid, x.indisprimary DESC, x.indexrelid
 ";
 
+/// The names of all indexes, each with the number of its table.
+pub(super) const INDEXES: &str = r"
+SELECT split_part(encode(g.tgargs, 'escape'), '\000', 1), c.relname
+FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid
+JOIN pg_trigger g ON g.tgrelid = x.indrelid AND g.tgname = '!onecopy'
+";
+
 /// Foreign keys, a row for each pair of columns; those that are derived from another's are left out.
 pub(super) const REFERENCES: &str = r"
 SELECT k.oid, k.conrelid, k.confrelid, k.confdeltype, k.confupdtype, k.condeferrable, k.confmatchtype = 'f',

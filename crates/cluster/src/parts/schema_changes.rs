@@ -1,0 +1,123 @@
+//! Which definitions the last schema changes have made anew.
+//!
+//! A session concludes from a catalogue what a statement reads, writes and locks. A schema change may be applied at the
+//! statement's server before it runs, or while it runs. The conclusions are still right if none of the definitions that they
+//! rest on was made anew by then: names of relations and functions, by their hashes ([`crate::claims::DEFINITIONS`]). So the
+//! session asks when the transaction has run. A change is durable before it is applied anywhere, so what was applied meanwhile
+//! is known here.
+//!
+//! Invariant: a change that is not remembered any more counts as one of every definition.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use crate::claims::{Claims, DEFINITIONS};
+use crate::ids::Version;
+
+/// So many are remembered.
+pub const CHANGES_MAX: usize = 1_000;
+
+/// What one schema change defines anew.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Defined {
+    /// It may be anything. Replicas give back what they were lent of sequences.
+    Anything,
+    /// What has these names.
+    Names(BTreeSet<u64>),
+}
+
+impl Defined {
+    /// As the claims of the change tell.
+    pub fn of(claims: &Claims) -> Self {
+        if claims.everything {
+            return Self::Anything;
+        }
+        let names = claims.rows.iter().filter(|(table, _)| *table == DEFINITIONS);
+        Self::Names(names.map(|(_, name)| *name).collect())
+    }
+
+    fn concerns(&self, mentioned: &[u64]) -> bool {
+        match self {
+            Self::Anything => true,
+            Self::Names(names) => mentioned.iter().any(|name| names.contains(name)),
+        }
+    }
+}
+
+/// The last ones.
+#[derive(Debug)]
+pub struct SchemaChanges {
+    recent: VecDeque<(Version, Defined)>,
+    /// The last one that is not remembered.
+    forgotten: Version,
+    /// The last one that took back what replicas were lent of sequences.
+    voided: Version,
+}
+
+impl SchemaChanges {
+    /// Of those up to this version nothing is known.
+    pub fn since(forgotten: Version) -> Self {
+        Self { recent: VecDeque::new(), forgotten, voided: forgotten }
+    }
+
+    /// A schema change is durable, after all those before.
+    pub fn note(&mut self, version: Version, defined: Defined) {
+        if defined == Defined::Anything {
+            self.voided = version;
+        }
+        self.recent.push_back((version, defined));
+        if self.recent.len() > CHANGES_MAX
+            && let Some((version, _)) = self.recent.pop_front()
+        {
+            self.forgotten = version;
+        }
+    }
+
+    /// Whether one after this version may have defined anew what is mentioned.
+    pub fn concern(&self, since: Version, mentioned: &[u64]) -> bool {
+        let later = self.recent.iter().rev().take_while(|(version, _)| *version > since);
+        self.forgotten > since || later.map(|(_, defined)| defined).any(|one| one.concerns(mentioned))
+    }
+
+    /// Whether one after this version may have taken back what replicas were lent of sequences.
+    pub fn void_lent(&self, since: Version) -> bool {
+        self.voided > since
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(all: &[u64]) -> Defined {
+        let rows = all.iter().map(|name| (DEFINITIONS, *name)).collect();
+        Defined::of(&Claims { rows, ..Claims::default() })
+    }
+
+    #[test]
+    fn only_later_changes_of_what_is_mentioned_concern() {
+        let mut changes = SchemaChanges::since(Version(3));
+        changes.note(Version(5), names(&[7]));
+        changes.note(Version(8), names(&[9]));
+        assert!(changes.concern(Version(2), &[]), "what was before is not known");
+        assert!(changes.concern(Version(4), &[6, 7]));
+        assert!(!changes.concern(Version(4), &[6]));
+        assert!(!changes.concern(Version(5), &[7]));
+        assert!(changes.concern(Version(5), &[9]) && !changes.concern(Version(8), &[9]));
+        assert!(!changes.void_lent(Version(3)));
+    }
+
+    #[test]
+    fn what_is_not_known_concerns_all() {
+        let mut changes = SchemaChanges::since(Version(0));
+        changes.note(Version(2), Defined::of(&Claims::everything()));
+        assert!(changes.concern(Version(1), &[]) && changes.void_lent(Version(1)));
+        assert!(!changes.concern(Version(2), &[]) && !changes.void_lent(Version(2)));
+    }
+
+    #[test]
+    fn what_is_forgotten_concerns_all() {
+        let mut changes = SchemaChanges::since(Version(0));
+        (1..=CHANGES_MAX as u64 + 2).for_each(|version| changes.note(Version(version), names(&[7])));
+        assert!(changes.concern(Version(1), &[]) && !changes.concern(Version(2), &[]));
+    }
+}
