@@ -31,16 +31,21 @@ const SENDERS: [(&str, &str); 14] = [
 ];
 
 /// What is installed in every server.
-const INSTALLED: [&str; 2] =
-    ["crates/onecopy/src/capture/install.sql", "crates/onecopy/src/capture/carriage.sql"];
+const INSTALLED: [&str; 3] = [
+    "crates/onecopy/src/capture/install.sql",
+    "crates/onecopy/src/capture/carriage.sql",
+    "crates/onecopy/src/capture/sandbox.sql",
+];
 
 /// The search path of its functions.
 const PATH: &str = "SET search_path = pg_catalog, pg_temp";
 
 /// Functions that run for each row, statement or transaction, and name every schema; `tests/rights.rs` holds them to that.
-const FREQUENT: [&str; 6] = [
+const FREQUENT: [&str; 7] = [
     // It has to run with the path of a statement's author.
     "onecopy.run",
+    // Code of users that it calls has the path of the sandbox.
+    "onecopy.read_as",
     "onecopy.sequences",
     "onecopy.xact_status",
     "onecopy_capture.cap",
