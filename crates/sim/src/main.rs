@@ -43,9 +43,10 @@ struct Options {
     only: String,
 }
 
-/// Hardly a seed shows these; plans of their own do, in `tests/seeds.rs`, `tests/loads.rs` and `tests/neighbours.rs`. Of the last
+/// Hardly a seed shows these; plans of their own do, all but the first, in `tests/seeds.rs`, `tests/loads.rs` and `tests/neighbours.rs`. Of the last
 /// one nobody has found one since it was seen (docs/testing.md).
-const HAVE_PLANS: [&str; 14] = [
+const HAVE_PLANS: [&str; 15] = [
+    "an old catalogue will do",
     "schema changes claim nothing",
     "conclusions outlive schema changes",
     "own schema changes do not count",
