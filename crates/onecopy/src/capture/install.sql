@@ -845,15 +845,15 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 
 -- Whether a schema change at the applier is one that is replayed, and no other that its code, or that of rows, has made: such code
--- could leave a deferred trigger for COMMIT, when the applier is a superuser again. `mark` is '' on other connections of
--- Onecopy's own; while `onecopy.run` runs it is the length of the statement. The context of what that runs is as long as the
+-- could leave a deferred trigger for COMMIT, when the applier is a superuser again. `mark` is no number on other
+-- connections of Onecopy's own; while `onecopy.run` runs it is the length of the statement. The context of what that runs is as long as the
 -- statement and the lines around it; whatever is inside of another function has a longer one.
 CREATE OR REPLACE FUNCTION onecopy_capture.is_replayed(context text, mark text) RETURNS boolean
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT mark = '' OR onecopy_capture.is_own_statement(context)
+    SELECT CASE WHEN mark !~ '^[0-9]+$' THEN true ELSE onecopy_capture.is_own_statement(context)
         OR (lines.last ~ '^PL/pgSQL function (onecopy[.])?run[(]text[)] line [0-9]+ at EXECUTE$' AND length(context) =
             length(concat_ws(E'\n', lines.first, CASE WHEN lines.second ~ '^extension script file "[^"]*", near line [0-9]+$'
-                THEN lines.second END, 'SQL statement ""', lines.last)) + mark::int4)
+                THEN lines.second END, 'SQL statement ""', lines.last)) + mark::int4) END
     FROM (SELECT split_part(context, E'\n', 1), split_part(context, E'\n', 2), split_part(context, E'\n', -1))
         AS lines(first, second, last)
 $$;
