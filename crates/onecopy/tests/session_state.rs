@@ -272,7 +272,11 @@ async fn prepared_of_a_table_that_is_gone(cluster: &Cluster) {
     let admin = cluster.try_client("onecopy").await.unwrap();
     let deadline = Instant::now() + WITHIN;
     while !cluster::rows(&admin, "show clients").await.iter().any(|row| row["pinned"] == "prepare") {
-        assert!(Instant::now() < deadline, "it is not known what is prepared");
+        assert!(
+            Instant::now() < deadline,
+            "it is not known what is prepared: {:?}",
+            cluster::rows(&admin, "show clients").await
+        );
         tokio::time::sleep(LOOK).await;
     }
     terminate(cluster, "application_name = 'watched'").await;

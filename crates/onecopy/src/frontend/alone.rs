@@ -109,7 +109,7 @@ impl Session {
     ) -> Result<Ended, Fault> {
         let mut judged = demand.judge(self);
         judged.access = Err(Because::Unknown);
-        judged.has_unparsed = true;
+        (judged.has_unparsed, judged.hides_code) = (true, true);
         (judged.touched, judged.is_roamable) = (None, false);
         self.update_once(&judged, work, ends).await
     }

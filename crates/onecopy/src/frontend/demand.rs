@@ -84,6 +84,8 @@ pub(crate) struct Judged {
     pub(crate) only_sets_settings: bool,
     /// It touches the session or the transaction only.
     pub(crate) is_control: bool,
+    /// It may run code of which nothing is known, and which sets what no server shows.
+    pub(crate) hides_code: bool,
     /// Those of its statements that may run code which sets what no server shows.
     pub(crate) code: Vec<Arc<Statement>>,
     /// What may stay on the connection.
@@ -231,6 +233,7 @@ impl Demand {
                 && session.may_borrow(&routings.iter().flat_map(|r| sql::draws(r, &catalogue)).collect()),
             only_sets_settings: self.only_sets_settings(),
             is_control: self.is_control(),
+            hides_code: self.has_unparsed,
             code: pairs.filter(|(_, routing)| routing.traces.hidden).map(|(s, _)| Arc::clone(*s)).collect(),
             traces: self.traces(&left),
             sets_unseen: self.sets_unseen(),

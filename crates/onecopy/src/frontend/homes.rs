@@ -185,8 +185,12 @@ impl Session {
             _ => false,
         };
         if self.has_redefined(&judged) {
-            // No catalogue knows that yet.
-            return Demand { has_unparsed: true, ..demand.clone() }.judge(self);
+            // No catalogue knows that yet. What stays on the connection is seen when the transaction is over.
+            let mut anything = Demand { has_unparsed: true, ..demand.clone() }.judge(self);
+            (anything.traces, anything.hides_code) = (judged.traces, judged.hides_code);
+            (anything.code, anything.sets_unseen) = (judged.code, judged.sets_unseen);
+            anything.is_outdated = true;
+            return anything;
         }
         let has_ddl = matches!(&self.transaction, Transaction::Update(update) if update.has_ddl);
         if only_reads || has_ddl || !self.hub().is_outdated(judged.generation) {

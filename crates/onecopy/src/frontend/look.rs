@@ -127,7 +127,7 @@ impl Session {
             return;
         }
         self.note_left(replica);
-        self.look.hides |= judged.has_unparsed;
+        self.look.hides |= judged.hides_code;
         self.look.take_code(&judged.code);
         if judged.sets_unseen {
             self.look.forced.add(Pin::Function);
