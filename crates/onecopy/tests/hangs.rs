@@ -39,6 +39,7 @@ async fn no_wait_is_without_end() {
     }
     in_time("a schema change that concerns a transaction", schema_changes_wait(&cluster)).await;
     in_time("a schema change of other things meanwhile", schema_changes_cost_others_nothing(&cluster)).await;
+    in_time("schema changes of names that others use", names_keep_their_meaning(&cluster)).await;
     in_time("many that make and drop tables", tables_come_and_go(&cluster)).await;
     cluster.verify().await;
     cluster.stop().await;
@@ -228,6 +229,44 @@ async fn schema_changes_cost_others_nothing(cluster: &Cluster) {
     run(&writer, "insert into third values (3); commit").await;
     run(&changer, "drop table fourth").await;
     assert_eq!(cluster.everywhere("select k from third order by k").await, [["1"], ["2"], ["3"]]);
+}
+
+/// A schema change that may change what a name means waits for those that are open, since replicas run them in the order of
+/// their commits.
+async fn names_keep_their_meaning(cluster: &Cluster) {
+    const RACES: [(&str, &str, &str); 4] = [
+        ("create table named (k int primary key)", "create schema postgres", "select k from public.named"),
+        ("create table typed (t sort)", "alter type sort rename to kind", "select t from typed"),
+        (
+            "create function of_row(row_type) returns int language sql as 'select 1'",
+            "alter table row_type rename to renamed",
+            "select of_row(r) from renamed r",
+        ),
+        (
+            "create table shadowed (t kind)",
+            "create type postgres.kind as enum ('b')",
+            "select t from shadowed",
+        ),
+    ];
+    let (maker, changer, watcher) =
+        (open(cluster.port).await, open(cluster.port).await, open(cluster.port).await);
+    run(&maker, "create type sort as enum ('a'); create table row_type (k int)").await;
+    for (made, change, found) in RACES {
+        run(&maker, &format!("begin; {made}")).await;
+        let change = ask(&changer, change.to_owned());
+        let mut is_waiting = false;
+        while !is_waiting && !change.is_finished() {
+            let waiting =
+                "select 1 from pg_stat_activity where wait_event_type = 'Lock' and wait_event = 'advisory'";
+            is_waiting = !cluster::rows(&watcher, waiting).await.is_empty();
+        }
+        run(&maker, "commit").await;
+        let answer = within(change).await;
+        assert_eq!(sqlstate(&answer), None, "{answer}");
+        cluster.everywhere(found).await;
+    }
+    run(&maker, "drop table named, typed, shadowed; drop schema postgres cascade; drop type kind").await;
+    run(&maker, "drop table renamed").await;
 }
 
 /// As suites of tests do that run in parallel.

@@ -59,6 +59,6 @@ pub use schema::{LeftOut, Schema};
 pub use script::{Part, Rejection, Script, SyntaxError};
 pub use stand_ins::{Asks, SESSION_SETTINGS, StandIns, asks_of, stand_ins};
 pub use statement::{
-    CopyDirection, DdlFacts, Discard, Isolation, Maintenance, Opaque, RowEffect, SetValue, SettingCall,
-    Statement, TransactionOptions, Verb,
+    CopyDirection, DdlFacts, Discard, Isolation, Maintenance, Naming, Opaque, RowEffect, SetValue,
+    SettingCall, Statement, TransactionOptions, Verb,
 };

@@ -303,6 +303,30 @@ impl DdlFacts {
         matches!(self.tag, "ReindexStmt" | "ClusterStmt")
     }
 
+    /// What it does to names that other statements may use.
+    pub fn naming(&self) -> Naming<'_> {
+        match (self.tag, &self.scope) {
+            (
+                "AlterExtensionContentsStmt"
+                | "AlterExtensionStmt"
+                | "AlterObjectSchemaStmt"
+                | "CreateCastStmt"
+                | "CreateExtensionStmt"
+                | "CreateSchemaStmt"
+                | "DefineStmt"
+                | "DropOwnedStmt"
+                | "RenameStmt",
+                _,
+            )
+            | ("DropStmt", Scope::Anything) => Naming::Changes,
+            (_, Scope::Anything) => Naming::Adds(Vec::new()),
+            (_, Scope::These(changes)) => {
+                let names = changes.made.iter().chain(&changes.functions).chain(&changes.types);
+                Naming::Adds(names.map(String::as_str).collect())
+            }
+        }
+    }
+
     /// What the schema change of this text does to rows, under a catalogue that knows all functions, operators, casts and
     /// columns that there are.
     pub fn effect(&self, subject: &Subject<'_>, catalogue: &Catalogue) -> &RowEffect {
@@ -312,6 +336,16 @@ impl DdlFacts {
             _ => &self.rows,
         }
     }
+}
+
+/// What a schema change does to names that other statements may use.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Naming<'a> {
+    /// A name may lose its meaning, or mean something else.
+    Changes,
+    /// These names get a meaning, as far as the text tells. Where something has such a name already, who finds which one depends
+    /// on the search path.
+    Adds(Vec<&'a str>),
 }
 
 /// What a schema change does to rows that no trigger sees.

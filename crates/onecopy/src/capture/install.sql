@@ -993,6 +993,13 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     WHERE c.oid >= 16384 AND c.relpersistence <> 't' AND c.relkind IN ('r', 'p', 'm', 'v', 'f')
 $$;
 
+-- Whether a relation, type or function of any schema has one of these names.
+CREATE OR REPLACE FUNCTION onecopy.has_names(names text[]) RETURNS boolean
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT EXISTS (SELECT FROM pg_class WHERE relname = ANY (names::name[]))
+        OR EXISTS (SELECT FROM pg_type WHERE typname = ANY (names::name[])) OR EXISTS (SELECT FROM pg_proc WHERE proname = ANY (names::name[]))
+$$;
+
 -- Whether a table is not under capture yet: it was made just now.
 CREATE OR REPLACE FUNCTION onecopy.is_new(relation oid) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -1095,7 +1102,7 @@ DECLARE
 BEGIN
     SELECT string_agg(format('SET %I TO %L', name, CASE name WHEN 'jit' THEN 'off' ELSE boot_val END), ' ' ORDER BY name)
     INTO planner FROM pg_catalog.pg_settings WHERE category LIKE 'Query Tuning / %' AND context = 'user';
-    FOREACH function IN ARRAY ARRAY['onecopy.install()', 'onecopy.changed()', 'onecopy.residue(boolean)', 'onecopy.known_columns(oid, text[])',
+    FOREACH function IN ARRAY ARRAY['onecopy.install()', 'onecopy.changed()', 'onecopy.has_names(text[])', 'onecopy.residue(boolean)', 'onecopy.known_columns(oid, text[])',
         'onecopy.computed(oid, text[], text[], oid[])', 'onecopy.captured_row(oid)', 'onecopy.is_new(oid)', 'onecopy.definition(oid)',
         'onecopy.view_queries(oid)', 'onecopy_capture.guard()', 'onecopy_capture.note_rewrite()']::regprocedure[] LOOP
         EXECUTE format('ALTER FUNCTION %s %s', function, planner);

@@ -155,6 +155,7 @@ impl Session {
         let mark = self.client.out.len();
         let home = self.home();
         self.note_left(home);
+        self.await_naming(facts).await?;
         let effect = self.row_effect(facts, text);
         let before = self.before_rows(&effect).await?;
         if CHANGES_SHARED.contains(&facts.tag) {

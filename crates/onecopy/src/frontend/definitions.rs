@@ -9,6 +9,10 @@
 //! When the transaction ends, what was concluded still holds unless one of those changes concerns what the statements mention
 //! ([`cluster::parts::schema_changes`]). Then the transaction may have done anything, and claims everything.
 //!
+//! Replicas run schema changes in the order in which they committed at home, so a name must mean the same in both orders. The
+//! server's own locks see to that for the tables that a schema change opens, but not for the types, functions and schemas that
+//! it names. So one that may change what a name means excludes all others until it commits, by a lock at the anchor.
+//!
 //! No catalogue knows what a transaction has defined anew before it commits. A statement that uses any of that may do anything.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,15 +23,18 @@ use cluster::event::Reads;
 use cluster::ids::{TableId, Version};
 use serde::Deserialize;
 use sql::definition::{Redefined, of_relation};
-use sql::{Catalogue, DdlFacts, Isolation, Routing, RowEffect, Verb};
+use sql::{Catalogue, DdlFacts, Isolation, Naming, Routing, RowEffect, Verb};
 
 use super::demand::{Demand, Judged};
 use super::fault::Fault;
+use super::rewritten::array;
 use super::session::{Session, Transaction};
 use super::transaction::broken;
 
 /// So many statements are recognised that were there just before.
 const RECENT_MAX: usize = 16;
+/// The advisory lock that open schema changes share, and that one which may change what names mean has alone.
+const NAMING_LOCK: (i32, i32) = (0x6f6e_6563, 1);
 /// More names than this are not told apart.
 const NAMES_MAX: usize = 10_000;
 
@@ -194,6 +201,24 @@ impl Session {
     /// Whether the open transaction itself has defined anew what these statements use.
     pub(crate) fn has_redefined(&self, judged: &Judged) -> bool {
         matches!(&self.transaction, Transaction::Update(update) if update.definitions.own.concern(judged))
+    }
+
+    /// Waits for schema changes of open transactions if this one may change what they name, or they what it names.
+    pub(super) async fn await_naming(&mut self, facts: &DdlFacts) -> Result<(), Fault> {
+        let changes_names = match facts.naming() {
+            Naming::Changes => true,
+            Naming::Adds(names) if names.is_empty() => false,
+            Naming::Adds(names) => {
+                let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
+                let known = format!("SELECT onecopy.has_names({})", array(&names));
+                self.own_text(&known).await? == "t"
+            }
+        };
+        let shared = if changes_names { "" } else { "_shared" };
+        let (class, object) = NAMING_LOCK;
+        let lock = format!("SELECT pg_catalog.pg_advisory_xact_lock{shared}({class}, {object})");
+        self.own_query(&lock).await?;
+        Ok(())
     }
 
     /// A schema change has run at the home: whether it concerns no more than was foreseen. Then replicas keep what they were

@@ -283,7 +283,7 @@ pub(crate) fn oid_of(name: &Name) -> String {
     format!("pg_catalog.to_regclass({})::pg_catalog.oid", literal(&name))
 }
 
-fn array(names: &[String]) -> String {
+pub(super) fn array(names: &[String]) -> String {
     let names: Vec<String> = names.iter().map(|name| literal(name)).collect();
     format!("ARRAY[{}]::pg_catalog.text[]", names.join(", "))
 }
