@@ -1,7 +1,7 @@
 //! Canonical object ids: what a client hears is always the anchor's, whichever server answers.
 //!
 //! Servers number their tables and types by themselves, and one rolled-back statement is enough to make them differ
-//! (docs/pitfalls.md 1.2). So `onecopy.install()` gives every type and relation a number of ours, which is
+//! (docs/explanation/pitfalls.md 1.2). So `onecopy.install()` gives every type and relation a number of ours, which is
 //! the same everywhere, since the record of a schema change carries it; a server's own id is matched with the anchor's by
 //! that number. It is looked up when an id turns up that is not known, so a schema change costs nothing here.
 //!

@@ -1,6 +1,6 @@
 //! Promise: nothing that changes data on one replica is missed on another. Each case of the matrix is run through
 //! onecopy and on one plain server: either it does the same and all replicas are identical, or it is refused with the
-//! SQLSTATE that stands here. The table that comes out is a part of `docs/compatibility.md` (`UPDATE_DOCS=1` writes it).
+//! SQLSTATE that stands here. The table that comes out is a part of `docs/reference/compatibility.md` (`UPDATE_DOCS=1` writes it).
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -16,7 +16,7 @@ use cluster::Cluster;
 use cluster::plain::Plain;
 use cluster::programs::{psql, text};
 
-const DOCS: &str = "../../docs/compatibility.md";
+const DOCS: &str = "../../docs/reference/compatibility.md";
 const BEGIN: &str = "<!-- matrix: written by crates/onecopy/tests/matrix.rs -->\n";
 const END: &str = "<!-- end of matrix -->\n";
 

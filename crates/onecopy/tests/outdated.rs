@@ -42,7 +42,7 @@ async fn nothing_is_missed_while_the_catalogue_is_read() {
 }
 
 /// A value is given up and acknowledged; who has taken it elsewhere meanwhile, to be checked at COMMIT, is not told that
-/// it is there twice. That he loses against the other one is in docs/isolation.md.
+/// it is there twice. That he loses against the other one is in docs/explanation/isolation.md.
 async fn deferred_checks_are_fresh(cluster: &Cluster) {
     let (a, b) = (cluster.client().await, cluster.client().await);
     run(&a, "set onecopy.home = 'replica-2'").await;

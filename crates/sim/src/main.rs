@@ -44,7 +44,7 @@ struct Options {
 }
 
 /// Hardly a seed shows these; plans of their own do, all but the first, in `tests/seeds.rs`, `tests/loads.rs` and `tests/neighbours.rs`. Of the last
-/// one nobody has found one since it was seen (docs/testing.md).
+/// one nobody has found one since it was seen (docs/explanation/testing.md).
 const HAVE_PLANS: [&str; 15] = [
     "an old catalogue will do",
     "schema changes claim nothing",

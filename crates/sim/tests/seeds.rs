@@ -36,7 +36,7 @@ fn the_same_seed_is_the_same_run() {
 
 #[test]
 fn frequent_mutants_are_caught() {
-    // The rare ones take more seeds than a quick test has; docs/simulation.md has all of them.
+    // The rare ones take more seeds than a quick test has; docs/explanation/simulation.md has all of them.
     let frequent = [
         ("reads do not wait for what they need", Anomaly::StaleRead),
         ("a snapshot needs its first statement's", Anomaly::StaleRead),

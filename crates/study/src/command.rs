@@ -19,7 +19,7 @@ pub enum Sim {
 /// `onecopy sim run`.
 #[derive(Debug, Clone, Args)]
 pub struct Run {
-    /// The scenario, see docs/protocols/README.md.
+    /// The scenario, see docs/explanation/protocols/README.md.
     #[arg(value_name = "SCENARIO.toml")]
     pub(crate) scenario: PathBuf,
     /// One JSON object a line instead of a table.

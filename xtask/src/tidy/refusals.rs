@@ -1,7 +1,7 @@
 //! What is refused is documented, in the very words of the error.
 //!
 //! `sql` keeps one list of refusals, each with what is refused and what to do instead. A person who gets the error, or
-//! wants to know beforehand, finds both in docs/compatibility.md.
+//! wants to know beforehand, finds both in docs/reference/compatibility.md.
 
 use super::{Finding, tree::Tree};
 use proc_macro2::{TokenStream, TokenTree};
@@ -9,7 +9,7 @@ use syn::Item;
 
 const LIST: &str = "crates/sql/src/refusal.rs";
 const MACRO: &str = "refusals";
-const DOCUMENT: &str = "docs/compatibility.md";
+const DOCUMENT: &str = "docs/reference/compatibility.md";
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let Some(Ok(file)) = tree.text(LIST).map(syn::parse_file) else { return Vec::new() };

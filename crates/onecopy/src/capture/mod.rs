@@ -7,7 +7,7 @@
 //! changes that come past Onecopy.
 //!
 //! The rows that a statement inserts are told at its end instead, by a statement trigger with a transition table: many
-//! in a message, for a fifth of the cost (docs/benchmarks.md). Not where a user's trigger could change them before that,
+//! in a message, for a fifth of the cost (benchmarks/README.md). Not where a user's trigger could change them before that,
 //! nor in partitions. They come after what the same statement updated and deleted, which is sound: rows that are there
 //! together at the end are in nobody's way. Updates stay with rows, since transition tables show old and new rows apart.
 //!

@@ -1,7 +1,7 @@
 //! What `onecopy serve` is told: by its file, the environment and flags, in rising rank.
 //!
 //! One table ([`settings::SETTINGS`]) says for every setting its name, its kind, its default and what it is for. The file's keys,
-//! the variables, the flags, their checks and docs/configuration.md are all made from it. Whatever is wrong is
+//! the variables, the flags, their checks and docs/reference/configuration.md are all made from it. Whatever is wrong is
 //! collected, so that one run names every mistake, with its place; a configuration with a mistake is not used at all.
 
 mod mistake;

@@ -145,7 +145,7 @@ fn unknown<'a>(file: &File, span: Range<usize>, name: &str, known: impl Iterator
     let nearest = known.map(|word| (distance(word, name), word)).min();
     let help = match nearest {
         Some((far, word)) if far <= SLIP_MAX => format!("did you mean {word}?"),
-        _ => "docs/configuration.md lists the settings".to_owned(),
+        _ => "docs/reference/configuration.md lists the settings".to_owned(),
     };
     Mistake::in_file(&file.path, &file.text, span, format!("there is no setting \"{name}\""), help)
 }

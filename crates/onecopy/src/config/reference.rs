@@ -1,4 +1,4 @@
-//! docs/configuration.md, made from the table of settings; a test holds the file to it.
+//! docs/reference/configuration.md, made from the table of settings; a test holds the file to it.
 //!
 //! `UPDATE_GOLDEN=1 cargo test -p onecopy configuration` writes it anew.
 

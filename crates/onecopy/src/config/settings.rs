@@ -272,7 +272,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         default: "onecopy",
         can_reload: false,
         about: "What orders transactions: the product's own protocol, or one of the schedulers that ship statements to all \
-                replicas under table locks (docs/protocols). A data folder stays with its kind.",
+                replicas under table locks (docs/explanation/protocols). A data folder stays with its kind.",
     },
     Setting {
         name: "pool_mode",

@@ -168,7 +168,7 @@ fn the_table_is_sound() {
 
 #[test]
 fn the_configuration_reference_is_that_of_the_code() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/configuration.md");
     let wanted = reference::reference();
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(path, &wanted).unwrap();
@@ -176,6 +176,6 @@ fn the_configuration_reference_is_that_of_the_code() {
     let found = std::fs::read_to_string(path).unwrap_or_default();
     assert!(
         found == wanted,
-        "docs/configuration.md is out of date: UPDATE_GOLDEN=1 cargo test -p onecopy configuration"
+        "docs/reference/configuration.md is out of date: UPDATE_GOLDEN=1 cargo test -p onecopy configuration"
     );
 }

@@ -2,7 +2,7 @@
 //!
 //! Capture sees what triggers see. A transaction that may have done more (it called functions of users, or its tags
 //! speak of rows that were not captured) is asked about at its home before it may commit: the locks that it holds tell
-//! which tables and shared catalogues it wrote, and a table that is written must have our triggers, enabled (docs/pitfalls.md 1.3,
+//! which tables and shared catalogues it wrote, and a table that is written must have our triggers, enabled (docs/explanation/pitfalls.md 1.3,
 //! 1.12). Whoever wrote something that cannot travel is refused, and nothing is half done.
 //!
 //! A transaction that locked rows and wrote none is ordered like a writer, with a record that has nothing in it: else

@@ -1,4 +1,4 @@
-//! The cases: what a database does that could change data on one replica and not on another (docs/pitfalls.md 1 and 2,
+//! The cases: what a database does that could change data on one replica and not on another (docs/explanation/pitfalls.md 1 and 2,
 //! and the table of what each way of capture sees).
 
 /// What is expected.

@@ -4,7 +4,7 @@
 //! commit, a point for each snapshot (of a statement at READ COMMITTED, of a transaction above it), edges for what each
 //! saw and missed, real time between all of them; a cycle says that no such order exists. That a write starts from the
 //! one before it is checked with the lists; that nobody commits a write to a row that another has locked is an edge from
-//! the commit of the other, if it wrote something itself (docs/simulation.md, "What is known to be open").
+//! the commit of the other, if it wrote something itself (docs/explanation/simulation.md, "What is known to be open").
 //!
 //! So this is the judge of READ COMMITTED, of REPEATABLE READ (snapshot isolation) and of stale reads at once.
 

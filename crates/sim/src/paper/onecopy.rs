@@ -4,7 +4,7 @@
 //! writes did at home, although row images spare the search for the rows. Locks of rows inside PostgreSQL are not
 //! modelled: two transactions of the workloads seldom meet in a row. Read-only transactions stay at one replica.
 //!
-//! The guarantee is not that of the others, which are serializable: see docs/protocols/README.md.
+//! The guarantee is not that of the others, which are serializable: see docs/explanation/protocols/README.md.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

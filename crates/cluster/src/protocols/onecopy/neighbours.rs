@@ -1,7 +1,7 @@
 //! Versions of one home that stand next to each other in the log are committed there together.
 //!
 //! One COMMIT after another, each sent when the one before is acknowledged, is a chain: with a server a round trip of 0.5 ms
-//! away it bounded a home to 475 transactions a second, and 996 are done since (docs/benchmarks.md, "Servers at a distance").
+//! away it bounded a home to 475 transactions a second, and 996 are done since (benchmarks/README.md, "Servers at a distance").
 //! Neighbours are disjoint, since what overlaps one that is not acknowledged is not appended ([`crate::parts::in_flight`]), so
 //! their order says nothing to them. It does to others: if home shows the second one first, and another replica the first one,
 //! two readers see histories that exclude each other (a long fork; `DESIGN` section 3 and the spec's finding, "disjoint
