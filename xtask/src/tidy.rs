@@ -10,6 +10,7 @@ mod architecture;
 mod crate_edges;
 mod forbidden;
 mod heads;
+mod links;
 mod module_edges;
 mod names;
 mod own_statements;
@@ -69,7 +70,7 @@ pub(crate) fn update(repository: &Path) -> Result<String, String> {
 }
 
 fn check(tree: &Tree) -> Vec<Finding> {
-    const RULES: [fn(&Tree) -> Vec<Finding>; 12] = [
+    const RULES: [fn(&Tree) -> Vec<Finding>; 13] = [
         syntax::check,
         crate_edges::check,
         module_edges::check,
@@ -82,6 +83,7 @@ fn check(tree: &Tree) -> Vec<Finding> {
         text::check,
         refusals::check,
         architecture::check,
+        links::check,
     ];
     RULES.iter().flat_map(|rule| rule(tree)).collect()
 }

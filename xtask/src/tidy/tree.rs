@@ -16,12 +16,14 @@ const FOLDERS_SKIPPED: [&str; 2] = ["target", "spec"];
 /// A read-only picture of the repository.
 pub(super) struct Tree {
     texts: BTreeMap<String, String>,
+    /// The files of other kinds, by path.
+    others: BTreeSet<String>,
 }
 
 impl Tree {
     /// Reads every file that a rule could look at.
     pub(super) fn read(repository: &Path) -> Result<Self, String> {
-        let mut texts = BTreeMap::new();
+        let (mut texts, mut others) = (BTreeMap::new(), BTreeSet::new());
         let mut folders = vec![String::new()];
         while let Some(folder) = folders.pop() {
             let entries =
@@ -38,16 +40,19 @@ impl Tree {
                     if let Ok(text) = std::fs::read_to_string(entry.path()) {
                         texts.insert(path, text);
                     }
+                } else if kind.is_file() {
+                    others.insert(path);
                 }
             }
         }
-        Ok(Self { texts })
+        Ok(Self { texts, others })
     }
 
     /// A tree from given texts, for tests.
     #[cfg(test)]
     pub(super) fn of(texts: &[(&str, &str)]) -> Self {
-        Self { texts: texts.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect() }
+        let texts = texts.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
+        Self { texts, others: BTreeSet::new() }
     }
 
     /// All files as (path, text), in order of path.
@@ -63,6 +68,11 @@ impl Tree {
     /// The text of one file.
     pub(super) fn text(&self, path: &str) -> Option<&str> {
         self.texts.get(path).map(String::as_str)
+    }
+
+    /// Whether there is a file of this path, of any kind.
+    pub(super) fn has_file(&self, path: &str) -> bool {
+        self.texts.contains_key(path) || self.others.contains(path)
     }
 
     /// Puts a text in the place of another.
