@@ -25,7 +25,6 @@ use wire::sqlstate;
 
 use crate::backend::{BackendError, Connection, Served};
 use crate::config::{Replica, address_of};
-use crate::owner_only;
 pub(crate) use contents::what_is_there;
 
 const DESCRIPTION: &str = "served.json";

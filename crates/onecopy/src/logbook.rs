@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use cluster::ids::{TableId, Version};
 use cluster::record::{Record, Statement};
+use commitlog::{Contents, Found, Inspected, RowCounts, inspect};
 use tokio_postgres::SimpleQueryMessage;
 
 use crate::cli::{LogCommand, LogDump};
-use crate::log::{Contents, Found, Inspected, RowCounts, inspect};
 use crate::postgres;
 use crate::reach;
 use crate::terminal::Progress;

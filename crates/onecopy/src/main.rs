@@ -2,7 +2,7 @@
 //!
 //! The binary is everything that the pure crates are not: sockets, clocks, processes, files. `node` puts it together,
 //! over servers that `up` runs; `hub` is where everybody meets; `frontend` serves clients, `agent` and `keeper` serve
-//! replicas, `log` makes records durable, `postgres` runs servers, `capture` is what lies inside them.
+//! replicas, the crate `commitlog` makes records durable, `postgres` runs servers, `capture` is what lies inside them.
 
 mod access;
 mod adoption;
@@ -25,7 +25,6 @@ mod in_force;
 mod keeper;
 mod learned;
 mod lending;
-mod log;
 mod logbook;
 mod logging;
 mod mailbox;
@@ -34,7 +33,6 @@ mod metrics;
 mod names;
 mod node;
 mod notify;
-mod owner_only;
 mod postgres;
 mod reach;
 mod rebuild;

@@ -25,6 +25,7 @@ use cluster::protocols::onecopy::{
 use cluster::protocols::shipping::Choices;
 use cluster::record::{Header, RecordBuilder};
 use cluster::time::Time;
+use commitlog::{Log, LogFailure, Notices, Recovered};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
@@ -39,7 +40,6 @@ use crate::hub::{AgentOrder, Birth, Hub, Limits, Seat};
 use crate::in_force::InForce;
 use crate::keeper::Identities;
 use crate::lending;
-use crate::log::{Log, LogFailure, Notices, Recovered};
 use crate::mailbox::End;
 use crate::notify;
 use crate::seal::Seal;

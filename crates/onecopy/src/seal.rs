@@ -14,8 +14,6 @@ use std::path::Path;
 use cluster::ids::Identity;
 use ring::hmac;
 
-use crate::owner_only;
-
 /// The file in the data folder, beside the log.
 const FILE: &str = "identity.key";
 /// Its length.

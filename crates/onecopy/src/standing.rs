@@ -21,8 +21,6 @@ use std::path::{Path, PathBuf};
 
 use cluster::ids::{ReplicaId, Version};
 
-use crate::owner_only;
-
 /// The names of the files begin with this; the rest is the replica's.
 const FILE_PREFIX: &str = "quarantine-";
 /// More of a file is not read.

@@ -8,13 +8,15 @@ use super::{Finding, tree::Tree};
 use toml::{Table, Value};
 
 /// A crate, and the crates of this workspace that it may depend on.
-const EDGES: [(&str, &[&str]); 9] = [
+const EDGES: [(&str, &[&str]); 11] = [
     ("wire", &[]),
     ("sql", &[]),
     ("cluster", &["wire", "sql"]),
+    ("owner_only", &[]),
+    ("commitlog", &["cluster", "owner_only"]),
     ("sim", &["cluster", "sql", "wire"]),
     ("study", &["cluster", "sim"]),
-    ("onecopy", &["cluster", "sql", "wire"]),
+    ("onecopy", &["cluster", "commitlog", "owner_only", "sql", "wire"]),
     ("bench", &["sim", "sql", "wire"]),
     ("planner", &["sql"]),
     ("xtask", &[]),

@@ -21,6 +21,7 @@ use std::time::Duration;
 use cluster::ids::Version;
 use cluster::record::{Item, KEEPS_LENT, NUMBERS, Record, Statement};
 use cluster::refresh::{RefreshTables, Step, plan};
+use commitlog::{LogError, SpillFolder};
 use wire::backend::Fields;
 use wire::encode::{self, Format};
 use wire::sqlstate;
@@ -32,7 +33,6 @@ use super::{Assignment, identity};
 use crate::backend::{BackendError, Connection};
 use crate::capture;
 use crate::capture::catalogue::literal;
-use crate::log::{LogError, SpillFolder};
 use crate::seal::Seal;
 
 const BEGIN: &str = "BEGIN";
@@ -321,7 +321,7 @@ impl Applier {
         let (spills, owned) = (self.spills.clone(), Arc::clone(record));
         let mut reader = blocking(move || spills.open(&owned)).await?;
         loop {
-            let (back, chunk) = blocking(move || reader.next().map(|chunk| (reader, chunk))).await?;
+            let (back, chunk) = blocking(move || reader.next_chunk().map(|chunk| (reader, chunk))).await?;
             reader = back;
             let Some(chunk) = chunk else { return Ok(()) };
             self.mixed(chunk.items()).await?;

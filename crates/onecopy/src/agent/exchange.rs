@@ -14,6 +14,7 @@ use cluster::refresh::{
     Kind, RefreshError, RefreshTable, RefreshTables, RowImages, StatementKey, Step, Value, copy_footer,
     copy_header, copy_row, unnested,
 };
+use commitlog::LogError;
 use wire::backend::{command_tag, tag};
 use wire::encode::{self, Format};
 use wire::frame;
@@ -21,7 +22,6 @@ use wire::frontend::Target;
 
 use crate::backend::{BackendError, Connection};
 use crate::capture::catalogue::literal;
-use crate::log::LogError;
 
 /// Messages are made until this much waits to be written.
 const CHUNK_BYTES: usize = 64 * 1024;

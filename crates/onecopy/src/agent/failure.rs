@@ -2,13 +2,13 @@
 
 use cluster::ids::Version;
 use cluster::record::Record;
+use commitlog::LogError;
 use wire::backend::Fields;
 use wire::sqlstate;
 
 use super::Misfit;
 use super::exchange::{OTHER_COUNT, Trouble};
 use crate::backend::BackendError;
-use crate::log::LogError;
 
 /// Classes of SQLSTATE that say that the server cannot now, not that the record does not fit: resources, operators,
 /// system, locks, transactions.

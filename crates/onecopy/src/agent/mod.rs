@@ -35,6 +35,7 @@ use std::time::Duration;
 
 use cluster::ids::{ClusterId, Identity, Incarnation, SessionId, Version};
 use cluster::record::{Record, Sequence};
+use commitlog::SpillFolder;
 use sql::Catalogue;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -42,7 +43,6 @@ use tokio::time::Instant;
 use crate::backend::{Address, Served};
 use crate::capture::vouch::Voucher;
 use crate::hub::Obstacle;
-use crate::log::SpillFolder;
 use crate::seal::Seal;
 
 /// Commands that can wait.

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use cluster::ids::{ClusterId, DatabaseId, Epoch, Identity, Incarnation, Nonce, ServiceId, Version};
 use cluster::record::{Header, Record, RecordBuilder, Statement};
+use commitlog::SpillFolder;
 use tokio::sync::mpsc;
 use wire::backend::{Fields, tag};
 use wire::{encode, frame};
@@ -29,7 +30,6 @@ use crate::backend::Served;
 use crate::capture::vouch::Voucher;
 use crate::capture::{self, Captured, Decoder};
 use crate::checksum;
-use crate::log::SpillFolder;
 
 const CLUSTER: ClusterId = ClusterId(0x1234_5678);
 const DEADLINE: Duration = Duration::from_mins(2);

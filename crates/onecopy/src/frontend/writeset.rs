@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use cluster::ids::{Identity, TableId, Version};
 use cluster::record::RecordBuilder;
+use commitlog::SpillFile;
 use wire::backend::Fields;
 use wire::sqlstate;
 
@@ -20,7 +21,6 @@ use super::claims::ClaimsSoFar;
 use super::fault::{Fault, Refusal};
 use crate::capture::{Captured, Decoder, Operation};
 use crate::hub::Hub;
-use crate::log::SpillFile;
 use crate::transactions::{Phase, Progress};
 
 /// A transaction that holds less is not counted among those that take memory.

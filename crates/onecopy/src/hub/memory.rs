@@ -6,10 +6,10 @@
 use std::sync::PoisonError;
 
 use cluster::parts::version_index::{KEY_BYTES, KEYS_MAX};
+use commitlog::NEWEST_IDENTITIES;
 
 use super::Hub;
 use crate::keeper::IDENTITY_BYTES;
-use crate::log::NEWEST_IDENTITIES;
 
 /// What is kept of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,8 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cluster::ids::{Identity, Version};
 use cluster::protocols::onecopy::COMMITS_TOGETHER_MAX;
-
-use crate::log::{Log, LogError, NEWEST_IDENTITIES};
+use commitlog::{Log, LogError, NEWEST_IDENTITIES};
 
 /// Most identities forgotten at a time.
 pub(super) const FORGET_MAX: usize = 20_000;

@@ -37,7 +37,6 @@ use super::account::Account;
 use super::server::DataFault;
 use super::{leftover, swap};
 use crate::cli::MAX_REPLICAS;
-use crate::owner_only;
 
 mod error;
 

@@ -12,6 +12,7 @@ use cluster::Cluster;
 use cluster::ids::{Incarnation, ReplicaId, Version};
 use cluster::protocols::shipping::SequenceNumber;
 use cluster::protocols::shipping::{Choices, Proxy, Scheduler};
+use commitlog::{Log, Notices};
 use tokio::sync::{mpsc, watch};
 
 use super::board::Board;
@@ -21,7 +22,6 @@ use super::{Shipping, replica, returning};
 use crate::capture::vouch::Voucher;
 use crate::hub::{Birth, Hub, Seat};
 use crate::keeper::Identities;
-use crate::log::{Log, Notices};
 use crate::node::{self, Node, Plan, Reason};
 use crate::seal::Seal;
 

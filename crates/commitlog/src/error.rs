@@ -9,7 +9,7 @@ use cluster::record::DecodeError;
 
 /// Why a log was not opened, read or trimmed.
 #[derive(Debug)]
-pub(crate) enum LogError {
+pub enum LogError {
     /// Another process has it open.
     InUse {
         /// The folder.
@@ -71,7 +71,7 @@ pub(crate) enum LogError {
 
 /// What is wrong at a place of the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Damage {
+pub enum Damage {
     /// Not a record.
     Record(DecodeError),
     /// A whole record, but not the one that belongs here.
@@ -172,13 +172,13 @@ pub(super) const SYNCHRONISE: &str = "synchronise";
 
 /// Why the log stopped taking records, for good.
 #[derive(Debug)]
-pub(crate) struct LogFailure {
+pub struct LogFailure {
     /// What was tried.
-    pub(crate) doing: &'static str,
+    pub doing: &'static str,
     /// On which file.
-    pub(crate) path: PathBuf,
+    pub path: PathBuf,
     /// What the operating system said.
-    pub(crate) source: io::Error,
+    pub source: io::Error,
 }
 
 impl LogFailure {

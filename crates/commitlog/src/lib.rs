@@ -47,10 +47,10 @@ use disk::{Disk, RealDisk};
 use shared::Shared;
 use writer::{Active, Writer};
 
-pub(crate) use error::{LogError, LogFailure};
-pub(crate) use inspect::{Contents, Found, Inspected, RowCounts, inspect};
-pub(crate) use recover::{NEWEST_IDENTITIES, Recovered};
-pub(crate) use spill::{SpillFile, SpillFolder};
+pub use error::{Damage, LogError, LogFailure};
+pub use inspect::{Contents, Found, Inspected, RowCounts, inspect};
+pub use recover::{NEWEST_IDENTITIES, Recovered, TornTail};
+pub use spill::{SpillFile, SpillFolder, SpillReader};
 
 /// How large a segment is, unless a single record needs more.
 const SEGMENT_BYTES: u64 = 64 << 20;
@@ -72,15 +72,15 @@ impl Default for Sizes {
 }
 
 /// Whom the writer thread tells; it calls without holding any lock.
-pub(crate) struct Notices {
+pub struct Notices {
     /// Everything up to this version is durable.
-    pub(crate) durable: Box<dyn Fn(Version) + Send>,
+    pub durable: Box<dyn Fn(Version) + Send>,
     /// The log has failed for good: nothing more will be reported durable until it was opened anew.
-    pub(crate) failed: Box<dyn Fn(LogFailure) + Send>,
+    pub failed: Box<dyn Fn(LogFailure) + Send>,
 }
 
 /// An open log.
-pub(crate) struct Log {
+pub struct Log {
     shared: Arc<Shared>,
     /// What the writer thread will own once it is started.
     waiting: Mutex<Option<Waiting>>,
@@ -96,7 +96,7 @@ struct Waiting {
 
 impl Log {
     /// Opens the log in `dir`, or begins one there. Cuts a torn tail off; what it returns is durable.
-    pub(crate) fn open(dir: &Path, cluster: ClusterId) -> Result<(Self, Recovered), LogError> {
+    pub fn open(dir: &Path, cluster: ClusterId) -> Result<(Self, Recovered), LogError> {
         Self::open_with(dir, cluster, Sizes::default(), Box::new(RealDisk))
     }
 
@@ -119,7 +119,7 @@ impl Log {
     }
 
     /// Starts the writer thread; to be called once.
-    pub(crate) fn start(&self, notices: Notices) -> Result<(), LogError> {
+    pub fn start(&self, notices: Notices) -> Result<(), LogError> {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Waiting { active, disk } = waiting.expect("a log is started once");
         let writer = Writer::new(Arc::clone(&self.shared), active, disk, notices);
@@ -135,68 +135,68 @@ impl Log {
     ///
     /// Ordering duty: records come densely, in version order. After the log has failed, or was closed, the record is
     /// dropped: it is not durable and never will be, and `failed` has said so.
-    pub(crate) fn append(&self, record: Arc<Record>) {
+    pub fn append(&self, record: Arc<Record>) {
         self.shared.append(record);
     }
 
     /// Whether the queue is below its limits; the caller asks before it lets a transaction begin to commit.
-    pub(crate) fn has_room(&self) -> bool {
+    pub fn has_room(&self) -> bool {
         self.shared.has_room()
     }
 
     /// Whether the disk has no room for new records: nothing is handed over before that is past.
-    pub(crate) fn is_full(&self) -> bool {
+    pub fn is_full(&self) -> bool {
         self.shared.space.is_full()
     }
 
     /// The highest durable version.
-    pub(crate) fn durable(&self) -> Version {
+    pub fn durable(&self) -> Version {
         self.shared.durable()
     }
 
     /// The lowest version that can be read.
-    pub(crate) fn first_retained(&self) -> Version {
+    pub fn first_retained(&self) -> Version {
         self.shared.first_retained()
     }
 
     /// Durable records from `version` on, at most `max_bytes` of them but at least one, if there is one.
-    pub(crate) fn read_from(&self, version: Version, max_bytes: usize) -> Result<Vec<Arc<Record>>, LogError> {
+    pub fn read_from(&self, version: Version, max_bytes: usize) -> Result<Vec<Arc<Record>>, LogError> {
         self.shared.read_from(version, max_bytes)
     }
 
     /// The files beside the segments, for transactions that are too large for memory.
-    pub(crate) fn spills(&self) -> &SpillFolder {
+    pub fn spills(&self) -> &SpillFolder {
         &self.shared.spills
     }
 
     /// Deletes the segments that hold nothing above `upto`, except the one that is written; returns what is the lowest
     /// version after that. Takes as long as the file system takes.
-    pub(crate) fn trim(&self, upto: Version) -> Result<Version, LogError> {
+    pub fn trim(&self, upto: Version) -> Result<Version, LogError> {
         self.shared.trim(upto)
     }
 
     /// As [`Log::trim`], but only until the log takes no more than `max_bytes`.
-    pub(crate) fn shrink(&self, upto: Version, max_bytes: u64) -> Result<Version, LogError> {
+    pub fn shrink(&self, upto: Version, max_bytes: u64) -> Result<Version, LogError> {
         self.shared.shrink(upto, max_bytes)
     }
 
     /// The newest durable records, which are kept in memory: how many, their bytes, and at most how many bytes.
-    pub(crate) fn in_memory(&self) -> (usize, usize, usize) {
+    pub fn in_memory(&self) -> (usize, usize, usize) {
         self.shared.in_memory()
     }
 
     /// How much of the disk its files take.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         self.shared.bytes()
     }
 
     /// The folder of its files.
-    pub(crate) fn folder(&self) -> &Path {
+    pub fn folder(&self) -> &Path {
         &self.shared.dir
     }
 
     /// Writes what is queued, and ends the writer thread. Not to be called from a notice.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         self.shared.close();
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(writer) = writer

@@ -1,8 +1,8 @@
 //! Promise: whatever has become of a log, a reader names the file and the place, reads all the rest, and changes nothing.
 
 use super::*;
-use crate::log::error::Damage;
-use crate::log::{Found, inspect};
+use crate::error::Damage;
+use crate::{Found, inspect};
 
 /// What was found, in words that are easy to compare.
 #[derive(Default, Debug)]

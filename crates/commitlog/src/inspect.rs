@@ -23,35 +23,35 @@ use super::spill::SpillFolder;
 
 /// How many rows of one table a record changes, by what happened to them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct RowCounts {
+pub struct RowCounts {
     /// Rows that came into being.
-    pub(crate) inserted: u64,
+    pub inserted: u64,
     /// Rows that changed.
-    pub(crate) updated: u64,
+    pub updated: u64,
     /// Rows that went away.
-    pub(crate) deleted: u64,
+    pub deleted: u64,
     /// How often the table was emptied.
-    pub(crate) truncated: u64,
+    pub truncated: u64,
 }
 
 /// What a record holds, its own file of rows included.
 #[derive(Debug, Default)]
-pub(crate) struct Contents {
+pub struct Contents {
     /// The row changes, by table.
-    pub(crate) rows: BTreeMap<TableId, RowCounts>,
+    pub rows: BTreeMap<TableId, RowCounts>,
     /// The statements, in order.
-    pub(crate) statements: Vec<Statement>,
+    pub statements: Vec<Statement>,
     /// The marks of sequences, in order.
-    pub(crate) sequences: Vec<Sequence>,
+    pub sequences: Vec<Sequence>,
     /// It opens an epoch.
-    pub(crate) is_fence: bool,
+    pub is_fence: bool,
     /// How long its file of rows is, if it has one.
-    pub(crate) spilled_bytes: Option<u64>,
+    pub spilled_bytes: Option<u64>,
 }
 
 /// What a reader of a log comes across, in order.
 #[derive(Debug)]
-pub(crate) enum Found<'a> {
+pub enum Found<'a> {
     /// A record that can be read.
     Record {
         /// The segment.
@@ -82,17 +82,17 @@ pub(crate) enum Found<'a> {
 
 /// What was read as a whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Inspected {
+pub struct Inspected {
     /// The cluster that the log belongs to; none when no segment says so.
-    pub(crate) cluster: Option<ClusterId>,
+    pub cluster: Option<ClusterId>,
     /// A node has the log open.
-    pub(crate) is_in_use: bool,
+    pub is_in_use: bool,
     /// How many places are damaged.
-    pub(crate) damages: u64,
+    pub damages: u64,
 }
 
 /// Reads the log in `dir` and tells what is there. An error is what keeps it from being read at all; damage is told.
-pub(crate) fn inspect(dir: &Path, tell: &mut dyn FnMut(Found<'_>)) -> Result<Inspected, LogError> {
+pub fn inspect(dir: &Path, tell: &mut dyn FnMut(Found<'_>)) -> Result<Inspected, LogError> {
     let is_in_use = is_in_use(dir)?;
     let firsts = segment::firsts(dir)?;
     let mut inspected = Inspected { cluster: None, is_in_use, damages: 0 };
@@ -237,7 +237,7 @@ fn contents(spills: &SpillFolder, record: &Record) -> Result<Contents, LogError>
     if let Some(spilled) = record.spilled() {
         contents.spilled_bytes = Some(spilled.bytes);
         let mut reader = spills.open(record)?;
-        while let Some(chunk) = reader.next()? {
+        while let Some(chunk) = reader.next_chunk()? {
             chunk.items().for_each(|item| note(&mut contents, item));
         }
     }

@@ -12,7 +12,6 @@ use cluster::ids::{ClusterId, Epoch, Version};
 
 use super::disk::{self, Disk};
 use super::error::{Damage, LogError};
-use crate::owner_only;
 
 /// Length of a segment's header.
 pub(super) const SEGMENT_HEADER_BYTES: u64 = 64;

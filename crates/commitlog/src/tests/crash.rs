@@ -1,8 +1,8 @@
 //! Crashes, simulated on copies of the files: at every byte of what was being written.
 
 use super::*;
-use crate::log::error::Damage;
-use crate::log::segment::{MARK_BYTES, Mark, Place, SEGMENT_HEADER_BYTES};
+use crate::error::Damage;
+use crate::segment::{MARK_BYTES, Mark, Place, SEGMENT_HEADER_BYTES};
 
 const PAYLOAD_BYTES: usize = 20;
 

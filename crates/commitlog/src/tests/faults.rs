@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 
 use super::*;
-use crate::log::error::Damage;
+use crate::error::Damage;
 
 /// What a faulty disk refuses, from the n-th call on the writer's thread.
 #[derive(Clone, Copy, PartialEq)]

@@ -21,39 +21,38 @@ use super::scan::{self, Scanner, Step, Tail};
 use super::segment::{self, MARK_BYTES, Place, SEGMENT_HEADER_BYTES, Segment, SegmentHeader};
 use super::spill::SpillFolder;
 use super::writer::Active;
-use crate::owner_only;
 
 /// The file whose lock keeps a second process out.
 pub(super) const LOCK_FILE: &str = "lock";
 
 /// So many of the newest identities are known by heart. That is what replicas which are up ask for, with room for bursts;
 /// older ones are in the records.
-pub(crate) const NEWEST_IDENTITIES: usize = 100_000;
+pub const NEWEST_IDENTITIES: usize = 100_000;
 
 /// What an opened log holds.
 #[derive(Debug)]
-pub(crate) struct Recovered {
+pub struct Recovered {
     /// The last version; all up to it are durable.
-    pub(crate) last: Version,
+    pub last: Version,
     /// The highest epoch that was ever written.
-    pub(crate) last_epoch: Epoch,
+    pub last_epoch: Epoch,
     /// Who left the newest records, in version order.
-    pub(crate) identities: VecDeque<(Identity, Version)>,
+    pub identities: VecDeque<(Identity, Version)>,
     /// There was no log in the folder, and one was begun: wrong, if a replica has applied anything.
-    pub(crate) begun: bool,
+    pub begun: bool,
     /// What a crash had left half written, and was cut off.
-    pub(crate) torn_tail: Option<TornTail>,
+    pub torn_tail: Option<TornTail>,
 }
 
 /// The trace of a crash in the middle of a write.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct TornTail {
+pub struct TornTail {
     /// The file.
-    pub(crate) file: PathBuf,
+    pub file: PathBuf,
     /// Where it was cut.
-    pub(crate) offset: u64,
+    pub offset: u64,
     /// The version that had not been written whole.
-    pub(crate) version: Version,
+    pub version: Version,
 }
 
 pub(super) struct Opened {

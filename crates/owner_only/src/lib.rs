@@ -13,19 +13,19 @@ use std::path::Path;
 const OTHERS: u32 = 0o077;
 
 /// Makes a folder, and its parents where they are missing.
-pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
+pub fn make_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
 /// Options to make a file with.
-pub(crate) fn options() -> OpenOptions {
+pub fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.mode(0o600);
     options
 }
 
 /// Takes from everybody else what they may do with a folder or file. A path that is missing is left so.
-pub(crate) fn close(path: &Path) -> io::Result<()> {
+pub fn close(path: &Path) -> io::Result<()> {
     let mode = match fs::metadata(path) {
         Ok(found) => found.permissions().mode() & 0o777,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

@@ -23,7 +23,6 @@ use cluster::record::{CHUNK_HEAD_BYTES, Chunk, ChunkCheck, DecodeError, Record};
 
 use super::disk::{self, Disk, RealDisk};
 use super::error::{Damage, LogError};
-use crate::owner_only;
 
 /// How much is written before it is made durable.
 const SYNC_EVERY_BYTES: u64 = 32 << 20;
@@ -39,7 +38,7 @@ const SUFFIX: &str = ".rows";
 
 /// Where the files are.
 #[derive(Clone, Debug)]
-pub(crate) struct SpillFolder {
+pub struct SpillFolder {
     dir: PathBuf,
     cluster: ClusterId,
     reserve_bytes: u64,
@@ -47,14 +46,14 @@ pub(crate) struct SpillFolder {
 
 impl SpillFolder {
     /// Of a log's folder.
-    pub(crate) fn new(dir: &Path, cluster: ClusterId) -> Self {
+    pub fn new(dir: &Path, cluster: ClusterId) -> Self {
         let asked = std::env::var(RESERVE_VARIABLE).ok().and_then(|text| text.parse::<u64>().ok());
         let reserve_bytes = asked.map_or(RESERVE_BYTES, |mb| mb << 20);
         Self { dir: dir.to_owned(), cluster, reserve_bytes }
     }
 
     /// Begins the file of a transaction. Blocks on the disk.
-    pub(crate) fn create(&self, identity: Identity) -> io::Result<SpillFile> {
+    pub fn create(&self, identity: Identity) -> io::Result<SpillFile> {
         self.create_with(identity, Box::new(RealDisk))
     }
 
@@ -71,12 +70,12 @@ impl SpillFolder {
     }
 
     /// Deletes the file of a transaction whose record is not in the log.
-    pub(crate) fn remove(&self, identity: Identity) -> io::Result<()> {
+    pub fn remove(&self, identity: Identity) -> io::Result<()> {
         fs::remove_file(self.path(identity))
     }
 
     /// Opens the file of a record. Blocks on the disk.
-    pub(crate) fn open(&self, record: &Record) -> Result<SpillReader, LogError> {
+    pub fn open(&self, record: &Record) -> Result<SpillReader, LogError> {
         let version = record.header().last;
         let path = self.path(record.header().identity);
         let damaged = |cause| LogError::Damaged { file: path.clone(), offset: 0, version, cause };
@@ -99,7 +98,7 @@ impl SpillFolder {
     /// Reads a record's file to its end.
     pub(super) fn verify(&self, record: &Record) -> Result<(), LogError> {
         let mut reader = self.open(record)?;
-        while reader.next()?.is_some() {}
+        while reader.next_chunk()?.is_some() {}
         Ok(())
     }
 
@@ -138,7 +137,7 @@ impl SpillFolder {
 }
 
 /// A file that grows. It is deleted when this goes away, unless it was finished and handed over.
-pub(crate) struct SpillFile {
+pub struct SpillFile {
     dir: PathBuf,
     path: PathBuf,
     file: File,
@@ -151,7 +150,7 @@ pub(crate) struct SpillFile {
 
 impl SpillFile {
     /// Adds a chunk. Blocks on the disk.
-    pub(crate) fn append(&mut self, chunk: &Chunk) -> io::Result<()> {
+    pub fn append(&mut self, chunk: &Chunk) -> io::Result<()> {
         let need_bytes = self.reserve_bytes.saturating_add(chunk.bytes().len() as u64);
         let space = rustix::fs::fstatvfs(&self.file)?;
         if space.f_bavail.saturating_mul(space.f_frsize) < need_bytes {
@@ -169,7 +168,7 @@ impl SpillFile {
 
     /// Makes it durable, and hands it over: whoever appends the record answers for the file from here on. Blocks on the
     /// disk.
-    pub(crate) fn finish(mut self) -> io::Result<()> {
+    pub fn finish(mut self) -> io::Result<()> {
         if let Some(disk) = &mut self.disk {
             disk.sync(&self.file)?;
         }
@@ -199,7 +198,7 @@ impl Drop for SpillFile {
 
 /// Reads a record's file, chunk by chunk.
 #[derive(Debug)]
-pub(crate) struct SpillReader {
+pub struct SpillReader {
     path: PathBuf,
     file: File,
     version: Version,
@@ -209,7 +208,7 @@ pub(crate) struct SpillReader {
 
 impl SpillReader {
     /// The next chunk without what was undone; `None` after the last. Blocks on the disk.
-    pub(crate) fn next(&mut self) -> Result<Option<Chunk>, LogError> {
+    pub fn next_chunk(&mut self) -> Result<Option<Chunk>, LogError> {
         if self.check.is_complete() {
             return Ok(None);
         }

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use cluster::record::Item;
 
 use super::*;
-use crate::log::error::Damage;
+use crate::error::Damage;
 
 /// A record of which all rows but the last are in a file, one chunk each.
 pub(super) fn spill(log: &Log, version: u64, rows: u64) -> Arc<Record> {
@@ -39,7 +39,7 @@ pub(super) fn rows_of(log: &Log, record: &Record) -> Vec<Vec<u8>> {
             other => panic!("{other:?}"),
         }));
     };
-    while let Some(chunk) = reader.next().unwrap() {
+    while let Some(chunk) = reader.next_chunk().unwrap() {
         take(chunk.row_changes());
     }
     take(record.row_changes());
