@@ -2,8 +2,10 @@
 //!
 //! Only what cargo itself cannot do lives here. Each task is a module; this file knows nothing but their names.
 
+mod syntax;
 mod test_files;
 mod tidy;
+mod tree;
 
 use std::path::Path;
 use std::process::{Command, ExitCode};

@@ -14,16 +14,15 @@ mod links;
 mod module_edges;
 mod names;
 mod own_statements;
+mod parse;
 mod purity;
 mod refusals;
 mod sizes;
-mod syntax;
 mod text;
-mod tree;
 
+use crate::tree::Tree;
 use std::fmt::{self, Display, Formatter};
 use std::path::Path;
-use tree::Tree;
 
 /// One objection of one rule.
 #[derive(Debug, PartialEq, Eq)]
@@ -71,7 +70,7 @@ pub(crate) fn update(repository: &Path) -> Result<String, String> {
 
 fn check(tree: &Tree) -> Vec<Finding> {
     const RULES: [fn(&Tree) -> Vec<Finding>; 13] = [
-        syntax::check,
+        parse::check,
         crate_edges::check,
         module_edges::check,
         purity::check,

@@ -3,8 +3,9 @@
 //! Every crate, every folder at the top and every dependency stands there in backquotes. A dependency needs a line of
 //! its own in a table: the line is the reason for it. The file stays short enough to be read.
 
+use super::Finding;
 use super::crate_edges::dependencies;
-use super::{Finding, tree::Tree};
+use crate::tree::Tree;
 use std::collections::BTreeSet;
 use toml::{Table, Value};
 

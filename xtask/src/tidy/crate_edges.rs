@@ -4,7 +4,8 @@
 //! gets a row, so that nobody adds a room to the house without thinking where its doors are. Sockets and clocks come
 //! with tokio, so only the crates that may touch them may depend on it.
 
-use super::{Finding, tree::Tree};
+use super::Finding;
+use crate::tree::Tree;
 use toml::{Table, Value};
 
 /// A crate, and the crates of this workspace that it may depend on.

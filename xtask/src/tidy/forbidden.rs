@@ -1,6 +1,7 @@
 //! Words that mean the work is not done.
 
-use super::{Finding, tree::Tree};
+use super::Finding;
+use crate::tree::Tree;
 
 const UNFINISHED: [&str; 6] = ["todo!", "unimplemented!", "dbg!", "FIXME", "TODO", "XXX"];
 

@@ -1,6 +1,7 @@
 //! Every Rust file begins by saying what it is for.
 
-use super::{Finding, tree::Tree};
+use super::Finding;
+use crate::tree::Tree;
 
 /// Shorter than this, a head says nothing.
 const HEAD_CHARACTERS_MIN: usize = 12;

@@ -3,8 +3,8 @@
 //! Checked are the links of Markdown files, `[text](path#heading)`, and pages that any text names by their path from
 //! the top, such as `docs/explanation/design.md`. Addresses on the network are not followed.
 
-use super::tree::{Tree, has_ending};
 use super::{Finding, forbidden::RULES};
+use crate::tree::{Tree, has_ending};
 
 /// The folders whose pages are named in comments and messages.
 const PAGES: [&str; 2] = ["docs/", "benchmarks/"];

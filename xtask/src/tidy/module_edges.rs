@@ -4,9 +4,9 @@
 //! path that begins with `crate::`, or with enough `super::` to leave a top-level module, outside of tests. Names that
 //! `lib.rs` re-exports would hide an edge, so inside the crate the module is named.
 
-use super::syntax::{paths, tokens_without_tests};
-use super::{Finding, tree};
-use tree::{Tree, is_test_file};
+use super::Finding;
+use crate::syntax::{paths, tokens_without_tests};
+use crate::tree::{Tree, is_test_file};
 
 const SOURCE: &str = "crates/cluster/src/";
 

@@ -1,7 +1,8 @@
 //! Files and types are named by their noun, never by a word that means nothing.
 
-use super::syntax::tokens_without_tests;
-use super::{Finding, tree::Tree};
+use super::Finding;
+use crate::syntax::tokens_without_tests;
+use crate::tree::Tree;
 
 const EMPTY_WORDS: [&str; 7] = ["manager", "helper", "helpers", "util", "utils", "common", "misc"];
 const TYPE_KEYWORDS: [&str; 4] = ["struct", "enum", "trait", "type"];

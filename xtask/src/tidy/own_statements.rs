@@ -4,7 +4,8 @@
 //! front end and the shipping protocols send SQL in few files, each of which says here what it sends. A function that is
 //! installed in the servers sets a search path; the few that run too often for that name the schema of everything.
 
-use super::{Finding, tree::Tree};
+use super::Finding;
+use crate::tree::Tree;
 
 /// Folders whose connections are clients'.
 const FOLDERS: [&str; 2] = ["crates/onecopy/src/frontend/", "crates/onecopy/src/shipping/"];
@@ -57,7 +58,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.rust_files() {
         let Some(name) = path.strip_prefix("crates/onecopy/src/") else { continue };
-        let may_send = SENDERS.iter().any(|(file, _)| *file == name) || super::tree::is_test_file(path);
+        let may_send = SENDERS.iter().any(|(file, _)| *file == name) || crate::tree::is_test_file(path);
         if may_send || !FOLDERS.iter().any(|folder| path.starts_with(folder)) {
             continue;
         }

@@ -4,10 +4,10 @@
 //! container. Clippy checks types and methods as the compiler resolves them, from a `clippy.toml` in the crate; this
 //! rule sees whole modules of the standard library, and that the `clippy.toml` still says what it should.
 
-use super::syntax::{paths, tokens_without_tests};
-use super::{Finding, tree};
+use super::Finding;
+use crate::syntax::{paths, tokens_without_tests};
+use crate::tree::{Tree, is_test_file};
 use toml::{Table, Value};
-use tree::{Tree, is_test_file};
 
 /// The crates without side effects.
 pub(super) const PURE: [&str; 4] = ["wire", "sql", "cluster", "sim"];

@@ -3,7 +3,8 @@
 //! `sql` keeps one list of refusals, each with what is refused and what to do instead. A person who gets the error, or
 //! wants to know beforehand, finds both in docs/reference/compatibility.md.
 
-use super::{Finding, tree::Tree};
+use super::Finding;
+use crate::tree::Tree;
 use proc_macro2::{TokenStream, TokenTree};
 use syn::Item;
 

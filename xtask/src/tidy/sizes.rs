@@ -4,13 +4,14 @@
 //! a comment. What is over the limit must stand in `xtask/ratchet.toml` with its present size: a larger one fails, and
 //! so does a smaller one until the number is lowered (`cargo xtask tidy --update`), so the number always tells the truth.
 
-use super::{Finding, syntax, tree};
+use super::Finding;
+use crate::syntax;
+use crate::tree::{Tree, is_test_file};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use syn::spanned::Spanned;
 use syn::{Block, ImplItem, Item, Signature, TraitItem};
 use toml::{Table, Value};
-use tree::{Tree, is_test_file};
 
 /// Where the sizes of what is too large are written down.
 pub(super) const RATCHET: &str = "xtask/ratchet.toml";
@@ -96,20 +97,10 @@ fn ratchet(tree: &Tree) -> Result<(Sizes, Sizes), String> {
 fn large_files(tree: &Tree) -> Sizes {
     let large = |(path, text): (&str, &str)| {
         let limit = if is_test_file(path) { TEST_FILE_LINES_MAX } else { FILE_LINES_MAX };
-        let size = lines_before_tests(text);
+        let size = syntax::lines_before_tests(text);
         (size > limit).then(|| (path.to_owned(), size))
     };
     tree.rust_files().filter_map(large).collect()
-}
-
-fn lines_before_tests(text: &str) -> usize {
-    let all = text.lines().count();
-    let Ok(file) = syn::parse_file(text) else { return all };
-    let tests = file
-        .items
-        .iter()
-        .find(|item| matches!(item, Item::Mod(_)) && syntax::is_for_tests(syntax::attributes(item)));
-    tests.map_or(all, |item| item.span().start().line - 1)
 }
 
 fn large_functions(tree: &Tree) -> Sizes {

@@ -1,7 +1,8 @@
 //! Plain hygiene of every text: no place of one machine, no stray blanks.
 
+use super::Finding;
 use super::forbidden::RULES;
-use super::{Finding, tree::Tree};
+use crate::tree::Tree;
 
 /// Folders that exist only where somebody happened to work.
 const PLACES: [&str; 3] = ["/work/", "/root/", "/home/"];

@@ -1,32 +1,23 @@
-//! Rust files as the rules see them: parsed, without their tests, and as a flat row of words.
+//! Rust files as the rules read them: parsed, without tests, as a flat row of words.
 //!
-//! Parsing is `syn`'s, so comments, strings and layout cannot mislead a rule. Macro bodies are kept as tokens and are
-//! looked at like everything else. The rule of this file itself: every Rust file must parse.
+//! Files are parsed by `syn`, so comments, strings and layout cannot mislead a rule. Macro bodies are kept as tokens and
+//! are searched like other code.
 
-use super::{Finding, tree::Tree};
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;
+use syn::spanned::Spanned;
 use syn::{Attribute, Item, UseTree};
 
 /// A word or sign of the source, with its line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Token {
-    pub(super) text: String,
-    pub(super) line: usize,
-}
-
-/// Every Rust file must parse.
-pub(super) fn check(tree: &Tree) -> Vec<Finding> {
-    let broken = |(path, text): (&str, &str)| {
-        let error = syn::parse_file(text).err()?;
-        Some(Finding::line(path, error.span().start().line, format!("does not parse: {error}")))
-    };
-    tree.rust_files().filter_map(broken).collect()
+pub(crate) struct Token {
+    pub(crate) text: String,
+    pub(crate) line: usize,
 }
 
 /// The tokens of a file without its tests, with `use` declarations spelled out: one full path for each name.
 /// Doc comments are left out. Empty for a file that does not parse, which is another rule's finding.
-pub(super) fn tokens_without_tests(text: &str) -> Vec<Token> {
+pub(crate) fn tokens_without_tests(text: &str) -> Vec<Token> {
     let Ok(file) = syn::parse_file(text) else { return Vec::new() };
     let mut tokens = Vec::new();
     push_items(&file.items, &mut tokens);
@@ -34,7 +25,7 @@ pub(super) fn tokens_without_tests(text: &str) -> Vec<Token> {
 }
 
 /// All paths `a::b::c` in a row of tokens, with the line of their first word. `->`, generics and the like end a path.
-pub(super) fn paths(tokens: &[Token]) -> Vec<(usize, Vec<&str>)> {
+pub(crate) fn paths(tokens: &[Token]) -> Vec<(usize, Vec<&str>)> {
     let mut found = Vec::new();
     let mut at = 0;
     while at < tokens.len() {
@@ -59,7 +50,7 @@ pub(super) fn paths(tokens: &[Token]) -> Vec<(usize, Vec<&str>)> {
 }
 
 /// Whether an item or field is compiled for tests only.
-pub(super) fn is_for_tests(attributes: &[Attribute]) -> bool {
+pub(crate) fn is_for_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let text = attribute.meta.to_token_stream().to_string();
         text == "test" || text == "cfg (test)"
@@ -67,7 +58,7 @@ pub(super) fn is_for_tests(attributes: &[Attribute]) -> bool {
 }
 
 /// The attributes of an item, whatever its kind.
-pub(super) fn attributes(item: &Item) -> &[Attribute] {
+pub(crate) fn attributes(item: &Item) -> &[Attribute] {
     match item {
         Item::Const(item) => &item.attrs,
         Item::Enum(item) => &item.attrs,
@@ -82,6 +73,14 @@ pub(super) fn attributes(item: &Item) -> &[Attribute] {
         Item::Use(item) => &item.attrs,
         _ => &[],
     }
+}
+
+/// The length of a file up to its tests, or all of it when there are none.
+pub(crate) fn lines_before_tests(text: &str) -> usize {
+    let all = text.lines().count();
+    let Ok(file) = syn::parse_file(text) else { return all };
+    let tests = file.items.iter().find(|item| matches!(item, Item::Mod(_)) && is_for_tests(attributes(item)));
+    tests.map_or(all, |item| item.span().start().line - 1)
 }
 
 fn push_items(items: &[Item], into: &mut Vec<Token>) {
@@ -193,11 +192,5 @@ mod tests {
     fn strings_and_comments_are_not_paths() {
         let found = paths_of("//! std::fs\n/// std::fs\nfn a() { b(\"std::fs\") } // std::fs");
         assert!(!found.iter().any(|path| path.starts_with("std")), "{found:?}");
-    }
-
-    #[test]
-    fn a_file_that_does_not_parse_is_found() {
-        let tree = Tree::of(&[("a.rs", "fn a() {}\nfn {")]);
-        assert_eq!(check(&tree)[0].line, Some(2));
     }
 }

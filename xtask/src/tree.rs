@@ -14,7 +14,7 @@ const HIDDEN_FOLDERS_READ: [&str; 2] = [".ci", ".cargo"];
 const FOLDERS_SKIPPED: [&str; 2] = ["target", "spec"];
 
 /// A read-only picture of the repository.
-pub(super) struct Tree {
+pub(crate) struct Tree {
     texts: BTreeMap<String, String>,
     /// The files of other kinds, by path.
     others: BTreeSet<String>,
@@ -22,7 +22,7 @@ pub(super) struct Tree {
 
 impl Tree {
     /// Reads every file that a rule could look at.
-    pub(super) fn read(repository: &Path) -> Result<Self, String> {
+    pub(crate) fn read(repository: &Path) -> Result<Self, String> {
         let (mut texts, mut others) = (BTreeMap::new(), BTreeSet::new());
         let mut folders = vec![String::new()];
         while let Some(folder) = folders.pop() {
@@ -50,43 +50,43 @@ impl Tree {
 
     /// A tree from given texts, for tests.
     #[cfg(test)]
-    pub(super) fn of(texts: &[(&str, &str)]) -> Self {
+    pub(crate) fn of(texts: &[(&str, &str)]) -> Self {
         let texts = texts.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
         Self { texts, others: BTreeSet::new() }
     }
 
     /// All files as (path, text), in order of path.
-    pub(super) fn files(&self) -> impl Iterator<Item = (&str, &str)> {
+    pub(crate) fn files(&self) -> impl Iterator<Item = (&str, &str)> {
         self.texts.iter().map(|(path, text)| (path.as_str(), text.as_str()))
     }
 
     /// The Rust files among them.
-    pub(super) fn rust_files(&self) -> impl Iterator<Item = (&str, &str)> {
+    pub(crate) fn rust_files(&self) -> impl Iterator<Item = (&str, &str)> {
         self.files().filter(|(path, _)| has_ending(path, "rs"))
     }
 
     /// The text of one file.
-    pub(super) fn text(&self, path: &str) -> Option<&str> {
+    pub(crate) fn text(&self, path: &str) -> Option<&str> {
         self.texts.get(path).map(String::as_str)
     }
 
     /// Whether there is a file of this path, of any kind.
-    pub(super) fn has_file(&self, path: &str) -> bool {
+    pub(crate) fn has_file(&self, path: &str) -> bool {
         self.texts.contains_key(path) || self.others.contains(path)
     }
 
     /// Puts a text in the place of another.
-    pub(super) fn replace(&mut self, path: &str, text: String) {
+    pub(crate) fn replace(&mut self, path: &str, text: String) {
         self.texts.insert(path.to_owned(), text);
     }
 
     /// The names of the folders at the top that hold a file.
-    pub(super) fn top_folders(&self) -> BTreeSet<&str> {
+    pub(crate) fn top_folders(&self) -> BTreeSet<&str> {
         self.texts.keys().filter_map(|path| path.split_once('/')).map(|(top, _)| top).collect()
     }
 
     /// Every member of the workspace: its folder and its parsed manifest, or why it does not parse.
-    pub(super) fn members(&self) -> Vec<(&str, Result<toml::Table, String>)> {
+    pub(crate) fn members(&self) -> Vec<(&str, Result<toml::Table, String>)> {
         self.files()
             .filter_map(|(path, text)| Some((path.strip_suffix("/Cargo.toml")?, text)))
             .map(|(folder, text)| (folder, text.parse().map_err(|e: toml::de::Error| e.message().to_owned())))
@@ -95,12 +95,12 @@ impl Tree {
 }
 
 /// Whether a path ends in `.ending`.
-pub(super) fn has_ending(path: &str, ending: &str) -> bool {
+pub(crate) fn has_ending(path: &str, ending: &str) -> bool {
     Path::new(path).extension().is_some_and(|found| found == ending)
 }
 
 /// Whether a Rust file holds nothing but tests: an integration test, or a `tests` module in a file of its own.
-pub(super) fn is_test_file(path: &str) -> bool {
+pub(crate) fn is_test_file(path: &str) -> bool {
     path.split('/').any(|part| part == "tests" || part == "tests.rs" || part == "benches")
 }
 
