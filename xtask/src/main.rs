@@ -2,6 +2,7 @@
 //!
 //! Only what cargo itself cannot do lives here. Each task is a module; this file knows nothing but their names.
 
+mod house;
 mod syntax;
 mod test_files;
 mod tidy;
@@ -16,6 +17,8 @@ tasks:
   test            builds and runs all tests, two files at a time
   tidy            check the rules of the house (see CONTRIBUTING.md)
   tidy --update   the same, and lower the numbers in xtask/ratchet.toml where code has shrunk
+  house           print import circles, large types and vague signatures of a crate, `house --crate NAME`;
+                  with `--edges` also which names every file uses of which other file
   bench ..        benchmarks, `bench run PLAN` above all; `bench help` tells more
   bench contention ..  how often clients have to begin again, beside one PostgreSQL
   check-live ..   real servers under load, judged as the simulator judges; `check-live --help` tells more
@@ -32,6 +35,7 @@ fn main() -> ExitCode {
         ["test"] => test_files::run(repository()),
         ["tidy"] => tidy::run(repository()),
         ["tidy", "--update"] => tidy::update(repository()),
+        ["house", rest @ ..] => house::run(repository(), rest),
         ["bench", "contention", rest @ ..] => {
             return run_crate("bench", &[&["run", "crates/bench/plans/contention.toml"], rest].concat());
         }

@@ -24,29 +24,43 @@ pub(crate) fn tokens_without_tests(text: &str) -> Vec<Token> {
     tokens
 }
 
+/// The tokens of one item, without its tests.
+pub(crate) fn tokens_of_item(item: &Item) -> Vec<Token> {
+    let mut tokens = Vec::new();
+    push_item(item, &mut tokens);
+    tokens
+}
+
 /// All paths `a::b::c` in a row of tokens, with the line of their first word. `->`, generics and the like end a path.
 pub(crate) fn paths(tokens: &[Token]) -> Vec<(usize, Vec<&str>)> {
     let mut found = Vec::new();
     let mut at = 0;
     while at < tokens.len() {
-        if !is_word(&tokens[at].text) {
-            at += 1;
-            continue;
+        let (path, next) = path_at(tokens, at);
+        if !path.is_empty() {
+            found.push((tokens[at].line, path));
         }
-        let mut path = vec![tokens[at].text.as_str()];
-        let line = tokens[at].line;
-        at += 1;
-        while let [a, b, word, ..] = &tokens[at..]
-            && a.text == ":"
-            && b.text == ":"
-            && is_word(&word.text)
-        {
-            path.push(word.text.as_str());
-            at += 3;
-        }
-        found.push((line, path));
+        at = next;
     }
     found
+}
+
+/// The path that begins at a token, empty if none does, and the place of the token after it.
+pub(crate) fn path_at(tokens: &[Token], mut at: usize) -> (Vec<&str>, usize) {
+    if !is_word(&tokens[at].text) {
+        return (Vec::new(), at + 1);
+    }
+    let mut path = vec![tokens[at].text.as_str()];
+    at += 1;
+    while let [a, b, word, ..] = &tokens[at..]
+        && a.text == ":"
+        && b.text == ":"
+        && is_word(&word.text)
+    {
+        path.push(word.text.as_str());
+        at += 3;
+    }
+    (path, at)
 }
 
 /// Whether an item or field is compiled for tests only.
@@ -84,27 +98,32 @@ pub(crate) fn lines_before_tests(text: &str) -> usize {
 }
 
 fn push_items(items: &[Item], into: &mut Vec<Token>) {
-    for item in items.iter().filter(|item| !is_for_tests(attributes(item))) {
-        match item {
-            Item::Use(item) => push_use(&item.tree, &mut Vec::new(), into),
-            Item::Mod(item) if item.content.is_some() => {
-                let (_, items) = item.content.as_ref().expect("the guard has just seen it");
-                push_items(items, into);
-            }
-            Item::Impl(item) => {
-                push_stream(item.self_ty.to_token_stream(), into);
-                if let Some((path, _)) = &item.trait_ {
-                    push_stream(path.to_token_stream(), into);
-                }
-                push_stream(item.generics.to_token_stream(), into);
-                let members = item.items.iter().filter(|member| match member {
-                    syn::ImplItem::Fn(function) => !is_for_tests(&function.attrs),
-                    _ => true,
-                });
-                members.for_each(|member| push_stream(member.to_token_stream(), into));
-            }
-            other => push_stream(other.to_token_stream(), into),
+    for item in items {
+        push_item(item, into);
+    }
+}
+
+fn push_item(item: &Item, into: &mut Vec<Token>) {
+    match item {
+        item if is_for_tests(attributes(item)) => {}
+        Item::Use(item) => push_use(&item.tree, &mut Vec::new(), into),
+        Item::Mod(item) if item.content.is_some() => {
+            let (_, items) = item.content.as_ref().expect("the guard has just seen it");
+            push_items(items, into);
         }
+        Item::Impl(item) => {
+            push_stream(item.self_ty.to_token_stream(), into);
+            if let Some((path, _)) = &item.trait_ {
+                push_stream(path.to_token_stream(), into);
+            }
+            push_stream(item.generics.to_token_stream(), into);
+            let members = item.items.iter().filter(|member| match member {
+                syn::ImplItem::Fn(function) => !is_for_tests(&function.attrs),
+                _ => true,
+            });
+            members.for_each(|member| push_stream(member.to_token_stream(), into));
+        }
+        other => push_stream(other.to_token_stream(), into),
     }
 }
 
