@@ -9,7 +9,7 @@ mod tidy;
 mod tree;
 
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 
 const USAGE: &str = "usage: cargo xtask TASK
 
@@ -25,6 +25,7 @@ tasks:
   chaos ..        the same while everything fails that can, `chaos --seconds 600 --seed S`
   differential .. random transactions through onecopy and on one server, `differential --schemas N --seed S`
   soundness ..    pairs of statements on a real server, `soundness --pairs N --seed S`; `soundness --help` tells more
+  sim --hashes    whether clients and log still see what `crates/sim/hashes.txt` says; `--write` renews the file
   sim ..          the simulator, `sim --seeds N` or `sim --seed S --trace`; `sim --help` tells more";
 
 #[expect(clippy::print_stdout, reason = "this is where a task tells a person how it went")]
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
             return run_crate("bench", &[&["run", "crates/bench/plans/contention.toml"], rest].concat());
         }
         ["bench", rest @ ..] => return run_crate("bench", rest),
+        ["sim", "--hashes", "--write"] => write_hashes(),
         ["sim", rest @ ..] => {
             let commit = commit();
             return run_crate("sim", &[&["--commit", &commit], rest].concat());
@@ -82,6 +84,22 @@ fn run_crate(name: &str, arguments: &[&str]) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Writes the table of hashes as the simulator prints it; the simulator itself touches no files.
+fn write_hashes() -> Result<String, String> {
+    const FILE: &str = "crates/sim/hashes.txt";
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.current_dir(repository()).stderr(Stdio::inherit());
+    command.args(["run", "--release", "--package", "sim", "--", "--hashes", "--write"]);
+    let output = command.output().map_err(|error| format!("cannot run cargo: {error}"))?;
+    if !output.status.success() {
+        return Err("the simulator failed, the table is as it was".to_owned());
+    }
+    let path = repository().join(FILE);
+    std::fs::write(&path, &output.stdout).map_err(|error| format!("cannot write {FILE}: {error}"))?;
+    Ok(format!("{FILE} is written; name the changed decision in the subject of the commit"))
 }
 
 /// The folder of the workspace, which is the one above this crate's.

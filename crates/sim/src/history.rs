@@ -134,6 +134,17 @@ impl Transaction {
     }
 }
 
+/// An error that a client was sent. The judges need only the outcome of its transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ClientError {
+    /// Index of the transaction in the history.
+    pub transaction: usize,
+    /// When it was sent.
+    pub at_us: u64,
+    /// The SQLSTATE.
+    pub code: &'static str,
+}
+
 /// Everything that the clients of one run did.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct History {

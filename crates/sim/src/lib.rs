@@ -3,6 +3,7 @@
 pub mod agenda;
 pub mod check;
 pub mod dice;
+pub mod hashes;
 pub mod history;
 pub mod mutants;
 pub mod paper;

@@ -9,7 +9,7 @@ use sim::history::History;
 use sim::mutants::MUTANTS;
 use sim::program::Plan;
 use sim::rules::Rules;
-use sim::{run, shrink};
+use sim::{hashes, run, shrink};
 
 /// Simulates the cluster core under faults and judges what clients saw.
 #[derive(Debug, Parser)]
@@ -35,6 +35,12 @@ struct Options {
     /// Judge the history in JSON lines that this holds, instead of running anything.
     #[arg(long, value_name = "JSON LINES")]
     history: Option<String>,
+    /// Compare the hashes of seeds 0 to 1,999 with `crates/sim/hashes.txt`, and name the seeds that differ.
+    #[arg(long)]
+    hashes: bool,
+    /// Print the table of hashes instead (`cargo xtask sim --hashes --write` puts it into the file).
+    #[arg(long, requires = "hashes")]
+    write: bool,
     /// Switch each rule off in turn and look for a seed that notices.
     #[arg(long)]
     mutants: bool,
@@ -81,6 +87,9 @@ fn main() -> Result<(), Failed> {
     if options.mutants {
         return hunt(&options);
     }
+    if options.hashes {
+        return compare_hashes(options.write);
+    }
     let mut failed = 0;
     let mut happenings = 0;
     let count = if options.trace { 1 } else { options.seeds };
@@ -103,6 +112,23 @@ fn main() -> Result<(), Failed> {
     }
     println!("{count} seeds of {}, {happenings} happenings, {failed} failed", options.protocol);
     if failed > 0 { Err(Failed(failed)) } else { Ok(()) }
+}
+
+/// How many seeds with another hash are named.
+const DIFFERENCES_MAX: usize = 10;
+
+#[expect(clippy::print_stdout, reason = "this is what the program is for")]
+fn compare_hashes(prints_table: bool) -> Result<(), Failed> {
+    if prints_table {
+        print!("{}", hashes::table());
+        return Ok(());
+    }
+    let differences: Vec<_> = hashes::differences(0..hashes::SEEDS).collect();
+    for difference in differences.iter().take(DIFFERENCES_MAX) {
+        println!("{difference}");
+    }
+    println!("{} of {} seeds differ from crates/sim/hashes.txt", differences.len(), hashes::SEEDS);
+    if differences.is_empty() { Ok(()) } else { Err(Failed(differences.len() as u64)) }
 }
 
 #[expect(clippy::print_stdout, reason = "this is what the program is for")]

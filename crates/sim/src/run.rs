@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::check::{self, Anomaly, Finding};
 use crate::dice::Dice;
-use crate::history::History;
+use crate::history::{ClientError, History};
 use crate::program::Plan;
 use crate::rules::Rules;
 use crate::trace::Trace;
@@ -18,6 +18,10 @@ pub struct Verdict {
     pub findings: Vec<Finding>,
     /// What clients did and saw.
     pub history: History,
+    /// The errors that clients were sent, in order of time.
+    pub errors: Vec<ClientError>,
+    /// The bytes of every record that was appended to the log, in order; also of those that a crash tore off.
+    pub appended: Vec<u8>,
     /// How many things happened.
     pub happenings: u64,
     /// The simulated time at the end.
@@ -34,6 +38,8 @@ impl Verdict {
         Self {
             findings: vec![Finding { anomaly: Anomaly::Order, text }],
             history: History::default(),
+            errors: Vec::new(),
+            appended: Vec::new(),
             happenings: 0,
             end_us: 0,
             trace: Trace::default(),
@@ -60,6 +66,8 @@ pub fn run_plan(plan: Plan, rules: Rules, seed: u64, is_traced: bool) -> Verdict
     Verdict {
         findings,
         history: report.history,
+        errors: report.errors,
+        appended: report.appended,
         happenings: report.happenings,
         end_us: report.end_us,
         trace: report.trace,

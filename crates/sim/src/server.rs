@@ -102,6 +102,21 @@ pub enum SqlError {
     Diverged,
 }
 
+impl SqlError {
+    /// The SQLSTATE.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Unique => "23505",
+            Self::ForeignKey => "23503",
+            Self::Serialization => "40001",
+            Self::Deadlock => "40P01",
+            Self::Cancelled | Self::Evicted => "57014",
+            Self::Failed => "25P02",
+            Self::Diverged => "P0001",
+        }
+    }
+}
+
 /// A changed row.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Change {

@@ -31,7 +31,7 @@ use cluster::ids::{Identity, ReplicaId};
 use crate::agenda::Agenda;
 use crate::check::{Anomaly, Finding};
 use crate::dice::Dice;
-use crate::history::{Element, History, Outcome, Seen};
+use crate::history::{ClientError, Element, History, Outcome, Seen};
 use crate::program::{Fault, Plan};
 use crate::rules::Rules;
 use crate::schema::{self, Key};
@@ -132,6 +132,10 @@ enum Happening {
 pub struct Report {
     /// What clients did and saw.
     pub history: History,
+    /// The errors that clients were sent, in order of time.
+    pub errors: Vec<ClientError>,
+    /// The bytes of every record that was appended to the log, in order.
+    pub appended: Vec<u8>,
     /// What is wrong, as seen from inside.
     pub findings: Vec<Finding>,
     /// How many things happened.
@@ -171,6 +175,7 @@ pub struct World {
     kill_next_identity: Option<u64>,
     kill_next_waiting: Option<u64>,
     history: History,
+    errors: Vec<ClientError>,
     findings: Vec<Finding>,
     trace: Trace,
 }
@@ -202,6 +207,7 @@ impl World {
             kill_next_identity: None,
             kill_next_waiting: None,
             history: History::default(),
+            errors: Vec::new(),
             findings: Vec::new(),
             trace: Trace::new(is_traced),
             plan,
@@ -238,6 +244,8 @@ impl World {
         self.judge_end();
         Report {
             history: self.history,
+            errors: self.errors,
+            appended: self.disk.appended,
             findings: self.findings,
             happenings,
             end_us: self.agenda.now_us(),

@@ -7,7 +7,7 @@ use cluster::ids::{SessionId, Version};
 
 use super::session::{Phase, Run};
 use super::{Happening, World};
-use crate::history::{self, Outcome};
+use crate::history::{self, ClientError, Outcome};
 use crate::program::{Ending, Frame};
 use crate::trace::Stage;
 
@@ -106,6 +106,12 @@ impl World {
             statement.end_us = now_us + after;
         }
         self.agenda.enter(after + think, Happening::Client { session, run: number });
+    }
+
+    /// The session sends an error to its client.
+    pub(super) fn send_error(&mut self, session: usize, code: &'static str) {
+        let Some(run) = self.sessions[session].run.as_ref().filter(|run| !run.client_is_gone) else { return };
+        self.errors.push(ClientError { transaction: run.transaction, at_us: self.agenda.now_us(), code });
     }
 
     /// The client learns the outcome; the statement at hand counts as answered if it was.

@@ -15,6 +15,8 @@ use crate::trace::Stage;
 
 /// A single statement that lost its home is run again, unseen, this often.
 const RERUNS_MAX: u32 = 3;
+/// The SQLSTATE when the connection to the server is lost in the middle of a transaction.
+pub(super) const CONNECTION_FAILURE: &str = "08006";
 
 impl World {
     /// The client wants COMMIT, or its one statement is done.
@@ -98,7 +100,7 @@ impl World {
         run.phase = Phase::Undoing;
         match run.line {
             Some((line, ..)) => self.send(line, Message::Rollback),
-            None => self.fail(session),
+            None => self.fail(session, CONNECTION_FAILURE),
         }
     }
 
@@ -114,7 +116,8 @@ impl World {
     }
 
     /// It cannot go on: the client is told so.
-    pub(super) fn fail(&mut self, session: usize) {
+    pub(super) fn fail(&mut self, session: usize, code: &'static str) {
+        self.send_error(session, code);
         self.drop_line(session);
         self.tell_end(session);
         self.answer_client(session, Outcome::Aborted);
@@ -128,7 +131,7 @@ impl World {
         let may_rerun = run.program.frame == Frame::Autocommit && !run.client_is_gone;
         if !may_rerun || run.reruns == RERUNS_MAX {
             run.may_try_again = true;
-            self.fail(session);
+            self.fail(session, SqlError::Serialization.code());
             return;
         }
         run.reruns += 1;
@@ -173,7 +176,7 @@ impl World {
                 let was_asked = run.phase == Phase::Placing;
                 if was_asked {
                     self.tell(Event::GiveUp { session: SessionId(session as u64) });
-                    self.fail(session);
+                    self.fail(session, CONNECTION_FAILURE);
                 } else {
                     self.tell_end(session);
                 }
@@ -216,7 +219,7 @@ impl World {
                 if line.is_some() {
                     self.undo(session);
                 } else {
-                    self.fail(session);
+                    self.fail(session, SqlError::Cancelled.code());
                 }
             }
             (Phase::Running, Some((connection, replica, _))) => {

@@ -26,6 +26,8 @@ const SECTOR_BYTES: usize = 512;
 #[derive(Debug, Default)]
 pub(super) struct Disk {
     pub(super) records: Vec<Record>,
+    /// The bytes of every record that was ever appended; a crash takes nothing from these.
+    pub(super) appended: Vec<u8>,
     pub(super) durable: usize,
     pub(super) slow_us: u64,
     /// The next fsync fails; the node is started again after so long.
@@ -264,7 +266,9 @@ impl World {
             database: DatabaseId(1),
             service: ServiceId(0),
         };
-        self.disk.records.push(body.finish(header));
+        let record = body.finish(header);
+        self.disk.appended.extend_from_slice(record.bytes());
+        self.disk.records.push(record);
         self.trace.say(self.agenda.now_us(), Stage::Propagate, || format!("append {version} of {identity}"));
         if let Some(after_us) = self.kill_next_append.take() {
             self.kill_home_of(identity, after_us);

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use cluster::event::{Effect, Event, Home, Level, Needs};
 use cluster::ids::{Identity, Incarnation, ReplicaId, SessionId, Version};
 
+use super::ending::CONNECTION_FAILURE;
 use super::guard::Guard;
 use super::{Happening, Message, Owner, Reply, World};
 use crate::history::{self, Outcome};
@@ -144,7 +145,7 @@ impl World {
         let (at, program) = (run.at, Rc::clone(&run.program));
         let now_us = self.agenda.now_us();
         if at > 0 && run.line.is_none() {
-            self.fail(session);
+            self.fail(session, CONNECTION_FAILURE);
             return;
         }
         if at < program.statements.len() {
@@ -362,7 +363,7 @@ impl World {
             (Phase::Identifying, Reply::Inserted { ticket }) => self.say_finish(session, ticket),
             (Phase::Identifying, Reply::Failed) => self.undo(session),
             // It is not in the log, and with its backend's transaction gone it never will be.
-            (Phase::Ordering, Reply::Failed) => self.fail(session),
+            (Phase::Ordering, Reply::Failed) => self.fail(session, SqlError::Failed.code()),
             (Phase::Ordering, Reply::Inserted { ticket }) => {
                 self.tell(Event::Drawn { session: SessionId(session as u64), ticket });
             }
@@ -434,6 +435,7 @@ impl World {
     }
 
     pub(super) fn statement_failed(&mut self, session: usize, error: SqlError) {
+        self.send_error(session, error.code());
         let Some(run) = self.sessions[session].run.as_mut() else { return };
         let noted = &mut self.history.transactions[run.transaction].statements;
         if !matches!(error, SqlError::Unique | SqlError::ForeignKey)
