@@ -3,8 +3,16 @@
 //! Only the grammar is here. What a command does, and every check that needs to look at the machine (folders, ports,
 //! programs), belongs to the command itself, so that its error can say what was found there.
 
-use crate::frontend::SEQUENCES_LENT;
-use crate::in_force::DEFAULT_LOGINS_MAX;
+pub(crate) mod connection;
+pub(crate) mod explain;
+pub(crate) mod external;
+pub(crate) mod log;
+pub(crate) mod replica;
+pub(crate) mod top;
+pub(crate) mod verify;
+
+use crate::config::runtime::DEFAULT_LOGINS_MAX;
+use crate::place::sequence_leases::SEQUENCES_LENT;
 use std::ffi::OsString;
 use std::path::PathBuf;
 

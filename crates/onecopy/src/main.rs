@@ -4,58 +4,39 @@
 //! over servers that `up` runs; `hub` is where everybody meets; `frontend` serves clients, `agent` and `keeper` serve
 //! replicas, the crate `commitlog` makes records durable, `postgres` runs servers, `capture` is what lies inside them.
 
-mod access;
-mod adoption;
-mod agent;
+mod accept;
 mod backend;
 mod calendar;
 mod capture;
-mod checksum;
+mod classify;
 mod cli;
-mod clients;
-mod companion;
+mod client;
+mod commit;
 mod config;
-mod explain;
-mod fill;
-mod fleet;
-mod frontend;
-mod half_open;
-mod hub;
-mod in_force;
-mod keeper;
-mod learned;
-mod lending;
-mod logbook;
-mod logging;
-mod mailbox;
-mod members;
-mod metrics;
-mod names;
+mod coordinator;
+mod error;
+mod execute;
+mod membership;
 mod node;
-mod notify;
+mod place;
+mod pool;
 mod postgres;
-mod reach;
-mod rebuild;
-mod scram;
-mod seal;
-mod serve;
+mod propagate;
+mod relay;
+mod replica;
+mod security;
+mod session;
 mod shipping;
-mod standing;
-mod steward;
 mod terminal;
-mod tls;
-mod top;
-mod transactions;
-mod up;
-mod verify;
-mod waits;
+mod transaction;
+mod writeset;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use cli::{Cli, Command};
-use terminal::Progress;
+use crate::cli::{Cli, Command};
+use crate::terminal::Progress;
 
 /// Sessions allocate and free small pieces all the time, on several threads (`bench proxy --before`).
 #[global_allocator]
@@ -64,7 +45,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     if !matches!(cli.command, Command::Serve(_)) {
-        logging::start(logging::DEFAULT_LEVEL, false);
+        node::logging::start(node::logging::DEFAULT_LEVEL, false);
     }
     let progress = Progress::new();
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -76,20 +57,22 @@ fn main() -> ExitCode {
     };
     let ended = runtime.block_on(async {
         match cli.command {
-            Command::Up(up) => up::run(up, &progress).await,
-            Command::Serve(serve) => serve::run(serve, &progress).await,
-            Command::Check(serve) => serve::check(&serve, &progress),
-            Command::Explain(explain) => explain::command(&explain, &progress).await,
-            Command::Log(log) => logbook::command(log, &progress).await,
+            Command::Up(up) => node::up::run(up, &progress).await,
+            Command::Serve(serve) => node::serve::run(serve, &progress).await,
+            Command::Check(serve) => node::serve::check(&serve, &progress),
+            Command::Explain(explain) => cli::explain::command(&explain, &progress).await,
+            Command::Log(log) => cli::log::command(log, &progress).await,
             Command::Demo(demo) => {
                 let words = [&["demo".into()], demo.arguments.as_slice()].concat();
-                Err(companion::become_program(&companion::BENCH, &words))
+                Err(cli::external::become_program(&cli::external::BENCH, &words))
             }
-            Command::Bench(bench) => Err(companion::become_program(&companion::BENCH, &bench.arguments)),
-            Command::Sim(sim) => Err(companion::become_program(&companion::SIM, &sim.arguments)),
-            Command::Replica(replica) => fleet::command(&replica, &progress).await,
-            Command::Top(top) => top::command(&top, &progress).await,
-            Command::Verify(verify) => verify::command(verify.port, &progress).await,
+            Command::Bench(bench) => {
+                Err(cli::external::become_program(&cli::external::BENCH, &bench.arguments))
+            }
+            Command::Sim(sim) => Err(cli::external::become_program(&cli::external::SIM, &sim.arguments)),
+            Command::Replica(replica) => cli::replica::command(&replica, &progress).await,
+            Command::Top(top) => cli::top::command(&top, &progress).await,
+            Command::Verify(verify) => cli::verify::command(verify.port, &progress).await,
         }
     });
     match ended {

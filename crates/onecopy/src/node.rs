@@ -5,9 +5,14 @@
 //! and its applied set was read. A node that is told to stop takes no new clients, lets each session finish its transaction for as long as the
 //! operator allows, and closes the log last; a second signal ends the waiting.
 //!
-//! Not here: where the servers come from ([`crate::up`] runs its own).
+//! Not here: where the servers come from ([`up`] runs its own).
 
-mod beginning;
+pub(crate) mod logging;
+pub(crate) mod metrics;
+pub(crate) mod serve;
+mod start;
+pub(crate) mod systemd;
+pub(crate) mod up;
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -32,19 +37,19 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::accept::listener::Workers;
 use crate::backend::{Address, Served};
 use crate::capture::vouch::Voucher;
-use crate::clients::STATS_PERIOD;
-use crate::frontend::Workers;
-use crate::hub::{AgentOrder, Birth, Hub, Limits, Seat};
-use crate::in_force::InForce;
-use crate::keeper::Identities;
-use crate::lending;
-use crate::mailbox::End;
-use crate::notify;
-use crate::seal::Seal;
+use crate::config::runtime::InForce;
+use crate::coordinator::mailbox::End;
+use crate::coordinator::session_registry::STATS_PERIOD;
+use crate::coordinator::{AgentOrder, Birth, Hub, Limits, Seat};
+use crate::replica::driver::Identities;
+use crate::replica::sequence_allocator;
+
+use crate::replica::lock_wait_probe;
+use crate::security::seal::Seal;
 use crate::terminal::Progress;
-use crate::waits;
 
 /// The number in the identities of the records that open a term; transactions have higher ones.
 const FENCE_NUMBER: u64 = 0;
@@ -214,8 +219,8 @@ impl Node {
             let delay = if replicas.last() == Some(replica) { slow } else { Duration::ZERO };
             hub.employ(*replica, orders, delay);
         }
-        let lender = tokio::spawn(lending::run(Arc::clone(&hub)));
-        let looker = tokio::spawn(waits::run(Arc::clone(&hub)));
+        let lender = tokio::spawn(sequence_allocator::run(Arc::clone(&hub)));
+        let looker = tokio::spawn(lock_wait_probe::run(Arc::clone(&hub)));
         let roused = Arc::clone(&hub);
         let rouser = tokio::spawn(async move { roused.rouse().await });
         let chores = vec![end_periods(&hub), lender, looker, rouser];
@@ -244,8 +249,8 @@ impl Node {
         let hub = Arc::clone(&self.hub);
         let workers = Workers::start(&hub).map_err(|error| format!("no threads for sessions: {error}"))?;
         let serve = async {
-            beginning::catch_up(&hub, self.start_patience, progress).await?;
-            beginning::check_schemas(&hub, progress).await?;
+            start::catch_up(&hub, self.start_patience, progress).await?;
+            start::check_schemas(&hub, progress).await?;
             begin(&hub).await?;
             hub.is_founding.store(false, Ordering::Release);
             hub.clients.open(true);
@@ -260,13 +265,13 @@ impl Node {
         drop(listeners);
         hub.clients.open(false);
         progress.say("stopping");
-        notify::tell("STOPPING=1");
+        systemd::tell("STOPPING=1");
         // Without its log no session could finish anything.
         let patience = if ended.is_ok() { hub.in_force.stop_patience() } else { Duration::ZERO };
         end_sessions(&hub, patience, signals, progress).await;
         for status in hub.replicas().iter().filter(|status| status.state == State::Up) {
             hub.sequences().leases.replica_changed(status.replica);
-            lending::take_back(&hub, status.replica).await;
+            sequence_allocator::take_back(&hub, status.replica).await;
         }
         hub.log.close();
         hub.dismiss_keepers().await;

@@ -7,17 +7,6 @@
 //!
 //! Not here: what goes on inside the servers (capture, roles, the log of records), and the decision to restart one.
 
-use std::collections::BTreeMap;
-use std::fmt;
-use std::path::PathBuf;
-use std::time::Instant;
-
-use cluster::ids::ClusterId;
-use tokio::task::JoinSet;
-
-use crate::cli::MAX_REPLICAS;
-use crate::terminal::Progress;
-
 mod account;
 mod base_backup;
 mod fetch;
@@ -32,6 +21,17 @@ mod server;
 mod settings;
 mod sockets;
 mod swap;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use cluster::ids::ClusterId;
+use tokio::task::JoinSet;
+
+use crate::cli::MAX_REPLICAS;
+use crate::terminal::Progress;
 
 use account::{Account, AccountError};
 pub(crate) use base_backup::Transfer;

@@ -97,7 +97,7 @@ mod tests {
     fn what_is_sent_unchecked_is_found() {
         let texts = [
             ("crates/onecopy/src/frontend/a.rs", "connection.simple(sql);\nserver.ask(sql);"),
-            ("crates/onecopy/src/frontend/dress.rs", "connection.simple(sql);"),
+            ("crates/onecopy/src/pool/state_sync.rs", "connection.simple(sql);"),
             ("crates/onecopy/src/shipping/b/c.rs", "encode::query(out, sql);"),
             ("crates/onecopy/src/agent/d.rs", "encode::query(out, sql);"),
         ];

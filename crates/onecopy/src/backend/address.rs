@@ -13,7 +13,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::tls::{self, Outward};
+use crate::security::tls;
+use crate::security::tls::Outward;
 
 /// How long a connection over TCP may take to be made.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);

@@ -23,7 +23,7 @@ use super::Served;
 use super::address::{Address, Stream};
 use super::buffer::Buffer;
 use super::proof::Proof;
-use crate::scram::Secret;
+use crate::security::scram::Secret;
 
 /// How long a log-in of Onecopy's own may take.
 const OWN_LOG_IN_MAX: Duration = Duration::from_secs(30);

@@ -4,7 +4,7 @@ use wire::backend::{Authentication, sasl_mechanisms};
 use wire::encode;
 
 use super::BackendError;
-use crate::scram::{Client, MECHANISM, Secret, nonce};
+use crate::security::scram::{Client, MECHANISM, Secret, nonce};
 
 /// The exchange, as far as it is.
 pub(super) enum Proof<'a> {

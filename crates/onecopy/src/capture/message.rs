@@ -9,7 +9,8 @@ use cluster::ids::TableId;
 use cluster::record::{RecordBuilder, TooLarge};
 use wire::backend::Fields;
 
-use super::values::{self, Flaw};
+use super::values;
+use super::values::Flaw;
 
 /// The SQLSTATE that capture messages carry. It proves nothing: anybody can raise it.
 pub(crate) const SQLSTATE: &[u8] = b"OC001";

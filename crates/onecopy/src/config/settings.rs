@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use super::units::{self, Wrong};
-use crate::access::Rule;
+use super::hba::Rule;
+use super::units;
+use super::units::Wrong;
 
 /// A setting.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! The configuration: what is read, in which rank, and how mistakes are told.
 
+use super::hba::{Method, Visitor};
 use super::*;
-use crate::access::{Method, Visitor};
 
 fn load(text: &str) -> Result<Config, Vec<Mistake>> {
     load_with(text, &[], &Given::default())

@@ -27,7 +27,7 @@ use wire::{encode, frame};
 
 use super::account::Account;
 use crate::backend::{Address, BackendError, Connection};
-use crate::scram::Secret;
+use crate::security::scram::Secret;
 
 /// Pieces of the archive that wait to be unpacked; a server sends them in some tens of kilobytes.
 const QUEUE_PIECES: usize = 64;

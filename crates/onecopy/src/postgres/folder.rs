@@ -21,6 +21,8 @@
 //!
 //! Nothing is written into a folder before it is known to be empty or ours.
 
+mod error;
+
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
@@ -37,8 +39,6 @@ use super::account::Account;
 use super::server::DataFault;
 use super::{leftover, swap};
 use crate::cli::MAX_REPLICAS;
-
-mod error;
 
 pub(crate) use error::FolderError;
 

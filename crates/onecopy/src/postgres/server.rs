@@ -21,7 +21,8 @@ use tokio::time::{Instant, interval, sleep, timeout};
 use tokio_postgres::NoTls;
 
 use super::account::Account;
-use super::base_backup::{self, Transfer};
+use super::base_backup;
+use super::base_backup::Transfer;
 use super::locate::Binaries;
 use super::output::Output;
 use super::{folder, leftover, settings, sockets, swap};

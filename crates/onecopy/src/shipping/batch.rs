@@ -16,7 +16,8 @@ use super::session::{ByName, Sent, Session, State};
 use super::shipment::Form;
 use super::statement::refused;
 use crate::backend::{BackendError, Connection};
-use crate::frontend::{Fault, Refusal, fresh_generation};
+use crate::client::prepared::fresh_generation;
+use crate::error::{Fault, Refusal};
 
 /// More bytes than this are not taken before a Sync.
 const BATCH_BYTES_MAX: usize = 256 << 20;

@@ -11,7 +11,9 @@ use wire::{encode, sqlstate};
 use super::session::{Sent, Session, State, begun};
 use super::shipment::Form;
 use super::statement::refused;
-use crate::frontend::{FORBIDDEN, Fault, Refusal, Settings};
+use crate::client::forbidden::FORBIDDEN;
+use crate::client::settings::Settings;
+use crate::error::{Fault, Refusal};
 
 /// The setting by which a transaction declares its tables.
 const DECLARATION: &str = "onecopy.access";

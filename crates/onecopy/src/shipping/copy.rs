@@ -14,7 +14,7 @@ use super::session::{Sent, Session, State};
 use super::shipment::Form;
 use super::statement;
 use crate::backend::{BackendError, Connection};
-use crate::frontend::{Fault, Refusal};
+use crate::error::{Fault, Refusal};
 
 impl Session {
     /// Takes the data, and runs the statement with them.

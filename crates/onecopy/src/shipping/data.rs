@@ -10,9 +10,10 @@ use super::decided::TRANSACTION_BYTES_MAX;
 use super::lane::rows_of;
 use super::session::{Sent, Session, State};
 use super::shipment::{Form, Reply, Shipment};
-use super::statement::{self, Known, Text, Way};
+use super::statement;
+use super::statement::{Known, Text, Way};
 use super::{Ask, Told};
-use crate::frontend::{Fault, Refusal};
+use crate::error::{Fault, Refusal};
 
 impl Session {
     /// A statement about rows or the schema.

@@ -47,7 +47,7 @@ impl Shipping {
         inside.appended = version;
         inside.numbers.insert(version, number);
         inside.pending.push_back((version, number));
-        crate::hub::count(&self.hub().stats.records);
+        crate::coordinator::count(&self.hub().stats.records);
         self.hub().log.append(Arc::new(body.finish(header)));
     }
 

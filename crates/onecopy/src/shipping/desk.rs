@@ -10,7 +10,7 @@ use wire::sqlstate;
 use super::session::{GREET_MAX, PAUSE, Session};
 use super::shipment::Setup;
 use crate::backend::{BackendError, Connection, assert_qualified};
-use crate::frontend::{Fault, Refusal};
+use crate::error::{Fault, Refusal};
 
 /// What a client's `idle_session_timeout` ends a connection with.
 const IDLE_FOR_TOO_LONG: &[u8] = b"57P05";

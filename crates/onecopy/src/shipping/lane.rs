@@ -24,13 +24,15 @@ use wire::{encode, frame};
 
 use super::Shipping;
 use super::shipment::{Form, Reply, Setup, Shipment};
-use crate::agent::identity;
 use crate::backend::{BackendError, Connection, assert_qualified};
 use crate::capture::vouch::STARTED_SQL;
-use crate::clients::{Card, Connected};
-use crate::frontend::{Cached, Running, lifted, lifted_for_readers};
-use crate::scram::Secret;
-use crate::seal::Seal;
+use crate::client::cancel::Running;
+use crate::client::timeouts::{lifted, lifted_for_readers};
+use crate::coordinator::session_registry::{Card, Connected};
+use crate::pool::cached::Cached;
+use crate::replica::agent::identity;
+use crate::security::scram::Secret;
+use crate::security::seal::Seal;
 
 /// How a statement ends that returns more than is kept of a reply.
 pub(super) const TOO_LARGE: &str = wire::sqlstate::PROGRAM_LIMIT_EXCEEDED;

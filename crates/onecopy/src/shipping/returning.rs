@@ -22,12 +22,13 @@ use wire::{encode, frame, frontend};
 use super::lane::{At, insert_identity, is_the_statements};
 use super::shipment::{COPY_MARK, encode_copy};
 use super::{Next, Shipping};
-use crate::adoption::{self, Account};
-use crate::agent::{identity, lets_in};
 use crate::backend::{BackendError, Connection};
 use crate::capture;
-use crate::hub::{Lasting, Obstacle};
-use crate::seal::Seal;
+use crate::coordinator::{Lasting, Obstacle};
+use crate::membership::adoption;
+use crate::membership::adoption::Account;
+use crate::replica::agent::{identity, lets_in};
+use crate::security::seal::Seal;
 
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);

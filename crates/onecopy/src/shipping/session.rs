@@ -26,17 +26,21 @@ use super::batch::Batch;
 use super::lane::{At, Origin};
 use super::locks::Locks;
 use super::shipment::{Form, Setup};
-use super::statement::{self};
+use super::statement;
 use super::{Ask, Declined, Shipping, Told};
+use crate::accept::startup::{DEFAULTS_SQL, welcome};
 use crate::backend::{Connection, assert_qualified};
 use crate::capture;
-use crate::clients::{Card, Who};
-use crate::frontend::{
-    CancelTarget, Client, DEFAULTS_SQL, Doing, Fault, Refusal, Settings, Worker, too_complex, welcome,
-};
-use crate::logging::InSession;
-use crate::mailbox::{End, Mailbox, Note};
-use crate::scram::Secret;
+use crate::classify::parsing::too_complex;
+use crate::client::Client;
+use crate::client::cancel::{CancelTarget, Doing};
+use crate::client::settings::Settings;
+use crate::coordinator::mailbox::{End, Mailbox, Note};
+use crate::coordinator::session_registry::{Card, Who};
+use crate::error::{Fault, Refusal};
+use crate::node::logging::InSession;
+use crate::security::scram::Secret;
+use crate::session::Worker;
 
 /// How long a replica is waited for at log-in.
 pub(super) const GREET_MAX: Duration = Duration::from_secs(30);
@@ -120,7 +124,7 @@ pub(crate) async fn serve(
     let Some(shipping) = hub.shipping.get().map(Arc::clone) else { return Ok(()) };
     let keys = Arc::clone(&worker.keys);
     let (id, mailbox) = hub.open_session();
-    let pid = crate::frontend::pid_of(id);
+    let pid = crate::client::cancel::pid_of(id);
     let cancel = match keys.register(pid, Arc::clone(&mailbox)) {
         Ok(cancel) => cancel,
         Err(error) => {

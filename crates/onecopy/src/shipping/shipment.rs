@@ -9,7 +9,7 @@ use sql::TemplateId;
 use wire::encode;
 use wire::frontend::Target;
 
-use crate::frontend::{Cached, name_of};
+use crate::pool::cached::{Cached, name_of};
 
 /// The settings that a session has put into force, as they travel with its statements.
 #[derive(Debug)]

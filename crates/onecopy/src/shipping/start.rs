@@ -20,10 +20,11 @@ use super::inside::{Inside, Side};
 use super::kept::{Kept, Limits};
 use super::{Shipping, replica, returning};
 use crate::capture::vouch::Voucher;
-use crate::hub::{Birth, Hub, Seat};
-use crate::keeper::Identities;
-use crate::node::{self, Node, Plan, Reason};
-use crate::seal::Seal;
+use crate::coordinator::{Birth, Hub, Seat};
+use crate::node;
+use crate::node::{Node, Plan, Reason};
+use crate::replica::driver::Identities;
+use crate::security::seal::Seal;
 
 /// The file that says that the log holds statements.
 const KIND_FILE: &str = "statements";

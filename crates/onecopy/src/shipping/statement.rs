@@ -16,7 +16,7 @@ use sql::{
 use wire::sqlstate;
 
 use super::locks::Locks;
-use crate::frontend::Refusal;
+use crate::error::Refusal;
 
 /// Microseconds from 1970 to 2000, where PostgreSQL's count begins.
 const EPOCH_2000_US: i64 = 946_684_800_000_000;

@@ -15,7 +15,7 @@ use super::session::{Open, PAUSE, Session, State};
 use super::statement;
 use crate::backend::Connection;
 use crate::capture;
-use crate::frontend::{Fault, Refusal};
+use crate::error::{Fault, Refusal};
 
 /// Connections of our own for the catalogue.
 const OWN: &[(&str, &str)] = &[

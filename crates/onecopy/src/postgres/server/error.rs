@@ -10,9 +10,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 
-use super::super::base_backup::BackupError;
-use super::super::folder::FolderError;
 use super::START;
+use crate::postgres::base_backup::BackupError;
+use crate::postgres::folder::FolderError;
 
 /// What a server says when the machine keeps it from starting, not its data.
 const OF_THE_MACHINE: [&str; 15] = [

@@ -1,0 +1,114 @@
+//! What servers keep of a role's password, asked for at each log-in.
+//!
+//! One connection of each session thread asks the anchor, once that shows every schema change that was acknowledged; so a
+//! password that was changed counts at once, and there is no copy that could be out of date.
+
+use std::time::Duration;
+
+use cluster::ids::ReplicaId;
+use cluster::parts::replica::State;
+use tokio::sync::Mutex;
+use wire::encode::{self, Format};
+
+use crate::backend::{BackendError, Connection};
+use crate::coordinator::{Hub, Seat};
+use crate::security::scram::Verifier;
+
+/// What the server has, unless it is no longer valid. The name is a parameter: nobody knows yet who sends it.
+const PASSWORD_SQL: &[u8] = b"SELECT rolpassword FROM pg_catalog.pg_authid WHERE rolname = $1 \
+    AND rolpassword IS NOT NULL AND (rolvaliduntil IS NULL OR rolvaliduntil > pg_catalog.clock_timestamp())";
+/// How often it is looked whether the anchor is fresh.
+const LOOK: Duration = Duration::from_millis(1);
+/// A connection may have been ended since it was last used, and the anchor may have moved.
+const ATTEMPTS: u32 = 2;
+
+/// The connection of one thread.
+#[derive(Debug, Default)]
+pub(crate) struct Credentials {
+    /// With the replica it is to. Not here while it is in use, so that one in an unknown
+    /// state is never used again.
+    connection: Mutex<Option<(ReplicaId, Connection)>>,
+}
+
+impl Credentials {
+    /// What is kept of a role's password; `None` if there is no such role, or nothing that can be checked.
+    pub(crate) async fn verifier(&self, hub: &Hub, role: &str) -> Result<Option<Verifier>, BackendError> {
+        // One after the other: another one's answer is never taken for ours.
+        let mut slot = self.connection.lock().await;
+        let mut attempt = 1;
+        loop {
+            let known = slot.take();
+            let asked = tokio::time::timeout(hub.patience.health_deadline, ask(hub, known, role));
+            match asked.await.unwrap_or(Err(BackendError::Protocol("no answer in time"))) {
+                Ok((connection, kept)) => {
+                    *slot = Some(connection);
+                    let verifier = kept.as_deref().and_then(Verifier::parse);
+                    if kept.is_some() && verifier.is_none() {
+                        tracing::warn!(
+                            role,
+                            "its password is not stored as SCRAM-SHA-256; it has to be set anew"
+                        );
+                    }
+                    return Ok(verifier);
+                }
+                Err(error) if attempt == ATTEMPTS => return Err(error),
+                Err(_) => attempt += 1,
+            }
+        }
+    }
+}
+
+/// The anchor, when it shows the last schema change. Whoever waits for that bounds it.
+async fn fresh_anchor(hub: &Hub) -> ReplicaId {
+    let wanted = hub.last_ddl();
+    loop {
+        let anchor = hub.anchor();
+        let mut replicas = hub.replicas().into_iter();
+        if replicas.any(|it| it.replica == anchor && it.state == State::Up && it.applied >= wanted) {
+            return anchor;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+type Answer = ((ReplicaId, Connection), Option<String>);
+
+/// Asks the anchor; the next one, if it is given up meanwhile.
+async fn ask(
+    hub: &Hub,
+    mut known: Option<(ReplicaId, Connection)>,
+    role: &str,
+) -> Result<Answer, BackendError> {
+    loop {
+        let anchor = fresh_anchor(hub).await;
+        let seat = &hub.seats[anchor];
+        let connection = known.take().filter(|(at, _)| *at == anchor).map(|(_, connection)| connection);
+        let asked = ask_at(hub, seat, connection, role);
+        if let Some(answer) = hub.unless_given_up(anchor, asked).await {
+            return answer;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+async fn ask_at(
+    hub: &Hub,
+    seat: &Seat,
+    known: Option<Connection>,
+    role: &str,
+) -> Result<Answer, BackendError> {
+    let mut connection = if let Some(connection) = known {
+        connection
+    } else {
+        let own = [("application_name", "onecopy log-in")];
+        Connection::open_own(&seat.address, &hub.served, &own).await?
+    };
+    let out = &mut connection.output;
+    encode::parse(out, b"", PASSWORD_SQL, &[]);
+    encode::bind(out, b"", b"", &[Some(role.as_bytes())], Format::Text);
+    encode::execute(out, b"", 0);
+    encode::sync(out);
+    connection.flush().await?;
+    let kept = connection.drain().await?.into_iter().flatten().flatten().next();
+    Ok(((seat.replica, connection), kept))
+}

@@ -1,0 +1,34 @@
+//! Connections to the PostgreSQL servers.
+
+mod address;
+mod buffer;
+mod connection;
+mod lines;
+mod proof;
+mod qualified;
+
+pub(crate) use address::Address;
+pub(crate) use buffer::Buffer;
+pub(crate) use connection::{BackendError, Connection, Rows, cancel};
+pub(crate) use lines::{Line, Lines};
+pub(crate) use qualified::assert_qualified;
+
+use crate::security::scram::Secret;
+
+/// What Onecopy serves of its servers: the same on each of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Served {
+    /// The database.
+    pub(crate) database: String,
+    /// The role of Onecopy's own connections, a superuser.
+    pub(crate) superuser: String,
+    /// What opens the servers to that role.
+    pub(crate) secret: Secret,
+}
+
+impl Served {
+    /// What a new cluster of PostgreSQL has.
+    pub(crate) fn of_new_servers() -> Self {
+        Self { database: "postgres".to_owned(), superuser: "postgres".to_owned(), secret: Secret::None }
+    }
+}

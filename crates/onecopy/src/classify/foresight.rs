@@ -1,0 +1,49 @@
+//! Whether all that a statement is going to write is told beforehand.
+//!
+//! What may be written is asked for before a statement runs ([`super::footprint`]). Some of it only its rows tell: the keys of
+//! `INSERT .. SELECT`, the value of `SET u = u + 1`, a reference that comes from another table. Such a statement may find
+//! afterwards that another transaction was first ([`crate::execute::transparent_retry`]).
+//!
+//! Values that a statement only frees count as told, unless others refer to them: whoever wants to take such a value at
+//! another home finds the row still there.
+//!
+//! Invariant: none for safety, which certification sees to. What is taken for told and is not may cost a transaction 40001.
+
+use cluster::claims::Claims;
+use sql::Catalogue;
+use sql::accesses::{self, Accesses, Claim, Columns};
+
+use super::footprint::values;
+
+/// Whether a statement, or several that are sent together, takes or relies on no more than the forecast says. `is_one`: it
+/// is one.
+pub(crate) fn is_foreseen(
+    touched: &Accesses,
+    forecast: impl FnOnce() -> Claims,
+    is_one: bool,
+    catalogue: &Catalogue,
+) -> bool {
+    let takes = touched.writes.iter().any(|write| write.new || write.columns != Columns::All);
+    let is_unknown =
+        |claim: &Claim| catalogue.table(claim.table).is_none_or(|table| values(claim, table).is_none());
+    let is_referenced = |claim: &Claim| {
+        let keys = catalogue.table(claim.table).and_then(|table| accesses::referenced_keys(table, catalogue));
+        claim.exclusive && keys.is_none_or(|keys| keys.contains(&claim.key))
+    };
+    // An update has a claim for what it frees and one for what it takes, if they differ.
+    let takes_what_is_known = |claim: &Claim| {
+        let is_other = |other: &&Claim| {
+            (other.table, other.key, other.exclusive) == (claim.table, claim.key, claim.exclusive)
+        };
+        is_one && touched.claims.iter().filter(is_other).any(|other| !is_unknown(other))
+    };
+    let is_surprise = |claim: &&Claim| {
+        is_unknown(claim) && (is_referenced(claim) || (takes && !takes_what_is_known(claim)))
+    };
+    let mut surprises = touched.claims.iter().filter(is_surprise).peekable();
+    if surprises.peek().is_none() {
+        return true;
+    }
+    let forecast = forecast();
+    surprises.all(|claim| forecast.everything || forecast.tables.contains(&claim.table))
+}

@@ -1,0 +1,179 @@
+//! How our own commands reach a running node: as psql would.
+//!
+//! PGHOST, PGPORT, PGUSER, PGDATABASE, PGPASSWORD, PGPASSFILE, PGSSLMODE and PGSSLROOTCERT mean what they mean for libpq,
+//! but that nothing falls back: without PGSSLMODE nothing is encrypted. A flag overrules its variable.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use tokio::net::TcpStream;
+use tokio_postgres::tls::NoTlsStream;
+use tokio_postgres::{Client, Connection, NoTls};
+
+use super::DEFAULT_PORT;
+use crate::security::tls::{Outward, Stream, Trust};
+
+/// What moves a command's words to the node and back.
+pub(crate) type Line = Connection<Stream<TcpStream>, NoTlsStream>;
+
+/// Whom to talk to, as whom.
+#[derive(Debug, PartialEq, Eq)]
+struct Caller {
+    host: String,
+    port: u16,
+    role: String,
+    database: String,
+    tls: Option<Outward>,
+}
+
+/// Connects to a node; `database` if it is not for the caller to say.
+pub(crate) async fn connect(port: Option<u16>, database: Option<&str>) -> Result<(Client, Line), String> {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let caller = Caller::new(port, database, variable)?;
+    let password = match variable("PGPASSWORD") {
+        Some(password) => Some(password),
+        None => caller.password_of_file(variable)?,
+    };
+    let Caller { host, port, role, database, tls } = &caller;
+    let failed = |error: &dyn std::fmt::Display| format!("no node can be reached at {host}:{port}: {error}");
+    let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(|error| failed(&error))?;
+    let stream = match tls {
+        None => Stream::Plain(stream),
+        Some(tls) => tls.connect(stream, host).await.map_err(|error| failed(&error))?,
+    };
+    let mut config = tokio_postgres::Config::new();
+    // The encryption is ours, below it.
+    config.user(role).dbname(database).ssl_mode(tokio_postgres::config::SslMode::Disable);
+    if let Some(password) = password {
+        config.password(password);
+    }
+    config.connect_raw(stream, NoTls).await.map_err(|error| match error.as_db_error() {
+        Some(refused) => failed(&refused.message()),
+        None if format!("{error:?}").contains("password missing") => {
+            failed(&"it asks for a password: set PGPASSWORD, or PGPASSFILE")
+        }
+        None => failed(&error),
+    })
+}
+
+impl Caller {
+    fn new(
+        port: Option<u16>,
+        database: Option<&str>,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, String> {
+        let or = |name: &str, default: &str| variable(name).unwrap_or_else(|| default.to_owned());
+        let port = match (port, variable("PGPORT")) {
+            (Some(port), _) => port,
+            (None, Some(text)) => text.parse().map_err(|_| format!("PGPORT: \"{text}\" is no port"))?,
+            (None, None) => DEFAULT_PORT,
+        };
+        let host = or("PGHOST", "127.0.0.1");
+        if host.starts_with(['/', '@']) {
+            return Err(format!(
+                "PGHOST: \"{host}\" is a folder of sockets, and a node listens on addresses only"
+            ));
+        }
+        let root = variable("PGSSLROOTCERT").map(PathBuf::from);
+        let trust = match variable("PGSSLMODE").as_deref() {
+            None | Some("disable" | "allow" | "prefer") => None,
+            Some("require") => Some(Trust::Any),
+            Some("verify-ca") => Some(Trust::Signed),
+            Some("verify-full") => Some(Trust::SignedForHost),
+            Some(other) => return Err(format!("PGSSLMODE: \"{other}\" is not known")),
+        };
+        let tls = trust.map(|trust| Outward::load(trust, root.as_deref())).transpose();
+        Ok(Self {
+            host,
+            port,
+            role: or("PGUSER", "postgres"),
+            database: database.map_or_else(|| or("PGDATABASE", "postgres"), str::to_owned),
+            tls: tls.map_err(|error| format!("PGSSLROOTCERT: {error}"))?,
+        })
+    }
+
+    /// The password that a file has for this caller.
+    fn password_of_file(&self, variable: impl Fn(&str) -> Option<String>) -> Result<Option<String>, String> {
+        let named = variable("PGPASSFILE").map(PathBuf::from);
+        let usual = || variable("HOME").map(|home| Path::new(&home).join(".pgpass"));
+        let Some(path) = named.or_else(usual) else { return Ok(None) };
+        let Ok(about) = std::fs::metadata(&path) else { return Ok(None) };
+        if about.mode() & 0o077 != 0 {
+            return Err(format!("{} can be read by others than its owner: chmod 600", path.display()));
+        }
+        let text = std::fs::read_to_string(&path);
+        let text = text.map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+        Ok(text.lines().find_map(|line| self.password_of_line(line)))
+    }
+
+    /// `host:port:database:user:password`, each of the four may be `*`; a backslash takes the next letter as it is.
+    fn password_of_line(&self, line: &str) -> Option<String> {
+        if line.starts_with('#') {
+            return None;
+        }
+        let mut fields = vec![String::new()];
+        let mut letters = line.chars();
+        while let Some(letter) = letters.next() {
+            match letter {
+                // What follows the fourth is the password, colons and all.
+                ':' if fields.len() < 5 => fields.push(String::new()),
+                '\\' => fields.last_mut()?.extend(letters.next()),
+                letter => fields.last_mut()?.push(letter),
+            }
+        }
+        let [host, port, database, role, password] = fields.try_into().ok()?;
+        let fits = |field: &str, wanted: &str| field == "*" || field == wanted;
+        let is_here = fits(&host, &self.host) && fits(&port, &self.port.to_string());
+        (is_here && fits(&database, &self.database) && fits(&role, &self.role)).then_some(password)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn caller(port: Option<u16>, set: &[(&str, &str)]) -> Result<Caller, String> {
+        let variable =
+            |name: &str| set.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned());
+        Caller::new(port, None, variable)
+    }
+
+    #[test]
+    fn variables_mean_what_they_mean_for_psql() {
+        let usual = caller(None, &[]).unwrap();
+        assert_eq!(
+            (usual.host.as_str(), usual.port, usual.role.as_str()),
+            ("127.0.0.1", DEFAULT_PORT, "postgres")
+        );
+        let set = [("PGHOST", "db"), ("PGPORT", "7"), ("PGUSER", "joe"), ("PGDATABASE", "shop")];
+        let named = caller(None, &set).unwrap();
+        assert_eq!((named.host.as_str(), named.port, named.role.as_str()), ("db", 7, "joe"));
+        assert_eq!(named.database, "shop");
+        assert_eq!(caller(Some(9), &set).unwrap().port, 9, "the flag counts more");
+        assert!(caller(None, &[("PGSSLMODE", "require")]).unwrap().tls.is_some());
+        for (set, told) in [
+            (("PGPORT", "many"), "PGPORT: \"many\" is no port"),
+            (("PGHOST", "/tmp"), "PGHOST: \"/tmp\" is a folder of sockets"),
+            (("PGSSLMODE", "always"), "PGSSLMODE: \"always\" is not known"),
+            (("PGSSLMODE", "verify-full"), "PGSSLROOTCERT: a certificate"),
+        ] {
+            let error = caller(None, &[set]).unwrap_err();
+            assert!(error.starts_with(told), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_line_of_the_password_file_fits_or_does_not() {
+        let caller = caller(Some(5), &[("PGHOST", "a:b"), ("PGUSER", "joe")]).unwrap();
+        for (line, password) in [
+            ("*:*:*:*:secret", Some("secret")),
+            ("a\\:b:5:postgres:joe:se:cr\\\\et", Some("se:cr\\et")),
+            ("a\\:b:6:postgres:joe:secret", None),
+            ("*:*:*:jim:secret", None),
+            ("#*:*:*:*:secret", None),
+            ("*:*:*", None),
+        ] {
+            assert_eq!(caller.password_of_line(line).as_deref(), password, "{line}");
+        }
+    }
+}

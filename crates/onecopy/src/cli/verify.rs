@@ -1,0 +1,38 @@
+//! `onecopy verify`: asks a running node to compare its replicas, and says what it found.
+
+use tokio_postgres::SimpleQueryMessage;
+
+use super::connection;
+use crate::accept::startup::ADMIN_DATABASE;
+use crate::terminal::Progress;
+
+/// Prints one line a table; an error if any differs.
+pub(crate) async fn command(port: Option<u16>, progress: &Progress) -> Result<(), String> {
+    let (client, connection) = connection::connect(port, Some(ADMIN_DATABASE)).await?;
+    let connection = tokio::spawn(connection);
+    let answer = client.simple_query("VERIFY").await.map_err(|error| match error.as_db_error() {
+        Some(refused) => match refused.hint() {
+            Some(hint) => format!("{}\n{hint}", refused.message()),
+            None => refused.message().to_owned(),
+        },
+        None => error.to_string(),
+    });
+    drop(client);
+    connection.abort();
+    let mut different = 0;
+    let mut tables = 0;
+    for message in answer? {
+        if let SimpleQueryMessage::Row(row) = message {
+            let column = |at| row.get(at).unwrap_or_default();
+            let (table, version, result) = (column(0), column(1), column(2));
+            tables += 1;
+            different += usize::from(result != "identical");
+            progress.result(format_args!("{table} at version {version}: {result}"));
+        }
+    }
+    if different > 0 {
+        return Err(format!("{different} of {tables} tables differ between the replicas"));
+    }
+    progress.result(format_args!("{tables} tables are identical on all replicas"));
+    Ok(())
+}

@@ -1,0 +1,368 @@
+//! The client's side of a session: its socket, what it sent, what it will be sent.
+//!
+//! Invariant: a call to end the session ([`Call`]) ends every wait for its client.
+
+pub(crate) mod cancel;
+pub(crate) mod forbidden;
+pub(crate) mod notices;
+pub(crate) mod own_settings;
+pub(crate) mod prepared;
+pub(crate) mod sent;
+pub(crate) mod settings;
+pub(crate) mod signals;
+pub(crate) mod timeouts;
+
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tokio::io::AsyncWrite;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep};
+use wire::frontend::tag;
+use wire::sqlstate;
+
+use crate::backend::Buffer;
+use crate::coordinator::mailbox::{Call, End, Mailbox};
+use crate::error::{Fault, Refusal};
+use crate::security::tls::{Identity, Stream};
+use crate::session::ended;
+use notices::{Notices, PAUSE};
+use signals::Signals;
+
+/// Replies are sent when so many bytes have come together, or when the batch ends.
+pub(crate) const FLUSH_BYTES: usize = 16 * 1024;
+
+/// How often it is looked whether the client is still there, while its statement runs.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// A larger output buffer is freed once its content is sent.
+const KEEP_BYTES: usize = 256 << 10;
+
+/// A client.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) stream: Stream<TcpStream>,
+    /// The hash of the certificate that it has seen, for a log-in to be bound to.
+    certificate: Option<Vec<u8>>,
+    /// Received and not looked at yet.
+    pub(crate) input: Buffer,
+    /// To be sent.
+    pub(crate) out: Vec<u8>,
+    /// Bytes of `out` that are sent already.
+    written: usize,
+    /// To be sent before `out`: notices that were in it.
+    ahead: Vec<u8>,
+    /// Bytes of `ahead` that are sent already.
+    ahead_written: usize,
+    /// Those of the present statement.
+    notices: Notices,
+    /// Whether anything of the present statement has been sent, so that it cannot be run again unseen.
+    pub(crate) shown: bool,
+    /// Bytes that have come in all.
+    pub(crate) received: u64,
+    /// Bytes that have gone in all.
+    pub(crate) sent: u64,
+    /// When it is looked next whether it is still there. One timer for all statements: to set one for each would wake the
+    /// thread each time.
+    look: Pin<Box<Sleep>>,
+    /// Tells that the session has to end.
+    call: Arc<Call>,
+    /// What the session asks to be done to others, where it may.
+    pub(crate) signals: Option<Signals>,
+}
+
+impl Client {
+    pub(crate) fn new(stream: TcpStream) -> Self {
+        Self {
+            stream: Stream::Plain(stream),
+            certificate: None,
+            input: Buffer::default(),
+            out: Vec::new(),
+            written: 0,
+            ahead: Vec::new(),
+            ahead_written: 0,
+            notices: Notices::default(),
+            shown: false,
+            received: 0,
+            sent: 0,
+            look: Box::pin(tokio::time::sleep(LOOK_EVERY)),
+            call: Arc::default(),
+            signals: None,
+        }
+    }
+
+    /// Comes back when it is time to look whether the client is still there, about once a second, if somebody waits for it.
+    pub(crate) async fn time_to_look(&mut self) {
+        self.look.as_mut().await;
+        self.look.as_mut().reset(Instant::now() + LOOK_EVERY);
+    }
+
+    /// The client of a session, whose waits end when the session is called to its end.
+    pub(crate) fn of_session(mut self, mailbox: &Mailbox) -> Self {
+        self.call = Arc::clone(&mailbox.call);
+        self
+    }
+
+    /// The same, where the session may end others.
+    pub(crate) fn with_signals(mut self, signals: Signals) -> Self {
+        self.signals = Some(signals);
+        self
+    }
+
+    /// Why the session has to stop waiting for anything else: it was killed, or the client is gone. Else the client gets the
+    /// notices that wait.
+    pub(crate) fn leaves(&mut self) -> Option<Fault> {
+        if self.call.is_made(End::Killed) {
+            return Some(Fault::Fatal(ended(End::Killed)));
+        }
+        if self.is_gone() {
+            return Some(Fault::Client);
+        }
+        self.tell_notices().err()
+    }
+
+    /// The same, checked once a second at most. For loops that wake up more often.
+    pub(crate) fn leaves_by_now(&mut self) -> Option<Fault> {
+        if self.look.deadline() > Instant::now() {
+            return None;
+        }
+        self.look.as_mut().reset(Instant::now() + LOOK_EVERY);
+        self.leaves()
+    }
+
+    /// Where the client is.
+    pub(crate) fn peer(&self) -> Option<SocketAddr> {
+        self.stream.socket().peer_addr().ok()
+    }
+
+    /// Where it came in.
+    pub(crate) fn local(&self) -> Option<SocketAddr> {
+        self.stream.socket().local_addr().ok()
+    }
+
+    /// Whether nobody in between can read along.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.stream.is_encrypted()
+    }
+
+    /// What a log-in can be bound to.
+    pub(crate) fn certificate(&self) -> Option<Vec<u8>> {
+        self.certificate.clone()
+    }
+
+    /// Whether the client begins with a handshake. Nothing is taken off.
+    pub(crate) async fn begins_with_handshake(&mut self) -> Result<bool, Fault> {
+        const HANDSHAKE: u8 = 0x16;
+        let Stream::Plain(stream) = &self.stream else { return Ok(false) };
+        let mut first = [0];
+        let count = stream.peek(&mut first).await.map_err(|_| Fault::Client)?;
+        Ok(count == 1 && first[0] == HANDSHAKE)
+    }
+
+    /// From now on everything is encrypted.
+    pub(crate) async fn encrypt(mut self, identity: &Identity, has_asked: bool) -> Result<Self, Fault> {
+        let Stream::Plain(stream) = self.stream else { return Err(Fault::Client) };
+        // What came before the handshake came from nobody knows whom.
+        if !self.input.data().is_empty() {
+            return Err(Fault::Client);
+        }
+        self.stream = identity.accept(stream, has_asked).await.map_err(|error| {
+            tracing::debug!(%error, "no handshake with a client");
+            Fault::Client
+        })?;
+        self.certificate = identity.hash();
+        Ok(self)
+    }
+
+    /// A statement begins, of which nothing was sent so far.
+    pub(crate) fn begin_statement(&mut self) {
+        self.shown = false;
+        self.notices.begin();
+    }
+
+    /// The statement runs, perhaps again.
+    pub(crate) fn run_statement(&mut self) {
+        self.notices.run(self.out.len());
+    }
+
+    /// Takes back what the output has from this place on.
+    pub(crate) fn take_back(&mut self, mark: usize) {
+        self.out.truncate(mark);
+        self.notices.cut(mark);
+    }
+
+    /// Whether notices wait to be sent.
+    pub(crate) fn has_notices(&self) -> bool {
+        self.notices.is_waiting()
+    }
+
+    /// A server has raised a notice; whether that goes into the output. It is sent at the next look, which comes soon.
+    pub(crate) fn hear_notice(&mut self, message: &[u8]) -> bool {
+        let had_notices = self.has_notices();
+        let is_new = self.notices.hear(message);
+        let at = Instant::now() + PAUSE;
+        if is_new && !had_notices && self.look.deadline() > at {
+            self.look.as_mut().reset(at);
+        }
+        is_new
+    }
+
+    /// Sends the notices that wait, as far as the socket takes them at once.
+    pub(crate) fn tell_notices(&mut self) -> Result<(), Fault> {
+        if self.has_notices() && self.written == 0 {
+            // One that cannot be recognised would be sent twice if the statement ran again.
+            self.shown |= !self.notices.take(&mut self.out, &mut self.ahead);
+        }
+        match self.poll_ahead(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(sent) => sent,
+            Poll::Pending => Ok(()),
+        }
+    }
+
+    fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        if self.ahead.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        while self.ahead_written < self.ahead.len() {
+            let rest = &self.ahead[self.ahead_written..];
+            let Ok(count @ 1..) = ready!(Pin::new(&mut self.stream).poll_write(cx, rest)) else {
+                return Poll::Ready(Err(Fault::Client));
+            };
+            self.ahead_written += count;
+            self.sent += count as u64;
+        }
+        ready!(Pin::new(&mut self.stream).poll_flush(cx)).map_err(|_| Fault::Client)?;
+        (self.ahead, self.ahead_written) = (Vec::new(), 0);
+        Poll::Ready(Ok(()))
+    }
+
+    /// Sends as much as the socket takes; ready when all is sent.
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        ready!(self.poll_ahead(cx))?;
+        while self.written < self.out.len() {
+            let written = Pin::new(&mut self.stream).poll_write(cx, &self.out[self.written..]);
+            let Ok(count @ 1..) = ready!(written) else { return Poll::Ready(Err(Fault::Client)) };
+            self.written += count;
+            self.sent += count as u64;
+        }
+        ready!(Pin::new(&mut self.stream).poll_flush(cx)).map_err(|_| Fault::Client)?;
+        self.written = 0;
+        self.out.clear();
+        self.notices.sent();
+        if self.out.capacity() > KEEP_BYTES {
+            self.out = Vec::new();
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Sends what the socket takes without waiting; whether that is all.
+    pub(crate) async fn try_flush(&mut self) -> Result<bool, Fault> {
+        if self.out.is_empty() && self.ahead.is_empty() {
+            return Ok(true);
+        }
+        self.shown = true;
+        poll_fn(|cx| match self.poll_flush(cx) {
+            Poll::Ready(flushed) => Poll::Ready(flushed.map(|()| true)),
+            Poll::Pending => Poll::Ready(Ok(false)),
+        })
+        .await
+    }
+
+    /// Sends what is there.
+    pub(crate) async fn flush(&mut self) -> Result<(), Fault> {
+        if self.try_flush().await? {
+            return Ok(());
+        }
+        let call = Arc::clone(&self.call);
+        tokio::select! {
+            biased;
+            () = call.made(End::Now) => Err(called(&call)),
+            flushed = poll_fn(|cx| self.poll_flush(cx)) => flushed,
+        }
+    }
+
+    /// Tells the client why its session ends, unless the socket is full or a message is half sent.
+    pub(crate) async fn say_last(&mut self, news: &[u8], refusal: &Refusal) {
+        if self.written == 0 {
+            self.take_back(0);
+            self.out.extend_from_slice(news);
+            refusal.write(&mut self.out, "FATAL");
+            let _ = self.try_flush().await;
+        }
+    }
+
+    /// Receives more. Cancel-safe.
+    pub(crate) async fn fill(&mut self) -> Result<(), Fault> {
+        let before = self.input.data().len();
+        if let Some(filled) = self.try_fill().await {
+            filled?;
+        } else {
+            let call = Arc::clone(&self.call);
+            tokio::select! {
+                biased;
+                () = call.made(End::Now) => return Err(called(&call)),
+                filled = self.input.fill(&mut self.stream) => filled.map_err(|_| Fault::Client)?,
+            }
+        }
+        self.received += (self.input.data().len() - before) as u64;
+        Ok(())
+    }
+
+    /// Receives without waiting; `None` if nothing has arrived.
+    async fn try_fill(&mut self) -> Option<Result<(), Fault>> {
+        let Self { input, stream, .. } = self;
+        poll_fn(|cx| match pin!(input.fill(stream)).poll(cx) {
+            Poll::Ready(filled) => Poll::Ready(Some(filled.map_err(|_| Fault::Client))),
+            Poll::Pending => Poll::Ready(None),
+        })
+        .await
+    }
+
+    /// Whether the client has closed its side. After a Terminate the running statement still finishes, as on PostgreSQL.
+    fn is_gone(&mut self) -> bool {
+        let closed = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        let found = {
+            let mut fds = [PollFd::new(self.stream.socket(), PollFlags::RDHUP)];
+            match poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
+                Ok(_) => fds[0].revents() & closed,
+                Err(_) => return false,
+            }
+        };
+        if found.is_empty() {
+            return false;
+        }
+        if self.input.data().is_empty() {
+            let mut context = Context::from_waker(Waker::noop());
+            let _ = pin!(self.input.fill(&mut self.stream)).poll(&mut context);
+        }
+        found.intersects(PollFlags::HUP | PollFlags::ERR)
+            || self.input.data().first() != Some(&tag::TERMINATE)
+    }
+
+    /// Waits for a whole message at the head of the input: its tag and length. It is left there.
+    pub(crate) async fn message(&mut self) -> Result<(u8, usize), Fault> {
+        loop {
+            if let Some(found) = self.ready()? {
+                return Ok(found);
+            }
+            self.fill().await?;
+        }
+    }
+
+    /// The message at the head of the input, if it is complete.
+    pub(crate) fn ready(&self) -> Result<Option<(u8, usize)>, Fault> {
+        let header = wire::frontend::header(self.input.data())
+            .map_err(|error| Fault::Fatal(Refusal::plain(sqlstate::PROTOCOL_VIOLATION, error.to_string())))?;
+        Ok(header.filter(|(_, total)| self.input.data().len() >= *total))
+    }
+}
+
+/// The error for a session that was called to its end while it waited for its client.
+fn called(call: &Call) -> Fault {
+    Fault::Fatal(ended(if call.is_made(End::Killed) { End::Killed } else { End::Now }))
+}

@@ -1,0 +1,162 @@
+//! `pg_terminate_backend` and `pg_cancel_backend`: one session ends another one, or what that is doing.
+//!
+//! In the client's statement they are functions of Onecopy's own ([`crate::session::stand_ins`]). These check the
+//! caller's rights in the server, as PostgreSQL does, and tell us by a message on the caller's connection whom to signal:
+//! a session by its number, or the session that a process of this server works for. Of sessions the server knows what was
+//! told to it before the statement, as a setting, which the client could change.
+//!
+//! Invariant: a message counts only if its context proves that our function raised it; and a session that is named by its
+//! number must have the very role that the function has checked the rights for.
+
+use std::sync::Arc;
+
+use cluster::ids::{ReplicaId, SessionId};
+use wire::backend::Fields;
+
+use super::cancel::{CancelKeys, PID_BASE, pid_of, session_of};
+use crate::coordinator::Hub;
+use crate::coordinator::mailbox::End;
+use crate::coordinator::session_registry::Clients;
+use crate::error::Fault;
+use crate::session::ended;
+
+/// The SQLSTATE of the messages. It proves nothing.
+const SQLSTATE: &[u8] = b"OC002";
+/// What the first line of their context begins and ends with.
+const CONTEXT: &[u8] = b"PL/pgSQL function onecopy.signal_session(integer,text) line ";
+const CONTEXT_END: &[u8] = b" at RAISE";
+
+/// What is to become of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    Cancel,
+    Terminate,
+}
+
+/// What a message asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Signal {
+    action: Action,
+    /// A session's number, or a process of the server.
+    pid: i32,
+    /// The role for which the rights were checked.
+    role: String,
+    /// The server that says so.
+    replica: ReplicaId,
+}
+
+impl Signal {
+    /// Reads a notice; `None` if it is none of ours.
+    fn read(body: &[u8], replica: ReplicaId) -> Option<Self> {
+        let fields = Fields::new(body);
+        if fields.sqlstate() != SQLSTATE || !is_our_context(fields.get(b'W')?) {
+            return None;
+        }
+        let text = std::str::from_utf8(fields.get(b'M')?).ok()?;
+        let mut parts = text.splitn(3, '|');
+        let action = match parts.next()? {
+            "cancel" => Action::Cancel,
+            "terminate" => Action::Terminate,
+            _ => return None,
+        };
+        let pid = parts.next()?.parse().ok()?;
+        Some(Self { action, pid, role: parts.next()?.to_owned(), replica })
+    }
+
+    /// The session that is meant, if there is one.
+    fn target(&self, clients: &Clients) -> Option<SessionId> {
+        let session = if self.pid < PID_BASE {
+            clients.backends().get(&(self.replica, self.pid)).copied()?
+        } else {
+            session_of(self.pid)
+        };
+        let is_meant = |card: &Arc<crate::coordinator::session_registry::Card>| {
+            card.id == session && card.who.user == self.role
+        };
+        clients.cards().iter().any(is_meant).then_some(session)
+    }
+}
+
+fn is_our_context(context: &[u8]) -> bool {
+    let first = context.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    let line = first.strip_prefix(CONTEXT).and_then(|rest| rest.strip_suffix(CONTEXT_END));
+    line.is_some_and(|line| !line.is_empty() && line.iter().all(u8::is_ascii_digit))
+}
+
+/// What a session asks to be done to others.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    own: SessionId,
+    hub: Arc<Hub>,
+    keys: Arc<CancelKeys>,
+    asked: Vec<Signal>,
+}
+
+impl Signals {
+    pub(crate) fn new(own: SessionId, hub: Arc<Hub>, keys: Arc<CancelKeys>) -> Self {
+        Self { own, hub, keys, asked: Vec::new() }
+    }
+
+    /// Takes a notice of a server; whether it was ours.
+    pub(crate) fn take(&mut self, body: &[u8], replica: ReplicaId) -> bool {
+        let signal = Signal::read(body, replica);
+        let is_ours = signal.is_some();
+        self.asked.extend(signal);
+        is_ours
+    }
+
+    /// Does what was asked for.
+    ///
+    /// # Errors
+    /// If the session has ended itself.
+    pub(crate) fn deliver(&mut self) -> Result<(), Fault> {
+        for signal in std::mem::take(&mut self.asked) {
+            let Some(session) = signal.target(&self.hub.clients) else { continue };
+            if (signal.action, session) == (Action::Terminate, self.own) {
+                return Err(Fault::Fatal(ended(End::Killed)));
+            }
+            let (keys, pid) = (Arc::clone(&self.keys), pid_of(session));
+            tokio::spawn(async move {
+                match signal.action {
+                    Action::Cancel => keys.cancel_statement(pid).await,
+                    Action::Terminate => drop(keys.kill(pid).await),
+                }
+            });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn notice(code: &str, text: &str, context: &str) -> Vec<u8> {
+        let mut body = Vec::new();
+        for (field, value) in [(b'S', "INFO"), (b'C', code), (b'M', text), (b'W', context)] {
+            body.push(field);
+            body.extend_from_slice(value.as_bytes());
+            body.push(0);
+        }
+        body.push(0);
+        body
+    }
+
+    #[test]
+    fn only_our_own_function_is_believed() {
+        const OURS: &str = "PL/pgSQL function onecopy.signal_session(integer,text) line 30 at RAISE\n\
+                            SQL function \"pg_terminate_backend\" statement 1";
+        let read = |code, text, context| Signal::read(&notice(code, text, context), ReplicaId(1));
+        let signal = read("OC002", "terminate|17|a|b", OURS).unwrap();
+        assert_eq!((signal.action, signal.pid, signal.role.as_str()), (Action::Terminate, 17, "a|b"));
+        for context in [
+            "PL/pgSQL function signal_session(integer,text) line 30 at RAISE",
+            "PL/pgSQL function \"onecopy.signal_session\"(integer,text) line 30 at RAISE",
+            "PL/pgSQL function joe.f() line 1 at RAISE\nPL/pgSQL function onecopy.signal_session(integer,text) line 3 at RAISE",
+        ] {
+            assert_eq!(read("OC002", "terminate|17|joe", context), None, "{context}");
+        }
+        assert_eq!(read("OC001", "terminate|17|joe", OURS), None);
+        assert_eq!(read("OC002", "promote|17|joe", OURS), None);
+    }
+}

@@ -1,0 +1,474 @@
+//! The one cluster core behind its mutex, and the ways in and out of it.
+//!
+//! Everybody hands events to [`Hub::handle`]: sessions on their threads, the log's writer thread, the agents. Effects
+//! are carried out under the same lock, in the order given: a record is queued for the log, a note put into a
+//! session's mailbox, a command put into an agent's queue. None of these waits, so the lock is held for microseconds.
+
+mod absence;
+mod catalogue;
+pub(crate) mod identities;
+pub(crate) mod log_retention;
+pub(crate) mod mailbox;
+mod members;
+mod memory;
+pub(crate) mod memory_budget;
+pub(crate) mod oid_map;
+mod replicas;
+mod rousing;
+mod seat;
+mod seats;
+mod sequences;
+pub(crate) mod session_registry;
+mod stats;
+mod waits;
+pub(crate) mod workload_stats;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use cluster::Cluster;
+use cluster::event::{Effect, Event};
+use cluster::ids::{ClusterId, DatabaseId, Epoch, Incarnation, ReplicaId, ServiceId, SessionId, Version};
+use cluster::parts::sequences::Sequences;
+use cluster::protocols::ReplicaStatus;
+use cluster::record::Header;
+use cluster::time::Time;
+use commitlog::{Log, LogFailure};
+use rustc_hash::FxHashMap;
+use sql::Catalogue;
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
+use tokio::task::JoinSet;
+
+use crate::accept::startup::WAITING_MAX;
+use crate::backend::Served;
+use crate::capture::vouch::Voucher;
+use crate::config::runtime::InForce;
+use crate::membership::members::Request;
+use crate::pool::leftovers::HidingCode;
+use crate::pool::{Pooling, Pools};
+use crate::replica::driver::Identities;
+use crate::security::seal::Seal;
+use log_retention::Standing;
+use mailbox::{End, Mailbox, Note};
+use memory_budget::Transactions;
+use oid_map::Names;
+use session_registry::Clients;
+use workload_stats::Learned;
+
+pub(crate) use absence::{Absence, Obstacle};
+pub(crate) use log_retention::Lasting;
+pub(crate) use memory::{Kept, resident_bytes};
+pub(crate) use seat::Seat;
+pub(crate) use seats::Seats;
+pub(crate) use stats::{Stats, count};
+
+/// Commands that can wait at an agent. The core has at most one of each kind outstanding there.
+pub(crate) const AGENT_QUEUE: usize = 16;
+
+/// What the core asks of a replica's agent.
+#[derive(Debug)]
+pub(crate) enum AgentOrder {
+    /// Apply these versions in one transaction.
+    Apply { incarnation: Incarnation, from: Version, upto: Version },
+    /// End everything there and begin anew.
+    Reset,
+    /// It is the anchor: take back the ranges of sequences that it was lent.
+    TakeBack,
+    /// Read the catalogue.
+    LoadCatalogue { version: Version },
+    /// The replica is no member any more.
+    Leave,
+}
+
+struct Inside {
+    cluster: Cluster,
+    effects: Vec<Effect>,
+    sessions: FxHashMap<SessionId, Arc<Mailbox>>,
+}
+
+/// What a hub is told at its birth.
+pub(crate) struct Birth {
+    /// The home of updates.
+    pub(crate) anchor: ReplicaId,
+    /// Which cluster this is.
+    pub(crate) cluster_id: ClusterId,
+    /// What is served of it.
+    pub(crate) served: Served,
+    /// This leader's term.
+    pub(crate) epoch: Epoch,
+    /// The log had no record when it was opened.
+    pub(crate) log_was_empty: bool,
+    /// No client was ever served.
+    pub(crate) is_founding: bool,
+    /// The identities of the records in the log.
+    pub(crate) identities: Identities,
+    /// By which servers know our connections.
+    pub(crate) voucher: Voucher,
+    /// By which we know what we wrote there.
+    pub(crate) seal: Arc<Seal>,
+    /// What the operator allows.
+    pub(crate) limits: Limits,
+    /// What can change while it runs.
+    pub(crate) in_force: InForce,
+}
+
+/// What the operator allows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// The most bytes that one transaction may capture.
+    pub(crate) transaction_bytes_max: u64,
+    /// How long a read may hold up a refresh.
+    pub(crate) reader_patience: Duration,
+    /// Past so many bytes the log is not kept for replicas that are away.
+    pub(crate) log_bytes_max: u64,
+    /// How long replicas are waited for.
+    pub(crate) patience: Patience,
+    /// How sessions share server connections.
+    pub(crate) pooling: Pooling,
+}
+
+/// How long replicas are waited for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// A server that has not answered for so long is down.
+    pub(crate) health_deadline: Duration,
+    /// An anchor that has been down for so long loses its place.
+    pub(crate) takeover_after: Duration,
+    /// Before another replica takes its place by command, sessions that hold state at it are waited for so long.
+    pub(crate) drain: Duration,
+}
+
+/// Shared by everything in the node.
+pub(crate) struct Hub {
+    inside: Mutex<Inside>,
+    /// The log.
+    pub(crate) log: Log,
+    /// The replicas.
+    pub(crate) seats: Seats,
+    /// Set where statements are shipped.
+    pub(crate) shipping: OnceLock<Arc<crate::shipping::Shipping>>,
+    /// Their keepers.
+    keepers: Mutex<JoinSet<()>>,
+    /// Where those run, whoever calls for a new one.
+    runtime: Handle,
+    /// The way to whoever keeps the list of members.
+    pub(crate) registry: OnceLock<mpsc::Sender<Request>>,
+    /// The home of updates.
+    anchor: AtomicU16,
+    /// How long a read may hold up a refresh.
+    pub(crate) reader_patience: Duration,
+    /// How long and how replicas are waited for.
+    pub(crate) patience: Patience,
+    /// Which cluster this is.
+    pub(crate) cluster_id: ClusterId,
+    /// What is served of it.
+    pub(crate) served: Served,
+    /// Counters for SHOW STATS.
+    pub(crate) stats: Stats,
+    /// This leader's term.
+    pub(crate) epoch: Epoch,
+    /// The log had no record when it was opened.
+    pub(crate) log_was_empty: bool,
+    /// The cluster comes into being: a server that has nothing of it may become a member.
+    pub(crate) is_founding: Arc<AtomicBool>,
+    /// A replica has what the log never had.
+    pub(crate) log_is_lost: AtomicBool,
+    /// Which version each identity has.
+    pub(crate) identities: Identities,
+    /// By which servers know our connections.
+    pub(crate) voucher: Voucher,
+    /// By which we know what we wrote there.
+    pub(crate) seal: Arc<Seal>,
+    /// VERIFY is running.
+    pub(crate) is_verifying: AtomicBool,
+    /// What is known of clients' statements and transactions.
+    pub(crate) learned: Learned,
+    /// Wakes whoever looks for deadlocks.
+    pub(crate) looking: Notify,
+    /// The update transactions that are open.
+    pub(crate) transactions: Transactions,
+    /// The sessions, as others see them.
+    pub(crate) clients: Clients,
+    /// The settings that can change.
+    pub(crate) in_force: InForce,
+    /// The server connections that sessions share.
+    pub(crate) pools: Arc<Pools>,
+    /// Whether functions of the database may set what no server tells.
+    pub(crate) hiding_code: HidingCode,
+    /// How far sequences may have come.
+    sequences: Mutex<Sequences>,
+    /// When the core wants to be roused.
+    rousing: watch::Sender<Option<Time>>,
+    /// Wakes whoever lends ranges of them.
+    pub(crate) lending: Notify,
+    /// The next record of the anchor's should bring marks for what was drawn to be lent.
+    pub(crate) wants_marks: AtomicBool,
+    /// What is known of them includes what was logged before this node started.
+    has_learned: AtomicBool,
+    /// One for each client that may wait for such a permit.
+    pub(crate) waiting_room: Arc<Semaphore>,
+    /// Clients that have not proven themselves.
+    pub(crate) half_open: Arc<crate::accept::half_open::HalfOpen>,
+    /// Held by the keeper that finds that out.
+    pub(crate) learning: tokio::sync::Mutex<()>,
+    catalogue: RwLock<Arc<Catalogue>>,
+    /// What the anchor calls the objects of each replica, forgotten whenever a server comes up anew.
+    names: RwLock<(u64, BTreeMap<ReplicaId, Arc<Names>>)>,
+    /// How often the names were forgotten.
+    names_forgotten: AtomicU64,
+    /// What is durable at each replica, and why one is quarantined.
+    standing: Mutex<Standing>,
+    log_bytes_max: u64,
+    next_session: AtomicU64,
+    start: Instant,
+    failure: watch::Sender<Option<String>>,
+}
+
+impl Hub {
+    /// Nothing runs yet; the log's writer is started by the caller.
+    pub(crate) fn new(cluster: Cluster, log: Log, seats: Vec<Seat>, birth: Birth) -> Arc<Self> {
+        let Birth { anchor, cluster_id, served, epoch, log_was_empty, is_founding, .. } = birth;
+        let Birth { identities, voucher, seal, limits, in_force, .. } = birth;
+        let Limits { transaction_bytes_max, reader_patience, log_bytes_max, patience, pooling } = limits;
+        let seats = Seats::new(seats);
+        let standing = Mutex::new(Standing::of(seats.iter().map(|seat| seat.replica)));
+        let names = RwLock::new((0, unknown_names(&seats, anchor, &served)));
+        let inside = Inside { cluster, effects: Vec::new(), sessions: FxHashMap::default() };
+        let hub = Arc::new(Self {
+            inside: Mutex::new(inside),
+            log,
+            seats,
+            shipping: OnceLock::new(),
+            keepers: Mutex::default(),
+            runtime: Handle::current(),
+            registry: OnceLock::new(),
+            anchor: AtomicU16::new(anchor.0),
+            reader_patience,
+            patience,
+            cluster_id,
+            served,
+            stats: Stats::default(),
+            epoch,
+            log_was_empty,
+            is_founding: Arc::new(AtomicBool::new(is_founding)),
+            log_is_lost: AtomicBool::new(false),
+            identities,
+            voucher,
+            seal,
+            transactions: Transactions::new(transaction_bytes_max),
+            clients: Clients::default(),
+            is_verifying: AtomicBool::new(false),
+            in_force,
+            pools: Pools::new(pooling),
+            hiding_code: HidingCode::default(),
+            learned: Learned::default(),
+            looking: Notify::new(),
+            sequences: Mutex::default(),
+            rousing: watch::channel(None).0,
+            lending: Notify::new(),
+            wants_marks: AtomicBool::new(false),
+            has_learned: AtomicBool::new(false),
+            standing,
+            log_bytes_max,
+            waiting_room: Arc::new(Semaphore::new(WAITING_MAX)),
+            half_open: Arc::default(),
+            learning: tokio::sync::Mutex::default(),
+            names,
+            names_forgotten: AtomicU64::new(0),
+            catalogue: RwLock::new(Arc::new(Catalogue::new(sql::Contents::default()))),
+            next_session: AtomicU64::new(1),
+            start: Instant::now(),
+            failure: watch::channel(None).0,
+        });
+        hub.set_reader_patience();
+        hub.remember_quarantines();
+        hub
+    }
+
+    /// Hands one event to the core and carries out its effects.
+    pub(crate) fn handle(&self, event: Event) {
+        self.ask(None, event);
+    }
+
+    /// As [`Hub::handle`]; if the event lets this session execute at once, or answers its question, that effect is returned
+    /// instead of going through the mailbox.
+    pub(crate) fn ask(&self, own: Option<SessionId>, event: Event) -> Option<Effect> {
+        let now = Time { us: u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX) };
+        let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        let Inside { cluster, effects, sessions } = &mut *inside;
+        cluster.handle(now, event, effects);
+        let mut granted = None;
+        for effect in effects.drain(..) {
+            match effect {
+                effect if own.is_some_and(|own| effect.answers(own)) => granted = Some(effect),
+                other => self.carry_out(other, sessions),
+            }
+        }
+        granted
+    }
+
+    fn carry_out(&self, effect: Effect, sessions: &FxHashMap<SessionId, Arc<Mailbox>>) {
+        match effect {
+            Effect::Append { version, identity, body } => {
+                count(&self.stats.records);
+                self.identities.insert(identity, version);
+                if body.writes_everything() {
+                    // What a statement draws from, and how, may be another thing after it.
+                    self.sequences().leases.void_all();
+                }
+                if body.moves_sequences() {
+                    body.sequences().for_each(|mark| self.sequences().note(version, mark));
+                }
+                let header = Header {
+                    cluster: self.cluster_id,
+                    identity,
+                    first: version,
+                    last: version,
+                    database: DatabaseId(0),
+                    service: ServiceId(0),
+                };
+                self.log.append(Arc::new(body.finish(header)));
+            }
+            Effect::Apply { replica, incarnation, from, upto } => {
+                self.order(replica, AgentOrder::Apply { incarnation, from, upto });
+            }
+            Effect::Reset { replica } => self.order(replica, AgentOrder::Reset),
+            Effect::LoadCatalogue { replica, version } => {
+                self.order(replica, AgentOrder::LoadCatalogue { version });
+            }
+            Effect::Anchor { replica } => {
+                self.move_anchor(replica);
+                // What a session has at the old one is lost to it.
+                sessions.values().map(Arc::as_ref).for_each(Mailbox::drained);
+            }
+            Effect::Rouse { at } => drop(self.rousing.send_replace(Some(at))),
+            other => {
+                let session =
+                    other.session().expect("the effects for nobody in particular are matched above");
+                if let Some(mailbox) = sessions.get(&session) {
+                    mailbox.push(Note::Effect(other));
+                }
+            }
+        }
+    }
+
+    /// The home of updates, and the server of the catalogues.
+    pub(crate) fn anchor(&self) -> ReplicaId {
+        ReplicaId(self.anchor.load(Ordering::Acquire))
+    }
+
+    /// Sessions find the new anchor with their next transaction; what its objects are called counts from now on.
+    fn move_anchor(&self, replica: ReplicaId) {
+        let (old, new) = (&self.seats[self.anchor()].name, &self.seats[replica].name);
+        tracing::warn!(%old, %new, "another replica is the anchor from now on");
+        count(&self.stats.takeovers);
+        self.anchor.store(replica.0, Ordering::Release);
+        self.sequences().leases.replica_changed(replica);
+        if self.seats[replica].is_lent.load(Ordering::Acquire) {
+            self.order(replica, AgentOrder::TakeBack);
+        }
+        self.set_reader_patience();
+        self.forget_names();
+    }
+
+    /// At the home a blocker is no read: its transaction is lost already.
+    fn set_reader_patience(&self) {
+        let patience_ms = u64::try_from(self.reader_patience.as_millis()).unwrap_or(u64::MAX);
+        for seat in self.seats.iter() {
+            let is_anchor = seat.replica == self.anchor();
+            seat.reader_patience_ms.store(if is_anchor { 0 } else { patience_ms }, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn order(&self, replica: ReplicaId, order: AgentOrder) {
+        if self.seats[replica].orders.try_send(order).is_err() {
+            tracing::error!(replica = %replica.0, "an agent does not take its orders");
+        }
+    }
+
+    /// A new session and its mailbox.
+    pub(crate) fn open_session(&self) -> (SessionId, Arc<Mailbox>) {
+        let id = SessionId(self.next_session.fetch_add(1, Ordering::Relaxed));
+        let mailbox = Arc::new(Mailbox::default());
+        let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        inside.sessions.insert(id, Arc::clone(&mailbox));
+        self.stats.sessions.fetch_add(1, Ordering::Relaxed);
+        (id, mailbox)
+    }
+
+    /// The session is gone; whatever it waited for is given up.
+    pub(crate) fn close_session(&self, id: SessionId) {
+        self.handle(Event::GiveUp { session: id });
+        self.handle(Event::Release { session: id });
+        let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        inside.sessions.remove(&id);
+        self.transactions.remove(id);
+        self.clients.remove(id);
+        self.stats.sessions.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Tells every session to end.
+    pub(crate) fn end_sessions(&self, end: End) {
+        let inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        inside.sessions.values().for_each(|mailbox| mailbox.end(end));
+    }
+
+    /// The replicas as the core sees them.
+    pub(crate) fn replicas(&self) -> Vec<ReplicaStatus> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner).cluster.replicas()
+    }
+
+    /// The last durable version.
+    pub(crate) fn durable(&self) -> Version {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner).cluster.durable()
+    }
+
+    /// What the anchor calls the objects of a replica, which is nothing at the anchor itself, and which edition of that
+    /// this is.
+    pub(crate) fn names(&self, replica: ReplicaId) -> (u64, Option<Arc<Names>>) {
+        let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
+        (names.0, names.1.get(&replica).cloned())
+    }
+
+    /// The present edition of the names.
+    pub(crate) fn names_edition(&self) -> u64 {
+        self.names_forgotten.load(Ordering::Acquire)
+    }
+
+    /// A server came up anew, or another one is the anchor: what objects were called may not hold any more.
+    pub(crate) fn forget_names(&self) {
+        let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
+        let edition = self.names_forgotten.fetch_add(1, Ordering::AcqRel) + 1;
+        *names = (edition, unknown_names(&self.seats, self.anchor(), &self.served));
+    }
+
+    /// The log cannot go on, so nothing can be acknowledged any more: the node has to stop.
+    pub(crate) fn log_failed(&self, failure: &LogFailure) {
+        self.failure.send_replace(Some(failure.to_string()));
+    }
+
+    /// Waits for [`Hub::log_failed`] and returns its reason.
+    pub(crate) async fn failed(&self) -> String {
+        let mut failure = self.failure.subscribe();
+        match failure.wait_for(Option::is_some).await {
+            Ok(reason) => reason.clone().unwrap_or_default(),
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
+
+fn unknown_names(seats: &Seats, anchor: ReplicaId, served: &Served) -> BTreeMap<ReplicaId, Arc<Names>> {
+    let home = &seats[anchor].address;
+    let others = seats.iter().filter(|seat| seat.replica != anchor);
+    let unknown = |seat: &Seat| Arc::new(Names::new(seat.address.clone(), home.clone(), served.clone()));
+    others.map(|seat| (seat.replica, unknown(seat))).collect()
+}
+
+impl std::fmt::Debug for Hub {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hub").field("cluster", &self.cluster_id).finish_non_exhaustive()
+    }
+}

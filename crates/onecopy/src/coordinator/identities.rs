@@ -1,0 +1,298 @@
+//! Which version each transaction in the log has, by its identity: what a replica's own rows say is told by it.
+//!
+//! The newest are in memory. A replica that is up asks for no others, so older ones are read from the log when a replica
+//! comes back that was away for longer: it has to be brought what the log has since then anyway, which is more. So memory
+//! does not grow with the log, which is kept for whoever is away.
+//!
+//! Invariant: what is not in memory and not in the log is no longer of use to any member, since the log is trimmed behind
+//! them all.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use cluster::ids::{Identity, Version};
+use cluster::protocols::onecopy::COMMITS_TOGETHER_MAX;
+use commitlog::{Log, LogError, NEWEST_IDENTITIES};
+
+/// Most identities forgotten at a time.
+pub(crate) const FORGET_MAX: usize = 20_000;
+/// Bytes of one in memory: it is in two trees, which are two thirds full, about.
+pub(crate) const IDENTITY_BYTES: usize = 2 * size_of::<(Identity, Version)>() * 3 / 2;
+/// Records read from the log at a time, in bytes (one record may be larger).
+const READ_BYTES_MAX: usize = 8 << 20;
+
+/// Shared by all keepers.
+#[derive(Debug, Default)]
+pub(crate) struct Identities(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    by_identity: BTreeMap<Identity, Version>,
+    by_version: BTreeMap<Version, Identity>,
+}
+
+impl Known {
+    /// The oldest; all that are newer are there as well.
+    fn first(&self) -> Option<Version> {
+        self.by_version.first_key_value().map(|(version, _)| *version)
+    }
+
+    fn remove_oldest(&mut self) {
+        if let Some((_, identity)) = self.by_version.pop_first() {
+            self.by_identity.remove(&identity);
+        }
+    }
+}
+
+/// Where older ones are found.
+pub(crate) trait Records {
+    /// The lowest version that it has.
+    fn first_retained(&self) -> Version;
+
+    /// The identities of the versions from this one on, or from the lowest that it has, in order: not all, but at least
+    /// one if there is one.
+    fn identities_from(&self, version: Version) -> Result<Vec<(Identity, Version)>, String>;
+}
+
+impl Records for Log {
+    fn first_retained(&self) -> Version {
+        Self::first_retained(self)
+    }
+
+    fn identities_from(&self, version: Version) -> Result<Vec<(Identity, Version)>, String> {
+        let records = match self.read_from(version, READ_BYTES_MAX) {
+            Err(LogError::Trimmed { first_retained, .. }) => self.read_from(first_retained, READ_BYTES_MAX),
+            other => other,
+        };
+        let records = records.map_err(|error| error.to_string())?;
+        Ok(records.iter().map(|record| (record.header().identity, record.header().last)).collect())
+    }
+}
+
+impl Identities {
+    /// A record is in the log, or on the way there.
+    pub(crate) fn insert(&self, identity: Identity, version: Version) {
+        let mut known = self.known();
+        known.by_identity.insert(identity, version);
+        known.by_version.insert(version, identity);
+        if known.by_version.len() > NEWEST_IDENTITIES {
+            known.remove_oldest();
+        }
+    }
+
+    /// How many are in memory.
+    pub(crate) fn in_memory(&self) -> usize {
+        self.known().by_version.len()
+    }
+
+    /// The log no longer has the records before this version.
+    pub(crate) fn trim(&self, first: Version) {
+        let mut known = self.known();
+        while known.first().is_some_and(|oldest| oldest < first) {
+            known.remove_oldest();
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The identities of the versions after one and up to another, if they are not too many; and the version up to which
+    /// these are all that can be found.
+    pub(crate) fn range(
+        &self,
+        after: Version,
+        upto: Version,
+        log: &impl Records,
+    ) -> Result<(Vec<Identity>, Version), String> {
+        let from = after.next().max(log.first_retained());
+        let in_memory = {
+            let known = self.known();
+            let is_there = from <= upto && known.first().is_none_or(|first| first <= from);
+            let range = is_there.then(|| known.by_version.range(from..=upto).take(FORGET_MAX));
+            range.map(|range| range.map(|(version, identity)| (*identity, *version)).collect::<Vec<_>>())
+        };
+        let mut found = match in_memory {
+            Some(found) => found,
+            None if from <= upto => log.identities_from(from)?,
+            None => Vec::new(),
+        };
+        found.retain(|(_, version)| *version <= upto);
+        found.truncate(FORGET_MAX);
+        let reached = found.last().map_or(upto, |(_, version)| *version);
+        Ok((found.into_iter().map(|(identity, _)| identity).collect(), reached))
+    }
+
+    /// What an applied set says. Reads the log if it has identities that are not in memory.
+    pub(crate) fn judge(&self, applied: &[Identity], log: &impl Records) -> Result<Judged, String> {
+        let found = self.find(applied, log)?;
+        let mut versions: Vec<Version> = found.values().copied().collect();
+        versions.sort_unstable();
+        let strangers = applied.iter().filter(|i| !found.contains_key(i)).copied().collect();
+        let last = versions.last().copied().unwrap_or(Version::ZERO);
+        let first_retained = log.first_retained();
+        if last < Version(first_retained.0.saturating_sub(1)) {
+            return Err(format!(
+                "it has nothing after version {last}, and the log begins with version {first_retained}; it must be \
+                 rebuilt"
+            ));
+        }
+        let first = versions.first().copied().unwrap_or(Version::ZERO);
+        // What is forgotten is older than all that can have been committed together with the last one.
+        let together = Version(last.0.saturating_sub(COMMITS_TOGETHER_MAX - 1)).max(first_retained);
+        if let Some(gap) =
+            versions.windows(2).find(|pair| pair[1] != pair[0].next() && pair[0].next() < together)
+        {
+            return Err(format!(
+                "it has version {} but not version {}; it must be rebuilt",
+                gap[1],
+                gap[0].next()
+            ));
+        }
+        let is_missing = |version: &Version| versions.binary_search(version).is_err();
+        let missing = (together.0.max(1)..=last.0).map(Version).filter(is_missing).collect();
+        Ok(Judged { first, last, missing, strangers })
+    }
+
+    fn find(&self, wanted: &[Identity], log: &impl Records) -> Result<BTreeMap<Identity, Version>, String> {
+        // Before the look into memory: what falls out of it meanwhile is looked for in the log.
+        let mut from = log.first_retained();
+        let (mut found, end) = {
+            let known = self.known();
+            let found = |identity: &Identity| Some((*identity, *known.by_identity.get(identity)?));
+            (
+                wanted.iter().filter_map(found).collect::<BTreeMap<_, _>>(),
+                known.first().unwrap_or(Version::ZERO),
+            )
+        };
+        let mut missing: BTreeSet<Identity> =
+            wanted.iter().filter(|identity| !found.contains_key(identity)).copied().collect();
+        while from < end && !missing.is_empty() {
+            let piece = log.identities_from(from)?;
+            let Some((_, last)) = piece.last() else { break };
+            from = last.next();
+            found.extend(piece.into_iter().filter(|(identity, _)| missing.remove(identity)));
+        }
+        Ok(found)
+    }
+}
+
+/// What an applied set says.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Judged {
+    /// The oldest version whose identity is there; those before it were forgotten.
+    pub(crate) first: Version,
+    /// The replica has every version up to this one, but for those that are missing.
+    pub(crate) last: Version,
+    /// Versions that were committed together with the last one, at their home, which crashed meanwhile.
+    pub(crate) missing: Vec<Version>,
+    /// No record has them.
+    pub(crate) strangers: Vec<Identity>,
+}
+
+#[cfg(test)]
+mod tests {
+    use cluster::ids::{Epoch, Nonce};
+
+    use super::*;
+
+    fn identity(n: u64) -> Identity {
+        Identity { epoch: Epoch(1), n, nonce: Nonce(7) }
+    }
+
+    /// A log of these versions, each with the identity of its number.
+    struct Kept(u64, u64);
+
+    impl Records for Kept {
+        fn first_retained(&self) -> Version {
+            Version(self.0)
+        }
+
+        fn identities_from(&self, version: Version) -> Result<Vec<(Identity, Version)>, String> {
+            const PIECE: u64 = 1_000;
+            let from = version.0.max(self.0);
+            Ok((from..=self.1.min(from + PIECE)).map(|n| (identity(n), Version(n))).collect())
+        }
+    }
+
+    fn known(upto: u64) -> Identities {
+        let known = Identities::default();
+        (1..=upto).for_each(|n| known.insert(identity(n), Version(n)));
+        known
+    }
+
+    fn has(from: u64, upto: u64) -> Vec<Identity> {
+        (from..=upto).map(identity).collect()
+    }
+
+    #[test]
+    fn an_applied_set_begins_where_it_was_last_forgotten() {
+        let (log, known) = (Kept(1, 100), known(100));
+        let judged = known.judge(&has(40, 80), &log).unwrap();
+        assert_eq!((judged.first, judged.last, judged.strangers), (Version(40), Version(80), vec![]));
+        let judged = known.judge(&[], &log).unwrap();
+        assert_eq!((judged.first, judged.last), (Version::ZERO, Version::ZERO));
+        let gap = [has(20, 30), has(32, 80)].concat();
+        let reason = known.judge(&gap, &log).unwrap_err();
+        assert!(reason.starts_with("it has version 32 but not version 31"), "{reason}");
+        let stranger = Identity { epoch: Epoch(9), ..identity(5) };
+        let judged = known.judge(&[has(40, 80), vec![stranger]].concat(), &log).unwrap();
+        assert_eq!((judged.last, judged.strangers), (Version(80), vec![stranger]));
+        let behind = known.judge(&has(1, 2), &Kept(5, 10)).unwrap_err();
+        assert!(behind.contains("the log begins with version 5"), "{behind}");
+    }
+
+    #[test]
+    fn what_can_have_been_committed_together_with_the_last_one_may_be_missing() {
+        const LAST: u64 = 100;
+        const OLDEST: u64 = LAST - COMMITS_TOGETHER_MAX + 1;
+        let (log, known) = (Kept(1, LAST), known(LAST));
+        let missing = |set: &[Identity]| known.judge(set, &log).map(|judged| judged.missing);
+        assert_eq!(
+            missing(&[has(1, 96), has(98, 98), has(100, 100)].concat()),
+            Ok(vec![Version(97), Version(99)])
+        );
+        assert_eq!(missing(&[has(1, OLDEST - 1), has(OLDEST + 1, LAST)].concat()), Ok(vec![Version(OLDEST)]));
+        missing(&[has(1, OLDEST - 2), has(OLDEST, LAST)].concat()).unwrap_err();
+        // The first ones of all.
+        assert_eq!(missing(&has(3, 4)), Ok(vec![Version(1), Version(2)]));
+        let judged = known.judge(&has(3, 4), &Kept(3, LAST)).unwrap();
+        assert_eq!(judged.missing, vec![], "what every replica has is not in the log any more");
+    }
+
+    #[test]
+    fn memory_levels_off_and_what_fell_out_of_it_is_found_in_the_log() {
+        const MANY: u64 = 3 * NEWEST_IDENTITIES as u64;
+        let (known, log) = (known(MANY), Kept(1, MANY));
+        assert_eq!(known.in_memory(), NEWEST_IDENTITIES, "it grows with the log");
+        let stranger = Identity { epoch: Epoch(9), ..identity(5) };
+        let first = MANY - NEWEST_IDENTITIES as u64 + 1;
+        // Before what is in memory, across its beginning, and in it.
+        for (from, upto) in [(2_500, 4_700), (first - 3, first + 3), (MANY - 9, MANY)] {
+            let judged = known.judge(&[has(from, upto), vec![stranger]].concat(), &log).unwrap();
+            let missing = (upto.saturating_sub(COMMITS_TOGETHER_MAX - 1).max(1)..from).map(Version).collect();
+            let wanted =
+                Judged { first: Version(from), last: Version(upto), missing, strangers: vec![stranger] };
+            assert_eq!(judged, wanted);
+        }
+        let gap = known.judge(&[has(10, 11), has(first, first + 1)].concat(), &log).unwrap_err();
+        assert!(gap.contains("but not version 12"), "{gap}");
+        known.trim(Version(MANY - 4));
+        assert_eq!(known.in_memory(), 5);
+    }
+
+    #[test]
+    fn everything_is_forgotten_once_wherever_it_is_found() {
+        const MANY: u64 = 2 * NEWEST_IDENTITIES as u64;
+        let (known, log) = (known(MANY), Kept(901, MANY));
+        let (mut after, mut forgotten, upto) = (Version(7), Vec::new(), Version(MANY - 50));
+        while after < upto {
+            let (some, reached) = known.range(after, upto, &log).unwrap();
+            assert!(reached > after && some.len() <= FORGET_MAX);
+            forgotten.extend(some);
+            after = reached;
+        }
+        assert!(forgotten == has(901, MANY - 50), "{} of them", forgotten.len());
+        assert_eq!(known.range(upto, upto, &log), Ok((Vec::new(), upto)));
+    }
+}

@@ -1,0 +1,95 @@
+//! The hub's part in the coming and going of replicas: their seats, their keepers, what is remembered of them.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use cluster::event::Event;
+use cluster::ids::ReplicaId;
+use cluster::protocols::ReplicaStatus;
+use tokio::sync::mpsc;
+
+use super::log_retention;
+use super::log_retention::Lasting;
+use super::{AgentOrder, Hub, Seat};
+use crate::membership::resync::Stage;
+use crate::node::Place;
+use crate::replica::driver::Keeper;
+
+impl Hub {
+    /// A replica gets its keeper, which brings it up. `delay` slows its refreshes down.
+    pub(crate) fn employ(
+        self: &Arc<Self>,
+        replica: ReplicaId,
+        orders: mpsc::Receiver<AgentOrder>,
+        delay: Duration,
+    ) {
+        let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
+        keepers.spawn_on(Keeper::run(Arc::clone(self), replica, orders, delay), &self.runtime);
+    }
+
+    /// All keepers end.
+    pub(crate) async fn dismiss_keepers(&self) {
+        let mut keepers = std::mem::take(&mut *self.keepers.lock().unwrap_or_else(PoisonError::into_inner));
+        keepers.shutdown().await;
+    }
+
+    /// A new member, which has no data yet and no keeper: the orders for that one.
+    pub(crate) fn join(&self, place: Place) -> mpsc::Receiver<AgentOrder> {
+        let (seat, orders) = Seat::new(place);
+        let replica = seat.replica;
+        seat.is_new.store(true, Ordering::Relaxed);
+        self.seats.take(seat);
+        self.set_stage(replica, Some(Stage::Preparing));
+        self.standing().join(replica);
+        self.standing().quarantine(replica, "it has no data yet", Lasting::UntilRestart);
+        self.set_reader_patience();
+        self.forget_names();
+        self.handle(Event::Joined { replica });
+        orders
+    }
+
+    /// A replica is no member any more: what is open there is rolled back, and nobody speaks of it again.
+    pub(crate) fn leave(&self, replica: ReplicaId) {
+        let seat = &self.seats[replica];
+        self.handle(Event::Left { replica });
+        self.order(replica, AgentOrder::Leave);
+        seat.has_left.store(true, Ordering::Release);
+        seat.give_up();
+        self.sequences().leases.replica_changed(replica);
+        self.standing().forget(replica);
+        if let Err(error) = log_retention::lift_quarantine(self.log.folder(), &seat.name) {
+            tracing::warn!(replica = %seat.name, %error, "a replica of this name will begin in quarantine");
+        }
+        tracing::warn!(replica = %seat.name, "the replica is no member any more");
+    }
+
+    /// A replica takes nothing new from now on, or does again. Whoever has connections there that are not in use closes them.
+    pub(crate) fn drain(&self, replica: ReplicaId, is_drained: bool) {
+        self.handle(Event::Drained { replica, is_drained });
+        self.pools.leave(replica, is_drained);
+        if is_drained {
+            self.clients.note_drain();
+            self.rouse_holders();
+        }
+    }
+
+    /// Sessions look whether what they hold is lost.
+    pub(crate) fn rouse_holders(&self) {
+        let inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        inside.sessions.values().for_each(|mailbox| mailbox.drained());
+    }
+
+    /// Those that are drained.
+    pub(crate) fn drained(&self) -> Vec<ReplicaId> {
+        let drained = self.replicas().into_iter().filter(|status| status.is_drained);
+        drained.map(|status| status.replica).collect()
+    }
+
+    /// How many sessions are in the middle of something at a replica: those that run something there, and those whose
+    /// transaction is open there.
+    pub(crate) fn users_of(&self, status: &ReplicaStatus) -> usize {
+        let cards = self.clients.cards();
+        cards.iter().filter(|card| card.is_open_at(status.replica)).count().max(status.open)
+    }
+}

@@ -1,0 +1,184 @@
+//! The hub's account of replicas beside the core: quarantine, what is durable, and how far the log can be trimmed.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use cluster::event::Event;
+use cluster::ids::{Identity, ReplicaId, Version};
+use cluster::parts::replica::State;
+
+use super::log_retention;
+use super::log_retention::{Lasting, Standing};
+use super::{AgentOrder, Hub};
+use crate::membership::resync::Stage;
+use crate::replica::driver::Judged;
+
+impl Hub {
+    pub(super) fn standing(&self) -> MutexGuard<'_, Standing> {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs `work` with the replica's server; `None` if that is given up meanwhile. Where statements are shipped no agent
+    /// gives a server up, and the work has to end by itself.
+    pub(crate) async fn unless_given_up<W: Future>(&self, replica: ReplicaId, work: W) -> Option<W::Output> {
+        if self.shipping.get().is_some() {
+            return Some(work.await);
+        }
+        let seat = &self.seats[replica];
+        seat.unless_given_up(seat.incarnation(), work).await
+    }
+
+    /// What a replica's applied set says. If it was away for long, much of the log is read for it.
+    pub(crate) async fn judge(self: &Arc<Self>, applied: Vec<Identity>) -> Result<Judged, String> {
+        let hub = Arc::clone(self);
+        let judging = tokio::task::spawn_blocking(move || hub.identities.judge(&applied, &hub.log));
+        judging.await.unwrap_or_else(|error| Err(error.to_string()))
+    }
+
+    /// A replica says what would survive a crash of its server; the log is trimmed behind the slowest.
+    pub(crate) fn note_durable(&self, replica: ReplicaId, upto: Version) {
+        self.standing().note_durable(replica, upto);
+        self.trim();
+    }
+
+    /// The log can go up to what is durable at every replica, except the last of these versions: by its identity it is
+    /// known where a replica stands that has nothing after it. Past the limit only those replicas count that are up.
+    fn trim(&self) {
+        let before = |upto: Version| Version(upto.0.saturating_sub(1));
+        let Some(unneeded) = self.standing().unneeded() else { return };
+        let mut trimmed = self.log.trim(before(unneeded));
+        if self.log.bytes() > self.log_bytes_max {
+            let up: Vec<ReplicaId> =
+                self.replicas().iter().filter(|r| r.state == State::Up).map(|r| r.replica).collect();
+            let unneeded = self.standing().unneeded_but_by(|replica| up.contains(&replica));
+            if let Some(unneeded) = unneeded {
+                trimmed = self.log.shrink(before(unneeded), self.log_bytes_max);
+                self.leave_behind(&up);
+            }
+        }
+        match trimmed {
+            Ok(first) => self.identities.trim(first),
+            Err(error) => tracing::warn!(%error, "the log could not be trimmed"),
+        }
+    }
+
+    /// Where statements are shipped a replica cannot tell by itself that the log has lost what it lacks.
+    fn leave_behind(&self, up: &[ReplicaId]) {
+        if self.shipping.get().is_none() {
+            return;
+        }
+        let first = self.log.first_retained();
+        let all: Vec<ReplicaId> = self.seats.iter().map(|seat| seat.replica).collect();
+        for replica in all.into_iter().filter(|replica| !up.contains(replica)) {
+            let needs = self.standing().needs(replica);
+            if needs.is_some_and(|needs| needs.next() < first) {
+                let reason = "it was away for longer than the log is kept (log-max-mb)";
+                self.quarantine(replica, reason, Lasting::UntilRebuilt);
+            }
+        }
+    }
+
+    /// From now on the replica serves nothing.
+    pub(crate) fn quarantine(&self, replica: ReplicaId, reason: &str, lasting: Lasting) {
+        let name = &self.seats[replica].name;
+        tracing::error!(replica = %name, reason, "the replica is quarantined");
+        if lasting != Lasting::UntilRestart
+            && let Err(error) = log_retention::write_quarantine(self.log.folder(), name, reason, lasting)
+        {
+            tracing::error!(replica = %name, %error, "after a restart the replica will not be in quarantine any more");
+        }
+        self.standing().quarantine(replica, reason, lasting);
+        self.handle(Event::Diverged { replica });
+        // What runs there at present is ended as well.
+        self.reset(replica);
+        // It does not come back by itself, so nobody waits for it.
+        self.handle(Event::TakeOver { from: replica });
+    }
+
+    /// Puts those replicas into quarantine that were in one when the node ended.
+    pub(super) fn remember_quarantines(&self) {
+        for status in self.replicas() {
+            let name = &self.seats[status.replica].name;
+            match log_retention::read_quarantine(self.log.folder(), name) {
+                Ok(None) => {}
+                Ok(Some((reason, lasting))) => self.quarantine(status.replica, &reason, lasting),
+                Err(error) => {
+                    let reason = format!("whether it was in quarantine cannot be read: {error}");
+                    self.quarantine(status.replica, &reason, Lasting::UntilRestart);
+                }
+            }
+        }
+    }
+
+    /// The replicas that serve nothing, and why.
+    pub(crate) fn quarantined(&self) -> BTreeMap<ReplicaId, String> {
+        let standing = self.standing();
+        let all = self.seats.iter().map(|seat| seat.replica);
+        all.filter_map(|replica| Some((replica, standing.reason(replica)?.to_owned()))).collect()
+    }
+
+    /// Whether the replica is one of these.
+    pub(crate) fn is_quarantined(&self, replica: ReplicaId) -> bool {
+        self.standing().reason(replica).is_some()
+    }
+
+    /// Records after this version are kept for the replica, which is being rebuilt.
+    pub(crate) fn keep_from(&self, replica: ReplicaId, version: Version) {
+        self.standing().keep_from(replica, version);
+    }
+
+    /// The end of a rebuild, however it went: the log need not be kept for it any more.
+    pub(crate) fn end_rebuild(&self, replica: ReplicaId) {
+        self.standing().forgo(replica);
+        self.set_stage(replica, None);
+    }
+
+    /// The replica's server has other data now: it leaves quarantine and is connected anew.
+    pub(crate) fn rebuilt(&self, replica: ReplicaId) {
+        self.lift_quarantine(replica);
+        self.standing().rebuilt(replica);
+        self.handle(Event::Rebuilt { replica });
+        self.reset(replica);
+    }
+
+    /// Replicas that could not apply a record are tried again, from what they have; which. One that fails again is in quarantine
+    /// again.
+    pub(crate) fn try_again(&self) -> Vec<ReplicaId> {
+        let mut tried = self.standing().may_be_tried_again();
+        tried.retain(|replica| self.stage(*replica).is_none());
+        for replica in &tried {
+            tracing::warn!(replica = %self.seats[*replica].name, "the replica is tried again");
+            self.lift_quarantine(*replica);
+            self.standing().tried_again(*replica);
+            self.handle(Event::Rebuilt { replica: *replica });
+            self.reset(*replica);
+        }
+        tried
+    }
+
+    fn lift_quarantine(&self, replica: ReplicaId) {
+        let name = &self.seats[replica].name;
+        if let Err(error) = log_retention::lift_quarantine(self.log.folder(), name) {
+            tracing::error!(replica = %name, %error, "after a restart the replica will be in quarantine again");
+        }
+    }
+
+    /// The replica's agent begins anew. Where statements are shipped there are no agents.
+    fn reset(&self, replica: ReplicaId) {
+        if self.shipping.get().is_none() {
+            self.order(replica, AgentOrder::Reset);
+        }
+    }
+
+    /// What the rebuild of a replica is at; `None` when there is none.
+    pub(crate) fn stage(&self, replica: ReplicaId) -> Option<Stage> {
+        let stage = &self.seats[replica].stage;
+        stage.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes note of what the rebuild of a replica is at; returns what was noted before.
+    pub(crate) fn set_stage(&self, replica: ReplicaId, stage: Option<Stage>) -> Option<Stage> {
+        let noted = &self.seats[replica].stage;
+        std::mem::replace(&mut *noted.lock().unwrap_or_else(PoisonError::into_inner), stage)
+    }
+}

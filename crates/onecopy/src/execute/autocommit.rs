@@ -1,0 +1,227 @@
+//! Work outside of a transaction of the client's: one statement, or the beginning of an implicit transaction.
+//!
+//! A bounded read goes to any replica that is fresh enough; anything else becomes an update transaction of its own. As
+//! long as the client has seen nothing of it, what fails through no fault of its own is run again: its place was lost, or
+//! another transaction was first.
+
+use cluster::claims::Claims;
+use cluster::event::Reads;
+use cluster::ids::ReplicaId;
+use sql::{Because, TransactionOptions};
+use wire::sqlstate;
+
+use crate::classify::statement_analysis::{Demand, Judged};
+use crate::coordinator::count;
+use crate::error::Fault;
+use crate::relay::work::Work;
+use crate::relay::{Ended, Expected};
+use crate::session::{RETRIES_MAX, RETRY_PAUSE, Session, Transaction, WAIT_MAX};
+
+/// How often a single statement that lost against another transaction is run again, unseen.
+const RERUNS_MAX: u32 = 10;
+/// When it has lost so often it asks for whole tables.
+const BY_ROWS_MAX: u32 = 2;
+/// The longest pause before the first time; it doubles with each, so many times.
+const RERUN_PAUSE_US: u64 = 500;
+const RERUN_DOUBLINGS: u32 = 6;
+
+impl Session {
+    /// Work outside of a transaction; `ends` is false when more may follow before the implicit transaction ends.
+    pub(crate) async fn run_alone(
+        &mut self,
+        demand: &Demand,
+        work: Work<'_>,
+        ends: bool,
+    ) -> Result<Ended, Fault> {
+        let mark = self.client.out.len();
+        self.client.shown = false;
+        let started = self.placed;
+        let (mut retries, mut losses) = (0, 0);
+        self.again.missed = Claims::default();
+        let mut only_anchor = false;
+        loop {
+            let mut judged = self.judge_update(demand).await;
+            judged.is_roamable &= !only_anchor;
+            judged.is_wide |= losses >= BY_ROWS_MAX;
+            if let Some(answered) = self.ask_where_drawn(&judged, work).await {
+                return answered;
+            }
+            let result = self.run_once(&judged, work, ends).await;
+            self.after_setting(&judged);
+            let error = match &result {
+                Err(Fault::Lost(_) | Fault::Evicted) if !self.client.shown && retries < RETRIES_MAX => {
+                    retries += 1;
+                    None
+                }
+                Err(Fault::Rival(_)) if !self.client.shown && retries < RERUNS_MAX => {
+                    retries += 1;
+                    losses += 1;
+                    self.client.take_back(mark);
+                    count(&self.hub().stats.retried);
+                    tokio::time::sleep(jittered(retries)).await;
+                    continue;
+                }
+                Err(Fault::Unplaced(_)) if !self.client.shown && started.elapsed() < WAIT_MAX => None,
+                Err(_) => {
+                    if !self.client.shown {
+                        self.client.take_back(mark);
+                    }
+                    return result;
+                }
+                Ok(ended) => ended.sqlstate(),
+            };
+            match error {
+                None if result.is_ok() => return result,
+                None => tokio::time::sleep(RETRY_PAUSE * (retries + 1)).await,
+                Some(code) if self.is_hidden_write(code) => {
+                    demand.note_write(self);
+                    if self.client.shown {
+                        return Err(self.found_out_too_late(&result));
+                    }
+                    self.client.take_back(mark);
+                    return self.run_hidden_write(demand, work, ends).await;
+                }
+                Some(_) => {
+                    let is_end = |ended| self.met_end_of_range(ended, &judged, self.last_home, false);
+                    if self.client.shown || only_anchor || !result.as_ref().is_ok_and(is_end) {
+                        return result;
+                    }
+                    only_anchor = true;
+                }
+            }
+            self.client.take_back(mark);
+            count(&self.hub().stats.retried);
+        }
+    }
+
+    /// A read that turned out to write (pitfalls 1.13): the connection's read-only default has stopped it.
+    fn is_hidden_write(&self, code: &[u8]) -> bool {
+        code == sqlstate::READ_ONLY_SQL_TRANSACTION.as_bytes()
+            && matches!(self.transaction, Transaction::None)
+            && !self.settings.read_only
+    }
+
+    async fn run_hidden_write(
+        &mut self,
+        demand: &Demand,
+        work: Work<'_>,
+        ends: bool,
+    ) -> Result<Ended, Fault> {
+        let mut judged = demand.judge(self);
+        judged.access = Err(Because::Unknown);
+        (judged.has_unparsed, judged.hides_code) = (true, true);
+        (judged.touched, judged.is_roamable) = (None, false);
+        self.update_once(&judged, work, ends).await
+    }
+
+    async fn run_once(&mut self, judged: &Judged, work: Work<'_>, ends: bool) -> Result<Ended, Fault> {
+        let nothing_runs = judged.routings.is_empty() && !judged.has_unparsed;
+        // A part of an implicit transaction may be followed by anything; and what the session has at home may change
+        // what the statement means, so it runs there with capture.
+        let may_leave = nothing_runs || (ends && !self.must_stay_home().await?);
+        match &judged.access {
+            Ok(_) if nothing_runs => self.read_once(&Reads::Catalogue, None, judged, work).await,
+            Ok(tables) if may_leave => {
+                count(&self.hub().stats.reads);
+                self.read_once(&judged.spread_reads(tables), None, judged, work).await
+            }
+            Err(Because::Catalogue) if may_leave => {
+                self.count(|stats| &stats.anchor_catalogue);
+                self.read_once(&Reads::All, Some(self.anchor()), judged, work).await
+            }
+            _ => self.update_once(judged, work, ends).await,
+        }
+    }
+
+    /// One read, in a transaction of the server's own.
+    async fn read_once(
+        &mut self,
+        reads: &Reads,
+        at: Option<ReplicaId>,
+        judged: &Judged,
+        work: Work<'_>,
+    ) -> Result<Ended, Fault> {
+        if self.is_settling {
+            self.settle().await;
+        }
+        let replica = self.place_read(reads, at, judged.generation).await?;
+        let ended = self.at_replica(replica, work).await;
+        if ended.is_err() {
+            self.servers.close(replica);
+        }
+        ended
+    }
+
+    /// One update transaction for this work alone, or the beginning of an implicit one.
+    async fn update_once(&mut self, judged: &Judged, work: Work<'_>, ends: bool) -> Result<Ended, Fault> {
+        let options = self.resolve(TransactionOptions::default());
+        let opening = self.opening_alone(judged, ends).await?;
+        self.open_update(options, opening, true).await?;
+        self.claim(judged);
+        if !ends {
+            return self.at_home_guarded(judged, work).await;
+        }
+        self.note_surprise(!self.surprises(judged));
+        if let Transaction::Update(update) = &mut self.transaction {
+            update.is_alone = true;
+        }
+        if self.can_identify_ahead(judged, options) {
+            return self.update_ahead(work).await;
+        }
+        let ended = self.at_home(work, true).await?;
+        if ended.error.is_some() {
+            self.roll_back_home().await;
+        } else {
+            self.commit_home().await?;
+        }
+        Ok(ended)
+    }
+
+    /// Whether the identity can go with the statement in one flush: nothing of it needs to be seen before.
+    fn can_identify_ahead(&mut self, judged: &Judged, options: TransactionOptions) -> bool {
+        options.read_only != Some(true)
+            && !self.settings.has_timeouts
+            && !self.may_defer()
+            && judged.is_plain
+            && judged.routings.len() == 1
+            && judged.routings.iter().all(|r| r.claims != sql::Claims::Everything)
+    }
+
+    /// BEGIN, the statement and the identity in one flush; COMMIT is the second one.
+    async fn update_ahead(&mut self, work: Work<'_>) -> Result<Ended, Fault> {
+        let Transaction::Update(update) = &self.transaction else {
+            return Err(crate::transaction::broken("no update transaction is open"));
+        };
+        let home = update.replica;
+        let mut expected = Expected { hold: true, ..work.write(self.servers.get(home)) };
+        let is_whole = expected.completions.is_none();
+        if is_whole {
+            self.write_identity()?;
+        }
+        let ended = self.exchange_home(|_| std::mem::take(&mut expected)).await?;
+        self.note_written(&ended.command, 0);
+        if is_whole {
+            let identified = self.read_identity().await;
+            if ended.error.is_none()
+                && let Err(fault) = identified
+            {
+                self.executed();
+                self.roll_back_home().await;
+                return Err(fault);
+            }
+        }
+        self.executed();
+        if ended.error.is_some() {
+            self.roll_back_home().await;
+        } else {
+            self.commit_home().await?;
+        }
+        Ok(ended)
+    }
+}
+
+/// How long a transaction that lost against another one waits before it is run again.
+fn jittered(attempt: u32) -> std::time::Duration {
+    let limit_us = (RERUN_PAUSE_US << attempt.min(RERUN_DOUBLINGS)).max(1);
+    std::time::Duration::from_micros(getrandom::u64().map_or(limit_us, |random| random % limit_us))
+}

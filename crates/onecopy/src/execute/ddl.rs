@@ -1,0 +1,494 @@
+//! Schema changes: ordered statements, and maintenance that every replica does for itself.
+//!
+//! A schema change runs at the home inside the client's transaction, with the token that lets it pass our event
+//! trigger; then new tables get their capture triggers, and the statement goes into the record with the role, search
+//! path and settings that it ran under. Everywhere else it is run from the record, in version order.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use cluster::claims::Claims;
+use cluster::event::{Event, Reads};
+use cluster::ids::{ReplicaId, Version};
+use cluster::record::{KEEPS_LENT, NUMBERS};
+use sql::{
+    DdlFacts, Isolation, Name, RowEffect, SHIPPED_SETTINGS, Statement, Subject, TransactionOptions, Verb,
+};
+use wire::{encode, sqlstate};
+
+use super::explain_routing::ROUTING_COLUMN;
+use crate::capture;
+use crate::classify::statement_analysis::Demand;
+use crate::client::own_settings::Severity;
+use crate::error::{Fault, Refusal};
+use crate::place::home_choice::Opening;
+use crate::propagate::table_rewrite::oid_of;
+use crate::relay::Ended;
+use crate::relay::work::Work;
+use crate::session::{Placed, Session, Transaction};
+use crate::transaction::broken;
+use crate::transaction::definitions::Told;
+
+/// Settings that can change what a schema change means, beside those that any statement's effect may depend on.
+const DEFINING_SETTINGS: [&str; 5] = [
+    "check_function_bodies",
+    "createrole_self_grant",
+    "default_table_access_method",
+    "default_tablespace",
+    "default_toast_compression",
+];
+
+/// What every connection begins with. Code may have changed it, by `set_config` with a name that it puts together; and maintenance calls
+/// functions of indexes, which could write then what is in no record.
+const FORBID_WRITES: &str = "SET default_transaction_read_only = on";
+
+/// Schema changes after which the catalogue is still right about everything but the relations that they name.
+const CONCERNS_NAMED: [&str; 6] =
+    ["AlterTableStmt", "CommentStmt", "CreateSeqStmt", "CreateStmt", "GrantStmt", "IndexStmt"];
+
+/// Statements that may bound a sequence anew.
+const BOUNDS_SEQUENCES: [&str; 2] = ["AlterSeqStmt", "AlterTableStmt"];
+
+/// Statements that may change roles, or other things that all databases share.
+const CHANGES_SHARED: [&str; 13] = [
+    "AlterDatabaseSetStmt",
+    "AlterOwnerStmt",
+    "AlterRoleSetStmt",
+    "AlterRoleStmt",
+    "CommentStmt",
+    "CreateExtensionStmt",
+    "CreateRoleStmt",
+    "DropOwnedStmt",
+    "DropRoleStmt",
+    "GrantRoleStmt",
+    "GrantStmt",
+    "RenameStmt",
+    "SecLabelStmt",
+];
+
+impl Session {
+    /// A statement that changes the schema; None when it is about temporary objects, and so an ordinary one.
+    pub(crate) async fn schema_change(
+        &mut self,
+        statement: &Arc<Statement>,
+        facts: &DdlFacts,
+        text: &[u8],
+        (work, alone): (Work<'_>, bool),
+    ) -> Result<Option<Ended>, Fault> {
+        if facts.concurrently {
+            return self.ddl_plainly(statement, facts, work, alone).await.map(Some);
+        }
+        if facts.temporary || self.names_temporary(&facts.relations).await? {
+            return Ok(None);
+        }
+        if alone && facts.rearranges() && matches!(self.transaction, Transaction::None) {
+            return self.maintenance(&[], text, work).await.map(Some);
+        }
+        self.ddl_without_passwords(statement, text, work, alone).await.map(Some)
+    }
+
+    /// Runs one schema change in the open transaction, or in one of its own.
+    pub(crate) async fn ddl(
+        &mut self,
+        statement: &Arc<Statement>,
+        text: &[u8],
+        work: Work<'_>,
+        alone: bool,
+    ) -> Result<Ended, Fault> {
+        // Only a transaction that begins here ends here.
+        let alone = alone && matches!(self.transaction, Transaction::None);
+        let Verb::Ddl(facts) = &statement.verb else { return Err(broken("this is no schema change")) };
+        let demand = Demand::schema_change(statement);
+        match &self.transaction {
+            Transaction::None => {
+                let said = match facts.rows {
+                    RowEffect::Same if !alone => TransactionOptions::default(),
+                    // A single statement sees no difference, and what it wrote can be read back.
+                    _ => {
+                        TransactionOptions { isolation: Some(Isolation::ReadCommitted), ..Default::default() }
+                    }
+                };
+                let options = self.resolve(said);
+                let writes = if options.isolation == Some(Isolation::Serializable) {
+                    Claims::everything()
+                } else {
+                    Box::pin(self.judge_update(&demand)).await.writes(self.id)
+                };
+                self.open_update(options, Opening { writes, ..Opening::unbounded() }, true).await?;
+            }
+            Transaction::Begun(_) => self.start_transaction(&demand).await?,
+            Transaction::Update(_) => {
+                let judged = self.judge_update(&demand).await;
+                if !self.come_to_anchor(&judged, true).await? {
+                    self.gate(Reads::All, judged.writes(self.id), false).await?;
+                }
+                self.note_anchor_needed();
+            }
+            Transaction::Read(_) | Transaction::Lost(_) => {
+                return self.run(&Demand::one(statement), work, false).await;
+            }
+        }
+        let result = self.ddl_at_home(facts, text, work).await;
+        match result {
+            Ok(ended) if alone && ended.error.is_none() => {
+                self.commit_home().await?;
+                Ok(ended)
+            }
+            Ok(ended) => {
+                if alone {
+                    self.roll_back_home().await;
+                }
+                Ok(ended)
+            }
+            Err(fault) => {
+                // It may have been refused before it ran.
+                self.executed();
+                if alone {
+                    self.roll_back_home().await;
+                }
+                Err(fault)
+            }
+        }
+    }
+
+    async fn ddl_at_home(&mut self, facts: &DdlFacts, text: &[u8], work: Work<'_>) -> Result<Ended, Fault> {
+        let mark = self.client.out.len();
+        let home = self.home();
+        self.note_left(home);
+        self.await_naming(facts).await?;
+        let effect = self.row_effect(facts, text);
+        let before = self.before_rows(&effect).await?;
+        if CHANGES_SHARED.contains(&facts.tag) {
+            self.before_shared_change().await?;
+        }
+        let token = capture::ddl_token(self.hub().cluster_id);
+        let (ddl, made) = (capture::DDL_SETTING, capture::MADE_SETTING);
+        self.own_query(&format!("SET LOCAL {ddl} = '{token}'; SET LOCAL {made} = ''")).await?;
+        let rows = self.captured_rows();
+        let ended = self.at_home(work, true).await?;
+        if ended.error.is_some() {
+            return Ok(ended);
+        }
+        let recorded = self.after_ddl(facts, &effect, rows, text, before).await;
+        if recorded.is_err() && !self.client.shown {
+            // It is refused after all: the client is not to be told that it went well.
+            self.client.take_back(mark);
+        }
+        recorded.map(|()| ended)
+    }
+
+    /// After a schema change has run at the home: captures new tables and puts all it did into the record.
+    async fn after_ddl(
+        &mut self,
+        facts: &DdlFacts,
+        effect: &RowEffect,
+        rows: u64,
+        text: &[u8],
+        before: crate::propagate::table_rewrite::Before,
+    ) -> Result<(), Fault> {
+        // Functions that ran at home alone may have written: then the rows travel, and the functions do not run elsewhere.
+        if matches!(effect, RowEffect::Same | RowEffect::Viewed(_)) && self.captured_rows() != rows {
+            let (what, hint) = sql::refusal::DDL_WRITES;
+            return Err(Refusal::unsupported(what, hint).into());
+        }
+        if CHANGES_SHARED.contains(&facts.tag) {
+            self.after_shared_change().await?;
+        }
+        let is_new = match effect {
+            RowEffect::Made(table) => {
+                self.own_text(&format!("SELECT onecopy.is_new({})", oid_of(table))).await? == "t"
+            }
+            _ => false,
+        };
+        let mut circumstances = self.own_query(&circumstances_sql()).await?.row.unwrap_or_default();
+        self.own_query(&format!("SET LOCAL {} = ''", capture::DDL_SETTING)).await?;
+        if circumstances.pop().flatten().as_deref() == Some(capture::MADE_TEMPORARY.as_bytes()) {
+            // Of this session alone. The applier would have to make it, too, and could do so once.
+            if let Transaction::Update(update) = &mut self.transaction {
+                update.is_suspect = true;
+            }
+            return Ok(());
+        }
+        let numbers = circumstances.pop().flatten().unwrap_or_default();
+        let changed = circumstances.pop().flatten().unwrap_or_default();
+        let told = Told { changed, numbers };
+        let (user, mut record) =
+            recorded(text, circumstances).ok_or_else(|| broken("a schema change has no circumstances"))?;
+        if !told.numbers.is_empty() {
+            record.settings.push((NUMBERS.to_owned(), String::from_utf8_lossy(&told.numbers).into_owned()));
+        }
+        record.text = self.with_user_named(record.text, &user)?;
+        let keeps_lent = self.note_redefined(facts, effect, &told)?;
+        let Transaction::Update(update) = &mut self.transaction else {
+            return Err(broken("no update transaction is open"));
+        };
+        update.has_ddl = true;
+        update.schema_changes.note(facts);
+        update.is_suspect |= !matches!(effect, RowEffect::Same);
+        update.drawn.schema_changed();
+        if keeps_lent {
+            record.settings.push((KEEPS_LENT.to_owned(), "on".to_owned()));
+        } else if BOUNDS_SEQUENCES.contains(&facts.tag) {
+            self.record_positions().await?;
+        }
+        self.record_rows(effect, before, is_new, record).await
+    }
+
+    /// What the statement does to rows, as far as the catalogue is known to be right about what it names.
+    fn row_effect(&self, facts: &DdlFacts, text: &[u8]) -> RowEffect {
+        let catalogue = self.hub().catalogue();
+        let is_present = !self.hub().is_outdated(Version(catalogue.generation()));
+        let knows = match &self.transaction {
+            Transaction::Update(update) => update.schema_changes.leave(&facts.relations),
+            _ => true,
+        };
+        match std::str::from_utf8(text) {
+            Ok(text) if is_present && knows => {
+                let subject = Subject {
+                    text,
+                    standard_conforming_strings: self.settings.noted.conforming,
+                    parameter_types: &[],
+                };
+                facts.effect(&subject, &catalogue).clone()
+            }
+            _ => facts.rows.clone(),
+        }
+    }
+
+    /// A schema change is replayed under the role that the session has set, so `SESSION_USER` would mean another role there.
+    fn with_user_named(&self, text: String, user: &str) -> Result<String, Fault> {
+        if !text.to_ascii_lowercase().contains("session_user") {
+            return Ok(text);
+        }
+        let conforming = self.settings.noted.conforming;
+        sql::name_session_user(&text, conforming, user).ok_or_else(|| {
+            let what = "SESSION_USER in this statement";
+            Refusal::unsupported(what, "Give the name of the role.").into()
+        })
+    }
+
+    fn captured_rows(&self) -> u64 {
+        match &self.transaction {
+            Transaction::Update(update) => update.capture.record.rows(),
+            _ => 0,
+        }
+    }
+
+    /// A schema change that asks for CONCURRENTLY, which would take several transactions: it is done in one.
+    pub(crate) async fn ddl_plainly(
+        &mut self,
+        statement: &Arc<Statement>,
+        facts: &DdlFacts,
+        work: Work<'_>,
+        alone: bool,
+    ) -> Result<Ended, Fault> {
+        if !matches!(self.transaction, Transaction::None) {
+            return Err(Refusal::plain(
+                sqlstate::ACTIVE_SQL_TRANSACTION,
+                "CONCURRENTLY cannot be used inside a transaction block",
+            )
+            .into());
+        }
+        let Work::Query { sql, position_offset, .. } = work else {
+            return Err(broken("a schema change came as messages"));
+        };
+        let plain = std::str::from_utf8(sql).ok().and_then(sql::without_concurrently);
+        let plain = plain.ok_or_else(|| broken("there is no CONCURRENTLY in a statement that has it"))?;
+        let work = Work::Query { sql: plain.as_bytes(), position_offset, told: None };
+        if self.names_temporary(&facts.relations).await? {
+            return self.run(&Demand::one(statement), work, alone).await;
+        }
+        let text = "CONCURRENTLY is left out: the statement runs in one transaction, and writes to the table wait for it";
+        self.tell_client(Severity::Notice, sqlstate::SUCCESS, text, None);
+        self.ddl(statement, plain.as_bytes(), work, alone).await
+    }
+
+    /// Whether any of these names is a temporary relation of this session.
+    pub(crate) async fn names_temporary(&mut self, names: &[Name]) -> Result<bool, Fault> {
+        if names.is_empty() || !self.must_stay_home().await? {
+            return Ok(false);
+        }
+        let list = names
+            .iter()
+            .filter(|name| name.schema.as_deref().is_none_or(|schema| schema.starts_with("pg_temp")))
+            .map(|name| format!("'{}'", name.name.replace('\'', "''")))
+            .collect::<Vec<_>>()
+            .join(",");
+        if list.is_empty() {
+            return Ok(false);
+        }
+        let anchor = self.home();
+        let Some(server) = self.servers.find(anchor) else { return Ok(false) };
+        if !server.ahead.is_empty() {
+            return Ok(false);
+        }
+        let sql = format!(
+            "SELECT 1 FROM pg_catalog.pg_class WHERE relnamespace OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema() \
+             AND relname OPERATOR(pg_catalog.=) ANY (ARRAY[{list}]::pg_catalog.name[]) LIMIT 1"
+        );
+        let rows = server.ask(&sql).await.map_err(Fault::at(anchor))?;
+        Ok(!rows.is_empty())
+    }
+
+    /// VACUUM and the like: at the home first, whose reply the client gets, then at the others, each when it is
+    /// fresh. A replica where it fails is named in a warning; the data are not concerned. `names` are the relations that it
+    /// names; temporary ones are nowhere else.
+    pub(crate) async fn maintenance(
+        &mut self,
+        names: &[Name],
+        text: &[u8],
+        work: Work<'_>,
+    ) -> Result<Ended, Fault> {
+        let mut is_temporary = !names.is_empty();
+        for name in names {
+            is_temporary = is_temporary && self.names_temporary(std::slice::from_ref(name)).await?;
+        }
+        let anchor = self.anchor();
+        let mark = self.client.out.len();
+        let ended = self.run_at_home_alone(Some(FORBID_WRITES), work).await?;
+        if ended.error.is_some() || is_temporary {
+            return Ok(ended);
+        }
+        let reply = self.client.out.split_off(mark.min(self.client.out.len()));
+        let members: Vec<ReplicaId> = self.hub().seats.iter().map(|seat| seat.replica).collect();
+        for replica in members {
+            if replica == anchor {
+                continue;
+            }
+            if let Err(reason) = self.maintain_replica(replica, text).await {
+                let text = format!("it was not done at {}: {reason}", self.hub().seats[replica].name);
+                self.warn(sqlstate::CONNECTION_FAILURE, &text);
+            }
+        }
+        self.client.out.extend_from_slice(&reply);
+        Ok(ended)
+    }
+
+    async fn maintain_replica(&mut self, replica: ReplicaId, text: &[u8]) -> Result<(), String> {
+        let event = Event::Read {
+            session: self.id,
+            reads: Reads::All,
+            at: Some(replica),
+            cost_us: 1,
+            near: None,
+            catalogue: Version(u64::MAX),
+        };
+        let Ok(Placed::At(place)) = self.place(event).await else { return Err("it is not up".into()) };
+        let connected = self.connect(place).await;
+        let result = match connected.map(|()| self.servers.get(replica)) {
+            Ok(server) => {
+                let sql = String::from_utf8_lossy(text).into_owned();
+                let run = async {
+                    server.ask(FORBID_WRITES).await?;
+                    server.run_for_client(&sql).await
+                };
+                run.await.map(|_| ()).map_err(|error| error.to_string())
+            }
+            Err(_) => Err("no connection".into()),
+        };
+        self.executed();
+        result
+    }
+
+    /// One statement at the home, outside of any transaction of ours, after one of ours on the same connection.
+    pub(crate) async fn run_at_home_alone(
+        &mut self,
+        before: Option<&str>,
+        work: Work<'_>,
+    ) -> Result<Ended, Fault> {
+        if self.is_settling {
+            self.settle().await;
+        }
+        let started = tokio::time::Instant::now();
+        loop {
+            match self.read_after(before, self.anchor(), work).await {
+                Err(Fault::Unplaced(_)) if started.elapsed() < crate::session::WAIT_MAX => {
+                    tokio::time::sleep(crate::session::RETRY_PAUSE).await;
+                }
+                other => return other,
+            }
+        }
+    }
+}
+
+/// A statement of our own, run by the applier's own role.
+pub(crate) fn recorded_text(text: String) -> cluster::record::Statement {
+    let search_path = "pg_catalog".to_owned();
+    cluster::record::Statement { text, role: String::new(), search_path, settings: Vec::new() }
+}
+
+/// What the schema changes of an open transaction leave of the catalogue, which has none of them.
+#[derive(Default, Debug)]
+pub(crate) struct SchemaChanges {
+    /// Bare names of relations.
+    relations: BTreeSet<String>,
+    /// One may concern anything.
+    everything: bool,
+}
+
+impl SchemaChanges {
+    fn note(&mut self, facts: &DdlFacts) {
+        self.everything |= !CONCERNS_NAMED.contains(&facts.tag);
+        self.relations.extend(facts.relations.iter().map(|name| name.name.clone()));
+    }
+
+    /// Whether the catalogue is right about functions, casts and the like, and about these relations.
+    fn leave(&self, relations: &[Name]) -> bool {
+        !self.everything && relations.iter().all(|name| !self.relations.contains(&name.name))
+    }
+}
+
+/// The settings that go into a record with a schema change; role and search path have places of their own there.
+fn recorded_settings() -> impl Iterator<Item = &'static str> {
+    let of_effects = SHIPPED_SETTINGS.into_iter().filter(|name| !matches!(*name, "role" | "search_path"));
+    of_effects.chain(DEFINING_SETTINGS)
+}
+
+fn circumstances_sql() -> String {
+    let mut sql =
+        "SELECT onecopy.install(), session_user, current_user, pg_catalog.current_setting('search_path')"
+            .to_owned();
+    for name in recorded_settings() {
+        sql.push_str(&format!(", pg_catalog.current_setting('{name}', true)"));
+    }
+    sql.push_str(", onecopy.changed()");
+    for name in [capture::NUMBERS_SETTING, capture::MADE_SETTING] {
+        sql.push_str(&format!(", pg_catalog.current_setting('{name}', true)"));
+    }
+    sql
+}
+
+/// The session's user, and the statement as it is recorded.
+fn recorded(text: &[u8], row: Vec<Option<Vec<u8>>>) -> Option<(String, cluster::record::Statement)> {
+    let mut columns = row.into_iter().map(|value| value.map(|v| String::from_utf8_lossy(&v).into_owned()));
+    columns.next()?;
+    let (user, role, search_path) = (columns.next()??, columns.next()??, columns.next()??);
+    let settings = recorded_settings()
+        .zip(columns)
+        .filter_map(|(name, value)| Some((name.to_owned(), value?)))
+        .collect();
+    let text = String::from_utf8_lossy(text).into_owned();
+    Some((user, cluster::record::Statement { text, role, search_path, settings }))
+}
+
+/// The answer to Describe of a statement of the session's own.
+pub(crate) fn describe_own(out: &mut Vec<u8>, verb: &Verb, of_statement: bool) {
+    let column = match verb {
+        Verb::Show(name) => name.as_str(),
+        // Its parameters need no values: rows are told by their places.
+        Verb::ExplainRouting => ROUTING_COLUMN,
+        _ => return describe_nothing(out, of_statement),
+    };
+    if of_statement {
+        encode::parameter_description_empty(out);
+    }
+    encode::row_description(out, &[column]);
+}
+
+/// Appends an empty description of a statement without parameters and rows.
+fn describe_nothing(out: &mut Vec<u8>, of_statement: bool) {
+    if of_statement {
+        encode::parameter_description_empty(out);
+    }
+    encode::bare(out, wire::backend::tag::NO_DATA);
+}

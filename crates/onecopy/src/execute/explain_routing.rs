@@ -1,0 +1,97 @@
+//! EXPLAIN (ROUTING): tells what Onecopy concludes about a statement under the present catalogue.
+//!
+//! A server plans the statement first, on the session's own connection. So the client gets the error that PostgreSQL has
+//! for a plain EXPLAIN: about names, types, and rights of its role. Parameters are NULL for this plan.
+//!
+//! Invariant: a role that may not EXPLAIN a statement learns nothing about it here, either.
+
+use cluster::event::Reads;
+use cluster::ids::Version;
+use wire::{encode, sqlstate};
+
+use crate::classify::statement_analysis::Demand;
+use crate::client::sent::Sent;
+use crate::error::{Fault, Refusal};
+use crate::relay::Ended;
+use crate::relay::position::shift_position;
+use crate::relay::work::Work;
+use crate::session::{Session, Transaction};
+
+/// The column of EXPLAIN (ROUTING).
+pub(crate) const ROUTING_COLUMN: &str = "ROUTING";
+/// The type of a parameter that the statement does not mention.
+const TEXT_OID: u32 = 25;
+/// As many as a Bind can have.
+const PARAMETERS_MAX: u32 = u16::MAX as u32;
+
+impl Session {
+    /// Answers EXPLAIN (ROUTING).
+    pub(crate) async fn explain_routing(&mut self, work: Work<'_>) -> Result<Ended, Fault> {
+        let invalid = |message: &str| Fault::Refused(Refusal::plain(sqlstate::SYNTAX_ERROR, message));
+        let Work::Query { sql, position_offset, .. } = work else {
+            return Err(crate::transaction::broken("EXPLAIN (ROUTING) has no text"));
+        };
+        let text = std::str::from_utf8(sql).map_err(|_| invalid("the statement is not UTF-8"))?;
+        let explained = sql::explained(text).ok_or_else(|| invalid("EXPLAIN (ROUTING) needs a statement"))?;
+        let last = explained.parameters.last().copied().unwrap_or(0);
+        if last > PARAMETERS_MAX {
+            let message = format!("EXPLAIN (ROUTING) takes at most {PARAMETERS_MAX} parameters");
+            return Err(Refusal::plain(sqlstate::PROGRAM_LIMIT_EXCEEDED, message).into());
+        }
+        // The server finds out the types of those that the statement has.
+        let type_of = |number| if explained.parameters.contains(&number) { 0 } else { TEXT_OID };
+        let types: Vec<u32> = (1..=last).map(type_of).collect();
+        let plan = Work::Unseen { sql: explained.plain.as_bytes(), types: &types };
+        let inner = explained.statement;
+        let sent = self.as_sent(inner);
+        if let Some(sent) = &sent {
+            // The planner calls functions that are declared immutable.
+            let at = self.open_at().unwrap_or_else(|| self.anchor());
+            self.foresee_traces(&Demand::one(sent.statement()).judge(self), at);
+        }
+        let ended = self.plan_unseen(plan).await?;
+        if let Some(body) = &ended.error {
+            self.client.out.extend_from_slice(&shift_position(body, position_offset));
+            return Ok(ended);
+        }
+        let present = self.hub().fresh_catalogue().await;
+        let catalogue = present.ok_or_else(|| Fault::Lost(self.anchor()))?;
+        let mut lines = sql::explain(inner, self.settings.noted.conforming, &catalogue, self.borrows())
+            .map_err(|error| invalid(&error.to_string()))?;
+        lines.extend(self.tell_profile(&catalogue, sent.as_ref()));
+        encode::row_description(&mut self.client.out, &[ROUTING_COLUMN]);
+        for line in &lines {
+            encode::data_row(&mut self.client.out, &[Some(line.as_bytes())]);
+        }
+        encode::command_complete(&mut self.client.out, "EXPLAIN");
+        Ok(ended)
+    }
+
+    /// Has a server plan a statement with the rights that the session has now. An open transaction plans it where it is
+    /// open. Otherwise the anchor does, and no transaction begins.
+    async fn plan_unseen(&mut self, plan: Work<'_>) -> Result<Ended, Fault> {
+        match &self.transaction {
+            Transaction::None | Transaction::Begun(_) => self.run_at_home_alone(None, plan).await,
+            Transaction::Update(_) => self.at_home(plan, false).await,
+            Transaction::Read(read) => {
+                let (replica, has_snapshot) = (read.replica, read.has_snapshot);
+                let reads = if has_snapshot { Reads::Tables([].into()) } else { Reads::Catalogue };
+                let generation = Version(self.hub().catalogue().generation());
+                self.place_read(&reads, Some(replica), generation).await?;
+                let ended = self.at_replica(replica, plan).await;
+                if ended.is_err() {
+                    self.abandon_read();
+                }
+                ended
+            }
+            Transaction::Lost(_) => Err(Fault::Lost(self.last_home)),
+        }
+    }
+
+    /// One statement as if it were sent by itself.
+    fn as_sent(&self, text: &str) -> Option<Sent> {
+        let script = self.script_inside(text)?;
+        let [part] = script.statements.as_slice() else { return None };
+        Some(Sent::Text { text: text.as_bytes().into(), from: 0, part: part.clone() })
+    }
+}

@@ -1,0 +1,100 @@
+//! What servers have before they belong to a cluster: whether it is the same at all, and whether it is anything.
+//!
+//! The checksums are those of VERIFY, with what these do not say: how far sequences are.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Found, at};
+use crate::backend::{BackendError, Connection};
+use crate::config::Replica;
+use crate::membership::checksum;
+use crate::membership::checksum::PASSWORDS;
+
+/// Names of tables that differ, at most.
+const NAMED_MAX: usize = 5;
+
+/// What VERIFY does not compare, because lent ranges and marks make it differ in a running cluster.
+const POSITIONS: (&str, &str) = (
+    "positions of sequences",
+    "SELECT format('%s objects, %s', count(*), md5(string_agg(line, E'\\n' ORDER BY line COLLATE \"C\"))) FROM ( \
+     SELECT format('%I.%I %s', schemaname, sequencename, last_value) FROM pg_sequences \
+     WHERE schemaname NOT IN ('onecopy', 'onecopy_capture')) AS lines(line)",
+);
+
+type Sums = BTreeMap<String, String>;
+
+/// All are identical, or the error says what differs.
+pub(super) async fn compare(open: &mut [(&Replica, Found)]) -> Result<(), String> {
+    let mut all: Vec<(String, Sums)> = Vec::new();
+    for (replica, found) in open {
+        let sums = sums(&mut found.connection).await.map_err(|error| at(replica, &error))?;
+        all.push((replica.name.clone(), sums));
+    }
+    let (first_name, first) = &all[0];
+    let mut differences = Vec::new();
+    for (name, sums) in &all[1..] {
+        let keys: BTreeSet<&String> = first.keys().chain(sums.keys()).collect();
+        let mut differ: Vec<&str> =
+            keys.into_iter().filter(|key| first.get(*key) != sums.get(*key)).map(String::as_str).collect();
+        let more = differ.len().saturating_sub(NAMED_MAX);
+        differ.truncate(NAMED_MAX);
+        if !differ.is_empty() {
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            differences.push(format!("{first_name} and {name} differ in {}{more}", differ.join(", ")));
+        }
+    }
+    if differences.is_empty() {
+        return Ok(());
+    }
+    let is_about_passwords = differences.iter().any(|text| text.contains(PASSWORDS));
+    let full: Vec<&str> =
+        all.iter().filter(|(_, sums)| !is_empty(sums)).map(|(name, _)| name.as_str()).collect();
+    let mut text =
+        format!("the servers do not hold the same, so nothing was changed\n{}", differences.join("\n"));
+    if let [only] = full.as_slice() {
+        text.push_str(&format!(
+            "\nonly {only} has data: copy it to the others first, while nobody writes (pg_dumpall from {only} into each)"
+        ));
+    } else {
+        text.push_str(
+            "\nmake them identical while nobody writes: empty all but one, and restore a dump of that one",
+        );
+    }
+    if is_about_passwords {
+        text.push_str(
+            "\neach server stores a password with a salt of its own, so setting it anew does not help: ALTER ROLE with what one \
+             server has in pg_authid.rolpassword, as pg_dumpall --roles-only writes it",
+        );
+    }
+    Err(text)
+}
+
+/// What a server's database has, some of it by name; nothing if it is empty.
+pub(crate) async fn what_is_there(connection: &mut Connection) -> Result<Option<String>, BackendError> {
+    let sums = sums(connection).await?;
+    let mut names: Vec<&str> = sums.iter().filter(is_something).map(|(name, _)| name.as_str()).collect();
+    names.sort_by_key(|name| !name.starts_with("table "));
+    let more = names.len().saturating_sub(NAMED_MAX);
+    names.truncate(NAMED_MAX);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    Ok((!names.is_empty()).then(|| names.join(", ") + &more))
+}
+
+async fn sums(connection: &mut Connection) -> Result<Sums, BackendError> {
+    connection.simple("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
+    let mut sums = checksum::checksums(connection).await?;
+    let (what, sql) = POSITIONS;
+    let rows = connection.simple(sql).await?;
+    sums.insert(what.to_owned(), rows.into_iter().flatten().flatten().next().unwrap_or_default());
+    connection.simple("COMMIT").await?;
+    Ok(sums)
+}
+
+/// No table, and no object of any other kind.
+fn is_empty(sums: &Sums) -> bool {
+    !sums.iter().any(|entry| is_something(&entry))
+}
+
+fn is_something((name, sum): &(&String, &String)) -> bool {
+    name.starts_with("table ") || (name.starts_with("schema: ") && !sum.starts_with("0 objects"))
+}

@@ -1,0 +1,216 @@
+//! Filling an empty server of somebody else with the data of a replica, while everybody goes on.
+//!
+//! Servers of our own are copied file by file ([`crate::postgres`]); into somebody else's folders nobody reaches, so this
+//! goes over connections. What a snapshot of the donor has is a prefix of the versions, but for some of the last that were
+//! being committed together, and `onecopy.applied`, read in it, says which; so no moment is needed at which everybody
+//! stands still. In the same snapshot roles are read, `pg_dump` writes down the schema, and all rows are copied, table by
+//! table. The definitions that PostgreSQL prints look past a snapshot, and a table that is written anew is empty
+//! in an older one; so all tables are locked against that (ACCESS SHARE, as `pg_dump` does), and if a schema change came
+//! before the locks it is begun anew. Whatever is numbered by us (tables, types, sequences) keeps its number; that is
+//! matched by name, since object ids differ.
+//!
+//! The server's database is made anew first, so that it has the locale and the properties of the donor's, and marked by a schema
+//! until it is complete. A server that has the mark is as good as an empty one.
+//!
+//! Invariant: the id of the cluster gets into the server last, together with the end of the mark. So what is half full
+//! never passes for a member.
+//!
+//! Not here: whether the result is what the others have, row by row ([`super::members`] has it compared before it serves).
+
+mod dump;
+mod place;
+mod roles;
+mod rows;
+mod state;
+
+use std::time::Duration;
+
+use cluster::ids::ReplicaId;
+use cluster::protocols::ReplicaStatus;
+
+use super::checksum::schema_checksums;
+use crate::backend::{BackendError, Connection, Served};
+use crate::capture;
+use crate::config::Replica;
+use crate::coordinator::Hub;
+use crate::node::Reason;
+use crate::postgres::Transfer;
+
+pub(crate) use place::{Standing, standing};
+
+/// How often it is begun anew because the schema has changed.
+const ATTEMPTS: u32 = 5;
+/// The pause before that.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The schema that a server has until it is full.
+const MARK: &str = "onecopy_filling";
+
+/// Values and definitions are written as the server reads them; as `pg_dump` has it.
+const PIN: &str = "SET search_path = pg_catalog; SET row_security = off; SET DateStyle = ISO; SET IntervalStyle = postgres; \
+    SET extra_float_digits = 3; SET bytea_output = hex; SET lc_monetary = 'C'; SET statement_timeout = 0; \
+    SET idle_in_transaction_session_timeout = 0; SET quote_all_identifiers = off; SET default_toast_compression = pglz; SET xmlbinary = base64; SET TimeZone = 'UTC'";
+
+/// The snapshot is there from the first query on.
+const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1";
+
+/// Whether there is a schema that every new database has.
+const HAS_PUBLIC: &str = "SELECT 1 FROM pg_namespace WHERE nspname = 'public'";
+
+/// How long somebody may be in the way of our locks.
+const LOCK_PATIENCE: &str = "SET lock_timeout = '10s'";
+
+/// Settings of our connections to the server: its log gets none of the roles' secrets, which stand in statements.
+const QUIET: &str = "-c session_replication_role=replica -c search_path=pg_catalog -c synchronous_commit=off \
+    -c log_statement=none -c log_min_duration_statement=-1 -c log_duration=off -c log_min_error_statement=panic \
+    -c statement_timeout=0 -c idle_in_transaction_session_timeout=0 -c client_min_messages=error \
+    -c lc_monetary=C -c array_nulls=on -c xmloption=content -c TimeZone=UTC -c application_name=onecopy\\ filling";
+
+/// What the donor has, in one snapshot.
+struct Source {
+    connection: Connection,
+    tables: Vec<rows::Table>,
+    schema: dump::Schema,
+}
+
+/// What can be known before anything is changed.
+pub(crate) async fn prepare(hub: &Hub) -> Result<(), Reason> {
+    dump::Program::find(&hub.served, &hub.seats[hub.anchor()].address).await.map(|_| ())
+}
+
+/// Fills the server; it is not a member yet, and nobody else uses its database. `is_former`: what it has may go.
+pub(crate) async fn run(
+    hub: &Hub,
+    donor: ReplicaId,
+    target: &Replica,
+    is_former: bool,
+    transfer: &Transfer,
+) -> Result<(), Reason> {
+    let program = dump::Program::find(&hub.served, &hub.seats[donor].address).await?;
+    let name = &hub.seats[donor].name;
+    let at_donor = |error: BackendError| format!("{name}, which is copied, cannot be read: {error}");
+    let there = |error: BackendError| format!("the server at {} cannot be filled: {error}", target.address);
+    let mut source = open(hub, donor, &program).await?;
+    transfer.expect(rows::total_bytes(&source.tables));
+    let source_roles = roles::read(&mut source.connection).await.map_err(at_donor)?;
+    let mut outside = place::connect_beside(&hub.served, target).await?;
+    roles::write(&mut outside, &source_roles, is_former).await.map_err(|error| match error {
+        roles::WriteError::Server(error) => there(error),
+        strangers @ roles::WriteError::Strangers(_) => {
+            format!("the server at {} {strangers}", target.address)
+        }
+    })?;
+    let database = roles::database(&mut source.connection).await.map_err(at_donor)?;
+    place::make_anew(&mut outside, &hub.served, &database, is_former).await.map_err(there)?;
+    let mut connection = connect(&hub.served, target, hub).await.map_err(there)?;
+    mark(&mut connection, hub).await.map_err(there)?;
+    // A new database has it, and no dump takes it away.
+    if source.connection.simple(HAS_PUBLIC).await.map_err(at_donor)?.is_empty() {
+        connection.simple("DROP SCHEMA public").await.map_err(there)?;
+    }
+    connection.simple(&source.schema.before_rows).await.map_err(there)?;
+    connection.simple(rows::SUSPEND_CHECKS).await.map_err(there)?;
+    for table in &source.tables {
+        rows::copy(&mut source.connection, &mut connection, table, transfer)
+            .await
+            .map_err(|error| format!("table {table} cannot be copied: {error}"))?;
+    }
+    connection.simple("SELECT onecopy_capture.resume_checks()").await.map_err(there)?;
+    drop_guards(&mut connection).await.map_err(there)?;
+    connection.simple(&source.schema.after_rows).await.map_err(there)?;
+    state::copy(&mut source.connection, &mut connection).await?;
+    connection.simple("RESET ALL; BEGIN").await.map_err(there)?;
+    let sums = schema_checksums(&mut connection).await.map_err(there)?;
+    connection.simple("COMMIT").await.map_err(there)?;
+    let differ: Vec<&str> = (source.schema.sums.iter())
+        .filter(|(kind, sum)| sums.get(*kind) != Some(*sum))
+        .map(|(kind, _)| kind.as_str())
+        .collect();
+    if !differ.is_empty() {
+        return Err(format!(
+            "the server at {} makes something else of the schema of {name}: {}",
+            target.address,
+            differ.join(", ")
+        ));
+    }
+    connection.simple("ANALYZE").await.map_err(there)?;
+    complete(&mut connection, hub).await.map_err(there)
+}
+
+/// The donor's snapshot, with everything locked and the schema written down.
+async fn open(hub: &Hub, donor: ReplicaId, program: &dump::Program) -> Result<Source, Reason> {
+    let mut why = String::new();
+    for attempt in 0..ATTEMPTS {
+        if attempt > 0 {
+            tokio::time::sleep(PAUSE).await;
+        }
+        let opened = read(hub, donor, program).await;
+        match opened {
+            Ok(source) => return Ok(source),
+            Err(reason) => {
+                tracing::info!(%reason, "filling a server begins anew");
+                why = reason;
+            }
+        }
+    }
+    Err(why)
+}
+
+async fn read(hub: &Hub, donor: ReplicaId, program: &dump::Program) -> Result<Source, Reason> {
+    let changed =
+        || "the schema changes while it is written down; try it again when that has ended".to_owned();
+    let seat = &hub.seats[donor];
+    let text = |error: BackendError| format!("{} cannot be read: {error}", seat.name);
+    let last_ddl = hub.last_ddl();
+    let has_it = |status: &ReplicaStatus| status.replica == donor && status.applied >= last_ddl;
+    if !hub.replicas().iter().any(has_it) {
+        return Err(changed());
+    }
+    let own = [("application_name", "onecopy filling"), ("client_encoding", "UTF8")];
+    let mut connection = Connection::open_own(&seat.address, &hub.served, &own).await.map_err(text)?;
+    connection.simple(SNAPSHOT).await.map_err(text)?;
+    connection.simple(capture::HIDE_CODE).await.map_err(text)?;
+    connection.simple(PIN).await.map_err(text)?;
+    connection.simple(LOCK_PATIENCE).await.map_err(text)?;
+    let tables = rows::lock(&mut connection).await.map_err(text)?.ok_or_else(changed)?;
+    let snapshot = connection.simple("SELECT pg_export_snapshot()").await.map_err(text)?;
+    let snapshot = snapshot.into_iter().flatten().flatten().next().unwrap_or_default();
+    let schema = program.schema(&snapshot, &mut connection).await?;
+    if hub.last_ddl() != last_ddl {
+        return Err(changed());
+    }
+    Ok(Source { connection, tables, schema })
+}
+
+async fn connect(served: &Served, target: &Replica, hub: &Hub) -> Result<Connection, BackendError> {
+    let token = capture::apply_token(hub.cluster_id);
+    let options = format!("{QUIET} -c {}={token}", capture::VIA_SETTING);
+    let own = [("options", options.as_str()), ("client_encoding", "UTF8")];
+    Connection::open_own(&target.address, served, &own).await
+}
+
+/// What of ours has to be there before the schema, without the id of the cluster.
+async fn mark(connection: &mut Connection, hub: &Hub) -> Result<(), BackendError> {
+    connection.simple(&format!("CREATE SCHEMA {MARK}")).await?;
+    connection.simple(&capture::install_sql(hub.cluster_id)).await?;
+    connection.simple("TRUNCATE onecopy.cluster").await?;
+    Ok(())
+}
+
+/// The guards against schema changes are part of what comes after the rows.
+async fn drop_guards(connection: &mut Connection) -> Result<(), BackendError> {
+    for name in super::adoption::EVENT_TRIGGERS {
+        connection.simple(&format!("DROP EVENT TRIGGER IF EXISTS {name}")).await?;
+    }
+    Ok(())
+}
+
+/// From here on it is a server of the cluster, also after a crash of its own.
+async fn complete(connection: &mut Connection, hub: &Hub) -> Result<(), BackendError> {
+    let id = hub.cluster_id;
+    connection
+        .simple(&format!(
+            "BEGIN; SET LOCAL synchronous_commit = on; INSERT INTO onecopy.cluster VALUES ('{id}'); DROP SCHEMA {MARK}; COMMIT"
+        ))
+        .await?;
+    Ok(())
+}

@@ -1,0 +1,425 @@
+//! The members of the cluster change while it works: a replica joins, leaves, or is drained.
+//!
+//! A new replica gets its data as a rebuilt one does ([`super::resync`]): a copy of another one, whose applied set says
+//! which version it has, and the rest from the log, which is kept for it from the version on at which the donor stood
+//! before the copy began. So no moment is needed at which writes stand still. It is a member for everybody at once, in
+//! the state of one that has no data; for a restart it is one when its data is complete.
+//!
+//! One that leaves is drained first, then it is struck from the list that a restart reads, then nobody knows it any more,
+//! then its server goes. A crash in between leaves it struck or not, and nothing half done: what it had is in the log
+//! and in the others.
+//!
+//! The anchor gives its place up before it is drained. Sessions that hold state there, such as a temporary table, end with
+//! that, so they are waited for first, for as long as `drain_patience` says. Then everybody is let come to the end of a
+//! transaction, for a moment; what is open after that is rolled back (40001), as if the anchor was lost.
+//!
+//! A server of somebody else comes with a copy of its own, or is empty and is filled by us ([`super::initial_copy`]). Before such
+//! a one serves, what it has is compared with the home of updates, row by row; if it is anything else it does not join.
+//!
+//! Where the servers come from, and where the list is, is the affair of whoever takes the [`Request`]s.
+//!
+//! Invariant: the list on disk names a replica only while it has, or had, all data up to some version of the log.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::ids::ReplicaId;
+use cluster::parts::replica::State;
+use cluster::protocols::ReplicaStatus;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use super::check;
+use super::initial_copy;
+use super::initial_copy::Standing;
+use super::resync;
+use super::resync::{RebuildError, Rebuilt, Stage, Underway};
+use crate::config::Replica;
+use crate::coordinator::log_retention;
+use crate::coordinator::log_retention::Lasting;
+use crate::coordinator::{AgentOrder, Hub};
+use crate::node::{Place, Reason};
+use crate::postgres::Transfer;
+
+/// How long transactions may take to end before the anchor gives its place up.
+const QUIET_MAX: Duration = Duration::from_secs(5);
+/// How long sessions that hold state may take to end before that.
+const LAST_WORDS_MAX: Duration = Duration::from_secs(10);
+/// How often it is looked.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// What is asked of whoever keeps the list of members.
+#[derive(Debug)]
+pub(crate) enum Request {
+    /// Name a server that could become a member. Nothing is written down yet.
+    Invite {
+        /// Which.
+        who: Invitee,
+        /// Hears where it is.
+        invited: oneshot::Sender<Result<Invited, Invitation>>,
+    },
+    /// Give it the data of the donor, unless it came with its own, let it run, and write down that it is a member. What of
+    /// that fails leaves nothing.
+    Furnish {
+        /// Which.
+        replica: ReplicaId,
+        /// Whom to copy.
+        donor: ReplicaId,
+        /// How far it is.
+        transfer: Arc<Transfer>,
+        /// Hears the end.
+        done: oneshot::Sender<Result<(), Reason>>,
+    },
+    /// Write down that it is no member any more.
+    Strike {
+        /// Which.
+        replica: ReplicaId,
+        /// Hears the end.
+        done: oneshot::Sender<Result<(), Reason>>,
+    },
+    /// One that is no member is stopped, and its data removed, if it is ours.
+    Dismiss {
+        /// Which.
+        replica: ReplicaId,
+        /// Hears the end.
+        done: oneshot::Sender<Result<(), Reason>>,
+    },
+}
+
+/// A server that is to become a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Invitee {
+    /// One that is to be made.
+    Made,
+    /// The one at this address.
+    At(String),
+    /// That of a former member, whatever it has now.
+    Former(ReplicaId),
+}
+
+/// A server that can become a member.
+#[derive(Debug)]
+pub(crate) struct Invited {
+    /// Where it is.
+    pub(crate) place: Place,
+    /// How it gets its data.
+    pub(crate) data: Data,
+}
+
+/// How a new member gets its data.
+#[derive(Clone, Debug)]
+pub(crate) enum Data {
+    /// Whoever keeps the list copies another one's files.
+    Copied,
+    /// It came with them.
+    Brought,
+    /// We fill it.
+    Filled {
+        /// Which server.
+        server: Replica,
+        /// What it has may go.
+        is_former: bool,
+    },
+}
+
+/// Why there is no server that could become a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Invitation {
+    /// What was asked for is not offered here: what, and what to do instead.
+    Unsupported(&'static str, &'static str),
+    /// This server does not do, or none can be made.
+    Unfit(Reason),
+}
+
+/// Why the members did not change.
+#[derive(Debug)]
+pub(crate) enum MemberError {
+    /// Nobody keeps a list here, or it is not offered.
+    Unsupported(&'static str, &'static str),
+    /// It is being rebuilt, or joins.
+    Underway,
+    /// No other replica is up that could take its place, or be copied.
+    NoOther,
+    /// It was not done.
+    Failed(Reason),
+    /// It is a member now, and does not come up to the others.
+    Stuck(Reason),
+}
+
+impl fmt::Display for MemberError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unsupported(what, _) => f.write_str(what),
+            Self::Underway => f.write_str("it is being given data just now"),
+            Self::NoOther => f.write_str("no other replica is up that takes statements"),
+            Self::Failed(reason) | Self::Stuck(reason) => f.write_str(reason),
+        }
+    }
+}
+
+/// A replica that is on its way in.
+#[derive(Debug)]
+pub(crate) struct Newcomer {
+    /// Its number.
+    pub(crate) replica: ReplicaId,
+    orders: mpsc::Receiver<AgentOrder>,
+    data: Data,
+}
+
+/// A new member without data. [`furnish`] has to follow.
+pub(crate) async fn invite(hub: &Hub, who: Invitee) -> Result<Newcomer, MemberError> {
+    if !hub.replicas().iter().any(|status| status.state == State::Up) {
+        return Err(MemberError::NoOther);
+    }
+    let (invited, answer) = oneshot::channel();
+    let invitation = ask(hub, Request::Invite { who, invited }, answer).await?;
+    let Invited { place, data } = invitation.map_err(|why| match why {
+        Invitation::Unsupported(what, instead) => MemberError::Unsupported(what, instead),
+        Invitation::Unfit(reason) => MemberError::Failed(reason),
+    })?;
+    let replica = place.replica;
+    Ok(Newcomer { replica, orders: hub.join(place), data })
+}
+
+/// Gives it data; returns when it has all that was durable when its server ran. What fails leaves no member.
+pub(crate) async fn furnish(hub: Arc<Hub>, newcomer: Newcomer) -> Result<Rebuilt, MemberError> {
+    let Newcomer { replica, orders, data } = newcomer;
+    let underway = Underway { hub: Arc::clone(&hub), replica };
+    let transfer = Arc::new(Transfer::default());
+    let donor = match give_data(&hub, replica, &data, &transfer).await {
+        Ok(donor) => donor,
+        Err(error) => {
+            hub.leave(replica);
+            return Err(error);
+        }
+    };
+    let target = hub.durable();
+    hub.set_stage(replica, Some(Stage::CatchingUp { target }));
+    let is_ours = matches!(data, Data::Copied);
+    if !is_ours {
+        hub.drain(replica, true);
+    }
+    hub.employ(replica, orders, Duration::ZERO);
+    hub.rebuilt(replica);
+    if !is_ours {
+        not_compared(&hub, replica);
+    }
+    let version = resync::caught_up(&hub, replica, target).await.map_err(|error| match error {
+        RebuildError::Stuck(reason) | RebuildError::Failed(reason) => MemberError::Stuck(reason),
+        other => MemberError::Stuck(other.to_string()),
+    })?;
+    if !is_ours {
+        compare(&hub, replica).await?;
+    }
+    drop(underway);
+    let (bytes, _) = transfer.bytes();
+    tracing::warn!(replica = %hub.seats[replica].name, %donor, bytes, %version, "a replica has joined");
+    // Of a server that came with its data nothing was copied.
+    let donor = if bytes > 0 { donor } else { String::new() };
+    Ok(Rebuilt { donor, bytes, version })
+}
+
+/// Until it is compared it does not serve, also if the node starts anew.
+fn not_compared(hub: &Hub, replica: ReplicaId) {
+    let name = &hub.seats[replica].name;
+    let reason = "the node has ended before it was compared with the others; it must be rebuilt";
+    if let Err(error) = log_retention::write_quarantine(hub.log.folder(), name, reason, Lasting::UntilRebuilt)
+    {
+        tracing::warn!(replica = %name, %error, "if the node ends now, it will serve without having been compared");
+    }
+}
+
+/// It serves from now on if it has what the others have; else it is no member any more.
+async fn compare(hub: &Hub, replica: ReplicaId) -> Result<(), MemberError> {
+    hub.set_stage(replica, Some(Stage::Comparing));
+    let found = check::newcomer(hub, replica).await;
+    let differs = match found {
+        Ok(None) => {
+            let name = &hub.seats[replica].name;
+            if let Err(error) = log_retention::lift_quarantine(hub.log.folder(), name) {
+                tracing::warn!(replica = %name, %error, "after a restart it will begin in quarantine");
+            }
+            hub.drain(replica, false);
+            return Ok(());
+        }
+        Ok(Some(what)) => what,
+        Err(reason) => format!("it cannot be compared with the other replicas: {reason}"),
+    };
+    let (done, answer) = oneshot::channel();
+    let struck = ask(hub, Request::Strike { replica, done }, answer).await?;
+    hub.leave(replica);
+    struck.map_err(MemberError::Failed)?;
+    Err(MemberError::Failed(differs))
+}
+
+/// The name of the donor.
+async fn give_data(
+    hub: &Hub,
+    replica: ReplicaId,
+    data: &Data,
+    transfer: &Arc<Transfer>,
+) -> Result<String, MemberError> {
+    let slowest = resync::donors(hub, replica).map(|donor| donor.applied).min();
+    hub.keep_from(replica, slowest.ok_or(MemberError::NoOther)?);
+    let donor = resync::donor(hub, replica).await.map_err(|_| MemberError::NoOther)?;
+    let seat = &hub.seats[donor];
+    let stage = Stage::Copying { donor: seat.name.clone(), transfer: Arc::clone(transfer) };
+    hub.set_stage(replica, Some(stage));
+    if let Data::Filled { server, is_former } = data {
+        initial_copy::run(hub, donor, server, *is_former, transfer).await.map_err(MemberError::Failed)?;
+    }
+    let (done, answer) = oneshot::channel();
+    let request = Request::Furnish { replica, donor, transfer: Arc::clone(transfer), done };
+    let furnished = resync::unless_donor_is_lost(hub, donor, transfer, ask(hub, request, answer)).await?;
+    furnished.map_err(MemberError::Failed)?;
+    Ok(seat.name.clone())
+}
+
+/// A replica is no member any more; the error of the second kind is about what is left of its server.
+pub(crate) async fn dismiss(hub: &Hub, replica: ReplicaId) -> Result<Result<(), Reason>, MemberError> {
+    if hub.stage(replica).is_some() {
+        return Err(MemberError::Underway);
+    }
+    if hub.registry.get().is_none() {
+        return Err(UNSUPPORTED);
+    }
+    let was_drained = status(hub, replica).is_some_and(|status| status.is_drained);
+    drain(hub, replica).await?;
+    let (done, answer) = oneshot::channel();
+    let struck = ask(hub, Request::Strike { replica, done }, answer).await;
+    if let Err(error) = struck.and_then(|struck| struck.map_err(MemberError::Failed)) {
+        if !was_drained {
+            hub.drain(replica, false);
+        }
+        return Err(error);
+    }
+    hub.leave(replica);
+    let (done, answer) = oneshot::channel();
+    ask(hub, Request::Dismiss { replica, done }, answer).await
+}
+
+/// Whether a member whose server is not ours could be filled anew: looked at before it stops being one.
+pub(crate) async fn may_be_refilled(hub: &Hub, replica: ReplicaId) -> Result<(), MemberError> {
+    if hub.registry.get().is_none() {
+        return Err(UNSUPPORTED);
+    }
+    if resync::donors(hub, replica).next().is_none() {
+        return Err(MemberError::NoOther);
+    }
+    let seat = &hub.seats[replica];
+    let server = Replica { name: seat.name.clone(), address: seat.address.clone() };
+    // What is there is dropped, so it must not be anybody else's.
+    let whose = match initial_copy::standing(&hub.served, &server).await.map_err(MemberError::Failed)? {
+        Standing::Member(found) if found.cluster == Some(hub.cluster_id.to_string()) => None,
+        Standing::Empty => None,
+        Standing::Member(found) => {
+            Some(format!("belongs to the cluster {}", found.cluster.unwrap_or_default()))
+        }
+        Standing::Full(what) => Some(format!("has nothing of the cluster, but something of its own: {what}")),
+    };
+    if let Some(whose) = whose {
+        let at = &server.address;
+        return Err(MemberError::Failed(format!(
+            "the server at {at} {whose}; correct the address, or empty that server if nobody needs what is there"
+        )));
+    }
+    initial_copy::prepare(hub).await.map_err(MemberError::Failed)
+}
+
+/// A replica takes nothing new from now on; what is open there may still be.
+pub(crate) async fn drain(hub: &Hub, replica: ReplicaId) -> Result<(), MemberError> {
+    if status(hub, replica).is_some_and(|status| status.is_drained) {
+        return Ok(());
+    }
+    if hub.anchor() == replica {
+        await_holders(hub).await;
+    }
+    let quiet = if hub.anchor() == replica { Some(Quiet::begin(hub).await) } else { None };
+    if quiet.is_some() && has_successor(hub, replica) {
+        end_holders(hub, replica).await;
+    }
+    hub.drain(replica, true);
+    hub.clients.leave(None);
+    drop(quiet);
+    match status(hub, replica) {
+        Some(status) if status.is_drained => Ok(()),
+        _ => Err(MemberError::NoOther),
+    }
+}
+
+/// What sessions hold on connections of their own is at the anchor, and they end when that gives its place up: so they
+/// get some time to let go of it.
+async fn await_holders(hub: &Hub) {
+    let deadline = Instant::now() + hub.patience.drain;
+    while hub.clients.holders() > 0 && Instant::now() < deadline {
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Sessions that hold state at the anchor end before it gives its place up: its connections are cut then, and a listener has
+/// to have what was notified before.
+async fn end_holders(hub: &Hub, anchor: ReplicaId) {
+    hub.clients.leave(Some(anchor));
+    hub.rouse_holders();
+    let deadline = Instant::now() + LAST_WORDS_MAX;
+    while hub.clients.holders() > 0 && Instant::now() < deadline {
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Whether another replica can take the place of the anchor.
+fn has_successor(hub: &Hub, anchor: ReplicaId) -> bool {
+    let can = |status: &ReplicaStatus| {
+        status.replica != anchor && status.state == State::Up && !status.is_drained && !status.is_forgotten
+    };
+    hub.replicas().iter().any(can)
+}
+
+/// How many sessions may still use a replica that was drained.
+pub(crate) fn users(hub: &Hub, replica: ReplicaId) -> usize {
+    status(hub, replica).map_or(0, |status| hub.users_of(&status))
+}
+
+const UNSUPPORTED: MemberError = MemberError::Unsupported(
+    "the members cannot be changed here",
+    "Stop the node, and make a cluster of other servers.",
+);
+
+fn status(hub: &Hub, replica: ReplicaId) -> Option<ReplicaStatus> {
+    hub.replicas().into_iter().find(|status| status.replica == replica)
+}
+
+async fn ask<T>(hub: &Hub, request: Request, answer: oneshot::Receiver<T>) -> Result<T, MemberError> {
+    let registry = hub.registry.get().ok_or(UNSUPPORTED)?;
+    let stopping = || MemberError::Failed("the node is stopping".to_owned());
+    registry.send(request).await.map_err(|_| stopping())?;
+    answer.await.map_err(|_| stopping())
+}
+
+/// No session is in the middle of anything, or it took too long; none begins anything while this lives.
+struct Quiet<'a> {
+    hub: &'a Hub,
+    /// Somebody else has paused everything before.
+    was_paused: bool,
+}
+
+impl<'a> Quiet<'a> {
+    async fn begin(hub: &'a Hub) -> Self {
+        let quiet = Self { hub, was_paused: hub.clients.is_paused() };
+        hub.clients.pause(true);
+        let deadline = Instant::now() + QUIET_MAX;
+        while hub.clients.busy() > 0 && Instant::now() < deadline {
+            tokio::time::sleep(LOOK).await;
+        }
+        quiet
+    }
+}
+
+impl Drop for Quiet<'_> {
+    fn drop(&mut self) {
+        if !self.was_paused {
+            self.hub.clients.pause(false);
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Rebuilding a replica online: it gets the data of another one, and catches up from the log.
+//!
+//! The donor is a replica that is up, the anchor only if there is no other. The replica leaves service first. From the
+//! version on at which the donor stood before the copy began, the log is kept. When the server runs on the copy, the
+//! replica is as one that was away for a while: its agent fences it and reads the applied set, which came along with the
+//! data and says exactly which version the copy has; so no moment is needed at which everybody stands still. It joins when
+//! the core finds it fresh enough for a transaction.
+//!
+//! Where no replica is up there is nothing to copy. But one that could not apply a record has all records before it, since what
+//! that one had done was undone; and the log, kept for it, has the rest. So such replicas are tried again then: one that gets
+//! every record, or had them already, serves, and is the donor for the others. So a cluster is not dead while there is one
+//! complete copy, be it in quarantine.
+//!
+//! Invariant: a replica leaves quarantine only after its server has started on a complete copy, or to be tried again as above.
+//!
+//! Non-goal: servers that are not ours to stop. They leave, are filled and join again ([`super::members`]).
+
+use std::fmt;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::ids::{ReplicaId, Version};
+use cluster::parts::replica::State;
+use cluster::protocols::ReplicaStatus;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use super::supervisor::{Errand, Replacement};
+use crate::coordinator::{Hub, Lasting};
+use crate::postgres::Transfer;
+
+/// How many donors may go down during one rebuild.
+const DONORS_MAX: u32 = 3;
+const STOPPING: &str = "the node is stopping";
+/// How often it is looked how far the replica has come.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long another replica may take to become the home of updates.
+const LEAVE_MAX: Duration = Duration::from_secs(30);
+/// How long a replica that catches up may stand still before it is given up waiting for.
+const STANDSTILL_MAX: Duration = Duration::from_mins(2);
+
+/// What a rebuild is at.
+#[derive(Clone, Debug)]
+pub(crate) enum Stage {
+    /// A new one: its server is made ready.
+    Preparing,
+    /// It serves nothing more; if it was the home of updates, another one takes its place.
+    LeavingService,
+    /// The donor is being copied.
+    Copying {
+        /// Its name.
+        donor: String,
+        /// How far it is.
+        transfer: Arc<Transfer>,
+    },
+    /// The server runs on the copy; what was committed meanwhile is applied.
+    CatchingUp {
+        /// It has to come up to here.
+        target: Version,
+    },
+    /// What it has is compared with the home of updates.
+    Comparing,
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Preparing => f.write_str("preparing"),
+            Self::LeavingService => f.write_str("leaving service"),
+            Self::Copying { donor, transfer } => {
+                let (received, total) = transfer.bytes();
+                // The part of the log that belongs to a copy is not in the total.
+                write!(f, "copying {donor}: {} of about {} MB", received >> 20, total.max(received) >> 20)
+            }
+            Self::Comparing => f.write_str("comparing all it has with the home of updates"),
+            Self::CatchingUp { target } => write!(f, "catching up to version {target}"),
+        }
+    }
+}
+
+/// Why a replica was not rebuilt.
+#[derive(Debug)]
+pub(crate) enum RebuildError {
+    /// It is being rebuilt already.
+    Underway,
+    /// Its server is not one that we run.
+    NotOurs,
+    /// No other replica is up.
+    NoDonor,
+    /// The server did not get other data; it is as it was, and in quarantine.
+    Failed(String),
+    /// It has other data, and does not come up to the others.
+    Stuck(String),
+}
+
+impl fmt::Display for RebuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Underway => f.write_str("it is being rebuilt already"),
+            Self::NotOurs => f.write_str("its server was not started by this node"),
+            Self::NoDonor => f.write_str("no other replica is up that could be copied"),
+            Self::Failed(reason) | Self::Stuck(reason) => f.write_str(reason),
+        }
+    }
+}
+
+/// What was done.
+#[derive(Clone, Debug)]
+pub(crate) struct Rebuilt {
+    /// Who was copied.
+    pub(crate) donor: String,
+    /// How much was copied.
+    pub(crate) bytes: u64,
+    /// The version at which the replica joined.
+    pub(crate) version: Version,
+}
+
+/// Rebuilds a replica; returns when it has all that was durable when its server ran again.
+pub(crate) async fn run(hub: Arc<Hub>, replica: ReplicaId) -> Result<Rebuilt, RebuildError> {
+    if let Some(version) = revive(&hub, replica).await {
+        return Ok(Rebuilt { donor: String::new(), bytes: 0, version });
+    }
+    let seat = &hub.seats[replica];
+    let errands = seat.errands.get().ok_or(RebuildError::NotOurs)?;
+    let slowest = donors(&hub, replica).map(|donor| donor.applied).min().ok_or(RebuildError::NoDonor)?;
+    if let Some(before) = hub.set_stage(replica, Some(Stage::LeavingService)) {
+        hub.set_stage(replica, Some(before));
+        return Err(RebuildError::Underway);
+    }
+    let underway = Underway { hub: Arc::clone(&hub), replica };
+    hub.keep_from(replica, slowest);
+    // Where statements are shipped the log does not show by itself how far a server is behind it.
+    let lasting = if hub.shipping.get().is_some() { Lasting::UntilRebuilt } else { Lasting::UntilRestart };
+    hub.quarantine(replica, "it is being rebuilt", lasting);
+    let mut copied = copy(&hub, replica, errands).await;
+    for _ in 0..DONORS_MAX {
+        // Another one may do.
+        if !matches!(copied, Err(Copying::Abandoned(_))) || donors(&hub, replica).next().is_none() {
+            break;
+        }
+        copied = copy(&hub, replica, errands).await;
+    }
+    let (donor, bytes) = match copied {
+        Ok(copied) => copied,
+        Err(Copying::Failed(reason) | Copying::Abandoned(reason)) => {
+            let said = format!("its rebuild failed: {reason}");
+            hub.quarantine(replica, &said, lasting);
+            return Err(RebuildError::Failed(reason));
+        }
+        Err(Copying::NotBegun(error)) => return Err(error),
+    };
+    let target = hub.durable();
+    hub.set_stage(replica, Some(Stage::CatchingUp { target }));
+    hub.rebuilt(replica);
+    let version = caught_up(&hub, replica, target).await?;
+    drop(underway);
+    tracing::info!(replica = %seat.name, %donor, bytes, %version, "the replica was rebuilt");
+    Ok(Rebuilt { donor, bytes, version })
+}
+
+/// Why a copy was not made.
+enum Copying {
+    NotBegun(RebuildError),
+    /// The donor went down.
+    Abandoned(String),
+    Failed(String),
+}
+
+/// Has the server take the data of a donor: the donor's name, and how many bytes came.
+async fn copy(
+    hub: &Hub,
+    replica: ReplicaId,
+    errands: &mpsc::Sender<Errand>,
+) -> Result<(String, u64), Copying> {
+    let donor = donor(hub, replica).await.map_err(Copying::NotBegun)?;
+    let seat = &hub.seats[donor];
+    let transfer = Arc::new(Transfer::default());
+    hub.set_stage(
+        replica,
+        Some(Stage::Copying { donor: seat.name.clone(), transfer: Arc::clone(&transfer) }),
+    );
+    let (done, outcome) = oneshot::channel();
+    let errand = Errand::Replace(Replacement {
+        donor: seat.address.clone(),
+        superuser: hub.served.superuser.clone(),
+        transfer: Arc::clone(&transfer),
+        done,
+    });
+    let ended = match errands.send(errand).await {
+        Ok(()) => unless_donor_is_lost(hub, donor, &transfer, outcome)
+            .await
+            .unwrap_or_else(|_| Err(STOPPING.to_owned())),
+        Err(_) => Err(STOPPING.to_owned()),
+    };
+    match ended {
+        Ok(()) => Ok((seat.name.clone(), transfer.bytes().0)),
+        Err(reason) if transfer.is_abandoned() => {
+            tracing::warn!(replica = %hub.seats[replica].name, donor = %seat.name, reason, "the copy was abandoned");
+            Err(Copying::Abandoned(reason))
+        }
+        Err(reason) => Err(Copying::Failed(reason)),
+    }
+}
+
+/// Waits for the outcome of a copy, and abandons it when the donor is down: a server that hangs would never end it.
+pub(crate) async fn unless_donor_is_lost<T>(
+    hub: &Hub,
+    donor: ReplicaId,
+    transfer: &Transfer,
+    outcome: impl Future<Output = T>,
+) -> T {
+    let mut outcome = pin!(outcome);
+    if let Some(done) = hub.unless_given_up(donor, outcome.as_mut()).await {
+        return done;
+    }
+    transfer.abandon();
+    outcome.await
+}
+
+/// If no other replica is up, tries those again that could not apply a record. The version that the replica itself has now, if it
+/// serves again.
+pub(crate) async fn revive(hub: &Hub, replica: ReplicaId) -> Option<Version> {
+    if donors(hub, replica).next().is_some() {
+        return None;
+    }
+    let mut own = None;
+    for tried in hub.try_again() {
+        match caught_up(hub, tried, hub.durable()).await {
+            Ok(version) if tried == replica => own = Some(version),
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(replica = %hub.seats[tried].name, %error, "the replica was tried again in vain");
+            }
+        }
+    }
+    own
+}
+
+/// Ends the rebuild, also when whoever waited for it has gone.
+pub(crate) struct Underway {
+    /// Where it is.
+    pub(crate) hub: Arc<Hub>,
+    /// Which.
+    pub(crate) replica: ReplicaId,
+}
+
+impl Drop for Underway {
+    fn drop(&mut self) {
+        self.hub.end_rebuild(self.replica);
+    }
+}
+
+/// Who could be copied.
+pub(crate) fn donors(hub: &Hub, replica: ReplicaId) -> impl Iterator<Item = ReplicaStatus> {
+    hub.replicas().into_iter().filter(move |r| r.state == State::Up && r.replica != replica)
+}
+
+/// Who is copied, as soon as the replica itself is not the home of updates any more. That one has the most to do, and
+/// among the others it is the one with the least.
+pub(crate) async fn donor(hub: &Hub, replica: ReplicaId) -> Result<ReplicaId, RebuildError> {
+    let deadline = Instant::now() + LEAVE_MAX;
+    // Where statements are shipped no replica is the home of updates.
+    while hub.anchor() == replica && hub.shipping.get().is_none() {
+        if Instant::now() > deadline {
+            return Err(RebuildError::NoDonor);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    let best =
+        donors(hub, replica).min_by_key(|r| (r.replica == hub.anchor(), r.expected_wait_us, r.replica));
+    best.map(|donor| donor.replica).ok_or(RebuildError::NoDonor)
+}
+
+/// Waits until the replica has this version; as long as it moves, it is waited for.
+pub(crate) async fn caught_up(
+    hub: &Hub,
+    replica: ReplicaId,
+    target: Version,
+) -> Result<Version, RebuildError> {
+    let (mut seen, mut moved) = (Version::ZERO, Instant::now());
+    loop {
+        let status = hub.replicas().into_iter().find(|status| status.replica == replica);
+        let Some(status) = status else { return Err(RebuildError::Stuck("it is gone".to_owned())) };
+        match status.state {
+            State::Up if status.applied >= target => return Ok(status.applied),
+            State::Up if status.applied > seen => (seen, moved) = (status.applied, Instant::now()),
+            State::Quarantined | State::Absent => {
+                let reason = hub.quarantined().remove(&replica).unwrap_or_default();
+                return Err(RebuildError::Stuck(reason));
+            }
+            State::Up | State::Down => {}
+        }
+        if moved.elapsed() > STANDSTILL_MAX {
+            let seconds = STANDSTILL_MAX.as_secs();
+            return Err(RebuildError::Stuck(format!(
+                "it runs on its copy, but has not come further than version {seen} for {seconds} s; it goes on catching up"
+            )));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}

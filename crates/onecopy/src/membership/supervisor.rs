@@ -1,0 +1,187 @@
+//! One task for each server of ours: it keeps the server running, and gives it other data when it is told to.
+//!
+//! A server that ends is started again, for ever. While it does not start, its seat says why; if its data is the cause,
+//! the mender is told ([`crate::node::up`]). A rebuild copies the donor while the old server goes on (it serves
+//! nothing, but what it has is not given up before there is something better), then stops it, puts the copy in its
+//! place and starts it. A server that cannot even start can be rebuilt as well.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::ids::ReplicaId;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::backend::Address;
+use crate::coordinator::{Absence, Hub};
+use crate::postgres::{Server, ServerError, Transfer};
+use crate::terminal::Progress;
+
+/// Between two attempts to start a server, at first; each further pause is twice as long.
+const START_PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause.
+const START_PAUSE_MAX: Duration = Duration::from_secs(30);
+/// So many attempts in a row have to fail because of the data before that is believed.
+const DAMAGED_AFTER: u32 = 2;
+/// Errands that can wait; a rebuild is asked for once.
+const ERRANDS: usize = 1;
+
+/// What a steward is told to do.
+#[derive(Debug)]
+pub(crate) enum Errand {
+    /// Replace the data of the server by that of another one.
+    Replace(Replacement),
+    /// Stop the server, and look after it no longer.
+    Leave {
+        /// Hears when the server has stopped.
+        done: oneshot::Sender<()>,
+    },
+}
+
+/// Replace the data of the server by that of another one.
+#[derive(Debug)]
+pub(crate) struct Replacement {
+    /// Whom to copy.
+    pub(crate) donor: Address,
+    /// The role that may copy it.
+    pub(crate) superuser: String,
+    /// How far it is.
+    pub(crate) transfer: Arc<Transfer>,
+    /// Hears when the server runs on the copy, or why it does not.
+    pub(crate) done: oneshot::Sender<Result<(), String>>,
+}
+
+/// The way to a steward, and its own end of it.
+pub(crate) fn errands() -> (mpsc::Sender<Errand>, mpsc::Receiver<Errand>) {
+    mpsc::channel(ERRANDS)
+}
+
+/// What a steward works with beside its server.
+#[derive(Debug)]
+pub(crate) struct Post {
+    /// The node.
+    pub(crate) hub: Arc<Hub>,
+    /// The replica that the server is.
+    pub(crate) replica: ReplicaId,
+    /// The way to the mender.
+    pub(crate) damaged: mpsc::Sender<ReplicaId>,
+    /// Where news is printed.
+    pub(crate) progress: Progress,
+}
+
+/// Looks after one server until the other half of `stopped` is dropped. `failure`: why it has not started.
+pub(crate) async fn run(
+    server: Server,
+    failure: Option<ServerError>,
+    mut errands: mpsc::Receiver<Errand>,
+    mut stopped: watch::Receiver<()>,
+    post: Post,
+) {
+    let is_running = server.is_running();
+    let mut steward = Steward { server, is_running, failures: 0, damages: 0, post };
+    if let Some(error) = failure {
+        steward.failed(&error);
+    }
+    loop {
+        let errand = tokio::select! {
+            () = steward.keep_running() => continue,
+            Some(errand) = errands.recv() => errand,
+            _ = stopped.changed() => break,
+        };
+        let replacement = match errand {
+            Errand::Replace(replacement) => replacement,
+            Errand::Leave { done } => {
+                steward.server.stop().await;
+                // Whoever asked may have gone; the server has stopped all the same.
+                let _ = done.send(());
+                return;
+            }
+        };
+        tokio::select! {
+            () = steward.carry_out(replacement) => {}
+            _ = stopped.changed() => break,
+        }
+    }
+    steward.server.stop().await;
+}
+
+struct Steward {
+    server: Server,
+    is_running: bool,
+    /// Attempts to start it that have failed since it ran.
+    failures: u32,
+    /// Those of them, the last in a row, that failed because of its data.
+    damages: u32,
+    post: Post,
+}
+
+impl Steward {
+    /// Returns when the server has ended, or has been started again. Whoever drops this loses nothing but a start.
+    async fn keep_running(&mut self) {
+        if self.is_running {
+            let ending = self.server.exited().await;
+            self.post.progress.say(format_args!("{} ended: {ending}", self.server.name));
+            self.is_running = false;
+            return;
+        }
+        if self.failures > 0 {
+            let doubled = START_PAUSE.saturating_mul(1 << (self.failures - 1).min(8));
+            tokio::time::sleep(doubled.min(START_PAUSE_MAX)).await;
+        }
+        // It can be struck down again while it starts; that must not leave it down for ever.
+        match self.server.start().await {
+            Ok(()) => {
+                self.started();
+                self.post.progress.say(format_args!("{} was started again", self.server.name));
+            }
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    fn started(&mut self) {
+        self.is_running = true;
+        (self.failures, self.damages) = (0, 0);
+        self.absence().note_server(None);
+    }
+
+    /// Each reason is printed once, however often the server is tried.
+    fn failed(&mut self, error: &ServerError) {
+        self.failures += 1;
+        self.damages = if error.is_about_data() { self.damages + 1 } else { 0 };
+        if self.absence().note_server(Some(error.in_short())) {
+            self.post.progress.say(error);
+        }
+        if self.damages >= DAMAGED_AFTER {
+            // A mender whose queue is full is told again after the next attempt.
+            let _ = self.post.damaged.try_send(self.post.replica);
+        }
+    }
+
+    fn absence(&self) -> &Absence {
+        &self.post.hub.seats[self.post.replica].absence
+    }
+
+    async fn carry_out(&mut self, replacement: Replacement) {
+        let Replacement { donor, superuser, transfer, done } = replacement;
+        let outcome = self.replace(&donor, &superuser, &transfer).await;
+        if let Err(reason) = &outcome {
+            self.post.progress.say(reason);
+        }
+        if done.send(outcome).is_err() {
+            tracing::debug!(server = self.server.name, "nobody waits for the rebuild any more");
+        }
+    }
+
+    async fn replace(&mut self, donor: &Address, superuser: &str, transfer: &Transfer) -> Result<(), String> {
+        let text = |error: ServerError| error.to_string();
+        if !self.is_running {
+            // It may have been on its way up.
+            self.server.stop().await;
+        }
+        self.server.copy(donor, superuser, transfer).await.map_err(text)?;
+        self.is_running = false;
+        self.server.take_copy().await.map_err(text)?;
+        self.server.start().await.map_err(text)?;
+        self.started();
+        Ok(())
+    }
+}

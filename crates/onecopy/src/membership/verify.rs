@@ -1,0 +1,168 @@
+//! VERIFY: every table of every replica, compared at one version.
+//!
+//! The core is asked to hold: no version is assigned until every replica stands at the last one. A snapshot is opened
+//! on each replica, which takes milliseconds, and the core goes on; the checksums are then computed in those
+//! snapshots, however long that takes.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use cluster::event::{Effect, Event};
+use cluster::ids::{ReplicaId, Version};
+use cluster::parts::replica::State;
+use wire::sqlstate;
+
+use super::checksum::{checksums, schema_checksums};
+use crate::backend::{BackendError, Connection};
+use crate::coordinator::Hub;
+use crate::coordinator::mailbox::Note;
+use crate::error::Refusal;
+
+/// How long the replicas may take to stand at one version.
+const HOLD_MAX: Duration = Duration::from_secs(30);
+
+/// How long a server may take to open a snapshot, while nothing commits.
+const SNAPSHOT_MAX: Duration = Duration::from_secs(10);
+
+/// VERIFY or CHECK is running; dropped when it ends, however it ends.
+pub(crate) struct Turn<'a>(&'a AtomicBool);
+
+impl<'a> Turn<'a> {
+    /// Refused while it is somebody else's.
+    pub(crate) fn take(hub: &'a Hub) -> Result<Self, Refusal> {
+        if hub.is_verifying.swap(true, Ordering::AcqRel) {
+            return Err(Refusal::new(
+                sqlstate::OBJECT_IN_USE,
+                "the replicas are being verified already",
+                "Wait until the other VERIFY has ended.",
+            ));
+        }
+        Ok(Self(&hub.is_verifying))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// One row a table: its name, the version, `identical` or which replicas differ.
+pub(crate) async fn run(hub: &Hub) -> Result<Vec<Vec<String>>, Refusal> {
+    let down: Vec<&str> = hub
+        .replicas()
+        .iter()
+        .filter(|status| status.state != State::Up)
+        .map(|status| hub.seats[status.replica].name.as_str())
+        .collect();
+    if !down.is_empty() {
+        return Err(Refusal::new(
+            sqlstate::CANNOT_CONNECT_NOW,
+            format!("{} cannot be verified: not up", down.join(", ")),
+            "SHOW REPLICAS tells the state of each replica.",
+        ));
+    }
+    let _turn = Turn::take(hub)?;
+    let replicas: Vec<ReplicaId> = hub.replicas().iter().map(|status| status.replica).collect();
+    let (version, mut open) = snapshots(hub, &replicas).await?;
+    let mut sums = Vec::new();
+    for connection in &mut open {
+        sums.push(checksums(connection).await.map_err(|error| failed(&error))?);
+    }
+    Ok(compare(hub, version, &replicas, &sums))
+}
+
+/// A snapshot of each of these replicas, which are up, at one version.
+pub(crate) async fn snapshots(
+    hub: &Hub,
+    replicas: &[ReplicaId],
+) -> Result<(Version, Vec<Connection>), Refusal> {
+    let (id, mailbox) = hub.open_session();
+    hub.handle(Event::Hold { session: id });
+    let held = async {
+        if let Some(shipping) = hub.shipping.get() {
+            return shipping.hold(id).await;
+        }
+        loop {
+            if let Note::Effect(Effect::Held { version, .. }) = mailbox.next().await {
+                return version;
+            }
+        }
+    };
+    let snapshots = match tokio::time::timeout(HOLD_MAX, held).await {
+        Ok(version) => {
+            let open = open_snapshots(hub, replicas).await;
+            open.map(|open| (version, open)).map_err(|error| failed(&error))
+        }
+        Err(_) => Err(Refusal::plain(
+            sqlstate::LOCK_NOT_AVAILABLE,
+            format!("the replicas did not come to one version within {} seconds", HOLD_MAX.as_secs()),
+        )),
+    };
+    if let Some(shipping) = hub.shipping.get() {
+        shipping.give_everything_back(id);
+    }
+    hub.close_session(id);
+    snapshots
+}
+
+/// The checksums of a replica's schema, by kind of object.
+pub(crate) async fn schema(hub: &Hub, replica: ReplicaId) -> Result<BTreeMap<String, String>, BackendError> {
+    let mut connection = open_snapshot(hub, replica).await?;
+    schema_checksums(&mut connection).await
+}
+
+fn failed(error: &BackendError) -> Refusal {
+    Refusal::plain(sqlstate::CONNECTION_FAILURE, format!("a replica could not be read: {error}"))
+}
+
+async fn open_snapshots(hub: &Hub, replicas: &[ReplicaId]) -> Result<Vec<Connection>, BackendError> {
+    let mut open = Vec::new();
+    for replica in replicas {
+        open.push(open_snapshot(hub, *replica).await?);
+    }
+    Ok(open)
+}
+
+async fn open_snapshot(hub: &Hub, replica: ReplicaId) -> Result<Connection, BackendError> {
+    let seat = &hub.seats[usize::from(replica.0)];
+    let own = [("application_name", "onecopy verify")];
+    let opening = async {
+        let mut connection = Connection::open_own(&seat.address, &hub.served, &own).await?;
+        connection.simple("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").await?;
+        connection.simple(crate::capture::HIDE_CODE).await?;
+        Ok(connection)
+    };
+    let opened = tokio::time::timeout(SNAPSHOT_MAX, opening).await;
+    opened.unwrap_or_else(|elapsed| Err(BackendError::Io(elapsed.into())))
+}
+
+fn compare(
+    hub: &Hub,
+    version: Version,
+    replicas: &[ReplicaId],
+    sums: &[BTreeMap<String, String>],
+) -> Vec<Vec<String>> {
+    let mut names: Vec<&String> = sums.iter().flat_map(BTreeMap::keys).collect();
+    names.sort_unstable();
+    names.dedup();
+    let first = &sums[0];
+    names
+        .into_iter()
+        .map(|name| {
+            let differ: Vec<String> = sums
+                .iter()
+                .zip(replicas)
+                .filter(|(sum, _)| sum.get(name) != first.get(name))
+                .map(|(_, replica)| hub.seats[*replica].name.clone())
+                .collect();
+            let result = if differ.is_empty() {
+                "identical".to_owned()
+            } else {
+                format!("DIFFERENT at {}", differ.join(", "))
+            };
+            vec![name.clone(), version.to_string(), result]
+        })
+        .collect()
+}

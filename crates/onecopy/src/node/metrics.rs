@@ -1,0 +1,245 @@
+//! `/metrics` for Prometheus, `/health` and `/ready` for whoever restarts and routes, over the least of HTTP that they need.
+//!
+//! Every number is one that the admin database shows, too. Names follow Prometheus' rules: base units, counters end in
+//! `_total`. A connection answers one GET and ends. There are few at a time, and each has little time. When one more comes,
+//! the one that has waited longest is cut, so connections that send slowly or nothing hold nothing up.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use cluster::parts::replica::State;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::accept::half_open::{HalfOpen, Limits};
+use crate::coordinator::Hub;
+use crate::coordinator::session_registry::Doing;
+
+/// Longest request, in bytes.
+const REQUEST_BYTES_MAX: usize = 8 << 10;
+/// How long one may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Requests at a time, of all addresses or of one.
+const LIMITS: Limits = Limits { total_max: 32, address_max: 32 };
+/// The pause after a connection could not be accepted.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Answers until the task is dropped.
+pub(crate) async fn serve(hub: Arc<Hub>, listener: TcpListener) {
+    let half_open = Arc::new(HalfOpen::default());
+    loop {
+        let Ok((stream, peer)) = listener.accept().await else {
+            tokio::time::sleep(PAUSE).await;
+            continue;
+        };
+        let place = half_open.enter(Some(peer.ip()), LIMITS);
+        let hub = Arc::clone(&hub);
+        tokio::spawn(async move {
+            // Whoever asks for numbers does not hear why there were none.
+            tokio::select! {
+                _ = tokio::time::timeout(PATIENCE, answer(&hub, stream)) => {}
+                () = place.is_cut() => {}
+            }
+        });
+    }
+}
+
+async fn answer(hub: &Hub, mut stream: TcpStream) -> std::io::Result<()> {
+    let mut request = Vec::new();
+    while !request.windows(4).any(|end| end == b"\r\n\r\n") {
+        if request.len() >= REQUEST_BYTES_MAX || stream.read_buf(&mut request).await? == 0 {
+            return Ok(());
+        }
+    }
+    let (status, kind, body) = respond(hub, &request);
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await?;
+    stream.write_all(body.as_bytes()).await?;
+    stream.shutdown().await
+}
+
+fn respond(hub: &Hub, request: &[u8]) -> (&'static str, &'static str, String) {
+    const PLAIN: &str = "text/plain";
+    let line = request.split(|byte| *byte == b'\r').next().unwrap_or_default();
+    let line = String::from_utf8_lossy(line);
+    let mut words = line.split(' ');
+    if words.next() != Some("GET") {
+        return ("405 Method Not Allowed", PLAIN, "only GET\n".to_owned());
+    }
+    let path = words.next().unwrap_or_default();
+    match path.split('?').next().unwrap_or_default() {
+        "/metrics" => ("200 OK", "text/plain; version=0.0.4", metrics(hub)),
+        // It answers, so it lives; a node whose log has failed ends by itself.
+        "/health" => ("200 OK", PLAIN, "alive\n".to_owned()),
+        "/ready" => match obstacle(hub) {
+            None => ("200 OK", PLAIN, "ready\n".to_owned()),
+            Some(why) => ("503 Service Unavailable", PLAIN, format!("{why}\n")),
+        },
+        _ => ("404 Not Found", PLAIN, "/metrics, /health, /ready\n".to_owned()),
+    }
+}
+
+/// Why a client should go elsewhere.
+fn obstacle(hub: &Hub) -> Option<&'static str> {
+    let anchor = hub.anchor();
+    if !hub.clients.is_open() {
+        Some("no clients are let in: starting or stopping")
+    } else if hub.clients.is_paused() {
+        Some("paused")
+    } else if !hub.replicas().iter().any(|status| status.replica == anchor && status.state == State::Up) {
+        Some("the home of updates is not up")
+    } else {
+        None
+    }
+}
+
+/// A family of numbers in Prometheus' text format.
+struct Page(String);
+
+impl Page {
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        // Writing to a String cannot fail.
+        let _ = writeln!(self.0, "# HELP onecopy_{name} {help}\n# TYPE onecopy_{name} {kind}");
+    }
+
+    fn number(&mut self, name: &str, label: Option<(&str, &str)>, value: f64) {
+        let label = label.map(|(key, text)| format!("{{{key}=\"{}\"}}", escape(text))).unwrap_or_default();
+        let _ = writeln!(self.0, "onecopy_{name}{label} {value}");
+    }
+
+    fn single(&mut self, name: &str, kind: &str, help: &str, value: f64) {
+        self.family(name, kind, help);
+        self.number(name, None, value);
+    }
+}
+
+fn escape(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+fn metrics(hub: &Hub) -> String {
+    let mut page = Page(String::new());
+    page.family("info", "gauge", "The version.");
+    page.number("info", Some(("version", env!("CARGO_PKG_VERSION"))), 1.0);
+    replicas(hub, &mut page);
+    statements(hub, &mut page);
+    clients(hub, &mut page);
+    page.single("log_durable_version", "gauge", "The last durable version.", hub.log.durable().0 as f64);
+    page.single(
+        "log_first_version",
+        "gauge",
+        "The first version that is kept.",
+        hub.log.first_retained().0 as f64,
+    );
+    if let Some(ends_s) = hub.in_force.identity().and_then(|identity| identity.ends_s()) {
+        page.single(
+            "tls_certificate_expiry_timestamp_seconds",
+            "gauge",
+            "When the certificate that clients see is not valid any more, in seconds since 1970.",
+            ends_s as f64,
+        );
+    }
+    page.single("log_bytes", "gauge", "What the log takes on disk.", hub.log.bytes() as f64);
+    page.0
+}
+
+fn replicas(hub: &Hub, page: &mut Page) {
+    let replicas = hub.replicas();
+    let mut family =
+        |name: &str, kind: &str, help: &str, value: &dyn Fn(&cluster::protocols::ReplicaStatus) -> f64| {
+            page.family(name, kind, help);
+            for status in &replicas {
+                page.number(name, Some(("replica", &hub.seats[status.replica].name)), value(status));
+            }
+        };
+    family("replica_up", "gauge", "Whether the replica serves.", &|r| {
+        f64::from(u8::from(r.state == State::Up))
+    });
+    family("replica_quarantined", "gauge", "Whether the replica must be rebuilt.", &|r| {
+        f64::from(u8::from(r.state == State::Quarantined))
+    });
+    family("replica_applied_version", "gauge", "What the replica has.", &|r| r.applied.0 as f64);
+    family("replica_lag_versions", "gauge", "What it lacks.", &|r| r.lag as f64);
+    family("replica_reads_total", "counter", "Reads that it has served.", &|r| r.reads as f64);
+    family("replica_writes_total", "counter", "Updates that have run there.", &|r| r.writes as f64);
+    family(
+        "replica_load_seconds",
+        "gauge",
+        "Estimated wait there: what is outstanding, and who waits for a connection.",
+        &|r| r.expected_wait_us as f64 / 1e6,
+    );
+}
+
+fn statements(hub: &Hub, page: &mut Page) {
+    let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed) as f64;
+    let stats = &hub.stats;
+    page.single(
+        "reads_spread_total",
+        "counter",
+        "Reads that any fresh replica could serve.",
+        load(&stats.reads),
+    );
+    page.family(
+        "anchor_total",
+        "counter",
+        "Statements, or transactions by their first one, that ran at the anchor, by reason.",
+    );
+    for (because, counter) in [
+        ("update", &stats.anchor_update),
+        ("unknown", &stats.anchor_unknown),
+        ("interactive", &stats.anchor_interactive),
+        ("catalogue", &stats.anchor_catalogue),
+        ("waits", &stats.anchor_waits),
+        ("chosen", &stats.anchor_chosen),
+    ] {
+        page.number("anchor_total", Some(("because", because)), load(counter));
+    }
+    page.single("records_total", "counter", "Update transactions in the log.", load(&stats.records));
+    page.single("retried_total", "counter", "Transactions run again, unseen.", load(&stats.retried));
+    page.single("aborted_total", "counter", "Clients told 40001 by Onecopy.", load(&stats.aborted));
+}
+
+fn clients(hub: &Hub, page: &mut Page) {
+    let cards = hub.clients.cards();
+    page.family("sessions", "gauge", "Sessions, by what they do.");
+    for doing in Doing::ALL {
+        let count = cards.iter().filter(|card| card.doing() == doing).count();
+        page.number("sessions", Some(("doing", doing.word())), count as f64);
+    }
+    let servers: usize = cards.iter().map(|card| card.servers().len()).sum();
+    page.single("server_connections", "gauge", "Connections of sessions to servers.", servers as f64);
+    let open = hub.transactions.show().len();
+    page.single("update_transactions_open", "gauge", "Open update transactions.", open as f64);
+    let (logins, logins_cut) = hub.half_open.counts();
+    page.single("logins", "gauge", "Connections that have not logged in yet.", logins as f64);
+    let help = "Connections that were closed before they had logged in, because there were too many.";
+    page.single("logins_cut_total", "counter", help, logins_cut as f64);
+    page.single(
+        "paused",
+        "gauge",
+        "Whether PAUSE is in force.",
+        f64::from(u8::from(hub.clients.is_paused())),
+    );
+    let totals = hub.clients.totals();
+    for (name, help, value) in [
+        ("client_transactions_total", "Transactions of clients that have ended.", totals.transactions as f64),
+        ("client_queries_total", "Queries, and batches of the extended protocol.", totals.queries as f64),
+        ("client_received_bytes_total", "Bytes from clients.", totals.received_bytes as f64),
+        ("client_sent_bytes_total", "Bytes to clients.", totals.sent_bytes as f64),
+        ("client_transaction_seconds_total", "Time in transactions.", totals.transaction_us as f64 / 1e6),
+        ("client_query_seconds_total", "Time in queries.", totals.query_us as f64 / 1e6),
+        ("client_wait_seconds_total", "Time of waiting for a replica.", totals.wait_us as f64 / 1e6),
+        (
+            "server_connections_opened_total",
+            "Connections to servers that were opened.",
+            totals.connections as f64,
+        ),
+    ] {
+        page.single(name, "counter", help, value);
+    }
+}

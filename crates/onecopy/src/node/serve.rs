@@ -1,0 +1,254 @@
+//! `onecopy serve`: a node over servers that somebody else runs; `onecopy check`: whether it would.
+//!
+//! The addresses are claimed first, then the servers are looked at ([`crate::membership::adoption`]), then the node is put together.
+//! At the first start everything is compared once more before a client is let in, since somebody may have written to a
+//! server until our guards were in it.
+
+mod roster;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
+
+use cluster::ids::ReplicaId;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind};
+
+use super::logging;
+use super::logging::Level;
+use super::metrics;
+use super::systemd;
+use super::{Adoption, Node, Place, Plan, Reason, Signals};
+use crate::accept::half_open;
+use crate::backend::{Address, Served};
+use crate::cli::Serve;
+use crate::config::runtime::{InForce, Logins, Reloaded};
+use crate::config::{Config, Given, Mistake, Replica};
+use crate::coordinator::{Hub, Limits, Patience};
+use crate::membership::adoption;
+use crate::membership::adoption::Membership;
+use crate::membership::verify;
+use crate::node;
+use crate::place::sequence_leases::SEQUENCES_LENT;
+use crate::pool::{POOL_MODE_TRANSACTION, Pooling};
+use crate::security::tls::Identity;
+use crate::shipping::PROTOCOLS;
+use crate::terminal::Progress;
+
+use roster::Roster;
+
+/// `onecopy check`.
+pub(crate) fn check(serve: &Serve, progress: &Progress) -> Result<(), Reason> {
+    let config = load(serve.config.as_ref(), &serve.settings)?;
+    config.check_files()?;
+    for [name, value, ..] in config.shown() {
+        progress.result(format_args!("{name} = {value:?}"));
+    }
+    for Replica { name, address } in &config.replicas {
+        progress.result(format_args!("replica {name} at {address}"));
+    }
+    if let Some(concern) = config.identity()?.and_then(|identity| identity.concern()) {
+        progress.say(format_args!("warning: {concern}"));
+    }
+    progress.say("the configuration is right");
+    Ok(())
+}
+
+/// Runs a node until it is told to stop.
+pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), Reason> {
+    let config = load(serve.config.as_ref(), &serve.settings)?;
+    config.check_files()?;
+    let level = logging::start(config.text("log_level"), config.text("log_format") == "json");
+    let mut signals = Signals::take()?;
+    let hangup = node::take(SignalKind::hangup())?;
+    let listeners = listen(config.addresses("listen")).await?;
+    let pages = listen(config.addresses("http_listen")).await?;
+    let served = Served {
+        database: config.text("database").to_owned(),
+        superuser: config.text("superuser").to_owned(),
+        secret: config.secret()?,
+    };
+    let folder = config.path("data");
+    let settling = adoption::settle(&folder, &served, &config.replicas, config.duration("start_patience"));
+    let (membership, members) = tokio::select! {
+        settled = settling => settled?,
+        () = signals.stop() => return Err("interrupted".into()),
+    };
+    let node = Node::open(Plan {
+        cluster: membership.id()?,
+        served: served.clone(),
+        log: folder.join("log"),
+        adoption: if membership.is_adopted() { Adoption::Done } else { Adoption::UnderWay },
+        places: members.iter().map(|(replica, member)| place((*replica, member))).collect(),
+        limits: limits(&config),
+        in_force: InForce::new(
+            config.number("sessions_max"),
+            config.duration("stop_patience"),
+            config.access(),
+        ),
+        start_patience: Some(config.duration("start_patience")),
+        shipping: PROTOCOLS.into_iter().find(|choices| choices.name == config.text("protocol")),
+    })
+    .await?;
+    let hub = Arc::clone(&node.hub);
+    for listener in pages {
+        tokio::spawn(metrics::serve(Arc::clone(&hub), listener));
+    }
+    if let Some(concern) = put_into_force(&config, &hub.in_force, &level)? {
+        tracing::warn!("{concern}");
+    }
+    let replicas = config.replicas.clone();
+    reload_by(config, serve, &hub, level);
+    let addresses: Vec<String> =
+        listeners.iter().filter_map(|listener| Some(listener.local_addr().ok()?.to_string())).collect();
+    let reloading = Arc::downgrade(&hub);
+    let begin = async |hub: &Hub| {
+        if !membership.is_adopted() {
+            adopt(hub, &folder, &membership, &served, &replicas, progress).await?;
+        }
+        progress.result(format_args!(
+            "onecopy serves database {} on {}",
+            served.database,
+            addresses.join(", ")
+        ));
+        systemd::tell("READY=1");
+        reload_on(hangup, reloading);
+        Ok(())
+    };
+    let mut roster = Roster::open(&hub, folder.clone(), membership.clone(), members)?;
+    tokio::select! {
+        ended = node.run(listeners, &mut signals, progress, begin) => ended,
+        () = roster.run() => Err("nobody keeps the list of members any more".to_owned()),
+    }
+}
+
+async fn listen(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, Reason> {
+    let mut listeners = Vec::new();
+    for address in addresses {
+        let listener = TcpListener::bind(address).await;
+        listeners.push(listener.map_err(|error| format!("{address} cannot be listened on: {error}"))?);
+    }
+    Ok(listeners)
+}
+
+fn place((number, replica): (ReplicaId, &Replica)) -> Place {
+    let (host, port) = match &replica.address {
+        Address::Unix { socket_dir, port } => (socket_dir.display().to_string(), *port),
+        Address::Tcp { host, port, .. } => (host.clone(), *port),
+    };
+    Place { replica: number, name: replica.name.clone(), host, port, address: replica.address.clone() }
+}
+
+/// The last look before the first client: everything is the same everywhere, or nothing is left of us.
+async fn adopt(
+    hub: &Hub,
+    folder: &std::path::Path,
+    membership: &Membership,
+    served: &Served,
+    replicas: &[Replica],
+    progress: &Progress,
+) -> Result<(), Reason> {
+    let step = progress.step("the servers are compared once more");
+    let found = verify::run(hub).await;
+    let reason = match found {
+        Ok(rows) => {
+            let differ: Vec<&str> =
+                rows.iter().filter(|row| row[2] != "identical").map(|row| row[0].as_str()).collect();
+            if differ.is_empty() {
+                step.done(format_args!(
+                    "{} servers are adopted, {} things compared",
+                    replicas.len(),
+                    rows.len()
+                ));
+                return adoption::complete(folder, membership);
+            }
+            format!("somebody wrote to the servers while they were adopted: {}", differ.join(", "))
+        }
+        Err(refusal) => refusal.message,
+    };
+    adoption::undo(folder, served, replicas).await;
+    Err(format!("{reason}\nOnecopy's objects were taken out again; stop all writers, and start it anew"))
+}
+
+fn load(file: Option<&PathBuf>, flags: &Given) -> Result<Config, Reason> {
+    let environment = |name: &str| std::env::var(name).ok();
+    Config::load(file.map(PathBuf::as_path), environment, flags).map_err(|mistakes| explain(&mistakes))
+}
+
+fn explain(mistakes: &[Mistake]) -> Reason {
+    let told: Vec<String> = mistakes.iter().map(Mistake::to_string).collect();
+    let count = mistakes.len();
+    let end = if count == 1 { "1 mistake".to_owned() } else { format!("{count} mistakes") };
+    format!("the configuration cannot be used\n{}\n{end}", told.join("\n"))
+}
+
+/// Puts what can change into force: all of it, or nothing. What is worth a warning.
+fn put_into_force(config: &Config, in_force: &InForce, level: &Level) -> Result<Option<String>, Reason> {
+    let identity = config.identity()?;
+    let concern = identity.as_ref().and_then(Identity::concern);
+    in_force.set_identity(identity);
+    in_force.set_access(config.access());
+    in_force.set(config.number("sessions_max"), config.duration("stop_patience"), config.shown());
+    in_force.set_logins(logins(config));
+    in_force.set_lends_sequences(config.text("sequences") == SEQUENCES_LENT);
+    level.set(config.text("log_level"));
+    Ok(concern)
+}
+
+/// What RELOAD and SIGHUP do: the configuration is read anew.
+fn reload_by(config: Config, serve: Serve, hub: &Hub, level: Level) {
+    hub.in_force.reload_by(Box::new(move |in_force| -> Reloaded {
+        let new = load(serve.config.as_ref(), &serve.settings)?;
+        let differ = config.fixed_that_differ(&new);
+        let concern = put_into_force(&new, in_force, &level)?;
+        if let Some(concern) = &concern {
+            tracing::warn!("{concern}");
+        }
+        let later = differ.into_iter().map(|name| format!("{name} takes its new value at the next start"));
+        Ok(later.chain(concern).collect())
+    }));
+}
+
+/// From now on SIGHUP does it; one that came before has waited for that.
+fn reload_on(mut hangup: Signal, hub: Weak<Hub>) {
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            let Some(hub) = hub.upgrade() else { return };
+            systemd::reloading();
+            match hub.in_force.reload() {
+                Ok(notes) => tracing::warn!(notes = notes.join("; "), "the configuration was read anew"),
+                Err(reason) => tracing::error!(%reason, "the configuration stays as it was"),
+            }
+            systemd::tell("READY=1");
+        }
+    });
+}
+
+fn limits(config: &Config) -> Limits {
+    Limits {
+        transaction_bytes_max: config.number("transaction_size_max"),
+        reader_patience: config.duration("reader_patience"),
+        log_bytes_max: config.number("log_size_max"),
+        patience: Patience {
+            health_deadline: config.duration("health_deadline"),
+            takeover_after: config.duration("takeover_after"),
+            drain: config.duration("drain_patience"),
+        },
+        pooling: pooling(config),
+    }
+}
+
+fn logins(config: &Config) -> Logins {
+    let number = |name| usize::try_from(config.number(name)).unwrap_or(usize::MAX);
+    let limits =
+        half_open::Limits { total_max: number("logins_max"), address_max: number("logins_per_address_max") };
+    Logins { limits, patience: config.duration("authentication_timeout") }
+}
+
+fn pooling(config: &Config) -> Pooling {
+    Pooling {
+        is_shared: config.text("pool_mode") == POOL_MODE_TRANSACTION,
+        size: usize::try_from(config.number("pool_size")).unwrap_or(usize::MAX),
+        wait: config.duration("pool_wait"),
+    }
+}

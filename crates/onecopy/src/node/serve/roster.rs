@@ -1,0 +1,191 @@
+//! The list of members of `onecopy serve`, while the node runs.
+//!
+//! The servers are somebody else's: none is made or stopped here. A server joins when it is a copy of a member
+//! (`pg_basebackup`, or one that was dropped) that the log can bring up to date; what it has it says itself. Or it is empty, and
+//! is filled ([`crate::membership::initial_copy`]). One that has anything else is refused. One that leaves keeps what it has, guards included, so
+//! that nobody writes to it by mistake; only if it is to be rebuilt that may go.
+//!
+//! Invariant: a server is a member once, whatever names it is reached by.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use cluster::ids::ReplicaId;
+use cluster::placement::REPLICAS_MAX;
+use tokio::sync::mpsc;
+
+use crate::backend::{BackendError, Connection};
+use crate::config::{Replica, address_of};
+use crate::coordinator::Hub;
+use crate::membership::adoption;
+use crate::membership::adoption::{Member, Membership, Places};
+use crate::membership::initial_copy;
+use crate::membership::initial_copy::Standing;
+use crate::membership::members::{Data, Invitation, Invited, Invitee, Request};
+use crate::node::Reason;
+use crate::replica::agent::identity;
+
+use super::place;
+
+/// Requests that can wait.
+const REQUESTS: usize = 4;
+/// Which run of which server it is: copies share the first, restarts the first and not the second.
+const RUN: &str = "SELECT system_identifier, pg_postmaster_start_time()::text FROM pg_control_system()";
+
+/// The list, and who is on the way to it.
+pub(super) struct Roster {
+    hub: Arc<Hub>,
+    folder: PathBuf,
+    membership: Membership,
+    members: BTreeMap<ReplicaId, Replica>,
+    invited: BTreeMap<ReplicaId, (Member, Replica)>,
+    /// Who was a member while the node has run.
+    former: BTreeMap<ReplicaId, (Member, Replica)>,
+    requests: mpsc::Receiver<Request>,
+}
+
+impl Roster {
+    /// The members of a node that was just put together.
+    pub(super) fn open(
+        hub: &Arc<Hub>,
+        folder: PathBuf,
+        membership: Membership,
+        places: Places,
+    ) -> Result<Self, Reason> {
+        let (registry, requests) = mpsc::channel(REQUESTS);
+        hub.registry.set(registry).map_err(|_| "there are two lists of members".to_owned())?;
+        let (members, invited, former) = (places.into_iter().collect(), BTreeMap::new(), BTreeMap::new());
+        Ok(Self { hub: Arc::clone(hub), folder, membership, members, invited, former, requests })
+    }
+
+    /// Carries out requests, for as long as it is let. Whoever asked may have gone when it is done.
+    pub(super) async fn run(&mut self) {
+        while let Some(request) = self.requests.recv().await {
+            match request {
+                Request::Invite { who, invited } => {
+                    let answer = self.invite(who).await;
+                    let _ = invited.send(answer);
+                }
+                Request::Furnish { replica, done, .. } => {
+                    let _ = done.send(self.admit(replica));
+                }
+                Request::Strike { replica, done } => {
+                    let _ = done.send(self.strike(replica));
+                }
+                Request::Dismiss { done, .. } => {
+                    let _ = done.send(Ok(()));
+                }
+            }
+        }
+        std::future::pending::<()>().await;
+    }
+
+    async fn invite(&mut self, who: Invitee) -> Result<Invited, Invitation> {
+        let number = (0..REPLICAS_MAX)
+            .find(|number| self.hub.seats.is_free(ReplicaId(*number)))
+            .ok_or_else(|| Invitation::Unfit("all numbers are in use; start the node anew".to_owned()))?;
+        let (member, newcomer, data) = match who {
+            Invitee::Made => {
+                return Err(Invitation::Unsupported(
+                    "`onecopy serve` makes no servers",
+                    "ADD REPLICA 'postgresql://host:port' names one that is there.",
+                ));
+            }
+            Invitee::At(url) => self.at(number, url).await?,
+            Invitee::Former(replica) => self.again(number, replica).await?,
+        };
+        let replica = ReplicaId(number);
+        let place = place((replica, &newcomer));
+        self.invited.insert(replica, (member, newcomer));
+        Ok(Invited { place, data })
+    }
+
+    async fn at(&self, number: u16, url: String) -> Result<(Member, Replica, Data), Invitation> {
+        let served = &self.hub.served;
+        let address = address_of(&url, &served.database, &served.superuser)
+            .map_err(|(what, help)| Invitation::Unfit(format!("{what}; {help}")))?;
+        if let Some(twin) = self.members.values().find(|member| member.address == address) {
+            return Err(Invitation::Unfit(format!("{} is that server", twin.name)));
+        }
+        let is_taken = |name: &String| self.members.values().any(|member| member.name == *name);
+        let named = (u32::from(number) + 1..).map(|number| format!("replica-{number}"));
+        let name = named.into_iter().find(|name| !is_taken(name)).unwrap_or_default();
+        let newcomer = Replica { name, address };
+        let data = self.look_at(&newcomer).await.map_err(Invitation::Unfit)?;
+        let member = Member { number, name: newcomer.name.clone(), url: Some(url) };
+        Ok((member, newcomer, data))
+    }
+
+    /// A former member under its former name. It was looked at before it left.
+    async fn again(&self, number: u16, former: ReplicaId) -> Result<(Member, Replica, Data), Invitation> {
+        let known = self.former.get(&former).cloned();
+        let (member, server) = known.ok_or_else(|| Invitation::Unfit("it was no member".to_owned()))?;
+        initial_copy::prepare(&self.hub).await.map_err(Invitation::Unfit)?;
+        let data = Data::Filled { server: server.clone(), is_former: true };
+        Ok((Member { number, ..member }, server, data))
+    }
+
+    /// Whether the server is a copy of a member that can be brought up to date, or empty, and not a member itself.
+    async fn look_at(&self, newcomer: &Replica) -> Result<Data, Reason> {
+        let at = &newcomer.address;
+        let mut found = match initial_copy::standing(&self.hub.served, newcomer).await? {
+            Standing::Member(found) => *found,
+            Standing::Empty => {
+                initial_copy::prepare(&self.hub).await?;
+                return Ok(Data::Filled { server: newcomer.clone(), is_former: false });
+            }
+            Standing::Full(what) => {
+                return Err(format!(
+                    "the server at {at} has something of its own, and nothing of the cluster: {what}; name one whose database is \
+                     empty (or missing), or a copy of a member"
+                ));
+            }
+        };
+        let cluster = self.hub.cluster_id.to_string();
+        if let Some(id) = found.cluster.as_ref().filter(|id| **id != cluster) {
+            return Err(format!("the server at {at} belongs to the cluster {id}, not to {cluster}"));
+        }
+        let text = |error: BackendError| format!("the server at {at} cannot be read: {error}");
+        let applied = identity::read(&mut found.connection, &self.hub.seal).await.map_err(text)?;
+        self.hub.judge(applied).await.map_err(|reason| {
+            format!("the server at {at} cannot be brought up to date: {reason}, by a new copy of a member")
+        })?;
+        let run = run(&mut found.connection).await.map_err(text)?;
+        for member in self.members.values() {
+            // One that cannot be reached is down, so it is not this one.
+            let Ok(mut other) = adoption::reach(&self.hub.served, member).await else { continue };
+            if self::run(&mut other.connection).await.is_ok_and(|other| other == run) {
+                return Err(format!("{} is that server", member.name));
+            }
+        }
+        Ok(Data::Brought)
+    }
+
+    fn admit(&mut self, replica: ReplicaId) -> Result<(), Reason> {
+        let (member, newcomer) = self.invited.remove(&replica).ok_or("it was not invited")?;
+        let changed = self.membership.with(member);
+        adoption::write(&self.folder, &changed)?;
+        self.membership = changed;
+        self.members.insert(replica, newcomer);
+        Ok(())
+    }
+
+    fn strike(&mut self, replica: ReplicaId) -> Result<(), Reason> {
+        let member = self.members.get(&replica).ok_or("it is no member")?;
+        let written = self.membership.members().into_iter().find(|written| written.name == member.name);
+        let changed = self.membership.without(&member.name);
+        adoption::write(&self.folder, &changed)?;
+        self.membership = changed;
+        let member = self.members.remove(&replica);
+        if let (Some(written), Some(member)) = (written, member) {
+            self.former.insert(replica, (written, member));
+        }
+        Ok(())
+    }
+}
+
+async fn run(connection: &mut Connection) -> Result<Vec<Option<String>>, BackendError> {
+    let rows = connection.simple(RUN).await?;
+    rows.into_iter().next().ok_or(BackendError::Protocol("a server gives no account of itself"))
+}

@@ -1,0 +1,220 @@
+//! From servers that may be there to a node that serves: the replicas that can come are waited for, the others are not.
+//!
+//! A replica that is lost (its server does not start, or is another one) does not hold up the others: it is down, with its
+//! reason, and comes back as one does that was lost while the node ran. If it is the home of updates, another replica takes
+//! its place. The node waits for one that merely does not answer yet, as long as the operator allows.
+//!
+//! A replica that could not apply a record has everything before it, and the log has the rest. Where no other can serve it is
+//! tried again, once: what was in its way may be gone.
+//!
+//! Invariant: clients are let in when the home of updates has everything that the log has, and the catalogue is known. A
+//! replica that lacks something cannot become the home, so the node serves nothing while all that are there do.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use cluster::event::Event;
+use cluster::ids::ReplicaId;
+use cluster::parts::replica::State;
+use cluster::protocols::ReplicaStatus;
+use tokio::time::Instant;
+
+use super::{LOOK, Reason};
+use crate::coordinator::{Hub, Lasting, Obstacle};
+use crate::membership::verify;
+use crate::terminal::Progress;
+
+/// How long replicas of a cluster that was served before are waited for that do not answer, if the operator does not say.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// How long a replica may take to tell its schema.
+const SCHEMA_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How a replica stands at the start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Standing {
+    /// It has everything that the log has.
+    Ready,
+    /// It is connected, and gets what it lacks.
+    Coming,
+    /// Nothing is heard of it, or only that it cannot be reached: why.
+    Awaited(String),
+    /// It will not come before somebody does something about it: why.
+    Lost(String),
+}
+
+impl Standing {
+    fn of(hub: &Hub, status: &ReplicaStatus) -> Self {
+        let seat = &hub.seats[status.replica];
+        match status.state {
+            State::Up if status.applied == hub.durable() => Self::Ready,
+            State::Up => Self::Coming,
+            State::Quarantined | State::Absent => {
+                Self::Lost(hub.quarantined().remove(&status.replica).unwrap_or_default())
+            }
+            State::Down => match seat.absence.reason() {
+                Some((Obstacle::Lasting, reason)) => Self::Lost(reason),
+                _ if seat.is_catching_up.load(Ordering::Relaxed) => Self::Coming,
+                Some((Obstacle::Passing, reason)) => Self::Awaited(reason),
+                None => Self::Awaited("it did not come up in time".to_owned()),
+            },
+        }
+    }
+
+    /// Why it does not serve.
+    fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Awaited(reason) | Self::Lost(reason) => Some(reason),
+            Self::Ready | Self::Coming => None,
+        }
+    }
+}
+
+/// Waits until every replica that can serve stands where the log ends, and one of them is the home of updates.
+pub(super) async fn catch_up(
+    hub: &Hub,
+    patience: Option<Duration>,
+    progress: &Progress,
+) -> Result<(), Reason> {
+    let step = progress.step("replicas are brought up to date");
+    let begun = Instant::now();
+    let patience = patience.or_else(|| (!hub.is_founding.load(Ordering::Acquire)).then_some(PATIENCE));
+    let mut has_tried_again = false;
+    let all = loop {
+        let all: Vec<(ReplicaStatus, Standing)> =
+            hub.replicas().into_iter().map(|status| (status, Standing::of(hub, &status))).collect();
+        let is_late = patience.is_some_and(|patience| begun.elapsed() > patience);
+        let is_over = |standing: &Standing| match standing {
+            Standing::Ready | Standing::Lost(_) => true,
+            Standing::Coming | Standing::Awaited(_) => is_late,
+        };
+        let may_serve = all.iter().any(|(_, standing)| match standing {
+            Standing::Ready | Standing::Coming => true,
+            Standing::Awaited(_) => !is_late,
+            Standing::Lost(_) => false,
+        });
+        // What a replica has that the log has not was acknowledged: one that does not have it must not serve in its place.
+        if !may_serve && !has_tried_again && !hub.log_is_lost.load(Ordering::Relaxed) {
+            has_tried_again = true;
+            let tried = hub.try_again();
+            for replica in &tried {
+                progress
+                    .say(format_args!("{} is tried again, as no other can serve", hub.seats[*replica].name));
+            }
+            if !tried.is_empty() {
+                continue;
+            }
+        }
+        if !may_serve || hub.log_is_lost.load(Ordering::Relaxed) {
+            return Err(explain(hub, &all));
+        }
+        if has_home(hub, &all, is_over) && all.iter().all(|(_, standing)| is_over(standing)) {
+            break all;
+        }
+        tokio::time::sleep(LOOK).await;
+    };
+    let ready = all.iter().filter(|(_, standing)| *standing == Standing::Ready).count();
+    step.done(format_args!("{ready} replicas stand at version {}", hub.durable()));
+    tell(hub, &all, progress);
+    Ok(())
+}
+
+/// Whether the home of updates is there and its catalogue is known. One that does not come loses its place.
+fn has_home(hub: &Hub, all: &[(ReplicaStatus, Standing)], is_over: impl Fn(&Standing) -> bool) -> bool {
+    let has_catalogue = hub.catalogue().generation() == hub.durable().0;
+    if hub.shipping.get().is_some() {
+        // Any replica does.
+        return has_catalogue && all.iter().any(|(_, standing)| *standing == Standing::Ready);
+    }
+    let anchor = hub.anchor();
+    let Some((_, standing)) = all.iter().find(|(status, _)| status.replica == anchor) else { return false };
+    if standing.reason().is_some() && is_over(standing) {
+        hub.handle(Event::TakeOver { from: anchor });
+        return false;
+    }
+    *standing == Standing::Ready && has_catalogue
+}
+
+fn explain(hub: &Hub, all: &[(ReplicaStatus, Standing)]) -> Reason {
+    let mut text = "no replica can serve".to_owned();
+    for (status, standing) in all {
+        let reason = standing.reason().unwrap_or_default();
+        text.push_str(&format!("\n{}: {reason}", hub.seats[status.replica].name));
+    }
+    text
+}
+
+fn tell(hub: &Hub, all: &[(ReplicaStatus, Standing)], progress: &Progress) {
+    for (status, standing) in all {
+        let name = &hub.seats[status.replica].name;
+        match standing {
+            Standing::Ready => {}
+            Standing::Coming => {
+                progress.say(format_args!("{name} is still brought up to date; the others serve"));
+            }
+            _ if status.state == State::Quarantined => {
+                progress
+                    .say(format_args!("{name} is quarantined: {}", standing.reason().unwrap_or_default()));
+            }
+            Standing::Awaited(reason) => {
+                progress.say(format_args!(
+                    "{name} is down: {reason}; the others serve, and it follows when it is back"
+                ));
+            }
+            Standing::Lost(reason) => {
+                progress.say(format_args!("{name} is down: {reason}; the others serve"));
+            }
+        }
+    }
+    for seat in hub.seats.iter() {
+        progress.say(format_args!("{} listens on {}:{}", seat.name, seat.host, seat.port));
+    }
+}
+
+/// A replica whose schema is not that of the home serves nothing: somebody has changed it behind our back. Nor does one
+/// whose schema cannot be read.
+pub(super) async fn check_schemas(hub: &Hub, progress: &Progress) -> Result<(), Reason> {
+    let deadline = Instant::now() + SCHEMA_PATIENCE;
+    let mut schemas: BTreeMap<ReplicaId, BTreeMap<String, String>> = BTreeMap::new();
+    let shut_out = |replica: ReplicaId, reason: String| {
+        progress.say(format_args!("{} is quarantined: {reason}", hub.seats[replica].name));
+        hub.quarantine(replica, &reason, Lasting::UntilRestart);
+    };
+    loop {
+        let up: Vec<ReplicaId> =
+            hub.replicas().iter().filter(|status| status.state == State::Up).map(|s| s.replica).collect();
+        for replica in up.iter().filter(|replica| !schemas.contains_key(replica)).copied().collect::<Vec<_>>()
+        {
+            match verify::schema(hub, replica).await {
+                Ok(schema) => drop(schemas.insert(replica, schema)),
+                // A server that is lost is found to be so by its agent.
+                Err(error) if error.is_of_the_connection() && Instant::now() < deadline => {}
+                Err(error) => shut_out(replica, format!("its schema cannot be read: {error}")),
+            }
+        }
+        let is_known = up.iter().all(|replica| schemas.contains_key(replica));
+        if let Some(home) = schemas.get(&hub.anchor()).filter(|_| is_known) {
+            for replica in up {
+                let kinds = differing(home, &schemas[&replica]);
+                if !kinds.is_empty() {
+                    let kinds = kinds.join(", ");
+                    shut_out(
+                        replica,
+                        format!("its schema is not that of the home: {kinds}; it must be rebuilt"),
+                    );
+                }
+            }
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err("no replica tells its schema".to_owned());
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+fn differing(home: &BTreeMap<String, String>, other: &BTreeMap<String, String>) -> Vec<String> {
+    let kinds = home.iter().filter(|(kind, sum)| other.get(*kind) != Some(*sum));
+    kinds.map(|(kind, _)| kind.clone()).collect()
+}

@@ -1,0 +1,120 @@
+//! `onecopy up`: a node with servers of its own.
+//!
+//! The port and the data folder are claimed before anything is started, so that nothing is left half done. Servers are
+//! watched and started again as long as the node runs, and stopped after it. One that does not start does not keep the
+//! others from serving; if its data is the cause, it is rebuilt.
+
+mod mender;
+mod yard;
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+
+use super::metrics;
+use super::{Adoption, Node, Plan, Reason, Signals};
+use crate::backend::Served;
+use crate::cli::Up;
+use crate::config::hba::Access;
+use crate::config::runtime::{DEFAULT_SESSIONS_MAX, InForce, Logins, POOLED_SESSIONS_MAX};
+use crate::coordinator::{Hub, Limits, Patience};
+use crate::place::sequence_leases::SEQUENCES_LENT;
+use crate::pool::{POOL_MODE_TRANSACTION, Pooling};
+use crate::postgres;
+use crate::postgres::{Home, ServerError, UpError, UpOptions};
+use crate::terminal::Progress;
+
+use yard::{Yard, place};
+
+/// Runs a node and its servers until it is told to stop.
+pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), Reason> {
+    let mut signals = Signals::take()?;
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, up.port));
+    let listener = TcpListener::bind(address).await.map_err(|error| port_error(up.port, &error))?;
+    let limits = limits(&up);
+    let pages = match up.http_port {
+        None => None,
+        Some(port) => {
+            let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await;
+            Some(listener.map_err(|error| port_error(port, &error))?)
+        }
+    };
+    let options = UpOptions { replicas: up.replicas, data: up.data, pg_bin: up.pg_bin };
+    let starting = async {
+        let mut home = postgres::prepare(&options, progress).await?;
+        let failed = home.start().await?;
+        Ok::<(Home, BTreeMap<u16, ServerError>), UpError>((home, failed))
+    };
+    let (mut home, failed) = tokio::select! {
+        home = starting => home.map_err(|error| error.to_string())?,
+        () = signals.stop() => return Err("interrupted".into()),
+    };
+    let plan = Plan {
+        cluster: home.cluster,
+        served: Served::of_new_servers(),
+        log: home.log_folder(),
+        adoption: Adoption::AsTheLogSays,
+        places: home.servers.iter().map(place).collect(),
+        limits,
+        in_force: InForce::new(
+            if limits.pooling.is_shared { POOLED_SESSIONS_MAX } else { DEFAULT_SESSIONS_MAX },
+            Duration::from_secs(up.stop_patience.into()),
+            // It listens on the loopback only, and so do its servers, which trust whoever is on the machine.
+            Access::open(),
+        ),
+        start_patience: None,
+        shipping: up.protocol.choices(),
+    };
+    plan.in_force.set_logins(Logins::of(up.logins_max.into()));
+    plan.in_force.set_lends_sequences(up.sequences == SEQUENCES_LENT);
+    let node = match Node::open(plan).await {
+        Ok(node) => node,
+        Err(reason) => {
+            home.stop().await;
+            return Err(reason);
+        }
+    };
+    if let Some(listener) = pages {
+        tokio::spawn(metrics::serve(Arc::clone(&node.hub), listener));
+    }
+    let mut yard = Yard::open(&node.hub, home, failed, progress)?;
+    let begin = async |_: &Hub| {
+        progress.result(format_args!("psql -h 127.0.0.1 -p {} -U postgres", up.port));
+        Ok(())
+    };
+    let ended = tokio::select! {
+        ended = node.run(vec![listener], &mut signals, progress, begin) => ended,
+        () = yard.run() => Err("nobody keeps the list of members any more".to_owned()),
+    };
+    yard.close().await;
+    ended
+}
+
+/// What the person who started it allows.
+fn limits(up: &Up) -> Limits {
+    Limits {
+        transaction_bytes_max: u64::from(up.transaction_max_mb) << 20,
+        reader_patience: Duration::from_secs(up.reader_patience.into()),
+        log_bytes_max: u64::from(up.log_max_mb) << 20,
+        patience: Patience {
+            health_deadline: Duration::from_millis(up.health_deadline_ms.into()),
+            takeover_after: Duration::from_millis(up.takeover_after_ms.into()),
+            drain: Duration::from_millis(up.drain_patience_ms.into()),
+        },
+        pooling: Pooling {
+            is_shared: up.pool_mode == POOL_MODE_TRANSACTION,
+            size: up.pool_size.into(),
+            wait: Duration::from_millis(up.pool_wait_ms.into()),
+        },
+    }
+}
+
+fn port_error(port: u16, error: &std::io::Error) -> Reason {
+    if error.kind() == std::io::ErrorKind::AddrInUse {
+        return format!("port {port} is in use; stop what listens there, or choose another with --port");
+    }
+    format!("port {port} cannot be listened on: {error}")
+}

@@ -1,0 +1,202 @@
+//! The servers of `onecopy up`, and the list of them, while the node runs: each has its steward, and they can become more
+//! or fewer.
+//!
+//! One request at a time is carried out, so the list has one writer. A server is written down as a member when its data is
+//! complete and before it is started; it is struck before its data goes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cluster::ids::ReplicaId;
+use cluster::placement::REPLICAS_MAX;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::backend::Address;
+use crate::coordinator::Hub;
+use crate::membership::members::{Data, Invitation, Invited, Invitee, Request};
+use crate::membership::supervisor;
+use crate::membership::supervisor::{Errand, Post};
+use crate::node::{Place, Reason};
+use crate::postgres::{Home, Server, ServerError, Transfer};
+use crate::terminal::Progress;
+
+use super::mender;
+
+/// Requests that can wait.
+const REQUESTS: usize = 4;
+
+/// All servers, each with its steward.
+pub(super) struct Yard {
+    hub: Arc<Hub>,
+    home: Home,
+    requests: mpsc::Receiver<Request>,
+    /// Named, but without data.
+    invited: BTreeMap<ReplicaId, Server>,
+    stop: watch::Sender<()>,
+    stewards: JoinSet<()>,
+    damaged: mpsc::Sender<ReplicaId>,
+    mender: JoinHandle<()>,
+    progress: Progress,
+}
+
+impl Yard {
+    /// The servers get their stewards, those that have not started as well.
+    pub(super) fn open(
+        hub: &Arc<Hub>,
+        home: Home,
+        mut failed: BTreeMap<u16, ServerError>,
+        progress: &Progress,
+    ) -> Result<Self, Reason> {
+        let (registry, requests) = mpsc::channel(REQUESTS);
+        let (damaged, queue) = mpsc::channel(REPLICAS_MAX.into());
+        hub.registry.set(registry).map_err(|_| "there are two lists of members".to_owned())?;
+        let mut yard = Self {
+            hub: Arc::clone(hub),
+            home,
+            requests,
+            invited: BTreeMap::new(),
+            stop: watch::channel(()).0,
+            stewards: JoinSet::new(),
+            damaged,
+            mender: tokio::spawn(mender::run(Arc::clone(hub), queue, progress.clone())),
+            progress: progress.clone(),
+        };
+        for server in std::mem::take(&mut yard.home.servers) {
+            let failure = failed.remove(&server.number());
+            yard.watch(server, failure)?;
+        }
+        Ok(yard)
+    }
+
+    /// Carries out requests, for as long as it is let.
+    pub(super) async fn run(&mut self) {
+        while let Some(request) = self.requests.recv().await {
+            match request {
+                Request::Invite { who, invited } => {
+                    // Whoever asked may have gone: then nothing has changed.
+                    let _ = invited.send(self.invite(&who));
+                }
+                Request::Furnish { replica, donor, transfer, done } => {
+                    let donor = self.hub.seats[donor].address.clone();
+                    let furnished = self.furnish(replica, &donor, &transfer).await;
+                    let _ = done.send(furnished);
+                }
+                Request::Strike { replica, done } => {
+                    let _ = done.send(self.home.strike(number(replica)).map_err(|error| error.to_string()));
+                }
+                Request::Dismiss { replica, done } => {
+                    let dismissed = self.dismiss(replica).await;
+                    let _ = done.send(dismissed);
+                }
+            }
+        }
+        std::future::pending::<()>().await;
+    }
+
+    /// All servers are stopped.
+    pub(super) async fn close(self) {
+        let Self { mut home, stop, mut stewards, mender, .. } = self;
+        mender.abort();
+        drop(stop);
+        while stewards.join_next().await.is_some() {}
+        home.stop().await;
+    }
+
+    fn invite(&mut self, who: &Invitee) -> Result<Invited, Invitation> {
+        if *who != Invitee::Made {
+            return Err(Invitation::Unsupported(
+                "a server of somebody else cannot join servers of `onecopy up`",
+                "ADD REPLICA without an address makes one more server here; `onecopy serve` serves servers that exist.",
+            ));
+        }
+        let is_free = |number: u16| self.hub.seats.is_free(replica(number));
+        let further = self.home.further(is_free);
+        let mut server = further.map_err(|error| Invitation::Unfit(error.to_string()))?;
+        server.keep_port();
+        let place = place(&server);
+        self.invited.insert(place.replica, server);
+        Ok(Invited { place, data: Data::Copied })
+    }
+
+    async fn furnish(
+        &mut self,
+        replica: ReplicaId,
+        donor: &Address,
+        transfer: &Transfer,
+    ) -> Result<(), Reason> {
+        let mut server = self.invited.remove(&replica).ok_or("it was not invited")?;
+        let copied = server.copy(donor, &self.hub.served.superuser, transfer).await;
+        let taken = match copied {
+            Ok(()) => server.take_copy().await,
+            Err(error) => Err(error),
+        };
+        let number = server.number();
+        let admitted = match taken {
+            Ok(()) => self.home.admit(number).map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        let started = match admitted {
+            Ok(()) => server.start().await.map_err(|error| error.to_string()),
+            Err(reason) => Err(reason),
+        };
+        match started {
+            Ok(()) => self.watch(server, None),
+            Err(reason) => {
+                self.give_up(number);
+                Err(reason)
+            }
+        }
+    }
+
+    /// Nothing is left of a server that could not be had.
+    fn give_up(&mut self, number: u16) {
+        let struck = if self.home.members().contains(&number) { self.home.strike(number) } else { Ok(()) };
+        if let Err(error) = struck.and_then(|()| self.home.remove(number)) {
+            self.progress.say(format_args!("what was made of server {number} cannot be removed: {error}"));
+        }
+    }
+
+    async fn dismiss(&mut self, replica: ReplicaId) -> Result<(), Reason> {
+        let (done, stopped) = oneshot::channel();
+        if let Some(errands) = self.hub.seats[replica].errands.get() {
+            let gone = "its steward has gone";
+            errands.send(Errand::Leave { done }).await.map_err(|_| gone.to_owned())?;
+            stopped.await.map_err(|_| gone.to_owned())?;
+        }
+        self.progress.say(format_args!("{} was stopped and is removed", self.hub.seats[replica].name));
+        self.home.remove(number(replica)).map_err(|error| error.to_string())
+    }
+
+    fn watch(&mut self, mut server: Server, failure: Option<ServerError>) -> Result<(), Reason> {
+        server.keep_port();
+        let (errands, queue) = supervisor::errands();
+        let replica = replica(server.number());
+        let seat = &self.hub.seats[replica];
+        seat.errands.set(errands).map_err(|_| "a server has two stewards".to_owned())?;
+        let (hub, damaged) = (Arc::clone(&self.hub), self.damaged.clone());
+        let post = Post { hub, replica, damaged, progress: self.progress.clone() };
+        self.stewards.spawn(supervisor::run(server, failure, queue, self.stop.subscribe(), post));
+        Ok(())
+    }
+}
+
+/// Where a server is.
+pub(super) fn place(server: &Server) -> Place {
+    Place {
+        replica: replica(server.number()),
+        name: server.name.clone(),
+        host: server.host.clone(),
+        port: server.port,
+        address: Address::Unix { socket_dir: server.socket_dir.clone(), port: server.port },
+    }
+}
+
+/// Servers are numbered from 1, replicas from 0.
+fn replica(number: u16) -> ReplicaId {
+    ReplicaId(number - 1)
+}
+
+fn number(replica: ReplicaId) -> u16 {
+    replica.0 + 1
+}

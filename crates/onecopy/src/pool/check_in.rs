@@ -1,0 +1,243 @@
+//! When a session that shares its connections gets one, and when it gives it back.
+//!
+//! It has one as long as a transaction of it is open there, or something of the session exists there alone
+//! ([`super::pins`]); else it is given back after each answer. Whoever waits for one holds nothing that others wait for:
+//! what it does not need it gives back first, and an update transaction leaves its place in the order and asks for it
+//! anew. A transaction that needs a second connection, to ask another replica something, holds what others may wait for
+//! with all connections of that pool: there is one more for it ([`super::wait_queue`]). So sessions do not wait for each
+//! other in a ring.
+//!
+//! Invariant: a connection goes back only at rest: every answer was read, no transaction is open, and no cancel request
+//! that was meant for this session is under way to it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use cluster::event::Event;
+use cluster::ids::ReplicaId;
+use tokio::time::Instant;
+use wire::sqlstate;
+
+use super::check_out::Ticket;
+use super::pins::{Pin, Pins};
+use super::wait_queue::Want;
+use crate::client::cancel::Doing;
+use crate::coordinator::mailbox::{End, Note};
+use crate::coordinator::session_registry::{Card, Doing as Shown};
+use crate::error::{Fault, Refusal};
+use crate::session::{Place, Session, cancelled, ended};
+
+/// How long a session waits for a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    until: Instant,
+    /// It is the client's own limit.
+    is_clients: bool,
+}
+
+impl Session {
+    /// Sees to it that there is a connection to the place, as the session's settings want it.
+    pub(crate) async fn connect(&mut self, place: Place) -> Result<(), Fault> {
+        let want = if self.open_at().is_some() { Want::Second } else { Want::First };
+        if let Some(ticket) = self.servers.claim(place.replica, place.incarnation, want) {
+            let patience = self.patience();
+            self.await_server(place, ticket, patience).await?;
+        }
+        let Self { worker, servers, settings, .. } = &mut *self;
+        servers.ensure(&worker.hub, settings, place.replica, place.incarnation).await.map(|_| ())
+    }
+
+    /// Whether there is a connection for the update transaction that was let begin; else it was waited for, and the
+    /// transaction is to begin anew, maybe at another place. A transaction has one `patience` for all such waits. Whoever
+    /// waits holds nothing that others wait for, but counts as load.
+    pub(crate) async fn has_room_at(
+        &mut self,
+        place: Place,
+        patience: &mut Option<Patience>,
+    ) -> Result<bool, Fault> {
+        let Some(ticket) = self.servers.claim(place.replica, place.incarnation, Want::First) else {
+            if self.servers.has_others(place.replica) {
+                // It may have waited for one at another place, or keep one there. What it has here it keeps: if it gave that
+                // back, too, those who wait would hand it to each other for ever.
+                self.give_back_all_but(Some(place.replica)).await;
+            }
+            return Ok(true);
+        };
+        self.worker.hub.handle(Event::Yield { session: self.id });
+        self.mailbox.clear();
+        self.near = Some(place.replica);
+        let patience = *patience.get_or_insert_with(|| self.patience());
+        let waited = self.await_server(place, ticket, patience).await;
+        if waited.is_err() {
+            self.forget_update();
+        }
+        waited.map(|()| false)
+    }
+
+    /// How long a wait for a connection that begins now may last.
+    fn patience(&self) -> Patience {
+        let wait = self.hub().pools.pooling.wait;
+        let limit = self.settings.noted.timeouts.statement().filter(|limit| *limit < wait);
+        Patience { until: Instant::now() + limit.unwrap_or(wait), is_clients: limit.is_some() }
+    }
+
+    /// Waits for a connection that somebody gives back.
+    async fn await_server(
+        &mut self,
+        place: Place,
+        mut ticket: Ticket,
+        Patience { until, is_clients }: Patience,
+    ) -> Result<(), Fault> {
+        self.give_back().await;
+        self.mailbox.forget_cancel();
+        self.cancel.set(Doing::Waiting);
+        let _shown = self.card.wait(Shown::Waiting);
+        let mut later = Vec::new();
+        let mailbox = Arc::clone(&self.mailbox);
+        let granted = loop {
+            tokio::select! {
+                biased;
+                granted = &mut ticket => break granted.map_err(|_| Fault::Lost(place.replica)),
+                note = mailbox.next() => match note {
+                    Note::Cancel => break Err(cancelled().into()),
+                    Note::End(End::AfterTransaction) => self.note_end(End::AfterTransaction),
+                    Note::End(end) => break Err(Fault::Fatal(ended(end))),
+                    effect @ Note::Effect(_) => later.push(effect),
+                    Note::Drained => {}
+                },
+                () = tokio::time::sleep_until(until) => {
+                    break Err(self.waited_too_long(place.replica, is_clients).into());
+                }
+                () = self.client.time_to_look() => {
+                    if let Some(fault) = self.client.leaves() {
+                        break Err(fault);
+                    }
+                }
+            }
+        };
+        for note in later {
+            mailbox.push(note);
+        }
+        self.cancel.set(Doing::Nothing);
+        self.servers.take(granted?, place.replica, place.incarnation);
+        Ok(())
+    }
+
+    fn waited_too_long(&self, replica: ReplicaId, is_clients: bool) -> Refusal {
+        let hub = self.hub();
+        if is_clients {
+            let text = "canceling statement due to statement timeout";
+            let hint = "It waited for a server connection: SHOW POOLS in the database \"onecopy\" tells who has them.";
+            return Refusal::new(sqlstate::QUERY_CANCELED, text, hint);
+        }
+        let (size, wait) = (hub.pools.pooling.size, hub.pools.pooling.wait);
+        let pinned = self.pinned_at(replica);
+        let releases: Vec<&str> = pinned.iter().map(|(pin, _)| pin.undone_by()).collect();
+        let mut hint =
+            "SHOW POOLS and SHOW CLIENTS in the database \"onecopy\" tell who has them, and why; pool_size says how many \
+             there may be, and pool_wait how long a statement waits."
+                .to_owned();
+        if !releases.is_empty() {
+            hint = format!("A session gives its connection back after {}. {hint}", releases.join(" or "));
+        }
+        let message = format!(
+            "none of the {size} connections of role \"{}\" to {} was free within {} ms",
+            self.servers.role(),
+            hub.seats[replica].name,
+            wait.as_millis()
+        );
+        let refusal = Refusal::new(sqlstate::TOO_MANY_CONNECTIONS, message, hint);
+        let kept: Vec<String> =
+            pinned.iter().map(|(pin, count)| format!("{} ({count})", pin.word())).collect();
+        if kept.is_empty() {
+            refusal
+        } else {
+            refusal.about(format!("Sessions keep some: {}.", kept.join(", ")))
+        }
+    }
+
+    /// Why other sessions of the role keep their connections to a replica, and how many for each reason.
+    fn pinned_at(&self, replica: ReplicaId) -> Vec<(Pin, usize)> {
+        let cards = self.hub().clients.cards();
+        let of_role = |card: &&Arc<Card>| card.who.user == self.servers.role();
+        let holders: Vec<u16> = cards
+            .iter()
+            .filter(of_role)
+            .filter(|card| card.servers().contains_key(&replica))
+            .map(|card| card.pins.load(Ordering::Relaxed))
+            .collect();
+        let count = |pin: Pin| holders.iter().filter(|bits| Pins::of(**bits).has(pin)).count();
+        Pin::ALL.into_iter().map(|pin| (pin, count(pin))).filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// Gives back every connection that the session does not need for what is open. One of its own it keeps, and finds out
+    /// what it has there.
+    pub(crate) async fn give_back(&mut self) {
+        self.give_back_all_but(None).await;
+    }
+
+    async fn give_back_all_but(&mut self, keep: Option<ReplicaId>) {
+        if !self.servers.is_shared() {
+            return self.look_around().await;
+        }
+        self.servers.drop_permits(keep);
+        self.cancel.set(Doing::Nothing);
+        let mut kept = Pins::default();
+        for number in self.servers.numbers() {
+            let Some(replica) = self.servers.held(number) else { continue };
+            let is_busy =
+                self.open_at() == Some(replica) || (self.is_settling && self.settling_at == replica);
+            if !is_busy && keep != Some(replica) {
+                kept = kept.with(self.give_back_one(replica).await);
+            }
+        }
+        if keep.is_none() {
+            self.card.pins.store(kept.bits(), Ordering::Relaxed);
+        }
+    }
+
+    /// Says where the transaction is open, and closes connections to replicas that are drained, but not one that is in use, or
+    /// is to tell what was drawn on it.
+    pub(crate) fn leave_drained(&mut self) {
+        self.card.open_at(self.open_at());
+        let hub = Arc::clone(&self.worker.hub);
+        let drains = hub.clients.drains();
+        if self.servers.drains_seen != drains {
+            self.servers.drains_seen = drains;
+            for replica in hub.drained() {
+                if self.open_at() == Some(replica) {
+                    // To be looked at again when that is over.
+                    self.servers.drains_seen = drains.wrapping_sub(1);
+                } else {
+                    self.servers.close_unused(replica);
+                }
+            }
+        }
+    }
+
+    /// Gives one back, unless it has to be kept; says why it is.
+    async fn give_back_one(&mut self, replica: ReplicaId) -> Pins {
+        let Some(server) = self.servers.find(replica) else { return Pins::default() };
+        if !server.connection.is_at_rest() || !server.ahead.is_empty() {
+            self.servers.close(replica);
+            return Pins::default();
+        }
+        if server.pins.has(Pin::Unknown) {
+            self.find_out(replica).await;
+            if self.servers.find(replica).is_none() {
+                return Pins::default();
+            }
+        }
+        self.client.out.append(&mut self.servers.get(replica).connection.notifications);
+        let server = match self.servers.take_off(replica, &mut self.settings) {
+            Ok(server) => server,
+            Err(pins) => return pins,
+        };
+        // Whoever sends one from now on finds that nothing runs.
+        if server.running.is_left_alone().await && server.connection.is_at_rest() {
+            server.evictions.take(server.running.pid);
+            self.hub().pools.give_back(server);
+        }
+        Pins::default()
+    }
+}

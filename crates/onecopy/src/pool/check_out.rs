@@ -1,0 +1,325 @@
+//! A session's side of the connections that it shares: how it gets one from the pool, and takes one off to give it back.
+//!
+//! [`crate::pool`] has those that nobody uses, [`super::check_in`] says when one is needed and when it is not any more.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cluster::ids::{Incarnation, ReplicaId, SessionId};
+use tokio::sync::oneshot;
+
+use super::pins::{Pin, Pins};
+use super::servers::{Server, Servers};
+use super::state_sync::Shared;
+use super::wait_queue::Want;
+use super::{FRESH_MAX, Granted, Kind, Permit, Pools, Taken, Thread};
+use crate::backend::{BackendError, Rows};
+use crate::client::settings::Settings;
+use crate::coordinator::Hub;
+use crate::error::Fault;
+use crate::security::scram::Secret;
+use crate::transaction::broken;
+
+/// A place in the line for a connection.
+pub(crate) type Ticket = oneshot::Receiver<Granted>;
+
+/// How a session shares its connections with others.
+#[derive(Debug)]
+pub(crate) struct Sharing {
+    pub(crate) pools: Arc<Pools>,
+    pub(crate) kind: Arc<Kind>,
+    /// Where it lives.
+    thread: Thread,
+    /// What it may open.
+    pub(crate) permits: Vec<(ReplicaId, Permit)>,
+    /// What it drew was on a connection that others have used since.
+    pub(crate) has_lost_draws: bool,
+}
+
+impl Server {
+    /// Whether it was opened with the same as this.
+    pub(crate) fn is_of(&self, kind: &Arc<Kind>) -> bool {
+        self.shared.as_ref().is_some_and(|shared| Arc::ptr_eq(&shared.kind, kind))
+    }
+
+    /// The role that shares it.
+    pub(crate) fn role(&self) -> Option<Arc<str>> {
+        self.shared.as_ref().map(|shared| shared.kind.role_name())
+    }
+
+    /// When it was opened, in changes of what the servers say of its role.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.shared.as_ref().map_or(0, |shared| shared.epoch)
+    }
+
+    /// The session that used it last.
+    pub(crate) fn wearer(&self) -> SessionId {
+        self.shared.as_ref().map_or(SessionId(0), |shared| shared.wearer)
+    }
+
+    pub(crate) fn age(&self) -> Duration {
+        self.shared.as_ref().map_or(Duration::ZERO, |shared| shared.opened.elapsed())
+    }
+
+    /// The same of one that is given back just now.
+    pub(crate) fn age_when_given_back(&self) -> Duration {
+        self.shared
+            .as_ref()
+            .map_or(Duration::ZERO, |shared| shared.since.saturating_duration_since(shared.opened))
+    }
+
+    /// For how long nobody has used it.
+    pub(crate) fn idle(&self) -> Duration {
+        self.shared.as_ref().map_or(Duration::ZERO, |shared| shared.since.elapsed())
+    }
+
+    /// The thread in which it was used last, which it wakes.
+    pub(crate) fn thread(&self) -> Thread {
+        self.shared.as_ref().map_or(Thread(0), |shared| shared.thread)
+    }
+
+    /// Whether it is still there, as far as it has to be asked: the server closes one only that has lain idle.
+    pub(crate) fn may_be_used(&self) -> bool {
+        self.idle() < FRESH_MAX || self.connection.is_quiet()
+    }
+
+    /// The same, which wakes this thread; or else the right to open another one.
+    fn brought_to(mut self: Box<Self>, thread: Thread) -> Result<Box<Self>, Option<Permit>> {
+        if self.thread() == thread {
+            return Ok(self);
+        }
+        let permit = self.shared.as_mut().and_then(|shared| shared.permit.take());
+        let Ok(mut server) = self.brought_here() else { return Err(permit) };
+        if let Some(shared) = &mut server.shared {
+            (shared.thread, shared.permit) = (thread, permit);
+        }
+        Ok(Box::new(server))
+    }
+
+    /// Whether its last session may have drawn from sequences here.
+    pub(crate) fn has_draws(&self) -> bool {
+        self.has_draws
+    }
+
+    pub(crate) fn forget_draws(&mut self) {
+        self.has_draws = false;
+    }
+
+    /// What the session has left here, as the server says.
+    pub(crate) fn found(&mut self, pins: Pins) {
+        self.pins = pins;
+        if let Some(shared) = &mut self.shared {
+            shared.is_tainted = true;
+        }
+    }
+}
+
+impl Servers {
+    /// Whether they are shared with other sessions.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.sharing.is_some()
+    }
+
+    /// What its connections are opened with, if it shares them.
+    pub(crate) fn kind(&self) -> Option<&Arc<Kind>> {
+        self.sharing.as_ref().map(|sharing| &sharing.kind)
+    }
+
+    /// Gets what a connection to a replica needs, if sessions share theirs: what has to be waited for, if anything.
+    pub(crate) fn claim(
+        &mut self,
+        replica: ReplicaId,
+        incarnation: Incarnation,
+        want: Want,
+    ) -> Option<Ticket> {
+        match self.find(replica).map(|server| server.incarnation) {
+            Some(there) if there == incarnation => return None,
+            Some(_) => self.close(replica),
+            None => {}
+        }
+        let sharing = self.sharing.as_mut()?;
+        if sharing.permits.iter().any(|(at, _)| *at == replica) {
+            return None;
+        }
+        let whose = (self.card.id, sharing.thread);
+        match sharing.pools.take(&sharing.kind, (replica, incarnation), whose, want) {
+            Taken::Now(granted) => {
+                self.take_looked_at(granted, replica, incarnation);
+                None
+            }
+            Taken::Later(granted) => Some(granted),
+        }
+    }
+
+    /// Takes what was waited for, for a connection to that replica.
+    pub(crate) fn take(&mut self, granted: Granted, replica: ReplicaId, incarnation: Incarnation) {
+        let granted = match granted {
+            Granted::Server(mut server) if !server.may_be_used() => {
+                match server.shared.as_mut().and_then(|shared| shared.permit.take()) {
+                    Some(permit) => Granted::Open(permit),
+                    None => return,
+                }
+            }
+            other => other,
+        };
+        self.take_looked_at(granted, replica, incarnation);
+    }
+
+    /// The same of one of which it was asked whether it is still there.
+    fn take_looked_at(&mut self, granted: Granted, replica: ReplicaId, incarnation: Incarnation) {
+        let Some(sharing) = &mut self.sharing else { return };
+        let permit = match granted {
+            Granted::Open(permit) => Some(permit),
+            Granted::Server(mut server) => {
+                let epoch = sharing.pools.epoch(sharing.kind.role());
+                let is_fit = server.is_of(&sharing.kind)
+                    && server.incarnation == incarnation
+                    && server.epoch() == epoch
+                    && self.defaults.are(&server.defaults);
+                let brought = if is_fit {
+                    server.brought_to(sharing.thread)
+                } else {
+                    Err(server.shared.as_mut().and_then(|shared| shared.permit.take()))
+                };
+                match brought {
+                    Ok(server) => return self.put(server),
+                    Err(permit) => permit,
+                }
+            }
+        };
+        sharing.permits.extend(permit.map(|permit| (replica, permit)));
+    }
+
+    /// A connection from the pool is this session's for now.
+    fn put(&mut self, mut server: Box<Server>) {
+        let replica = server.replica;
+        let is_own = server.wearer() == self.card.id;
+        if let Some(sharing) = &mut self.sharing
+            && !is_own
+            && self.draws_at == Some(replica)
+        {
+            (self.draws_at, sharing.has_lost_draws) = (None, true);
+        }
+        server.has_carried = false;
+        server.shown = Some(self.card.use_server(replica, server.running.pid));
+        let number = usize::from(replica.0);
+        if self.all.len() <= number {
+            self.all.resize_with(number + 1, || None);
+        }
+        self.all[number] = Some(server);
+    }
+
+    /// Whether the session can be told what it drew; if it cannot, that is because others have used the connection since.
+    pub(crate) fn recover_draws(&mut self) -> bool {
+        let Some(sharing) = &mut self.sharing else { return true };
+        if let Some(replica) = self.draws_at
+            && self.all.get(usize::from(replica.0)).is_none_or(Option::is_none)
+        {
+            let own = sharing.pools.take_own(&sharing.kind, replica, self.card.id);
+            let own = own.and_then(|server| server.brought_to(sharing.thread).ok());
+            sharing.has_lost_draws |= own.is_none();
+            self.draws_at.take_if(|_| own.is_none());
+            if let Some(server) = own {
+                self.put(server);
+            }
+        }
+        self.sharing.as_ref().is_none_or(|sharing| !sharing.has_lost_draws)
+    }
+
+    /// The replicas that it can have a connection to.
+    pub(crate) fn numbers(&self) -> std::ops::Range<usize> {
+        0..self.all.len()
+    }
+
+    /// The replica of this number, if it has a connection there.
+    pub(crate) fn held(&self, number: usize) -> Option<ReplicaId> {
+        self.all.get(number)?.as_ref().map(|server| server.replica)
+    }
+
+    /// Whether it has a shared connection, or may open one, to any replica but this.
+    pub(crate) fn has_others(&self, replica: ReplicaId) -> bool {
+        let Some(sharing) = &self.sharing else { return false };
+        let is_other = |at: ReplicaId| at != replica;
+        self.all.iter().flatten().any(|server| is_other(server.replica))
+            || sharing.permits.iter().any(|(at, _)| is_other(*at))
+    }
+
+    /// Takes a connection off that is to be given back, unless it has to be kept; says why it is.
+    pub(crate) fn take_off(
+        &mut self,
+        replica: ReplicaId,
+        settings: &mut Settings,
+    ) -> Result<Box<Server>, Pins> {
+        let (asks, draws_at) = (self.asks_draws, self.draws_at);
+        let nothing = Pins::default();
+        let slot = self.all.get_mut(usize::from(replica.0)).ok_or(nothing)?;
+        let server = slot.as_mut().ok_or(nothing)?;
+        let has_drawn = server.has_draws && draws_at == Some(replica);
+        let is_up_to_date = server.settings == settings.generation();
+        if let Some(shared) = &mut server.shared {
+            server.pins.remove(Pin::Currval);
+            if has_drawn && asks {
+                server.pins.add(Pin::Currval);
+            }
+            if !server.pins.is_empty() {
+                return Err(server.pins);
+            }
+            shared.worn = is_up_to_date.then(|| settings.dress());
+            shared.since = Instant::now();
+        }
+        server.shown = None;
+        slot.take().ok_or(nothing)
+    }
+
+    /// What the anchor says of the role: whether the connection, which may be from before, is as good as a new one. If
+    /// not, it is closed.
+    pub(crate) fn believe(&mut self, anchor: ReplicaId, said: Result<Rows, BackendError>) -> bool {
+        let Some(sharing) = &self.sharing else { return true };
+        let role = sharing.kind.role();
+        match said {
+            Ok(rows) if !rows.is_empty() => sharing.pools.hear(role, &format!("{rows:?}")),
+            _ => sharing.pools.doubt(role),
+        }
+        let epoch = sharing.pools.epoch(role);
+        let is_good = self.find(anchor).is_some_and(|server| server.epoch() == epoch);
+        if !is_good {
+            self.close(anchor);
+        }
+        is_good
+    }
+
+    /// Gives back what it may open and does not need.
+    pub(crate) fn drop_permits(&mut self, keep: Option<ReplicaId>) {
+        if let Some(sharing) = &mut self.sharing {
+            sharing.permits.retain(|(at, _)| keep == Some(*at));
+        }
+    }
+
+    /// The role that its sessions share connections of.
+    pub(crate) fn role(&self) -> &str {
+        self.sharing.as_ref().map_or("", |sharing| sharing.kind.role())
+    }
+}
+
+impl Sharing {
+    /// If sessions share connections.
+    pub(crate) fn of(hub: &Hub, thread: Thread, settings: &Settings, secret: &Secret) -> Option<Self> {
+        let pools = Arc::clone(&hub.pools);
+        pools.pooling.is_shared.then(|| Self {
+            kind: pools.kind(settings, secret),
+            pools,
+            thread,
+            permits: Vec::new(),
+            has_lost_draws: false,
+        })
+    }
+
+    /// What has to be known of a connection that is about to be opened.
+    pub(crate) fn new_one(&mut self, replica: ReplicaId, session: SessionId) -> Result<Shared, Fault> {
+        let claimed = self.permits.iter().position(|(at, _)| *at == replica);
+        let claimed = claimed.ok_or_else(|| broken("a connection was not claimed before it was opened"))?;
+        let (_, permit) = self.permits.swap_remove(claimed);
+        let epoch = self.pools.epoch(self.kind.role());
+        Ok(Shared::new((Arc::clone(&self.kind), epoch), permit, (session, self.thread)))
+    }
+}

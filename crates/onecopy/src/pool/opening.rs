@@ -1,0 +1,175 @@
+//! A new connection to a server: what it proves, and with which settings it begins.
+//!
+//! A session goes on with the settings of its role and database (ALTER ROLE and ALTER DATABASE .. SET) that it began with.
+//! A connection that is opened later may begin with others, at least until its replica has applied the change. So each is
+//! compared with the one to the anchor, and if they differ, the session stays at the anchor for a while.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cluster::ids::{Incarnation, ReplicaId};
+
+use super::cached::Cached;
+use super::pins::Pins;
+use super::servers::{Server, ServerNames, Servers};
+use crate::backend::{BackendError, Connection, assert_qualified};
+use crate::capture::vouch::STARTED_SQL;
+use crate::client::cancel::Running;
+use crate::client::settings::Settings;
+use crate::coordinator::Hub;
+use crate::coordinator::session_registry::Card;
+use crate::error::Fault;
+use crate::security::scram::Secret;
+
+/// How often a connection is tried when the server is not ready.
+const ATTEMPTS: u32 = 3;
+/// How long the session stays at the anchor before it tries another replica again.
+const OTHER_DEFAULTS_PAUSE: Duration = Duration::from_secs(10);
+
+/// What ALTER ROLE and ALTER DATABASE have set for a new connection, weakest first.
+const ALTERED_SQL: &str = "SELECT pg_catalog.unnest(setconfig) FROM pg_catalog.pg_db_role_setting \
+     WHERE setrole OPERATOR(pg_catalog.=) ANY (ARRAY['0', \
+         (SELECT oid FROM pg_catalog.pg_roles WHERE rolname OPERATOR(pg_catalog.=) session_user)]) \
+     AND setdatabase OPERATOR(pg_catalog.=) ANY (ARRAY['0', (SELECT oid FROM pg_catalog.pg_database \
+         WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database())]) \
+     ORDER BY setrole OPERATOR(pg_catalog.<>) '0', setdatabase OPERATOR(pg_catalog.<>) '0'";
+
+/// The settings with which a connection has begun, as far as role and database set them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Defaults(Vec<String>);
+
+/// Which of them the session has, and whether other servers have others.
+#[derive(Debug, Default)]
+pub(crate) struct DefaultsInForce {
+    /// Of the connection to the anchor.
+    own: Option<Defaults>,
+    /// Another replica had others then.
+    differed: Option<Instant>,
+}
+
+impl DefaultsInForce {
+    /// Whether a connection has the session's.
+    pub(crate) fn are(&self, defaults: &Defaults) -> bool {
+        self.own.as_ref().is_none_or(|own| own == defaults)
+    }
+
+    /// The same of a new one to another replica than the anchor: if not, the session does without it for a while.
+    pub(crate) fn suit(&mut self, defaults: &Defaults) -> bool {
+        let suits = self.are(defaults);
+        if !suits {
+            self.differed = Some(Instant::now());
+        }
+        suits
+    }
+
+    /// The connection to the anchor has these; whether they are others than before.
+    pub(crate) fn take(&mut self, defaults: &Defaults) -> bool {
+        let is_new = !self.are(defaults);
+        if is_new || self.own.is_none() {
+            *self = Self { own: Some(defaults.clone()), differed: None };
+        }
+        is_new
+    }
+
+    fn differ(&self) -> bool {
+        self.differed.is_some_and(|since| since.elapsed() < OTHER_DEFAULTS_PAUSE)
+    }
+}
+
+impl Servers {
+    /// Whether other replicas have other defaults than the session.
+    pub(crate) fn has_other_defaults(&self) -> bool {
+        self.defaults.differ()
+    }
+
+    /// A new connection to the anchor has other defaults than the one before: those to other replicas are made anew.
+    pub(crate) fn close_unsuited(&mut self) {
+        let Self { all, defaults, .. } = self;
+        for slot in all {
+            drop(slot.take_if(|server| !defaults.are(&server.defaults) && server.connection.is_at_rest()));
+        }
+    }
+}
+
+/// Proves that the server has not restarted, and proves to the server that the connection is ours: the defaults with which it
+/// has begun; `None` if it has restarted.
+async fn prove(
+    hub: &Hub,
+    connection: &mut Connection,
+    proof: &str,
+) -> Result<Option<Defaults>, BackendError> {
+    let question = format!("{proof}; {STARTED_SQL}; {ALTERED_SQL}");
+    assert_qualified(&question);
+    let rows = connection.simple(&question).await?;
+    let mut answers = rows.into_iter().flatten();
+    let (Some(_), Some(Some(started))) = (answers.next(), answers.next()) else { return Ok(None) };
+    let vouch = hub.voucher.vouch_sql(connection.pid, &started);
+    assert_qualified(&vouch);
+    connection.simple(&vouch).await?;
+    Ok(Some(Defaults(answers.flatten().collect())))
+}
+
+/// A new connection of a session to this incarnation of a replica.
+pub(crate) async fn open(
+    hub: &Hub,
+    settings: &Settings,
+    (card, secret): (&Arc<Card>, &Secret),
+    replica: ReplicaId,
+    incarnation: Incarnation,
+) -> Result<Server, Fault> {
+    let seat = &hub.seats[usize::from(replica.0)];
+    let options = settings.server_options();
+    let parameters = settings.start_up(&options);
+    let mut failed = None;
+    for _ in 0..ATTEMPTS {
+        match Connection::open(&seat.address, secret, &parameters).await {
+            Ok(mut connection) => {
+                let line = seat.lines.enter(&connection).map_err(|_| Fault::Lost(replica))?;
+                // After the entry: whoever gave the server up before that has taken the proof away.
+                let proof = seat.proof_of(incarnation).ok_or(Fault::Lost(replica))?;
+                let proven = prove(hub, &mut connection, &proof).await.map_err(Fault::at(replica))?;
+                let defaults = proven.ok_or(Fault::Lost(replica))?;
+                let running = Running::new(seat.address.clone(), &connection);
+                let (edition, names) = ServerNames::of(hub, replica);
+                return Ok(Server {
+                    shown: Some(card.connect(replica, connection.pid)),
+                    shared: None,
+                    _line: line,
+                    running: Arc::new(running),
+                    evictions: Arc::clone(&seat.evictions),
+                    replica,
+                    incarnation,
+                    defaults,
+                    connection,
+                    prepared: Cached::default(),
+                    settings: 0,
+                    applied_ready: false,
+                    drawn_ready: false,
+                    ahead: VecDeque::new(),
+                    has_run_code: false,
+                    openings: Vec::new(),
+                    pins: Pins::default(),
+                    has_carried: false,
+                    lacking: Vec::new(),
+                    has_draws: false,
+                    edition,
+                    names,
+                });
+            }
+            Err(error) => failed = Some(error),
+        }
+        let is_final = matches!(&failed, Some(BackendError::LogIn(_)))
+            || failed.as_ref().and_then(BackendError::sqlstate).is_some_and(|code| code != b"57P03");
+        if is_final {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Err(match failed {
+        // The server is stopping, or starting: it will be back, or the agent will say so.
+        Some(error) if error.sqlstate().is_some_and(|code| code.starts_with(b"57P")) => Fault::Lost(replica),
+        Some(error @ (BackendError::Server(_) | BackendError::LogIn(_))) => Fault::at(replica)(error),
+        _ => Fault::Lost(replica),
+    })
+}

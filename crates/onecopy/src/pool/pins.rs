@@ -1,0 +1,141 @@
+//! What a session has on one server connection and on no other.
+//!
+//! Temporary objects, session locks, LISTEN, cursors that outlive their transaction: these exist on one connection and
+//! cannot be carried to another. Which statements may make them is known ([`sql::Traces`]); whether they did is asked
+//! of the server itself, when no transaction is open on the connection any more ([`super::leftovers`]). So nothing has to be
+//! counted, a rollback needs no thought, and what a function did is found as well as what the client did. Until the
+//! server has answered the connection counts as one that holds something.
+//!
+//! A session whose connection is lost with such state on it ends ([`super::pinned_state`]). Where sessions share connections,
+//! one with any pin keeps its connection.
+
+/// A reason to keep a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub(crate) enum Pin {
+    /// A temporary table, view, sequence, type or function.
+    Temporary = 1,
+    /// An advisory lock of the session.
+    AdvisoryLock = 1 << 1,
+    /// LISTEN.
+    Listen = 1 << 2,
+    /// A cursor WITH HOLD.
+    Cursor = 1 << 3,
+    /// PREPARE. It is made again on the next connection.
+    Prepare = 1 << 4,
+    /// A setting that cannot be followed.
+    Setting = 1 << 5,
+    /// Code ran that may have set what no server tells.
+    Function = 1 << 6,
+    /// It asks what it drew from sequences.
+    Currval = 1 << 7,
+    /// Something ran that may have left something, and the server was not asked yet.
+    Unknown = 1 << 8,
+    /// PREPARE whose text is not known to be just that.
+    ForeignPrepare = 1 << 9,
+}
+
+impl Pin {
+    pub(crate) const ALL: [Self; 10] = [
+        Self::Temporary,
+        Self::AdvisoryLock,
+        Self::Listen,
+        Self::Cursor,
+        Self::Prepare,
+        Self::Setting,
+        Self::Function,
+        Self::Currval,
+        Self::Unknown,
+        Self::ForeignPrepare,
+    ];
+
+    /// The statement after which the session does not need its connection any more.
+    pub(crate) fn undone_by(self) -> &'static str {
+        match self {
+            Self::Temporary => "DROP of its temporary objects",
+            Self::AdvisoryLock => "pg_advisory_unlock",
+            Self::Listen => "UNLISTEN",
+            Self::Cursor => "CLOSE",
+            Self::Prepare | Self::ForeignPrepare => "DEALLOCATE",
+            Self::Setting | Self::Function => "DISCARD ALL",
+            Self::Currval => "DISCARD SEQUENCES",
+            Self::Unknown => "the end of its transaction",
+        }
+    }
+
+    /// As SHOW CLIENTS has it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Temporary => "temporary",
+            Self::AdvisoryLock => "advisory lock",
+            Self::Listen => "listen",
+            Self::Cursor => "cursor with hold",
+            Self::Prepare => "prepare",
+            Self::Setting => "setting",
+            Self::Function => "function",
+            Self::Currval => "currval",
+            Self::Unknown => "unknown",
+            Self::ForeignPrepare => "prepare by code",
+        }
+    }
+
+    /// Whether the session can do without it: `currval` says by itself that nothing was drawn on a new connection, and what
+    /// PREPARE made is made again there.
+    fn is_dispensable(self) -> bool {
+        matches!(self, Self::Currval | Self::Prepare)
+    }
+}
+
+/// Reasons to keep a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Pins(u16);
+
+impl Pins {
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub(crate) fn add(&mut self, pin: Pin) {
+        self.0 |= pin as u16;
+    }
+
+    pub(crate) fn remove(&mut self, pin: Pin) {
+        self.0 &= !(pin as u16);
+    }
+
+    pub(crate) fn has(self, pin: Pin) -> bool {
+        self.0 & pin as u16 != 0
+    }
+
+    /// All of both.
+    pub(crate) fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Those with which the session ends.
+    pub(crate) fn held(self) -> Self {
+        let dispensable = Pin::ALL.into_iter().filter(|pin| pin.is_dispensable());
+        Self(dispensable.fold(self.0, |bits, pin| bits & !(pin as u16)))
+    }
+
+    /// Those of which other replicas know nothing, so that statements that could see them run where they are.
+    pub(crate) fn stays_home(self) -> bool {
+        [Pin::Temporary, Pin::Cursor, Pin::Setting, Pin::Function].into_iter().any(|pin| self.has(pin))
+    }
+
+    /// As they are kept where others look.
+    pub(crate) fn bits(self) -> u16 {
+        self.0
+    }
+
+    /// The reverse of that.
+    pub(crate) fn of(bits: u16) -> Self {
+        Self(bits)
+    }
+
+    /// As people read them.
+    pub(crate) fn words(self) -> String {
+        let words: Vec<&str> = Pin::ALL.into_iter().filter(|pin| self.has(*pin)).map(Pin::word).collect();
+        words.join(", ")
+    }
+}

@@ -1,0 +1,446 @@
+//! The server connections that a session has: at most one for each replica.
+//!
+//! It opens them itself and keeps them, or, where sessions share theirs, has each from a pool as long as it needs it
+//! ([`crate::pool`]).
+//!
+//! A connection belongs to one incarnation of its replica. At log-in it proves that the agent of that incarnation is
+//! still connected to the same run of the server, so no statement reaches a server that restarted and lost the tail of
+//! its WAL meanwhile. Every connection defaults to read-only transactions (pitfalls 1.13): what writes runs in a
+//! transaction that Onecopy itself began as READ WRITE, at the home, where capture accepts it.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use cluster::ids::{Incarnation, ReplicaId};
+use sql::Isolation;
+use wire::encode;
+use wire::frontend::Target;
+
+use super::Thread;
+use super::cached::Cached;
+use super::carried::AllCarried;
+use super::check_out::Sharing;
+use super::opening::{Defaults, DefaultsInForce, open};
+use super::pinned_state;
+use super::pins::Pins;
+use super::state_sync::{Shared, dress};
+use crate::backend::{BackendError, Connection, Line, Rows, assert_qualified};
+use crate::client::cancel::Running;
+use crate::client::settings::Settings;
+use crate::coordinator::Hub;
+use crate::coordinator::oid_map::{Names, Pairs};
+use crate::coordinator::session_registry::{Card, Connected};
+use crate::error::Fault;
+use crate::replica::agent::Evictions;
+use crate::security::scram::Secret;
+
+/// One server connection.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) replica: ReplicaId,
+    pub(crate) incarnation: Incarnation,
+    /// The settings of role and database that it has begun with.
+    pub(crate) defaults: Defaults,
+    pub(crate) connection: Connection,
+    /// What a cancel request needs.
+    pub(crate) running: Arc<Running>,
+    /// By which the connection is cut when its server is given up.
+    pub(crate) _line: Line,
+    /// Where it is said that this backend was sent away.
+    pub(crate) evictions: Arc<Evictions>,
+    /// Statements prepared here.
+    pub(crate) prepared: Cached,
+    /// How many of the session's settings were brought here.
+    pub(crate) settings: u64,
+    /// The insert into `onecopy.applied` is prepared.
+    pub(crate) applied_ready: bool,
+    /// The insert that tells the state of sequences, too, is prepared.
+    pub(crate) drawn_ready: bool,
+    /// Each BEGIN or savepoint of ours that was put before what is sent next; its replies are swallowed.
+    pub(crate) ahead: VecDeque<Opening>,
+    /// Code has run that may have prepared something else under names of ours.
+    pub(crate) has_run_code: bool,
+    /// Those that are prepared here.
+    pub(crate) openings: Vec<&'static str>,
+    /// What of the session exists only here.
+    pub(crate) pins: Pins,
+    /// What PREPARE has made in the session is here.
+    pub(crate) has_carried: bool,
+    /// But these, by name, which could not be prepared again.
+    pub(crate) lacking: Vec<String>,
+    /// The session may have drawn from sequences here.
+    pub(crate) has_draws: bool,
+    /// The edition of names that the next field is of.
+    pub(crate) edition: u64,
+    /// What the anchor calls the objects of this server; none at the anchor itself.
+    pub(crate) names: Option<ServerNames>,
+    /// What is to be known of it where sessions share it.
+    pub(crate) shared: Option<Shared>,
+    /// It is shown with its session while this lives.
+    pub(crate) shown: Option<Connected>,
+}
+
+/// A BEGIN of ours. It is answered together with what follows it: a Sync of its own would cost the server another system
+/// call, and us one to read it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opening {
+    /// The prepared statement.
+    pub(crate) name: &'static str,
+    /// How many completions answer it.
+    pub(crate) completions: usize,
+}
+
+/// What the anchor calls the objects of a server.
+#[derive(Debug)]
+pub(crate) struct ServerNames {
+    /// Where more can be learned.
+    pub(crate) source: Arc<Names>,
+    /// What is known.
+    pub(crate) pairs: Arc<Pairs>,
+}
+
+impl ServerNames {
+    pub(crate) fn of(hub: &Hub, replica: ReplicaId) -> (u64, Option<Self>) {
+        let (edition, source) = hub.names(replica);
+        (edition, source.map(|source| Self { pairs: source.pairs(), source }))
+    }
+}
+
+impl Server {
+    /// The same, which wakes the thread of the caller from now on.
+    pub(crate) fn brought_here(self) -> std::io::Result<Self> {
+        let connection = self.connection.brought_here()?;
+        Ok(Self { connection, ..self })
+    }
+
+    /// Asks something on our own account.
+    pub(crate) async fn ask(&mut self, sql: &str) -> Result<Rows, BackendError> {
+        assert_qualified(sql);
+        self.run_for_client(sql).await
+    }
+
+    /// Runs a text of the client's, whose replies the client does not get.
+    pub(crate) async fn run_for_client(&mut self, sql: &str) -> Result<Rows, BackendError> {
+        // A query of the simple protocol ends it.
+        self.prepared.remove(b"");
+        self.connection.simple(sql).await
+    }
+
+    /// Puts a simple query of our own into the output.
+    pub(crate) fn query_own(&mut self, sql: &str) {
+        assert_qualified(sql);
+        self.query(sql.as_bytes());
+    }
+
+    /// Puts a simple query of the client's into the output. It ends the unnamed statement of this connection.
+    pub(crate) fn query(&mut self, sql: &[u8]) {
+        encode::query(&mut self.connection.output, sql);
+        self.prepared.remove(b"");
+    }
+
+    /// Puts a BEGIN into the output. Something that is answered at once has to follow before it is sent.
+    pub(crate) fn begin(&mut self, isolation: Isolation, is_read_only: bool) {
+        self.doubt_own();
+        self.put_in(b"", opening(isolation, is_read_only), &[]);
+    }
+
+    /// Code of users can end what is prepared on its connection.
+    fn doubt_own(&mut self) {
+        if std::mem::take(&mut self.has_run_code) {
+            (self.applied_ready, self.drawn_ready) = (false, false);
+            self.openings.clear();
+        }
+    }
+
+    /// Tells stand-ins something, before what is sent next.
+    pub(crate) fn tell(&mut self, told: Option<&str>) {
+        if let Some(told) = told {
+            self.doubt_own();
+            self.put_in(PORTAL, TELL, &[Some(told.as_bytes())]);
+        }
+    }
+
+    /// Puts a prepared statement of ours into the output, before what is sent next. The name tells its text. What the client
+    /// has bound without a name stays.
+    pub(crate) fn put_ahead(&mut self, name: &'static str) {
+        self.put_in(PORTAL, name, &[]);
+    }
+
+    fn put_in(&mut self, portal: &[u8], name: &'static str, values: &[Option<&[u8]>]) {
+        let output = &mut self.connection.output;
+        let mut completions = 2;
+        if !self.openings.contains(&name) {
+            // An earlier attempt may or may not have prepared it.
+            encode::close(output, Target::Statement(name.as_bytes()));
+            let sql = name.trim_start_matches(OPENING);
+            assert_qualified(sql);
+            encode::parse(output, name.as_bytes(), sql.as_bytes(), &[]);
+            completions += 2;
+        }
+        encode::bind(output, portal, name.as_bytes(), values, encode::Format::Text);
+        encode::execute(output, portal, 0);
+        if !portal.is_empty() {
+            encode::close(output, Target::Portal(portal));
+            completions += 1;
+        }
+        self.ahead.push_back(Opening { name, completions });
+    }
+
+    /// How many statements are prepared here by the protocol, as far as it is known.
+    pub(crate) fn prepared_by_protocol(&self) -> usize {
+        let ours = [self.applied_ready, self.drawn_ready].into_iter().filter(|is_ready| *is_ready).count();
+        self.prepared.named() + self.openings.len() + ours
+    }
+
+    /// Only these are: code of users can end what is prepared on its connection.
+    pub(crate) fn retain_prepared(&mut self, names: &BTreeSet<Vec<u8>>) {
+        self.prepared.retain(|name| names.contains(name));
+        self.openings.retain(|name| names.contains(name.as_bytes()));
+        (self.applied_ready, self.drawn_ready) = (false, false);
+    }
+
+    /// All prepared statements are gone.
+    pub(crate) fn deallocated(&mut self) {
+        self.prepared.clear();
+        self.applied_ready = false;
+        self.drawn_ready = false;
+        self.openings.clear();
+    }
+}
+
+/// What the names of such statements have before their text.
+const OPENING: &str = "onecopy ";
+/// The portal of our statements inside a transaction, gone when they have run.
+const PORTAL: &[u8] = b"onecopy ahead";
+
+/// The name of the statement that tells stand-ins something.
+const TELL: &str = "onecopy SELECT pg_catalog.set_config('onecopy.told', $1, false)";
+
+/// The name of the statement that begins such a transaction.
+fn opening(isolation: Isolation, is_read_only: bool) -> &'static str {
+    match (isolation, is_read_only) {
+        (Isolation::ReadUncommitted, false) => "onecopy BEGIN ISOLATION LEVEL READ UNCOMMITTED READ WRITE",
+        (Isolation::ReadUncommitted, true) => "onecopy BEGIN ISOLATION LEVEL READ UNCOMMITTED READ ONLY",
+        (Isolation::ReadCommitted, false) => "onecopy BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE",
+        (Isolation::ReadCommitted, true) => "onecopy BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY",
+        (Isolation::RepeatableRead, false) => "onecopy BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE",
+        (Isolation::RepeatableRead, true) => "onecopy BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+        (Isolation::Serializable, false) => "onecopy BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE",
+        (Isolation::Serializable, true) => "onecopy BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY",
+    }
+}
+
+/// The connections of one session.
+#[derive(Debug)]
+pub(crate) struct Servers {
+    /// By the numbers of the replicas, as far as any was used.
+    pub(crate) all: Vec<Option<Box<Server>>>,
+    pub(crate) card: Arc<Card>,
+    /// What the client has proven itself with, which opens the servers to its role.
+    secret: Secret,
+    /// What was on connections that are gone, and nowhere else.
+    pub(crate) lost: Pins,
+    /// Where the session drew from sequences last: only that connection can tell what.
+    pub(crate) draws_at: Option<ReplicaId>,
+    /// It may have drawn at another one since.
+    is_unsure: bool,
+    /// The session asks what it drew.
+    pub(crate) asks_draws: bool,
+    /// Up to here it has closed what it has at replicas that are drained.
+    pub(crate) drains_seen: u64,
+    /// What PREPARE has made.
+    pub(crate) carried: AllCarried,
+    /// What role and database have set.
+    pub(crate) defaults: DefaultsInForce,
+    /// How it shares them, if it does.
+    pub(crate) sharing: Option<Sharing>,
+}
+
+impl Servers {
+    pub(crate) fn new(
+        hub: &Hub,
+        thread: Thread,
+        settings: &Settings,
+        card: Arc<Card>,
+        secret: Secret,
+    ) -> Self {
+        let sharing = Sharing::of(hub, thread, settings, &secret);
+        Self {
+            sharing,
+            all: Vec::new(),
+            card,
+            secret,
+            lost: Pins::default(),
+            carried: AllCarried::default(),
+            defaults: DefaultsInForce::default(),
+            draws_at: None,
+            is_unsure: false,
+            asks_draws: false,
+            drains_seen: hub.clients.drains(),
+        }
+    }
+
+    /// What opens the servers.
+    pub(crate) fn secret(&self) -> &Secret {
+        &self.secret
+    }
+
+    /// Where it is known what the session has drawn; none if nowhere.
+    pub(crate) fn draws_at(&mut self) -> Option<ReplicaId> {
+        if std::mem::take(&mut self.is_unsure) {
+            self.draws_at = None;
+        }
+        self.draws_at
+    }
+
+    /// The session draws at this replica now.
+    pub(crate) fn draw_at(&mut self, replica: ReplicaId) {
+        (self.draws_at, self.is_unsure) = (Some(replica), false);
+        if let Some(sharing) = &mut self.sharing {
+            sharing.has_lost_draws = false;
+        }
+        if let Some(server) = self.find(replica) {
+            server.has_draws = true;
+        }
+    }
+
+    /// It may draw there: what runs is not known.
+    pub(crate) fn may_draw_at(&mut self, replica: ReplicaId) {
+        match self.draws_at {
+            Some(place) if place != replica => {
+                self.is_unsure = true;
+                if let Some(server) = self.find(replica) {
+                    server.has_draws = true;
+                }
+            }
+            _ => self.draw_at(replica),
+        }
+    }
+
+    /// Whether it did.
+    pub(crate) fn drew_at(&mut self, replica: ReplicaId, it_did: bool) {
+        if it_did {
+            self.draw_at(replica);
+        }
+        self.is_unsure = false;
+    }
+
+    /// What the session drew was discarded, or is to be.
+    pub(crate) fn forget_draws(&mut self) {
+        (self.draws_at, self.is_unsure, self.asks_draws) = (None, false, false);
+    }
+
+    /// The connection to a replica, which must be there.
+    pub(crate) fn get(&mut self, replica: ReplicaId) -> &mut Server {
+        self.all[usize::from(replica.0)].as_mut().expect("a placed statement has its connection")
+    }
+
+    /// The connection to a replica, if there is one.
+    pub(crate) fn find(&mut self, replica: ReplicaId) -> Option<&mut Server> {
+        self.all.get_mut(usize::from(replica.0))?.as_deref_mut()
+    }
+
+    /// All connections.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Server> {
+        self.all.iter_mut().filter_map(Option::as_deref_mut)
+    }
+
+    /// Closes a connection; the server rolls back what is open on it.
+    pub(crate) fn close(&mut self, replica: ReplicaId) {
+        self.draws_at.take_if(|place| *place == replica);
+        let closed = self.all.get_mut(usize::from(replica.0)).and_then(Option::take);
+        if let Some(server) = closed {
+            self.lost = self.lost.with(server.pins.held());
+        }
+    }
+
+    /// Nothing of the session is on any connection.
+    pub(crate) fn forget_state(&mut self) {
+        self.lost = Pins::default();
+        self.carried = AllCarried::default();
+        for server in self.iter_mut() {
+            server.pins = Pins::default();
+            server.lacking.clear();
+        }
+    }
+
+    /// Closes a connection unless something of the session is on it.
+    pub(crate) fn close_unused(&mut self, replica: ReplicaId) {
+        let is_free = |server: &mut Server| server.pins.is_empty() && !server.has_draws;
+        if self.find(replica).is_some_and(is_free) {
+            self.close(replica);
+        }
+    }
+
+    /// Closes all: the session ends.
+    pub(crate) fn close_all(&mut self) {
+        self.all.clear();
+    }
+
+    /// Closes all but one.
+    pub(crate) fn close_others(&mut self, keep: ReplicaId) {
+        for (index, server) in self.all.iter_mut().enumerate() {
+            if index != usize::from(keep.0) {
+                *server = None;
+            }
+        }
+        self.draws_at.take_if(|place| *place != keep);
+    }
+
+    /// A connection of just this incarnation, with the session's settings.
+    pub(crate) async fn ensure(
+        &mut self,
+        hub: &Hub,
+        settings: &mut Settings,
+        replica: ReplicaId,
+        incarnation: Incarnation,
+    ) -> Result<&mut Server, Fault> {
+        if self.find(replica).is_some_and(|server| server.incarnation != incarnation) {
+            self.close(replica);
+        }
+        if let Some(what) = self.lost_state(hub) {
+            return Err(pinned_state::lost(what));
+        }
+        let number = usize::from(replica.0);
+        if self.all.len() <= number {
+            self.all.resize_with(number + 1, || None);
+        }
+        let slot = &mut self.all[number];
+        if slot.is_none() {
+            // A server that hangs takes connections and says nothing, until it is given up.
+            let shared = match &mut self.sharing {
+                Some(sharing) => Some(sharing.new_one(replica, self.card.id)?),
+                None => None,
+            };
+            let opening = open(hub, settings, (&self.card, &self.secret), replica, incarnation);
+            let opening = tokio::time::timeout(hub.patience.health_deadline, opening);
+            let opened = hub.seats[number].unless_given_up(incarnation, opening).await;
+            let opened = opened.and_then(Result::ok).unwrap_or(Err(Fault::Lost(replica)))?;
+            if replica != hub.anchor() && !self.defaults.suit(&opened.defaults) {
+                return Err(Fault::Unplaced(replica));
+            }
+            *slot = Some(Box::new(Server { shared, ..opened }));
+        }
+        let defaults = slot.as_ref().map(|server| &server.defaults).filter(|_| replica == hub.anchor());
+        if defaults.is_some_and(|defaults| self.defaults.take(defaults)) {
+            self.close_unsuited();
+        }
+        let slot = &mut self.all[number];
+        let server = slot.as_mut().expect("it was put there just now");
+        if server.edition != hub.names_edition() {
+            (server.edition, server.names) = ServerNames::of(hub, replica);
+        }
+        let forgets_draws = server.has_draws && self.draws_at != Some(replica);
+        let dressed = dress(server, settings, self.card.id, forgets_draws).await;
+        if dressed.is_err() && server.shared.is_some() {
+            // Nobody knows what it has now.
+            *slot = None;
+        }
+        dressed?;
+        if replica == hub.anchor() {
+            self.carry(replica).await?;
+        }
+        let slot = &mut self.all[number];
+        Ok(slot.as_mut().expect("it is there unless that failed"))
+    }
+}

@@ -1,0 +1,127 @@
+//! Who waits for a shared connection, and whose turn it is.
+//!
+//! In the order in which they came, but for two things. A connection is best used again in the thread that used it last
+//! ([`crate::pool`]), so somebody of that thread is preferred, if nobody has waited clearly longer. And whoever has a
+//! transaction open elsewhere comes before all others, and for him there are a few connections more than the pool has
+//! places: those who have the others may wait for what that transaction holds. He needs his for one statement that
+//! waits for nobody's transaction, so it comes back; and whoever has nothing open holds nothing.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+use super::{Granted, Thread};
+
+/// Who waits in another thread is served first if he came so much earlier.
+const PREFERENCE_MAX: Duration = Duration::from_millis(20);
+
+/// Why somebody wants a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Want {
+    /// Nothing of his is open anywhere.
+    First,
+    /// He has a transaction open at another replica.
+    Second,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    want: Want,
+    thread: Thread,
+    since: Instant,
+    sender: oneshot::Sender<Granted>,
+}
+
+/// Those who wait; who wants a second one stands before who wants a first.
+#[derive(Debug, Default)]
+pub(crate) struct Line(VecDeque<Waiting>);
+
+impl Line {
+    /// Somebody comes.
+    pub(crate) fn enter(&mut self, want: Want, thread: Thread) -> oneshot::Receiver<Granted> {
+        let (sender, receiver) = oneshot::channel();
+        if self.0.len() == self.0.capacity() {
+            self.0.retain(|other| !other.sender.is_closed());
+        }
+        let waiting = Waiting { want, thread, since: Instant::now(), sender };
+        match want {
+            Want::First => self.0.push_back(waiting),
+            Want::Second => self.0.insert(self.0.partition_point(|other| other.want == want), waiting),
+        }
+        receiver
+    }
+
+    /// Whose turn it is to get what was used in this thread, or in none; who wants a first one only if there is room for
+    /// that.
+    pub(crate) fn next(
+        &mut self,
+        thread: Option<Thread>,
+        has_room: bool,
+    ) -> Option<oneshot::Sender<Granted>> {
+        while self.0.front().is_some_and(|first| first.sender.is_closed()) {
+            self.0.pop_front();
+        }
+        let index = match self.0.front()?.want {
+            Want::Second => 0,
+            Want::First if !has_room => return None,
+            Want::First => {
+                let line = self.0.iter().map(|waiting| (waiting.thread, waiting.since));
+                thread.map_or(Some(0), |thread| turn(line, thread))?
+            }
+        };
+        self.0.remove(index).map(|waiting| waiting.sender)
+    }
+}
+
+/// Whose turn it is, of those who stand in line.
+fn turn(mut line: impl Iterator<Item = (Thread, Instant)>, thread: Thread) -> Option<usize> {
+    let (first, since) = line.next()?;
+    if first == thread {
+        return Some(0);
+    }
+    let mut soon = line.take_while(|(_, later)| later.saturating_duration_since(since) <= PREFERENCE_MAX);
+    Some(soon.position(|(other, _)| other == thread).map_or(0, |index| index + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_stays_in_its_thread_unless_others_wait_longer() {
+        let start = Instant::now();
+        let line = |waits: &[(usize, u64)]| -> Vec<_> {
+            waits.iter().map(|(thread, us)| (Thread(*thread), start + Duration::from_micros(*us))).collect()
+        };
+        let turn_of = |waits: &[(usize, u64)], thread| turn(line(waits).into_iter(), Thread(thread));
+        assert_eq!(turn_of(&[], 0), None);
+        assert_eq!(turn_of(&[(0, 0), (1, 1), (0, 2)], 0), Some(0));
+        assert_eq!(turn_of(&[(0, 0), (0, 1), (1, 2), (1, 3)], 1), Some(2));
+        assert_eq!(turn_of(&[(0, 0), (0, 1), (1, 20_001)], 1), Some(0), "one has waited clearly longer");
+        assert_eq!(turn_of(&[(0, 0), (0, 1)], 1), Some(0), "nobody of that thread waits");
+    }
+
+    #[test]
+    fn who_has_something_open_comes_first_and_needs_no_room() {
+        let mut line = Line::default();
+        let mut tickets: Vec<_> = [Want::First, Want::Second, Want::First, Want::Second]
+            .map(|want| line.enter(want, Thread(0)))
+            .into_iter()
+            .map(Some)
+            .collect();
+        let mut serve = |has_room| {
+            let sender = line.next(None, has_room)?;
+            drop(sender);
+            let served = |ticket: &mut Option<oneshot::Receiver<Granted>>| {
+                let told = ticket.as_mut().map(oneshot::Receiver::try_recv);
+                matches!(told, Some(Err(oneshot::error::TryRecvError::Closed)))
+            };
+            let index = tickets.iter_mut().position(served)?;
+            tickets[index] = None;
+            Some(index)
+        };
+        assert_eq!([serve(false), serve(false), serve(false)], [Some(1), Some(3), None]);
+        assert_eq!([serve(true), serve(true), serve(true)], [Some(0), Some(2), None]);
+    }
+}

@@ -1,0 +1,152 @@
+//! Phantom rows: captured, then undone by an exception block inside a function.
+//!
+//! A SAVEPOINT of the client's is seen by the session; a PL/pgSQL block with EXCEPTION is not, and the notices of its
+//! undone writes have been sent already. Each notice carries the (sub)transaction that wrote the row, and the server
+//! knows which of these are aborted (pitfalls 1.11). Only rows written inside a function, trigger or cascade can be
+//! concerned, so most transactions never ask.
+
+use cluster::record::Span;
+use wire::sqlstate;
+
+use crate::capture::{Captured, Flaw, JSON_DEPTH_MAX};
+use crate::error::{Fault, Refusal};
+use crate::session::{Session, Transaction};
+use crate::transaction::broken;
+use crate::writeset::{Capture, Run};
+
+/// More (sub)transactions than this in one transaction are refused where they would have to be asked for one by one.
+const SUBTRANSACTIONS_MAX: usize = 1_000;
+
+impl Session {
+    /// Refuses what cannot be replicated, and takes out of the record what was undone.
+    pub(crate) async fn check_capture(&mut self) -> Result<(), Fault> {
+        let Transaction::Update(update) = &self.transaction else {
+            return Err(broken("no update transaction is open"));
+        };
+        if let Some(why) = update.capture.broken {
+            return Err(Fault::Refused(refusal(why)));
+        }
+        if !update.capture.nested {
+            return Ok(());
+        }
+        if update.capture.has_nested_truncate {
+            return Err(Fault::Refused(Refusal::unsupported(
+                "TRUNCATE inside a function",
+                "Whether an exception block undid it cannot be told. Run it on its own, or use DELETE.",
+            )));
+        }
+        if update.capture.has_torn_truncate {
+            return Err(Fault::Refused(Refusal::unsupported(
+                "TRUNCATE of several tables with a trigger that writes rows of one of them",
+                "Truncate them in statements of their own, or use DELETE.",
+            )));
+        }
+        let nested = update.capture.runs.iter().filter(|run| run.is_nested);
+        let mut xids: Vec<u32> = nested.map(|run| run.xid).collect();
+        xids.sort_unstable();
+        xids.dedup();
+        if xids.len() > SUBTRANSACTIONS_MAX {
+            return Err(Fault::Refused(Refusal::new(
+                sqlstate::PROGRAM_LIMIT_EXCEEDED,
+                format!("the transaction wrote rows in more than {SUBTRANSACTIONS_MAX} subtransactions"),
+                "Use fewer exception blocks in one transaction.",
+            )));
+        }
+        let list = xids.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        // The server's own number has 64 bits, and a subtransaction's comes after it.
+        let sql = format!(
+            "WITH top AS (SELECT id, id OPERATOR(pg_catalog.%) 4294967296 AS low \
+                 FROM (SELECT pg_catalog.pg_current_xact_id()::pg_catalog.text::bigint AS id) AS present) \
+             SELECT pg_catalog.array_to_string(onecopy.xact_status(pg_catalog.array_agg( \
+                 (id OPERATOR(pg_catalog.-) low) OPERATOR(pg_catalog.+) xid OPERATOR(pg_catalog.+) \
+                 CASE WHEN xid OPERATOR(pg_catalog.<) low THEN 4294967296 ELSE 0::bigint END ORDER BY number)), ',') \
+             FROM top, pg_catalog.unnest('{{{list}}}'::bigint[]) WITH ORDINALITY AS v(xid, number)"
+        );
+        let ended = self.own_query(&sql).await?;
+        let row = ended.row.unwrap_or_default();
+        let answer = row.into_iter().next().flatten().unwrap_or_default();
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        let verdicts: Vec<(u32, Verdict)> =
+            xids.into_iter().zip(answer.split(',').map(Verdict::of)).collect();
+        let Transaction::Update(update) = &mut self.transaction else {
+            return Err(broken("the update transaction is gone"));
+        };
+        take_undone_out(&mut update.capture, &verdicts)
+    }
+}
+
+/// What the server says of a (sub)transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Alive,
+    Undone,
+    /// It is not one of this transaction's.
+    Stranger,
+}
+
+impl Verdict {
+    fn of(word: &str) -> Self {
+        match word {
+            "in progress" => Self::Alive,
+            "aborted" => Self::Undone,
+            _ => Self::Stranger,
+        }
+    }
+}
+
+fn take_undone_out(capture: &mut Capture, verdicts: &[(u32, Verdict)]) -> Result<(), Fault> {
+    let with = |verdict: Verdict| -> Vec<u32> {
+        verdicts.iter().filter(|(_, v)| *v == verdict).map(|(xid, _)| *xid).collect()
+    };
+    let (alive, undone) = (with(Verdict::Alive), with(Verdict::Undone));
+    let clear = |run: &Run| alive.contains(&run.xid) || (undone.contains(&run.xid) && !run.has_deletes);
+    let nested = capture.runs.iter().filter(|run| run.is_nested);
+    if !nested.clone().all(clear) {
+        return Err(Fault::Refused(Refusal::unsupported(
+            "deleting a locked row inside a function while a transaction uses exception blocks",
+            "It cannot be told whether the deletion was undone. Delete the row outside of the function.",
+        )));
+    }
+    if undone.is_empty() {
+        return Ok(());
+    }
+    let spans: Vec<Span> = nested
+        .filter(|run| undone.contains(&run.xid))
+        .map(|run| Span { from: run.from, to: run.to })
+        .collect();
+    capture.record.drop_rows(&spans);
+    Ok(())
+}
+
+/// The record cannot take what the transaction changes. Where rows are too many that is told when they come; this is
+/// for a client that goes on regardless, and for a single statement that is longer than any record.
+pub(crate) fn too_large() -> Refusal {
+    Refusal::new(
+        sqlstate::PROGRAM_LIMIT_EXCEEDED,
+        "the changes of the transaction could not be kept; it is rolled back",
+        "Split it into smaller transactions.",
+    )
+}
+
+fn refusal(why: Captured) -> Refusal {
+    match why {
+        Captured::TooLarge => too_large(),
+        Captured::Flawed(Flaw::Depth) => Refusal::unsupported(
+            format!("writing, changing or deleting a row with JSON of more than {JSON_DEPTH_MAX} levels"),
+            "Other replicas might not parse it. Nest it less deeply.",
+        ),
+        Captured::Flawed(Flaw::Lexemes) => Refusal::unsupported(
+            "writing, changing or deleting a row with a tsvector whose lexemes are not in order",
+            "Other replicas would put them in order. array_to_tsvector makes it of lexemes longer than 2046 bytes.",
+        ),
+        Captured::Flawed(Flaw::Text) => Refusal::new(
+            sqlstate::CHARACTER_NOT_IN_REPERTOIRE,
+            "a row that was written has, or had, text that is not valid UTF-8; the transaction is rolled back",
+            "Other replicas would not take such text. A function in C has made it, or it came with data of an old release.",
+        ),
+        _ => Refusal::plain(
+            sqlstate::INTERNAL_ERROR,
+            "a captured row could not be understood; the transaction is rolled back",
+        ),
+    }
+}

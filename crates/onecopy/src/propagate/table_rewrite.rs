@@ -1,0 +1,294 @@
+//! Rows that a schema change writes, and how they travel.
+//!
+//! Row triggers do not see what ALTER TABLE or CREATE TABLE AS does to rows, and an expression such as `random()` would
+//! give every replica values of its own. So the statement runs at the home as the client sent it, and the home's rows
+//! are what the others get:
+//!
+//! - A new column with one value in all rows is added elsewhere with that constant as its default (`sql::freeze_defaults`).
+//! - A table that was written anew is emptied elsewhere before the statement, which then computes nothing there, and filled
+//!   with the home's rows after it. DELETE does that, because TRUNCATE stops at foreign keys and takes rows from the eyes
+//!   of older snapshots.
+//! - A table made from a query is made elsewhere without one, then filled.
+//! - A materialized view can be filled by its query only, so that must give the same rows everywhere.
+//!
+//! Invariant: what is read back is all that the statement wrote. The statement holds an exclusive lock, and the reading
+//! query's snapshot is newer than it; at REPEATABLE READ it would not be, so that is refused.
+
+use cluster::ids::TableId;
+use cluster::record::Statement as Recorded;
+use serde::Deserialize;
+use sql::refusal::{COMPUTED_ISOLATION, MATERIALIZED};
+use sql::{Catalogue, Column, Determinism, Frozen, Isolation, Name, RowEffect, Subject, Table};
+
+use crate::error::{Fault, Refusal};
+use crate::execute::ddl::recorded_text;
+use crate::relay::Expected;
+use crate::session::{Session, Transaction};
+use crate::transaction::broken;
+
+/// What is known before a statement that computes values runs.
+pub(crate) struct Before {
+    /// Columns that are there already, as the server's array of text.
+    known: Option<String>,
+}
+
+/// The answer of `onecopy.computed`.
+#[derive(Debug, Deserialize)]
+struct Computed {
+    frozen: Option<serde_json::Map<String, serde_json::Value>>,
+    leaves: Vec<Leaf>,
+}
+
+/// A table whose rows have other values than before.
+#[derive(Debug, Deserialize)]
+struct Leaf {
+    id: u32,
+    /// As SQL.
+    name: String,
+}
+
+/// The answer of `onecopy.definition`.
+#[derive(Debug, Deserialize)]
+struct Definition {
+    id: u32,
+    name: String,
+    text: String,
+}
+
+/// The answer of `onecopy.view_queries`.
+#[derive(Debug, Deserialize)]
+struct Filling {
+    queries: Vec<String>,
+    relations: Vec<Seen>,
+    stranger: Option<String>,
+}
+
+/// A relation that one of these queries may read.
+#[derive(Debug, Deserialize)]
+struct Seen {
+    schema: String,
+    name: String,
+    row_security: bool,
+    columns: Vec<SeenColumn>,
+}
+
+#[derive(Debug, Deserialize)]
+struct SeenColumn {
+    name: String,
+    type_oid: u32,
+    type_mod: i32,
+    deterministic: bool,
+}
+
+impl From<Seen> for Table {
+    fn from(seen: Seen) -> Self {
+        let column = |column: SeenColumn| Column {
+            name: column.name,
+            type_oid: column.type_oid,
+            type_mod: column.type_mod,
+            collation_deterministic: column.deterministic,
+            ..Column::default()
+        };
+        Self {
+            schema: seen.schema,
+            name: seen.name,
+            row_security: seen.row_security,
+            columns: seen.columns.into_iter().map(column).collect(),
+            ..Self::default()
+        }
+    }
+}
+
+impl Session {
+    /// Looks at what must be known before the statement runs.
+    pub(crate) async fn before_rows(&mut self, effect: &RowEffect) -> Result<Before, Fault> {
+        let Transaction::Update(update) = &mut self.transaction else {
+            return Err(broken("no update transaction is open"));
+        };
+        update.capture.rewritten.clear();
+        let RowEffect::Computed { table, added, .. } = effect else { return Ok(Before { known: None }) };
+        if update.options.isolation >= Some(Isolation::RepeatableRead) {
+            let (what, hint) = COMPUTED_ISOLATION;
+            return Err(Refusal::unsupported(what, hint).into());
+        }
+        if added.is_empty() {
+            return Ok(Before { known: None });
+        }
+        let sql = format!("SELECT onecopy.known_columns({}, {})", oid_of(table), array(added));
+        Ok(Before { known: Some(self.own_text(&sql).await?) })
+    }
+
+    /// After the statement ran at the home: puts it and what it wrote into the record.
+    pub(crate) async fn record_rows(
+        &mut self,
+        effect: &RowEffect,
+        before: Before,
+        is_new: bool,
+        mut recorded: Recorded,
+    ) -> Result<(), Fault> {
+        match effect {
+            RowEffect::Same => self.push_statement(&recorded),
+            RowEffect::Viewed(view) => {
+                self.check_view(view).await?;
+                self.push_statement(&recorded)
+            }
+            // IF NOT EXISTS, and it did.
+            RowEffect::Made(_) if !is_new => Ok(()),
+            RowEffect::Made(table) => {
+                let sql = format!("SELECT onecopy.definition({})", oid_of(table));
+                let made: Definition = self.own_json(&sql).await?;
+                recorded.text = made.text;
+                self.push_statement(&recorded)?;
+                self.ship(&[Leaf { id: made.id, name: made.name }]).await
+            }
+            RowEffect::Computed { table, added, only_adds, .. } => {
+                let computed = self.computed(table, added, before).await?;
+                self.record_computed(computed, *only_adds, recorded).await
+            }
+        }
+    }
+
+    async fn computed(&mut self, table: &Name, added: &[String], before: Before) -> Result<Computed, Fault> {
+        let Transaction::Update(update) = &self.transaction else {
+            return Err(broken("no update transaction is open"));
+        };
+        let oids: Vec<String> = update.capture.rewritten.iter().map(u32::to_string).collect();
+        let known = before.known.unwrap_or_else(|| "{}".to_owned());
+        self.own_json(&format!(
+            "SELECT onecopy.computed({}, {}, {}, '{{{}}}')",
+            oid_of(table),
+            array(added),
+            literal(&known),
+            oids.join(",")
+        ))
+        .await
+    }
+
+    async fn record_computed(
+        &mut self,
+        computed: Computed,
+        only_adds: bool,
+        mut recorded: Recorded,
+    ) -> Result<(), Fault> {
+        let frozen: Option<Vec<Frozen>> = computed.frozen.map(|columns| {
+            let frozen = |(column, value): (String, serde_json::Value)| Frozen {
+                column,
+                value: value.as_str().unwrap_or("NULL").to_owned(),
+            };
+            columns.into_iter().map(frozen).collect()
+        });
+        if let Some(frozen) = frozen.filter(|_| only_adds) {
+            if frozen.is_empty() {
+                return self.push_statement(&recorded);
+            }
+            if let Some(text) = sql::freeze_defaults(&recorded.text, self.settings.noted.conforming, &frozen)
+            {
+                recorded.text = text;
+                return self.push_statement(&recorded);
+            }
+        }
+        if !computed.leaves.is_empty() {
+            let emptied: Vec<String> =
+                computed.leaves.iter().map(|leaf| format!("DELETE FROM ONLY {}", leaf.name)).collect();
+            // Without a role it is the applier's own: no policy and no missing privilege is in its way.
+            self.push_statement(&recorded_text(emptied.join("; ")))?;
+        }
+        self.push_statement(&recorded)?;
+        // How far the sequences of new columns are goes into the record at the end, as always.
+        self.ship(&computed.leaves).await
+    }
+
+    /// Puts all rows of tables into the record.
+    async fn ship(&mut self, leaves: &[Leaf]) -> Result<(), Fault> {
+        let xid = self.own_text("SELECT pg_catalog.pg_current_xact_id()").await?;
+        // The rows are told apart by the lower half of the number.
+        let xid = xid.parse::<u64>().map_err(|_| broken("a transaction has no number"))? as u32;
+        let policies = self.own_text("SELECT pg_catalog.current_setting('row_security')").await?;
+        // With policies in the way the query fails, instead of leaving rows out.
+        self.own_query("SET LOCAL row_security = off").await?;
+        for leaf in leaves {
+            let name = leaf.name.replace('\'', "''");
+            let row =
+                self.own_text(&format!("SELECT onecopy.captured_row('{name}'::pg_catalog.regclass)")).await?;
+            let sql = format!("SELECT pg_catalog.record_send({row}) FROM ONLY {} AS onecopy_row", leaf.name);
+            let ended = self
+                .exchange_home(|server| {
+                    server.query_own(&sql);
+                    Expected { silent: true, rows_of: Some((TableId(leaf.id), xid)), ..Expected::default() }
+                })
+                .await?;
+            if let Some(body) = ended.error {
+                return Err(Fault::Server(body));
+            }
+        }
+        self.own_query(&format!("SET LOCAL row_security = {policies}")).await?;
+        Ok(())
+    }
+
+    /// Refuses a materialized view that each replica could fill with rows of its own.
+    async fn check_view(&mut self, view: &Name) -> Result<(), Fault> {
+        let sql = format!("SELECT onecopy.view_queries({})", oid_of(view));
+        let Filling { queries, relations, stranger } = self.own_json(&sql).await?;
+        let catalogue = self.hub().catalogue().of_relations(relations.into_iter().map(Table::from).collect());
+        let doubt = stranger.map(|stranger| format!("it uses {stranger}"));
+        let doubt = doubt.or_else(|| queries.iter().find_map(|query| doubt_of(query, &catalogue)));
+        doubt.map_or(Ok(()), |why| {
+            let (what, hint) = MATERIALIZED;
+            Err(Refusal::unsupported(format!("{what} ({why})"), hint).into())
+        })
+    }
+
+    pub(crate) fn push_statement(&mut self, recorded: &Recorded) -> Result<(), Fault> {
+        let Transaction::Update(update) = &mut self.transaction else {
+            return Err(broken("no update transaction is open"));
+        };
+        update.capture.record.push_statement(recorded).map_err(|_| too_large())
+    }
+
+    /// The one value that a query of our own gives.
+    pub(crate) async fn own_text(&mut self, sql: &str) -> Result<String, Fault> {
+        let row = self.own_query(sql).await?.row.unwrap_or_default();
+        let value = row.into_iter().next().flatten().and_then(|value| String::from_utf8(value).ok());
+        value.ok_or_else(|| broken("a query of our own gave no value"))
+    }
+
+    async fn own_json<T: serde::de::DeserializeOwned>(&mut self, sql: &str) -> Result<T, Fault> {
+        let text = self.own_text(sql).await?;
+        serde_json::from_str(&text).map_err(|_| broken("a query of our own gave something unexpected"))
+    }
+}
+
+/// Why a query, as the server shows it, may give each replica its own rows. Its text stays as it is in the definition, so
+/// that nothing can be put in the place of anything.
+fn doubt_of(query: &str, catalogue: &Catalogue) -> Option<String> {
+    match sql::determinism(&Subject::new(query.trim_end().trim_end_matches(';')), catalogue) {
+        Ok(Determinism::Deterministic) => None,
+        Ok(Determinism::AfterRewrite(_)) => Some("it depends on the time".to_owned()),
+        Ok(Determinism::No(reasons)) => reasons.first().map(ToString::to_string),
+        Err(_) => Some("it is not understood".to_owned()),
+    }
+}
+
+fn too_large() -> Fault {
+    Fault::Refused(super::subtransactions::too_large())
+}
+
+/// An expression for the OID of a relation, as its name is understood by the session.
+pub(crate) fn oid_of(name: &Name) -> String {
+    let quoted = crate::capture::catalogue::quoted;
+    let name = match &name.schema {
+        Some(schema) => format!("{}.{}", quoted(schema), quoted(&name.name)),
+        None => quoted(&name.name),
+    };
+    format!("pg_catalog.to_regclass({})::pg_catalog.oid", literal(&name))
+}
+
+pub(crate) fn array(names: &[String]) -> String {
+    let names: Vec<String> = names.iter().map(|name| literal(name)).collect();
+    format!("ARRAY[{}]::pg_catalog.text[]", names.join(", "))
+}
+
+/// A constant that means the same whatever the session's `standard_conforming_strings`.
+fn literal(text: &str) -> String {
+    format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
+}

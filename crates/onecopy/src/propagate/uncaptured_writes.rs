@@ -1,0 +1,132 @@
+//! What a transaction did beside the rows that were captured.
+//!
+//! Capture sees what triggers see. A transaction that may have done more (it called functions of users, or its tags
+//! speak of rows that were not captured) is asked about at its home before it may commit: the locks that it holds tell
+//! which tables and shared catalogues it wrote, and a table that is written must have our triggers, enabled (docs/explanation/pitfalls.md 1.3,
+//! 1.12). Whoever wrote something that cannot travel is refused, and nothing is half done.
+//!
+//! A transaction that locked rows and wrote none is ordered like a writer, with a record that has nothing in it: else
+//! it could be let through by the loss of a backend whose record is in the log.
+
+use crate::error::{Fault, Refusal};
+use crate::session::{Session, Transaction};
+use crate::transaction::broken;
+
+/// NULL when the transaction has no id, so that it wrote and locked no row; else what it wrote that cannot travel, or ''.
+/// And the sequences that it has touched.
+const RESIDUE_SQL: &str = "SELECT onecopy.residue(false), onecopy.sequences(NULL)";
+/// How many rows of shared catalogues this backend has changed; it only grows within a transaction. What depends on whom is
+/// noted by every schema change.
+const SHARED_CHANGES_SQL: &str = "SELECT pg_catalog.sum(\
+    pg_catalog.pg_stat_get_xact_tuples_inserted(oid) OPERATOR(pg_catalog.+) \
+    pg_catalog.pg_stat_get_xact_tuples_updated(oid) OPERATOR(pg_catalog.+) \
+    pg_catalog.pg_stat_get_xact_tuples_deleted(oid)) FROM pg_catalog.pg_class \
+    WHERE relisshared AND oid OPERATOR(pg_catalog.<>) 'pg_catalog.pg_shdepend'::pg_catalog.regclass";
+/// As above, where changes of roles are in the record.
+const RESIDUE_WITH_DDL_SQL: &str = "SELECT onecopy.residue(true), onecopy.sequences(NULL)";
+
+/// How many rows a command tag says were written.
+fn rows_written(tag: &[u8]) -> u64 {
+    let mut words = tag.split(|&byte| byte == b' ');
+    let is_write = matches!(words.next(), Some(b"INSERT" | b"UPDATE" | b"DELETE" | b"MERGE" | b"COPY"));
+    let count = words.next_back().and_then(|word| std::str::from_utf8(word).ok()?.parse().ok());
+    if is_write { count.unwrap_or(0) } else { 0 }
+}
+
+impl Session {
+    /// How many rows of the open update transaction were captured so far.
+    pub(crate) fn rows_captured(&self) -> u64 {
+        match &self.transaction {
+            Transaction::Update(update) => update.capture.record.rows(),
+            _ => 0,
+        }
+    }
+
+    /// Remembers that a statement wrote, or may have written, rows of which none was captured; `rows_before` were captured before it.
+    pub(crate) fn note_written(&mut self, tag: &[u8], rows_before: u64) {
+        if let Transaction::Update(update) = &mut self.transaction {
+            let may_have_written = update.has_uncounted || rows_written(tag) > 0;
+            update.is_uncaptured |= may_have_written && update.capture.record.rows() == rows_before;
+        }
+    }
+
+    /// Before a statement of the client's own that may change shared catalogues: nothing else in the transaction may have
+    /// done so, since afterwards the locks do not tell one from the other.
+    pub(crate) async fn before_shared_change(&mut self) -> Result<(), Fault> {
+        let Transaction::Update(update) = &self.transaction else {
+            return Err(broken("no update transaction is open"));
+        };
+        if update.shared_changes.is_some() {
+            return self.check_shared_changes().await;
+        }
+        if !update.is_suspect {
+            return Ok(());
+        }
+        match self.own_query("SELECT onecopy.residue(false)").await?.row.unwrap_or_default().pop().flatten() {
+            Some(what) if !what.is_empty() => Err(refused(&what)),
+            _ => Ok(()),
+        }
+    }
+
+    /// After it: so many changes are in the record.
+    pub(crate) async fn after_shared_change(&mut self) -> Result<(), Fault> {
+        let changes = self.own_text(SHARED_CHANGES_SQL).await?;
+        if let Transaction::Update(update) = &mut self.transaction {
+            update.shared_changes = Some(changes);
+        }
+        Ok(())
+    }
+
+    /// Nobody else may have changed shared catalogues since.
+    async fn check_shared_changes(&mut self) -> Result<(), Fault> {
+        let changes = self.own_text(SHARED_CHANGES_SQL).await?;
+        match &self.transaction {
+            Transaction::Update(update) if update.shared_changes.as_ref() != Some(&changes) => Err(refused(
+                b"a change of roles or of what all databases share inside a function or DO block",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses what cannot travel; whether the transaction leaves a record even if no row was captured.
+    pub(crate) async fn check_residue(&mut self) -> Result<bool, Fault> {
+        let Transaction::Update(update) = &self.transaction else {
+            return Err(broken("no update transaction is open"));
+        };
+        let has_rows = !update.capture.record.is_empty();
+        let must_ask = update.is_suspect || update.is_uncaptured || (update.has_locks && !has_rows);
+        if !must_ask {
+            return Ok(has_rows);
+        }
+        let (has_locks, is_suspect) = (update.has_locks, update.is_suspect);
+        let has_shared = update.shared_changes.is_some();
+        if has_shared {
+            self.check_shared_changes().await?;
+        }
+        let sql = if has_shared { RESIDUE_WITH_DDL_SQL } else { RESIDUE_SQL };
+        let reading = self.hub().sequences().reading();
+        let mut row = self.own_query(sql).await?.row.unwrap_or_default().into_iter();
+        let answer = row.next().flatten();
+        let states = row.next().flatten().unwrap_or_default();
+        if let Transaction::Update(update) = &mut self.transaction {
+            update.drawn.tell(reading, &states)?;
+        }
+        match answer.as_deref() {
+            None => Ok(has_rows),
+            Some(b"") => Ok(has_rows || has_locks || is_suspect),
+            Some(what) => Err(refused(what)),
+        }
+    }
+}
+
+fn refused(what: &[u8]) -> Fault {
+    let what = String::from_utf8_lossy(what).into_owned();
+    tracing::warn!(%what, "a transaction wrote what is not captured and was rolled back");
+    let hint = if what.contains("temporary") {
+        "PostgreSQL can find inside COMMIT that it does not go with ON COMMIT, and then COMMIT must not fail any more."
+    } else {
+        "The change would stay on one server. Run schema and role changes as statements of their own; leave onecopy's \
+         triggers in place."
+    };
+    Refusal::unsupported(&what, hint).into()
+}

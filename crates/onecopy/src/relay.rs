@@ -1,0 +1,441 @@
+//! Reading a server's reply and passing it on.
+//!
+//! One call of [`Relay::run`] handles one *unit*: what the server answers up to ReadyForQuery, or, when no Sync was
+//! sent, up to an expected number of completions. Headers are walked in the receive buffer; what belongs to the client
+//! is copied once, whole runs of messages at a time. Taken out on the way: notices of our capture function, replies to
+//! messages of our own, ReadyForQuery (whose status is the session's to tell).
+
+pub(crate) mod canonical;
+pub(crate) mod copy_in;
+pub(crate) mod position;
+pub(crate) mod work;
+
+use std::collections::VecDeque;
+
+use cluster::ids::TableId;
+use wire::backend::{Fields, Status, tag};
+use wire::oids::Kind;
+use wire::{encode, frame, sqlstate};
+
+use crate::client::{Client, FLUSH_BYTES};
+use crate::error::{Fault, Refusal};
+use crate::pool::servers::Server;
+use crate::writeset::Capture;
+use position::shift_position;
+
+/// Replies of an update that has not committed are held back from the client up to this many bytes.
+pub(crate) const HOLD_BYTES: usize = 1 << 20;
+
+/// What is expected of one unit.
+#[derive(Debug, Default)]
+pub(crate) struct Expected {
+    /// Completions to come when no Sync was sent; `None` waits for ReadyForQuery.
+    pub(crate) completions: Option<usize>,
+    /// For each Parse sent: whether it was our own.
+    pub(crate) own_parses: VecDeque<bool>,
+    /// For each Close sent: whose it was.
+    pub(crate) own_closes: VecDeque<Closing>,
+    /// The reply is ours; nothing goes to the client.
+    pub(crate) silent: bool,
+    /// But what code of the client's raises goes there.
+    pub(crate) runs_code: bool,
+    /// The rows that come are those of a table and belong into the record; the transaction's number comes with it.
+    pub(crate) rows_of: Option<(TableId, u32)>,
+    /// The reply may have to be taken back: send as little as possible of it before the commit.
+    pub(crate) hold: bool,
+    /// If it is ended because it is in the way of a refresh, that is its error, of which the client is not told.
+    pub(crate) may_be_evicted: bool,
+    /// Characters of the query string before this statement, for error positions.
+    pub(crate) position_offset: usize,
+}
+
+/// Whom the answer to a Close is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Closing {
+    /// The client closed something.
+    Clients,
+    /// We did.
+    Ours,
+    /// It stands for a Parse of the client's: what that would prepare is there.
+    AsParse,
+}
+
+/// How a unit ended.
+#[derive(Debug, Default)]
+pub(crate) struct Ended {
+    /// The status of ReadyForQuery, if the unit went so far.
+    pub(crate) status: Option<Status>,
+    /// The body of the first ErrorResponse.
+    pub(crate) error: Option<Vec<u8>>,
+    /// The last command tag.
+    pub(crate) command: Vec<u8>,
+    /// How many of the client's Parse messages were not completed.
+    pub(crate) parses_left: usize,
+    /// The server has ended the connection.
+    is_fatal: bool,
+    /// Because of a limit of the client's own: so ends the session, as on one server.
+    last_words: Option<Refusal>,
+    /// The statement was ended because it was in the way of a refresh.
+    pub(crate) is_evicted: bool,
+    /// The connection does not speak UTF-8 any more.
+    lost_encoding: bool,
+    /// The last row, for our own queries.
+    pub(crate) row: Option<Vec<Option<Vec<u8>>>>,
+}
+
+impl Ended {
+    /// The SQLSTATE of the error, if there was one.
+    pub(crate) fn sqlstate(&self) -> Option<&[u8]> {
+        self.error.as_deref().map(|body| Fields::new(body).sqlstate())
+    }
+}
+
+/// What goes on with the unit after a message.
+enum Flow {
+    On,
+    Done,
+    CopyIn,
+    /// The message names objects of the server whose canonical ids are not known.
+    Strange(Vec<(Kind, u32)>),
+}
+
+/// Reads one server for one client.
+pub(crate) struct Relay<'a> {
+    pub(crate) client: &'a mut Client,
+    pub(crate) server: &'a mut Server,
+    /// Of the update transaction that is open on this connection.
+    pub(crate) capture: Option<&'a mut Capture>,
+    pub(crate) expected: Expected,
+    ended: Ended,
+    /// Bytes at the head of the input that are looked at and go to the client.
+    pub(crate) run: usize,
+    /// What could not be learned: a column of such a relation counts as computed.
+    pub(crate) nameless: Vec<(Kind, u32)>,
+}
+
+impl<'a> Relay<'a> {
+    pub(crate) fn new(
+        client: &'a mut Client,
+        server: &'a mut Server,
+        capture: Option<&'a mut Capture>,
+    ) -> Self {
+        let (expected, ended) = (Expected::default(), Ended::default());
+        Self { client, server, capture, expected, ended, run: 0, nameless: Vec::new() }
+    }
+
+    /// Reads one unit, after the replies to what of our own comes before it. After an error the connection is of no use.
+    pub(crate) async fn run(mut self, expected: Expected) -> Result<Ended, Fault> {
+        while let Some(opening) = self.server.ahead.pop_front() {
+            let completions = Some(opening.completions);
+            self.expected = Expected { silent: true, completions, ..Expected::default() };
+            self.unit().await?;
+            if self.ended.is_evicted {
+                return Err(Fault::Evicted);
+            }
+            if let Some(body) = self.ended.error.take() {
+                // What was sent ahead failed, so nothing after it ran as it should.
+                return Err(Fault::Server(body));
+            }
+            if !self.server.openings.contains(&opening.name) {
+                self.server.openings.push(opening.name);
+            }
+        }
+        let lost_encoding = self.ended.lost_encoding;
+        self.ended = Ended { lost_encoding, ..Ended::default() };
+        self.expected = expected;
+        if !self.expected.silent {
+            self.client.run_statement();
+        }
+        self.unit().await?;
+        let unparsed = self.expected.own_parses.iter().filter(|is_own| !**is_own).count();
+        let unanswered =
+            self.expected.own_closes.iter().filter(|closing| **closing == Closing::AsParse).count();
+        self.ended.parses_left = unparsed + unanswered;
+        if self.ended.error.is_some() && self.expected.completions.is_some() {
+            self.synchronise().await?;
+        }
+        if self.ended.is_evicted && !self.expected.may_be_evicted {
+            return Err(Fault::Evicted);
+        }
+        if self.ended.lost_encoding {
+            // Rows would be captured in another encoding than that of the log.
+            return Err(Fault::Refused(Refusal::unsupported(
+                "changing client_encoding in a function",
+                "Use UTF8.",
+            )));
+        }
+        Ok(self.ended)
+    }
+
+    /// Passes on what came unasked, such as notifications. The error is a limit of the client's that has ended the connection.
+    pub(crate) fn idle(mut self) -> Result<(), Fault> {
+        self.walk()?;
+        self.ended.last_words.map_or(Ok(()), |words| Err(Fault::Fatal(words)))
+    }
+
+    /// After an error a server skips everything until it gets a Sync: so whoever has something to say to it next, be it
+    /// ROLLBACK, would never be answered.
+    async fn synchronise(&mut self) -> Result<(), Fault> {
+        encode::sync(&mut self.server.connection.output);
+        let silent = Expected { silent: true, ..Expected::default() };
+        let expected = std::mem::replace(&mut self.expected, silent);
+        let synchronised = self.unit().await;
+        self.expected = expected;
+        synchronised
+    }
+
+    async fn unit(&mut self) -> Result<(), Fault> {
+        let lost = Fault::Lost(self.server.replica);
+        loop {
+            let flow = self.walk()?;
+            if let Some(signals) = &mut self.client.signals {
+                signals.deliver()?;
+            }
+            if self.ended.is_fatal {
+                let last_words = self.ended.last_words.take().map(Fault::Fatal);
+                return Err(if self.ended.is_evicted { Fault::Evicted } else { last_words.unwrap_or(lost) });
+            }
+            match flow {
+                Flow::Done => return Ok(()),
+                Flow::CopyIn => {
+                    self.copy_in().await?;
+                    continue;
+                }
+                Flow::Strange(wanted) => {
+                    self.learn(wanted).await?;
+                    continue;
+                }
+                Flow::On => {}
+            }
+            if let Some(capture) = &mut self.capture {
+                capture.make_room().await?;
+            }
+            let limit = if self.expected.hold || self.expected.silent { HOLD_BYTES } else { FLUSH_BYTES };
+            // After an error the caller may replace the reply. A COMMIT must not wait for the client to read.
+            if self.client.out.len() >= limit && self.ended.error.is_none() && self.is_for_client() {
+                self.show().await?;
+            }
+            self.receive().await?;
+        }
+    }
+
+    /// Sends the client the replies so far. The server is not read meanwhile, which slows it down to the client's pace. If
+    /// the client is gone, its statement is cancelled.
+    pub(crate) async fn show(&mut self) -> Result<(), Fault> {
+        let shown = self.client.flush().await;
+        if shown.is_err() {
+            self.server.running.cancel().await;
+        }
+        shown
+    }
+
+    /// Waits for more from the server, and sends it the rest of the request meanwhile. About once a second it checks that the
+    /// client is still there and the session was not killed; else it cancels the statement, which would keep its locks.
+    async fn receive(&mut self) -> Result<(), Fault> {
+        loop {
+            tokio::select! {
+                biased;
+                filled = self.server.connection.fill() => {
+                    return filled.map_err(|_| Fault::Lost(self.server.replica));
+                }
+                () = self.client.time_to_look() => self.look_after_client().await?,
+            }
+        }
+    }
+
+    /// Whether code of the client runs. Queries of our own are short, and must not end halfway around a COMMIT.
+    fn is_for_client(&self) -> bool {
+        !self.expected.silent || self.expected.runs_code
+    }
+
+    pub(crate) async fn look_after_client(&mut self) -> Result<(), Fault> {
+        if !self.is_for_client() {
+            return Ok(());
+        }
+        if let Some(fault) = self.client.leaves() {
+            self.server.running.cancel().await;
+            return Err(fault);
+        }
+        Ok(())
+    }
+
+    /// Looks at every whole message that is there.
+    fn walk(&mut self) -> Result<Flow, Fault> {
+        let broken = Fault::Lost(self.server.replica);
+        loop {
+            let data = &self.server.connection.input.data()[self.run..];
+            let Ok(header) = frame::header(data) else { return Err(broken) };
+            let Some((tag, total)) = header.filter(|(_, total)| data.len() >= *total) else {
+                self.pass();
+                return Ok(Flow::On);
+            };
+            if matches!(tag, tag::ROW_DESCRIPTION | tag::PARAMETER_DESCRIPTION) && !self.expected.silent {
+                let unknown = self.rename(tag, total)?;
+                if !unknown.is_empty() {
+                    self.pass();
+                    return Ok(Flow::Strange(unknown));
+                }
+            }
+            let keep = self.look(tag, total);
+            if keep && !self.expected.silent {
+                self.run += total;
+            } else {
+                self.pass();
+                self.server.connection.input.consume(total);
+            }
+            if let flow @ (Flow::Done | Flow::CopyIn) = self.after(tag) {
+                self.pass();
+                return Ok(flow);
+            }
+        }
+    }
+
+    /// Copies the run to the client.
+    pub(crate) fn pass(&mut self) {
+        if self.run > 0 {
+            let input = &mut self.server.connection.input;
+            self.client.out.extend_from_slice(&input.data()[..self.run]);
+            input.consume(self.run);
+            self.run = 0;
+        }
+    }
+
+    /// Whether the message after the run belongs to the client.
+    pub(crate) fn look(&mut self, tag: u8, total: usize) -> bool {
+        if tag == tag::ERROR_RESPONSE && self.is_ours_to_tell(total) {
+            return false;
+        }
+        let data = &self.server.connection.input.data()[self.run..self.run + total];
+        let body = &data[frame::HEADER_BYTES..];
+        match tag {
+            tag::NOTICE_RESPONSE => self.hear(total),
+            tag::READY_FOR_QUERY => {
+                self.ended.status = Status::parse(body).ok();
+                self.server.connection.note_ready(self.ended.status);
+                false
+            }
+            tag::PARSE_COMPLETE => !self.expected.own_parses.pop_front().unwrap_or(false),
+            tag::CLOSE_COMPLETE => match self.expected.own_closes.pop_front() {
+                None | Some(Closing::Clients) => true,
+                Some(Closing::Ours) => false,
+                Some(Closing::AsParse) => {
+                    self.pass();
+                    encode::bare(&mut self.client.out, tag::PARSE_COMPLETE);
+                    false
+                }
+            },
+            tag::PARAMETER_STATUS => {
+                let (name, value) = wire::backend::parameter_status(body).unwrap_or_default();
+                self.ended.lost_encoding |= name == b"client_encoding" && value != b"UTF8";
+                let is_shown = name != b"default_transaction_read_only";
+                if is_shown && self.expected.silent {
+                    self.client.out.extend_from_slice(data);
+                }
+                is_shown
+            }
+            tag::NOTIFICATION_RESPONSE => {
+                if self.expected.silent {
+                    self.client.out.extend_from_slice(data);
+                }
+                true
+            }
+            tag::COMMAND_COMPLETE => {
+                self.ended.command = wire::backend::command_tag(body).to_vec();
+                true
+            }
+            tag::DATA_ROW if self.expected.rows_of.is_some() => {
+                if let (Some((table, xid)), Some(capture)) =
+                    (self.expected.rows_of, self.capture.as_deref_mut())
+                {
+                    capture.take_row(table, xid, body);
+                }
+                false
+            }
+            tag::DATA_ROW if self.expected.silent => {
+                self.ended.row = wire::backend::data_row(body)
+                    .ok()
+                    .map(|row| row.into_iter().map(|value| value.map(<[u8]>::to_vec)).collect());
+                false
+            }
+            tag::ERROR_RESPONSE => {
+                if self.ended.error.is_none() {
+                    self.ended.error = Some(body.to_vec());
+                }
+                let shifted = (self.expected.position_offset > 0)
+                    .then(|| shift_position(body, self.expected.position_offset));
+                if let (Some(message), false) = (shifted, self.expected.silent) {
+                    self.pass();
+                    self.client.out.extend_from_slice(&message);
+                    return false;
+                }
+                true
+            }
+            _ => true,
+        }
+    }
+
+    /// Takes a notice; whether it belongs to the client.
+    fn hear(&mut self, total: usize) -> bool {
+        let data = &self.server.connection.input.data()[self.run..self.run + total];
+        let body = &data[frame::HEADER_BYTES..];
+        let is_ours = self.capture.as_deref_mut().is_some_and(|capture| capture.take(body))
+            || self.client.signals.as_mut().is_some_and(|signals| signals.take(body, self.server.replica));
+        if is_ours || !self.is_for_client() || !self.client.hear_notice(data) {
+            return false;
+        }
+        if self.expected.silent {
+            self.client.out.extend_from_slice(data);
+        }
+        true
+    }
+
+    /// Whether the client is not to see an error as it is: the connection ends after it, or it comes of our own making.
+    fn is_ours_to_tell(&mut self, total: usize) -> bool {
+        let data = &self.server.connection.input.data()[self.run..self.run + total];
+        let body = &data[frame::HEADER_BYTES..];
+        let fields = Fields::new(body);
+        let is_fatal = matches!(fields.get(b'V'), Some(b"FATAL" | b"PANIC"));
+        let is_cancelled = fields.sqlstate() == sqlstate::QUERY_CANCELED.as_bytes();
+        let is_evicted = (is_fatal || is_cancelled) && self.server.evictions.take(self.server.running.pid);
+        if is_evicted {
+            self.ended.error = Some(body.to_vec());
+        }
+        if is_fatal {
+            self.ended.last_words = limit_of_client(&fields);
+        }
+        self.ended.is_fatal |= is_fatal;
+        self.ended.is_evicted |= is_evicted;
+        is_fatal || is_evicted
+    }
+
+    /// Whether the unit ends with this message.
+    fn after(&mut self, tag: u8) -> Flow {
+        let completes = matches!(
+            tag,
+            tag::PARSE_COMPLETE
+                | tag::BIND_COMPLETE
+                | tag::CLOSE_COMPLETE
+                | tag::ROW_DESCRIPTION
+                | tag::NO_DATA
+                | tag::COMMAND_COMPLETE
+                | tag::EMPTY_QUERY_RESPONSE
+                | tag::PORTAL_SUSPENDED
+        );
+        match (tag, &mut self.expected.completions) {
+            (tag::COPY_IN_RESPONSE, _) => Flow::CopyIn,
+            (tag::READY_FOR_QUERY, None) | (tag::ERROR_RESPONSE, Some(_)) => Flow::Done,
+            (_, Some(left)) if completes => {
+                *left -= 1;
+                if *left == 0 { Flow::Done } else { Flow::On }
+            }
+            _ => Flow::On,
+        }
+    }
+}
+
+/// What ends the session, if it is a limit of time of the client's own. To run the transaction again would not help.
+fn limit_of_client(fields: &Fields<'_>) -> Option<Refusal> {
+    let limits = [sqlstate::IDLE_IN_TRANSACTION_SESSION_TIMEOUT, sqlstate::TRANSACTION_TIMEOUT];
+    let limit = limits.into_iter().find(|code| code.as_bytes() == fields.sqlstate())?;
+    Some(Refusal::plain(limit, fields.message()))
+}

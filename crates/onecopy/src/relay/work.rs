@@ -1,0 +1,152 @@
+//! A piece of work for a server connection: what to send, and what to expect back.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use wire::encode;
+use wire::frontend::Target;
+
+use super::{Closing, Expected};
+use crate::client::prepared::Known;
+use crate::pool::cached::NOTHING;
+use crate::pool::servers::Server;
+
+/// Something to be run, on whichever connection it is placed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Work<'a> {
+    /// One statement of the simple protocol.
+    Query {
+        /// The statement's own text.
+        sql: &'a [u8],
+        /// Characters of the query string before it.
+        position_offset: usize,
+        /// What stand-ins in it are told before it.
+        told: Option<&'a str>,
+    },
+    /// Messages of the extended protocol, in order.
+    Batch {
+        /// Them.
+        messages: &'a [Message],
+        /// Whether a Sync ends it.
+        sync: bool,
+        /// What stand-ins in them are told before them.
+        told: Option<&'a str>,
+    },
+    /// A statement of which the client gets no reply. Its parameters are NULL, and it returns one row at most.
+    Unseen {
+        /// The statement's own text.
+        sql: &'a [u8],
+        /// The types of its parameters; 0 leaves one to the server.
+        types: &'a [u32],
+    },
+}
+
+/// The portal of a statement of which the client gets no reply. The client's portals stay.
+const UNSEEN_PORTAL: &[u8] = b"onecopy unseen";
+
+/// A message of the extended protocol that goes to a server.
+#[derive(Clone, Debug)]
+pub(crate) struct Message {
+    /// The whole message.
+    pub(crate) bytes: Rc<[u8]>,
+    /// The statement that it parses, binds or describes.
+    pub(crate) statement: Option<Arc<Known>>,
+    /// It is a Parse.
+    pub(crate) is_parse: bool,
+    /// It closes this statement.
+    pub(crate) closes: Option<Vec<u8>>,
+}
+
+impl Work<'_> {
+    /// Appends the messages to the connection's output, and says what will come back.
+    pub(crate) fn write(&self, server: &mut Server) -> Expected {
+        match *self {
+            Work::Query { sql, position_offset, told } => {
+                server.tell(told);
+                server.query(sql);
+                Expected { position_offset, ..Expected::default() }
+            }
+            Work::Batch { messages, sync, told } => {
+                server.tell(told);
+                let mut expected = Expected::default();
+                let mut count = messages.len();
+                server.connection.output.reserve(messages.iter().map(|message| message.bytes.len()).sum());
+                for message in messages {
+                    count += write_message(server, message, &mut expected);
+                }
+                if sync {
+                    encode::sync(&mut server.connection.output);
+                } else {
+                    encode::flush(&mut server.connection.output);
+                    expected.completions = Some(count);
+                }
+                expected
+            }
+            Work::Unseen { sql, types } => {
+                server.prepared.remove(b"");
+                let output = &mut server.connection.output;
+                let values = vec![None; types.len()];
+                encode::parse(output, b"", sql, types);
+                encode::bind(output, UNSEEN_PORTAL, b"", &values, encode::Format::Text);
+                encode::execute(output, UNSEEN_PORTAL, 1);
+                encode::close(output, Target::Portal(UNSEEN_PORTAL));
+                encode::sync(output);
+                Expected { silent: true, runs_code: true, ..Expected::default() }
+            }
+        }
+    }
+}
+
+/// How many messages of our own had to go before the message.
+fn write_message(server: &mut Server, message: &Message, expected: &mut Expected) -> usize {
+    let Server { connection, prepared, .. } = server;
+    let output = &mut connection.output;
+    let mut count = 0;
+    if let Some(known) = &message.statement {
+        let (name, generation) = (known.server_name.as_slice(), known.generation);
+        let is_there = prepared.has(name, generation);
+        if message.is_parse && is_there && !name.is_empty() {
+            // Another session, or this one before, has prepared it, or it is sent again: it is as good as parsed.
+            encode::close(output, Target::Statement(NOTHING));
+            expected.own_closes.push_back(Closing::AsParse);
+            return 0;
+        }
+        if !is_there {
+            while let Some(old) = prepared.evict() {
+                encode::close(output, Target::Statement(&old));
+                expected.own_closes.push_back(Closing::Ours);
+                count += 1;
+            }
+            if !name.is_empty() && prepared.may_have(name) {
+                // The name means something else here, or nobody knows whether it does: the old one has to go first.
+                encode::close(output, Target::Statement(name));
+                expected.own_closes.push_back(Closing::Ours);
+                count += 1;
+            }
+            if !message.is_parse {
+                encode::parse_raw(output, name, known.server_sql(), &known.types);
+                count += 1;
+            }
+        }
+        if message.is_parse || !is_there {
+            expected.own_parses.push_back(!message.is_parse);
+            prepared.insert(name, generation);
+        }
+    }
+    if let Some(name) = &message.closes {
+        prepared.remove(name);
+    }
+    if message.bytes.first() == Some(&wire::frontend::tag::CLOSE) {
+        expected.own_closes.push_back(Closing::Clients);
+    }
+    output.extend_from_slice(&message.bytes);
+    count
+}
+
+/// After an error nobody knows which of the messages took effect: what they prepared has to be prepared again.
+pub(crate) fn doubt(server: &mut Server, messages: &[Message]) {
+    const DOUBTFUL: u64 = 0;
+    for known in messages.iter().filter_map(|message| message.statement.as_ref()) {
+        server.prepared.insert(&known.server_name, DOUBTFUL);
+    }
+}

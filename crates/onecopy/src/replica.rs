@@ -1,0 +1,9 @@
+//! One replica as a follower of the log.
+//!
+//! [`agent`] applies records in version order, [`driver`] stands between it and the coordinator,
+//! [`lock_wait_probe`] reports waits inside the server, [`sequence_allocator`] leases it ranges of sequences.
+
+pub(crate) mod agent;
+pub(crate) mod driver;
+pub(crate) mod lock_wait_probe;
+pub(crate) mod sequence_allocator;

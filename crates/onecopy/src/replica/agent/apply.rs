@@ -1,0 +1,448 @@
+//! Applying records: transactions on the applier's connection.
+//!
+//! As many records as come together go into one transaction. It is committed only after every reply was seen, since
+//! a statement that concerns no row is no error to the server, but is one here. A batch that fails is undone and its
+//! records are tried one by one, so that what is reported as diverged is the one record that cannot be applied; in one
+//! transaction all the same, as some of them may have to be seen together.
+//! Most are a pipeline without BEGIN and COMMIT ([`exchange`]), and insert their identities by VALUES: together a tenth to a
+//! sixth less of the server's processor time than a block, and arrays that are unnested.
+//!
+//! A CHECK held when and where the row was written. One that depends on more than the row (the time, other rows, a setting) may
+//! not hold here any more; then the rows are applied once more without that CHECK.
+//!
+//! A record with statements (a schema change) is a transaction of its own: its statements run as the role and with the
+//! settings of their author, and the tables are read again after each. So is a record with rows in a file, which are
+//! read and planned a chunk at a time: sound, because at the end of each chunk the replica stands where home stood then.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::ids::Version;
+use cluster::record::{Item, KEEPS_LENT, NUMBERS, Record, Statement};
+use cluster::refresh::{RefreshTables, Step, plan};
+use commitlog::{LogError, SpillFolder};
+use wire::backend::Fields;
+use wire::encode::{self, Format};
+use wire::sqlstate;
+
+use super::exchange;
+use super::exchange::{Outcome, Prepared, Trouble};
+use super::failure::{Failure, describe, is_raised, is_too_large, settle};
+use super::serve::until_lost;
+use super::{Assignment, identity};
+use crate::backend::{BackendError, Connection};
+use crate::capture;
+use crate::capture::catalogue::literal;
+use crate::security::seal::Seal;
+
+const BEGIN: &str = "BEGIN";
+/// Up to so many identities have a statement for their number, which is quicker than one that unnests arrays.
+const IDENTITIES_COUNTED_MAX: usize = 8;
+
+/// How often a transaction is tried that fails in a function of users, and the pause before the second time, which then doubles.
+const RAISED_TRIES_MAX: u32 = 3;
+const RAISED_PAUSE: Duration = Duration::from_millis(200);
+
+/// A row or an index entry may fit only if it is compressed by the other method.
+const COMPRESS_BY_LZ4: &str = "SET default_toast_compression = lz4";
+const COMPRESS_AS_EVER: &str = "RESET default_toast_compression";
+
+/// The setting that is not taken from a statement's author: a function's body has been checked at home, where it may speak
+/// of temporary tables.
+const CHECKED_AT_HOME: &str = "check_function_bodies";
+
+/// At the end of a transaction without some of the CHECKs.
+const RESUME_CHECKS: &str = "SELECT onecopy_capture.resume_checks()";
+
+/// Whose CHECKs do not hold any more: a table's or a domain's, with its schema.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Checked {
+    schema: String,
+    table: Option<String>,
+    domain: Option<String>,
+}
+
+impl Checked {
+    /// What a server's error says of it.
+    fn violated(trouble: &Trouble) -> Option<Self> {
+        let Trouble::Server(body) = trouble else { return None };
+        let fields = Fields::new(body);
+        let field = |code| fields.get(code).map(|name| String::from_utf8_lossy(name).into_owned());
+        let (table, domain) = (field(b't'), field(b'd'));
+        let is_known = table.is_some() || domain.is_some();
+        (fields.sqlstate() == sqlstate::CHECK_VIOLATION.as_bytes() && is_known)
+            .then(|| Some(Self { schema: field(b's')?, table, domain }))?
+    }
+
+    fn suspend(&self) -> String {
+        let name = |name: &Option<String>| name.as_deref().map_or_else(|| "NULL".to_owned(), literal);
+        let (table, domain) = (name(&self.table), name(&self.domain));
+        format!("SELECT onecopy_capture.suspend_checks({}, {table}, {domain});", literal(&self.schema))
+    }
+}
+
+/// The applier's connection and what it knows.
+pub(super) struct Applier {
+    connection: Connection,
+    tables: RefreshTables,
+    /// The tables may be others than that by now; they are read again when the next row needs them.
+    is_outdated: bool,
+    prepared: Prepared,
+    spills: SpillFolder,
+    seal: Arc<Seal>,
+    /// The tables are as they are after this version.
+    known_to: Version,
+    /// These CHECKs do not count in the next transaction.
+    unchecked: BTreeSet<Checked>,
+}
+
+impl Applier {
+    pub(super) fn new(connection: Connection, tables: RefreshTables, assignment: &Assignment) -> Self {
+        let (spills, seal) = (assignment.spills.clone(), Arc::clone(&assignment.seal));
+        let (known_to, unchecked) = (Version::ZERO, BTreeSet::new());
+        let (prepared, is_outdated) = (Prepared::default(), false);
+        Self { connection, tables, is_outdated, prepared, spills, seal, known_to, unchecked }
+    }
+
+    /// Its server process.
+    pub(super) fn pid(&self) -> i32 {
+        self.connection.pid
+    }
+
+    /// Waits until the idle connection ends.
+    pub(super) async fn lost(&mut self) -> BackendError {
+        until_lost(&mut self.connection).await
+    }
+
+    /// Applies all records, in order. What its own clients have committed at this server has not come by here: if a
+    /// schema change may be among that, the tables are read again.
+    pub(super) async fn apply_after(
+        &mut self,
+        last_ddl: Version,
+        records: &[Arc<Record>],
+    ) -> Result<(), Failure> {
+        if last_ddl > self.known_to || self.prepared.are_many() {
+            self.forget_tables().await?;
+        }
+        self.apply(records).await?;
+        self.known_to = records.last().map_or(self.known_to, |record| record.header().last);
+        Ok(())
+    }
+
+    /// Applies all records, in order.
+    async fn apply(&mut self, records: &[Arc<Record>]) -> Result<(), Failure> {
+        let alone = |record: &Arc<Record>| is_alone(record);
+        for group in records.chunk_by(|a, b| !alone(a) && !alone(b)) {
+            let Err(trouble) = self.attempt(group, None).await? else { continue };
+            match group {
+                [record] => settle(record, trouble)?,
+                several => {
+                    tracing::warn!(reason = %describe(&trouble), "a batch failed: its records are tried one by one");
+                    self.one_by_one(several).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One transaction, in which each record is planned for itself; without those that were there already.
+    async fn one_by_one(&mut self, records: &[Arc<Record>]) -> Result<(), Failure> {
+        let mut lacking = records.to_vec();
+        while !lacking.is_empty() {
+            let mut at = 0;
+            let Err(trouble) = self.attempt(&lacking, Some(&mut at)).await? else { break };
+            settle(&lacking[at], trouble)?;
+            lacking.remove(at);
+        }
+        Ok(())
+    }
+
+    /// One transaction, again without the CHECKs that stop it. What fails for another reason is undone.
+    async fn attempt(
+        &mut self,
+        records: &[Arc<Record>],
+        mut one_by_one: Option<&mut usize>,
+    ) -> Result<Result<(), Trouble>, Failure> {
+        let (mut tries, mut compresses_by_lz4) = (1, false);
+        let attempted = loop {
+            let outcome = match one_by_one.as_deref_mut() {
+                Some(at) => self.singly(records, at).await,
+                None => self.transaction(records).await,
+            };
+            let Err(trouble) = outcome else { break Ok(()) };
+            self.undo().await?;
+            match Checked::violated(&trouble) {
+                Some(checked) if self.unchecked.insert(checked.clone()) => {
+                    tracing::debug!(?checked, "rows are applied that a CHECK would not let pass any more");
+                }
+                _ if tries < RAISED_TRIES_MAX && is_raised(&trouble) => {
+                    tokio::time::sleep(RAISED_PAUSE * (1 << (tries - 1))).await;
+                    tries += 1;
+                }
+                // Code may have set it at home. A server may lack the method.
+                _ if !compresses_by_lz4
+                    && is_too_large(&trouble)
+                    && self.connection.simple(COMPRESS_BY_LZ4).await.is_ok() =>
+                {
+                    compresses_by_lz4 = true;
+                }
+                _ => break Err(trouble),
+            }
+        };
+        self.unchecked.clear();
+        if compresses_by_lz4 {
+            let reset = self.connection.simple(COMPRESS_AS_EVER).await;
+            reset.map_err(|error| Failure::Lost(error.to_string()))?;
+        }
+        Ok(attempted)
+    }
+
+    async fn transaction(&mut self, records: &[Arc<Record>]) -> Result<(), Trouble> {
+        match records {
+            [record] if is_alone(record) => self.piece_by_piece(record).await?,
+            _ if self.unchecked.is_empty() => return self.at_once(records).await,
+            _ => self.rows_unchecked(records).await?,
+        }
+        if !self.unchecked.is_empty() {
+            self.connection.simple(RESUME_CHECKS).await?;
+        }
+        self.connection.simple("COMMIT").await?;
+        Ok(())
+    }
+
+    /// As [`Self::transaction`], one record after the other; where it is.
+    async fn singly(&mut self, records: &[Arc<Record>], at: &mut usize) -> Result<(), Trouble> {
+        for (index, record) in records.iter().map(std::slice::from_ref).enumerate() {
+            *at = index;
+            let steps = self.plan(record).await?;
+            if index == 0 {
+                self.begin(record).await?;
+                self.exchange(steps).await?;
+            } else {
+                let inserted = self.put_identities(record);
+                let Self { connection, tables, prepared, .. } = self;
+                let before = [Some(inserted)];
+                exchange::run(connection, tables, prepared, steps, &before, Outcome::Open).await?;
+            }
+        }
+        if !self.unchecked.is_empty() {
+            self.connection.simple(RESUME_CHECKS).await?;
+        }
+        self.connection.simple("COMMIT").await?;
+        Ok(())
+    }
+
+    /// In the open transaction, those CHECKs do not count that have stopped the records before.
+    async fn suspend_checks(&mut self) -> Result<(), Trouble> {
+        for checked in &self.unchecked {
+            self.connection.simple(&checked.suspend()).await?;
+        }
+        Ok(())
+    }
+
+    /// A transaction of one pipeline.
+    async fn at_once(&mut self, records: &[Arc<Record>]) -> Result<(), Trouble> {
+        let steps = self.plan(records).await?;
+        let inserted = self.put_identities(records);
+        let Self { connection, tables, prepared, .. } = self;
+        exchange::run(connection, tables, prepared, steps, &[Some(inserted)], Outcome::Committed).await
+    }
+
+    /// Rows for which some of the CHECKs do not count.
+    async fn rows_unchecked(&mut self, records: &[Arc<Record>]) -> Result<(), Trouble> {
+        let steps = self.plan(records).await?;
+        self.begin(records).await?;
+        self.exchange(steps).await
+    }
+
+    async fn plan<'a>(&mut self, records: &'a [Arc<Record>]) -> Result<Vec<Step<'a>>, Trouble> {
+        self.know_tables().await?;
+        plan(&self.tables, records.iter().map(|record| record.items())).map_err(Trouble::Refresh)
+    }
+
+    /// Schema changes often come many at a time, and to read the catalogue of hundreds of tables takes longer than each.
+    async fn know_tables(&mut self) -> Result<(), Trouble> {
+        if self.is_outdated {
+            self.tables = capture::catalogue::load_refresh_tables(&mut self.connection).await?;
+            self.is_outdated = false;
+        }
+        Ok(())
+    }
+
+    /// Opens a transaction block for these records.
+    async fn begin(&mut self, records: &[Arc<Record>]) -> Result<(), Trouble> {
+        let out = &mut self.connection.output;
+        if !self.prepared.begin {
+            encode::parse(out, b"begin", BEGIN.as_bytes(), &[]);
+            self.prepared.begin = true;
+        }
+        encode::bind(out, b"", b"begin", &[], Format::Text);
+        encode::execute(out, b"", 0);
+        let before = [None, Some(self.put_identities(records))];
+        let Self { connection, tables, prepared, .. } = self;
+        exchange::run(connection, tables, prepared, Vec::new(), &before, Outcome::Open).await?;
+        self.suspend_checks().await
+    }
+
+    /// Puts the identities into the output; returns the rows that this command reports.
+    fn put_identities(&mut self, records: &[Arc<Record>]) -> u64 {
+        let (out, count, seal) = (&mut self.connection.output, records.len(), &self.seal);
+        let identities = || records.iter().map(|record| record.header().identity);
+        let counted = Some(count).filter(|count| *count <= IDENTITIES_COUNTED_MAX);
+        let name = counted.map_or_else(|| "identities".to_owned(), |count| format!("identities {count}"));
+        if self.prepared.identities.insert(counted.unwrap_or_default()) {
+            let sql = counted.map_or_else(|| identity::INSERT_MANY_SQL.to_owned(), identity::insert_sql);
+            encode::parse(out, name.as_bytes(), sql.as_bytes(), &[]);
+        }
+        if counted.is_some() {
+            let values: Vec<_> =
+                identities().map(|identity| identity::binary_values(identity, seal)).collect();
+            let values: Vec<_> = values.iter().flatten().map(|value| Some(value.as_slice())).collect();
+            encode::bind(out, b"", name.as_bytes(), &values, Format::Binary);
+        } else {
+            let literals = identity::array_literals_with_proofs(identities(), seal);
+            let values = literals.each_ref().map(|literal| Some(literal.as_bytes()));
+            encode::bind(out, b"", name.as_bytes(), &values, Format::Text);
+        }
+        encode::execute(out, b"", 0);
+        count as u64
+    }
+
+    async fn piece_by_piece(&mut self, record: &Arc<Record>) -> Result<(), Trouble> {
+        self.begin(std::slice::from_ref(record)).await?;
+        if record.is_spilled() {
+            self.spilled(record).await?;
+        }
+        self.mixed(record.items().filter(|item| !matches!(item, Item::Spilled(_)))).await
+    }
+
+    /// The chunks of a record's file, one after the other.
+    async fn spilled(&mut self, record: &Arc<Record>) -> Result<(), Trouble> {
+        let (spills, owned) = (self.spills.clone(), Arc::clone(record));
+        let mut reader = blocking(move || spills.open(&owned)).await?;
+        loop {
+            let (back, chunk) = blocking(move || reader.next_chunk().map(|chunk| (reader, chunk))).await?;
+            reader = back;
+            let Some(chunk) = chunk else { return Ok(()) };
+            self.mixed(chunk.items()).await?;
+        }
+    }
+
+    async fn mixed<'a>(&mut self, items: impl Iterator<Item = Item<'a>>) -> Result<(), Trouble> {
+        let mut rows = Vec::new();
+        for item in items {
+            if let Item::Statement(statement) = item {
+                self.items(std::mem::take(&mut rows)).await?;
+                if !statement.keeps_lent() {
+                    // One that concerns sequences has to find them as they are elsewhere.
+                    self.connection.simple("SELECT onecopy_capture.unlend()").await?;
+                }
+                if !self.unchecked.is_empty() {
+                    self.connection.simple(RESUME_CHECKS).await?;
+                }
+                self.statement(&statement).await?;
+                self.suspend_checks().await?;
+            } else {
+                rows.push(item);
+            }
+        }
+        self.items(rows).await
+    }
+
+    async fn items(&mut self, items: Vec<Item<'_>>) -> Result<(), Trouble> {
+        if items.is_empty() {
+            return Ok(());
+        }
+        self.know_tables().await?;
+        let steps = plan(&self.tables, [items]).map_err(Trouble::Refresh)?;
+        self.exchange(steps).await
+    }
+
+    /// Steps in the open transaction block.
+    async fn exchange(&mut self, steps: Vec<Step<'_>>) -> Result<(), Trouble> {
+        let Self { connection, tables, prepared, .. } = self;
+        exchange::run(connection, tables, prepared, steps, &[], Outcome::Open).await
+    }
+
+    async fn statement(&mut self, statement: &Statement) -> Result<(), Trouble> {
+        let connection = &mut self.connection;
+        let lend = format!("SELECT 1 WHERE onecopy_capture.lend_run({})", literal(&statement.role));
+        let is_lent = !connection.simple(&lend).await?.is_empty();
+        if is_lent {
+            let count = statement.text.chars().count();
+            connection.simple(&format!("SET {} = '{count}'", capture::APPLIER_SETTING)).await?;
+        }
+        connection.simple(&preamble(statement)).await?;
+        if is_lent {
+            let text = statement.text.replace('\\', "\\\\").replace('\'', "''");
+            connection.simple(&format!("SELECT onecopy.run(E'{text}')")).await?;
+        } else {
+            connection.simple(&statement.text).await?;
+        }
+        // A cursor WITH HOLD that its code has left would run at COMMIT, and a prepared statement in place of ours.
+        connection.simple("CLOSE ALL; RESET SESSION AUTHORIZATION; RESET ALL; DEALLOCATE ALL").await?;
+        if is_lent {
+            connection.simple("SELECT onecopy_capture.take_run_back()").await?;
+        }
+        self.prepared = Prepared::default();
+        let numbers = literal(statement.numbers().unwrap_or_default());
+        let set = format!("SELECT set_config('{}', {numbers}, true)", capture::NUMBERS_SETTING);
+        connection.simple(&set).await?;
+        connection.simple(capture::INSTALL_TABLES_SQL).await?;
+        self.is_outdated = true;
+        Ok(())
+    }
+
+    /// Leaves the failed transaction and everything that it may have left half done in the session.
+    async fn undo(&mut self) -> Result<(), Failure> {
+        let undone = self.connection.simple("ROLLBACK").await;
+        undone.map_err(|error| Failure::Lost(error.to_string()))?;
+        self.forget_tables().await
+    }
+
+    /// Reads the tables again when they are needed, and prepares anew what depends on them.
+    async fn forget_tables(&mut self) -> Result<(), Failure> {
+        let cleared = async {
+            self.connection.simple("RESET SESSION AUTHORIZATION; RESET ALL; DEALLOCATE ALL").await?;
+            self.prepared = Prepared::default();
+            self.is_outdated = true;
+            Ok::<_, BackendError>(())
+        };
+        cleared.await.map_err(|error| Failure::Lost(error.to_string()))
+    }
+}
+
+/// Whether a record is a transaction of its own.
+fn is_alone(record: &Record) -> bool {
+    let mut items = record.items();
+    record.is_spilled()
+        || (record.writes_everything() && items.any(|item| matches!(item, Item::Statement(_))))
+}
+
+/// Does what waits for the disk.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, LogError> + Send + 'static,
+) -> Result<T, Trouble> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done.map_err(Trouble::Log),
+        Err(error) => Err(Trouble::Lost(std::io::Error::other(error).into())),
+    }
+}
+
+/// What puts the author's role and settings in force. The settings come first: the role may not be allowed to.
+fn preamble(statement: &Statement) -> String {
+    let mut sql = String::from("SELECT set_config('row_security', 'on', false)");
+    let path = ("search_path".to_owned(), statement.search_path.clone());
+    for (name, value) in statement.settings.iter().chain([&path]) {
+        if matches!(name.as_str(), CHECKED_AT_HOME | KEEPS_LENT | NUMBERS) {
+            continue;
+        }
+        sql.push_str(&format!(", set_config({}, {}, false)", literal(name), literal(value)));
+    }
+    if !statement.role.is_empty() {
+        let role = capture::catalogue::quoted(&statement.role);
+        sql.push_str(&format!("; SET SESSION AUTHORIZATION {role}"));
+    }
+    sql
+}

@@ -1,0 +1,231 @@
+//! Fencing a server, and connecting to it.
+//!
+//! The order is what makes it a fence: every client's backend is ended and seen gone; then the applier logs in and
+//! takes an advisory lock that is drawn at random; only then is the applied set read. Sessions prove on each new
+//! connection that the applier holds that lock: so a connection made before, or after a crash of the server, is not
+//! used, however the timing falls.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use cluster::ids::{ClusterId, Identity};
+use cluster::refresh::RefreshTables;
+use tokio::time::Instant;
+
+use super::{Assignment, identity, watchdog};
+use crate::backend::{BackendError, Connection};
+use crate::capture;
+use crate::coordinator::Obstacle;
+use crate::membership::adoption;
+use crate::membership::adoption::Account;
+
+/// The name that the connections show in `pg_stat_activity`.
+const APPLICATION_NAME: &str = "onecopy agent";
+
+/// How long all of it may take; what was applied is read, which can be much.
+const CONNECT_MAX: Duration = Duration::from_mins(10);
+/// How long the former backends may take to go.
+const FENCE_DEADLINE: Duration = Duration::from_secs(30);
+/// The pause between looking whether they have gone.
+const FENCE_PAUSE: Duration = Duration::from_millis(10);
+
+/// Settings of the connections, which `RESET ALL` leaves in force.
+pub(super) const SETTINGS: &[(&str, &str)] = &[
+    ("session_replication_role", "replica"),
+    ("statement_timeout", "0"),
+    ("lock_timeout", "0"),
+    ("idle_in_transaction_session_timeout", "0"),
+    ("idle_session_timeout", "0"),
+    ("default_transaction_isolation", "read\\ committed"),
+    ("default_transaction_read_only", "off"),
+    ("row_security", "off"),
+    // As in sessions: an index entry that fits there has to fit here. Every server knows this method.
+    ("default_toast_compression", "pglz"),
+    ("check_function_bodies", "off"),
+    ("client_min_messages", "error"),
+    ("bytea_output", "hex"),
+    // Rows without a key are compared as text.
+    ("DateStyle", "ISO"),
+    ("IntervalStyle", "postgres"),
+    ("TimeZone", "UTC"),
+    ("extra_float_digits", "3"),
+    // Some values come as text, written with these settings (`onecopy.carried`).
+    ("lc_monetary", "C"),
+    ("array_nulls", "on"),
+    ("xmloption", "content"),
+    // Rows are found by index wherever there is one: a plan made while a table was small must do when it has grown, and
+    // no statement is worth planning anew. Without jit, because the prohibitive costs of the others would call for it.
+    ("plan_cache_mode", "force_generic_plan"),
+    ("enable_seqscan", "off"),
+    ("enable_hashjoin", "off"),
+    ("enable_mergejoin", "off"),
+    ("jit", "off"),
+    // The one who waits longest is the victim of a deadlock; the applier must never be. It has its own watchdog.
+    ("deadlock_timeout", "1h"),
+];
+
+/// A server that can serve.
+pub(super) struct Ready {
+    pub(super) applier: Connection,
+    pub(super) control: Connection,
+    pub(super) pulse: Connection,
+    pub(super) tables: RefreshTables,
+    pub(super) proof_sql: String,
+    pub(super) applied: Vec<Identity>,
+}
+
+/// Why a server cannot be used now.
+#[derive(Debug)]
+pub(super) enum ConnectError {
+    Backend(BackendError),
+    OtherCluster { found: String, expected: ClusterId },
+    NoCluster { expected: ClusterId },
+    Unfit(String),
+    BackendsStay { count: usize },
+    Silent,
+    Random(getrandom::Error),
+}
+
+impl ConnectError {
+    /// Whether it may be used later, without anybody doing something about it.
+    pub(super) fn obstacle(&self) -> Obstacle {
+        match self {
+            Self::OtherCluster { .. } | Self::NoCluster { .. } | Self::Unfit(_) => Obstacle::Lasting,
+            Self::Backend(_) | Self::BackendsStay { .. } | Self::Silent | Self::Random(_) => {
+                Obstacle::Passing
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Backend(error) => error.fmt(f),
+            Self::OtherCluster { found, expected } => {
+                write!(f, "the server belongs to the cluster {found}, not to {expected}")
+            }
+            Self::NoCluster { expected } => write!(
+                f,
+                "the server has nothing of the cluster {expected} in it: it is another server, or was made anew"
+            ),
+            Self::Unfit(what) => write!(f, "the server {what}"),
+            Self::BackendsStay { count } => {
+                write!(f, "{count} backends of an earlier incarnation do not end")
+            }
+            Self::Silent => write!(f, "the server has let us in and does not answer"),
+            Self::Random(error) => write!(f, "no random numbers: {error}"),
+        }
+    }
+}
+
+impl From<BackendError> for ConnectError {
+    fn from(error: BackendError) -> Self {
+        Self::Backend(error)
+    }
+}
+
+/// Fences the server and connects to it. A machine that is lost meanwhile says nothing any more, and may come back.
+/// `is_first` says that this start of Onecopy has not been there yet.
+pub(super) async fn connect(assignment: &Assignment, is_first: bool) -> Result<Ready, ConnectError> {
+    tokio::time::timeout(CONNECT_MAX, prepare(assignment, is_first))
+        .await
+        .unwrap_or(Err(ConnectError::Silent))
+}
+
+async fn prepare(assignment: &Assignment, is_first: bool) -> Result<Ready, ConnectError> {
+    let mut control = open(assignment, &[("synchronous_commit", "on")]).await?;
+    // First of all: in a server that is not ours nothing is ended or changed.
+    recognise(&mut control, assignment).await?;
+    fence(&mut control).await?;
+    install(&mut control, assignment, is_first).await?;
+    let mut applier = open_applier(&mut control, assignment).await?;
+    let proof_sql = take_lock(&mut applier).await?;
+    // Nobody but the applier may have come in between.
+    fence_but(&mut control, Some(applier.pid)).await?;
+    control.simple(&assignment.voucher.install_sql()).await?;
+    watchdog::prepare(&mut control, applier.pid).await?;
+    let pulse = open(assignment, &[("synchronous_commit", "off")]).await?;
+    let applied = identity::read_clean(&mut control, &assignment.seal).await?;
+    let tables = capture::catalogue::load_refresh_tables(&mut applier).await?;
+    Ok(Ready { applier, control, pulse, tables, proof_sql, applied })
+}
+
+async fn open_applier(control: &mut Connection, assignment: &Assignment) -> Result<Connection, BackendError> {
+    let rows = control.simple("SELECT onecopy_capture.deepest_stack()").await?;
+    let stack_kb = rows.into_iter().next().and_then(|mut row| row.pop().flatten()).unwrap_or_default();
+    let mark = (capture::APPLIER_SETTING, capture::APPLIER_AT_REST);
+    open(assignment, &[("synchronous_commit", "off"), ("max_stack_depth", &stack_kb), mark]).await
+}
+
+async fn open(assignment: &Assignment, more: &[(&str, &str)]) -> Result<Connection, BackendError> {
+    let mut options = format!("-c {}={}", capture::VIA_SETTING, capture::apply_token(assignment.cluster));
+    for (name, value) in SETTINGS.iter().chain(more) {
+        options.push_str(&format!(" -c {name}={value}"));
+    }
+    let own = [("application_name", APPLICATION_NAME), ("client_encoding", "UTF8"), ("options", &options)];
+    Connection::open_own(&assignment.address, &assignment.served, &own).await
+}
+
+/// An error unless the server belongs to the cluster, or may be made to.
+async fn recognise(control: &mut Connection, assignment: &Assignment) -> Result<(), ConnectError> {
+    let expected = assignment.cluster;
+    let Account { cluster, unfit } = adoption::ask(control).await?;
+    match (unfit, cluster) {
+        (Some(what), _) => Err(ConnectError::Unfit(what)),
+        (None, Some(found)) if found == expected.to_string() => Ok(()),
+        (None, Some(found)) => Err(ConnectError::OtherCluster { found, expected }),
+        (None, None) if assignment.is_founding.load(Ordering::Acquire) => Ok(()),
+        (None, None) => Err(ConnectError::NoCluster { expected }),
+    }
+}
+
+async fn fence(control: &mut Connection) -> Result<(), ConnectError> {
+    fence_but(control, None).await
+}
+
+/// Ends every client's backend but these two, and waits until they have gone.
+async fn fence_but(control: &mut Connection, applier: Option<i32>) -> Result<(), ConnectError> {
+    let sql = format!(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+         WHERE backend_type = 'client backend' AND datname = current_database() \
+         AND pid NOT IN (pg_backend_pid(), {})",
+        applier.unwrap_or_default()
+    );
+    let deadline = Instant::now() + FENCE_DEADLINE;
+    loop {
+        let count = control.simple(&sql).await?.len();
+        if count == 0 {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(ConnectError::BackendsStay { count });
+        }
+        tokio::time::sleep(FENCE_PAUSE).await;
+    }
+}
+
+/// Makes a server of no cluster one of ours; on one of ours, brings what is installed up to date.
+async fn install(
+    control: &mut Connection,
+    assignment: &Assignment,
+    is_first: bool,
+) -> Result<(), ConnectError> {
+    let (install_sql, seal) = (capture::install_sql(assignment.cluster), &assignment.seal);
+    identity::install(control, &install_sql, seal, is_first && seal.is_new).await?;
+    control.simple(capture::UPDATE_TABLES_SQL).await?;
+    Ok(())
+}
+
+/// Takes the lock that stands for this incarnation; returns the query that proves it is held.
+async fn take_lock(applier: &mut Connection) -> Result<String, ConnectError> {
+    let key = getrandom::u64().map_err(ConnectError::Random)?;
+    applier.simple(&format!("SELECT pg_advisory_lock({})", key.cast_signed())).await?;
+    let (high, low) = (key >> 32, key & 0xffff_ffff);
+    Ok(format!(
+        "SELECT 1 FROM pg_catalog.pg_locks WHERE locktype OPERATOR(pg_catalog.=) 'advisory' AND granted \
+         AND classid OPERATOR(pg_catalog.=) '{high}' AND objid OPERATOR(pg_catalog.=) '{low}' \
+         AND objsubid OPERATOR(pg_catalog.=) 1::smallint AND pid OPERATOR(pg_catalog.=) {}",
+        applier.pid
+    ))
+}

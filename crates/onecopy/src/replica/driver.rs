@@ -1,0 +1,375 @@
+//! The hub's side of a replica's agent: translates between the core's orders and the agent's commands.
+//!
+//! The core speaks of versions, the agent of records and identities. A keeper reads records from the log for its
+//! agent, turns a replica's set of identities ([`Identities`]) into the version that it has applied, and now and then lets the agent
+//! make durable what is applied, which is what the log is trimmed behind.
+
+mod home;
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use cluster::event::Event;
+use cluster::ids::{Identity, Incarnation, ReplicaId, Version};
+use cluster::record::{Item, Record};
+use tokio::sync::mpsc;
+
+use super::agent::{Agent, AgentEvent, Assignment, Command, Misfit};
+use super::sequence_allocator;
+use crate::coordinator::{AgentOrder, Hub, Lasting, Obstacle};
+
+pub(crate) use crate::coordinator::identities::{IDENTITY_BYTES, Identities, Judged};
+
+/// How often what is applied is made durable.
+const MAINTAIN_EVERY: Duration = Duration::from_secs(10);
+/// How soon again if there was more to forget than is forgotten at a time.
+const MAINTAIN_AGAIN: Duration = Duration::from_secs(1);
+/// So many of the newest identities stay in a replica.
+const IDENTITIES_KEPT: u64 = 4_096;
+/// How long the sequences of a replica may take to be mended.
+const MEND_DEADLINE: Duration = Duration::from_secs(30);
+/// Records read from the log at a time, in bytes (one record may be larger).
+const READ_BYTES_MAX: usize = 8 << 20;
+
+/// One replica's keeper.
+pub(crate) struct Keeper {
+    hub: Arc<Hub>,
+    replica: ReplicaId,
+    commands: mpsc::Sender<Command>,
+    incarnation: Incarnation,
+    is_up: bool,
+    applied: Version,
+    forgotten: Version,
+    strangers: Vec<Identity>,
+    /// Before each refresh and each reading of a catalogue; only tests take others than zero.
+    delay: Duration,
+    /// The replica is being brought up to this version before it serves.
+    recovering: Option<Version>,
+    /// It has a later version than these, which were committed together with that when it was lost.
+    missing: Vec<Version>,
+    /// What the hub has ordered and the agent has not been given yet: up to this version. The agent gets it in pieces,
+    /// since all of it need not fit into memory.
+    ordered: Option<Version>,
+    /// The replica's server has the marks of sequences up to this version.
+    marked: Option<Version>,
+}
+
+impl Keeper {
+    /// Runs the agent and its keeper until the hub's orders end.
+    pub(crate) async fn run(
+        hub: Arc<Hub>,
+        replica: ReplicaId,
+        mut orders: mpsc::Receiver<AgentOrder>,
+        delay: Duration,
+    ) {
+        let seat = &hub.seats[replica];
+        let assignment = Assignment {
+            name: seat.name.clone(),
+            address: seat.address.clone(),
+            served: hub.served.clone(),
+            cluster: hub.cluster_id,
+            voucher: hub.voucher.clone(),
+            seal: Arc::clone(&hub.seal),
+            spills: hub.log.spills().clone(),
+            reader_patience_ms: Arc::clone(&seat.reader_patience_ms),
+            health_deadline: hub.patience.health_deadline,
+            is_founding: Arc::clone(&hub.is_founding),
+            evictions: Arc::clone(&seat.evictions),
+        };
+        let (agent, commands, mut events) = Agent::new(assignment);
+        let agent = tokio::spawn(agent.run());
+        let mut keeper = Self {
+            hub,
+            replica,
+            commands,
+            incarnation: Incarnation::default(),
+            is_up: false,
+            applied: Version::ZERO,
+            forgotten: Version::ZERO,
+            strangers: Vec::new(),
+            delay,
+            recovering: None,
+            missing: Vec::new(),
+            ordered: None,
+            marked: None,
+        };
+        let mut maintain = tokio::time::interval(MAINTAIN_EVERY);
+        loop {
+            let command = tokio::select! {
+                order = orders.recv() => match order {
+                    Some(AgentOrder::Leave) | None => break,
+                    Some(order) => keeper.order(&order),
+                },
+                event = events.recv() => match event {
+                    Some(event) => keeper.event(event).await,
+                    None => break,
+                },
+                _ = maintain.tick() => {
+                    let command = keeper.maintain();
+                    if keeper.is_up && keeper.forgotten < keeper.forgettable() {
+                        maintain.reset_after(MAINTAIN_AGAIN);
+                    }
+                    command
+                }
+            };
+            if matches!(command, Some(Command::Apply { .. } | Command::LoadCatalogue { .. }))
+                && !keeper.delay.is_zero()
+            {
+                tokio::time::sleep(keeper.delay).await;
+            }
+            if let Some(command) = command
+                && keeper.commands.send(command).await.is_err()
+            {
+                break;
+            }
+        }
+        agent.abort();
+    }
+
+    fn order(&mut self, order: &AgentOrder) -> Option<Command> {
+        match *order {
+            AgentOrder::Apply { incarnation, from, upto } => {
+                if incarnation != self.incarnation {
+                    return None;
+                }
+                self.ordered = Some(upto);
+                self.next_piece(from, upto)
+            }
+            AgentOrder::Leave => None,
+            AgentOrder::TakeBack => {
+                let (hub, replica) = (Arc::clone(&self.hub), self.replica);
+                tokio::spawn(async move { sequence_allocator::take_back(&hub, replica).await });
+                None
+            }
+            AgentOrder::Reset => Some(Command::Reset { incarnation: self.incarnation }),
+            AgentOrder::LoadCatalogue { version } => {
+                Some(Command::LoadCatalogue { incarnation: self.incarnation, generation: version.0 })
+            }
+        }
+    }
+
+    /// As many of these versions as fit into memory.
+    fn next_piece(&mut self, from: Version, upto: Version) -> Option<Command> {
+        let reason = match self.hub.log.read_from(from, READ_BYTES_MAX) {
+            Ok(mut records) => {
+                records.retain(|record| record.header().last <= upto);
+                if !records.is_empty() {
+                    if records.iter().any(|record| takes_lent_back(record)) {
+                        // Applying it takes back what was lent here.
+                        self.hub.sequences().leases.close(self.replica);
+                    }
+                    let (incarnation, last_ddl) = (self.incarnation, self.hub.last_ddl());
+                    return Some(Command::Apply { incarnation, records, last_ddl });
+                }
+                format!("the log does not have version {from}")
+            }
+            Err(error) => error.to_string(),
+        };
+        self.quarantine(&reason, Lasting::UntilRestart);
+        None
+    }
+
+    fn quarantine(&mut self, reason: &str, lasting: Lasting) {
+        self.is_up = false;
+        self.catching_up(false);
+        self.hub.quarantine(self.replica, reason, lasting);
+    }
+
+    /// The anchor is waited for, but not for long.
+    fn lose_anchor(&self) {
+        if self.hub.anchor() != self.replica {
+            return;
+        }
+        let (hub, from) = (Arc::clone(&self.hub), self.replica);
+        tokio::spawn(async move {
+            tokio::time::sleep(hub.patience.takeover_after).await;
+            hub.handle(Event::TakeOver { from });
+        });
+    }
+
+    fn catching_up(&self, is_so: bool) {
+        self.hub.seats[self.replica].is_catching_up.store(is_so, Ordering::Relaxed);
+    }
+
+    async fn event(&mut self, event: AgentEvent) -> Option<Command> {
+        let replica = self.replica;
+        match event {
+            AgentEvent::Up { incarnation, proof_sql, applied } => {
+                return self.up(incarnation, proof_sql, applied).await;
+            }
+            AgentEvent::Down { incarnation, reason } => {
+                let name = &self.hub.seats[replica].name;
+                tracing::warn!(replica = %name, %reason, "the replica is down");
+                self.hub.seats[replica].absence.note_unreachable(Obstacle::Passing, reason);
+                self.is_up = false;
+                self.hub.sequences().leases.replica_changed(replica);
+                (self.recovering, self.ordered) = (None, None);
+                self.missing.clear();
+                self.catching_up(false);
+                self.hub.handle(Event::ReplicaLost { replica, incarnation });
+                self.hub.seats[replica].give_up();
+                self.lose_anchor();
+            }
+            AgentEvent::Unreachable { obstacle, reason } => {
+                self.hub.seats[replica].absence.note_unreachable(obstacle, reason);
+            }
+            AgentEvent::Suspect { incarnation, is_suspect } => {
+                self.hub.handle(Event::Suspect { replica, incarnation, is_suspect });
+            }
+            AgentEvent::Applied { incarnation, upto } => {
+                self.applied = self.applied.max(upto);
+                self.hub.sequences().leases.open(replica);
+                if self.recovering.is_some() {
+                    return self.recover().await;
+                }
+                if let Some(ordered) = self.ordered.filter(|ordered| *ordered > upto) {
+                    return self.next_piece(upto.next(), ordered);
+                }
+                self.ordered = None;
+                self.hub.handle(Event::Applied { replica, incarnation, upto });
+            }
+            AgentEvent::Diverged { version, misfit, reason } => {
+                let reason = format!("version {version} cannot be applied: {reason}");
+                let lasting = match misfit {
+                    Misfit::Rows => Lasting::UntilRebuilt,
+                    Misfit::Record => Lasting::UntilApplied,
+                };
+                self.quarantine(&reason, lasting);
+            }
+            AgentEvent::InTheWay { session } => {
+                self.hub.handle(Event::InTheWay { session, replica, incarnation: self.incarnation });
+            }
+            AgentEvent::Durable { upto, .. } => self.hub.note_durable(replica, upto),
+            AgentEvent::Catalogue { catalogue, .. } => self.hub.set_catalogue(*catalogue),
+        }
+        None
+    }
+
+    async fn up(
+        &mut self,
+        incarnation: Incarnation,
+        proof_sql: String,
+        applied: Vec<Identity>,
+    ) -> Option<Command> {
+        let seat = &self.hub.seats[self.replica];
+        seat.absence.end();
+        *seat.proof.lock().unwrap_or_else(PoisonError::into_inner) = (incarnation, proof_sql);
+        self.incarnation = incarnation;
+        self.hub.sequences().leases.replica_changed(self.replica);
+        self.hub.forget_names();
+        if self.hub.is_quarantined(self.replica) {
+            // What it could not apply it would fail to apply again; when it was rebuilt, or is to be tried again, it is
+            // connected anew.
+            return None;
+        }
+        match self.hub.judge(applied).await {
+            Ok(Judged { strangers, .. }) if self.are_of_a_lost_log(&strangers) => {
+                self.hub.log_is_lost.store(true, Ordering::Relaxed);
+                let reason = "it has transactions that the log has not: the log was lost or removed";
+                self.quarantine(reason, Lasting::UntilRestart);
+            }
+            Ok(Judged { first, last: version, missing, strangers }) => {
+                tracing::info!(replica = %seat.name, %version, missing = missing.len(), "the replica is up");
+                self.missing = missing;
+                self.applied = version;
+                // What it was told to forget when it was lost it may still have; left there, it would look like a gap.
+                self.forgotten = Version(first.0.saturating_sub(1));
+                self.strangers = strangers.into_iter().filter(|i| i.epoch < self.hub.epoch).collect();
+                let durable = self.hub.log.durable();
+                self.marked = None;
+                self.recovering = Some(durable);
+                self.catching_up(true);
+                return self.recover().await;
+            }
+            Err(reason) => self.quarantine(&reason, Lasting::UntilRestart),
+        }
+        None
+    }
+
+    /// In the first term of a log whoever is not in it is of another one: of a term that was not yet, or from before a client
+    /// could write anything.
+    fn are_of_a_lost_log(&self, strangers: &[Identity]) -> bool {
+        let is_early = !self.hub.clients.is_open();
+        self.hub.log_was_empty && strangers.iter().any(|i| is_early || i.epoch != self.hub.epoch)
+    }
+
+    /// A replica is brought up to the log before it serves. It may be the home, or become it at any time: a crash may have
+    /// lost the last moves of its sequences, and the marks by which they are mended are about what all records have made
+    /// of them.
+    async fn recover(&mut self) -> Option<Command> {
+        let target = self.recovering?;
+        if !self.missing.is_empty() {
+            return self.apply_missing();
+        }
+        if self.applied < target {
+            return self.next_piece(self.applied.next(), target);
+        }
+        self.recovering = None;
+        let mending = home::mend_sequences(&self.hub, self.replica, target);
+        let mended = tokio::time::timeout(MEND_DEADLINE, mending).await;
+        if let Err(reason) = mended.unwrap_or_else(|_| Err("the server does not answer".to_owned())) {
+            tracing::warn!(%reason, "the sequences of a replica could not be mended");
+            return Some(Command::Reset { incarnation: self.incarnation });
+        }
+        self.serve();
+        None
+    }
+
+    /// What would be there as well, had the replica not been lost in the midst of COMMITs.
+    fn apply_missing(&mut self) -> Option<Command> {
+        let missing = std::mem::take(&mut self.missing);
+        let found = self.hub.log.read_from(*missing.first()?, READ_BYTES_MAX);
+        let mut records = found.unwrap_or_default();
+        records.retain(|record| missing.contains(&record.header().last));
+        if records.len() == missing.len() {
+            let (incarnation, last_ddl) = (self.incarnation, self.hub.last_ddl());
+            return Some(Command::Apply { incarnation, records, last_ddl });
+        }
+        let reason = format!("it lacks version {}, which cannot be read", missing[0]);
+        self.quarantine(&reason, Lasting::UntilRestart);
+        None
+    }
+
+    fn serve(&mut self) {
+        self.is_up = true;
+        self.hub.seats[self.replica].is_new.store(false, Ordering::Relaxed);
+        self.catching_up(false);
+        let (replica, incarnation, applied) = (self.replica, self.incarnation, self.applied);
+        self.hub.handle(Event::ReplicaUp { replica, incarnation, applied });
+    }
+
+    /// Identities up to this version need not stay in the replica.
+    fn forgettable(&self) -> Version {
+        Version(self.applied.0.saturating_sub(IDENTITIES_KEPT))
+    }
+
+    /// The next round of making durable and forgetting.
+    fn maintain(&mut self) -> Option<Command> {
+        if !self.is_up {
+            return None;
+        }
+        let status = self.hub.replicas().into_iter().find(|status| status.replica == self.replica)?;
+        self.applied = status.applied;
+        let limit = self.forgettable();
+        let mut forget = Vec::new();
+        if self.forgotten < limit {
+            match self.hub.identities.range(self.forgotten, limit, &self.hub.log) {
+                Ok((found, reached)) => (forget, self.forgotten) = (found, reached),
+                Err(reason) => tracing::warn!(%reason, "what a replica could forget cannot be read"),
+            }
+        }
+        forget.append(&mut self.strangers);
+        // A replica keeps the marks of the records that it applies; those of its own transactions are told here.
+        let durable = self.hub.log.durable();
+        let marks = self.hub.sequences().marks(self.marked, self.applied, durable);
+        self.marked = Some(self.applied);
+        Some(Command::Maintain { incarnation: self.incarnation, applied: self.applied, forget, marks })
+    }
+}
+
+/// Whether what a replica was lent of sequences is taken back when the record is applied there.
+fn takes_lent_back(record: &Record) -> bool {
+    let takes = |item| matches!(item, Item::Statement(statement) if !statement.keeps_lent());
+    record.writes_everything() && record.items().any(takes)
+}

@@ -1,0 +1,107 @@
+//! Who waits for whom inside the servers: half of what a deadlock between homes is made of.
+//!
+//! The core knows who waits in its lock table, each server knows who waits for a lock of its own. A ring may lead through
+//! both. So while a session has waited for longer than a conflict usually takes, every server is asked, and the core is told.
+//!
+//! A server names backends. Each connection of a session counts, not only the one on which its transaction is open: a
+//! session may hold an advisory lock at the anchor while its transaction has its home elsewhere, or none is open.
+//!
+//! One task does it for the whole node, on connections of its own that it keeps: sessions only say that it should, because
+//! they have to hear at once when their wait is over. However slow the servers are, they are not asked most of the time.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::event::Event;
+use cluster::ids::{ReplicaId, SessionId};
+use tokio::time::Instant;
+
+use crate::backend::{BackendError, Connection};
+use crate::coordinator::{Hub, Seat};
+
+/// A session that has waited so long wants it to be looked.
+pub(crate) const FIRST_LOOK: Duration = Duration::from_millis(200);
+/// And again.
+pub(crate) const NEXT_LOOK: Duration = Duration::from_millis(500);
+/// Between two looks there is a pause of so many times what the first one took, ...
+const PAUSE_LENGTHS: u32 = 9;
+/// ... but not less than this, ...
+const PAUSE_MIN: Duration = Duration::from_millis(200);
+/// ... and not more.
+const PAUSE_MAX: Duration = Duration::from_secs(3);
+/// How long one server may take to answer.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
+
+const WAITS_SQL: &str = "SELECT a.pid, b.pid FROM pg_catalog.pg_stat_activity a, \
+    LATERAL pg_catalog.unnest(pg_catalog.pg_blocking_pids(a.pid)) AS b(pid) \
+    WHERE a.wait_event_type = 'Lock' AND a.backend_type = 'client backend'";
+
+/// The task's connections.
+type Connections = BTreeMap<ReplicaId, Connection>;
+/// A backend that waits, and one that it waits for.
+type Pair = (i32, i32);
+
+/// Looks whenever a session wants it, for as long as the node runs.
+pub(crate) async fn run(hub: Arc<Hub>) {
+    let mut connections = Connections::new();
+    loop {
+        hub.looking.notified().await;
+        let began = Instant::now();
+        look(&hub, &mut connections).await;
+        tokio::time::sleep((began.elapsed() * PAUSE_LENGTHS).clamp(PAUSE_MIN, PAUSE_MAX)).await;
+    }
+}
+
+/// Asks every server who waits for whom there, and tells the core.
+async fn look(hub: &Hub, connections: &mut Connections) {
+    let mut pairs = Vec::new();
+    connections.retain(|replica, _| hub.seats.iter().any(|seat| seat.replica == *replica));
+    for seat in hub.seats.iter() {
+        // Whoever does not answer gets another connection the next time.
+        let connection = connections.remove(&seat.replica);
+        match tokio::time::timeout(ANSWERS_WITHIN, waits_at(hub, seat, connection)).await {
+            Ok(Ok((connection, found))) => {
+                connections.insert(seat.replica, connection);
+                pairs.extend(found.into_iter().map(|pair| (seat, pair)));
+            }
+            Ok(Err(error)) => tracing::debug!(replica = seat.name, %error, "its locks cannot be looked at"),
+            Err(_) => tracing::debug!(replica = seat.name, "its locks cannot be looked at in time"),
+        }
+    }
+    if pairs.is_empty() {
+        return;
+    }
+    let owners = hub.clients.backends();
+    let session = |seat: &Seat, pid: i32| {
+        seat.evictions.tenant(pid).or_else(|| owners.get(&(seat.replica, pid)).copied())
+    };
+    let edge = |(seat, pair): (&Seat, Pair)| Some((session(seat, pair.0)?, session(seat, pair.1)?));
+    let edges: Vec<(SessionId, SessionId)> = pairs.into_iter().filter_map(edge).collect();
+    if !edges.is_empty() {
+        hub.handle(Event::ServerWaits { edges });
+    }
+}
+
+/// The connection may be one of before that has ended meanwhile.
+async fn waits_at(
+    hub: &Hub,
+    seat: &Seat,
+    connection: Option<Connection>,
+) -> Result<(Connection, Vec<Pair>), BackendError> {
+    let known = match connection {
+        Some(mut connection) => connection.simple(WAITS_SQL).await.ok().map(|rows| (connection, rows)),
+        None => None,
+    };
+    let (connection, rows) = if let Some(known) = known {
+        known
+    } else {
+        let own = [("application_name", "onecopy waits")];
+        let mut connection = Connection::open_own(&seat.address, &hub.served, &own).await?;
+        let rows = connection.simple(WAITS_SQL).await?;
+        (connection, rows)
+    };
+    let pid = |text: &Option<String>| text.as_deref()?.parse().ok();
+    let pair = |row: &Vec<Option<String>>| Some((pid(row.first()?)?, pid(row.get(1)?)?));
+    Ok((connection, rows.iter().filter_map(pair).collect()))
+}

@@ -1,0 +1,300 @@
+//! Lends ranges of sequences to replicas that want to be the homes of what draws (`cluster::parts::sequences::leases`).
+//!
+//! One task does it for the whole node, on connections of its own, one range after the other: it draws at the anchor,
+//! waits until a record has brought a mark that covers the draw, and puts the range into force at the replica. That is
+//! a record of somebody's at the anchor, or its own when none comes ([`marks`]). Only a transaction that is open at the
+//! replica and did not look as if it would draw waits for it: others run at the anchor as long as a replica has nothing
+//! lent.
+//!
+//! A replica whose sequences stand in lent ranges is not fit to be the anchor. When it becomes that, all that it was lent
+//! is taken back first ([`take_back`]), and statements there wait for that; a range that is on its way to it at that
+//! moment is refused by its own server, which counts how often that happened.
+//!
+//! Invariant: a range is good only while its replica is in the incarnation in which it was put into force, and not the
+//! anchor.
+
+mod marks;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use cluster::ids::{Incarnation, ReplicaId};
+use cluster::parts::sequences::leases::{Loan, Range, Want, lendable};
+use tokio::time::Instant;
+
+use crate::backend::{BackendError, Connection};
+use crate::capture::sequences::{drawn_range, move_call, states};
+use crate::coordinator::{AgentOrder, Hub};
+
+/// How long a server may take for one step of it.
+const STEP_DEADLINE: Duration = Duration::from_secs(5);
+/// The server ends a statement of the lender after this time. It is shorter than [`STEP_DEADLINE`], so the lender normally
+/// hears how the statement ended; an unknown outcome bars the replica until its server restarts.
+const STATEMENT_TIMEOUT: &str = "-c statement_timeout=3s";
+/// How often it is looked whether a mark is durable.
+const LOOK: Duration = Duration::from_millis(2);
+/// How long it waits for somebody else's record before it makes one.
+const OTHERS_PATIENCE: Duration = Duration::from_millis(10);
+/// After a step that failed.
+const PAUSE: Duration = Duration::from_millis(100);
+
+const OPTIONS: &str = "-c session_replication_role=replica -c search_path=pg_catalog -c synchronous_commit=off \
+    -c application_name=onecopy\\ lending";
+
+/// The task's connections, each with the incarnation that it was made in.
+#[derive(Debug, Default)]
+struct Lender {
+    connections: BTreeMap<ReplicaId, (Incarnation, Connection)>,
+    /// Since when something waits for its mark.
+    waits: Option<Instant>,
+}
+
+/// Why a step was not done.
+enum Failure {
+    /// Nothing has happened at the server.
+    NotDone(String),
+    /// Nobody knows.
+    Unknown(String),
+}
+
+/// Lends for as long as the node runs.
+pub(crate) async fn run(hub: Arc<Hub>) {
+    let mut lender = Lender::default();
+    loop {
+        let want = hub.sequences().leases.next_want();
+        if let Some(want) = want {
+            lender.draw(&hub, want).await;
+            continue;
+        }
+        let (anchor, durable) = (hub.anchor(), hub.log.durable());
+        let loan = hub.sequences().next_loan(anchor, durable);
+        if let Some(loan) = loan {
+            lender.lend(&hub, loan).await;
+            continue;
+        }
+        let has_drawn = hub.sequences().has_drawn();
+        hub.wants_marks.store(has_drawn, Ordering::Release);
+        let asked = hub.lending.notified();
+        // Whoever asked before this was registered is seen here.
+        if hub.sequences().leases.is_asked() {
+            continue;
+        }
+        if lender.wants_record(hub.as_ref(), has_drawn) {
+            lender.bring_marks(&hub).await;
+            continue;
+        }
+        if has_drawn {
+            drop(tokio::time::timeout(LOOK, asked).await);
+        } else {
+            asked.await;
+        }
+    }
+}
+
+impl Lender {
+    /// Whether nobody has brought the marks that are waited for, for a while.
+    fn wants_record(&mut self, hub: &Hub, has_drawn: bool) -> bool {
+        if !has_drawn || hub.wanted_marks().is_empty() {
+            self.waits = None;
+            return false;
+        }
+        self.waits.get_or_insert_with(Instant::now).elapsed() >= OTHERS_PATIENCE
+    }
+
+    /// Makes a record that has nothing but the marks.
+    async fn bring_marks(&mut self, hub: &Arc<Hub>) {
+        self.waits = None;
+        let anchor = hub.anchor();
+        let connected = tokio::time::timeout(STEP_DEADLINE, self.connect(hub, anchor)).await;
+        let is_connected = matches!(connected, Ok(Ok(_)));
+        let brought = match self.connections.remove(&anchor).filter(|_| is_connected) {
+            Some((incarnation, connection)) => {
+                let bringing = marks::bring(Arc::clone(hub), incarnation, connection);
+                // It goes on to its end whatever becomes of this task.
+                let brought = tokio::spawn(bringing).await;
+                brought.ok().flatten().map(|connection| (incarnation, connection))
+            }
+            None => None,
+        };
+        match brought {
+            Some(kept) => drop(self.connections.insert(anchor, kept)),
+            None => tokio::time::sleep(PAUSE).await,
+        }
+    }
+
+    /// Draws at the anchor what somebody wants.
+    async fn draw(&mut self, hub: &Hub, want: Want) {
+        let drawn = tokio::time::timeout(STEP_DEADLINE, self.draw_at_anchor(hub, want)).await;
+        let drawn = drawn.unwrap_or_else(|_| Err(Failure::NotDone("it takes too long".to_owned())));
+        match drawn {
+            Ok(true) => hub.wants_marks.store(true, Ordering::Release),
+            Ok(false) => hub.sequences().leases.refuse(want, true),
+            Err(Failure::NotDone(reason) | Failure::Unknown(reason)) => {
+                tracing::debug!(sequence = %want.id, %reason, "no range could be drawn");
+                self.connections.remove(&hub.anchor());
+                tokio::time::sleep(PAUSE).await;
+                hub.sequences().leases.refuse(want, false);
+            }
+        }
+    }
+
+    /// Whether the sequence is one of which ranges are lent.
+    async fn draw_at_anchor(&mut self, hub: &Hub, want: Want) -> Result<bool, Failure> {
+        let anchor = hub.anchor();
+        let not_done = |error: BackendError| Failure::NotDone(error.to_string());
+        let connection = self.connect(hub, anchor).await?;
+        // First a look without a draw, for its bounds.
+        let look = connection.simple(&format!("SELECT onecopy_capture.state_of({})", want.id)).await;
+        let look = look.map_err(not_done).map(|rows| answer(&rows))?;
+        let Some((state, values)) = look.and_then(|text| {
+            let state = states(&text)?.pop()?;
+            Some((state, lendable(&state, want.values)?))
+        }) else {
+            return Ok(false);
+        };
+        if !hub.sequences().leases.may_be_drawn(want, &state) {
+            tokio::time::sleep(LOOK).await;
+            return Ok(true);
+        }
+        let sql = format!("SELECT onecopy_capture.draw_range({}, {values})", want.id);
+        let rows = connection.simple(&sql).await.map_err(not_done)?;
+        let Some((state, range)) = answer(&rows).and_then(|text| drawn_range(&text)) else {
+            return Ok(false);
+        };
+        hub.sequences().leases.drew(want, range, state);
+        Ok(true)
+    }
+
+    /// Puts a range into force.
+    async fn lend(&mut self, hub: &Hub, loan: Loan) {
+        let Want { replica, id, .. } = loan.want;
+        match self.lend_at(hub, replica, loan).await {
+            Ok(()) => {
+                let Range { first, last, .. } = loan.range;
+                tracing::debug!(sequence = %id, replica = %replica, first, last, "a range is lent");
+            }
+            Err(failure) => {
+                let (reason, is_unknown) = match failure {
+                    Failure::NotDone(reason) => (reason, false),
+                    Failure::Unknown(reason) => (reason, true),
+                };
+                tracing::debug!(sequence = %id, replica = %replica, %reason, "a range could not be lent");
+                self.connections.remove(&replica);
+                if is_unknown {
+                    hub.sequences().leases.bar(replica);
+                } else {
+                    hub.sequences().leases.refuse(loan.want, false);
+                }
+            }
+        }
+    }
+
+    async fn lend_at(&mut self, hub: &Hub, replica: ReplicaId, loan: Loan) -> Result<(), Failure> {
+        let seat = &hub.seats[replica];
+        let incarnation = seat.incarnation();
+        let asked = tokio::time::timeout(STEP_DEADLINE, self.ask_stint(hub, replica)).await;
+        let (connection, stint) =
+            asked.unwrap_or_else(|_| Err(Failure::NotDone("the server does not answer".to_owned())))?;
+        {
+            // Whoever makes it the anchor has to have this lock, too, after that.
+            let mut sequences = hub.sequences();
+            let is_wanted = sequences.leases.is_wanted(loan);
+            if !is_wanted || hub.anchor() == replica || seat.incarnation() != incarnation {
+                return Err(Failure::NotDone("the replica is another than it was".to_owned()));
+            }
+            seat.is_lent.store(true, Ordering::Release);
+        }
+        let Range { first, last, .. } = loan.range;
+        let sql = format!("SELECT onecopy_capture.lend({stint}, {}, '{first}', '{last}')", loan.want.id);
+        let put = tokio::time::timeout(STEP_DEADLINE, connection.simple(&sql)).await;
+        let put = put.map_err(|_| Failure::Unknown("it takes too long".to_owned()))?;
+        let rows = put.map_err(|error| match error {
+            BackendError::Server(_) => Failure::NotDone(error.to_string()),
+            lost => Failure::Unknown(lost.to_string()),
+        })?;
+        if answer(&rows).as_deref() != Some("t") {
+            return Err(Failure::NotDone("what was lent was taken back".to_owned()));
+        }
+        let mut sequences = hub.sequences();
+        if hub.anchor() == replica || seat.incarnation() != incarnation {
+            return Err(Failure::NotDone("the replica is another than it was".to_owned()));
+        }
+        sequences.leases.lent(loan);
+        Ok(())
+    }
+
+    /// Asks the replica for its lending number. `lend` refuses an older number, so a range that was taken back meanwhile is
+    /// not put into force.
+    async fn ask_stint(
+        &mut self,
+        hub: &Hub,
+        replica: ReplicaId,
+    ) -> Result<(&mut Connection, String), Failure> {
+        let connection = self.connect(hub, replica).await?;
+        let rows = connection.simple("SELECT n FROM onecopy_capture.stint").await;
+        let rows = rows.map_err(|error| Failure::NotDone(error.to_string()))?;
+        let stint = answer(&rows).ok_or_else(|| Failure::NotDone("it has no number".to_owned()))?;
+        Ok((connection, stint))
+    }
+
+    async fn connect(&mut self, hub: &Hub, replica: ReplicaId) -> Result<&mut Connection, Failure> {
+        let present = hub.seats[replica].incarnation();
+        if self.connections.get(&replica).is_none_or(|(incarnation, _)| *incarnation != present) {
+            let opened = open(hub, replica, &format!("{OPTIONS} {STATEMENT_TIMEOUT}")).await;
+            let opened = opened.map_err(|error| Failure::NotDone(error.to_string()))?;
+            self.connections.insert(replica, (present, opened));
+        }
+        let found = self.connections.get_mut(&replica).map(|(_, connection)| connection);
+        found.ok_or_else(|| Failure::NotDone("there is no connection".to_owned()))
+    }
+}
+
+fn answer(rows: &[Vec<Option<String>>]) -> Option<String> {
+    rows.first()?.first()?.clone()
+}
+
+async fn open(hub: &Hub, replica: ReplicaId, options: &str) -> Result<Connection, BackendError> {
+    Connection::open_own(&hub.seats[replica].address, &hub.served, &[("options", options)]).await
+}
+
+/// Takes back what a replica was lent: it is the anchor now, or the node stops. Its sequences stand at their marks then.
+pub(crate) async fn take_back(hub: &Hub, replica: ReplicaId) {
+    let seat = &hub.seats[replica];
+    if !seat.is_lent.load(Ordering::Acquire) {
+        return;
+    }
+    let incarnation = seat.incarnation();
+    let taken = tokio::time::timeout(STEP_DEADLINE, async {
+        let mut connection = open(hub, replica, OPTIONS).await?;
+        unlend(hub, &mut connection).await
+    });
+    match taken.await {
+        Ok(Ok(_)) if seat.incarnation() == incarnation => seat.is_lent.store(false, Ordering::Release),
+        // It comes up again, and then everything is taken back.
+        Ok(Ok(_)) => {}
+        outcome => {
+            let reason = match outcome {
+                Ok(Err(error)) => error.to_string(),
+                _ => "the server does not answer".to_owned(),
+            };
+            tracing::warn!(replica = %seat.name, %reason, "its sequences could not be taken back");
+            hub.order(replica, AgentOrder::Reset);
+        }
+    }
+}
+
+/// Takes back what the server was lent, and moves these sequences to their marks; how many there were.
+pub(crate) async fn unlend(hub: &Hub, connection: &mut Connection) -> Result<usize, BackendError> {
+    connection.simple("BEGIN").await?;
+    let taken = connection.simple("SELECT onecopy_capture.unlend()").await?;
+    let marks = hub.sequences().all_marks();
+    for mark in &marks {
+        if taken.iter().any(|row| row.first().and_then(|id| id.as_deref()) == Some(&mark.id.to_string())) {
+            connection.simple(&format!("SELECT {}", move_call(mark))).await?;
+        }
+    }
+    connection.simple("COMMIT").await?;
+    Ok(taken.len())
+}

@@ -1,0 +1,153 @@
+//! A transaction at the anchor that leaves nothing but the marks that ranges wait for.
+//!
+//! Where somebody writes at the anchor, his record brings them ([`crate::coordinator::Hub::wanted_marks`]). Where nobody does, a
+//! transaction elsewhere would wait in vain for what it is to be lent, so the one who lends makes a record of his own: in
+//! the way of a session's (DESIGN section 3, "Commit, step by step"), by events of its own, on a connection of its own.
+//!
+//! Invariant: after the record is handed over it goes on until COMMIT was sent and answered, or the anchor is lost.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::claims::Claims;
+use cluster::event::{Effect, Event, Home, Level, Needs, Reads};
+use cluster::ids::{Identity, Incarnation, Nonce, ReplicaId, SessionId, Version};
+use cluster::record::RecordBuilder;
+
+use super::STEP_DEADLINE;
+use crate::backend::Connection;
+use crate::coordinator::Hub;
+use crate::coordinator::mailbox::{Mailbox, Note};
+use crate::replica::agent::identity;
+
+/// What its two statements are expected to take.
+const COST_US: u32 = 200;
+/// How long it waits for a place.
+const PLACE_PATIENCE: Duration = Duration::from_secs(1);
+
+/// The number that home draws, as in `frontend/commit.rs`.
+const NUMBER: &str = "pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::int8";
+
+struct Bringer {
+    hub: Arc<Hub>,
+    id: SessionId,
+    mailbox: Arc<Mailbox>,
+    anchor: ReplicaId,
+    incarnation: Incarnation,
+    connection: Connection,
+}
+
+/// Brings them; the connection is given back if it is still of use.
+pub(super) async fn bring(
+    hub: Arc<Hub>,
+    incarnation: Incarnation,
+    connection: Connection,
+) -> Option<Connection> {
+    let (id, mailbox) = hub.open_session();
+    let anchor = hub.anchor();
+    let mut bringer = Bringer { hub, id, mailbox, anchor, incarnation, connection };
+    let is_good = bringer.run().await.is_some();
+    let Bringer { hub, connection, .. } = bringer;
+    // If it has a record, only the log decides about that.
+    hub.handle(Event::End { session: id });
+    hub.close_session(id);
+    is_good.then_some(connection)
+}
+
+impl Bringer {
+    /// `None`: the connection is of no use any more.
+    async fn run(&mut self) -> Option<()> {
+        let identity = self.begin().await?;
+        let identified = self.identify(identity).await;
+        self.hub.handle(Event::Executed { session: self.id });
+        let ticket = identified?;
+        let mut record = RecordBuilder::new();
+        let marks = self.hub.wanted_marks();
+        let is_room = self.hub.log.has_room() && !self.hub.log.is_full();
+        if marks.is_empty() || !is_room || marks.iter().any(|mark| record.push_sequence(mark).is_err()) {
+            return self.ask("ROLLBACK").await.map(drop);
+        }
+        self.hub.handle(Event::Drawn { session: self.id, ticket });
+        let (body, reads) = (Box::new(record.seal()), Reads::Tables([].into()));
+        let (claims, changed) = (Vec::new(), Vec::new());
+        self.hub.handle(Event::Finish { session: self.id, body, claims, changed, reads });
+        self.end().await
+    }
+
+    async fn begin(&mut self) -> Option<Identity> {
+        let needs = Needs {
+            reads: Reads::Tables([].into()),
+            writes: Claims::default(),
+            cost_us: COST_US,
+            near: None,
+            catalogue: Version(self.hub.catalogue().generation()),
+        };
+        let (session, nonce) = (self.id, Nonce(getrandom::u64().ok()?));
+        let event = Event::Begin {
+            session,
+            level: Level::ReadCommitted,
+            nonce,
+            home: Home::Anchor,
+            needs,
+            foreseen: Claims::default(),
+        };
+        let placed = match self.hub.ask(Some(self.id), event) {
+            Some(effect) => effect,
+            None => tokio::time::timeout(PLACE_PATIENCE, self.placed()).await.ok()?,
+        };
+        match placed {
+            Effect::Execute { replica, incarnation, identity, .. }
+                if replica == self.anchor && incarnation == self.incarnation =>
+            {
+                identity
+            }
+            _ => None,
+        }
+    }
+
+    async fn placed(&self) -> Effect {
+        loop {
+            if let Note::Effect(effect) = self.mailbox.next().await {
+                return effect;
+            }
+        }
+    }
+
+    async fn identify(&mut self, identity: Identity) -> Option<u64> {
+        let values = identity::literals(identity, &self.hub.seal);
+        self.ask(&format!(
+            "BEGIN READ WRITE; INSERT INTO onecopy.applied (epoch, n, nonce, proof) VALUES ({values}) RETURNING {NUMBER}"
+        ))
+        .await
+    }
+
+    /// A number that the anchor answers, if it answers one; 0 else.
+    async fn ask(&mut self, sql: &str) -> Option<u64> {
+        let rows = tokio::time::timeout(STEP_DEADLINE, self.connection.simple(sql)).await.ok()?.ok()?;
+        super::answer(&rows).map_or(Some(0), |number| number.parse().ok())
+    }
+
+    /// From here on only the log decides.
+    async fn end(&mut self) -> Option<()> {
+        loop {
+            let Note::Effect(effect) = self.mailbox.next().await else { continue };
+            match effect {
+                Effect::Draw { .. } => {
+                    let ticket = self.ask(&format!("SELECT {NUMBER}")).await?;
+                    self.hub.handle(Event::Drawn { session: self.id, ticket });
+                }
+                Effect::Commit { .. } => {
+                    let committed = self.ask("COMMIT").await;
+                    self.hub.handle(match committed {
+                        Some(_) => Event::Committed { session: self.id },
+                        None => Event::ReplicaLost { replica: self.anchor, incarnation: self.incarnation },
+                    });
+                    return committed.map(drop);
+                }
+                Effect::HomeLost { .. } | Effect::Abort { .. } => return None,
+                // The record is durable; its COMMIT has a turn of its own.
+                _ => {}
+            }
+        }
+    }
+}

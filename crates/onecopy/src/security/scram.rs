@@ -1,0 +1,179 @@
+//! SCRAM-SHA-256: clients prove that they know a password without saying it, and their proof opens the servers, too.
+//!
+//! RFC 5802 and 7677, in the form that PostgreSQL speaks (no name in the messages, the start-up packet has it). A server
+//! keeps a *verifier* of each role, which is enough to check a proof and not enough to make one. Who has checked a
+//! proof, however, has seen the client's key in it; with that key and the same verifier at every server we log in there as
+//! the client ([`Keys`]). So there is no second list of users, and no password is ever known or stored.
+//!
+//! Invariant: nothing of a [`Keys`] or a [`Secret`] is ever printed; what is compared with a secret takes the same time
+//! however much of it is right.
+//!
+//! Not here: the messages around it, and where verifiers come from ([`crate::frontend`]).
+
+mod client;
+mod server;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::num::NonZeroU32;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use ring::{digest, hmac, pbkdf2};
+
+pub(crate) use client::Client;
+pub(crate) use server::{Checked, Offer, Server};
+
+/// The mechanism.
+pub(crate) const MECHANISM: &str = "SCRAM-SHA-256";
+/// The mechanism that binds the proof to the certificate of the connection.
+pub(crate) const MECHANISM_PLUS: &str = "SCRAM-SHA-256-PLUS";
+/// The kind of binding that PostgreSQL knows: to the server's certificate.
+const BINDING: &str = "tls-server-end-point";
+/// How often a password is hashed when we make a verifier; PostgreSQL's own default.
+const ITERATIONS: u32 = 4096;
+/// The most hashing that a server can ask us for: a second or so.
+const ITERATIONS_MAX: u32 = 1_000_000;
+/// Bytes of a salt that we draw; PostgreSQL's own length.
+const SALT_BYTES: usize = 16;
+/// Random bytes of a nonce.
+const NONCE_BYTES: usize = 18;
+
+/// A hash.
+type Hash = [u8; 32];
+
+/// What a server keeps of a password.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Verifier {
+    iterations: NonZeroU32,
+    salt: Vec<u8>,
+    stored_key: Hash,
+    server_key: Hash,
+}
+
+impl Verifier {
+    /// Reads what `pg_authid.rolpassword` has; `None` if that is of another kind, such as md5.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let rest = text.strip_prefix("SCRAM-SHA-256$")?;
+        let (parameters, keys) = rest.split_once('$')?;
+        let (iterations, salt) = parameters.split_once(':')?;
+        let (stored_key, server_key) = keys.split_once(':')?;
+        let hash = |text: &str| BASE64.decode(text).ok()?.try_into().ok();
+        Some(Self {
+            iterations: iterations.parse().ok()?,
+            salt: BASE64.decode(salt).ok()?,
+            stored_key: hash(stored_key)?,
+            server_key: hash(server_key)?,
+        })
+    }
+
+    /// A verifier of a password, with a new salt.
+    pub(crate) fn of_password(password: &str) -> Result<Self, getrandom::Error> {
+        let mut salt = vec![0; SALT_BYTES];
+        getrandom::fill(&mut salt)?;
+        let iterations = NonZeroU32::new(ITERATIONS).expect("it is not zero");
+        let keys = Keys::of_password(password, &salt, iterations);
+        Ok(Self { iterations, salt, stored_key: hash(&keys.client_key), server_key: keys.server_key })
+    }
+
+    /// What somebody is asked to prove who does not exist: the same at each attempt, and never right.
+    pub(crate) fn of_nobody(name: &str, secret: &[u8]) -> Self {
+        let derived = |what: &str| hmac_sha256(secret, format!("{what} {name}").as_bytes());
+        Self {
+            iterations: NonZeroU32::new(ITERATIONS).expect("it is not zero"),
+            salt: derived("salt")[..SALT_BYTES].to_vec(),
+            stored_key: derived("stored key"),
+            server_key: derived("server key"),
+        }
+    }
+}
+
+impl fmt::Display for Verifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { iterations, salt, stored_key, server_key } = self;
+        let [salt, stored_key, server_key] =
+            [&salt[..], stored_key, server_key].map(|bytes| BASE64.encode(bytes));
+        write!(f, "SCRAM-SHA-256${iterations}:{salt}${stored_key}:{server_key}")
+    }
+}
+
+/// What proves a password to whoever has its verifier.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Keys {
+    client_key: Hash,
+    server_key: Hash,
+}
+
+impl Keys {
+    fn of_password(password: &str, salt: &[u8], iterations: NonZeroU32) -> Self {
+        let prepared = stringprep::saslprep(password);
+        // PostgreSQL takes a password that is not allowed by SASLprep as it is.
+        let password = prepared.as_deref().unwrap_or(password);
+        let mut salted = [0; 32];
+        pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, iterations, salt, password.as_bytes(), &mut salted);
+        Self {
+            client_key: hmac_sha256(&salted, b"Client Key"),
+            server_key: hmac_sha256(&salted, b"Server Key"),
+        }
+    }
+}
+
+/// What a connection to a server is opened with, when the server asks.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(crate) enum Secret {
+    /// Nothing.
+    #[default]
+    None,
+    /// A password.
+    Password(String),
+    /// What a client has proven to us.
+    Keys(Keys),
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Keys")
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "no secret",
+            Self::Password(_) => "a password",
+            Self::Keys(_) => "keys",
+        })
+    }
+}
+
+/// Random text that is used once.
+pub(crate) fn nonce() -> Result<String, getrandom::Error> {
+    let mut bytes = [0; NONCE_BYTES];
+    getrandom::fill(&mut bytes)?;
+    Ok(BASE64.encode(bytes))
+}
+
+fn hmac_sha256(key: &[u8], bytes: &[u8]) -> Hash {
+    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), bytes);
+    tag.as_ref().try_into().expect("SHA-256 has 32 bytes")
+}
+
+fn hash(bytes: &[u8]) -> Hash {
+    digest::digest(&digest::SHA256, bytes).as_ref().try_into().expect("SHA-256 has 32 bytes")
+}
+
+fn xor(a: &Hash, b: &Hash) -> Hash {
+    std::array::from_fn(|at| a[at] ^ b[at])
+}
+
+/// Takes the same time whatever differs.
+fn is_same(a: &Hash, b: &Hash) -> bool {
+    a.iter().zip(b).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
+}
+
+/// The value of the attribute that a part of a message must be.
+fn attribute(part: Option<&str>, name: char) -> Option<&str> {
+    part?.strip_prefix(name)?.strip_prefix('=')
+}

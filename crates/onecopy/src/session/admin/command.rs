@@ -1,0 +1,249 @@
+//! The few words of the admin database.
+//!
+//! One table says what can be shown, under which words, and in which columns; help and the error for other words are
+//! made from it.
+
+use wire::sqlstate;
+
+use super::Dialect;
+use super::membership;
+use super::membership::Order;
+use crate::config::hba::Right;
+use crate::error::Refusal;
+
+/// What can be asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Command {
+    /// A table.
+    Show(View),
+    /// Compare the replicas.
+    Verify,
+    /// Something about a replica.
+    Replica(Order),
+    /// Let transactions end, and none begin.
+    Pause,
+    /// Let them begin again.
+    Resume,
+    /// Read the configuration anew.
+    Reload,
+    /// End a session.
+    Kill(i32),
+    /// Statements that drivers send by themselves and that mean nothing here.
+    Set,
+    /// Nothing at all.
+    Empty,
+}
+
+/// A table that can be shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum View {
+    Clients,
+    Config,
+    Conflicts,
+    Databases,
+    Help,
+    Lists,
+    Log,
+    Memory,
+    Pools,
+    Replicas,
+    Servers,
+    Stats,
+    StatsAverages,
+    StatsTotals,
+    Templates,
+    Transactions,
+    Users,
+    Version,
+}
+
+/// A table's name, and what it is about.
+const VIEWS: [(&str, View, &str); 18] = [
+    ("CLIENTS", View::Clients, "the sessions, and what each does"),
+    ("CONFIG", View::Config, "the settings in force"),
+    ("CONFLICTS", View::Conflicts, "what transactions waited for and were aborted for, the worst first"),
+    ("DATABASES", View::Databases, "what is served at which replica"),
+    ("HELP", View::Help, "this list"),
+    ("LISTS", View::Lists, "how many there are of everything"),
+    ("LOG", View::Log, "how far the log reaches"),
+    ("MEMORY", View::Memory, "what is kept in memory beside the sessions, and where it ends"),
+    ("POOLS", View::Pools, "clients and server connections, by role"),
+    ("REPLICAS", View::Replicas, "the replicas: state, version, load"),
+    ("SERVERS", View::Servers, "the server connections, and whose they are"),
+    ("STATS", View::Stats, "why transactions ran where they did"),
+    ("STATS_AVERAGES", View::StatsAverages, "counters of the last minute, a second"),
+    ("STATS_TOTALS", View::StatsTotals, "counters since the start"),
+    ("TEMPLATES", View::Templates, "the statements: how often, how long, what is likely to follow"),
+    ("TRANSACTIONS", View::Transactions, "the open update transactions"),
+    ("USERS", View::Users, "the roles that are connected"),
+    ("VERSION", View::Version, "the version of Onecopy, of the cluster and of its data"),
+];
+
+/// What can be done.
+const ACTIONS: [(&str, &str); 12] = [
+    ("VERIFY", "compares every table of every replica at one version"),
+    ("CHECK REPLICAS", "compares them as VERIFY does; one that differs serves nothing from then on"),
+    ("REBUILD REPLICA name", "gives a replica the data of another one, while clients go on"),
+    ("ADD REPLICA", "makes one more server, and it serves when it has all data; clients go on"),
+    ("ADD REPLICA 'postgresql://host:port'", "the same with a server that is there (`onecopy serve`)"),
+    ("DROP REPLICA name", "a replica is no member any more"),
+    ("DRAIN REPLICA name", "a replica takes nothing new; returns when nothing is open there"),
+    ("UNDRAIN REPLICA name", "it takes statements again"),
+    ("PAUSE", "waits until no transaction is open, and lets none begin"),
+    ("RESUME", "ends PAUSE"),
+    ("RELOAD", "reads the configuration anew"),
+    ("KILL id", "ends a session"),
+];
+
+/// Every command, and what it does.
+pub(super) fn help() -> Vec<Vec<String>> {
+    let views = VIEWS.iter().map(|(name, _, about)| vec![format!("SHOW {name}"), (*about).to_owned()]);
+    let actions = ACTIONS.iter().map(|(words, about)| vec![(*words).to_owned(), (*about).to_owned()]);
+    views.chain(actions).collect()
+}
+
+/// Reads a statement.
+pub(super) fn command(sql: &[u8]) -> Result<Command, Refusal> {
+    if let Some(order) = membership::parse(sql)? {
+        return Ok(Command::Replica(order));
+    }
+    let text = String::from_utf8_lossy(sql).to_ascii_uppercase();
+    let words: Vec<&str> = text.trim_end_matches([';', ' ', '\n', '\t']).split_whitespace().collect();
+    let found = match words.as_slice() {
+        [] => Some(Command::Empty),
+        ["SHOW", name] => {
+            VIEWS.iter().find(|(known, ..)| known == name).map(|(_, view, _)| Command::Show(*view))
+        }
+        ["VERIFY"] => Some(Command::Verify),
+        ["PAUSE"] => Some(Command::Pause),
+        ["RESUME"] => Some(Command::Resume),
+        ["RELOAD"] => Some(Command::Reload),
+        ["KILL" | "KILL_CLIENT", id] => id.parse().ok().map(Command::Kill),
+        ["SET", ..] => Some(Command::Set),
+        _ => None,
+    };
+    found.ok_or_else(|| {
+        let known: Vec<String> = help().into_iter().filter_map(|row| row.into_iter().next()).collect();
+        Refusal::new(
+            sqlstate::SYNTAX_ERROR,
+            "the admin database does not know this command",
+            format!("It knows {}.", known.join(", ")),
+        )
+    })
+}
+
+impl Command {
+    /// The least right that it takes.
+    pub(super) fn needs(&self) -> Right {
+        match self {
+            Self::Show(_) | Self::Set | Self::Empty => Right::See,
+            Self::Verify | Self::Replica(_) | Self::Pause | Self::Resume | Self::Reload | Self::Kill(_) => {
+                Right::Command
+            }
+        }
+    }
+
+    /// Whether a node that ships statements has it.
+    pub(super) fn is_for_shipped_statements(&self) -> bool {
+        match self {
+            Self::Replica(order) => matches!(order, Order::Check | Order::Rebuild(_)),
+            Self::Pause => false,
+            _ => true,
+        }
+    }
+
+    /// The command tag.
+    pub(super) fn tag(&self) -> &'static str {
+        match self {
+            Self::Show(_) | Self::Verify => "SHOW",
+            Self::Replica(order) => order.tag(),
+            Self::Pause => "PAUSE",
+            Self::Resume => "RESUME",
+            Self::Reload => "RELOAD",
+            Self::Kill(_) => "KILL",
+            Self::Set | Self::Empty => "SET",
+        }
+    }
+
+    /// The columns of its answer.
+    pub(super) fn columns(&self, dialect: Dialect) -> Vec<&'static str> {
+        let columns = match self {
+            Self::Show(view) => view.columns(dialect),
+            Self::Verify => "table version result",
+            Self::Replica(order) => order.columns(),
+            Self::Pause | Self::Resume | Self::Reload | Self::Kill(_) | Self::Set | Self::Empty => "",
+        };
+        columns.split_whitespace().collect()
+    }
+}
+
+/// What SHOW STATS has in PgBouncer's dialect.
+const BOUNCER_STATS: &str = "database total_server_assignment_count total_xact_count total_query_count \
+     total_received total_sent total_xact_time total_query_time total_wait_time avg_server_assignment_count \
+     avg_xact_count avg_query_count avg_recv avg_sent avg_xact_time avg_query_time avg_wait_time";
+
+impl View {
+    fn columns(self, dialect: Dialect) -> &'static str {
+        match self {
+            Self::Clients => {
+                "type user database state addr port local_addr local_port connect_time request_time wait wait_us \
+                 close_needed ptr link remote_pid tls application_name id pinned"
+            }
+            Self::Config => "key value default changeable",
+            Self::Databases => {
+                "name host port database force_user pool_size min_pool_size reserve_pool pool_mode \
+                 max_connections current_connections paused disabled"
+            }
+            Self::Help => "command about",
+            Self::Conflicts => "table waits wait_ms aborts deadlocks",
+            Self::Templates => "template number count mean_ms begins foreseen expected",
+            Self::Lists => "list items",
+            Self::Log => "cluster epoch first_version durable slowest",
+            Self::Memory => "name entries bytes limit_bytes",
+            Self::Pools => {
+                "database user cl_active cl_waiting cl_active_cancel_req cl_waiting_cancel_req sv_active \
+                 sv_active_cancel sv_being_canceled sv_idle sv_used sv_tested sv_login maxwait maxwait_us pool_mode"
+            }
+            Self::Replicas => "name host port state applied lag_versions reads writes load role detail",
+            Self::Servers => {
+                "type user database state replica addr port connect_time request_time link remote_pid tls \
+                 application_name"
+            }
+            Self::Stats if dialect == Dialect::Own => "name value",
+            Self::Stats => BOUNCER_STATS,
+            Self::StatsAverages | Self::StatsTotals => {
+                "database server_assignment_count xact_count query_count bytes_received bytes_sent xact_time \
+                 query_time wait_time"
+            }
+            Self::Transactions => {
+                "session home state since_s snapshot rows captured_bytes spilled_bytes waits_for in_table at_key"
+            }
+            Self::Users => "name pool_size pool_mode current_connections",
+            Self::Version if dialect == Dialect::Own => "version cluster durable",
+            Self::Version => "version",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_words_in_any_case() {
+        assert_eq!(command(b" show  replicas ;\n"), Ok(Command::Show(View::Replicas)));
+        assert_eq!(command(b"kill_client 17"), Ok(Command::Kill(17)));
+        assert_eq!(command(b""), Ok(Command::Empty));
+        assert_eq!(command(b"SET extra_float_digits = 3"), Ok(Command::Set));
+        assert!(command(b"DROP TABLE x").is_err());
+        assert!(command(b"KILL everybody").is_err());
+    }
+
+    #[test]
+    fn help_names_every_command() {
+        for row in help() {
+            let words = row[0].replace("id", "1");
+            assert!(command(words.as_bytes()).is_ok(), "{words}");
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! Commands of the admin database that change what replicas there are, or whether one may serve.
+//!
+//! A rebuild goes on when the client that asked for it goes away; whoever waits for it hears every second how far it is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::ids::ReplicaId;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use wire::{encode, sqlstate};
+
+use crate::client::Client;
+use crate::coordinator::Hub;
+use crate::error::Refusal;
+use crate::membership::check;
+use crate::membership::members;
+use crate::membership::members::{Invitee, MemberError};
+use crate::membership::resync;
+use crate::membership::resync::{RebuildError, Rebuilt};
+
+/// How often a waiting client hears how far it is.
+const NOTICE_EVERY: Duration = Duration::from_secs(1);
+/// How long DRAIN waits for what is open at a replica.
+const DRAIN_MAX: Duration = Duration::from_mins(1);
+/// How often it looks.
+const DRAIN_LOOK: Duration = Duration::from_millis(20);
+
+/// What can be ordered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Compare all that are up, and put those in quarantine that differ.
+    Check,
+    /// Give a replica the data of another one.
+    Rebuild(String),
+    /// One replica more: at this address, or made by us.
+    Add(Option<String>),
+    /// One replica less.
+    Drop(String),
+    /// A replica takes nothing new.
+    Drain(String),
+    /// It does again.
+    Undrain(String),
+}
+
+/// The order in a statement; `None` when it is something else. Words are in any case, a name is as it is written.
+pub(crate) fn parse(sql: &[u8]) -> Result<Option<Order>, Refusal> {
+    let text = String::from_utf8_lossy(sql).into_owned();
+    let words: Vec<&str> = text.trim_end_matches([';', ' ', '\n', '\t']).split_whitespace().collect();
+    let upper: Vec<String> = words.iter().map(|word| word.to_ascii_uppercase()).collect();
+    let upper: Vec<&str> = upper.iter().map(String::as_str).collect();
+    let order = match (upper.as_slice(), words.as_slice()) {
+        (["CHECK", "REPLICAS"], _) => Order::Check,
+        (["ADD", "REPLICA"], _) => Order::Add(None),
+        (["ADD", "REPLICA", _], [.., url]) => Order::Add(Some(unquoted(url, '\'')?)),
+        (["REBUILD", "REPLICA", _], [.., name]) => Order::Rebuild(unquoted(name, '"')?),
+        (["DROP", "REPLICA", _], [.., name]) => Order::Drop(unquoted(name, '"')?),
+        (["DRAIN", "REPLICA", _], [.., name]) => Order::Drain(unquoted(name, '"')?),
+        (["UNDRAIN", "REPLICA", _], [.., name]) => Order::Undrain(unquoted(name, '"')?),
+        _ => return Ok(None),
+    };
+    Ok(Some(order))
+}
+
+/// A word without the quotes around it, if it has any.
+fn unquoted(word: &str, quote: char) -> Result<String, Refusal> {
+    let inside = match word.strip_prefix(quote) {
+        Some(rest) => rest.strip_suffix(quote),
+        None => Some(word),
+    };
+    match inside {
+        Some(inside) if !inside.is_empty() && !inside.contains(['"', '\'']) => Ok(inside.to_owned()),
+        _ => Err(Refusal::new(
+            sqlstate::SYNTAX_ERROR,
+            format!("the quotes do not match in {word}"),
+            "Write a replica's name as SHOW REPLICAS has it, plainly or in double quotes, and an address in single quotes.",
+        )),
+    }
+}
+
+impl Order {
+    /// The command tag.
+    pub(crate) fn tag(&self) -> &'static str {
+        match self {
+            Self::Check => "CHECK",
+            Self::Rebuild(_) => "REBUILD",
+            Self::Add(_) => "ADD",
+            Self::Drop(_) => "DROP",
+            Self::Drain(_) => "DRAIN",
+            Self::Undrain(_) => "UNDRAIN",
+        }
+    }
+
+    /// The columns of its answer.
+    pub(crate) fn columns(&self) -> &'static str {
+        match self {
+            Self::Check => check::COLUMNS,
+            Self::Rebuild(_) | Self::Add(_) => "replica donor megabytes version",
+            Self::Drop(_) => "replica members",
+            Self::Drain(_) | Self::Undrain(_) => "replica state",
+        }
+    }
+}
+
+/// Carries an order out.
+pub(crate) async fn run(
+    hub: &Arc<Hub>,
+    order: &Order,
+    client: &mut Client,
+) -> Result<Vec<Vec<String>>, Refusal> {
+    match order {
+        Order::Check => check::run(hub).await,
+        Order::Rebuild(name) => {
+            let replica = named(hub, name)?;
+            if hub.seats[replica].errands.get().is_none() {
+                if hub.shipping.get().is_some() {
+                    return Err(refusal(name, &RebuildError::NotOurs));
+                }
+                return refill(hub, name, replica, client).await;
+            }
+            let task = tokio::spawn(resync::run(Arc::clone(hub), replica));
+            let rebuilt = watched(hub, replica, task, client).await?;
+            rebuilt.map(|rebuilt| told(name, rebuilt)).map_err(|error| refusal(name, &error))
+        }
+        Order::Add(url) => {
+            let refused = |error| member_refusal("a replica cannot be added", &error);
+            let who = url.clone().map_or(Invitee::Made, Invitee::At);
+            let newcomer = members::invite(hub, who).await.map_err(refused)?;
+            let replica = newcomer.replica;
+            let task = tokio::spawn(members::furnish(Arc::clone(hub), newcomer));
+            let added = watched(hub, replica, task, client).await?.map_err(refused)?;
+            Ok(told(&hub.seats[replica].name, added))
+        }
+        Order::Drop(name) => {
+            let replica = named(hub, name)?;
+            let refused = |error| member_refusal(&format!("replica \"{name}\" cannot be dropped"), &error);
+            let removed = members::dismiss(hub, replica).await.map_err(refused)?;
+            if let Err(reason) = removed {
+                let text = format!("it is no member any more, but not all of its server is gone: {reason}");
+                encode::notice(&mut client.out, "WARNING", sqlstate::WARNING, &text, None);
+            }
+            Ok(vec![vec![name.clone(), hub.seats.len().to_string()]])
+        }
+        Order::Drain(name) => {
+            let replica = named(hub, name)?;
+            let refused = |error| member_refusal(&format!("replica \"{name}\" cannot be drained"), &error);
+            drain(hub, replica, client).await.map_err(refused)?;
+            let is_empty = emptied(hub, replica, client).await;
+            Ok(vec![vec![name.clone(), if is_empty { "drained" } else { "draining" }.to_owned()]])
+        }
+        Order::Undrain(name) => {
+            let replica = named(hub, name)?;
+            hub.drain(replica, false);
+            Ok(vec![vec![name.clone(), "serving".to_owned()]])
+        }
+    }
+}
+
+/// Drains a replica, and tells the client every second which sessions are waited for.
+async fn drain(hub: &Hub, replica: ReplicaId, client: &mut Client) -> Result<(), MemberError> {
+    let mut draining = std::pin::pin!(members::drain(hub, replica));
+    loop {
+        tokio::select! {
+            drained = &mut draining => return drained,
+            () = tokio::time::sleep(NOTICE_EVERY) => {
+                let holders = hub.clients.holders();
+                let text = match holders {
+                    0 => "open transactions are waited for".to_owned(),
+                    _ => format!("{holders} sessions hold state there; SHOW CLIENTS says in pinned what it is"),
+                };
+                encode::notice(&mut client.out, "NOTICE", sqlstate::SUCCESS, &text, None);
+                if client.flush().await.is_err() {
+                    tracing::debug!("the client that asked for the drain has gone");
+                }
+            }
+        }
+    }
+}
+
+/// A server of somebody else cannot be given other files: it leaves, is emptied and filled, and joins again.
+async fn refill(
+    hub: &Arc<Hub>,
+    name: &str,
+    replica: ReplicaId,
+    client: &mut Client,
+) -> Result<Vec<Vec<String>>, Refusal> {
+    if let Some(version) = resync::revive(hub, replica).await {
+        return Ok(told(name, Rebuilt { donor: String::new(), bytes: 0, version }));
+    }
+    let refused = |error| member_refusal(&format!("replica \"{name}\" cannot be rebuilt"), &error);
+    members::may_be_refilled(hub, replica).await.map_err(refused)?;
+    // What is left of its server is what is to go; nobody of ours has stopped it.
+    let _ = members::dismiss(hub, replica).await.map_err(refused)?;
+    let gone = |error: MemberError| {
+        let message = format!("replica \"{name}\" is no member any more, and was not filled: {error}");
+        let hint = "When the cause is removed, ADD REPLICA with its address; what it has left of the cluster does not matter.";
+        Refusal::new(sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE, message, hint)
+    };
+    let newcomer = members::invite(hub, Invitee::Former(replica)).await.map_err(gone)?;
+    let replica = newcomer.replica;
+    let task = tokio::spawn(members::furnish(Arc::clone(hub), newcomer));
+    let added = watched(hub, replica, task, client).await?.map_err(gone)?;
+    Ok(told(name, added))
+}
+
+/// Waits for the end of what gives a replica data, and tells the client how far it is.
+async fn watched<T>(
+    hub: &Hub,
+    replica: ReplicaId,
+    mut task: JoinHandle<T>,
+    client: &mut Client,
+) -> Result<T, Refusal> {
+    let ended = loop {
+        tokio::select! {
+            ended = &mut task => break ended,
+            () = tokio::time::sleep(NOTICE_EVERY) => tell_stage(hub, replica, client).await,
+        }
+    };
+    ended.map_err(|error| Refusal::plain(sqlstate::INTERNAL_ERROR, format!("it broke off: {error}")))
+}
+
+fn told(name: &str, rebuilt: Rebuilt) -> Vec<Vec<String>> {
+    let Rebuilt { donor, bytes, version } = rebuilt;
+    vec![vec![name.to_owned(), donor, (bytes >> 20).to_string(), version.to_string()]]
+}
+
+/// Waits until nobody uses a replica that was drained, as long as that may take; whether it is so.
+async fn emptied(hub: &Hub, replica: ReplicaId, client: &mut Client) -> bool {
+    let deadline = Instant::now() + DRAIN_MAX;
+    let mut tell = Instant::now() + NOTICE_EVERY;
+    loop {
+        let users = members::users(hub, replica);
+        if users == 0 || Instant::now() > deadline {
+            return users == 0;
+        }
+        if Instant::now() > tell {
+            tell += NOTICE_EVERY;
+            let text = format!("{users} sessions are in the middle of something there");
+            encode::notice(&mut client.out, "NOTICE", sqlstate::SUCCESS, &text, None);
+            if client.flush().await.is_err() {
+                return false;
+            }
+        }
+        tokio::time::sleep(DRAIN_LOOK).await;
+    }
+}
+
+/// The replica of this name.
+fn named(hub: &Hub, name: &str) -> Result<ReplicaId, Refusal> {
+    hub.seats.named(name).map(|seat| seat.replica).ok_or_else(|| {
+        Refusal::new(
+            sqlstate::UNDEFINED_OBJECT,
+            format!("there is no replica \"{name}\""),
+            "SHOW REPLICAS tells their names.",
+        )
+    })
+}
+
+async fn tell_stage(hub: &Hub, replica: ReplicaId, client: &mut Client) {
+    if let Some(stage) = hub.stage(replica) {
+        encode::notice(&mut client.out, "NOTICE", sqlstate::SUCCESS, &stage.to_string(), None);
+        if client.flush().await.is_err() {
+            tracing::debug!("the client that asked for the rebuild has gone");
+        }
+    }
+}
+
+fn refusal(name: &str, error: &RebuildError) -> Refusal {
+    let message = format!("replica \"{name}\" cannot be rebuilt: {error}");
+    let state = sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE;
+    match error {
+        RebuildError::Underway => Refusal::new(state, message, "SHOW REPLICAS tells how far it is."),
+        RebuildError::NotOurs => {
+            Refusal::new(sqlstate::FEATURE_NOT_SUPPORTED, message, "The members cannot be changed here.")
+        }
+        RebuildError::NoDonor => Refusal::new(
+            state,
+            message,
+            "SHOW REPLICAS tells the state of each; wait until another one is up.",
+        ),
+        RebuildError::Failed(_) | RebuildError::Stuck(_) => Refusal::new(
+            state,
+            message,
+            "When the cause is removed, run REBUILD REPLICA again. Until then the replica serves nothing.",
+        ),
+    }
+}
+
+fn member_refusal(what: &str, error: &MemberError) -> Refusal {
+    let message = format!("{what}: {error}");
+    let state = sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE;
+    match error {
+        MemberError::Unsupported(_, instead) => {
+            Refusal::new(sqlstate::FEATURE_NOT_SUPPORTED, message, *instead)
+        }
+        MemberError::Underway => Refusal::new(state, message, "SHOW REPLICAS tells how far it is."),
+        MemberError::NoOther => Refusal::new(
+            state,
+            message,
+            "SHOW REPLICAS tells the state of each; wait until another one is up, or UNDRAIN one.",
+        ),
+        MemberError::Failed(_) => {
+            Refusal::new(state, message, "Nothing has changed. When the cause is removed, try it again.")
+        }
+        MemberError::Stuck(_) => Refusal::new(
+            state,
+            message,
+            "It is a member; SHOW REPLICAS tells its state. REBUILD REPLICA gives it other data, DROP REPLICA ends it.",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_is_words_in_any_case_and_a_name_as_it_is_written() {
+        let parsed = |sql: &str| parse(sql.as_bytes()).unwrap();
+        assert_eq!(parsed("rebuild  Replica replica-2 ;\n"), Some(Order::Rebuild("replica-2".into())));
+        assert_eq!(parsed("REBUILD REPLICA \"Big One\""), None);
+        assert_eq!(parsed("REBUILD REPLICA \"One\""), Some(Order::Rebuild("One".into())));
+        assert_eq!(parsed("check replicas;"), Some(Order::Check));
+        assert_eq!(parsed("add replica;"), Some(Order::Add(None)));
+        let url = "postgresql://B:5432".to_owned();
+        assert_eq!(parsed("ADD REPLICA 'postgresql://B:5432'"), Some(Order::Add(Some(url))));
+        assert_eq!(parsed("Drop replica One"), Some(Order::Drop("One".into())));
+        assert_eq!(parsed("DRAIN REPLICA One;"), Some(Order::Drain("One".into())));
+        assert_eq!(parsed("undrain replica One"), Some(Order::Undrain("One".into())));
+        assert_eq!(parsed("KEEP REPLICA One"), None);
+        assert_eq!(parsed("REBUILD REPLICA"), None);
+        assert_eq!(parsed("SHOW REPLICAS"), None);
+    }
+
+    #[test]
+    fn a_quote_that_is_not_closed_is_no_part_of_a_name() {
+        for sql in [
+            "DRAIN REPLICA \"a",
+            "DRAIN REPLICA a\"",
+            "DROP REPLICA \"a\"\"",
+            "REBUILD REPLICA \"\"",
+            "UNDRAIN REPLICA 'a'",
+            "ADD REPLICA 'postgresql://b",
+            "ADD REPLICA \"postgresql://b\"",
+        ] {
+            let refused = parse(sql.as_bytes()).unwrap_err();
+            assert!(refused.message.contains("the quotes do not match"), "{sql}");
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The simple query protocol: one string, any number of statements, one ReadyForQuery.
+//!
+//! Several statements in one string are one implicit transaction, which transaction control in the middle ends or makes
+//! explicit, as in PostgreSQL. The string is split by the parser; positions in errors are corrected.
+
+use std::sync::Arc;
+
+use sql::{Script, Statement, Verb};
+use wire::backend::tag;
+use wire::{encode, sqlstate};
+
+use super::{Session, Transaction};
+use crate::classify::statement_analysis::Demand;
+use crate::client::sent::{KEPT_BYTES_MAX, Sent};
+use crate::error::{Fault, Refusal};
+use crate::relay::work::Work;
+use crate::relay::{Ended, Expected};
+
+impl Session {
+    /// Handles the body of a Query; only a fault that ends the session is returned. As in PostgreSQL the session goes on
+    /// after one whose text does not end where the message does.
+    pub(crate) async fn query(&mut self, body: &[u8]) -> Result<(), Fault> {
+        if let Some(sql) = body.strip_suffix(&[0]).filter(|sql| !sql.contains(&0)) {
+            return self.simple_query(sql).await;
+        }
+        self.tell(Refusal::plain(sqlstate::PROTOCOL_VIOLATION, "invalid message format").into())?;
+        self.end_implicit(false).await?;
+        self.ready();
+        Ok(())
+    }
+
+    /// Handles the text of a Query, likewise.
+    pub(crate) async fn simple_query(&mut self, sql: &[u8]) -> Result<(), Fault> {
+        let result = match self.script(sql).await {
+            Ok(Some(script)) => self.run_script(&script, sql).await,
+            Ok(None) => self.run_unparsed(sql).await,
+            Err(fault) => Err(fault),
+        };
+        if let Err(fault) = result {
+            self.tell(fault)?;
+            self.end_implicit(false).await?;
+        }
+        self.ready();
+        Ok(())
+    }
+
+    async fn run_script(&mut self, script: &Arc<Script>, sql: &[u8]) -> Result<(), Fault> {
+        let several = script.statements.len() > 1;
+        let kept: Option<Arc<[u8]>> = (sql.len() <= KEPT_BYTES_MAX).then(|| sql.into());
+        let (mut from, mut counted, mut before) = (0, 0, 0);
+        for (index, part) in script.statements.iter().enumerate() {
+            let is_last = index + 1 == script.statements.len();
+            if several {
+                before += characters(&sql[counted..part.start]);
+                counted = part.start;
+            }
+            let text = &sql[part.start..part.end];
+            self.begin_statement().await?;
+            let ours = self.stand_ins(&part.statement, text);
+            let told = self.told(&part.statement, ours.as_ref());
+            let work = Work::Query {
+                sql: ours.as_ref().map_or(if several { text } else { sql }, |ours| ours.text.as_bytes()),
+                position_offset: before,
+                told: told.as_deref(),
+            };
+            let sent = kept.clone().map(|text| Sent::Text { text, from, part: part.clone() });
+            from = part.end;
+            let ended = self.run_statement(&part.statement, text, sent, work, is_last && !several).await?;
+            self.note_status(&ended);
+            if ended.error.is_some() {
+                return self.end_implicit(false).await;
+            }
+        }
+        self.end_implicit(true).await
+    }
+
+    /// A text that our parser does not accept. The server is asked to parse it, which gives the client the server's
+    /// own words; should the server accept it, it is refused, because nobody knows what it does.
+    async fn run_unparsed(&mut self, sql: &[u8]) -> Result<(), Fault> {
+        let refusal = Refusal::unsupported(
+            "a statement that Onecopy's parser does not accept",
+            "The statement may be of a newer PostgreSQL than Onecopy knows.",
+        );
+        let (anchor, patience) = (self.anchor(), self.worker.hub.patience.health_deadline);
+        let parsed = tokio::time::timeout(patience, self.parse_only(sql)).await;
+        let body = parsed.unwrap_or(Err(Fault::Lost(anchor)))?;
+        Err(body.map_or(Fault::Refused(refusal), Fault::Server))
+    }
+
+    /// Lets the home parse a text, outside of any transaction of the client's: the error that it gives.
+    async fn parse_only(&mut self, sql: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
+        let mut output = Vec::new();
+        encode::parse(&mut output, b"", sql, &[]);
+        let seat = &self.worker.hub.seats[usize::from(self.anchor().0)];
+        let options = self.settings.server_options();
+        let parameters = self.settings.start_up(&options);
+        let opened =
+            crate::backend::Connection::open(&seat.address, self.servers.secret(), &parameters).await;
+        let mut connection = opened.map_err(Fault::at(self.anchor()))?;
+        encode::sync(&mut output);
+        connection.output = output;
+        let flushed = connection.flush().await;
+        flushed.map_err(|_| Fault::Lost(self.anchor()))?;
+        match connection.drain().await {
+            Ok(_) => Ok(None),
+            Err(crate::backend::BackendError::Server(body)) => Ok(Some(body)),
+            Err(_) => Err(Fault::Lost(self.anchor())),
+        }
+    }
+
+    /// Runs one statement of either protocol. `alone` says that it is a whole implicit transaction.
+    pub(crate) async fn run_statement(
+        &mut self,
+        statement: &Arc<Statement>,
+        text: &[u8],
+        sent: Option<Sent>,
+        work: Work<'_>,
+        alone: bool,
+    ) -> Result<Ended, Fault> {
+        if std::mem::take(&mut self.must_tell_loss) && !matches!(statement.verb, Verb::Rollback { .. }) {
+            if matches!(statement.verb, Verb::Commit { .. }) {
+                // A COMMIT that fails ends the transaction all the same.
+                self.end_local(false);
+            }
+            return Err(self.loss());
+        }
+        if self.failed && !ends_failure(&statement.verb) {
+            return Err(Refusal::plain(
+                sqlstate::IN_FAILED_SQL_TRANSACTION,
+                "current transaction is aborted, commands ignored until end of transaction block",
+            )
+            .into());
+        }
+        if let Some(refusal) = Self::refuse(&statement.verb) {
+            return Err(refusal.into());
+        }
+        if matches!(statement.verb, Verb::Empty) {
+            encode::bare(&mut self.client.out, tag::EMPTY_QUERY_RESPONSE);
+            return Ok(Ended::default());
+        }
+        if let Some(command) = self.control(&statement.verb).await? {
+            if matches!((&statement.verb, &self.transaction), (Verb::Begin(_), Transaction::Begun(_)))
+                && let Some(text) = sent.as_ref().and_then(Sent::with_comments)
+            {
+                self.take_declaration(text);
+            }
+            encode::command_complete(&mut self.client.out, command);
+            return Ok(Ended::default());
+        }
+        if let Some(ended) = self.special(statement, text, work, alone).await? {
+            return Ok(ended);
+        }
+        let ended = self.run(&Demand::sent(statement, sent), work, alone).await?;
+        self.remember(statement, text, &ended);
+        Ok(ended)
+    }
+
+    /// Ends the implicit transaction of a query string or batch.
+    pub(crate) async fn end_implicit(&mut self, commit: bool) -> Result<(), Fault> {
+        if !self.is_implicit() {
+            return Ok(());
+        }
+        if commit && !self.failed {
+            self.commit_home().await
+        } else {
+            self.roll_back_home().await;
+            Ok(())
+        }
+    }
+
+    /// Tells the client of a fault that the session survives; returns one that it does not.
+    pub(crate) fn tell(&mut self, fault: Fault) -> Result<(), Fault> {
+        match fault {
+            Fault::Client | Fault::Fatal(_) => return Err(fault),
+            Fault::Server(body) => {
+                encode::message(&mut self.client.out, tag::ERROR_RESPONSE, |b| b.extend_from_slice(&body));
+            }
+            other => {
+                if matches!(other, Fault::Lost(_) | Fault::Unplaced(_) | Fault::Evicted | Fault::Rival(_)) {
+                    // It may be more than a transaction that is lost.
+                    self.keep_state()?;
+                    crate::coordinator::count(&self.hub().stats.aborted);
+                }
+                if let Some(refusal) = other.into_refusal() {
+                    refusal.write(&mut self.client.out, "ERROR");
+                }
+            }
+        }
+        self.failed = !matches!(self.transaction, Transaction::None);
+        Ok(())
+    }
+
+    /// What is expected of a unit of our own.
+    pub(crate) fn silent() -> Expected {
+        Expected { silent: true, ..Expected::default() }
+    }
+}
+
+/// Whether a failed transaction takes the statement.
+fn ends_failure(verb: &Verb) -> bool {
+    matches!(verb, Verb::Commit { .. } | Verb::Rollback { .. } | Verb::RollbackTo(_) | Verb::Empty)
+}
+
+/// Characters of UTF-8 text; the server counts positions in them.
+fn characters(text: &[u8]) -> usize {
+    text.iter().filter(|byte| **byte & 0xc0 != 0x80).count()
+}

@@ -1,0 +1,476 @@
+//! Statements that leave something in the session: settings, savepoints, prepared names, and schema changes.
+//!
+//! They run where the transaction is, or at the home, and the session remembers what they did, so that every other
+//! connection it owns can be brought up to date.
+
+use std::sync::Arc;
+
+use sql::{Discard, SetValue, Statement, Verb};
+use wire::{encode, sqlstate};
+
+use super::{Session, Transaction};
+use crate::classify::statement_analysis::Demand;
+use crate::client::forbidden::{FORBIDDEN, invalid};
+use crate::client::settings::{GivenUp, RESET_ALL, Settings, set_config};
+use crate::error::{Fault, Refusal};
+use crate::place::home_choice::is_of_session;
+use crate::pool::cached::is_reserved;
+use crate::pool::pins::Pin;
+use crate::relay::Ended;
+use crate::relay::work::Work;
+
+impl Session {
+    /// Handles a statement of these kinds; `None` when it is an ordinary one.
+    pub(crate) async fn special(
+        &mut self,
+        statement: &Arc<Statement>,
+        text: &[u8],
+        work: Work<'_>,
+        alone: bool,
+    ) -> Result<Option<Ended>, Fault> {
+        Self::check_settings(statement)?;
+        if self.is_roaming() && leaves_something(&statement.verb) {
+            self.come_home(true).await?;
+        }
+        if let Some(ended) = self.own_setting(&statement.verb)? {
+            return Ok(Some(ended));
+        }
+        self.note_traces(statement, text)?;
+        match &statement.verb {
+            Verb::Set { name, value, local } => {
+                self.set(statement, name, value, *local, work, alone).await.map(Some)
+            }
+            Verb::Reset(Some(name)) => self.reset(statement, name, work, alone).await.map(Some),
+            Verb::Reset(None) if !alone || !matches!(self.transaction, Transaction::None) => {
+                let ended = self.run_beside(statement, work, false).await?;
+                if ended.error.is_none() {
+                    self.settings.stage(RESET_ALL, None, "RESET ALL");
+                }
+                Ok(Some(ended))
+            }
+            Verb::Reset(None) | Verb::Discard(Discard::All) => {
+                self.reset_all(statement, work).await.map(Some)
+            }
+            Verb::Show(name) if Settings::is_own(name) => {
+                self.show_own(name);
+                Ok(Some(Ended::default()))
+            }
+            Verb::ExplainRouting => self.explain_routing(work).await.map(Some),
+            Verb::Show(_) | Verb::Discard(_) => self.show_or_discard(statement, work, alone).await.map(Some),
+            Verb::Savepoint(_) | Verb::Release(_) | Verb::RollbackTo(_) => {
+                self.savepoint(statement, work).await.map(Some)
+            }
+            Verb::Execute { name } => {
+                self.prepare_lacking(name).await?;
+                Ok(None)
+            }
+            Verb::Deallocate(name) => self.deallocate(statement, name.as_deref(), work).await.map(Some),
+            Verb::Listen | Verb::Unlisten | Verb::Notify => {
+                self.refuse_away_from_home("LISTEN and NOTIFY in a read-only transaction")?;
+                Ok(None)
+            }
+            Verb::Prepare { .. } | Verb::DeclareCursor { hold: true, .. } => {
+                self.refuse_away_from_home("PREPARE and WITH HOLD cursors in a read-only transaction")?;
+                if let Verb::Prepare { name } = &statement.verb
+                    && self.prepared.get(name.as_bytes()).is_none()
+                {
+                    self.close_everywhere(name.as_bytes()).await;
+                }
+                Ok(None)
+            }
+            Verb::Lock | Verb::DeclareCursor { hold: false, .. }
+                if alone && matches!(self.transaction, Transaction::None) =>
+            {
+                let what = if matches!(statement.verb, Verb::Lock) { "LOCK TABLE" } else { "DECLARE CURSOR" };
+                Err(Refusal::plain(
+                    sqlstate::NO_ACTIVE_SQL_TRANSACTION,
+                    format!("{what} can only be used in transaction blocks"),
+                )
+                .into())
+            }
+            // Few statements are one, so its state is kept apart.
+            Verb::Ddl(facts) => Box::pin(self.schema_change(statement, facts, text, (work, alone))).await,
+            Verb::Maintenance(_) if matches!(self.transaction, Transaction::None) => {
+                self.maintenance(&statement.reads, text, work).await.map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// After an ordinary statement: what set_config has set.
+    pub(crate) fn remember(&mut self, statement: &Statement, _text: &[u8], ended: &Ended) {
+        // Where no row came out, nothing was called.
+        if ended.error.is_some() || ended.command == b"SELECT 0" {
+            return;
+        }
+        for call in &statement.settings {
+            match (&call.name, &call.value, call.local) {
+                (_, _, Some(true)) => self.settings.has_local = true,
+                (Some(name), Some(value), Some(false)) => {
+                    let replay = set_config(name, value);
+                    self.stage(&name.to_ascii_lowercase(), Some(value), &replay);
+                }
+                (name, ..) => self.note_set_config(name.as_deref()),
+            }
+        }
+    }
+
+    fn check_settings(statement: &Statement) -> Result<(), Fault> {
+        let set = if let Verb::Set { name, .. } = &statement.verb { Some(name.as_str()) } else { None };
+        let called = statement.settings.iter().filter_map(|call| call.name.as_deref());
+        for name in set.into_iter().chain(called) {
+            let name = name.to_ascii_lowercase();
+            let forbidden = FORBIDDEN.iter().find(|(forbidden, _)| *forbidden == name);
+            let hint = match forbidden {
+                Some((_, hint)) => hint,
+                None if set.is_some() && is_of_session(&name) => continue,
+                None if name.starts_with("onecopy.") => "It is Onecopy's own.",
+                None if set.is_none() && (Settings::is_own(&name) || name == "client_encoding") => "Use SET.",
+                None => continue,
+            };
+            return Err(Refusal::unsupported(format!("changing {name}"), hint).into());
+        }
+        Ok(())
+    }
+
+    async fn set(
+        &mut self,
+        statement: &Arc<Statement>,
+        name: &str,
+        value: &SetValue,
+        local: bool,
+        work: Work<'_>,
+        alone: bool,
+    ) -> Result<Ended, Fault> {
+        if Settings::is_own(name) {
+            return self.set_own(name, value, local);
+        }
+        let text = match value {
+            SetValue::Text(text) => Some(text.as_str()),
+            _ => None,
+        };
+        if name == "client_encoding" {
+            let wanted = text.unwrap_or("utf8").to_ascii_lowercase().replace(['-', '_'], "");
+            if !matches!(wanted.as_str(), "utf8" | "unicode") {
+                return Err(Refusal::unsupported(
+                    format!("client_encoding {}", text.unwrap_or_default()),
+                    "Use UTF8.",
+                )
+                .into());
+            }
+        }
+        let timeouts = self.settings.noted.timeouts;
+        self.settings.note_name(name, text);
+        if local {
+            self.settings.has_local = true;
+            self.settings.noted.timeouts = timeouts;
+            self.settings.noted.timeouts.note(name, text, true);
+        }
+        let ended = self.run_beside(statement, work, alone).await;
+        match &ended {
+            Ok(ended) if ended.error.is_none() && !local => self.stage(name, text, &replayable(work)),
+            Ok(ended) if ended.error.is_none() => {}
+            _ => self.settings.note_again(),
+        }
+        ended
+    }
+
+    fn set_own(&mut self, name: &str, value: &SetValue, local: bool) -> Result<Ended, Fault> {
+        match value {
+            _ if local => {
+                return Err(Refusal::unsupported(format!("SET LOCAL {name}"), "Say it in BEGIN.").into());
+            }
+            SetValue::Text(text) => self.settings.set_own(name, text).map_err(invalid)?,
+            SetValue::Default => self.reset_own(name),
+            _ => return Err(invalid(format!("the value of {name} must be a constant")).into()),
+        }
+        encode::command_complete(&mut self.client.out, "SET");
+        Ok(Ended::default())
+    }
+
+    fn reset_own(&mut self, name: &str) {
+        match name {
+            "default_transaction_isolation" => self.settings.isolation = self.settings.start_isolation,
+            "default_transaction_read_only" => self.settings.read_only = self.settings.start_read_only,
+            _ => {}
+        }
+    }
+
+    async fn reset(
+        &mut self,
+        statement: &Arc<Statement>,
+        name: &str,
+        work: Work<'_>,
+        alone: bool,
+    ) -> Result<Ended, Fault> {
+        if Settings::is_own(name) {
+            self.reset_own(name);
+            encode::command_complete(&mut self.client.out, "RESET");
+            return Ok(Ended::default());
+        }
+        let is_open = !matches!(self.transaction, Transaction::None);
+        let given_up = if is_open { GivenUp::default() } else { self.settings.give_up_role(Some(name)) };
+        let ended = self.run_beside(statement, work, alone).await;
+        if matches!(&ended, Ok(ended) if ended.error.is_none()) {
+            self.stage(name, None, &replayable(work));
+        } else {
+            self.settings.take_back_role(given_up);
+        }
+        ended
+    }
+
+    /// SHOW, and DISCARD of a part.
+    async fn show_or_discard(
+        &mut self,
+        statement: &Arc<Statement>,
+        work: Work<'_>,
+        alone: bool,
+    ) -> Result<Ended, Fault> {
+        let ended = self.run_beside(statement, work, alone).await?;
+        if statement.verb == Verb::Discard(Discard::Sequences) && ended.error.is_none() {
+            self.servers.forget_draws();
+        }
+        Ok(ended)
+    }
+
+    async fn reset_all(&mut self, statement: &Arc<Statement>, work: Work<'_>) -> Result<Ended, Fault> {
+        let discards = matches!(statement.verb, Verb::Discard(_));
+        if !matches!(self.transaction, Transaction::None) {
+            return Err(Refusal::plain(
+                sqlstate::ACTIVE_SQL_TRANSACTION,
+                "DISCARD ALL cannot run inside a transaction block",
+            )
+            .into());
+        }
+        let given_up = if discards { self.settings.give_up_role(None) } else { GivenUp::default() };
+        let ended = self.run_beside(statement, work, true).await;
+        if !matches!(&ended, Ok(ended) if ended.error.is_none()) {
+            self.settings.take_back_role(given_up);
+        }
+        let ended = ended?;
+        if ended.error.is_none() {
+            let anchor = self.anchor();
+            self.servers.close_others(anchor);
+            if discards {
+                self.settings.discard();
+            } else {
+                self.settings.reset();
+            }
+            let generation = self.settings.generation();
+            if let Some(server) = self.servers.find(anchor) {
+                server.settings = generation;
+                if discards {
+                    server.deallocated();
+                }
+            }
+            if discards {
+                self.prepared.clear();
+                self.pinned = false;
+                self.look.forget();
+                self.servers.forget_state();
+                self.servers.forget_draws();
+            }
+        }
+        Ok(ended)
+    }
+
+    /// Remembers what was set; outside of a transaction it counts at once.
+    fn stage(&mut self, name: &str, value: Option<&str>, replay: &str) {
+        self.settings.stage(name, value, replay);
+        if matches!(self.transaction, Transaction::None) {
+            self.settings.keep_staged();
+            let (anchor, generation) = (self.anchor(), self.settings.generation());
+            if let Some(server) = self.servers.find(anchor) {
+                server.settings = generation;
+            }
+        }
+    }
+
+    fn show_own(&mut self, name: &str) {
+        let value = self.settings.own_value(name, self.open_options());
+        self.show_value(name, &value);
+    }
+
+    pub(crate) fn show_value(&mut self, name: &str, value: &str) {
+        encode::row_description(&mut self.client.out, &[name]);
+        encode::data_row(&mut self.client.out, &[Some(value.as_bytes())]);
+        encode::command_complete(&mut self.client.out, "SHOW");
+    }
+
+    /// Runs a statement that touches no data: in the open transaction, or at the home outside of any.
+    async fn run_beside(
+        &mut self,
+        statement: &Arc<Statement>,
+        work: Work<'_>,
+        alone: bool,
+    ) -> Result<Ended, Fault> {
+        match self.transaction {
+            Transaction::None if alone => {
+                let ended = self.run_at_home_alone(None, work).await;
+                if matches!(statement.verb, Verb::Deallocate(_) | Verb::Discard(_)) {
+                    // What it took away is not held any more.
+                    let anchor = self.anchor();
+                    self.note_left(anchor);
+                }
+                ended
+            }
+            _ => self.run(&Demand::one(statement), work, false).await,
+        }
+    }
+
+    async fn savepoint(&mut self, statement: &Arc<Statement>, work: Work<'_>) -> Result<Ended, Fault> {
+        if matches!(self.transaction, Transaction::None) || self.is_implicit() {
+            let what = match &statement.verb {
+                Verb::Savepoint(_) => "SAVEPOINT",
+                Verb::Release(_) => "RELEASE SAVEPOINT",
+                _ => "ROLLBACK TO SAVEPOINT",
+            };
+            return Err(Refusal::plain(
+                sqlstate::NO_ACTIVE_SQL_TRANSACTION,
+                format!("{what} can only be used in transaction blocks"),
+            )
+            .into());
+        }
+        let mark = match &self.transaction {
+            Transaction::Update(update) => Some(update.capture.record.mark()),
+            _ => None,
+        };
+        self.leave_guard();
+        let ended = self.run(&Demand::one(statement), work, false).await?;
+        if ended.error.is_some() {
+            return Ok(ended);
+        }
+        let find = |name: &str| self.savepoints.iter().rposition(|known| known.name == name);
+        match &statement.verb {
+            Verb::Savepoint(name) => {
+                let staged = self.settings.staged();
+                self.savepoints.push(Savepoint { name: name.clone(), mark, staged });
+            }
+            Verb::Release(name) => {
+                if let Some(at) = find(name) {
+                    self.savepoints.truncate(at);
+                }
+            }
+            Verb::RollbackTo(name) => {
+                if let Some(at) = find(name) {
+                    self.savepoints.truncate(at + 1);
+                    self.go_back_to(at);
+                }
+            }
+            _ => {}
+        }
+        Ok(ended)
+    }
+
+    /// Forgets what was captured and set after a savepoint.
+    fn go_back_to(&mut self, at: usize) {
+        let savepoint = &self.savepoints[at];
+        self.settings.unstage(savepoint.staged);
+        // Without one the transaction was not anywhere yet.
+        let mark = savepoint.mark.unwrap_or_default();
+        self.forget_rows(mark);
+    }
+
+    /// Names of the protocol and of PREPARE are one namespace.
+    async fn deallocate(
+        &mut self,
+        statement: &Arc<Statement>,
+        name: Option<&str>,
+        work: Work<'_>,
+    ) -> Result<Ended, Fault> {
+        if let Some(name) = name
+            && self.prepared.get(name.as_bytes()).is_some()
+        {
+            self.prepared.remove(name.as_bytes());
+            self.close_everywhere(name.as_bytes()).await;
+            encode::command_complete(&mut self.client.out, "DEALLOCATE");
+            return Ok(Ended::default());
+        }
+        if name.is_some_and(|name| is_reserved(name.as_bytes())) {
+            let text = format!("prepared statement \"{}\" does not exist", name.unwrap_or_default());
+            return Err(Refusal::plain(sqlstate::INVALID_SQL_STATEMENT_NAME, text).into());
+        }
+        if self.servers.is_shared() && !self.may_have_prepared(name)? {
+            self.prepared.clear();
+            encode::command_complete(&mut self.client.out, "DEALLOCATE ALL");
+            return Ok(Ended::default());
+        }
+        let ended = self.run_beside(statement, work, true).await?;
+        if name.is_none() && ended.error.is_none() {
+            self.prepared.clear();
+            let anchor = self.anchor();
+            if let Some(server) = self.servers.find(anchor) {
+                server.deallocated();
+                server.lacking.clear();
+            }
+            self.servers.close_others(anchor);
+        }
+        Ok(ended)
+    }
+
+    /// Where sessions share connections: whether PREPARE may have made statements. What others have prepared on the same
+    /// connection is not the session's to end.
+    fn may_have_prepared(&mut self, name: Option<&str>) -> Result<bool, Fault> {
+        let anchor = self.anchor();
+        let may = self
+            .servers
+            .find(anchor)
+            .is_some_and(|server| server.pins.has(Pin::Prepare) || server.pins.has(Pin::Unknown))
+            || !self.servers.carried.is_empty();
+        match name {
+            Some(name) if !may => Err(Refusal::plain(
+                sqlstate::INVALID_SQL_STATEMENT_NAME,
+                format!("prepared statement \"{name}\" does not exist"),
+            )
+            .into()),
+            _ => Ok(may),
+        }
+    }
+
+    fn refuse_away_from_home(&self, what: &str) -> Result<(), Fault> {
+        match &self.transaction {
+            Transaction::Read(read) if read.replica != self.anchor() => {
+                Err(Refusal::unsupported(what, "Use a transaction that is not READ ONLY.").into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether a statement leaves something on its connection, or asks where that is.
+fn leaves_something(verb: &Verb) -> bool {
+    match verb {
+        Verb::Set { name, .. } | Verb::Reset(Some(name)) => !is_of_session(name),
+        Verb::Reset(None)
+        | Verb::Discard(_)
+        | Verb::Savepoint(_)
+        | Verb::Release(_)
+        | Verb::RollbackTo(_)
+        | Verb::Listen
+        | Verb::Unlisten
+        | Verb::Notify
+        | Verb::Prepare { .. }
+        | Verb::DeclareCursor { .. }
+        | Verb::Lock
+        | Verb::Ddl(_) => true,
+        _ => false,
+    }
+}
+
+/// What there was when a savepoint was set.
+#[derive(Debug)]
+pub(crate) struct Savepoint {
+    name: String,
+    /// Of the record; `None` where nothing is captured.
+    mark: Option<cluster::record::Mark>,
+    /// How many settings were staged.
+    staged: usize,
+}
+
+/// The text to be run again on other connections.
+fn replayable(work: Work<'_>) -> String {
+    match work {
+        Work::Query { sql, .. } => String::from_utf8_lossy(sql).trim_end().trim_end_matches(';').to_owned(),
+        Work::Batch { .. } | Work::Unseen { .. } => String::new(),
+    }
+}

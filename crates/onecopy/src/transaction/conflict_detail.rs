@@ -1,0 +1,228 @@
+//! What a client is told of the transaction that its own has lost against: who that was, and the key where they met.
+//!
+//! The core knows keys by numbers only. Their values are told where a statement of the client's own transaction has named
+//! them ([`sql::accesses::named`]), so nobody learns from an error what he could not read; of other rows, the table is told.
+
+use std::sync::Arc;
+
+use cluster::claims::Meeting;
+use cluster::event::{AbortCause, Rival};
+use cluster::ids::{ReplicaId, SessionId};
+use sql::Catalogue;
+use sql::accesses::{Accesses, named};
+use wire::backend::{Fields, tag};
+use wire::{frame, sqlstate};
+
+use crate::classify::statement_analysis::Judged;
+use crate::error::{Fault, Refusal};
+use crate::relay::Ended;
+use crate::session::Session;
+
+/// Of more statements of one transaction it is not kept what they have named: of the first ones, and the last.
+const STATEMENTS_MAX: usize = 32;
+
+/// What the statements of the open transaction have named.
+#[derive(Debug, Default)]
+pub(crate) struct Named(Vec<Arc<Accesses>>);
+
+impl Named {
+    /// A transaction begins with this.
+    pub(crate) fn begin(&mut self, judged: &Judged) {
+        self.forget();
+        self.add(judged);
+    }
+
+    /// It goes on with this.
+    pub(crate) fn add(&mut self, judged: &Judged) {
+        if let Some(touched) = &judged.touched {
+            self.0.truncate(STATEMENTS_MAX - 1);
+            self.0.push(Arc::clone(touched));
+        }
+    }
+
+    /// The transaction is over.
+    pub(crate) fn forget(&mut self) {
+        self.0.clear();
+    }
+
+    /// What the last statement has named.
+    pub(crate) fn last(&self) -> Option<Arc<Accesses>> {
+        self.0.last().cloned()
+    }
+}
+
+/// The columns and values of a key, if one of these has named it.
+pub(crate) fn key_of<'a>(
+    meeting: Meeting,
+    mut among: impl Iterator<Item = &'a Arc<Accesses>>,
+    catalogue: &Catalogue,
+) -> Option<String> {
+    let table = catalogue.table(meeting.table)?;
+    among.find_map(|touched| named(touched, table, meeting.row?))
+}
+
+impl Session {
+    /// Why the core has ended the open transaction, as the client is told.
+    pub(crate) fn aborted(&self, cause: AbortCause, home: ReplicaId) -> Fault {
+        const HINT: &str = "Run the transaction again.";
+        let (code, what, detail) = match cause {
+            AbortCause::HomeLost => return Fault::Lost(home),
+            AbortCause::Conflict(rival) => (
+                sqlstate::SERIALIZATION_FAILURE,
+                "could not serialize access due to concurrent update",
+                was_first(self.place_of(rival.meeting), rival),
+            ),
+            AbortCause::Deadlock(rival) => (
+                sqlstate::DEADLOCK_DETECTED,
+                "deadlock detected",
+                waited(self.place_of(rival.meeting), rival.session),
+            ),
+        };
+        let refusal = Refusal::new(code, what, HINT);
+        Fault::Rival(match detail {
+            Some(detail) => refusal.about(detail),
+            None => refusal,
+        })
+    }
+
+    /// What NOWAIT is told, if transactions of other homes are in its way.
+    pub(crate) fn must_wait(&self) -> Option<Refusal> {
+        let waiting = self.hub().waiting();
+        let waiting = waiting.into_iter().find(|waiting| waiting.session == self.id)?;
+        let catalogue = self.hub().catalogue();
+        let table = waiting.meeting.and_then(|meeting| catalogue.table(meeting.table));
+        let what = table.map_or_else(String::new, |table| format!(" on row in relation \"{}\"", table.name));
+        let refusal = Refusal::plain(sqlstate::LOCK_NOT_AVAILABLE, format!("could not obtain lock{what}"));
+        Some(self.with_obstacle(refusal))
+    }
+
+    /// With what the statement waits for, if that is a transaction of another home.
+    pub(crate) fn with_obstacle(&self, refusal: Refusal) -> Refusal {
+        let waiting = self.hub().waiting().into_iter().find(|waiting| waiting.session == self.id);
+        let holder = waiting.as_ref().and_then(|waiting| waiting.rivals.first());
+        let place = waiting.as_ref().and_then(|waiting| self.place_of(waiting.meeting));
+        match (place, holder) {
+            (Some(place), Some(holder)) => {
+                refusal.about(format!("{} is held by session {holder}.", with_capital(&place)))
+            }
+            _ => refusal,
+        }
+    }
+
+    /// A server has refused to overwrite what was written there after the transaction's snapshot: who wrote it is added to
+    /// its error, if nothing was sent to the client since the output had this length.
+    pub(crate) fn explain_loss(&mut self, ended: &Ended, judged: &Judged, mark: usize) {
+        if ended.sqlstate() != Some(sqlstate::SERIALIZATION_FAILURE.as_bytes()) || self.client.shown {
+            return;
+        }
+        let Some(rival) = self.hub().who_was_first(self.id, &judged.writes(self.id)) else { return };
+        if let Some(detail) = was_first(self.place_of(rival.meeting), rival) {
+            add_detail(&mut self.client.out, mark, &detail);
+        }
+    }
+
+    /// `key (id)=(7) of table "t"`, or as much of that as is known.
+    fn place_of(&self, meeting: Option<Meeting>) -> Option<String> {
+        let catalogue = self.hub().catalogue();
+        let meeting = meeting?;
+        let table = &catalogue.table(meeting.table)?.name;
+        let key = key_of(meeting, self.named.0.iter(), &catalogue);
+        Some(
+            key.map_or_else(|| format!("table \"{table}\""), |key| format!("key {key} of table \"{table}\"")),
+        )
+    }
+}
+
+fn was_first(place: Option<String>, rival: Rival) -> Option<String> {
+    let who = match (rival.session, rival.version) {
+        (None, None) if place.is_none() => return None,
+        (None, _) => "another transaction".to_owned(),
+        (Some(session), _) => format!("session {session}"),
+    };
+    let version = rival.version.map_or_else(String::new, |version| format!(", with version {version}"));
+    Some(match place {
+        Some(place) => format!("{} was taken first by {who}{version}.", with_capital(&place)),
+        None => format!("{} was first{version}.", with_capital(&who)),
+    })
+}
+
+fn waited(place: Option<String>, rival: Option<SessionId>) -> Option<String> {
+    let place = place?;
+    let rival = rival.map_or_else(|| "another one".to_owned(), |session| format!("session {session}"));
+    Some(format!("This transaction waited for {place}, and {rival} waited for this transaction."))
+}
+
+/// Adds it to the first error behind a place in the output, if that has none.
+fn add_detail(out: &mut Vec<u8>, mark: usize, detail: &str) {
+    let mut at = mark;
+    while let Some(Ok(Some(found))) = out.get(at..).map(frame::next_frame) {
+        let (is_error, size) = (found.tag == tag::ERROR_RESPONSE, found.bytes.len());
+        if is_error && Fields::new(found.body()).get(b'D').is_none() {
+            let field = [b"D", detail.as_bytes(), &[0]].concat();
+            // The last byte ends the fields.
+            out.splice(at + size - 1..at + size - 1, field.iter().copied());
+            let length = u32::try_from(size - 1 + field.len()).unwrap_or(u32::MAX);
+            out[at + 1..at + frame::HEADER_BYTES].copy_from_slice(&length.to_be_bytes());
+        }
+        if is_error {
+            return;
+        }
+        at += size;
+    }
+}
+
+fn with_capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use cluster::ids::Version;
+    use wire::encode;
+
+    use super::*;
+
+    #[test]
+    fn as_much_is_told_as_is_known() {
+        let key = || Some("key (id)=(7) of table \"t\"".to_owned());
+        let rival = |version, session| Rival { meeting: None, version, session };
+        let (version, session) = (Some(Version(5)), Some(SessionId(3)));
+        let told = |place, rival| was_first(place, rival).unwrap_or_default();
+        assert_eq!(
+            told(key(), rival(version, session)),
+            "Key (id)=(7) of table \"t\" was taken first by session 3, with version 5."
+        );
+        assert_eq!(
+            told(key(), rival(version, None)),
+            "Key (id)=(7) of table \"t\" was taken first by another transaction, with version 5."
+        );
+        assert_eq!(told(None, rival(version, None)), "Another transaction was first, with version 5.");
+        assert_eq!(told(None, rival(None, None)), "");
+        assert_eq!(waited(None, session), None);
+    }
+
+    #[test]
+    fn a_detail_is_added_to_an_error_of_a_server() {
+        let mut out = b"before".to_vec();
+        let mark = out.len();
+        encode::command_complete(&mut out, "UPDATE 1");
+        encode::error(&mut out, "ERROR", "40001", "lost", None);
+        encode::bare(&mut out, tag::NO_DATA);
+        for _ in 0..2 {
+            add_detail(&mut out, mark, "key (id)=(7)");
+        }
+        let mut wanted = b"before".to_vec();
+        encode::command_complete(&mut wanted, "UPDATE 1");
+        let more = (Some("key (id)=(7)"), None);
+        let at = wanted.len();
+        encode::error_in_detail(&mut wanted, "ERROR", "40001", "lost", more);
+        encode::bare(&mut wanted, tag::NO_DATA);
+        assert_eq!(out.len(), wanted.len());
+        let found = frame::next_frame(&out[at..]).unwrap().unwrap();
+        let fields = Fields::new(found.body());
+        assert_eq!((fields.get(b'M'), fields.get(b'D')), (Some(&b"lost"[..]), Some(&b"key (id)=(7)"[..])));
+        assert_eq!(out[at + found.bytes.len()..], wanted[at + found.bytes.len()..]);
+        add_detail(&mut b"E\0\0".to_vec(), 0, "cut off");
+    }
+}

@@ -1,0 +1,43 @@
+//! Why a transaction runs at the anchor: what SHOW STATS counts under `anchor_because`.
+//!
+//! It is known before where the transaction runs, and counted only when that is the anchor. So the sum over all reasons is
+//! what ran there, and a transaction that ran elsewhere is in none of them.
+
+use std::sync::atomic::AtomicU64;
+
+use sql::Because;
+
+use crate::classify::statement_analysis::Judged;
+use crate::coordinator::Stats;
+
+/// Why a transaction is at the anchor, if that is where it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// No other replica may run its first statement.
+    Needs(Because),
+    /// It is not declared READ ONLY, so anything may follow.
+    Interactive,
+    /// Elsewhere its kind waits more than it works.
+    Waits,
+    /// It may run anywhere: the core, or the session's `onecopy.home`, chose the anchor.
+    Chosen,
+}
+
+impl Reason {
+    /// Of what the anchor alone may run.
+    pub(crate) fn of(judged: &Judged) -> Self {
+        judged.access.as_ref().err().map_or(Self::Interactive, |because| Self::Needs(*because))
+    }
+
+    /// Where it is counted.
+    pub(crate) fn counter(self, stats: &Stats) -> &AtomicU64 {
+        match self {
+            Self::Needs(Because::Update) => &stats.anchor_update,
+            Self::Needs(Because::Unknown) => &stats.anchor_unknown,
+            Self::Needs(Because::Catalogue) => &stats.anchor_catalogue,
+            Self::Interactive => &stats.anchor_interactive,
+            Self::Waits => &stats.anchor_waits,
+            Self::Chosen => &stats.anchor_chosen,
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! How long a statement waits for its place, and what is done meanwhile.
+//!
+//! A read, or an update whose replica is not up, gives up after a while. An update that waits for transactions of other
+//! homes waits for as long as they take, as on one server, within the client's `lock_timeout` and `statement_timeout`; and
+//! now and then somebody looks whether they wait for it, too ([`crate::replica::lock_wait_probe`]).
+
+use std::time::Duration;
+
+use cluster::event::{Event, Home, Reads};
+use cluster::ids::ReplicaId;
+use cluster::parts::replica::State;
+use tokio::time::Instant;
+use wire::sqlstate;
+
+use crate::client::timeouts::Timeouts;
+use crate::coordinator::Hub;
+use crate::coordinator::mailbox::{Mailbox, Note};
+use crate::error::{Fault, Refusal};
+use crate::replica::lock_wait_probe::{FIRST_LOOK, NEXT_LOOK};
+use crate::session::{Session, WAIT_MAX};
+
+/// Which of the client's own limits is the first to be reached.
+#[derive(Clone, Copy, Debug)]
+enum Limit {
+    None,
+    Lock(Instant),
+    Statement(Instant),
+}
+
+/// Where a statement is to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Aim {
+    /// It only reads.
+    Read,
+    /// It begins an update transaction wherever that may be.
+    AnyUpdate,
+    /// It is of an update transaction that is there, or can be nowhere else.
+    Update(ReplicaId),
+}
+
+/// Whether the core may choose where it runs. Who had to go to the anchor should not stay there because of that.
+pub(crate) fn is_free(event: &Event) -> bool {
+    match event {
+        Event::Read { reads, at, .. } => at.is_none() && *reads != Reads::Catalogue,
+        Event::Begin { home, .. } => *home == Home::Any,
+        _ => false,
+    }
+}
+
+/// The wait of one statement.
+#[derive(Debug)]
+pub(crate) struct Wait {
+    aim: Aim,
+    give_up: Instant,
+    look: Option<Instant>,
+    limit: Limit,
+}
+
+impl Wait {
+    /// A statement begins to wait.
+    pub(crate) fn begin(aim: Aim, timeouts: &Timeouts) -> Self {
+        let now = Instant::now();
+        let after = |limit: Duration| now + limit;
+        let limit = match (timeouts.lock(), timeouts.statement()) {
+            _ if aim == Aim::Read => Limit::None,
+            (Some(lock), Some(statement)) if statement < lock => Limit::Statement(after(statement)),
+            (Some(lock), _) => Limit::Lock(after(lock)),
+            (None, Some(statement)) => Limit::Statement(after(statement)),
+            (None, None) => Limit::None,
+        };
+        let look = (aim != Aim::Read).then(|| now + FIRST_LOOK);
+        Self { aim, give_up: now + WAIT_MAX, look, limit }
+    }
+
+    /// The next note for the session; `None` when it is not to wait any longer.
+    pub(crate) async fn next(&mut self, hub: &Hub, mailbox: &Mailbox) -> Option<Note> {
+        loop {
+            let until = [self.look, self.limit.at()].into_iter().flatten().fold(self.give_up, Instant::min);
+            if let Ok(note) = tokio::time::timeout_at(until, mailbox.next()).await {
+                return Some(note);
+            }
+            let now = Instant::now();
+            if self.limit.at().is_some_and(|limit| limit <= now) {
+                return None;
+            }
+            if self.give_up <= now {
+                if !self.waits_for_others(hub) {
+                    return None;
+                }
+                self.give_up = now + WAIT_MAX;
+            }
+            if self.look.is_some_and(|at| at <= now) {
+                hub.looking.notify_one();
+                self.look = Some(now + NEXT_LOOK);
+            }
+        }
+    }
+
+    /// Whether the replica is up, so that only other transactions can be what it waits for.
+    fn waits_for_others(&self, hub: &Hub) -> bool {
+        let is_target = |replica: ReplicaId| match self.aim {
+            Aim::Read => false,
+            Aim::AnyUpdate => true,
+            Aim::Update(at) => at == replica,
+        };
+        let mut replicas = hub.replicas().into_iter();
+        replicas.any(|status| status.state == State::Up && is_target(status.replica))
+    }
+
+    /// Why it is not to wait any longer.
+    pub(crate) fn refusal(&self) -> Refusal {
+        match self.limit {
+            Limit::Lock(at) if at <= Instant::now() => {
+                Refusal::plain(sqlstate::LOCK_NOT_AVAILABLE, "canceling statement due to lock timeout")
+            }
+            Limit::Statement(at) if at <= Instant::now() => timed_out(),
+            _ => Refusal::new(
+                sqlstate::LOCK_NOT_AVAILABLE,
+                format!("no replica could take the statement within {} seconds", WAIT_MAX.as_secs()),
+                "SHOW REPLICAS in the database \"onecopy\" says which replicas are up.",
+            ),
+        }
+    }
+}
+
+impl Session {
+    /// The next note for the session; `None` when the wait is over without one. A client that is gone ends the wait and the
+    /// transaction.
+    pub(crate) async fn next_note(&mut self, wait: &mut Wait) -> Result<Option<Note>, Fault> {
+        loop {
+            if let Some(note) = self.mailbox.try_next() {
+                return Ok(Some(note));
+            }
+            let Self { worker, mailbox, client, .. } = &mut *self;
+            tokio::select! {
+                biased;
+                note = wait.next(&worker.hub, mailbox) => return Ok(note),
+                () = client.time_to_look() => {}
+            }
+            if let Some(fault) = self.client.leaves() {
+                return self.leave_line(fault);
+            }
+        }
+    }
+
+    /// The session ends while it waits, and its transaction with it.
+    pub(crate) fn leave_line<T>(&self, fault: Fault) -> Result<T, Fault> {
+        self.worker.hub.handle(Event::GiveUp { session: self.id });
+        Err(fault)
+    }
+
+    /// A statement begins. It may take long, so notices of those before it are sent first.
+    pub(crate) async fn begin_statement(&mut self) -> Result<(), Fault> {
+        if self.client.has_notices() {
+            self.flush().await?;
+        }
+        self.client.begin_statement();
+        Ok(())
+    }
+
+    /// Sends the client its replies. Where the client is slow, an acknowledged record is committed at home first.
+    pub(crate) async fn flush(&mut self) -> Result<(), Fault> {
+        if !self.client.try_flush().await? && self.is_settling {
+            self.settle().await;
+        }
+        self.client.flush().await
+    }
+}
+
+/// The client's own limit is reached.
+pub(crate) fn timed_out() -> Refusal {
+    Refusal::plain(sqlstate::QUERY_CANCELED, "canceling statement due to statement timeout")
+}
+
+impl Limit {
+    fn at(self) -> Option<Instant> {
+        match self {
+            Self::None => None,
+            Self::Lock(at) | Self::Statement(at) => Some(at),
+        }
+    }
+}
