@@ -9,16 +9,17 @@ use crate::tree::Tree;
 use toml::{Table, Value};
 
 /// A crate, and the crates of this workspace that it may depend on.
-const EDGES: [(&str, &[&str]); 11] = [
+const EDGES: [(&str, &[&str]); 12] = [
+    ("chart", &[]),
     ("wire", &[]),
     ("sql", &[]),
     ("cluster", &["wire", "sql"]),
     ("owner_only", &[]),
     ("commitlog", &["cluster", "owner_only"]),
     ("sim", &["cluster", "sql", "wire"]),
-    ("study", &["cluster", "sim"]),
+    ("study", &["chart", "cluster", "sim"]),
     ("onecopy", &["cluster", "commitlog", "owner_only", "sql", "wire"]),
-    ("bench", &["sim", "sql", "wire"]),
+    ("bench", &["chart", "sim", "sql", "wire"]),
     ("planner", &["sql"]),
     ("xtask", &[]),
 ];

@@ -1,68 +1,25 @@
-//! Plots as SVG and PNG: throughput against servers, response times, and the timeline of a loss.
-//!
-//! Text needs a font, which is looked for on the machine; without one there are no plots, and the report says so.
+//! Charts of a run: throughput against servers, response times, and the timeline of a loss.
 
-use std::error::Error;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use plotters::prelude::*;
-use plotters::style::{FontStyle, register_font};
+use chart::{Chart, ChartError, Lines, Series};
 
 use super::report::{lost, unique};
 use super::result::{Loss, Results};
 use crate::spread::Spread;
 
-/// In pixels.
-const SIZE: (u32, u32) = (900, 520);
-const FONT: &str = "plots";
-/// Where fonts lie, and how deep is looked.
-const FONTS: [&str; 3] = ["/usr/share/fonts", "/usr/local/share/fonts", "/System/Library/Fonts"];
-const DEPTH: u32 = 4;
-/// Names of fonts that will do, the best first.
-const GOOD: [&str; 4] = ["DejaVuSans.ttf", "LiberationSans-Regular.ttf", "NotoSans-Regular.ttf", "Arial.ttf"];
-const COLOURS: [RGBColor; 6] = [
-    RGBColor(31, 119, 180),
-    RGBColor(255, 127, 14),
-    RGBColor(44, 160, 44),
-    RGBColor(214, 39, 40),
-    RGBColor(148, 103, 189),
-    RGBColor(120, 120, 120),
-];
-
-/// Points of one colour, which a line connects.
-struct Series {
-    name: String,
-    points: Vec<(f64, f64)>,
-}
-
-/// What one picture shows.
+/// A chart and the name of its files, without an extension.
 struct Picture {
     file: String,
-    title: String,
-    x: String,
-    y: String,
-    series: Vec<Series>,
-    /// Whether single points are marked.
-    has_marks: bool,
+    lines: Lines,
 }
 
-/// Draws everything into the folder; the names of the SVG files, or why there are none.
-pub(crate) fn draw(results: &Results, folder: &Path) -> Result<Vec<String>, String> {
-    let font = font().ok_or("no font was found, so there are no plots")?;
-    let bytes = fs::read(&font).map_err(|error| format!("{}: {error}", font.display()))?;
-    // It is needed as long as the process lives.
-    register_font(FONT, FontStyle::Normal, Box::leak(bytes.into_boxed_slice()))
-        .map_err(|_| format!("{} is no font that can be used", font.display()))?;
+/// Draws every chart into the folder, as SVG and PNG; returns the names of the SVG files.
+pub(crate) fn draw(results: &Results, folder: &Path) -> Result<Vec<String>, ChartError> {
     let mut names = Vec::new();
-    for picture in pictures(results) {
-        let path = folder.join(&picture.file);
-        let told = |error: Box<dyn Error>| format!("{}: {error}", path.display());
-        let svg = path.with_extension("svg");
-        paint(&picture, &SVGBackend::new(&svg, SIZE).into_drawing_area()).map_err(told)?;
-        let png = path.with_extension("png");
-        paint(&picture, &BitMapBackend::new(&png, SIZE).into_drawing_area()).map_err(told)?;
-        names.push(format!("{}.svg", picture.file));
+    for Picture { file, lines } in pictures(results) {
+        chart::write(&Chart::Lines(lines), &folder.join(&file))?;
+        names.push(format!("{file}.svg"));
     }
     Ok(names)
 }
@@ -92,14 +49,14 @@ fn throughput(results: &Results, load: &str) -> Picture {
         };
         Series { points: servers.into_iter().filter_map(point).collect(), name: family }
     });
-    Picture {
-        file: format!("throughput-{load}"),
+    let lines = Lines {
         title: format!("{load}: interactions in a second"),
         x: "servers".into(),
         y: "a second".into(),
         series: series.collect(),
         has_marks: true,
-    }
+    };
+    Picture { file: format!("throughput-{load}"), lines }
 }
 
 fn times(results: &Results, load: &str) -> Picture {
@@ -113,14 +70,14 @@ fn times(results: &Results, load: &str) -> Picture {
         let points = vec![(50.0, median(&|q| q.p50)), (90.0, median(&|q| q.p90)), (99.0, median(&|q| q.p99))];
         Series { name, points }
     });
-    Picture {
-        file: format!("times-{load}"),
+    let lines = Lines {
         title: format!("{load}: response times"),
         x: "percentile".into(),
         y: "ms".into(),
         series: series.collect(),
         has_marks: true,
-    }
+    };
+    Picture { file: format!("times-{load}"), lines }
 }
 
 fn timeline(loss: &Loss) -> Vec<Picture> {
@@ -135,7 +92,7 @@ fn timeline(loss: &Loss) -> Vec<Picture> {
         series.extend(loss.back_s.map(|back| mark("back", back)));
         let file = format!("failure-{}-{what}", loss.killed);
         let title = format!("{} is lost: {title}", lost(loss.killed));
-        Picture { file, title, x: "s".into(), y: y.into(), series, has_marks: false }
+        Picture { file, lines: Lines { title, x: "s".into(), y: y.into(), series, has_marks: false } }
     };
     vec![
         picture("throughput", "interactions", "in 100 ms", &|piece| piece.done as f64),
@@ -143,93 +100,21 @@ fn timeline(loss: &Loss) -> Vec<Picture> {
     ]
 }
 
-fn paint<B: DrawingBackend>(
-    picture: &Picture,
-    area: &DrawingArea<B, plotters::coord::Shift>,
-) -> Result<(), Box<dyn Error>>
-where
-    B::ErrorType: 'static,
-{
-    area.fill(&WHITE)?;
-    let points = || picture.series.iter().flat_map(|series| &series.points);
-    let right = points().map(|(x, _)| *x).fold(1.0, f64::max) * 1.05;
-    let top = points().map(|(_, y)| *y).fold(f64::MIN_POSITIVE, f64::max)
-        * if picture.has_marks { 1.1 } else { 1.4 };
-    let mut chart = ChartBuilder::on(area)
-        .caption(&picture.title, (FONT, 22))
-        .margin(12)
-        .x_label_area_size(44)
-        .y_label_area_size(72)
-        .build_cartesian_2d(0.0..right, 0.0..top)?;
-    chart
-        .configure_mesh()
-        .x_desc(&picture.x)
-        .y_desc(&picture.y)
-        .label_style((FONT, 14))
-        .axis_desc_style((FONT, 16))
-        .draw()?;
-    for (number, series) in picture.series.iter().enumerate() {
-        let colour = COLOURS[number % COLOURS.len()];
-        let line = LineSeries::new(series.points.iter().copied(), colour.stroke_width(2));
-        chart
-            .draw_series(line)?
-            .label(&series.name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(3)));
-        if picture.has_marks {
-            chart.draw_series(series.points.iter().map(|point| Circle::new(*point, 4, colour.filled())))?;
-        }
-    }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
-        .background_style(WHITE.mix(0.8))
-        .border_style(BLACK)
-        .label_font((FONT, 14))
-        .draw()?;
-    area.present()?;
-    Ok(())
-}
-
-/// The best font that lies on this machine.
-fn font() -> Option<PathBuf> {
-    let mut found = Vec::new();
-    for folder in FONTS {
-        fonts(Path::new(folder), DEPTH, &mut found);
-    }
-    let rank = |path: &PathBuf| GOOD.iter().position(|good| path.ends_with(good)).unwrap_or(GOOD.len());
-    found.into_iter().min_by_key(|path| (rank(path), path.clone()))
-}
-
-fn fonts(folder: &Path, depth: u32, found: &mut Vec<PathBuf>) {
-    let Some(deeper) = depth.checked_sub(1) else { return };
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            fonts(&path, deeper, found);
-        } else if path.extension().is_some_and(|extension| extension == "ttf") {
-            found.push(path);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::super::report::tests::results;
     use super::*;
     use crate::scratch::Scratch;
 
     #[test]
-    fn pictures_are_drawn_in_both_forms_where_there_is_a_font() {
+    fn charts_are_drawn_in_both_forms() {
         let scratch = Scratch::new().unwrap();
-        match draw(&results(), scratch.top()) {
-            Ok(names) => {
-                assert_eq!(names, ["throughput-l.svg", "times-l.svg"]);
-                let svg = fs::read_to_string(scratch.path("times-l.svg")).unwrap();
-                assert!(svg.contains("response times"), "{svg}");
-                let png = fs::read(scratch.path("throughput-l.png")).unwrap();
-                assert!(png.starts_with(b"\x89PNG") && png.len() > 2_000);
-            }
-            Err(why) => assert!(why.contains("no font") && font().is_none(), "{why}"),
-        }
+        assert_eq!(draw(&results(), scratch.top()).unwrap(), ["throughput-l.svg", "times-l.svg"]);
+        let svg = fs::read_to_string(scratch.path("times-l.svg")).unwrap();
+        assert!(svg.contains("response times"), "{svg}");
+        let png = fs::read(scratch.path("throughput-l.png")).unwrap();
+        assert!(png.starts_with(b"\x89PNG") && png.len() > 2_000);
     }
 }
