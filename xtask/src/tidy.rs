@@ -18,6 +18,7 @@ mod parse;
 mod purity;
 mod refusals;
 mod sizes;
+mod sqlstates;
 mod text;
 
 use crate::tree::Tree;
@@ -69,7 +70,7 @@ pub(crate) fn update(repository: &Path) -> Result<String, String> {
 }
 
 fn check(tree: &Tree) -> Vec<Finding> {
-    const RULES: [fn(&Tree) -> Vec<Finding>; 13] = [
+    const RULES: [fn(&Tree) -> Vec<Finding>; 14] = [
         parse::check,
         crate_edges::check,
         module_edges::check,
@@ -81,6 +82,7 @@ fn check(tree: &Tree) -> Vec<Finding> {
         own_statements::check,
         text::check,
         refusals::check,
+        sqlstates::check,
         architecture::check,
         links::check,
     ];

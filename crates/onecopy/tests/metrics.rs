@@ -8,6 +8,9 @@ use cluster::{Cluster, folder, run};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+/// The page that explains every number.
+const REFERENCE: &str = include_str!("../../../docs/reference/metrics.md");
+
 async fn get(port: u16, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await.unwrap();
@@ -43,6 +46,9 @@ async fn numbers_and_readiness_are_told_over_http() {
     for line in page.lines().filter(|line| !line.starts_with('#')) {
         let family = line.split(['{', ' ']).next().unwrap();
         assert!(page.contains(&format!("# TYPE {family} ")), "{line}");
+    }
+    for family in page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()) {
+        assert!(REFERENCE.contains(&format!("`{family}`")), "docs/reference/metrics.md has no {family}");
     }
     reasons_are_of_what_ran_at_the_anchor(&node, port).await;
     assert_eq!(get(port, "/health").await.0, 200);

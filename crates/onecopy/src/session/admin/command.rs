@@ -246,4 +246,21 @@ mod tests {
             assert!(command(words.as_bytes()).is_ok(), "{words}");
         }
     }
+
+    #[test]
+    fn the_reference_explains_every_command_and_column() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/show.md");
+        let page = std::fs::read_to_string(path).unwrap();
+        for (name, view, _) in VIEWS {
+            let sections =
+                page.split("\n## ").filter(|section| section.lines().next() == Some(&format!("SHOW {name}")));
+            let section: String = sections.collect();
+            for column in view.columns(Dialect::Own).split_whitespace() {
+                assert!(section.contains(&format!("`{column}`")), "SHOW {name}: {column} is not in {path}");
+            }
+        }
+        for (words, _) in ACTIONS {
+            assert!(page.contains(&format!("| `{words}` |")), "{words} is not in {path}");
+        }
+    }
 }
