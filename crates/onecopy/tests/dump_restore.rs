@@ -98,17 +98,17 @@ async fn assert_restored(cluster: &Cluster, origin: &Client, client: &Client) {
 }
 
 /// The commands for a dump without what is Onecopy's own stand there.
-const README: &str = include_str!("../../../README.md");
+const PAGE: &str = include_str!("../../../docs/how-to/migrate.md");
 
 /// Their names, and the ports that a reader puts in place of.
 const DUMP_BEGINS: &str = "export PGHOST=";
 const DUMP_ENDS: &str = "shop.dump\n\n";
 
-/// The commands of the README, with these ports.
-fn commands_of_readme(ours: u16, other: u16) -> String {
-    let begin = README.find(DUMP_BEGINS).expect("the README says how to dump");
-    let end = README[begin..].find(DUMP_ENDS).expect("and how to restore") + DUMP_ENDS.len();
-    let said = README[begin..begin + end].replace("PGPORT=6432", &format!("PGPORT={ours}"));
+/// The commands of the page, with these ports.
+fn commands_of_the_page(ours: u16, other: u16) -> String {
+    let begin = PAGE.find(DUMP_BEGINS).expect("the page says how to dump");
+    let end = PAGE[begin..].find(DUMP_ENDS).expect("and how to restore") + DUMP_ENDS.len();
+    let said = PAGE[begin..begin + end].replace("PGPORT=6432", &format!("PGPORT={ours}"));
     format!("set -e\n{}", said.replace("PGPORT=5432", &format!("PGPORT={other}")))
 }
 
@@ -136,7 +136,7 @@ async fn a_dump_of_a_cluster_is_restored() {
         assert!(ended.status.success(), "{}", text(&ended));
         text(&ended)
     };
-    let said = shell(&commands_of_readme(cluster.port, plain.port)).await;
+    let said = shell(&commands_of_the_page(cluster.port, plain.port)).await;
     // The superuser is there already.
     let errors: Vec<&str> = said.lines().filter(|line| line.contains("ERROR")).collect();
     assert!(errors.iter().all(|line| line.contains("role \"postgres\" already exists")), "{errors:?}");
