@@ -1,12 +1,20 @@
-//! Which module of `cluster` may know which.
+//! Which module may use which, in `cluster` and in `onecopy`.
 //!
-//! The heart of the product stays understandable only as long as its parts have a direction. Edges are read from every
-//! path that begins with `crate::`, or with enough `super::` to leave a top-level module, outside of tests. Names that
-//! `lib.rs` re-exports would hide an edge, so inside the crate the module is named.
+//! A crate can be read one part at a time as long as its parts have a direction. In `cluster`, a table names for each
+//! module those that it may use. Edges are read from every path that begins with `crate::`, or with enough `super::` to
+//! leave a top-level module, outside of tests. Names that `lib.rs` re-exports would hide an edge, so inside the crate the
+//! module is named.
+//!
+//! In `onecopy` the top-level modules, which are folders, stand in an order, and each may use those before it. Uses
+//! against the order that are there already are counted in the ratchet, by pair of folders.
 
 use super::Finding;
+use super::ratchet::{self, Section};
+use crate::house::imports::Imports;
+use crate::house::modules::Crate;
 use crate::syntax::{paths, tokens_without_tests};
 use crate::tree::{Tree, is_test_file};
+use std::collections::{BTreeMap, BTreeSet};
 
 const SOURCE: &str = "crates/cluster/src/";
 
@@ -24,8 +32,48 @@ const EDGES: [(&str, &[&str]); 10] = [
     ("refresh", &["ids", "record"]),
 ];
 
+const ORDERED: &str = "crates/onecopy";
+
+/// The top-level modules of `onecopy`, the lowest first: each may use those before it, and `main.rs` all.
+const ORDER: [&str; 26] = [
+    "calendar",
+    "terminal",
+    "security",
+    "backend",
+    "error",
+    "postgres",
+    "config",
+    "capture",
+    "coordinator",
+    "membership",
+    "replica",
+    "client",
+    "classify",
+    "pool",
+    "writeset",
+    "relay",
+    "transaction",
+    "place",
+    "propagate",
+    "commit",
+    "execute",
+    "session",
+    "accept",
+    "shipping",
+    "node",
+    "cli",
+];
+
+/// How many uses of files go against the order, by pair of folders: `from -> to`.
+pub(super) const SECTION: Section = Section {
+    name: "onecopy_upward",
+    remark: "# How many uses go against the order of folders in xtask/src/tidy/module_edges.rs: a file of the first uses one of the
+# second. A commit that only splits or moves files may carry a number to another pair; their sum may not grow.\n",
+    present: |tree| upward(tree).into_iter().map(|(pair, uses)| (pair, uses.len())).collect(),
+};
+
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
-    let mut findings = Vec::new();
+    let mut findings = check_order(tree);
     for (path, text) in tree.rust_files() {
         let Some(inside) = path.strip_prefix(SOURCE) else { continue };
         if inside != "lib.rs" && !is_test_file(inside) {
@@ -33,6 +81,58 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Folders of `onecopy` that stand in no order, and uses against it that the ratchet does not know.
+fn check_order(tree: &Tree) -> Vec<Finding> {
+    let listed = match ratchet::listed(tree, SECTION.name) {
+        Ok(listed) => listed,
+        Err(error) => return vec![Finding::file(ratchet::FILE, error)],
+    };
+    let tops: BTreeSet<&str> = tree
+        .rust_files()
+        .filter_map(|(path, _)| path.strip_prefix(ORDERED)?.strip_prefix("/src/"))
+        .filter(|inside| *inside != "main.rs")
+        .map(top)
+        .collect();
+    let unknown = tops.into_iter().filter(|top| !ORDER.contains(top));
+    let mut findings: Vec<Finding> = unknown
+        .map(|top| {
+            Finding::file(&format!("{ORDERED}/src/{top}"), "is new: add it to xtask's order of folders")
+        })
+        .collect();
+    for (pair, uses) in upward(tree) {
+        let limit = listed.get(&pair).copied().unwrap_or_default();
+        if uses.len() > limit {
+            let text = format!(
+                "{pair} is against the order of folders; {} uses, {limit} in the ratchet:",
+                uses.len()
+            );
+            findings.push(Finding::file(ORDERED, [vec![text], uses].concat().join("\n    ")));
+        }
+    }
+    findings
+}
+
+/// The uses of files of `onecopy` that go against the order, by pair of folders.
+fn upward(tree: &Tree) -> BTreeMap<String, Vec<String>> {
+    // A file that does not parse is another rule's finding.
+    let Ok(krate) = Crate::read(tree, ORDERED) else { return BTreeMap::new() };
+    let height = |file: &str| ORDER.iter().position(|known| *known == top(file)).unwrap_or(ORDER.len());
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (from, to, it) in Imports::of(&krate).edges() {
+        if height(from) < height(to) {
+            let names: Vec<&str> = it.names.iter().map(String::as_str).collect();
+            let text = format!("{from}:{} uses {to}: {}", it.line, names.join(" "));
+            found.entry(format!("{} -> {}", top(from), top(to))).or_default().push(text);
+        }
+    }
+    found
+}
+
+/// The folder, or the file without its ending, at the top.
+fn top(inside: &str) -> &str {
+    inside.split_once('/').map_or_else(|| inside.trim_end_matches(".rs"), |(top, _)| top)
 }
 
 fn check_file(path: &str, inside: &str, text: &str, findings: &mut Vec<Finding>) {
@@ -125,5 +225,53 @@ mod tests {
                 assert!(other_row.is_some_and(|other_row| other_row < row), "{name} -> {other}");
             }
         }
+    }
+
+    /// A small `onecopy`, and what the rule says of it with a ratchet.
+    fn findings_in_order(place: &str, ratchet: &str) -> Vec<String> {
+        let tree = Tree::of(&[
+            (
+                "crates/onecopy/src/main.rs",
+                "mod config; mod place; mod session; fn main() { session::run() }",
+            ),
+            ("crates/onecopy/src/config.rs", "pub(crate) struct Settings;"),
+            ("crates/onecopy/src/place.rs", "mod home;"),
+            ("crates/onecopy/src/place/home.rs", place),
+            ("crates/onecopy/src/session.rs", "mod simple;\npub(crate) use simple::run;"),
+            ("crates/onecopy/src/session/simple.rs", "pub(crate) fn run() { crate::place::home::choose() }"),
+            (ratchet::FILE, ratchet),
+        ]);
+        check(&tree).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn uses_against_the_order_are_found_through_re_exports() {
+        assert!(findings_in_order("use crate::config::Settings;", "").is_empty());
+        let found = findings_in_order("use crate::config::Settings;\nfn f() { crate::session::run() }", "");
+        assert_eq!(
+            found,
+            [
+                "crates/onecopy: place -> session is against the order of folders; 1 uses, 0 in the ratchet:\n    \
+              place/home.rs:2 uses session/simple.rs: run"
+            ]
+        );
+    }
+
+    #[test]
+    fn the_ratchet_knows_uses_that_may_stay() {
+        let upward = "use crate::session::run;";
+        let ratchet = "[onecopy_upward]\n\"place -> session\" = 1\n";
+        assert!(findings_in_order(upward, ratchet).is_empty());
+        let lowered = ratchet::lowered(
+            &Tree::of(&[("crates/onecopy/src/main.rs", "fn main() {}"), (ratchet::FILE, ratchet)]),
+            &[SECTION],
+        );
+        assert!(!lowered.unwrap().unwrap().contains("place"));
+    }
+
+    #[test]
+    fn a_new_folder_of_onecopy_needs_a_place_in_the_order() {
+        let tree = Tree::of(&[("crates/onecopy/src/attic/box.rs", "")]);
+        assert!(check(&tree)[0].text.contains("add it"));
     }
 }

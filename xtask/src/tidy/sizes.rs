@@ -1,63 +1,35 @@
 //! Files and functions stay small, and what is too large already may only shrink.
 //!
 //! A file counts up to its `#[cfg(test)] mod`; a function counts the lines between its braces that are neither blank nor
-//! a comment. What is over the limit must stand in `xtask/ratchet.toml` with its present size: a larger one fails, and
-//! so does a smaller one until the number is lowered (`cargo xtask tidy --update`), so the number always tells the truth.
+//! a comment. What is over the limit must stand in the ratchet with its present size: a larger one fails, and so does a
+//! smaller one until the number is lowered (`cargo xtask tidy --update`), so the number is always the true one.
 
 use super::Finding;
+use super::ratchet::{self, Section, Sizes};
 use crate::syntax;
 use crate::tree::{Tree, is_test_file};
-use std::collections::BTreeMap;
-use std::fmt::Write;
 use syn::spanned::Spanned;
 use syn::{Block, ImplItem, Item, Signature, TraitItem};
-use toml::{Table, Value};
 
-/// Where the sizes of what is too large are written down.
-pub(super) const RATCHET: &str = "xtask/ratchet.toml";
+/// What is over the limit, by path or by `path::function`.
+pub(super) const SECTIONS: [Section; 2] = [
+    Section { name: "files", remark: "", present: large_files },
+    Section { name: "functions", remark: "", present: large_functions },
+];
 
 const FILE_LINES_MAX: usize = 500;
 const TEST_FILE_LINES_MAX: usize = 800;
 const FUNCTION_LINES_MAX: usize = 70;
 
-const RATCHET_HEAD: &str =
-    "# Files and functions over the limit, with their present size. The numbers may only fall:
-# `cargo xtask tidy --update` lowers them.
-";
-
-/// Sizes over the limit, by path or by `path::function`.
-type Sizes = BTreeMap<String, usize>;
-
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
-    let (files, functions) = match ratchet(tree) {
-        Ok(ratchet) => ratchet,
-        Err(error) => return vec![Finding::file(RATCHET, error)],
-    };
-    let mut findings = compare(&large_files(tree), &files);
-    findings.extend(compare(&large_functions(tree), &functions));
-    findings
-}
-
-/// The ratchet with every number that can be lowered lowered; nothing if there is none.
-pub(super) fn lowered(tree: &Tree) -> Result<Option<String>, String> {
-    let (files, functions) = ratchet(tree)?;
-    let lower = |listed: Sizes, present: &Sizes| -> Sizes {
-        listed
-            .into_iter()
-            .filter_map(|(key, size)| Some((size.min(*present.get(&key)?), key)))
-            .map(|(s, k)| (k, s))
-            .collect()
-    };
-    let files = lower(files, &large_files(tree));
-    let functions = lower(functions, &large_functions(tree));
-    let mut text = RATCHET_HEAD.to_owned();
-    for (section, sizes) in [("files", files), ("functions", functions)] {
-        write!(text, "\n[{section}]\n").expect("writing to a string cannot fail");
-        for (key, size) in sizes {
-            writeln!(text, "\"{key}\" = {size}").expect("writing to a string cannot fail");
+    let mut findings = Vec::new();
+    for section in SECTIONS {
+        match ratchet::listed(tree, section.name) {
+            Ok(listed) => findings.extend(compare(&(section.present)(tree), &listed)),
+            Err(error) => findings.push(Finding::file(ratchet::FILE, error)),
         }
     }
-    Ok((tree.text(RATCHET) != Some(&text)).then_some(text))
+    findings
 }
 
 fn compare(present: &Sizes, listed: &Sizes) -> Vec<Finding> {
@@ -78,20 +50,6 @@ fn compare(present: &Sizes, listed: &Sizes) -> Vec<Finding> {
     let gone = listed.keys().filter(|key| !present.contains_key(*key));
     findings.extend(gone.map(|key| Finding::file(key, "is within the limit now: cargo xtask tidy --update")));
     findings
-}
-
-fn ratchet(tree: &Tree) -> Result<(Sizes, Sizes), String> {
-    let Some(text) = tree.text(RATCHET) else { return Ok((Sizes::new(), Sizes::new())) };
-    let table: Table = text.parse().map_err(|e: toml::de::Error| e.message().to_owned())?;
-    let section = |name: &str| -> Result<Sizes, String> {
-        let Some(entries) = table.get(name).and_then(Value::as_table) else { return Ok(Sizes::new()) };
-        let size = |(key, value): (&String, &Value)| {
-            let size = value.as_integer().and_then(|size| usize::try_from(size).ok());
-            size.map(|size| (key.clone(), size)).ok_or_else(|| format!("{key} has no size"))
-        };
-        entries.iter().map(size).collect()
-    };
-    Ok((section("files")?, section("functions")?))
 }
 
 fn large_files(tree: &Tree) -> Sizes {
@@ -181,26 +139,11 @@ mod tests {
     fn the_ratchet_holds_both_ways() {
         let with = |size: usize, listed: usize| {
             let ratchet = format!("[functions]\n\"a.rs::long\" = {listed}\n");
-            findings(&[("a.rs", &function(size)), (RATCHET, &ratchet)])
+            findings(&[("a.rs", &function(size)), (ratchet::FILE, &ratchet)])
         };
         assert!(with(80, 80).is_empty());
         assert!(with(81, 80)[0].contains("grew from 80 to 81"));
         assert!(with(79, 80)[0].contains("shrank to 79"));
         assert!(with(70, 80)[0].contains("within the limit"));
-    }
-
-    #[test]
-    fn an_update_lowers_and_never_raises() {
-        let ratchet = "[files]\n\"gone.rs\" = 600\n[functions]\n\"a.rs::long\" = 80\n\"b.rs::long\" = 80\n";
-        let tree = Tree::of(&[("a.rs", &function(75)), ("b.rs", &function(90)), (RATCHET, ratchet)]);
-        let text = lowered(&tree).unwrap().unwrap();
-        assert!(
-            text.contains("\"a.rs::long\" = 75")
-                && text.contains("\"b.rs::long\" = 80")
-                && !text.contains("gone")
-        );
-        let tree =
-            Tree::of(&[("a.rs", &function(75)), (RATCHET, &text.replace("\"b.rs::long\" = 80\n", ""))]);
-        assert!(lowered(&tree).unwrap().is_none());
     }
 }
