@@ -113,15 +113,23 @@ impl Raw {
 
     /// The next message: its tag and body.
     pub(crate) fn next(&mut self) -> (u8, Vec<u8>) {
+        self.next_or_end().expect("the connection goes on")
+    }
+
+    /// The next message; none if the connection ends before it.
+    pub(crate) fn next_or_end(&mut self) -> Option<(u8, Vec<u8>)> {
         loop {
             if let Some(frame) = wire::next_frame(&self.input[self.done..]).unwrap() {
                 self.done += frame.bytes.len();
-                return (frame.tag, frame.body().to_vec());
+                return Some((frame.tag, frame.body().to_vec()));
             }
             self.input.drain(..std::mem::take(&mut self.done));
             let mut more = vec![0; 1 << 16];
             let count = self.stream.read(&mut more).unwrap();
-            assert!(count > 0, "the connection ended after {:?}", self.input);
+            if count == 0 {
+                assert!(self.input.is_empty(), "the connection ended after {:?}", self.input);
+                return None;
+            }
             self.input.extend_from_slice(&more[..count]);
         }
     }

@@ -168,8 +168,8 @@ async fn is_not_held_up(port: u16, answer: &Answer, pending: usize) -> bool {
     true
 }
 
-/// How many wait.
-async fn held_up(port: u16) -> usize {
+/// The number of statements that wait, at onecopy or at a server.
+pub(crate) async fn held_up(port: u16) -> usize {
     let admin = connect("127.0.0.1", port, "onecopy").await.unwrap();
     let clients = rows(&admin, "SHOW CLIENTS").await;
     let mut count = clients.iter().filter(|row| row["state"] == "waiting").count();
