@@ -49,24 +49,25 @@ struct Options {
     only: String,
 }
 
-/// Hardly a seed shows these; plans of their own do, all but the first, in `tests/seeds.rs`, `tests/loads.rs` and `tests/neighbours.rs`. Of the last
-/// one nobody has found one since it was seen (docs/explanation/testing.md).
-const HAVE_PLANS: [&str; 15] = [
-    "an old catalogue will do",
+/// Mutants that few seeds find, so a search that misses them is no failure. Plans in `tests/seeds.rs`, `tests/loads.rs` and
+/// `tests/commit_groups.rs` find them, except three: the first and "unbounded statements claim only their rows" take
+/// more seeds, and for the last no plan is known (docs/explanation/testing.md).
+const RARE: [&str; 15] = [
+    "an outdated catalogue is accepted",
     "schema changes claim nothing",
-    "conclusions outlive schema changes",
-    "own schema changes do not count",
-    "forgotten claims do not count",
-    "schema changes go where their tables are",
-    "a proof counts from its answer",
-    "whoever lost its locks is appended",
-    "only who is in the log overtakes",
-    "all is certified as if written last",
-    "unknown statements claim their rows",
-    "who wrote nothing is not certified",
-    "constraints speak of the snapshot",
-    "a replica comes up between neighbours",
-    "SERIALIZABLE has neighbours",
+    "analyses outlive schema changes",
+    "a transaction's own schema changes are ignored",
+    "forgotten claims are ignored",
+    "schema changes reach only holders of their tables",
+    "a proof counts from its answer, not its request",
+    "a transaction that lost its locks is appended",
+    "only logged transactions count as overtaking",
+    "claims are certified as of the last statement",
+    "unbounded statements claim only their rows",
+    "attempted writes are not certified",
+    "constraint checks count as reads of the snapshot",
+    "a replica comes up inside a commit group",
+    "SERIALIZABLE transactions join commit groups",
 ];
 
 /// Some seed failed.
@@ -190,7 +191,7 @@ fn hunt(options: &Options) -> Result<(), Failed> {
                 break;
             }
         }
-        survivors += u64::from(first.is_none() && !HAVE_PLANS.contains(&mutant.name));
+        survivors += u64::from(first.is_none() && !RARE.contains(&mutant.name));
         let (seeds, text) =
             first.map_or_else(|| ("never".to_owned(), String::new()), |(n, t)| (n.to_string(), t));
         println!("| {} | {seeds} | {seen:?} | {} |", mutant.name, text.chars().take(120).collect::<String>());

@@ -38,18 +38,18 @@ fn the_same_seed_is_the_same_run() {
 fn frequent_mutants_are_caught() {
     // The rare ones take more seeds than a quick test has; docs/explanation/simulation.md has all of them.
     let frequent = [
-        ("reads do not wait for what they need", Anomaly::StaleRead),
-        ("a snapshot needs its first statement's", Anomaly::StaleRead),
-        ("SERIALIZABLE is REPEATABLE READ", Anomaly::WriteSkew),
+        ("reads do not wait for needed versions", Anomaly::StaleRead),
+        ("a snapshot needs only its first statement's versions", Anomaly::StaleRead),
+        ("SERIALIZABLE runs as REPEATABLE READ", Anomaly::WriteSkew),
         ("overlapping transactions do not wait", Anomaly::LostUpdate),
-        ("durable before fsync", Anomaly::LostCommit),
-        ("run again after Finish", Anomaly::AppliedTwice),
-        ("what is open at a lost home goes on", Anomaly::Stuck),
+        ("records count as durable before fsync", Anomaly::LostCommit),
+        ("a finished transaction is retried", Anomaly::AppliedTwice),
+        ("open transactions survive the loss of their home", Anomaly::Stuck),
         ("a sent refresh counts as applied", Anomaly::Diverged),
-        ("any replica becomes the anchor", Anomaly::StaleRead),
+        ("a partial replica becomes the anchor", Anomaly::StaleRead),
         ("writes are not certified", Anomaly::LostUpdate),
         ("reads are not certified", Anomaly::WriteSkew),
-        ("a copy is taken to be up to date", Anomaly::Diverged),
+        ("a copy counts as up to date", Anomaly::Diverged),
     ];
     for (name, anomaly) in frequent {
         let mutant = MUTANTS.iter().find(|mutant| mutant.name == name).expect("the mutant exists");
