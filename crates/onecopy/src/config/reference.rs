@@ -29,6 +29,8 @@ const HEAD: &str = r#"# Configuration
 
 <!-- Made from crates/onecopy/src/config: UPDATE_GOLDEN=1 cargo test -p onecopy configuration -->
 
+This page lists every setting of `onecopy serve`, for operators. [Serve your own servers](../how-to/serve.md) has the steps.
+
 `onecopy serve --config onecopy.toml` reads a file like this one:
 
 ```toml
@@ -38,7 +40,7 @@ data = "/var/lib/onecopy"
 database = "shop"
 stop_patience = "30s"
 
-[[replica]]                       # the first one is the home of updates
+[[replica]]                       # the first one becomes the anchor
 name = "a"
 url = "postgresql://10.0.0.1:5432"
 
@@ -47,12 +49,13 @@ name = "b"
 url = "postgresql://%2Frun%2Fpostgresql:5433"     # a Unix socket
 ```
 
-`onecopy check --config onecopy.toml` says whether it is right, and names every mistake with its line. Each setting can
-also be given by an environment variable, which overrules the file, and by a flag, which overrules both. Times are
-written `"5s"` (us, ms, s, min, h, d), sizes `"64MB"` (B, kB, MB, GB, TB), as in postgresql.conf.
+`onecopy check --config onecopy.toml` names every mistake with its line. An environment variable overrides the file, and a
+flag overrides both. Times are written `"5s"` (us, ms, s, min, h, d), sizes `"64MB"` (B, kB, MB, GB, TB), as in
+postgresql.conf.
 
-SIGHUP, or RELOAD in the admin database, reads the file again without dropping a client. A file with a mistake is not
-used. Settings that are read at the start keep their value until then; RELOAD names those that differ.
+SIGHUP, or RELOAD in the admin database, reads the file again without dropping a client. A file with a mistake is
+rejected, and the old configuration stays in force. Settings that are read at the start keep their value until then;
+RELOAD names those that differ.
 
 ## Settings
 
@@ -60,7 +63,9 @@ used. Settings that are read at the start keep their value until then; RELOAD na
 
 const REPLICAS: &str = r"### replica
 
-One `[[replica]]` for each server, `url` and, if it is to have one of its own, `name`. As a list of URLs:
-`ONECOPY_REPLICAS` (with commas), or `--replica` once for each. Which servers belong to a cluster is settled when they are
-adopted, at the first start: they must be identical, or all empty.
+One `[[replica]]` for each server, with a `url` and an optional `name`. As a list of URLs: `ONECOPY_REPLICAS` (with commas), or
+`--replica` once for each. A URL may have `sslmode` (`disable`, `require`, `verify-ca`, `verify-full`) and `sslrootcert`.
+
+The servers are adopted at the first start, and must then be identical, or all empty. After that, ADD REPLICA and DROP REPLICA
+change the members, not this list.
 ";

@@ -69,7 +69,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         kind: Kind::Addresses { may_be_none: false },
         default: "127.0.0.1:6432",
         can_reload: false,
-        about: "The address, or list of addresses, on which clients are served.",
+        about: "Address, or list of addresses, on which clients are served.",
     },
     Setting {
         name: "hba",
@@ -77,13 +77,13 @@ pub(crate) const SETTINGS: &[Setting] = &[
         kind: Kind::Rules,
         default: "host all all all scram-sha-256",
         can_reload: true,
-        about: "Who is let in, from where, and how it is proven: a list of rules as in pg_hba.conf, of which the first \
-                that fits decides. A rule is `host`, `hostssl` (TLS only) or `hostnossl`, then databases, roles, and \
-                addresses (each `all` or a list with commas; addresses are one network), then `scram-sha-256`, `trust` \
-                or `reject`. Passwords are those of the roles in the servers, where they must be stored as \
-                SCRAM-SHA-256, alike at each (pg_dumpall copies them); the servers can ask for the same proof, and get \
-                it from the client's. A rule that trusts everybody from anywhere is a mistake unless all of `listen` is \
-                on the loopback.",
+        about: "Which clients may connect, and how they authenticate: a list of rules as in pg_hba.conf; the \
+                first that fits decides. A rule has a type (`host`, `hostssl` for TLS only, or `hostnossl`), \
+                databases, roles, addresses (each `all` or a list with commas; addresses are one network) and a \
+                method (`scram-sha-256`, `trust` or `reject`). Passwords are those of the servers' roles. The \
+                servers must store them as SCRAM-SHA-256, and all the same verifier (pg_dumpall copies it); a \
+                server that asks for a password gets the client's proof. A rule that trusts all clients from any \
+                address is a mistake unless all of `listen` is on the loopback.",
     },
     Setting {
         name: "tls_certificate_file",
@@ -91,10 +91,10 @@ pub(crate) const SETTINGS: &[Setting] = &[
         kind: Kind::OptionalText,
         default: "",
         can_reload: true,
-        about: "A file with the certificate that clients see, and those that it was signed by, as PEM. Clients get no \
-                encryption if empty; a rule `hostssl` demands it of them. The file is read again at RELOAD, even if \
-                only its content has changed. One that has expired, is not valid yet, or expires within 30 days is \
-                used with a warning, in the log and from `onecopy check`.",
+        about: "File with the certificate that clients see, and its chain, as PEM. If empty, client connections \
+                are not encrypted; a rule `hostssl` requires TLS. RELOAD reads the file again, even if only its \
+                content has changed. A certificate that has expired, is not valid yet, or expires within 30 days \
+                is used with a warning, in the log and from `onecopy check`.",
     },
     Setting {
         name: "tls_key_file",
@@ -102,7 +102,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         kind: Kind::OptionalText,
         default: "",
         can_reload: true,
-        about: "A file with the key of that certificate, as PEM; nobody else may be able to read it.",
+        about: "File with the key of that certificate, as PEM. No other account may be able to read it.",
     },
     Setting {
         name: "admin_users",
@@ -110,7 +110,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         kind: Kind::Roles,
         default: "postgres",
         can_reload: true,
-        about: "The roles that may do everything in the admin database.",
+        about: "Roles that may run every command of the admin database.",
     },
     Setting {
         name: "stats_users",
@@ -118,7 +118,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         kind: Kind::Roles,
         default: "",
         can_reload: true,
-        about: "The roles that may use SHOW in the admin database, and nothing else.",
+        about: "Roles that may run SHOW in the admin database, and nothing else.",
     },
     Setting {
         name: "http_listen",
@@ -126,7 +126,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         kind: Kind::Addresses { may_be_none: true },
         default: "",
         can_reload: false,
-        about: "The address on which `/metrics`, `/health` and `/ready` are answered over HTTP; none if empty.",
+        about: "Address on which `/metrics`, `/health` and `/ready` are served over HTTP. If empty, they are \
+                not.",
     },
     Setting {
         name: "data",
@@ -134,8 +135,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         kind: Kind::Text,
         default: "/var/lib/onecopy",
         can_reload: false,
-        about: "The folder of the log and of what Onecopy knows of the cluster. Back it up with the servers, and \
-                never share it between nodes.",
+        about: "Folder of the log and of the cluster's state. Back it up together with the servers, and never \
+                share it between nodes.",
     },
     Setting {
         name: "database",
@@ -143,7 +144,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         kind: Kind::Text,
         default: "postgres",
         can_reload: false,
-        about: "The database that is served; it has this name on every server.",
+        about: "Database that is served. It has this name on every server.",
     },
     Setting {
         name: "superuser",
@@ -151,9 +152,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
         kind: Kind::Text,
         default: "postgres",
         can_reload: false,
-        about: "The superuser as which Onecopy's own connections log in. Clients' connections log in as the clients' \
-                roles: without a password where the server's pg_hba.conf says `trust` or `peer`, and where it says \
-                `scram-sha-256` with what the client has proven to Onecopy.",
+        about: "Superuser of Onecopy's own connections to the servers. Connections for clients log in as the \
+                clients' roles: without a password where the server's pg_hba.conf says `trust` or `peer`, and \
+                with the client's proof where it says `scram-sha-256`.",
     },
     Setting {
         name: "superuser_password_file",
@@ -161,8 +162,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         kind: Kind::OptionalText,
         default: "",
         can_reload: false,
-        about: "A file that holds the password of `superuser`, for servers that ask for it; nobody else may be able to \
-                read the file. If empty, the variable PGPASSWORD may have it; else no password is sent.",
+        about: "File with the password of `superuser`, for servers that ask for it. No other account may be able \
+                to read the file. If empty, PGPASSWORD is used if it is set; otherwise no password is sent.",
     },
     Setting {
         name: "start_patience",
@@ -170,7 +171,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         kind: Kind::Duration(1_000, 86_400_000),
         default: "1min",
         can_reload: false,
-        about: "How long servers that do not answer are waited for at the start; then the others serve without them.",
+        about: "How long the start waits for servers that do not answer. Then the others serve without them.",
     },
     Setting {
         name: "stop_patience",
@@ -178,7 +179,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         kind: Kind::Duration(0, 86_400_000),
         default: "1min",
         can_reload: true,
-        about: "How long transactions get to end after SIGTERM. A second signal ends them at once.",
+        about: "How long open transactions may take to end after SIGTERM. A second signal ends them at once.",
     },
     Setting {
         name: "reader_patience",
@@ -194,8 +195,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         kind: Kind::Duration(0, 86_400_000),
         default: "10s",
         can_reload: false,
-        about: "How long DRAIN and DROP of the home of updates wait for sessions that hold state there (temporary objects, \
-                session locks, LISTEN, ..). Those that still hold some then end with 57P01.",
+        about: "How long DRAIN and DROP of the anchor wait for sessions that hold state there (temporary \
+                objects, session locks, LISTEN and the like). Sessions that still hold some then end with 57P01.",
     },
     Setting {
         name: "health_deadline",
@@ -203,7 +204,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         kind: Kind::Duration(200, 600_000),
         default: "3s",
         can_reload: false,
-        about: "A server that has not answered for so long is down: the others go on without it. So is one that answers no new connection for so long.",
+        about: "A server that has not answered for this long, or that has accepted no new connection for this \
+                long, is down. The others go on without it.",
     },
     Setting {
         name: "takeover_after",
@@ -211,7 +213,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         kind: Kind::Duration(0, 86_400_000),
         default: "300ms",
         can_reload: false,
-        about: "How long the home of updates may be down before another replica takes its place.",
+        about: "How long the anchor may be down before another replica takes its place.",
     },
     Setting {
         name: "transaction_size_max",
@@ -219,7 +221,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         kind: Kind::Size(1 << 20, 1 << 44),
         default: "16GB",
         can_reload: false,
-        about: "The most that the row changes of one transaction may take; one with more is refused.",
+        about: "Largest size of the row changes of one transaction. A larger transaction is rejected with 53400.",
     },
     Setting {
         name: "log_size_max",
@@ -227,8 +229,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         kind: Kind::Size(64 << 20, 1 << 44),
         default: "16GB",
         can_reload: false,
-        about: "Past this size the log is not kept for replicas that are away; one that lacks what was removed must be \
-                rebuilt.",
+        about: "Largest size of the log that is kept for replicas that are down. A replica that lacks what was \
+                trimmed must be rebuilt.",
     },
     Setting {
         name: "sessions_max",
@@ -236,8 +238,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         kind: Kind::Count(1, 10_000),
         default: "280",
         can_reload: true,
-        about: "The most sessions at a time. Where `pool_mode` is `session` each may own a connection to every server, \
-                so keep it below their `max_connections`.",
+        about: "Largest number of sessions. With `pool_mode = session` each may have a connection to every \
+                server, so keep it below their `max_connections`.",
     },
     Setting {
         name: "logins_max",
@@ -245,9 +247,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
         kind: Kind::Count(1, 65_535),
         default: "1000",
         can_reload: true,
-        about: "The most connections that have not logged in yet. When one more comes, another one is closed: of the address \
-                that has the most of them (in IPv6, the network of 64 bits), the one that has waited longest. Below \
-                the limit of open files (`ulimit -n`) less what sessions need.",
+        about: "Largest number of connections that have not logged in. When one more comes, Onecopy closes the \
+                one that has waited longest, of the address that has most of them (in IPv6, of the /64 network). \
+                Keep it below the limit of open files (`ulimit -n`) less those that sessions need.",
     },
     Setting {
         name: "logins_per_address_max",
@@ -255,7 +257,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         kind: Kind::Count(1, 65_535),
         default: "1000",
         can_reload: true,
-        about: "The most of them from one address. All clients of a proxy have its address.",
+        about: "Largest number of such connections from one address. All clients of a proxy have its address.",
     },
     Setting {
         name: "authentication_timeout",
@@ -263,8 +265,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         kind: Kind::Duration(1_000, 600_000),
         default: "1min",
         can_reload: true,
-        about: "How long a client may take to log in, as in PostgreSQL. Its start-up packet, the handshake of TLS included, has to \
-                come within 10 seconds.",
+        about: "How long a client may take to log in, as in PostgreSQL. Its start-up packet, with the TLS \
+                handshake, must come within 10 seconds.",
     },
     Setting {
         name: "protocol",
@@ -272,8 +274,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         kind: Kind::Word(&["onecopy", "eager", "fr-l", "fr-c", "vr-l", "conflict-aware"]),
         default: "onecopy",
         can_reload: false,
-        about: "What orders transactions: the product's own protocol, or one of the schedulers that ship statements to all \
-                replicas under table locks (docs/explanation/protocols). A data folder stays with its kind.",
+        about: "Replication protocol: Onecopy's own, or a scheduler that ships statements to all replicas under \
+                table locks (docs/explanation/protocols). A data folder keeps its kind.",
     },
     Setting {
         name: "pool_mode",
@@ -281,8 +283,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
         kind: Kind::Word(&["session", "transaction"]),
         default: "session",
         can_reload: false,
-        about: "Who has a server connection, and until when. A session keeps those that it has used until it ends, or \
-                (`transaction`) has one only while a transaction of it is open, and the sessions of a role share them.",
+        about: "Whether sessions keep their server connections (`session`) or share them between transactions \
+                (`transaction`). When they share, the sessions of a role take turns, and a session has a connection \
+                only while a transaction is open.",
     },
     Setting {
         name: "pool_size",
@@ -290,9 +293,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
         kind: Kind::Count(1, 10_000),
         default: "20",
         can_reload: false,
-        about: "The most connections of one role to each server that sessions share, where `pool_mode` is \
-                `transaction`. There may be two more for transactions that are open at another server and hold what \
-                the others wait for. The sum over all roles has to be below the servers' `max_connections`.",
+        about: "With `pool_mode = transaction`, the largest number of connections of one role to each server. \
+                Two more may be opened for transactions that are open at another server and hold what the others \
+                wait for. The sum over all roles must be below the servers' `max_connections`.",
     },
     Setting {
         name: "pool_wait",
@@ -308,9 +311,10 @@ pub(crate) const SETTINGS: &[Setting] = &[
         kind: Kind::Word(&["lent", "anchor"]),
         default: "lent",
         can_reload: true,
-        about: "Where rows are written that draw from sequences (serial, identity): at the home of updates as long as that \
-                has room, and then also where ranges of the sequences are lent to (`lent`), or always there, so that \
-                values ascend over all sessions (`anchor`). A session can say otherwise: `SET onecopy.sequences`.",
+        about: "Where inserts that draw from sequences (serial, identity) execute. `lent`: at the anchor unless \
+                it is busy, and then also at replicas that have leased ranges of the sequences. `anchor`: always \
+                at the anchor, so that values ascend over all sessions. A session can override it: `SET \
+                onecopy.sequences`.",
     },
     Setting {
         name: "log_level",
@@ -318,7 +322,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         kind: Kind::Word(&["error", "warn", "info", "debug", "trace"]),
         default: "warn",
         can_reload: true,
-        about: "What is told on standard error.",
+        about: "Least severe level of messages on standard error.",
     },
     Setting {
         name: "log_format",
@@ -326,7 +330,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         kind: Kind::Word(&["text", "json"]),
         default: "text",
         can_reload: false,
-        about: "How it is told: lines for people, or one JSON object a line.",
+        about: "Log format: lines of text, or one JSON object a line.",
     },
 ];
 
@@ -462,7 +466,7 @@ impl clap::Args for Given {
             .long(REPLICA)
             .value_name("URL")
             .action(ArgAction::Append)
-            .help("A server, the home of updates first; overrules those of the file")
+            .help("URL of a server, the anchor first; replaces those of the file")
             .help_heading("Settings");
         SETTINGS.iter().fold(command.arg(replica), |command, setting| {
             let about = setting.about.split(". ").next().unwrap_or_default().trim_end_matches('.');
