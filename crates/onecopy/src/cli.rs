@@ -47,7 +47,7 @@ pub(crate) const DEFAULT_TRANSACTION_MAX_MB: u32 = 16 << 10;
 /// How large the log may become for replicas that are away, when nothing is said.
 pub(crate) const DEFAULT_LOG_MAX_MB: u32 = 16 << 10;
 
-/// Several PostgreSQL servers that behave as one copy of the database.
+/// Runs several PostgreSQL servers as one database.
 #[derive(Debug, Parser)]
 #[command(name = "onecopy", version, about, arg_required_else_help = true)]
 pub(crate) struct Cli {
@@ -61,30 +61,30 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run PostgreSQL servers on this machine and serve them as one database.
     Up(Up),
-    /// Serve PostgreSQL servers that run already as one database.
+    /// Serve PostgreSQL servers that already run as one database.
     Serve(Serve),
-    /// Look for mistakes in a configuration of `onecopy serve`, and show the settings. Nothing is started.
+    /// Check a configuration of `onecopy serve`, and show the settings. Nothing is started.
     Check(Serve),
     /// Compare every table on every replica of a running cluster, at one version.
     Verify(Verify),
-    /// Tell what Onecopy makes of a statement: what it touches, where it would run, and why. Nothing is executed.
+    /// Explain a statement: what it reads and writes, where it may run, and why. Nothing is executed.
     Explain(Explain),
-    /// Look at the replicas of a running cluster, compare them, mend one.
+    /// Show, check, rebuild, add, drain and drop replicas of a running cluster.
     Replica(Replica),
-    /// Show what is in the log of a cluster, or check that it is whole. Nothing is changed.
+    /// Show the log of a cluster, or check it for damage. Nothing is changed.
     #[command(subcommand)]
     Log(LogCommand),
-    /// Show what a running node does, renewed every few seconds.
+    /// Show what a running node does, refreshed every few seconds.
     Top(Top),
-    /// Twenty seconds on servers made for it: load, the loss of a server, and what came of it. Needs the program
+    /// Demonstrate the loss of a server under load, on temporary servers. Needs the program
     /// `onecopy-bench`.
     #[command(disable_help_flag = true)]
     Demo(Bench),
-    /// Compare, drive and check real servers; `onecopy bench help` tells more. Needs the program `onecopy-bench`.
+    /// Benchmark and check real servers; see `onecopy bench help`. Needs the program `onecopy-bench`.
     #[command(disable_help_flag = true)]
     Bench(Bench),
-    /// Simulate clusters: a paper's experiments, or a load of your own; `onecopy sim help` tells more. Needs the program
-    /// `onecopy-sim`.
+    /// Simulate clusters: a paper's experiments, or a load of your own; see `onecopy sim help`. Needs the
+    /// program `onecopy-sim`.
     #[command(disable_help_flag = true)]
     Sim(Bench),
 }
@@ -100,20 +100,20 @@ pub(crate) struct Bench {
 /// `onecopy up`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Up {
-    /// How many PostgreSQL servers to run; an existing folder keeps the number it was made with [default: 3].
+    /// Number of PostgreSQL servers; an existing folder keeps its number [default: 3].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_REPLICAS)))]
     pub(crate) replicas: Option<u16>,
 
-    /// The port to serve on.
+    /// Port on which clients are served.
     #[arg(long, value_name = "PORT", default_value_t = DEFAULT_PORT, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) port: u16,
 
-    /// The folder that holds the cluster; made if it is not there [default: /var/lib/onecopy as root, else
+    /// Folder of the cluster, created if it is missing [default: /var/lib/onecopy as root, else
     /// $XDG_DATA_HOME/onecopy].
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
 
-    /// The most megabytes that the changes of one transaction may take; a transaction with more is refused.
+    /// Largest size of the row changes of one transaction, in megabytes; a larger one is rejected.
     #[arg(long, value_name = "MB", default_value_t = DEFAULT_TRANSACTION_MAX_MB,
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) transaction_max_mb: u32,
@@ -122,35 +122,39 @@ pub(crate) struct Up {
     #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_READER_PATIENCE_S)]
     pub(crate) reader_patience: u16,
 
-    /// How many megabytes of log are kept for a replica that is away; past that it must be rebuilt.
+    /// Largest size of the log that is kept for replicas that are down, in megabytes; past that they must
+    /// be rebuilt.
     #[arg(long, value_name = "MB", default_value_t = DEFAULT_LOG_MAX_MB,
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) log_max_mb: u32,
 
-    /// A port for `/metrics`, `/health` and `/ready` [default: none].
+    /// Port for `/metrics`, `/health` and `/ready` [default: none].
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) http_port: Option<u16>,
 
-    /// The most connections that have not logged in; when one more comes, the one that has waited longest is closed.
+    /// Largest number of connections that have not logged in; one more closes the one that has waited
+    /// longest.
     #[arg(long, value_name = "N", default_value_t = DEFAULT_LOGINS_MAX, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) logins_max: u16,
 
-    /// What orders transactions: the product's own protocol, or one of the schedulers that ship statements to all replicas.
-    /// A folder stays with its kind.
+    /// Replication protocol: Onecopy's own, or a scheduler that ships statements to all replicas. A data
+    /// folder keeps its kind.
     #[arg(long, value_name = "NAME", default_value_t, value_enum)]
     pub(crate) protocol: Protocol,
 
-    /// How long transactions get to end after a signal to stop, in seconds; a second signal ends them at once.
+    /// How long open transactions may take to end after a signal to stop, in seconds; a second signal ends
+    /// them at once.
     #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_STOP_PATIENCE_S)]
     pub(crate) stop_patience: u16,
 
-    /// How long DRAIN and DROP of the anchor wait for sessions that hold state there, in milliseconds, before these end.
+    /// How long DRAIN and DROP of the anchor wait for sessions that hold state there, in milliseconds; then
+    /// the sessions end.
     #[arg(long, value_name = "MS", default_value_t = DEFAULT_DRAIN_PATIENCE_MS,
           value_parser = clap::value_parser!(u32).range(0..=86_400_000))]
     pub(crate) drain_patience_ms: u32,
 
-    /// A server that has not answered for so long, in milliseconds, is down: the others go on without it. So is one that answers
-    /// no new connection for so long.
+    /// A server that has not answered, or has accepted no new connection, for this many milliseconds is
+    /// down; the others go on without it.
     #[arg(long, value_name = "MS", default_value_t = DEFAULT_HEALTH_DEADLINE_MS,
           value_parser = clap::value_parser!(u32).range(200..=600_000))]
     pub(crate) health_deadline_ms: u32,
@@ -160,25 +164,26 @@ pub(crate) struct Up {
           value_parser = clap::value_parser!(u32).range(0..=86_400_000))]
     pub(crate) takeover_after_ms: u32,
 
-    /// Where rows are written that draw from sequences: at the anchor as long as that has room, and then also where ranges of
-    /// them are lent to, or always at the anchor, so that values ascend over all sessions.
+    /// Where inserts that draw from sequences execute: at the anchor unless it is busy, or always at the
+    /// anchor, so that values ascend over all sessions.
     #[arg(long, value_name = "WHERE", value_parser = [SEQUENCES_LENT, "anchor"], default_value = SEQUENCES_LENT)]
     pub(crate) sequences: String,
 
-    /// Whether sessions keep their server connections, or the sessions of a role share them, a transaction at a time.
+    /// Keep server connections per session, or share them between transactions.
     #[arg(long, value_name = "MODE", value_parser = ["session", "transaction"], default_value = "session")]
     pub(crate) pool_mode: String,
 
-    /// The most connections of one role to each server that sessions share.
+    /// Largest number of shared connections of one role to each server.
     #[arg(long, value_name = "N", default_value_t = DEFAULT_POOL_SIZE, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub(crate) pool_size: u16,
 
-    /// How long a statement waits for such a connection, in milliseconds, before it fails.
+    /// How long a statement waits for a shared connection before it fails, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = DEFAULT_POOL_WAIT_MS,
           value_parser = clap::value_parser!(u32).range(1..=86_400_000))]
     pub(crate) pool_wait_ms: u32,
 
-    /// The folder of the programs `postgres` and `initdb`, of PostgreSQL 14 to 18 [default: looked for, else fetched].
+    /// Folder of the programs `postgres` and `initdb` of PostgreSQL 14 to 18 [default: searched, else
+    /// downloaded].
     #[arg(long, value_name = "DIR")]
     pub(crate) pg_bin: Option<PathBuf>,
 }
@@ -186,18 +191,19 @@ pub(crate) struct Up {
 /// What orders transactions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Protocol {
-    /// Rows are captured where a transaction runs, and applied elsewhere in the log's order.
+    /// Row changes are captured where a transaction executes, and applied elsewhere in log order.
     #[default]
     Onecopy,
-    /// Statements go to all replicas; the last reply counts.
+    /// Statements go to all replicas; the client gets the last reply.
     Eager,
-    /// The same; all reads of a transaction go where load was least when it began.
+    /// As eager, but all reads of a transaction go to the replica that had least load when it began.
     FrL,
-    /// The same; they go to the replica that granted the locks first.
+    /// As eager, but they go to the replica that granted the locks first.
     FrC,
-    /// The same; each read goes where load is least.
+    /// As eager, but each read goes to the replica with least load.
     VrL,
-    /// The same; each read goes where nothing is in its way, and among these where load is least.
+    /// As eager, but each read goes to a replica without conflicts, and among these to the one with least
+    /// load.
     ConflictAware,
 }
 
@@ -212,11 +218,11 @@ impl Protocol {
 /// `onecopy serve` and `onecopy check`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Serve {
-    /// The file with the settings.
+    /// Configuration file.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Settings that overrule it.
+    /// Settings that override it.
     #[command(flatten)]
     pub(crate) settings: Given,
 }
@@ -224,7 +230,7 @@ pub(crate) struct Serve {
 /// `onecopy verify`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Verify {
-    /// The port on which the cluster is served [default: $PGPORT, else 6432].
+    /// Port on which the cluster is served [default: $PGPORT, else 6432].
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) port: Option<u16>,
 }
@@ -232,15 +238,15 @@ pub(crate) struct Verify {
 /// `onecopy top`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Top {
-    /// The port on which the cluster is served [default: $PGPORT, else 6432].
+    /// Port on which the cluster is served [default: $PGPORT, else 6432].
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) port: Option<u16>,
 
-    /// How often it is renewed, in seconds.
+    /// Interval of refreshing, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub(crate) every: u32,
 
-    /// How often in all [default: until it is interrupted].
+    /// Number of refreshes [default: until interrupted].
     #[arg(long, value_name = "N")]
     pub(crate) count: Option<u32>,
 }
@@ -248,16 +254,17 @@ pub(crate) struct Top {
 /// `onecopy explain`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Explain {
-    /// A file of CREATE statements, such as `pg_dump --schema-only` writes; without it a running cluster is asked.
+    /// File of CREATE statements, as `pg_dump --schema-only` writes it; without it a running cluster is
+    /// asked.
     #[arg(long, value_name = "FILE")]
     pub(crate) schema: Option<PathBuf>,
 
-    /// The port on which the cluster is served [default: $PGPORT, else 6432].
+    /// Port on which the cluster is served [default: $PGPORT, else 6432].
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..),
           conflicts_with = "schema")]
     pub(crate) port: Option<u16>,
 
-    /// The statement; its parameters, $1 and so on, need no values.
+    /// Statement; its parameters, $1 and so on, need no values.
     #[arg(value_name = "SQL")]
     pub(crate) sql: String,
 }
@@ -265,7 +272,7 @@ pub(crate) struct Explain {
 /// `onecopy replica`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Replica {
-    /// The port on which the cluster is served [default: $PGPORT, else 6432].
+    /// Port on which the cluster is served [default: $PGPORT, else 6432].
     #[arg(long, global = true, value_name = "PORT",
           value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) port: Option<u16>,
@@ -278,34 +285,34 @@ pub(crate) struct Replica {
 /// What can be done about replicas.
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum ReplicaAction {
-    /// Show the state of each.
+    /// Show the state of each replica.
     List,
-    /// Compare all that are up at one version; one that differs serves nothing from then on.
+    /// Compare all replicas that are up, at one version; quarantine one that differs.
     Check,
-    /// Give one the data of another one, while clients go on.
+    /// Give a replica the data of another one, while clients go on.
     Rebuild {
-        /// Which.
+        /// Name of the replica.
         name: String,
     },
-    /// One more replica, while clients go on.
+    /// Add a replica, while clients go on.
     Add {
-        /// A server that is there, as in `onecopy serve`; without it `onecopy up` makes one.
+        /// URL of a server that runs already (`onecopy serve`); without it, `onecopy up` makes a server.
         #[arg(value_name = "URL")]
         url: Option<String>,
     },
-    /// One is no member any more; a server of `onecopy up` is removed with its data.
+    /// Remove a replica from the cluster; a server of `onecopy up` is removed with its data.
     Drop {
-        /// Which.
+        /// Name of the replica.
         name: String,
     },
-    /// One takes nothing new; ends when nothing is open there.
+    /// Send no new statements to a replica; returns when none is open there.
     Drain {
-        /// Which.
+        /// Name of the replica.
         name: String,
     },
-    /// One that was drained takes statements again.
+    /// Send statements to a drained replica again.
     Undrain {
-        /// Which.
+        /// Name of the replica.
         name: String,
     },
 }
@@ -315,26 +322,26 @@ pub(crate) enum ReplicaAction {
 pub(crate) enum LogCommand {
     /// Show every record: its version, the rows it changed, its statements.
     Dump(LogDump),
-    /// Read every byte and name the file and the place of any damage.
+    /// Read every byte, and name the file and place of any damage.
     Verify(LogVerify),
 }
 
 /// `onecopy log dump`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct LogDump {
-    /// The folder that holds the cluster [default: as for `onecopy up`].
+    /// Folder of the cluster [default: as for `onecopy up`].
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
 
-    /// The first version to show.
+    /// First version to show.
     #[arg(long, value_name = "VERSION", default_value_t = 0)]
     pub(crate) from: u64,
 
-    /// The last version to show.
+    /// Last version to show.
     #[arg(long, value_name = "VERSION")]
     pub(crate) upto: Option<u64>,
 
-    /// Ask the cluster that is served on this port for the names of tables.
+    /// Port of a running cluster that is asked for the names of tables.
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) port: Option<u16>,
 }
@@ -342,7 +349,7 @@ pub(crate) struct LogDump {
 /// `onecopy log verify`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct LogVerify {
-    /// The folder that holds the cluster [default: as for `onecopy up`].
+    /// Folder of the cluster [default: as for `onecopy up`].
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
 }

@@ -73,7 +73,7 @@ impl fmt::Display for Stage {
                 // The part of the log that belongs to a copy is not in the total.
                 write!(f, "copying {donor}: {} of about {} MB", received >> 20, total.max(received) >> 20)
             }
-            Self::Comparing => f.write_str("comparing all it has with the home of updates"),
+            Self::Comparing => f.write_str("comparing its data with the anchor"),
             Self::CatchingUp { target } => write!(f, "catching up to version {target}"),
         }
     }

@@ -92,7 +92,7 @@ fn obstacle(hub: &Hub) -> Option<&'static str> {
     } else if hub.clients.is_paused() {
         Some("paused")
     } else if !hub.replicas().iter().any(|status| status.replica == anchor && status.state == State::Up) {
-        Some("the home of updates is not up")
+        Some("the anchor is not up")
     } else {
         None
     }
@@ -129,22 +129,22 @@ fn metrics(hub: &Hub) -> String {
     replicas(hub, &mut page);
     statements(hub, &mut page);
     clients(hub, &mut page);
-    page.single("log_durable_version", "gauge", "The last durable version.", hub.log.durable().0 as f64);
+    page.single("log_durable_version", "gauge", "The newest durable version.", hub.log.durable().0 as f64);
     page.single(
         "log_first_version",
         "gauge",
-        "The first version that is kept.",
+        "The oldest version that the log has.",
         hub.log.first_retained().0 as f64,
     );
     if let Some(ends_s) = hub.in_force.identity().and_then(|identity| identity.ends_s()) {
         page.single(
             "tls_certificate_expiry_timestamp_seconds",
             "gauge",
-            "When the certificate that clients see is not valid any more, in seconds since 1970.",
+            "When the certificate that clients see expires, in seconds since 1970.",
             ends_s as f64,
         );
     }
-    page.single("log_bytes", "gauge", "What the log takes on disk.", hub.log.bytes() as f64);
+    page.single("log_bytes", "gauge", "Size of the log on disk.", hub.log.bytes() as f64);
     page.0
 }
 
@@ -163,14 +163,18 @@ fn replicas(hub: &Hub, page: &mut Page) {
     family("replica_quarantined", "gauge", "Whether the replica must be rebuilt.", &|r| {
         f64::from(u8::from(r.state == State::Quarantined))
     });
-    family("replica_applied_version", "gauge", "What the replica has.", &|r| r.applied.0 as f64);
-    family("replica_lag_versions", "gauge", "What it lacks.", &|r| r.lag as f64);
-    family("replica_reads_total", "counter", "Reads that it has served.", &|r| r.reads as f64);
-    family("replica_writes_total", "counter", "Updates that have run there.", &|r| r.writes as f64);
+    family("replica_applied_version", "gauge", "The version up to which the replica has everything.", &|r| {
+        r.applied.0 as f64
+    });
+    family("replica_lag_versions", "gauge", "How many versions the replica lacks.", &|r| r.lag as f64);
+    family("replica_reads_total", "counter", "Reads that the replica has served.", &|r| r.reads as f64);
+    family("replica_writes_total", "counter", "Update transactions that executed at the replica.", &|r| {
+        r.writes as f64
+    });
     family(
         "replica_load_seconds",
         "gauge",
-        "Estimated wait there: what is outstanding, and who waits for a connection.",
+        "Expected wait at the replica: outstanding statements, and waits for a connection.",
         &|r| r.expected_wait_us as f64 / 1e6,
     );
 }
@@ -184,11 +188,7 @@ fn statements(hub: &Hub, page: &mut Page) {
         "Reads that any fresh replica could serve.",
         load(&stats.reads),
     );
-    page.family(
-        "anchor_total",
-        "counter",
-        "Statements, or transactions by their first one, that ran at the anchor, by reason.",
-    );
+    page.family("anchor_total", "counter", "Transactions that ran at the anchor, by reason.");
     for (because, counter) in [
         ("update", &stats.anchor_update),
         ("unknown", &stats.anchor_unknown),
@@ -200,8 +200,13 @@ fn statements(hub: &Hub, page: &mut Page) {
         page.number("anchor_total", Some(("because", because)), load(counter));
     }
     page.single("records_total", "counter", "Update transactions in the log.", load(&stats.records));
-    page.single("retried_total", "counter", "Transactions run again, unseen.", load(&stats.retried));
-    page.single("aborted_total", "counter", "Clients told 40001 by Onecopy.", load(&stats.aborted));
+    page.single(
+        "retried_total",
+        "counter",
+        "Transactions that Onecopy ran again, transparently.",
+        load(&stats.retried),
+    );
+    page.single("aborted_total", "counter", "Errors 40001 that Onecopy gave.", load(&stats.aborted));
 }
 
 fn clients(hub: &Hub, page: &mut Page) {
@@ -217,7 +222,7 @@ fn clients(hub: &Hub, page: &mut Page) {
     page.single("update_transactions_open", "gauge", "Open update transactions.", open as f64);
     let (logins, logins_cut) = hub.half_open.counts();
     page.single("logins", "gauge", "Connections that have not logged in yet.", logins as f64);
-    let help = "Connections that were closed before they had logged in, because there were too many.";
+    let help = "Connections closed before they logged in, because there were too many.";
     page.single("logins_cut_total", "counter", help, logins_cut as f64);
     page.single(
         "paused",
