@@ -18,6 +18,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use cluster::protocols::shipping::Choices;
+use pgserver::MAX_REPLICAS;
 
 use crate::config::Given;
 use crate::shipping::PROTOCOLS;
@@ -38,8 +39,6 @@ pub(crate) const DEFAULT_TAKEOVER_AFTER_MS: u32 = 300;
 pub(crate) const DEFAULT_POOL_SIZE: u16 = 20;
 /// How long a statement waits for one of them.
 pub(crate) const DEFAULT_POOL_WAIT_MS: u32 = 30_000;
-/// The most PostgreSQL servers that one `onecopy up` runs.
-pub(crate) const MAX_REPLICAS: u16 = 16;
 
 /// How much one transaction may change when nothing is said: more than is ever meant, less than fills most disks.
 pub(crate) const DEFAULT_TRANSACTION_MAX_MB: u32 = 16 << 10;

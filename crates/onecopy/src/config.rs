@@ -21,8 +21,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use pgserver::MAX_REPLICAS;
+
 use crate::backend::Address;
-use crate::cli::MAX_REPLICAS;
 use crate::security::scram::Secret;
 use crate::security::tls::{Identity, Outward, Trust};
 use hba::{Access, Rule};

@@ -2,7 +2,7 @@
 //!
 //! The binary is everything that the pure crates are not: sockets, clocks, processes, files. `node` puts it together,
 //! over servers that `up` runs; `hub` is where everybody meets; `frontend` serves clients, `agent` and `keeper` serve
-//! replicas, the crate `commitlog` makes records durable, `postgres` runs servers, `capture` is what lies inside them.
+//! replicas, the crate `commitlog` makes records durable, `pgserver` runs servers, `capture` is what lies inside them.
 
 mod accept;
 mod backend;
@@ -20,7 +20,6 @@ mod membership;
 mod node;
 mod place;
 mod pool;
-mod postgres;
 mod propagate;
 mod relay;
 mod replica;

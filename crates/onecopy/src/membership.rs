@@ -1,12 +1,13 @@
 //! Which replicas there are, and how one gets the data it lacks.
 //!
 //! [`members`] lets replicas join, drain and leave. [`adoption`] recognises servers of this cluster,
-//! [`initial_copy`] fills an empty server, [`resync`] gives a replica the data of another one, [`supervisor`] keeps a
-//! server of ours running. [`verify`] and [`check`] compare what replicas hold, by the sums of [`checksum`].
+//! [`initial_copy`] fills an empty server, [`resync`] gives a replica the data of another one, for which [`base_backup`]
+//! copies its files, [`supervisor`] keeps a server of ours running. [`verify`] and [`check`] compare what replicas hold, by the sums of [`checksum`].
 //!
 //! Invariant: a replica serves only after it holds the effect of every record up to the version where it joins.
 
 pub(crate) mod adoption;
+pub(crate) mod base_backup;
 pub(crate) mod check;
 pub(crate) mod checksum;
 pub(crate) mod initial_copy;

@@ -7,7 +7,7 @@
 //!
 //! Not here: tracing, which is for whoever looks into a running node.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
@@ -21,8 +21,6 @@ const TICK: Duration = Duration::from_millis(120);
 pub(crate) struct Progress {
     /// The moving lines; none when standard error is not a terminal.
     moving: Option<MultiProgress>,
-    /// Says nothing at all (for tests).
-    quiet: bool,
 }
 
 impl Progress {
@@ -31,19 +29,12 @@ impl Progress {
         let moving = std::io::stderr()
             .is_terminal()
             .then(|| MultiProgress::with_draw_target(ProgressDrawTarget::stderr()));
-        Self { moving, quiet: false }
-    }
-
-    /// Progress that nobody sees.
-    #[cfg(test)]
-    pub(crate) fn hidden() -> Self {
-        Self { moving: None, quiet: true }
+        Self { moving }
     }
 
     /// One line of news.
     pub(crate) fn say(&self, line: impl Display) {
         match &self.moving {
-            _ if self.quiet => {}
             Some(moving) => moving.suspend(|| to_stderr(&line)),
             None => to_stderr(&line),
         }
@@ -68,7 +59,6 @@ impl Progress {
     /// A result, on standard output.
     pub(crate) fn result(&self, line: impl Display) {
         match &self.moving {
-            _ if self.quiet => {}
             Some(moving) => moving.suspend(|| to_stdout(&line)),
             None => to_stdout(&line),
         }
@@ -101,6 +91,26 @@ impl Step {
             moving.finish_and_clear();
         }
         self.progress.say(line);
+    }
+}
+
+impl pgserver::Progress for Progress {
+    fn say(&self, line: fmt::Arguments<'_>) {
+        Self::say(self, line);
+    }
+
+    fn step(&self, what: String) -> Box<dyn pgserver::Step> {
+        Box::new(Self::step(self, what))
+    }
+}
+
+impl pgserver::Step for Step {
+    fn now(&self, what: String) {
+        Self::now(self, what);
+    }
+
+    fn done(self: Box<Self>, line: fmt::Arguments<'_>) {
+        Self::done(*self, line);
     }
 }
 

@@ -9,23 +9,24 @@ use crate::tree::Tree;
 use toml::{Table, Value};
 
 /// A crate, and the crates of this workspace that it may depend on.
-const EDGES: [(&str, &[&str]); 12] = [
+const EDGES: [(&str, &[&str]); 13] = [
     ("chart", &[]),
     ("wire", &[]),
     ("sql", &[]),
     ("cluster", &["wire", "sql"]),
     ("owner_only", &[]),
     ("commitlog", &["cluster", "owner_only"]),
+    ("pgserver", &["cluster", "owner_only"]),
     ("sim", &["cluster", "sql", "wire"]),
     ("study", &["chart", "cluster", "sim"]),
-    ("onecopy", &["cluster", "commitlog", "owner_only", "sql", "wire"]),
+    ("onecopy", &["cluster", "commitlog", "owner_only", "pgserver", "sql", "wire"]),
     ("bench", &["chart", "sim", "sql", "wire"]),
     ("planner", &["sql"]),
     ("xtask", &[]),
 ];
 
 /// The crates that may depend on tokio and what is built on it.
-const ASYNCHRONOUS: [&str; 2] = ["onecopy", "bench"];
+const ASYNCHRONOUS: [&str; 3] = ["pgserver", "onecopy", "bench"];
 
 /// What a pure crate must not even depend on, its tests apart.
 const IMPURE: [&str; 7] = ["getrandom", "libc", "mio", "nix", "rand", "rustix", "socket2"];

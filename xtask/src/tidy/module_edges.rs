@@ -35,13 +35,12 @@ const EDGES: [(&str, &[&str]); 10] = [
 const ORDERED: &str = "crates/onecopy";
 
 /// The top-level modules of `onecopy`, the lowest first: each may use those before it, and `main.rs` all.
-const ORDER: [&str; 26] = [
+const ORDER: [&str; 25] = [
     "calendar",
     "terminal",
     "security",
     "backend",
     "error",
-    "postgres",
     "config",
     "capture",
     "coordinator",

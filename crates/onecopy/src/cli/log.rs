@@ -13,7 +13,6 @@ use tokio_postgres::SimpleQueryMessage;
 
 use super::connection;
 use super::{LogCommand, LogDump};
-use crate::postgres;
 use crate::terminal::Progress;
 
 /// Where the log is inside of a data folder.
@@ -47,7 +46,7 @@ pub(crate) async fn command(command: LogCommand, progress: &Progress) -> Result<
 fn log_folder(data: Option<PathBuf>) -> Result<PathBuf, String> {
     let data = match data {
         Some(data) => data,
-        None => postgres::default_data_folder().map_err(|error| error.to_string())?,
+        None => pgserver::default_data_folder().map_err(|error| error.to_string())?,
     };
     let inside = data.join(LOG_FOLDER);
     if inside.is_dir() {

@@ -28,13 +28,13 @@ use std::time::Duration;
 use cluster::ids::ReplicaId;
 use cluster::protocols::ReplicaStatus;
 
+use super::base_backup::Transfer;
 use super::checksum::schema_checksums;
 use crate::backend::{BackendError, Connection, Served};
 use crate::capture;
 use crate::config::Replica;
 use crate::coordinator::Hub;
 use crate::node::Reason;
-use crate::postgres::Transfer;
 
 pub(crate) use place::{Standing, standing};
 

@@ -30,6 +30,7 @@ use cluster::protocols::ReplicaStatus;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
+use super::base_backup::Transfer;
 use super::check;
 use super::initial_copy;
 use super::initial_copy::Standing;
@@ -40,7 +41,6 @@ use crate::coordinator::log_retention;
 use crate::coordinator::log_retention::Lasting;
 use crate::coordinator::{AgentOrder, Hub};
 use crate::node::{Place, Reason};
-use crate::postgres::Transfer;
 
 /// How long transactions may take to end before the anchor gives its place up.
 const QUIET_MAX: Duration = Duration::from_secs(5);

@@ -26,9 +26,9 @@ use cluster::protocols::ReplicaStatus;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
+use super::base_backup::Transfer;
 use super::supervisor::{Errand, Replacement};
 use crate::coordinator::{Hub, Lasting};
-use crate::postgres::Transfer;
 
 /// How many donors may go down during one rebuild.
 const DONORS_MAX: u32 = 3;

@@ -9,11 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::ids::ReplicaId;
+use pgserver::{Server, ServerError};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::base_backup::{self, Transfer};
 use crate::backend::Address;
 use crate::coordinator::{Absence, Hub};
-use crate::postgres::{Server, ServerError, Transfer};
 use crate::terminal::Progress;
 
 /// Between two attempts to start a server, at first; each further pause is twice as long.
@@ -177,7 +178,9 @@ impl Steward {
             // It may have been on its way up.
             self.server.stop().await;
         }
-        self.server.copy(donor, superuser, transfer).await.map_err(text)?;
+        base_backup::copy(&self.server, donor, superuser, transfer)
+            .await
+            .map_err(|error| error.to_string())?;
         self.is_running = false;
         self.server.take_copy().await.map_err(text)?;
         self.server.start().await.map_err(text)?;

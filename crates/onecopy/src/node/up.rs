@@ -12,6 +12,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use pgserver::{Home, ServerError, UpError, UpOptions};
 use tokio::net::TcpListener;
 
 use super::metrics;
@@ -23,8 +24,6 @@ use crate::config::runtime::{DEFAULT_SESSIONS_MAX, InForce, Logins, POOLED_SESSI
 use crate::coordinator::{Hub, Limits, Patience};
 use crate::place::sequence_leases::SEQUENCES_LENT;
 use crate::pool::{POOL_MODE_TRANSACTION, Pooling};
-use crate::postgres;
-use crate::postgres::{Home, ServerError, UpError, UpOptions};
 use crate::terminal::Progress;
 
 use yard::{Yard, place};
@@ -43,8 +42,9 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), Reason> {
         }
     };
     let options = UpOptions { replicas: up.replicas, data: up.data, pg_bin: up.pg_bin };
+    let shown: Arc<dyn pgserver::Progress> = Arc::new(progress.clone());
     let starting = async {
-        let mut home = postgres::prepare(&options, progress).await?;
+        let mut home = pgserver::prepare(&options, &shown).await?;
         let failed = home.start().await?;
         Ok::<(Home, BTreeMap<u16, ServerError>), UpError>((home, failed))
     };

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use pgserver::program_folders;
 use tokio::process::Command;
 
 use crate::backend::{Address, BackendError, Connection, Served};
 use crate::membership::checksum::schema_checksums;
 use crate::node::Reason;
-use crate::postgres::program_folders;
 use crate::security::scram::Secret;
 
 /// How long it may take for a part of the schema.

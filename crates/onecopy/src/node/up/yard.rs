@@ -9,16 +9,17 @@ use std::sync::Arc;
 
 use cluster::ids::ReplicaId;
 use cluster::placement::REPLICAS_MAX;
+use pgserver::{Home, Server, ServerError};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::backend::Address;
 use crate::coordinator::Hub;
+use crate::membership::base_backup::{self, Transfer};
 use crate::membership::members::{Data, Invitation, Invited, Invitee, Request};
 use crate::membership::supervisor;
 use crate::membership::supervisor::{Errand, Post};
 use crate::node::{Place, Reason};
-use crate::postgres::{Home, Server, ServerError, Transfer};
 use crate::terminal::Progress;
 
 use super::mender;
@@ -126,15 +127,15 @@ impl Yard {
         transfer: &Transfer,
     ) -> Result<(), Reason> {
         let mut server = self.invited.remove(&replica).ok_or("it was not invited")?;
-        let copied = server.copy(donor, &self.hub.served.superuser, transfer).await;
+        let copied = base_backup::copy(&server, donor, &self.hub.served.superuser, transfer).await;
         let taken = match copied {
-            Ok(()) => server.take_copy().await,
-            Err(error) => Err(error),
+            Ok(()) => server.take_copy().await.map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
         };
         let number = server.number();
         let admitted = match taken {
             Ok(()) => self.home.admit(number).map_err(|error| error.to_string()),
-            Err(error) => Err(error.to_string()),
+            Err(reason) => Err(reason),
         };
         let started = match admitted {
             Ok(()) => server.start().await.map_err(|error| error.to_string()),

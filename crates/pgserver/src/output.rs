@@ -77,7 +77,7 @@ mod tests {
     use std::io::Write;
 
     use super::*;
-    use crate::postgres::scratch::Scratch;
+    use crate::scratch::Scratch;
 
     #[test]
     fn only_the_words_of_the_present_process_are_told() {

@@ -1,7 +1,7 @@
 //! Folders with programs that only know their version.
 
 use super::*;
-use crate::postgres::scratch::Scratch;
+use crate::scratch::Scratch;
 
 fn program(folder: &Path, name: &str, script: &str) {
     fs::create_dir_all(folder).unwrap();

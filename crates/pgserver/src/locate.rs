@@ -36,11 +36,11 @@ const USUAL: [(&str, &str, &str); 3] =
 
 /// A release of PostgreSQL.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Release {
+pub struct Release {
     /// What decides whether files can be read.
-    pub(crate) major: u16,
+    pub major: u16,
     /// As the server tells it, for example `15.14`.
-    pub(crate) text: String,
+    pub text: String,
 }
 
 impl Release {
@@ -115,7 +115,7 @@ impl Search {
         for folder in &self.folders {
             match self.check(folder, account).await {
                 Ok(binaries) => return Ok(binaries),
-                Err(Fault::NoServer) => {
+                Err(ProgramsFault::NoServer) => {
                     // Development packages put pg_config on PATH and the server elsewhere.
                     if let Some(told) = bindir(folder, account).await.filter(|told| told != folder)
                         && let Ok(binaries) = self.check(&told, account).await
@@ -129,14 +129,14 @@ impl Search {
         Err(LocateError::NoneFits { refused, major: self.major })
     }
 
-    async fn check(&self, folder: &Path, account: &Account) -> Result<Binaries, Fault> {
+    async fn check(&self, folder: &Path, account: &Account) -> Result<Binaries, ProgramsFault> {
         let binaries = Binaries { folder: folder.to_owned(), release: release_of(folder, account).await? };
         let release = &binaries.release;
         if !(OLDEST..=NEWEST).contains(&release.major) {
-            return Err(Fault::Unsupported(release.clone()));
+            return Err(ProgramsFault::Unsupported(release.clone()));
         }
         if self.major.is_some_and(|wanted| wanted != release.major) {
-            return Err(Fault::NotTheOne(release.clone()));
+            return Err(ProgramsFault::NotTheOne(release.clone()));
         }
         Ok(binaries)
     }
@@ -144,7 +144,7 @@ impl Search {
 
 /// Folders that may have programs for clients, those of this machine's packages before what is on PATH (which may be a
 /// program that only chooses one of them).
-pub(crate) fn program_folders() -> Vec<PathBuf> {
+pub fn program_folders() -> Vec<PathBuf> {
     let named = env::var_os(VARIABLE).filter(|v| !v.is_empty()).map(PathBuf::from);
     let mut folders: Vec<PathBuf> = named.into_iter().collect();
     for (parent, prefix, inner) in USUAL {
@@ -157,10 +157,11 @@ pub(crate) fn program_folders() -> Vec<PathBuf> {
 }
 
 /// What `postgres` in this folder says that it is.
-async fn release_of(folder: &Path, account: &Account) -> Result<Release, Fault> {
-    for (program, fault) in [("postgres", Fault::NoServer), ("initdb", Fault::NoInitdb)] {
+async fn release_of(folder: &Path, account: &Account) -> Result<Release, ProgramsFault> {
+    for (program, fault) in [("postgres", ProgramsFault::NoServer), ("initdb", ProgramsFault::NoInitdb)] {
         if !folder.join(program).exists() {
-            let closed = account.stopped_at(folder).map(|at| Fault::Closed { at, account: account.clone() });
+            let closed =
+                account.stopped_at(folder).map(|at| ProgramsFault::Closed { at, account: account.clone() });
             return Err(closed.unwrap_or(fault));
         }
     }
@@ -168,12 +169,12 @@ async fn release_of(folder: &Path, account: &Account) -> Result<Release, Fault> 
         first_line(&folder.join("postgres"), "--version", account).await.map_err(|error| {
             match account.stopped_at(folder) {
                 Some(at) if error.kind() == io::ErrorKind::PermissionDenied => {
-                    Fault::Closed { at, account: account.clone() }
+                    ProgramsFault::Closed { at, account: account.clone() }
                 }
-                _ => Fault::Broken(error.to_string()),
+                _ => ProgramsFault::Broken(error.to_string()),
             }
         })?;
-    Release::parse(&line).ok_or_else(|| Fault::Broken(format!("`postgres --version` says {line:?}")))
+    Release::parse(&line).ok_or_else(|| ProgramsFault::Broken(format!("`postgres --version` says {line:?}")))
 }
 
 /// The folder of programs that `pg_config` in this folder names.
@@ -214,7 +215,7 @@ fn numbered(parent: &Path, prefix: &str, inner: &str) -> Vec<PathBuf> {
 
 /// What is wrong with a folder.
 #[derive(Debug)]
-pub(crate) enum Fault {
+pub enum ProgramsFault {
     /// There is no `postgres`.
     NoServer,
     /// There is `postgres` but no `initdb`.
@@ -234,7 +235,7 @@ pub(crate) enum Fault {
     NotTheOne(Release),
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for ProgramsFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoServer => write!(f, "there is no program `postgres`"),
@@ -258,7 +259,7 @@ impl fmt::Display for Fault {
 
 /// No usable PostgreSQL was found.
 #[derive(Debug)]
-pub(crate) enum LocateError {
+pub enum LocateError {
     /// The folder that the user named does not do.
     Named {
         /// That folder.
@@ -266,12 +267,12 @@ pub(crate) enum LocateError {
         /// How it was named.
         by: &'static str,
         /// What is wrong with it.
-        fault: Fault,
+        fault: ProgramsFault,
     },
     /// None of the folders does.
     NoneFits {
         /// Those that have something of PostgreSQL in them.
-        refused: Vec<(PathBuf, Fault)>,
+        refused: Vec<(PathBuf, ProgramsFault)>,
         /// The release that was needed.
         major: Option<u16>,
     },
@@ -280,7 +281,7 @@ pub(crate) enum LocateError {
 impl fmt::Display for LocateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Named { folder, by, fault: fault @ Fault::NotTheOne(_) } => write!(
+            Self::Named { folder, by, fault: fault @ ProgramsFault::NotTheOne(_) } => write!(
                 f,
                 "{by} {} does not fit: the cluster in this data folder was made by another release, and {fault}",
                 folder.display()

@@ -5,7 +5,8 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::thread::JoinHandle;
 
 use super::*;
-use crate::postgres::scratch::{Scratch, names};
+use crate::progress::Silent;
+use crate::scratch::{Scratch, names};
 
 /// Answers one request with this status line and body; returns the address to ask.
 fn serve(status: &'static str, body: Vec<u8>) -> (String, JoinHandle<()>) {
@@ -44,7 +45,7 @@ fn release() -> Vec<u8> {
 
 fn get(cache: &Path, url: String, sha256: String) -> Result<PathBuf, FetchError> {
     let pinned = Pinned { url, sha256, inner: "inner.txz".to_owned() };
-    into_cache(cache, &pinned, &AtomicBool::new(true), &Progress::hidden())
+    into_cache(cache, &pinned, &AtomicBool::new(true), &Silent)
 }
 
 #[test]
@@ -93,7 +94,7 @@ fn a_fetch_that_nobody_waits_for_ends() {
     let scratch = Scratch::new();
     let (url, answering) = serve("200 OK", vec![0; 1 << 20]);
     let pinned = Pinned { url, sha256: String::new(), inner: String::new() };
-    let given_up = into_cache(scratch.path(), &pinned, &AtomicBool::new(false), &Progress::hidden());
+    let given_up = into_cache(scratch.path(), &pinned, &AtomicBool::new(false), &Silent);
     assert!(matches!(given_up, Err(FetchError::GivenUp)), "{given_up:?}");
     answering.join().unwrap();
     assert_eq!(scratch.names(), ["lock"]);
@@ -120,10 +121,10 @@ fn a_file_is_pinned_for_each_kind_of_machine() {
 #[tokio::test]
 #[ignore = "downloads 15 MB"]
 async fn the_pinned_release_is_there_and_runs() {
-    use crate::postgres::account::Account;
-    use crate::postgres::locate::Search;
+    use crate::account::Account;
+    use crate::locate::Search;
     let scratch = Scratch::new();
-    let folder = fetch(scratch.path(), &Progress::hidden()).await.unwrap();
+    let folder = fetch(scratch.path(), &(Arc::new(Silent) as Arc<dyn Progress>)).await.unwrap();
     let search = Search { named: Some((folder, "the fetched")), folders: Vec::new(), major: Some(MAJOR) };
     let found = search.run(&Account::choose().unwrap()).await.unwrap();
     assert_eq!(found.release.text, "18.6");

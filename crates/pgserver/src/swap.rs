@@ -93,7 +93,7 @@ fn sync_parent(data: &Path) -> Result<(), FolderError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::postgres::scratch::Scratch;
+    use crate::scratch::Scratch;
 
     fn put(folder: &Path, text: &str) {
         fs::create_dir_all(folder).unwrap();

@@ -21,8 +21,6 @@
 //!
 //! Nothing is written into a folder before it is known to be empty or ours.
 
-mod error;
-
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
@@ -35,12 +33,14 @@ use cluster::ids::ClusterId;
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
+use super::MAX_REPLICAS;
 use super::account::Account;
 use super::server::DataFault;
 use super::{leftover, swap};
-use crate::cli::MAX_REPLICAS;
 
-pub(crate) use error::FolderError;
+mod error;
+
+pub use error::FolderError;
 
 /// The layout described above.
 const FORMAT: u32 = 1;
@@ -329,7 +329,7 @@ pub(super) fn examine(data: &Path, expected: u16) -> io::Result<Option<DataFault
 }
 
 /// Where the cluster lies when the user names no folder.
-pub(crate) fn default_path() -> Result<PathBuf, FolderError> {
+pub fn default_path() -> Result<PathBuf, FolderError> {
     if rustix::process::geteuid().is_root() {
         return Ok(PathBuf::from("/var/lib/onecopy"));
     }

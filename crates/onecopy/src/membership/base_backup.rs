@@ -21,11 +21,11 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use pgserver::{Account, Server, ServerError};
 use tokio::sync::{Notify, mpsc};
 use wire::backend::tag;
 use wire::{encode, frame};
 
-use super::account::Account;
 use crate::backend::{Address, BackendError, Connection};
 use crate::security::scram::Secret;
 
@@ -161,8 +161,47 @@ impl From<BackendError> for BackupError {
     }
 }
 
+/// A server did not get a copy of another one's data.
+#[derive(Debug)]
+pub(crate) enum CopyError {
+    /// The other server could not be copied.
+    Backup {
+        /// The server that was to get the copy.
+        name: String,
+        /// Why.
+        error: BackupError,
+    },
+    /// The folder for the copy could not be made or completed.
+    Server(ServerError),
+}
+
+impl fmt::Display for CopyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Backup { name, error } => write!(f, "{name} cannot be rebuilt: {error}"),
+            Self::Server(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for CopyError {}
+
+/// Copies the server at `donor` beside the data folder of `server`; nothing else changes yet.
+pub(crate) async fn copy(
+    server: &Server,
+    donor: &Address,
+    superuser: &str,
+    transfer: &Transfer,
+) -> Result<(), CopyError> {
+    let into = server.begin_copy().map_err(CopyError::Server)?;
+    receive(donor, superuser, &into, server.account(), transfer)
+        .await
+        .map_err(|error| CopyError::Backup { name: server.name.clone(), error })?;
+    server.complete_copy().await.map_err(CopyError::Server)
+}
+
 /// Copies the server at `donor` into the folder `into`, which is there and empty; what it wrote is not synced yet.
-pub(crate) async fn receive(
+async fn receive(
     donor: &Address,
     superuser: &str,
     into: &Path,
@@ -348,53 +387,4 @@ fn unpack(into: &Path, account: &Account, pieces: Pieces) -> Result<(), BackupEr
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::postgres::scratch::Scratch;
-
-    fn unpacked(entries: &[(&str, &[u8])], cut: usize) -> (Scratch, Result<(), BackupError>) {
-        let mut builder = tar::Builder::new(Vec::new());
-        for (name, bytes) in entries {
-            let mut header = tar::Header::new_ustar();
-            // Put in by hand: the builder itself refuses names that lead out.
-            header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
-            header.set_size(bytes.len() as u64);
-            header.set_cksum();
-            builder.append(&header, *bytes).unwrap();
-        }
-        let mut bytes = builder.into_inner().unwrap();
-        bytes.truncate(bytes.len() - cut);
-        let scratch = Scratch::new();
-        let (pieces, queue) = mpsc::channel(QUEUE_PIECES);
-        for piece in bytes.chunks(700) {
-            pieces.try_send(piece.to_vec()).unwrap();
-        }
-        drop(pieces);
-        let ended = unpack(scratch.path(), &Account::Own, Pieces::new(queue));
-        (scratch, ended)
-    }
-
-    #[test]
-    fn an_archive_in_pieces_becomes_files_that_only_their_owner_reads() {
-        let (scratch, ended) = unpacked(&[("PG_VERSION", b"15\n"), ("global", &[7; 3000])], 0);
-        ended.unwrap();
-        assert_eq!(fs::read(scratch.path().join("global")).unwrap(), [7; 3000]);
-        let mode = fs::metadata(scratch.path().join("PG_VERSION")).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, FILE_MODE);
-        // Servers before release 15 do not send the two blocks of zeros at the end.
-        let (scratch, ended) = unpacked(&[("PG_VERSION", b"15\n")], 1024);
-        ended.unwrap();
-        assert_eq!(scratch.names(), ["PG_VERSION"]);
-    }
-
-    #[test]
-    fn a_file_that_leads_out_or_is_cut_short_is_refused() {
-        for name in ["../outside", "/outside", "a/../../outside"] {
-            let (scratch, ended) = unpacked(&[(name, b"x")], 0);
-            assert!(matches!(ended, Err(BackupError::Archive(_))), "{name}: {ended:?}");
-            assert!(scratch.names().is_empty());
-        }
-        let (_scratch, ended) = unpacked(&[("PG_VERSION", &[1; 2000])], 2100);
-        assert!(ended.is_err());
-    }
-}
+mod tests;

@@ -9,14 +9,17 @@ use tokio_postgres::{Client, NoTls};
 
 use super::scratch::{Scratch, names};
 use super::*;
-use crate::backend::Address;
 
 fn options(data: &Path, replicas: u16) -> UpOptions {
     UpOptions { replicas: Some(replicas), data: Some(data.to_owned()), pg_bin: None }
 }
 
+fn silent() -> Arc<dyn Progress> {
+    Arc::new(Silent)
+}
+
 async fn home(data: &Path, replicas: u16) -> Home {
-    prepare(&options(data, replicas), &Progress::hidden()).await.unwrap()
+    prepare(&options(data, replicas), &silent()).await.unwrap()
 }
 
 async fn session(server: &Server) -> Client {
@@ -205,13 +208,13 @@ async fn an_existing_cluster_is_not_used_as_another() {
     let scratch = Scratch::new();
     let data = scratch.path().join("data");
     let held = home(&data, 1).await;
-    let error = prepare(&options(&data, 1), &Progress::hidden()).await.unwrap_err().to_string();
+    let error = prepare(&options(&data, 1), &silent()).await.unwrap_err().to_string();
     assert!(error.contains(&format!("is in use by process {}", std::process::id())), "{error}");
     drop(held);
-    let error = prepare(&options(&data, 3), &Progress::hidden()).await.unwrap_err().to_string();
+    let error = prepare(&options(&data, 3), &silent()).await.unwrap_err().to_string();
     assert!(error.contains("has 1 replicas") && error.contains("leave out --replicas 3"), "{error}");
     let unsaid = UpOptions { replicas: None, ..options(&data, 1) };
-    assert_eq!(prepare(&unsaid, &Progress::hidden()).await.unwrap().servers.len(), 1);
+    assert_eq!(prepare(&unsaid, &silent()).await.unwrap().servers.len(), 1);
 }
 
 #[tokio::test]
@@ -229,7 +232,7 @@ async fn a_failed_initdb_leaves_nothing() {
         .unwrap();
     assert!(written.success());
     let asked = UpOptions { pg_bin: Some(bin), ..options(&scratch.path().join("new/data"), 3) };
-    let error = prepare(&asked, &Progress::hidden()).await.unwrap_err().to_string();
+    let error = prepare(&asked, &silent()).await.unwrap_err().to_string();
     assert!(error.ends_with("initdb says:\n  initdb: No space left on device"), "{error}");
     assert_eq!(names(scratch.path()), ["bin"]);
 }
@@ -245,53 +248,4 @@ async fn sockets_have_a_place_however_long_the_path() {
     assert!(sockets.exists());
     home.stop().await;
     assert!(!sockets.exists());
-}
-
-#[tokio::test]
-async fn a_running_server_is_copied() {
-    let scratch = Scratch::new();
-    let mut home = home(&scratch.path().join("data"), 2).await;
-    home.start().await.unwrap();
-    let donor = session(&home.servers[0]).await;
-    donor
-        .batch_execute(
-            "CREATE TABLE kept AS SELECT i, repeat('x', 500) AS filler FROM generate_series(1, 20000) i;
-             CREATE ROLE clerk; CREATE SEQUENCE counter; SELECT nextval('counter')",
-        )
-        .await
-        .unwrap();
-    // It is written to while it is copied; what was committed before the end is in the copy.
-    let (stop, mut stopped) = tokio::sync::oneshot::channel::<()>();
-    let writing = tokio::spawn(async move {
-        let mut written = 0;
-        while stopped.try_recv().is_err() {
-            donor.execute("INSERT INTO kept VALUES (0, 'meanwhile')", &[]).await.unwrap();
-            written += 1;
-        }
-        written
-    });
-    let server = &home.servers[0];
-    let address = Address::Unix { socket_dir: server.socket_dir.clone(), port: server.port };
-    let transfer = Transfer::default();
-    home.servers[1].copy(&address, "postgres", &transfer).await.unwrap();
-    stop.send(()).unwrap();
-    home.servers[1].take_copy().await.unwrap();
-    home.servers[1].start().await.unwrap();
-    let written: i64 = writing.await.unwrap();
-    assert!(written > 0, "nothing was written meanwhile");
-    let copy = session(&home.servers[1]).await;
-    let row = copy
-        .query_one("SELECT count(*) FILTER (WHERE i > 0), count(*) FILTER (WHERE i = 0) FROM kept", &[])
-        .await
-        .unwrap();
-    assert_eq!(row.get::<_, i64>(0), 20_000);
-    assert!((0..=written).contains(&row.get::<_, i64>(1)));
-    assert_eq!(
-        told(&home.servers[1], "SELECT rolname::text FROM pg_roles WHERE rolname = 'clerk'").await,
-        "clerk"
-    );
-    let (received, total) = transfer.bytes();
-    assert!(received > 10 << 20 && total > 10 << 20, "{received} of {total}");
-    drop(copy);
-    home.stop().await;
 }

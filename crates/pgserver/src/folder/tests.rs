@@ -1,7 +1,7 @@
 //! What a folder may hold when we come, and what is left when we go.
 
 use super::*;
-use crate::postgres::scratch::{Scratch, names};
+use crate::scratch::{Scratch, names};
 
 const OWN: Account = Account::Own;
 

@@ -16,8 +16,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use super::MAX_REPLICAS;
 use super::folder::replica;
-use crate::cli::MAX_REPLICAS;
 
 /// The ports of server 1, 17 servers apart for each further try; below what systems use for outgoing connections.
 const FIRST_PORT: u16 = 20_432;
@@ -108,7 +108,7 @@ pub(crate) fn free_port(number: u16, start: u16) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::postgres::scratch::Scratch;
+    use crate::scratch::Scratch;
 
     #[test]
     fn the_port_is_kept_in_the_file() {

@@ -21,7 +21,7 @@ use lzma_rust2::XzReader;
 use sha2::{Digest, Sha256};
 use ureq::tls::{RootCerts, TlsConfig};
 
-use crate::terminal::{Progress, Step};
+use crate::progress::{Progress, Step};
 
 /// The major release that is fetched.
 pub(crate) const MAJOR: u16 = 18;
@@ -73,7 +73,7 @@ impl Pinned {
 
 /// PostgreSQL could not be fetched.
 #[derive(Debug)]
-pub(crate) enum FetchError {
+pub enum FetchError {
     /// There is no file for this kind of machine.
     NoneForMachine,
     /// The network or the server refused.
@@ -125,26 +125,16 @@ impl fmt::Display for FetchError {
     }
 }
 
-/// The folder of fetched releases, if this user has a place for one.
-pub(crate) fn cache() -> Option<PathBuf> {
-    let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    if rustix::process::geteuid().is_root() {
-        return Some(PathBuf::from("/var/cache/onecopy/pg"));
-    }
-    absolute("XDG_CACHE_HOME")
-        .or_else(|| absolute("HOME").map(|home| home.join(".cache")))
-        .map(|cache| cache.join("onecopy/pg"))
-}
-
 /// Fetches the pinned release into the cache, unless it is there already; returns the folder of its programs.
-pub(crate) async fn fetch(cache: &Path, progress: &Progress) -> Result<PathBuf, FetchError> {
+pub(crate) async fn fetch(cache: &Path, progress: &Arc<dyn Progress>) -> Result<PathBuf, FetchError> {
     let base = env::var(MIRROR).ok().filter(|base| !base.is_empty());
     let pinned = Pinned::for_machine(OS, ARCH, base.as_deref().unwrap_or(CENTRAL))
         .ok_or(FetchError::NoneForMachine)?;
-    let (cache, progress) = (cache.to_owned(), progress.clone());
+    let (cache, progress) = (cache.to_owned(), Arc::clone(progress));
     let wanted = Wanted(Arc::new(AtomicBool::new(true)));
     let still = Arc::clone(&wanted.0);
-    let fetched = tokio::task::spawn_blocking(move || into_cache(&cache, &pinned, &still, &progress)).await;
+    let fetched =
+        tokio::task::spawn_blocking(move || into_cache(&cache, &pinned, &still, progress.as_ref())).await;
     drop(wanted);
     fetched.unwrap_or(Err(FetchError::GivenUp))
 }
@@ -162,7 +152,7 @@ fn into_cache(
     cache: &Path,
     pinned: &Pinned,
     wanted: &AtomicBool,
-    progress: &Progress,
+    progress: &dyn Progress,
 ) -> Result<PathBuf, FetchError> {
     let place = cache.join(RELEASE);
     let unpack = |error| FetchError::Unpack { path: cache.to_owned(), error };
@@ -171,7 +161,7 @@ fn into_cache(
     lock.lock().map_err(unpack)?;
     if !place.exists() {
         let step = progress.step(format!("fetching PostgreSQL {RELEASE} from {}", pinned.url));
-        let file = download(pinned, wanted, &step)?;
+        let file = download(pinned, wanted, step.as_ref())?;
         step.now(format!("unpacking PostgreSQL {RELEASE}"));
         let half = Unfinished::new(cache.join("unfinished")).map_err(unpack)?;
         unpack_into(&half.0, &file, pinned).map_err(unpack)?;
@@ -206,7 +196,7 @@ impl Drop for Unfinished {
 }
 
 /// The file, checked.
-fn download(pinned: &Pinned, wanted: &AtomicBool, step: &Step) -> Result<Vec<u8>, FetchError> {
+fn download(pinned: &Pinned, wanted: &AtomicBool, step: &dyn Step) -> Result<Vec<u8>, FetchError> {
     let failed = |reason: String| FetchError::Download { url: pinned.url.clone(), reason };
     let tls = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build();
     let agent: ureq::Agent = ureq::Agent::config_builder()

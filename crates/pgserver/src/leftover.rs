@@ -155,7 +155,7 @@ fn signal(pid: Pid, signal: Signal) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::postgres::scratch::Scratch;
+    use crate::scratch::Scratch;
 
     #[tokio::test]
     async fn a_number_of_another_program_is_forgotten_and_a_dead_one_left() {

@@ -84,7 +84,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::postgres::scratch::Scratch;
+    use crate::scratch::Scratch;
 
     #[test]
     fn sockets_lie_in_the_data_folder_when_the_path_is_short() {

@@ -35,7 +35,7 @@ const UNWANTED: [&str; 12] = [
 
 /// Who runs the servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Account {
+pub enum Account {
     /// Whoever runs us.
     Own,
     /// We are root, and the servers run as somebody else.
@@ -51,7 +51,7 @@ pub(crate) enum Account {
 
 /// No account was found.
 #[derive(Debug)]
-pub(crate) enum AccountError {
+pub enum AccountError {
     /// The file that lists the accounts cannot be read.
     Unreadable(io::Error),
     /// It has none of the accounts that we would use.
@@ -73,7 +73,7 @@ impl fmt::Display for AccountError {
 
 impl Account {
     /// The account for the servers of this process.
-    pub(crate) fn choose() -> Result<Self, AccountError> {
+    pub fn choose() -> Result<Self, AccountError> {
         if !rustix::process::geteuid().is_root() {
             return Ok(Self::Own);
         }
@@ -95,7 +95,7 @@ impl Account {
     }
 
     /// The user's number that files of the servers have.
-    pub(crate) fn uid(&self) -> u32 {
+    pub fn uid(&self) -> u32 {
         match self {
             Self::Own => rustix::process::geteuid().as_raw(),
             Self::Other { uid, .. } => *uid,
@@ -103,7 +103,7 @@ impl Account {
     }
 
     /// Gives a folder that we made to the account.
-    pub(crate) fn give(&self, path: &Path) -> io::Result<()> {
+    pub fn give(&self, path: &Path) -> io::Result<()> {
         match self {
             Self::Own => Ok(()),
             Self::Other { uid, gid, .. } => std::os::unix::fs::lchown(path, Some(*uid), Some(*gid)),
@@ -112,7 +112,7 @@ impl Account {
 
     /// A program of PostgreSQL, to be run by the account in `folder`, in a process group of its own so that a Ctrl-C
     /// on our terminal is ours alone to handle.
-    pub(crate) fn command(&self, program: &Path, folder: &Path) -> Command {
+    pub fn command(&self, program: &Path, folder: &Path) -> Command {
         let mut command = Command::new(program);
         command.current_dir(folder).env("LC_ALL", "C").process_group(0);
         for name in UNWANTED {
@@ -127,7 +127,7 @@ impl Account {
 
     /// The outermost folder on the way to `path` (itself included) that the account may not enter, going by the
     /// permission bits.
-    pub(crate) fn stopped_at(&self, path: &Path) -> Option<PathBuf> {
+    pub fn stopped_at(&self, path: &Path) -> Option<PathBuf> {
         let mut way: Vec<&Path> = path.ancestors().filter(|p| !p.as_os_str().is_empty()).collect();
         way.reverse();
         way.into_iter()

@@ -13,6 +13,7 @@ mod error;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -21,15 +22,12 @@ use tokio::time::{Instant, interval, sleep, timeout};
 use tokio_postgres::NoTls;
 
 use super::account::Account;
-use super::base_backup;
-use super::base_backup::Transfer;
 use super::locate::Binaries;
 use super::output::Output;
 use super::{folder, leftover, settings, sockets, swap};
-use crate::backend::Address;
-use crate::terminal::Progress;
+use crate::progress::Progress;
 
-pub(crate) use error::{DataFault, Ending, ServerError};
+pub use error::{DataFault, Ending, ServerError};
 
 /// How long a server may take until it lets sessions in; crash recovery of a large database takes minutes.
 const START: Duration = Duration::from_mins(10);
@@ -65,20 +63,20 @@ pub(crate) struct Site {
     /// Where the search for a free port begins.
     pub(crate) port_start: u16,
     /// Who hears the news.
-    pub(crate) progress: Progress,
+    pub(crate) progress: Arc<dyn Progress>,
 }
 
 /// A PostgreSQL server of ours.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub struct Server {
     /// `replica-1` and so on.
-    pub(crate) name: String,
+    pub name: String,
     /// Where it can be reached over TCP.
-    pub(crate) host: String,
+    pub host: String,
     /// The port, over TCP and as part of the socket's name; settled by [`Server::start`].
-    pub(crate) port: u16,
+    pub port: u16,
     /// The folder of its Unix socket.
-    pub(crate) socket_dir: PathBuf,
+    pub socket_dir: PathBuf,
     number: u16,
     /// Others know the port, so it does not change any more.
     keeps_port: bool,
@@ -104,7 +102,7 @@ impl Server {
     }
 
     /// Starts the server and waits until it lets sessions in. Whatever still runs in its data folder is ended first.
-    pub(crate) async fn start(&mut self) -> Result<(), ServerError> {
+    pub async fn start(&mut self) -> Result<(), ServerError> {
         assert!(self.process.is_none(), "a server is started when it does not run");
         let mut attempt = 1;
         loop {
@@ -128,7 +126,7 @@ impl Server {
 
     /// Stops the server: its sessions end and what it has is written out, or, if that takes too long, it just stops.
     /// Does nothing when it does not run.
-    pub(crate) async fn stop(&mut self) {
+    pub async fn stop(&mut self) {
         let Some(process) = &mut self.process else { return };
         for (signal, patience) in
             [(Signal::INT, FAST_STOP), (Signal::QUIT, IMMEDIATE_STOP), (Signal::KILL, IMMEDIATE_STOP)]
@@ -151,7 +149,7 @@ impl Server {
 
     /// Waits until the server ends by itself, keeping its log file within bounds meanwhile. Never returns while there
     /// is no process to wait for.
-    pub(crate) async fn exited(&mut self) -> Ending {
+    pub async fn exited(&mut self) -> Ending {
         let Some(process) = &mut self.process else { return std::future::pending().await };
         let mut watch = interval(LOG_WATCH);
         let status = loop {
@@ -168,20 +166,19 @@ impl Server {
         Ending { status, last_words: self.output.last_words() }
     }
 
-    /// Copies the server at `donor`, beside the own data folder; nothing else changes yet.
-    pub(crate) async fn copy(
-        &self,
-        donor: &Address,
-        superuser: &str,
-        transfer: &Transfer,
-    ) -> Result<(), ServerError> {
+    /// Makes the folder for a copy of another server's data, empty and beside the own data folder. The server goes on.
+    pub fn begin_copy(&self) -> Result<PathBuf, ServerError> {
+        let into = swap::begin(&self.data()).map_err(ServerError::Swap)?;
+        self.site
+            .account
+            .give(&into)
+            .map_err(|error| self.io(format!("give {} away", into.display()), error))?;
+        Ok(into)
+    }
+
+    /// Writes the copy out to the disk and marks it as complete; nothing else changes yet.
+    pub async fn complete_copy(&self) -> Result<(), ServerError> {
         let data = self.data();
-        let into = swap::begin(&data).map_err(ServerError::Swap)?;
-        let account = &self.site.account;
-        account.give(&into).map_err(|error| self.io(format!("give {} away", into.display()), error))?;
-        base_backup::receive(donor, superuser, &into, account, transfer)
-            .await
-            .map_err(|error| ServerError::Copy { name: self.name.clone(), error })?;
         tokio::task::spawn_blocking(move || swap::complete(&data))
             .await
             .map_err(|error| self.io("complete the copy".to_owned(), io::Error::other(error)))?
@@ -189,7 +186,7 @@ impl Server {
     }
 
     /// Puts the copy in the place of the data folder. The server is stopped, and not started again.
-    pub(crate) async fn take_copy(&mut self) -> Result<(), ServerError> {
+    pub async fn take_copy(&mut self) -> Result<(), ServerError> {
         self.stop().await;
         let data = self.data();
         tokio::task::spawn_blocking(move || swap::replace(&data))
@@ -199,22 +196,27 @@ impl Server {
     }
 
     /// The number in its name.
-    pub(crate) fn number(&self) -> u16 {
+    pub fn number(&self) -> u16 {
         self.number
     }
 
+    /// The account that its files belong to.
+    pub fn account(&self) -> &Account {
+        &self.site.account
+    }
+
     /// The number of the server's process, while it runs.
-    pub(crate) fn process_id(&self) -> Option<u32> {
+    pub fn process_id(&self) -> Option<u32> {
         self.process.as_ref().and_then(Child::id)
     }
 
     /// Whether its process is there.
-    pub(crate) fn is_running(&self) -> bool {
+    pub fn is_running(&self) -> bool {
         self.process.is_some()
     }
 
     /// From now on others know the port: the server waits for it rather than move to another one.
-    pub(crate) fn keep_port(&mut self) {
+    pub fn keep_port(&mut self) {
         self.keeps_port = true;
     }
 

@@ -10,9 +10,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 
+use super::super::folder::FolderError;
 use super::START;
-use crate::postgres::base_backup::BackupError;
-use crate::postgres::folder::FolderError;
 
 /// What a server says when the machine keeps it from starting, not its data.
 const OF_THE_MACHINE: [&str; 15] = [
@@ -35,11 +34,11 @@ const OF_THE_MACHINE: [&str; 15] = [
 
 /// How a server ended.
 #[derive(Debug)]
-pub(crate) struct Ending {
+pub struct Ending {
     /// What the system tells; none when it could not be asked.
-    pub(crate) status: Option<ExitStatus>,
+    pub status: Option<ExitStatus>,
     /// The last lines of its log.
-    pub(crate) last_words: String,
+    pub last_words: String,
 }
 
 impl Ending {
@@ -74,7 +73,7 @@ impl fmt::Display for Ending {
 
 /// What is wrong with a data folder that no server can be started on.
 #[derive(Debug)]
-pub(crate) enum DataFault {
+pub enum DataFault {
     /// There is no such folder.
     Missing,
     /// It is empty, or has lost files that every server has.
@@ -95,7 +94,7 @@ pub(crate) enum DataFault {
 
 /// A server did not start.
 #[derive(Debug)]
-pub(crate) enum ServerError {
+pub enum ServerError {
     /// The system refused something that we need for it.
     Io {
         /// The server.
@@ -123,13 +122,6 @@ pub(crate) enum ServerError {
         /// The port.
         port: u16,
     },
-    /// Another server could not be copied for it.
-    Copy {
-        /// The server.
-        name: String,
-        /// Why.
-        error: BackupError,
-    },
     /// The copy could not take the place of its data folder.
     Swap(FolderError),
     /// It ended before it let a session in.
@@ -154,7 +146,7 @@ pub(crate) enum ServerError {
 
 impl ServerError {
     /// Whether its data is lost or damaged, so that it needs the data of another server.
-    pub(crate) fn is_about_data(&self) -> bool {
+    pub fn is_about_data(&self) -> bool {
         match self {
             Self::Data { fault, .. } => matches!(fault, DataFault::Missing | DataFault::NotWhole),
             Self::Ended { ending, .. } => ending.is_about_data(),
@@ -171,7 +163,7 @@ impl ServerError {
     }
 
     /// The same in one line.
-    pub(crate) fn in_short(&self) -> String {
+    pub fn in_short(&self) -> String {
         match self {
             Self::Ended { name, ending, log } => {
                 let status = ending.status.map_or_else(String::new, |status| status.to_string());
@@ -203,7 +195,6 @@ impl fmt::Display for ServerError {
                     ),
                 }
             }
-            Self::Copy { name, error } => write!(f, "{name} cannot be rebuilt: {error}"),
             Self::Swap(error) => error.fmt(f),
             Self::NoPort(name) => write!(f, "{name}: none of the ports that were tried on 127.0.0.1 is free"),
             Self::PortTaken { name, port } => {

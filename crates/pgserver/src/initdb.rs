@@ -25,7 +25,7 @@ const LAST_LINES: usize = 8;
 
 /// The files of a new server could not be made.
 #[derive(Debug)]
-pub(crate) enum InitError {
+pub enum InitError {
     /// The folder could not be made ready.
     Folder(FolderError),
     /// initdb could not be run at all.

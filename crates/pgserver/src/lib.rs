@@ -7,14 +7,25 @@
 //!
 //! Not here: what goes on inside the servers (capture, roles, the log of records), and the decision to restart one.
 
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use cluster::ids::ClusterId;
+use tokio::task::JoinSet;
+
 mod account;
-mod base_backup;
+mod cache;
+#[cfg(feature = "fetch")]
 mod fetch;
 mod folder;
 mod initdb;
 mod leftover;
 mod locate;
 mod output;
+mod progress;
 #[cfg(test)]
 mod scratch;
 mod server;
@@ -22,34 +33,27 @@ mod settings;
 mod sockets;
 mod swap;
 
-use std::collections::BTreeMap;
-use std::fmt;
-use std::path::PathBuf;
-use std::time::Instant;
+pub use account::{Account, AccountError};
+#[cfg(feature = "fetch")]
+pub use fetch::FetchError;
+pub use folder::{FolderError, default_path as default_data_folder};
+pub use initdb::InitError;
+pub use locate::{LocateError, ProgramsFault, Release, program_folders};
+pub use progress::{Progress, Silent, Step};
+pub use server::{DataFault, Ending, Server, ServerError};
 
-use cluster::ids::ClusterId;
-use tokio::task::JoinSet;
-
-use crate::cli::MAX_REPLICAS;
-use crate::terminal::Progress;
-
-use account::{Account, AccountError};
-pub(crate) use base_backup::Transfer;
-use fetch::FetchError;
-pub(crate) use folder::default_path as default_data_folder;
-use folder::{Cluster, Folder, FolderError};
-use initdb::InitError;
-pub(crate) use locate::program_folders;
-use locate::{Binaries, LocateError, Release, Search};
+use folder::{Cluster, Folder};
+use locate::{Binaries, Search};
 use server::Site;
-pub(crate) use server::{Server, ServerError};
 
+/// How many servers a data folder can have; they are numbered from 1.
+pub const MAX_REPLICAS: u16 = 16;
 /// How many servers a new cluster gets when the user does not say.
 const DEFAULT_REPLICAS: u16 = 3;
 
 /// Why there cannot be one server more.
 #[derive(Debug)]
-pub(crate) enum FurtherError {
+pub enum FurtherError {
     /// All numbers are in use, or were while the node has run.
     TooMany,
     /// It cannot get a port.
@@ -70,46 +74,49 @@ impl fmt::Display for FurtherError {
 
 /// What the user asked for.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct UpOptions {
+pub struct UpOptions {
     /// How many servers.
-    pub(crate) replicas: Option<u16>,
+    pub replicas: Option<u16>,
     /// The data folder.
-    pub(crate) data: Option<PathBuf>,
+    pub data: Option<PathBuf>,
     /// The folder of PostgreSQL's programs.
-    pub(crate) pg_bin: Option<PathBuf>,
+    pub pg_bin: Option<PathBuf>,
 }
 
 /// A data folder that is ours, with its servers.
 #[derive(Debug)]
-pub(crate) struct Home {
+pub struct Home {
     /// The data folder.
-    pub(crate) dir: PathBuf,
+    pub dir: PathBuf,
     /// The cluster that lives in it.
-    pub(crate) cluster: ClusterId,
+    pub cluster: ClusterId,
     /// The release of PostgreSQL that the servers run.
-    pub(crate) release: Release,
+    pub release: Release,
     /// The servers, in the order of their numbers.
-    pub(crate) servers: Vec<Server>,
+    pub servers: Vec<Server>,
     /// Holds the lock.
     folder: Folder,
     site: Site,
     sockets: PathBuf,
-    progress: Progress,
+    progress: Arc<dyn Progress>,
 }
 
 /// The servers cannot be had.
 #[derive(Debug)]
-pub(crate) enum UpError {
+pub enum UpError {
     /// There is nobody to run them as.
     Account(AccountError),
     /// The data folder does not do.
     Folder(FolderError),
-    /// The machine has no PostgreSQL that does, and none was fetched.
-    Programs {
-        /// What was found.
+    /// The machine has no PostgreSQL that does, and fetching one was not tried.
+    Programs(LocateError),
+    /// The machine has no PostgreSQL that does, and none could be fetched.
+    #[cfg(feature = "fetch")]
+    Fetch {
+        /// What was found on the machine.
         found: LocateError,
-        /// Why none was fetched; none when that was not tried.
-        fetch: Option<FetchError>,
+        /// Why none was fetched.
+        error: FetchError,
     },
     /// The files of new servers could not be made.
     Init(InitError),
@@ -124,10 +131,9 @@ impl fmt::Display for UpError {
         match self {
             Self::Account(error) => error.fmt(f),
             Self::Folder(error) | Self::Init(InitError::Folder(error)) => error.fmt(f),
-            Self::Programs { found, fetch: None } => found.fmt(f),
-            Self::Programs { found, fetch: Some(error) } => {
-                write!(f, "{error}\nIt was tried because of: {found}")
-            }
+            Self::Programs(found) => found.fmt(f),
+            #[cfg(feature = "fetch")]
+            Self::Fetch { found, error } => write!(f, "{error}\nIt was tried because of: {found}"),
             Self::Init(error) => error.fmt(f),
             Self::Server(error) => error.fmt(f),
             Self::NoServer(errors) => {
@@ -141,7 +147,7 @@ impl fmt::Display for UpError {
 impl std::error::Error for UpError {}
 
 /// Locks the data folder, finds PostgreSQL, and makes the servers if the folder is new.
-pub(crate) async fn prepare(options: &UpOptions, progress: &Progress) -> Result<Home, UpError> {
+pub async fn prepare(options: &UpOptions, progress: &Arc<dyn Progress>) -> Result<Home, UpError> {
     let account = Account::choose().map_err(UpError::Account)?;
     let path = match &options.data {
         Some(path) => path.clone(),
@@ -173,39 +179,42 @@ pub(crate) async fn prepare(options: &UpOptions, progress: &Progress) -> Result<
         sockets: sockets.clone(),
         account,
         port_start: cluster.id.0 as u16,
-        progress: progress.clone(),
+        progress: Arc::clone(progress),
         binaries: binaries.clone(),
     };
     let servers = cluster.numbers.iter().map(|number| Server::new(*number, site.clone())).collect();
     let dir = folder.path().to_owned();
-    let (cluster, release, progress) = (cluster.id, binaries.release, progress.clone());
+    let (cluster, release, progress) = (cluster.id, binaries.release, Arc::clone(progress));
     Ok(Home { dir, cluster, release, servers, folder, site, sockets, progress })
 }
 
-/// The programs on this machine, else fetched ones.
+/// The programs on this machine, else fetched ones where this build can fetch.
+#[cfg_attr(not(feature = "fetch"), expect(unused_variables, reason = "only a fetch shows progress"))]
 async fn programs(
     options: &UpOptions,
     major: Option<u16>,
     account: &Account,
-    progress: &Progress,
+    progress: &Arc<dyn Progress>,
 ) -> Result<Binaries, UpError> {
-    let cache = fetch::cache();
+    let cache = cache::folder();
     let search = Search::everywhere(options.pg_bin.as_deref(), cache.as_deref(), major);
     let found = match search.run(account).await {
         Ok(binaries) => return Ok(binaries),
         Err(found) => found,
     };
-    let wanted = major.is_none_or(|major| major == fetch::MAJOR);
-    let (LocateError::NoneFits { .. }, Some(cache), true) = (&found, cache, wanted) else {
-        return Err(UpError::Programs { found, fetch: None });
-    };
-    match fetch::fetch(&cache, progress).await {
-        Ok(folder) => {
-            let fetched = Search { named: Some((folder, "the fetched")), folders: Vec::new(), major };
-            fetched.run(account).await.map_err(|found| UpError::Programs { found, fetch: None })
-        }
-        Err(error) => Err(UpError::Programs { found, fetch: Some(error) }),
+    #[cfg(feature = "fetch")]
+    if let (LocateError::NoneFits { .. }, Some(cache), true) =
+        (&found, cache, major.is_none_or(|major| major == fetch::MAJOR))
+    {
+        return match fetch::fetch(&cache, progress).await {
+            Ok(folder) => {
+                let fetched = Search { named: Some((folder, "the fetched")), folders: Vec::new(), major };
+                fetched.run(account).await.map_err(UpError::Programs)
+            }
+            Err(error) => Err(UpError::Fetch { found, error }),
+        };
     }
+    Err(UpError::Programs(found))
 }
 
 async fn make_cluster(
@@ -213,7 +222,7 @@ async fn make_cluster(
     replicas: u16,
     binaries: &Binaries,
     account: &Account,
-    progress: &Progress,
+    progress: &Arc<dyn Progress>,
 ) -> Result<Cluster, UpError> {
     let begun = Instant::now();
     let (text, path) = (&binaries.release.text, folder.path().display().to_string());
@@ -239,7 +248,7 @@ fn new_id() -> std::io::Result<ClusterId> {
 impl Home {
     /// Starts all servers at the same time; those that do not start, and why. Of a new cluster all have to start, of any
     /// other one has to: else those that run are stopped again.
-    pub(crate) async fn start(&mut self) -> Result<BTreeMap<u16, ServerError>, UpError> {
+    pub async fn start(&mut self) -> Result<BTreeMap<u16, ServerError>, UpError> {
         let (count, text) = (self.servers.len(), &self.release.text);
         let _step = self.progress.step(format!("starting {count} PostgreSQL {text} servers"));
         let mut starting = JoinSet::new();
@@ -273,12 +282,12 @@ impl Home {
     }
 
     /// Where the log is, once there is one.
-    pub(crate) fn log_folder(&self) -> PathBuf {
+    pub fn log_folder(&self) -> PathBuf {
         self.dir.join("log")
     }
 
     /// A further server, which has no data yet and is no member: the first number that may be had. It has its port.
-    pub(crate) fn further(&self, may_have: impl Fn(u16) -> bool) -> Result<Server, FurtherError> {
+    pub fn further(&self, may_have: impl Fn(u16) -> bool) -> Result<Server, FurtherError> {
         let numbers = self.members();
         let number = (1..=MAX_REPLICAS).find(|number| !numbers.contains(number) && may_have(*number));
         let mut server = Server::new(number.ok_or(FurtherError::TooMany)?, self.site.clone());
@@ -287,12 +296,12 @@ impl Home {
     }
 
     /// The numbers of the members.
-    pub(crate) fn members(&self) -> &[u16] {
+    pub fn members(&self) -> &[u16] {
         self.folder.cluster().map_or(&[], |cluster| &cluster.numbers)
     }
 
     /// The server is a member from now on, also after a restart.
-    pub(crate) fn admit(&mut self, number: u16) -> Result<(), FolderError> {
+    pub fn admit(&mut self, number: u16) -> Result<(), FolderError> {
         let mut numbers = self.members().to_vec();
         numbers.push(number);
         numbers.sort_unstable();
@@ -300,19 +309,19 @@ impl Home {
     }
 
     /// The server is no member any more.
-    pub(crate) fn strike(&mut self, number: u16) -> Result<(), FolderError> {
+    pub fn strike(&mut self, number: u16) -> Result<(), FolderError> {
         let numbers = self.members().iter().copied().filter(|member| *member != number).collect();
         self.folder.set_numbers(numbers)
     }
 
     /// Removes what there is of a server that is no member and does not run.
-    pub(crate) fn remove(&self, number: u16) -> Result<(), FolderError> {
+    pub fn remove(&self, number: u16) -> Result<(), FolderError> {
         assert!(!self.members().contains(&number), "the data of a member is never removed");
         self.folder.remove_server(number)
     }
 
     /// Stops all servers at the same time.
-    pub(crate) async fn stop(&mut self) {
+    pub async fn stop(&mut self) {
         let mut stopping = JoinSet::new();
         for mut server in self.servers.drain(..) {
             stopping.spawn(async move {

@@ -5,7 +5,7 @@ use std::{fmt, io};
 
 /// The data folder cannot be used.
 #[derive(Debug)]
-pub(crate) enum FolderError {
+pub enum FolderError {
     /// The system refused something.
     Io {
         /// What we wanted, as a verb.
@@ -78,7 +78,7 @@ pub(crate) enum FolderError {
 
 impl FolderError {
     /// Turns what the system said into an error that names the path.
-    pub(crate) fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
+    pub fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
         let path = path.to_owned();
         move |error| Self::Io { doing, path, error }
     }
