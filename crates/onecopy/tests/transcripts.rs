@@ -150,7 +150,12 @@ impl<'a> Player<'a> {
             ("start", parameters) => {
                 let parameters: Vec<_> =
                     parameters.split(' ').map(|pair| pair.split_once('=').unwrap()).collect();
-                for (tag, body) in self.connect_as(name, &parameters) {
+                let mut told = self.connect_as(name, &parameters);
+                // The order of parameters is not the same in all releases: PostgreSQL 16 has another than 15.
+                let first = told.iter().position(|(tag, _)| *tag == tag::PARAMETER_STATUS);
+                let count = told.iter().filter(|(tag, _)| *tag == tag::PARAMETER_STATUS).count();
+                told[first.unwrap_or_default()..][..count].sort_unstable();
+                for (tag, body) in told {
                     self.show(name, tag, &body);
                 }
             }
