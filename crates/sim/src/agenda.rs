@@ -1,11 +1,11 @@
-//! What will happen, and when: a heap of (time, order of entry, what).
+//! The queue of future events: a heap of (time, order of entry, event).
 //!
-//! Two things at one time happen in the order in which they were entered, so a run depends on nothing but its seed.
+//! Events at one time keep their order of entry, so a run depends on its seed alone.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-/// Future happenings in the order of their times.
+/// Future events in the order of their times.
 #[derive(Debug)]
 pub struct Agenda<T> {
     now_us: u64,
@@ -21,19 +21,19 @@ impl<T> Default for Agenda<T> {
 }
 
 impl<T> Agenda<T> {
-    /// The present, in microseconds.
+    /// The current simulated time.
     pub fn now_us(&self) -> u64 {
         self.now_us
     }
 
-    /// Enters what shall happen `after_us` from now.
+    /// Schedules an event `after_us` from now.
     pub fn enter(&mut self, after_us: u64, what: T) {
         self.entered += 1;
         self.heap.push(Reverse((self.now_us + after_us, self.entered)));
         self.what.insert(self.entered, what);
     }
 
-    /// Takes what is next and makes its time the present.
+    /// Takes the next event and advances the time to it.
     pub fn take_next(&mut self) -> Option<T> {
         let Reverse((at_us, entry)) = self.heap.pop()?;
         self.now_us = at_us;

@@ -1,17 +1,17 @@
-//! The judges: what a history must not contain, one concern a file.
+//! The judges of histories, one property a file.
 //!
-//! | file | asks |
+//! | file | property |
 //! |---|---|
-//! | `writes` | is every acknowledged write there, once, whole, on top of what it was based on |
-//! | `reads` | was only what was committed read, and everything that one wrote oneself |
-//! | `registers` | is what was computed from a read written over that very read |
-//! | `bank` | do all accounts hold the same together, always |
-//! | `snapshots` | is there one order of commits in which each statement (READ COMMITTED) or transaction (REPEATABLE READ) saw the state of one moment between being sent and being answered |
-//! | `serializable` | are the SERIALIZABLE transactions in some order that keeps real time |
+//! | `writes` | every acknowledged write is there once, whole, after the write that it was based on |
+//! | `reads` | a transaction reads committed data and its own writes only |
+//! | `registers` | a value computed from a read replaces exactly the value that was read |
+//! | `bank` | the total of all accounts is always the same |
+//! | `snapshots` | in one order of commits each statement (READ COMMITTED) or transaction (REPEATABLE READ) saw the state of one moment between being sent and being answered |
+//! | `serializable` | the SERIALIZABLE transactions have an order that keeps real time |
 //! | `graph` | the search for a cycle, and its name |
 //!
-//! They need no knowledge of the system: they judge histories of real servers, too. What only the simulator can see
-//! (copies that differ, integrity at every moment, endless waits) it finds by itself.
+//! The judges know nothing of the system, so they judge histories of real servers, too. The simulator itself checks
+//! what only it can see: replicas that differ, violated constraints, transactions that wait for ever.
 
 mod bank;
 mod graph;
@@ -28,57 +28,57 @@ use std::fmt;
 
 use crate::history::{Element, History, Outcome, Scan, Transaction};
 
-/// What is wrong, by its name in the literature where it has one.
+/// The kind of a violation, with its name in the literature if it has one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Anomaly {
     /// A cycle of overwriting (Adya's G0).
     DirtyWrite,
-    /// What was read was never committed (G1a).
+    /// A read of a write that was never committed (G1a).
     AbortedRead,
-    /// What was read was overwritten by the same transaction (G1b).
+    /// A read of a write that its own transaction overwrote (G1b).
     IntermediateRead,
-    /// Information flows in a circle (G1c).
+    /// A cycle of reads and overwrites (G1c).
     CircularFlow,
-    /// A read that misses what had ended before it began.
+    /// A read that misses a transaction that had ended before it began.
     StaleRead,
-    /// One read sees part of a transaction, or of a prefix (G-single).
+    /// A snapshot with part of a transaction, or of a prefix (G-single).
     ReadSkew,
     /// Two readers see two writes in different orders.
     LongFork,
-    /// Each misses what the other wrote (G2).
+    /// Two transactions that each miss the other's write (G2).
     WriteSkew,
-    /// The same, or a skewed read, where one missed a row that a predicate should have found (G2 with predicates).
+    /// Write or read skew where a predicate missed a row (G2 with predicates).
     Phantom,
     /// A write that is not based on the write before it.
     LostUpdate,
-    /// Acknowledged or read, and not there.
+    /// A write that was acknowledged or read is missing.
     LostCommit,
-    /// There twice, or run twice.
+    /// A write is there twice.
     AppliedTwice,
     /// A transaction does not see its own writes.
     OwnWriteMissed,
-    /// Part of a transaction is there.
+    /// Part of a transaction is missing.
     TornCommit,
-    /// The accounts of the bank do not hold what they should.
+    /// The total of the accounts is wrong.
     WrongTotal,
-    /// A copy differs from the log.
+    /// A replica differs from the log.
     Diverged,
-    /// Unique or foreign key broken in what is visible.
+    /// A unique or foreign key is violated in visible rows.
     Integrity,
-    /// Somebody waits for ever.
+    /// A transaction or a replica waits for ever.
     Stuck,
-    /// A transaction was ended to break a deadlock that was none.
+    /// A transaction was aborted for a deadlock that did not exist.
     NoDeadlock,
-    /// The core told its driver something out of order, or its own check failed.
+    /// An effect of the core came out of order, or an assertion of the core failed.
     Order,
 }
 
-/// Something wrong.
+/// A violation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
-    /// Its name.
+    /// Its kind.
     pub anomaly: Anomaly,
-    /// Who did what.
+    /// The transactions and rows involved.
     pub text: String,
 }
 

@@ -1,6 +1,6 @@
-//! The one source of chance: a small generator (splitmix64), so that a seed is a whole run.
+//! The only random generator (splitmix64), so that a seed determines a whole run.
 
-/// Draws numbers; the same seed draws the same ones.
+/// A random generator; the same seed gives the same numbers.
 #[derive(Clone, Debug)]
 pub struct Dice(u64);
 
@@ -44,7 +44,7 @@ impl Dice {
         &from[self.index(from.len())]
     }
 
-    /// A time that is mostly short and sometimes long: up to `typical`, one time in sixteen up to ten times that.
+    /// A random time up to `typical`, one time in sixteen up to ten times that.
     pub fn delay(&mut self, typical: u64) -> u64 {
         let limit = if self.below(16) == 0 { typical * 10 } else { typical };
         self.below(limit + 1)

@@ -41,7 +41,7 @@ impl RunHash {
     }
 }
 
-/// Runs these seeds and names those whose hash is not the stored one, with both hashes.
+/// Runs these seeds and returns those whose hash differs from the stored one.
 pub fn differences(seeds: impl Iterator<Item = u64>) -> impl Iterator<Item = Difference> {
     let stored = stored();
     seeds.filter_map(move |seed| {
@@ -50,21 +50,21 @@ pub fn differences(seeds: impl Iterator<Item = u64>) -> impl Iterator<Item = Dif
     })
 }
 
-/// A seed that runs otherwise than when the table was written.
+/// A seed whose hash differs from the stored one.
 #[derive(Clone, Copy, Debug)]
 pub struct Difference {
     /// The seed.
     pub seed: u64,
-    /// What the table has for it.
+    /// The stored hash, if there is one.
     pub stored: Option<RunHash>,
-    /// What it is now.
+    /// The hash now.
     pub found: RunHash,
 }
 
 impl std::fmt::Display for Difference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let stored = self.stored.map_or_else(|| "nothing".to_owned(), |hash| format!("{:08x}", hash.0));
-        write!(f, "seed {}: {stored} is stored, {:08x} is found", self.seed, self.found.0)
+        write!(f, "seed {}: stored {stored}, now {:08x}", self.seed, self.found.0)
     }
 }
 

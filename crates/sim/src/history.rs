@@ -1,9 +1,8 @@
-//! What clients did and saw: the input of the checkers, from the simulator or from real servers.
+//! What clients did and saw: the input of the judges, from the simulator or from real servers.
 //!
-//! A history is a list of transactions over rows whose value is a list; a write appends an element that no other write
-//! ever appends. As JSON lines each transaction is one line, and the last line holds the rows as they were at the end
-//! (`{"final": [{"row": 1, "list": [7, 9]}]}`), and what all accounts
-//! of the bank hold together, if there is one. Times are microseconds of one clock on the clients' side.
+//! A history is a list of transactions. The value of a row is a list, and each write appends an element of its own. As JSON
+//! lines each transaction is one line; the last line holds the rows at the end (`{"final": [{"row": 1, "list": [7, 9]}]}`)
+//! and the total of the bank's accounts, if there is a bank. Times are microseconds of one clock on the clients' side.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,73 +21,73 @@ pub enum Level {
     Serializable,
 }
 
-/// How it ended, as far as the client knows.
+/// The outcome of a transaction, as far as the client knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// The client has the reply to COMMIT.
     Committed,
-    /// The client was told that it failed, or rolled back.
+    /// The client got an error, or rolled back.
     Aborted,
-    /// The client was not told.
+    /// The client got no answer.
     Unknown,
 }
 
-/// A row as somebody saw it.
+/// A row as a transaction saw it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Seen {
-    /// Which row.
+    /// The row.
     pub row: u32,
-    /// Its list.
+    /// The elements in it.
     pub list: Vec<Element>,
 }
 
 /// An append.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Write {
-    /// To which row.
+    /// The row.
     pub row: u32,
-    /// What.
+    /// The appended element.
     pub element: Element,
-    /// The list that it was appended to, where the server told it.
+    /// The list before the append, if the server returned it.
     #[serde(default)]
     pub base: Option<Vec<Element>>,
-    /// The row was deleted by this, for now.
+    /// The write deleted the row.
     #[serde(default)]
     pub is_gone: bool,
 }
 
-/// A read by a predicate: of all these rows, those that were there.
+/// A read by a predicate: which of these rows existed.
 ///
-/// Only for rows that are not there before they are first written.
+/// Only for rows that do not exist before their first write.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Scan {
-    /// Every row that it could have shown.
+    /// Every row that it could have found.
     pub of: Vec<u32>,
-    /// Those that it showed.
+    /// The rows that it found.
     pub found: Vec<Seen>,
 }
 
-/// One statement whose reply the client has, or may have missed.
+/// One statement, with or without a reply.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Statement {
     /// When the client sent it.
     pub begin_us: u64,
-    /// When the client had the reply; 0 if it never had one, and then nothing counts that it saw.
+    /// When the client had the reply. 0 if it had none; then its reads do not count.
     pub end_us: u64,
-    /// What it saw at its snapshot.
+    /// Rows as of its snapshot.
     #[serde(default)]
     pub reads: Vec<Seen>,
-    /// What it saw as it was at that very moment, each by itself: the reasons of errors and of "0 rows".
+    /// Rows as of the moment of the check, each by itself: the reasons of errors and of "0 rows".
     #[serde(default)]
     pub latest: Vec<Seen>,
-    /// What it locked (SELECT FOR UPDATE), as it was under the lock.
+    /// Rows locked by SELECT FOR UPDATE, as they were under the lock.
     #[serde(default)]
     pub locked: Vec<Seen>,
-    /// What it saw by predicates, at its snapshot.
+    /// Reads by predicates, as of its snapshot.
     #[serde(default)]
     pub scans: Vec<Scan>,
-    /// What all accounts of the bank hold together, as it saw them at its snapshot.
+    /// The total of all accounts of the bank, as of its snapshot.
     #[serde(default)]
     pub total: Option<i64>,
     /// It moved money between accounts.
@@ -97,10 +96,10 @@ pub struct Statement {
     /// SAVEPOINT or ROLLBACK TO: it takes no snapshot.
     #[serde(default)]
     pub is_control: bool,
-    /// The statement of this transaction, counted from 0, that took it back: ROLLBACK TO.
+    /// The index of the ROLLBACK TO in this transaction that undid the statement.
     #[serde(default)]
     pub undone_by: Option<usize>,
-    /// What it wrote.
+    /// Its writes.
     #[serde(default)]
     pub writes: Vec<Write>,
 }
@@ -108,17 +107,17 @@ pub struct Statement {
 /// One transaction.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Transaction {
-    /// Of which client.
+    /// The number of the client.
     pub session: u32,
-    /// At which level.
+    /// The isolation level.
     pub level: Level,
-    /// How it ended.
+    /// The outcome.
     pub outcome: Outcome,
-    /// When the client asked for the end: sent COMMIT, or the one statement of an autocommit transaction.
+    /// When the client sent COMMIT, or the single statement of an autocommit transaction.
     pub finish_us: u64,
     /// When the client had the outcome; 0 if never.
     pub end_us: u64,
-    /// What it did.
+    /// Its statements.
     pub statements: Vec<Statement>,
 }
 
@@ -128,7 +127,7 @@ impl Transaction {
         self.statements.iter().filter(|s| s.undone_by.is_none()).flat_map(|s| &s.writes)
     }
 
-    /// Whether it asked for one snapshot.
+    /// Whether all its statements share one snapshot.
     pub fn keeps_snapshot(&self) -> bool {
         self.level != Level::ReadCommitted
     }
@@ -148,18 +147,18 @@ pub struct ClientError {
 /// Everything that the clients of one run did.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct History {
-    /// In the order of their beginning.
+    /// All transactions in the order of their beginning.
     pub transactions: Vec<Transaction>,
-    /// The rows at the end, when everything was quiet.
+    /// The rows at the end, after all transactions.
     pub finals: Vec<Seen>,
-    /// What all accounts of the bank hold together, always.
+    /// The total of all accounts of the bank; transfers keep it constant.
     pub total: Option<i64>,
 }
 
-/// A line that is no transaction.
+/// A line that could not be read.
 #[derive(Debug)]
 pub struct BadLine {
-    /// Counted from 1.
+    /// The number of the line, from 1.
     pub line: usize,
     /// What is wrong.
     pub why: String,

@@ -1,4 +1,6 @@
-//! A world in a box: clients, servers, disks and faults around the real cluster core, and judges of what happened.
+//! A deterministic simulator: clients, PostgreSQL servers, networks, a disk and faults around the real cluster core.
+//!
+//! A seed determines a run. [`program`] draws the plan, [`world`] runs it, and [`check`] judges what clients saw.
 
 pub mod agenda;
 pub mod check;

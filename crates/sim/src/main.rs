@@ -1,4 +1,4 @@
-//! `sim`: runs seeds, shows one, and cuts down what fails.
+//! `sim`: runs seeds, traces one, shrinks failing runs, runs the mutants, and compares hashes.
 
 use std::collections::BTreeMap;
 
@@ -20,31 +20,31 @@ struct Options {
     /// The first seed.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Tell the story of the first seed.
+    /// Print the trace of the first seed.
     #[arg(long)]
     trace: bool,
-    /// Cut every failing run down to what it takes, and tell its story; else only the first. Of a mutant, the first.
+    /// Shrink every failing run, not only the first, and print its trace; with --mutants, the first of each mutant.
     #[arg(long)]
     shrink: bool,
-    /// Which protocol runs.
+    /// The protocol to run.
     #[arg(long, value_name = "NAME", default_value = "onecopy", value_parser = ["onecopy"])]
     protocol: String,
-    /// Which commit this was built from, to be told with a failure.
+    /// The commit of this build, printed with a failure.
     #[arg(long, value_name = "ID", default_value = "unknown")]
     commit: String,
-    /// Judge the history in JSON lines that this holds, instead of running anything.
+    /// Judge this history in JSON lines instead of running seeds.
     #[arg(long, value_name = "JSON LINES")]
     history: Option<String>,
-    /// Compare the hashes of seeds 0 to 1,999 with `crates/sim/hashes.txt`, and name the seeds that differ.
+    /// Compare the hashes of seeds 0 to 1,999 with `crates/sim/hashes.txt`, and print the seeds that differ.
     #[arg(long)]
     hashes: bool,
     /// Print the table of hashes instead (`cargo xtask sim --hashes --write` puts it into the file).
     #[arg(long, requires = "hashes")]
     write: bool,
-    /// Switch each rule off in turn and look for a seed that notices.
+    /// Switch each rule off in turn and search for a seed that shows a violation.
     #[arg(long)]
     mutants: bool,
-    /// Only those rules whose name, as the table shows it, has this in it.
+    /// Run only the mutants with these words in their name.
     #[arg(long, value_name = "WORDS", requires = "mutants", default_value = "")]
     only: String,
 }
@@ -70,7 +70,7 @@ const RARE: [&str; 15] = [
     "SERIALIZABLE transactions join commit groups",
 ];
 
-/// Some seed failed.
+/// The number of seeds that failed.
 struct Failed(u64);
 
 impl std::fmt::Debug for Failed {
@@ -115,7 +115,7 @@ fn main() -> Result<(), Failed> {
     if failed > 0 { Err(Failed(failed)) } else { Ok(()) }
 }
 
-/// How many seeds with another hash are named.
+/// How many seeds with another hash are printed.
 const DIFFERENCES_MAX: usize = 10;
 
 #[expect(clippy::print_stdout, reason = "this is what the program is for")]
@@ -154,16 +154,16 @@ fn judge(text: &str) -> Result<(), Failed> {
 fn show_small(seed: u64, anomaly: Anomaly) {
     let plan = Plan::draw(&mut Dice::new(seed));
     let small = shrink::shrink(plan, Rules::default(), seed, anomaly);
-    println!("cut down, with the chances of seed {}:\n{}", small.seed, small.plan);
+    println!("shrunk, with seed {}:\n{}", small.seed, small.plan);
     let verdict = run::run_plan(small.plan.clone(), Rules::default(), small.seed, true);
     println!("{}", verdict.trace);
     for (number, transaction) in verdict.history.transactions.iter().enumerate() {
         println!("T{number} {transaction:?}");
     }
-    println!("to be kept in crates/sim/tests: {:?}", small.plan);
+    println!("as a test for crates/sim/tests: {:?}", small.plan);
 }
 
-/// How many failing seeds of a mutant are looked at, to see which anomalies it leads to.
+/// How many failing seeds of a mutant are collected, to list its anomalies.
 const KILLS: usize = 20;
 
 #[expect(clippy::print_stdout, reason = "this is what the program is for")]
@@ -181,10 +181,7 @@ fn hunt(options: &Options) -> Result<(), Failed> {
             if first.is_none() && options.shrink {
                 let small =
                     shrink::shrink(Plan::draw(&mut Dice::new(seed)), mutant.rules(), seed, finding.anomaly);
-                println!(
-                    "seed {seed}, cut down, with the chances of seed {}:\n{}\n{:?}",
-                    small.seed, small.plan, small.plan
-                );
+                println!("seed {seed}, shrunk, with seed {}:\n{}\n{:?}", small.seed, small.plan, small.plan);
             }
             first.get_or_insert((seed - options.seed + 1, finding.text));
             if seen.values().sum::<usize>() == KILLS {

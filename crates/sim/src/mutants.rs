@@ -1,13 +1,13 @@
-//! The rules switched off one at a time: each must make some seed fail, or nobody would notice its loss.
+//! The mutants: each switches one rule off, and the simulator must then find a violation in some seed.
 
 use crate::rules::Rules;
 
-/// A rule that is off.
+/// The code with one rule off.
 #[derive(Clone, Copy, Debug)]
 pub struct Mutant {
-    /// What is missing.
+    /// What the mutant does wrong.
     pub name: &'static str,
-    /// Switches it off.
+    /// Switches the rule off.
     pub switch: fn(&mut Rules),
 }
 
@@ -144,7 +144,7 @@ pub const MUTANTS: &[Mutant] = &[
 ];
 
 impl Mutant {
-    /// All rules but this one.
+    /// All rules, except the one that the mutant switches off.
     pub fn rules(&self) -> Rules {
         let mut rules = Rules::default();
         (self.switch)(&mut rules);

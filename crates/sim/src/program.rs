@@ -1,4 +1,4 @@
-//! What a run is made of: the clients' programs, the faults and the pace of things; drawn from a seed, or cut down.
+//! The plan of a run: the clients' programs, the faults, and typical durations. A seed draws it, or shrinking leaves it.
 
 mod draw;
 mod forks;
@@ -13,9 +13,9 @@ use crate::server::Op;
 /// One statement of a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Statement {
-    /// What it does, in order.
+    /// Its operations, in order.
     pub ops: Vec<Op>,
-    /// The classifier cannot bound it.
+    /// The analysis cannot bound its reads and writes.
     pub is_unknown: bool,
     /// It changes the definition of the view.
     pub is_ddl: bool,
@@ -34,7 +34,7 @@ impl Statement {
     }
 }
 
-/// The frame of a transaction.
+/// How a transaction is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Frame {
     /// One statement, no BEGIN.
@@ -45,14 +45,14 @@ pub enum Frame {
     Block,
 }
 
-/// What the client does at the end.
+/// How the client ends a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ending {
     /// COMMIT.
     Commit,
     /// ROLLBACK.
     Rollback,
-    /// Is gone, so many microseconds after it began.
+    /// The client vanishes, so many microseconds after the transaction began.
     Vanish(u64),
 }
 
@@ -61,26 +61,26 @@ pub enum Ending {
 pub struct Program {
     /// The level that the client asks for.
     pub level: Level,
-    /// Its frame.
+    /// How it is opened.
     pub frame: Frame,
-    /// What it does.
+    /// Its statements.
     pub statements: Vec<Statement>,
     /// How it ends.
     pub ending: Ending,
     /// The client sends a cancel request so many microseconds after it began.
     pub cancel_us: Option<u64>,
-    /// How often the client tries again when it is told 40001 or 40P01.
+    /// How often the client retries after 40001 or 40P01.
     pub retries: u32,
-    /// It may have its home anywhere.
+    /// Its home may be any replica; otherwise it is the anchor.
     pub roams: bool,
-    /// What it writes is not foreseen.
+    /// Its writes are not predicted.
     pub is_surprising: bool,
-    /// It is known by tables only, not by rows.
+    /// Its reads and writes are known by tables, not by rows.
     pub is_coarse: bool,
-    /// Rows that belong to groups are known by those, unless it makes them; else nobody knows of which group they are
-    /// before they are written.
+    /// Rows of grouped tables are predicted by their group, except inserted ones. Otherwise they are predicted by key, and
+    /// their group is known only when they are written.
     pub is_grouped: bool,
-    /// It is known which columns it reads.
+    /// The columns that it reads are known.
     pub knows_columns: bool,
 }
 
@@ -94,13 +94,13 @@ impl Program {
         }
     }
 
-    /// Whether the server keeps one snapshot for it.
+    /// Whether all its statements share one snapshot.
     pub fn keeps_snapshot(&self) -> bool {
         self.level != Level::ReadCommitted
     }
 }
 
-/// Something that goes wrong.
+/// A fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
     /// A server goes down, loses part of what was not flushed, and comes back.
@@ -137,7 +137,7 @@ pub enum Fault {
         /// After how long.
         down_us: u64,
     },
-    /// Refreshes take long at a replica.
+    /// Refreshes are slow at a replica.
     SlowRefresh {
         /// Where.
         replica: usize,
@@ -149,12 +149,12 @@ pub enum Fault {
         /// How much.
         by_us: u64,
     },
-    /// The next fsync of the log fails, and the kernel forgets what it was about.
+    /// The next fsync of the log fails, and the kernel drops the data.
     DiskError {
         /// After how long the node is started again.
         down_us: u64,
     },
-    /// Nothing passes between the node and a replica; then everything does, or all connections are reset.
+    /// A partition between the node and a replica. It heals, or all connections are reset.
     Partition {
         /// Which replica.
         replica: usize,
@@ -163,7 +163,7 @@ pub enum Fault {
         /// Whether they are reset.
         resets: bool,
     },
-    /// One connection between the node and a replica loses its packets; it hangs, then it is reset.
+    /// One connection between the node and a replica hangs, then it is reset.
     Stall {
         /// For how long it hangs.
         for_us: u64,
@@ -178,32 +178,32 @@ pub enum Fault {
         /// Which; not the home.
         replica: usize,
     },
-    /// A replica gets the data of another one.
+    /// A replica is rebuilt from another one.
     Rebuild {
         /// Which.
         replica: usize,
         /// How long that takes.
         for_us: u64,
     },
-    /// A replica leaves; a new one gets its number and its server.
+    /// A replica leaves; a new one joins with its number and its server.
     Leave {
         /// Which.
         replica: usize,
         /// After how long the new one joins, and how long it takes until it has data.
         for_us: u64,
     },
-    /// A replica takes nothing new.
+    /// A replica is drained: it gets no new statements.
     Drain {
         /// Which.
         replica: usize,
         /// For how long.
         for_us: u64,
     },
-    /// Somebody wants all replicas at one version for a moment, as `VERIFY` does.
+    /// All replicas are held at one version for a moment, as `VERIFY` does.
     Hold {
         /// For how long.
         for_us: u64,
-        /// After so long without an answer it is given up.
+        /// The request is withdrawn after so long without an answer.
         patience_us: u64,
     },
 }
@@ -211,15 +211,15 @@ pub enum Fault {
 /// Typical durations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pace {
-    /// One way between any two.
+    /// A message, one way.
     pub network_us: u64,
-    /// One op at a server.
+    /// An operation at a server.
     pub op_us: u64,
     /// One fsync of the log.
     pub fsync_us: u64,
-    /// From WAL to visible.
+    /// From the commit record in the WAL until the commit is visible.
     pub show_us: u64,
-    /// Of a client between two statements.
+    /// A client's pause between two statements.
     pub think_us: u64,
     /// Between two flushes of a server's WAL.
     pub flush_us: u64,
@@ -227,35 +227,35 @@ pub struct Pace {
     pub notice_us: u64,
     /// An extra wait before each refresh.
     pub refresh_us: u64,
-    /// How long a lost anchor is waited for before another replica takes its place; `None` is for ever.
+    /// How long a lost anchor may stay away before another replica replaces it; `None` is for ever.
     pub takeover_us: Option<u64>,
-    /// How long refreshes that nobody waits for are gathered.
+    /// How long refreshes without a waiting statement are delayed for batching.
     pub gathering_us: u64,
-    /// A statement that only reads may need so much longer to its server.
+    /// The extra delay of a read-only statement on its way to the server.
     pub read_us: u64,
 }
 
-/// A whole run, but for the chances on the way.
+/// Everything about a run except the random choices on the way.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// How many replicas.
     pub replicas: u16,
-    /// Who holds what.
+    /// The tables of each replica.
     pub placement: Placement,
     /// The programs of each client.
     pub sessions: Vec<Vec<Program>>,
-    /// When what goes wrong.
+    /// The faults and their times.
     pub faults: Vec<(u64, Fault)>,
-    /// How quick things are.
+    /// Typical durations.
     pub pace: Pace,
-    /// What the node's clock shows when the node starts; it has nothing to do with any other clock.
+    /// The node's clock when it starts; it is independent of every other clock.
     pub clock_us: u64,
-    /// What was not foreseen is asked for when it is written; else certification is all that there is.
+    /// Sessions reserve unpredicted rows when they are written. Otherwise only certification decides.
     pub asks: bool,
-    /// More changed rows of a transaction than this claim their tables.
+    /// Changed rows of a transaction beyond this number claim their tables.
     pub row_claims_max: usize,
-    /// So many keys are remembered apart by the core.
+    /// How many single keys the core remembers.
     pub keys_max: usize,
-    /// Most versions in one refresh.
+    /// The most versions in one refresh.
     pub refresh_versions_max: u64,
 }

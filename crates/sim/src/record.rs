@@ -1,4 +1,4 @@
-//! From statements and replies to what the core is told (reads, the record's body, claims) and what the history keeps.
+//! Turns statements and replies into events for the core (reads, the record's body, claims) and entries of the history.
 
 mod claims;
 
@@ -19,7 +19,7 @@ use claims::GROUPS;
 
 pub(crate) use claims::{Done, Locked, claims, foreseen, wants};
 
-/// The body of the record. Every change is an update here, because a row that is gone keeps its list.
+/// The body of the record. Every change is an update, because a deleted row keeps its list.
 pub(crate) fn body(changes: &[(u32, Change)], has_ddl: bool) -> SealedBody {
     let mut builder = RecordBuilder::new();
     if has_ddl {
@@ -39,7 +39,7 @@ pub(crate) fn body(changes: &[(u32, Change)], has_ddl: bool) -> SealedBody {
     builder.seal()
 }
 
-/// Tables of which no row came or went: what their rows hold is in the first column, and in no other.
+/// The changed columns of each table without an insert or a delete. Only the first column of a row has a value.
 pub(crate) fn changed(changes: &[(u32, Change)], rules: &Rules) -> Vec<(TableId, ColumnSet)> {
     let mut tables: BTreeMap<TableId, bool> = BTreeMap::new();
     for (_, Change { key, old, new }) in changes {
@@ -49,21 +49,21 @@ pub(crate) fn changed(changes: &[(u32, Change)], rules: &Rules) -> Vec<(TableId,
     tables.into_iter().filter(|(_, stay)| *stay).map(|(table, _)| (table, column)).collect()
 }
 
-/// Where in its transaction a statement stands.
+/// The position of a statement in its transaction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
-    /// Its number, from 0.
+    /// Its index.
     pub(crate) at: usize,
-    /// The snapshot that the transaction keeps, if it keeps one, is taken.
+    /// The transaction's snapshot has been taken.
     pub(crate) has_snapshot: bool,
-    /// Not every replica holds everything.
+    /// Some replica holds only part of the tables.
     pub(crate) is_partial: bool,
 }
 
-/// What the core is told that a statement reads.
+/// The reads of a statement, as reported to the core.
 ///
-/// Where not every replica holds everything, the first statement of a transaction also chooses where the later ones
-/// run, so it cannot be bounded by its own tables; the later ones are still told, because a replica may lack them.
+/// With partial replication the first statement of a transaction also decides where the later ones run, so it needs
+/// everything. The later ones still report their tables, because a replica may lack one.
 pub(crate) fn classify(program: &Program, place: Place, view_changes: Option<usize>, rules: &Rules) -> Reads {
     let statement = &program.statements[place.at];
     let is_first = place.at == 0 && program.frame != Frame::Autocommit;
@@ -76,7 +76,7 @@ pub(crate) fn classify(program: &Program, place: Place, view_changes: Option<usi
         && !place.is_partial
         && (statement.is_read() || !rules.errors_are_reads)
     {
-        // Nothing newer is seen anyway, but for what constraints say.
+        // The snapshot is fixed; only constraint checks see newer rows.
         return Reads::Tables([].into());
     }
     let outlives = is_snapshot && !place.has_snapshot;
@@ -86,7 +86,7 @@ pub(crate) fn classify(program: &Program, place: Place, view_changes: Option<usi
     }
 }
 
-/// What ops read, with what their constraints look at.
+/// What ops read, their constraint checks included.
 fn footprint(ops: &[Op], view_changes: usize, program: &Program, constraints_read: bool) -> Reads {
     let mut found = Footprint::default();
     for op in ops {
@@ -116,7 +116,7 @@ fn footprint(ops: &[Op], view_changes: usize, program: &Program, constraints_rea
             Op::Scan(table) | Op::LockTable(table) => found.tables.push(TableId(u32::from(*table))),
             Op::Total => found.tables.push(TableId(u32::from(schema::ACCOUNTS))),
             Op::Insert(key) | Op::Delete(key) => found.rows.push((key.table_id(), u64::from(key.row))),
-            Op::Put(..) | Op::Savepoint | Op::RollbackTo | Op::Guard | Op::Undo => {}
+            Op::Put(..) | Op::Savepoint | Op::RollbackTo | Op::OwnSavepoint | Op::RollbackToOwn => {}
         }
     }
     let only_reads = ops.iter().all(|op| matches!(op, Op::Read(_) | Op::Scan(_) | Op::Total | Op::ReadView));
@@ -133,8 +133,8 @@ fn footprint(ops: &[Op], view_changes: usize, program: &Program, constraints_rea
     Reads::Rows(Arc::new(found))
 }
 
-/// Everything that the statements of a transaction have read that have run: `views` is how often the view had changed when
-/// each of them was judged, if anything could be concluded from that.
+/// Everything that the transaction's statements so far have read. `views` has for each statement how often the view had
+/// changed when it was analysed, or `None` if the analysis could not bound it.
 pub(crate) fn reads_so_far(program: &Program, views: &[Option<usize>]) -> Reads {
     let statements = program.statements.iter().zip(views);
     let mut all = Footprint::default();
@@ -149,7 +149,7 @@ pub(crate) fn reads_so_far(program: &Program, views: &[Option<usize>]) -> Reads 
     Reads::Rows(Arc::new(all))
 }
 
-/// Writes into the history what the client can tell from the reply.
+/// Records in the history what the client learns from the reply.
 pub(crate) fn note(statement: &mut history::Statement, answer: &Answer) {
     let seen = |(key, row): &(Key, Row)| Seen { row: key.number(), list: row.list.clone() };
     statement.reads = answer.reads.iter().map(seen).collect();
@@ -168,12 +168,12 @@ pub(crate) fn note(statement: &mut history::Statement, answer: &Answer) {
     statement.writes = answer.changes.iter().map(write).collect();
 }
 
-/// A statement of which the client knows nothing but that it sent it.
+/// A statement without a reply: the client only knows that it sent it.
 pub(crate) fn blank(of: &history::Statement) -> history::Statement {
     history::Statement { begin_us: of.begin_us, is_control: of.is_control, ..Default::default() }
 }
 
-/// A client sees only the rows that are there.
+/// A client sees only the rows that exist.
 fn scan(table: u8, found: &[(Key, Row)]) -> Scan {
     let seen = |(key, row): &(Key, Row)| Seen { row: key.number(), list: row.list.clone() };
     Scan { of: schema::rows_of(table).map(Key::number).collect(), found: found.iter().map(seen).collect() }

@@ -1,22 +1,22 @@
-//! The rules that can be switched off, one at a time, to see that a checker notices.
+//! The rules that a mutant can switch off, to test that the judges notice.
 //!
-//! Those of the core are in the core; those here are the duties of whoever drives it: sessions, agents, log. The
-//! binary has the same duties.
+//! The core keeps its own rules in [`cluster::protocols::onecopy::Rules`]. The rules here are duties of the core's drivers:
+//! sessions, agents and log. The binary has the same duties.
 
 use cluster::protocols::onecopy;
 
-/// All on, except in a mutant.
+/// One switch for each rule; all are on, except in a mutant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rules {
-    /// Those of the core.
+    /// The rules of the core.
     pub core: onecopy::Rules,
     /// A snapshot that outlives its statement needs everything, not only what its first statement reads.
     pub snapshot_needs_all: bool,
-    /// What constraints look at is needed, too.
+    /// A statement also needs the versions of the rows that its constraints check.
     pub constraints_read: bool,
-    /// What a constraint says to a write in a kept snapshot is newer than that, so the write needs what it touches.
+    /// A constraint checks the newest rows, not the snapshot, so a write in a kept snapshot needs the rows it checks.
     pub errors_are_reads: bool,
-    /// SERIALIZABLE is announced to the core.
+    /// The core is told that a transaction is SERIALIZABLE.
     pub serializable_is_told: bool,
     /// The identity is inserted in the transaction that it names.
     pub identity_inserted: bool,
@@ -28,61 +28,61 @@ pub struct Rules {
     pub constraints_claimed: bool,
     /// A reference claims the key that it refers to.
     pub references_claimed: bool,
-    /// A written row tells of which group it is.
+    /// A written row claims its group.
     pub groups_told: bool,
-    /// The core is told in which columns rows were changed.
+    /// The core is told which columns changed.
     pub columns_told: bool,
-    /// The core is told which statement has claimed what.
+    /// Each claim carries the turn of its statement.
     pub turns_told: bool,
-    /// What a SERIALIZABLE transaction has read is told.
+    /// The core is told what a SERIALIZABLE transaction has read.
     pub reads_told: bool,
-    /// A SERIALIZABLE transaction that tried to write is certified, also if nothing came of it.
+    /// A SERIALIZABLE transaction that tried to write is certified even if no row changed.
     pub tries_are_certified: bool,
-    /// Backends that a refresh waits for are ended.
+    /// Backends that block a refresh are ended.
     pub refresh_goes_first: bool,
-    /// Who waits for whom inside the servers is told.
+    /// Lock waits inside the servers are reported to the core.
     pub server_waits_told: bool,
-    /// What was written unforeseen is asked for before it is told, or ordered.
+    /// Unpredicted rows are reserved before the client gets the reply, or before the record is handed over.
     pub surprises_are_asked: bool,
-    /// Of many rows only new ones are held by home; who changes or removes others claims their table outright.
+    /// Of many rows only inserts are held claims of home; updates and deletes claim the whole table.
     pub inserts_alone_are_held: bool,
-    /// FOR UPDATE claims.
+    /// SELECT FOR UPDATE claims its rows.
     pub locked_rows_claimed: bool,
-    /// So does LOCK TABLE.
+    /// LOCK TABLE claims its table.
     pub locked_tables_claimed: bool,
-    /// Unknown statements claim everything.
+    /// Unbounded statements claim everything.
     pub unknown_claims_everything: bool,
-    /// A schema change claims what it defines anew, and statements what they use.
+    /// A schema change claims the definition it replaces, and a statement the definitions it uses.
     pub definitions_claimed: bool,
-    /// What was concluded of a statement is not believed if a schema change has made that untrue before it ended.
+    /// The analysis of a statement is dropped if a schema change made it untrue before the transaction finished.
     pub conclusions_are_checked: bool,
-    /// What uses what its own transaction has defined anew is unknown.
+    /// A statement is unbounded if it uses a definition that its own transaction has replaced.
     pub own_changes_count: bool,
-    /// A statement runs on the connection set that it was let run on.
+    /// A statement runs only on the connection set that the core chose.
     pub connections_are_bound: bool,
-    /// All backends are gone before the applied set is read.
+    /// All old backends end before the applied set is read.
     pub reset_ends_backends: bool,
     /// The applied set is read again after a loss.
     pub applied_is_read_again: bool,
-    /// What a replica lacks, though it has later versions, is applied before it serves.
+    /// Versions that a replica lacks, although it has later ones, are applied before it serves.
     pub missing_are_applied: bool,
-    /// What a copy of another server has is read from it, not taken to be what its donor had in the end.
+    /// The applied set of a copied server is read from it, not assumed to be the donor's at the end of copying.
     pub copy_is_read: bool,
     /// A record is reported as durable only when it is.
     pub sync_before_logged: bool,
-    /// Committed is said when the server has answered the COMMIT, not when it was sent.
+    /// `Committed` is reported when the server has answered the COMMIT, not when it was sent.
     pub commit_is_awaited: bool,
-    /// Applied is said when the server has answered the COMMIT of the refresh, not when it was sent.
+    /// `Applied` is reported when the server has answered the refresh's COMMIT, not when it was sent.
     pub apply_is_awaited: bool,
-    /// A refresh carries the identities of what it applies.
+    /// A refresh stores the identities of the transactions that it applies.
     pub refresh_inserts_identities: bool,
-    /// When the log could not be synchronised, the node stops and reads it again.
+    /// After a failed fsync the node stops and reads the log again.
     pub failed_sync_stops: bool,
-    /// A replica that cannot apply a record serves nothing more.
+    /// A replica that cannot apply a record is quarantined.
     pub refused_is_diverged: bool,
-    /// What was written after a savepoint is not logged when the transaction goes back to it.
+    /// Writes that were rolled back to a savepoint are not logged.
     pub undone_is_forgotten: bool,
-    /// A snapshot is taken by the first statement that is about data, so that one needs everything.
+    /// The first statement about data takes the snapshot, not SAVEPOINT or the like, so that one needs everything.
     pub control_takes_no_snapshot: bool,
 }
 

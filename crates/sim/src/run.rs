@@ -1,4 +1,4 @@
-//! From a seed to a verdict.
+//! Runs one seed or one plan and judges the result.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,10 +11,10 @@ use crate::rules::Rules;
 use crate::trace::Trace;
 use crate::world::World;
 
-/// What became of one seed.
+/// The result of a run, judged.
 #[derive(Debug)]
 pub struct Verdict {
-    /// What is wrong; empty when all is well.
+    /// The violations; empty for a correct run.
     pub findings: Vec<Finding>,
     /// What clients did and saw.
     pub history: History,
@@ -22,11 +22,11 @@ pub struct Verdict {
     pub errors: Vec<ClientError>,
     /// The bytes of every record that was appended to the log, in order; also of those that a crash tore off.
     pub appended: Vec<u8>,
-    /// How many things happened.
+    /// The number of agenda entries that were processed.
     pub happenings: u64,
     /// The simulated time at the end.
     pub end_us: u64,
-    /// The story, if it was asked for.
+    /// The trace; empty unless it was requested.
     pub trace: Trace,
 }
 
@@ -47,20 +47,20 @@ impl Verdict {
     }
 }
 
-/// Runs the plan that the seed draws.
+/// Draws the plan of a seed and runs it.
 pub fn run_seed(seed: u64, rules: Rules, is_traced: bool) -> Verdict {
     run_plan(Plan::draw(&mut Dice::new(seed)), rules, seed, is_traced)
 }
 
-/// Runs a plan with the chances of a seed.
+/// Runs a plan; the seed decides everything random.
 pub fn run_plan(plan: Plan, rules: Rules, seed: u64, is_traced: bool) -> Verdict {
     let world = AssertUnwindSafe(|| World::new(plan, rules, !seed, is_traced).run());
-    // A failed check of the core is a finding like any other.
+    // A failed assertion of the core is a finding, too.
     let report = match catch_unwind(world) {
         Ok(report) => report,
         Err(cause) => return Verdict::of_panic(&*cause),
     };
-    // What clients can see comes first; what only the inside shows comes after it.
+    // Violations that clients can see come before those that only the inside shows.
     let mut findings = check::judge(&report.history);
     findings.extend(report.findings);
     Verdict {

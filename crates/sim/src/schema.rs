@@ -1,18 +1,18 @@
-//! The small database of the simulated world: a handful of rows in ten tables.
+//! The database of the simulated world: a few rows in ten tables.
 //!
-//! | table | what |
+//! | table | content |
 //! |---|---|
 //! | 0 | the catalogue: its one row is the definition of a view; each DDL turns the view from table 1 to 2 and back |
-//! | 1, 2, 3 | rows that are always there |
-//! | 4 | rows that come and go; rows 0 and 1 carry one unique value, rows 2 and 3 another |
-//! | 5 | parents, which come and go |
+//! | 1, 2, 3 | rows that always exist |
+//! | 4 | rows that are inserted and deleted; rows 0 and 1 have one unique value, rows 2 and 3 another |
+//! | 5 | parents, which are inserted and deleted |
 //! | 6 | children: row `c` refers to parent `c / 2` |
-//! | 7 | accounts of a bank; together they hold nothing, always |
-//! | 8 | visitors: rows that come and go, for reads by predicates; rows 0 and 1 are a group, 2 and 3 another |
-//! | 9 | stock: rows that come and go, many at a time; rows 4 and 5 refer to parents 0 and 1, rows 6 and 7 carry one unique value |
+//! | 7 | accounts of a bank; their total is always 0 |
+//! | 8 | visitors, inserted and deleted, for reads by predicates; rows 0 and 1 are a group, 2 and 3 another |
+//! | 9 | stock, inserted many rows at a time; rows 4 and 5 refer to parents 0 and 1, rows 6 and 7 have one unique value |
 //!
-//! The value of a row is the list of what was ever written to it, deletions included, so that one look at a row tells
-//! its whole history (the list-append of Jepsen's elle).
+//! The value of a row is the list of all writes to it, deletions included, so that one read shows its whole history (the
+//! list-append workload of Jepsen's Elle).
 
 use std::collections::BTreeMap;
 
@@ -34,17 +34,17 @@ pub const CHILDREN: u8 = 6;
 pub const ACCOUNTS: u8 = 7;
 /// The table of visitors.
 pub const VISITORS: u8 = 8;
-/// The table into which many rows are put at a time.
+/// The table for inserts of many rows at a time.
 pub const STOCK: u8 = 9;
-/// Not a table: locks on unique values are taken under this number.
+/// Not a table: the number under which unique values are locked.
 pub const UNIQUE_VALUES: u8 = 100;
-/// Nor is this: locks on whole tables are.
+/// Not a table: the number under which whole tables are locked.
 pub const WHOLE_TABLES: u8 = 101;
-/// The view, as a definition that is claimed.
+/// The view's definition, in claims.
 pub const VIEW_NAME: u64 = 100;
-/// Rows of each table but one.
+/// Rows of each table except the stock.
 pub const ROWS: u8 = 4;
-/// Rows of that one.
+/// Rows of the stock.
 pub const STOCK_ROWS: u8 = 8;
 
 /// One row.
@@ -52,7 +52,7 @@ pub const STOCK_ROWS: u8 = 8;
 pub struct Key {
     /// The table.
     pub table: u8,
-    /// The row in it.
+    /// The number of the row in it.
     pub row: u8,
 }
 
@@ -75,7 +75,7 @@ impl Key {
         TableId(u32::from(self.table))
     }
 
-    /// The unique value that the row carries, if it carries one, as a key to lock.
+    /// The row's unique value as a key to lock, if it has one.
     pub fn unique_value(self) -> Option<Self> {
         let value = match (self.table, self.row) {
             (UNIQUE, row) => row / 2,
@@ -120,12 +120,12 @@ impl Key {
         (self.table == VISITORS).then_some(self.row / 2)
     }
 
-    /// Whether rows of its table are tied to other rows: those tables are claimed as a group.
+    /// Whether a constraint ties rows of its table to other rows.
     pub fn is_tied(self) -> bool {
         matches!(self.table, UNIQUE | PARENTS | CHILDREN)
     }
 
-    /// Whether the row is there at the start.
+    /// Whether the row exists at the start.
     pub fn is_present_at_start(self) -> bool {
         !matches!(self.table, UNIQUE | CHILDREN | VISITORS | STOCK)
     }
@@ -143,29 +143,29 @@ pub fn keys() -> impl Iterator<Item = Key> {
     std::iter::once(Key::VIEW).chain(rows)
 }
 
-/// The table that the view shows when its definition was changed this many times.
+/// The table that the view reads after this many changes of its definition.
 pub fn view_target(changes: usize) -> u8 {
     1 + (changes % 2) as u8
 }
 
-/// A row as it is.
+/// The content of a row.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Row {
     /// Whether it exists.
     pub present: bool,
-    /// Everything that was written to it, in order.
+    /// Every element written to it, in order.
     pub list: Vec<Element>,
-    /// What it holds, if it is an account.
+    /// The balance of an account.
     pub balance: i64,
 }
 
 impl Row {
-    /// As at the start.
+    /// The row at the start.
     pub fn first(key: Key) -> Self {
         Self { present: key.is_present_at_start(), list: Vec::new(), balance: 0 }
     }
 
-    /// After one more write, which may have moved money.
+    /// The row after one more write, which may have moved money.
     #[must_use]
     pub fn then(&self, element: Element, present: bool, amount: i64) -> Self {
         let mut list = Vec::with_capacity(self.list.len() + 1);
@@ -174,7 +174,7 @@ impl Row {
         Self { present, list, balance: self.balance + amount }
     }
 
-    /// As the image in a record.
+    /// The row as an image of a record.
     pub fn encode(&self, key: Key) -> Vec<u8> {
         let mut bytes = vec![key.row, u8::from(self.present)];
         bytes.extend_from_slice(&self.balance.to_le_bytes());
@@ -191,7 +191,7 @@ impl Row {
     }
 }
 
-/// All rows, as the log says that they are after some version.
+/// All rows after some version of the log.
 pub type Rows = BTreeMap<Key, Row>;
 
 /// The rows at the start.
@@ -199,7 +199,7 @@ pub fn first_rows() -> Rows {
     keys().map(|key| (key, Row::first(key))).collect()
 }
 
-/// Draws who holds what: everybody everything, or tables 2 and 3 at some replicas only; replica 0 holds all.
+/// Draws the placement: full, or with tables 2 and 3 at some replicas only. Replica 0 holds all tables.
 pub fn draw_placement(dice: &mut Dice, replicas: u16) -> Placement {
     let mut placement = Placement::full(replicas);
     if dice.percent(50) {
@@ -208,7 +208,7 @@ pub fn draw_placement(dice: &mut Dice, replicas: u16) -> Placement {
             for replica in (1..replicas).filter(|_| dice.percent(50)) {
                 holders = holders.with(ReplicaId(replica));
             }
-            // Whoever joins later holds what is not restricted.
+            // A replica that joins later holds the tables without a restriction.
             if holders != ReplicaSet::first(replicas) {
                 placement.restrict(FragmentId::whole(TableId(table)), holders);
             }
@@ -217,13 +217,13 @@ pub fn draw_placement(dice: &mut Dice, replicas: u16) -> Placement {
     placement
 }
 
-/// Whether the replica has a copy of the row. Definitions are everywhere, whatever they are about.
+/// Whether the replica has a copy of the row. Definitions are at every replica.
 pub fn holds(placement: &Placement, replica: usize, key: Key) -> bool {
     key.table == CATALOGUE
         || placement.holders(FragmentId::whole(key.table_id())).contains(ReplicaId(replica as u16))
 }
 
-/// Whether some replica does not hold everything.
+/// Whether some replica holds only part of the tables.
 pub fn is_partial(placement: &Placement, replicas: u16) -> bool {
     !(0..usize::from(replicas)).all(|replica| keys().all(|key| holds(placement, replica, key)))
 }

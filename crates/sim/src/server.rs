@@ -1,13 +1,14 @@
 //! A PostgreSQL server as a model: MVCC snapshots, row locks, constraints, a WAL that can lose its tail.
 //!
-//! What matters and is kept: a snapshot is taken when a statement (READ COMMITTED) or the first one (REPEATABLE READ)
-//! *executes*, not when it is sent; who waits for a row lock runs on by itself when the lock falls, with the newest
-//! row; a COMMIT is in the WAL before it is visible, and visible before it is answered; with `synchronous_commit=off` a
-//! crash loses any part of the WAL that was not flushed. Time passes between these steps in the world, not here.
-//! ROLLBACK TO gives back the locks that were taken after the savepoint, and so does an error, at once. A cancel that
-//! comes when nothing runs may hit what comes next.
+//! The model keeps these properties of PostgreSQL:
+//! - A snapshot is taken when a statement (READ COMMITTED) or the first one (REPEATABLE READ) *executes*, not when it is sent.
+//! - A statement that waits for a row lock continues by itself, with the newest row, when the lock is released.
+//! - A COMMIT is in the WAL before it is visible, and visible before it is answered. With `synchronous_commit=off` a crash
+//!   loses the end of the WAL from any point that was not flushed.
+//! - ROLLBACK TO releases the locks taken since the savepoint, and so does an error, at once.
+//! - A cancel request that arrives when nothing runs may hit the next statement.
 //!
-//! Not modelled: predicates on values, and checks of refreshes (`session_replication_role=replica`).
+//! Time passes between these steps in the world, not here. Not modelled: predicates on values, and checks of refreshes (`session_replication_role=replica`).
 
 mod execute;
 mod locks;
@@ -20,10 +21,10 @@ use crate::history::Element;
 use crate::schema::{self, Key, Row, Rows};
 use locks::{Locks, Mode};
 
-/// One connection; never used twice in a run.
+/// The number of a connection; unique in a run.
 pub type Connection = u64;
 
-/// A piece of a statement.
+/// An operation of a statement.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Op {
     /// Reads a row.
@@ -32,39 +33,39 @@ pub enum Op {
     ReadView,
     /// Appends to a row that exists.
     Update(Key),
-    /// Brings a row into being.
+    /// INSERT of a row.
     Insert(Key),
-    /// Takes a row away.
+    /// DELETE of a row.
     Delete(Key),
     /// SELECT FOR UPDATE.
     Lock(Key),
-    /// LOCK TABLE .. IN EXCLUSIVE MODE, and a look at its rows.
+    /// LOCK TABLE .. IN EXCLUSIVE MODE, and a read of its rows.
     LockTable(u8),
     /// UPDATE of an account by an amount.
     Move(Key, i64),
-    /// Reads the rows of a table that are there.
+    /// Reads all rows of a table.
     Scan(u8),
-    /// Reads what all accounts hold together.
+    /// Reads the total of all accounts.
     Total,
-    /// SAVEPOINT, always of one name.
+    /// SAVEPOINT; the name is always the same.
     Savepoint,
     /// ROLLBACK TO the last savepoint.
     RollbackTo,
-    /// A savepoint of the session's own, in the place of its last one.
-    Guard,
-    /// Back to that.
-    Undo,
-    /// A refresh: this row, expected as the first, becomes the second.
+    /// A savepoint of the session, which replaces its last one.
+    OwnSavepoint,
+    /// ROLLBACK TO the session's savepoint.
+    RollbackToOwn,
+    /// A refresh of a row, from the first image to the second.
     Put(Key, Row, Row),
 }
 
 impl Op {
-    /// Whether it is about the transaction and not about data: it takes no snapshot.
+    /// Whether it controls the transaction only, and takes no snapshot.
     pub fn is_control(&self) -> bool {
-        matches!(self, Self::Savepoint | Self::RollbackTo | Self::Guard | Self::Undo)
+        matches!(self, Self::Savepoint | Self::RollbackTo | Self::OwnSavepoint | Self::RollbackToOwn)
     }
 
-    /// The row that a client changes by it.
+    /// The row that it changes for a client.
     pub fn changes(&self) -> Option<Key> {
         match self {
             Self::Update(key) | Self::Insert(key) | Self::Delete(key) | Self::Move(key, _) => Some(*key),
@@ -94,7 +95,7 @@ pub enum SqlError {
     Deadlock,
     /// 57014
     Cancelled,
-    /// Cancelled for a refresh, and taken back.
+    /// Cancelled for a refresh and rolled back to the session's savepoint.
     Evicted,
     /// 25P02, or 3B001
     Failed,
@@ -120,7 +121,7 @@ impl SqlError {
 /// A changed row.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Change {
-    /// Which.
+    /// The row.
     pub key: Key,
     /// Before.
     pub old: Row,
@@ -129,7 +130,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// Whether the row was not there before, or is not after it.
+    /// Whether it inserts or deletes the row.
     pub fn comes_or_goes(&self) -> bool {
         self.old.present != self.new.present
     }
@@ -138,28 +139,28 @@ impl Change {
 /// The reply to a statement.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Answer {
-    /// Seen at the snapshot; the transaction's own writes included.
+    /// Rows read at the snapshot, the transaction's own writes included.
     pub reads: Vec<(Key, Row)>,
-    /// Seen as it was at that moment.
+    /// Rows read as of the moment of a check.
     pub latest: Vec<(Key, Row)>,
     /// Captured changes.
     pub changes: Vec<Change>,
     /// Rows that were locked without being changed.
     pub locked: Vec<(Key, Row)>,
-    /// Tables that were locked, and all their rows as they were then, also those that are not there.
+    /// Locked tables with all their rows as of then, deleted rows included.
     pub locked_tables: Vec<(u8, Vec<(Key, Row)>)>,
-    /// Tables, and the rows there at the snapshot.
+    /// Scanned tables with their rows at the snapshot.
     pub scans: Vec<(u8, Vec<(Key, Row)>)>,
-    /// All accounts together, at the snapshot.
+    /// The total of all accounts, at the snapshot.
     pub total: Option<i64>,
-    /// How it ended.
+    /// The error, if it failed.
     pub error: Option<SqlError>,
 }
 
-/// What came of running a statement a step further.
+/// The state of a statement after a step.
 #[derive(Debug)]
 pub enum Step {
-    /// There is more to do.
+    /// It has more operations.
     More,
     /// It waits for a row lock.
     Blocked,
@@ -175,7 +176,7 @@ struct Job {
     answer: Answer,
 }
 
-/// What ROLLBACK TO goes back to.
+/// A savepoint: the state that ROLLBACK TO restores.
 #[derive(Clone, Debug)]
 struct Savepoint {
     own: Rows,
@@ -191,10 +192,10 @@ struct Backend {
     job: Option<Job>,
     is_committing: bool,
     savepoints: Vec<Savepoint>,
-    guard: Option<Savepoint>,
-    /// An error has ended it; only ROLLBACK helps, or ROLLBACK TO.
+    own_savepoint: Option<Savepoint>,
+    /// An error has failed the transaction; it accepts only ROLLBACK and ROLLBACK TO.
     is_failed: bool,
-    /// A cancel came when nothing ran.
+    /// A cancel request came when nothing ran.
     is_cancelled: bool,
 }
 
@@ -221,9 +222,9 @@ pub struct Server {
     drawn: u64,
     locks: Locks,
     backends: BTreeMap<Connection, Backend>,
-    /// Who got a lock by what was done last, and runs on.
+    /// Connections that got a lock by the last step and continue.
     woken: Vec<Connection>,
-    /// It cannot apply any refresh: damaged, full, or written behind our back.
+    /// It cannot apply any refresh: it is damaged, full, or was written by others.
     pub refuses: bool,
 }
 
@@ -261,17 +262,17 @@ impl Server {
         self.backends.insert(connection, Backend { keeps_snapshot, ..Backend::default() });
     }
 
-    /// Whether the connection is there.
+    /// Whether the connection is open.
     pub fn has(&self, connection: Connection) -> bool {
         self.backends.contains_key(&connection)
     }
 
-    /// The connections that are there.
+    /// The open connections.
     pub fn connections(&self) -> Vec<Connection> {
         self.backends.keys().copied().collect()
     }
 
-    /// Puts the identities into the transaction, and draws a number; none if the transaction has failed.
+    /// Inserts identities in the transaction and draws its number; `None` if the transaction has failed.
     pub fn insert_identities(&mut self, connection: Connection, identities: Vec<Identity>) -> Option<u64> {
         self.be_cancelled(connection);
         let backend = self.backends.get_mut(&connection).filter(|backend| !backend.is_failed)?;
@@ -280,12 +281,12 @@ impl Server {
         Some(self.drawn)
     }
 
-    /// Who runs on because of what was done since this was asked last.
+    /// Takes the connections that continue since the last call.
     pub fn take_woken(&mut self) -> Vec<Connection> {
         std::mem::take(&mut self.woken)
     }
 
-    /// A cancel request: ends the statement, with this answer, or may hit the next one.
+    /// A cancel request: it ends the statement, with this answer, or may hit the next one.
     pub fn cancel(&mut self, connection: Connection, is_late: bool) -> Option<Answer> {
         let backend = self.backends.get_mut(&connection)?;
         if backend.job.take().is_none() {
@@ -296,10 +297,10 @@ impl Server {
         Some(Answer { error: Some(SqlError::Cancelled), ..Answer::default() })
     }
 
-    /// Ends a statement that runs behind a savepoint of the session's own, and goes back to that. `None` if none runs.
+    /// Ends a statement and rolls back to the session's savepoint before it. `None` if no such statement runs.
     pub fn evict(&mut self, connection: Connection) -> Option<Answer> {
         let backend = self.backends.get_mut(&connection).filter(|backend| backend.job.is_some())?;
-        let Savepoint { own, locks } = backend.guard.take()?;
+        let Savepoint { own, locks } = backend.own_savepoint.take()?;
         backend.own = own;
         backend.job = None;
         let woken = self.locks.keep_only(connection, &locks);
@@ -307,7 +308,7 @@ impl Server {
         Some(Answer { error: Some(SqlError::Evicted), ..Answer::default() })
     }
 
-    /// A cancel that came too late for the statement before hits this one; whether it did.
+    /// Whether a cancel request that came too late for the previous statement hits this one.
     fn be_cancelled(&mut self, connection: Connection) -> bool {
         let Some(backend) = self.backends.get_mut(&connection) else { return false };
         let is_cancelled = std::mem::take(&mut backend.is_cancelled);
@@ -317,14 +318,14 @@ impl Server {
         is_cancelled
     }
 
-    /// An error ends the transaction, or what was done since the last savepoint: changes and locks are gone at once.
+    /// An error rolls back to the last savepoint or fails the transaction: changes and locks are gone at once.
     fn fail(&mut self, connection: Connection) {
         let Some(backend) = self.backends.get_mut(&connection) else { return };
         backend.is_failed = true;
         self.go_back(connection);
     }
 
-    /// Back to the last savepoint, or to the beginning.
+    /// Rolls back to the last savepoint, or to the beginning.
     fn go_back(&mut self, connection: Connection) {
         let Some(backend) = self.backends.get_mut(&connection) else { return };
         let mut kept = Vec::new();
@@ -339,7 +340,7 @@ impl Server {
         self.woken.extend(woken);
     }
 
-    /// A COMMIT reaches the WAL. False if the connection is gone, or the transaction has failed and is rolled back.
+    /// Writes the COMMIT to the WAL. False if the connection is closed, or the transaction has failed and is rolled back.
     pub fn commit(&mut self, connection: Connection) -> bool {
         self.be_cancelled(connection);
         let Some(backend) = self.backends.get_mut(&connection) else { return false };
@@ -361,7 +362,7 @@ impl Server {
         true
     }
 
-    /// What a COMMIT wrote becomes visible; who runs on, and what is wrong with the rows now.
+    /// Makes a COMMIT visible. Returns the connections that continue, and constraints that are violated now.
     pub fn show(&mut self, connection: Connection) -> (Vec<Connection>, Option<String>) {
         let Some(record) = self.pending.remove(&connection) else { return (Vec::new(), None) };
         let wrong = self.make_visible(record);
@@ -372,7 +373,7 @@ impl Server {
         (self.locks.release(connection), wrong)
     }
 
-    /// A transaction of somebody who is alone here; what is wrong with the rows then.
+    /// Runs a transaction without any other open connection, and returns the constraints that it violates.
     pub fn write_at_once(&mut self, writes: Rows, identity: Identity) -> Option<String> {
         let record = WalRecord { writes, identities: vec![identity] };
         self.wal.push(record.clone());
@@ -392,7 +393,7 @@ impl Server {
         self.integrity()
     }
 
-    /// Ends the transaction without a trace; who runs on.
+    /// Rolls the transaction back, and returns the connections that continue.
     pub fn rollback(&mut self, connection: Connection) -> Vec<Connection> {
         let Some(backend) = self.backends.get_mut(&connection) else { return Vec::new() };
         if backend.is_committing {
@@ -402,19 +403,19 @@ impl Server {
         self.locks.release(connection)
     }
 
-    /// Ends a backend. One that has its COMMIT in the WAL becomes visible all the same. Who runs on.
+    /// Ends a backend, and returns the connections that continue. A COMMIT already in the WAL still becomes visible.
     pub fn terminate(&mut self, connection: Connection) -> Vec<Connection> {
         let woken = self.rollback(connection);
         self.backends.remove(&connection);
         woken
     }
 
-    /// Whether no COMMIT is on its way to being visible.
+    /// Whether every COMMIT in the WAL is visible.
     pub fn is_quiet(&self) -> bool {
         self.pending.is_empty()
     }
 
-    /// Everything in the WAL so far survives a crash.
+    /// Flushes the WAL: everything in it survives a crash.
     pub fn flush(&mut self) {
         self.flushed = self.wal.len();
     }
@@ -424,7 +425,7 @@ impl Server {
         self.wal.len() - self.flushed
     }
 
-    /// Goes down and loses this many of the commits that were not flushed.
+    /// Crashes and loses this many of the commits that were not flushed.
     pub fn crash(&mut self, lost: usize) {
         assert!(lost <= self.unflushed(), "what was flushed is not lost");
         self.wal.truncate(self.wal.len() - lost);
@@ -435,7 +436,7 @@ impl Server {
         self.pending.clear();
     }
 
-    /// Takes the place of what was here: runs on a copy of another server, which has what was in its WAL then.
+    /// Restarts on a copy of another server, with the content of its WAL.
     pub fn take_copy(&mut self, donor: &Self) {
         self.crash(self.unflushed());
         self.wal.clone_from(&donor.wal);
@@ -445,9 +446,9 @@ impl Server {
         self.start();
     }
 
-    /// Comes up with what is in the WAL.
+    /// Starts with the content of the WAL.
     pub fn start(&mut self) {
-        // What a sequence gave out is not always remembered.
+        // PostgreSQL does not always remember the last values of a sequence.
         self.drawn /= 2;
         self.is_up = true;
         self.generation += 1;
@@ -463,7 +464,7 @@ impl Server {
         }
     }
 
-    /// The identities of what it has.
+    /// The identities of its transactions.
     pub fn applied(&self) -> &BTreeSet<Identity> {
         &self.applied
     }
@@ -478,7 +479,7 @@ impl Server {
         &versions.iter().rev().find(|(seq, _)| *seq <= snapshot).expect("the first row has number 0").1
     }
 
-    /// Constraints as they stand in what is visible.
+    /// The constraints that visible rows violate.
     fn integrity(&self) -> Option<String> {
         let total: i64 = schema::rows_of(schema::ACCOUNTS).map(|key| self.newest(key).balance).sum();
         if total != 0 {

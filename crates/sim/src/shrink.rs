@@ -1,26 +1,26 @@
-//! Cutting a failing run down: the fewest clients, programs, statements, ops and faults that still show the anomaly.
+//! Shrinks a failing run: removes clients, programs, statements, ops and faults while the anomaly still shows.
 //!
-//! Whatever is taken away shifts every later draw, so a smaller plan is tried with several seeds for its chances; it
-//! counts if any of them shows the same anomaly.
+//! Each removal shifts all later random draws. So a smaller plan is run with many seeds, and it is kept if one of them
+//! shows the same anomaly.
 
 use crate::check::Anomaly;
 use crate::program::Plan;
 use crate::rules::Rules;
 use crate::run;
 
-/// How many chances a smaller plan gets.
+/// With how many seeds a smaller plan is tried.
 const TRIES: u64 = 200;
 
-/// A plan and the seed of its chances.
+/// A plan and the seed with which it fails.
 #[derive(Clone, Debug)]
 pub struct Small {
-    /// What is left.
+    /// The shrunk plan.
     pub plan: Plan,
-    /// With these chances it fails.
+    /// The seed with which it fails.
     pub seed: u64,
 }
 
-/// Takes away whatever can be taken away.
+/// Shrinks a plan until no single removal keeps the anomaly.
 pub fn shrink(plan: Plan, rules: Rules, seed: u64, anomaly: Anomaly) -> Small {
     let mut small = Small { plan, seed };
     while let Some(smaller) = candidates(&small.plan).into_iter().find_map(|p| fails(p, rules, seed, anomaly))
@@ -39,7 +39,7 @@ fn fails(plan: Plan, rules: Rules, seed: u64, anomaly: Anomaly) -> Option<Small>
     Some(Small { plan, seed: found })
 }
 
-/// Every plan with one thing less, the largest things first.
+/// Every plan with one part less, the largest parts first.
 fn candidates(plan: &Plan) -> Vec<Plan> {
     let mut smaller = Vec::new();
     let mut without = |cut: &dyn Fn(&mut Plan)| {

@@ -1,31 +1,31 @@
-//! The story of a run, one line a thing, by the names of the stages.
+//! The trace of a run: one line for each step, with its stage.
 
 use std::fmt;
 
-/// What a line is about: the stages of a transaction (DESIGN section 2), and what happens to the world.
+/// The subject of a line: a stage of a transaction (docs/explanation/design.md, section 2), or the world around it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stage {
     /// A client's request reaches its session.
     Accept,
-    /// What the core makes of it, while it waits or is ordered.
+    /// The core waits with a transaction or orders it.
     Order,
-    /// The core let it run somewhere.
+    /// The core has chosen the replica where it runs.
     Place,
-    /// At a server.
+    /// A server executes a statement.
     Execute,
-    /// Log, COMMIT and refresh.
+    /// Log append, COMMIT and refresh.
     Propagate,
-    /// The client's reply.
+    /// The client gets its reply.
     Acknowledge,
-    /// Nodes and replicas that come and go.
+    /// A node or replica starts, stops or recovers.
     Recover,
-    /// Something goes wrong on purpose.
+    /// A fault of the plan.
     Fault,
-    /// Something is wrong that must not be.
+    /// A violation.
     Found,
 }
 
-/// The lines so far; nothing is kept unless it was asked for.
+/// The lines so far; none unless the trace was requested.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Trace {
     is_on: bool,
@@ -33,12 +33,12 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// An empty story.
+    /// An empty trace.
     pub fn new(is_on: bool) -> Self {
         Self { is_on, lines: Vec::new() }
     }
 
-    /// Adds a line, if anybody wants it.
+    /// Adds a line, if the trace was requested.
     pub fn say(&mut self, at_us: u64, stage: Stage, text: impl FnOnce() -> String) {
         if self.is_on {
             let stage = format!("{stage:?}").to_lowercase();

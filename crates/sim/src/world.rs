@@ -1,4 +1,4 @@
-//! The world: one agenda, one source of chance, and everything that is driven by them.
+//! The simulated world: one agenda of future events, one random generator, and all that they drive.
 //!
 //! ```text
 //! clients --Accept--> sessions --Event--> cluster core --Effect--> sessions, log, agents
@@ -6,16 +6,16 @@
 //!                        +------------- Message / Reply -------- servers
 //! ```
 //!
-//! The core is the very code that the binary runs. Sessions and agents here keep the same contract as those of the
-//! binary: the ordering duties that the effects state. Each arrow takes a time drawn from the seed, so two things that
-//! nothing orders happen in every order sooner or later.
+//! The core is the code that the binary runs. Sessions and agents are written for the simulator; they keep the contract
+//! that the binary's sessions and agents keep: the order that the effects state. Each arrow takes a time drawn from the
+//! seed, so two steps without a stated order happen in either order in some seed.
 
 mod agent;
 mod client;
 mod ending;
 mod fault;
-mod guard;
 mod hold;
+mod late_reservation;
 mod link;
 mod members;
 mod node;
@@ -40,25 +40,25 @@ use crate::trace::{Stage, Trace};
 use node::Node;
 use session::Session;
 
-/// After this the run must have ended: nothing takes so long.
+/// A run that has not ended by then is stuck.
 const END_US: u64 = 60_000_000;
-/// More happenings than any run needs: something goes round in circles.
+/// More happenings than any run needs; a run that reaches them is in a loop.
 const HAPPENINGS_MAX: u64 = 400_000;
 
-/// Whose a connection is.
+/// The owner of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Owner {
     Session(usize),
     Agent(usize),
 }
 
-/// The node's end of a connection.
+/// The node's end of a connection to a server.
 #[derive(Clone, Copy, Debug)]
 struct Line {
     owner: Owner,
 }
 
-/// What is sent to a server.
+/// A message from the node to a server.
 #[derive(Debug)]
 enum Message {
     Run(Vec<(Op, Element)>),
@@ -68,7 +68,7 @@ enum Message {
     Terminate,
 }
 
-/// A cancel request goes over a connection of its own, so it can come late.
+/// A cancel request. It travels on a connection of its own, so it can arrive late.
 #[derive(Clone, Copy, Debug)]
 struct Cancel {
     replica: usize,
@@ -76,7 +76,7 @@ struct Cancel {
     connection: Connection,
 }
 
-/// What comes back.
+/// A message from a server to the node.
 #[derive(Debug)]
 enum Reply {
     Answer(Answer),
@@ -90,7 +90,7 @@ enum Reply {
     Lost,
 }
 
-/// What is on the agenda. Whatever belongs to a node carries its epoch and dies with it.
+/// An entry of the agenda. One that belongs to a node carries the node's epoch and is ignored after that node has died.
 #[derive(Clone, Copy, Debug)]
 enum Happening {
     Client { session: usize, run: u64 },
@@ -127,7 +127,7 @@ enum Happening {
     Kill { connection: Connection },
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Report {
     /// What clients did and saw.
@@ -136,24 +136,24 @@ pub struct Report {
     pub errors: Vec<ClientError>,
     /// The bytes of every record that was appended to the log, in order.
     pub appended: Vec<u8>,
-    /// What is wrong, as seen from inside.
+    /// Violations that only the inside shows.
     pub findings: Vec<Finding>,
-    /// How many things happened.
+    /// The number of agenda entries that were processed.
     pub happenings: u64,
-    /// The time at the end.
+    /// The simulated time at the end.
     pub end_us: u64,
-    /// The story, if it was asked for.
+    /// The trace; empty unless it was requested.
     pub trace: Trace,
 }
 
-/// Everything there is.
+/// The state of everything that is simulated.
 #[derive(Debug)]
 pub struct World {
     agenda: Agenda<Happening>,
     dice: Dice,
     plan: Plan,
     rules: Rules,
-    /// Some replica does not hold everything.
+    /// Some replica holds only part of the tables.
     is_partial: bool,
     servers: Vec<Server>,
     membership: members::Membership,
@@ -165,9 +165,9 @@ pub struct World {
     lines: BTreeMap<Connection, Line>,
     network: link::Network,
     holders: Vec<hold::Holder>,
-    /// What the servers have said of waits, on its way.
+    /// Reports of lock waits on their way from the servers to the node.
     waits_seen: Vec<waits::Seen>,
-    /// What the node's clock is ahead of the world's.
+    /// How far the node's clock is ahead of simulated time.
     clock_ahead_us: u64,
     connections: u64,
     elements: Element,
@@ -181,7 +181,7 @@ pub struct World {
 }
 
 impl World {
-    /// A world at rest, with everything on the agenda that will happen by itself.
+    /// A world before its first step, with the faults, the flushes and the clients' first requests on the agenda.
     pub fn new(plan: Plan, rules: Rules, seed: u64, is_traced: bool) -> Self {
         let count = usize::from(plan.replicas);
         let mut world = Self {
@@ -227,7 +227,7 @@ impl World {
         world
     }
 
-    /// Runs to the end.
+    /// Runs until all clients are done and all replicas are level, or until something is wrong.
     pub fn run(mut self) -> Report {
         let mut happenings = 0;
         while !self.is_over() {
@@ -311,7 +311,7 @@ impl World {
             Happening::Undrain { epoch, replica } if epoch == self.epoch => {
                 self.tell(Event::Drained { replica: ReplicaId(replica as u16), is_drained: false });
             }
-            // It may have been started on a copy meanwhile.
+            // A rebuild may have started it on a copy in the meantime.
             Happening::ServerStart { replica } if !self.servers[replica].is_up() => {
                 self.servers[replica].start();
             }
@@ -337,8 +337,6 @@ impl World {
             Owner::Agent(replica) => self.agent_reply(replica, connection, reply),
         }
     }
-
-    // the end
 
     fn find(&mut self, anomaly: Anomaly, text: String) {
         self.trace.say(self.agenda.now_us(), Stage::Found, || text.clone());
@@ -380,7 +378,7 @@ impl World {
         }
     }
 
-    /// Where a replica differs from the log, in what it holds.
+    /// How a replica's tables differ from the log.
     fn differences(&self, replica: usize, rows: &schema::Rows) -> Vec<String> {
         let server = &self.servers[replica];
         let held = |key: &Key| schema::holds(&self.plan.placement, replica, *key);
@@ -400,7 +398,7 @@ impl World {
         differences
     }
 
-    /// The client of a transaction learns its outcome so much later.
+    /// Records when the client learns the outcome of its transaction.
     fn note_outcome(&mut self, transaction: usize, outcome: Outcome, end_us: u64) {
         let noted = &mut self.history.transactions[transaction];
         noted.outcome = outcome;

@@ -1,6 +1,6 @@
-//! Money is moved, never made: whoever sees all accounts at one moment sees the same total.
+//! Transfers keep the total: every read of all accounts at one moment sees the same total.
 //!
-//! A transaction that has moved money itself may see its own transfer half done, so it is not asked after that.
+//! A transaction may see its own transfer half done, so its reads count only before its first transfer.
 
 use super::{Anomaly, Finding};
 use crate::history::History;

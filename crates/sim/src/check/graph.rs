@@ -1,13 +1,13 @@
-//! A graph of "comes before" with reasons, and its shortest cycle.
+//! A graph of points with labelled edges "comes before", and its shortest cycle.
 //!
-//! Real time is a chain of moments: what has ended leads to its moment, a moment leads to what began after it. So real
-//! time costs one edge an end and one a beginning, not one a pair.
+//! Real time is a chain of moments. A point leads to the moment of its end, and a moment leads to the points that began
+//! after it. So real time takes two edges for each point, not one for each pair.
 
 use std::collections::VecDeque;
 
 use super::{Anomaly, Finding};
 
-/// Why one comes before the other.
+/// Why one point comes before another.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Edge {
     /// The other overwrote it.
@@ -16,15 +16,15 @@ pub(super) enum Edge {
     Wr,
     /// The other overwrote what it had read.
     Rw,
-    /// The other wrote a row that it would have found by a predicate.
+    /// The other wrote a row that its predicate would have found.
     Missed,
     /// It had ended before the other began.
     Before,
-    /// Both are parts of one transaction.
+    /// Both belong to one transaction.
     Within,
 }
 
-/// Something that happened at one moment between two times.
+/// An event at an unknown moment between two times.
 #[derive(Clone, Debug)]
 struct Point {
     name: String,
@@ -47,7 +47,7 @@ impl Graph {
         self.points.len() - 1
     }
 
-    /// One comes before the other.
+    /// Adds an edge: one point comes before the other.
     pub(super) fn edge(&mut self, from: usize, to: usize, why: Edge) {
         if from != to {
             self.edges[from].push((to, why));
@@ -85,7 +85,7 @@ impl Graph {
         }
     }
 
-    /// Which points are on a cycle, or between two.
+    /// The points that are on a cycle, or between two cycles.
     fn cyclic(&self) -> Vec<bool> {
         let mut incoming = vec![0_usize; self.points.len()];
         self.edges.iter().flatten().for_each(|(to, _)| incoming[*to] += 1);
@@ -103,7 +103,7 @@ impl Graph {
         cyclic
     }
 
-    /// The shortest way from a point to itself; moments cost nothing.
+    /// The shortest path from a point back to itself; moments do not count.
     fn cycle_from(&self, start: usize, cyclic: &[bool]) -> Option<Vec<(usize, Edge)>> {
         let mut from: Vec<Option<(usize, Edge)>> = vec![None; self.points.len()];
         let mut queue = VecDeque::from([start]);

@@ -1,6 +1,6 @@
-//! Nobody reads what was rolled back, half done or lost; everybody reads what he wrote himself.
+//! A transaction reads no rolled-back, partial or lost write, and it reads its own writes.
 //!
-//! Every list that anybody saw, less what he wrote to it himself, is a beginning of the list at the end.
+//! Each list that a transaction saw, without its own writes, must be a prefix of the list at the end.
 
 use super::{Anomaly, Finding, Index};
 use crate::history::{Element, History, Outcome, Seen, Transaction};
@@ -27,7 +27,7 @@ pub(super) fn check(history: &History, index: &Index) -> Vec<Finding> {
     findings
 }
 
-/// What the transaction itself has written by then and not taken back is there, and nothing else of it.
+/// The transaction sees exactly its own writes so far, without those that it rolled back.
 fn check_own(
     number: usize,
     transaction: &Transaction,

@@ -1,8 +1,8 @@
-//! Read, compute, write: what a transaction wrote to a row is based on what it had read of it.
+//! Read, compute, write: a transaction's write to a row must follow directly on the value that it had read.
 //!
-//! At REPEATABLE READ and above PostgreSQL promises this for every read (or answers 40001); at READ COMMITTED for rows
-//! that were locked by SELECT FOR UPDATE. The judge needs no word of the server on what a write was based on, so it
-//! sees the lost updates of histories whose clients only know what they read themselves.
+//! At REPEATABLE READ and above PostgreSQL guarantees this for every read, or answers 40001. At READ COMMITTED it holds for
+//! rows locked by SELECT FOR UPDATE. The judge uses only what clients read themselves, not what the server says a write
+//! was based on, so it finds lost updates in histories of real servers, too.
 
 use super::{Anomaly, Finding, Index};
 use crate::history::{History, Seen, Transaction};
@@ -26,7 +26,7 @@ fn check_transaction(number: usize, transaction: &Transaction, index: &Index) ->
         for (write, (row, place)) in writes.filter_map(|w| Some((w, *index.places.get(&w.element)?))) {
             let base = index.without_own(number, &index.list(row)[..place]);
             if base.last().is_some_and(|last| index.gone.contains(last)) {
-                // An INSERT: it starts from no row.
+                // An INSERT has no row to start from.
                 continue;
             }
             let read = binding.iter().filter(|seen| seen.row == row);

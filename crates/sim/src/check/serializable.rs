@@ -1,7 +1,7 @@
-//! The SERIALIZABLE transactions among themselves, in some order that keeps real time.
+//! The SERIALIZABLE transactions must have an order that keeps real time.
 //!
-//! Each is one point in a graph of its own: PostgreSQL promises nothing about them in the company of others. We promise
-//! real time, too. Also what was taken back to a savepoint, or failed, has told the client something.
+//! Each is one point of a graph without transactions of other levels, since PostgreSQL guarantees nothing about those
+//! together. Real time is our own guarantee. Statements that failed or were rolled back to a savepoint count as reads.
 
 use super::graph::{Edge, Graph};
 use super::{Finding, Index};
@@ -37,7 +37,7 @@ pub(super) fn check(history: &History, index: &Index) -> Option<Finding> {
                     graph.edge(point, next, Edge::Rw);
                 }
             }
-            // What a write came upon that was taken back, and why a statement failed.
+            // Rows under rolled-back writes, and the reasons of errors.
             let undone = statement.writes.iter().filter(|_| statement.undone_by.is_some());
             let bases = undone.filter_map(|write| write.base.as_deref());
             for list in bases.chain(statement.latest.iter().map(|seen| seen.list.as_slice())) {
@@ -56,7 +56,7 @@ pub(super) fn check(history: &History, index: &Index) -> Option<Finding> {
     graph.judge()
 }
 
-/// Whether it took place, at this level.
+/// Whether it is SERIALIZABLE and took effect.
 pub(super) fn counts(number: usize, transaction: &Transaction, index: &Index) -> bool {
     transaction.level == Level::Serializable
         && index.is_in_effect[number]

@@ -1,12 +1,12 @@
-//! One copy: could one PostgreSQL have produced this, at the levels that were asked for?
+//! One copy: could one PostgreSQL have produced this history at its isolation levels?
 //!
-//! One server has one order of commits, and every snapshot is the state between two of them. So: a point for each
-//! commit, a point for each snapshot (of a statement at READ COMMITTED, of a transaction above it), edges for what each
-//! saw and missed, real time between all of them; a cycle says that no such order exists. That a write starts from the
-//! one before it is checked with the lists; that nobody commits a write to a row that another has locked is an edge from
-//! the commit of the other, if it wrote something itself (docs/explanation/simulation.md, "What is known to be open").
+//! One server has one order of commits, and each snapshot is the state between two of them. The graph has a point for each
+//! commit and each snapshot: of a statement at READ COMMITTED, of a transaction above. Its edges are what each snapshot
+//! saw and missed, and real time. A cycle proves that no such order exists. The lists show that a write starts from the
+//! write before it. A row lock is an edge from the holder's commit to later writers of the row, if the holder wrote
+//! something itself (docs/explanation/simulation.md, "What is known to be open").
 //!
-//! So this is the judge of READ COMMITTED, of REPEATABLE READ (snapshot isolation) and of stale reads at once.
+//! So this judge covers READ COMMITTED, REPEATABLE READ (snapshot isolation) and stale reads at once.
 
 use super::graph::{Edge, Graph};
 use super::{Finding, Index};
@@ -41,14 +41,14 @@ fn commit_point(number: usize, transaction: &Transaction, index: &Index, graph: 
     Some(graph.point(format!("T{number}"), transaction.finish_us, end_us))
 }
 
-/// Whether the reply tells that it ran, so that it had a snapshot. A failed statement may not have come so far.
+/// Whether the reply shows that the statement took a snapshot. A failed one may not have taken any.
 fn has_shown(statement: &Statement) -> bool {
     let Statement { reads, latest, locked, scans, total, writes, .. } = statement;
     let rows = reads.len() + latest.len() + locked.len() + scans.len() + writes.len();
     rows > 0 || total.is_some()
 }
 
-/// Adds what one transaction saw.
+/// Adds the edges of one transaction's reads.
 struct Looks<'a> {
     number: usize,
     commits: &'a [Option<usize>],
@@ -68,7 +68,7 @@ impl Looks<'_> {
                 let point = match snapshot.filter(|_| keeps) {
                     Some(point) => point,
                     None if keeps => {
-                        // By the first statement, or by a later one if that one failed before it took any.
+                        // The first statement takes it, or a later one if the first failed before.
                         let mut data = transaction.statements.iter().filter(|first| !first.is_control);
                         let first = data.next().unwrap_or(statement);
                         let taken = std::iter::once(first).chain(data).find(|s| has_shown(s));
@@ -86,7 +86,7 @@ impl Looks<'_> {
                     }
                 }
             }
-            // A locked row stays as it is until the transaction is over, or the lock is taken back.
+            // A locked row keeps its value until the transaction ends or rolls back to before the lock.
             if let Some(commit) = self.commits[number].filter(|_| statement.undone_by.is_none()) {
                 statement.locked.iter().for_each(|seen| self.look(commit, seen));
             }
@@ -100,7 +100,7 @@ impl Looks<'_> {
     fn look(&mut self, point: usize, seen: &Seen) {
         let list = self.index.without_own(self.number, &seen.list);
         if list.len() < seen.list.len() {
-            // Its own write hides the snapshot.
+            // The transaction's own write hides the snapshot's row.
             return;
         }
         let writer = list.last().and_then(|element| self.commits[*self.index.writers.get(element)?]);
@@ -110,7 +110,7 @@ impl Looks<'_> {
         self.before(point, &self.index.list(seen.row)[list.len()..], Edge::Rw);
     }
 
-    /// The point comes before whoever wrote the first of these, and before the transaction's own commit.
+    /// The point comes before the transaction that wrote the first of these, and before its own commit.
     fn before(&mut self, point: usize, missed: &[Element], why: Edge) {
         let next = missed.iter().find(|e| self.index.writers.get(e) != Some(&self.number));
         if let Some(next) = next.and_then(|element| self.commits[*self.index.writers.get(element)?]) {

@@ -1,7 +1,7 @@
-//! Every acknowledged write is there at the end, once, whole, and on top of what it was based on.
+//! Every acknowledged write is there at the end, once, whole, and directly after the write that it was based on.
 //!
-//! "Nothing lost, nothing twice": what a client was told to be committed stands in its row at the end; of a transaction
-//! all writes are there or none; nothing is there that was rolled back, or that nobody knows.
+//! A write whose COMMIT was acknowledged is in its row at the end. Of a transaction all writes are there, or none. No
+//! rolled-back or unknown write is there.
 
 use super::{Anomaly, Finding, Index};
 use crate::history::{History, Outcome, Seen, Transaction};

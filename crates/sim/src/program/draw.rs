@@ -1,4 +1,4 @@
-//! Drawing a plan from a seed.
+//! Draws a plan from a seed.
 
 use cluster::claims::ROW_CLAIMS_MAX;
 use cluster::protocols::onecopy::{KEYS_MAX, REFRESH_VERSIONS_MAX};
@@ -11,13 +11,13 @@ use crate::server::Op;
 
 use Level::{ReadCommitted, RepeatableRead, Serializable};
 
-/// Most programs of a client.
+/// The most programs of a client.
 const PROGRAMS_MAX: u64 = 12;
-/// Faults happen up to this time.
+/// The time of the latest fault.
 const FAULTS_UNTIL_US: u64 = 30_000;
 
 impl Plan {
-    /// Draws a run.
+    /// Draws a plan.
     pub fn draw(dice: &mut Dice) -> Self {
         let replicas = dice.between(2, 4) as u16;
         let placement = schema::draw_placement(dice, replicas);
@@ -77,7 +77,7 @@ impl Plan {
         if dice.percent(25) {
             plan.load(&flavour, dice);
         }
-        // What is forgotten seems to be in everybody's way, also of who has asked.
+        // With forgotten keys certification is coarse, so even a reserved row can be lost.
         if !plan.asks && dice.percent(30) {
             plan.keys_max = *dice.pick(&[0, 0, 2, 8]);
         }
@@ -91,8 +91,8 @@ impl Plan {
         plan
     }
 
-    /// Makes it one of many new rows at a time, most of them unforeseen. In half of these plans, backends die when they have
-    /// answered everything, and nobody notices for long.
+    /// Turns the plan into one with statements of many new rows, most of them unpredicted. In half of these plans, backends
+    /// die after their last reply, and the node notices late.
     fn load(&mut self, flavour: &Flavour, dice: &mut Dice) {
         let flavour = Flavour {
             bank: 0,
@@ -161,12 +161,12 @@ fn draw_fault(dice: &mut Dice, replicas: u16) -> Fault {
     }
 }
 
-/// What schema changes are like.
+/// The kind of schema changes in a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ddl {
-    /// It is not known what they concern.
+    /// The analysis cannot bound them.
     Unknown,
-    /// They concern the view, which transactions use that write.
+    /// They are known to concern the view, which writing transactions use.
     Bounded,
 }
 
@@ -176,13 +176,13 @@ impl Ddl {
     }
 }
 
-/// What the clients of one run are like.
+/// The mix of programs in one run.
 #[derive(Debug)]
 struct Flavour {
-    /// Everybody wants the same few rows, and losses are noticed late.
+    /// All programs use the same few rows, and losses are noticed late.
     is_crowded: bool,
     tied: bool,
-    /// Everything happens in the tables tied to this one.
+    /// All programs use the tables tied to this one.
     only: Option<u8>,
     ddl: Option<Ddl>,
     hot: u8,
@@ -190,20 +190,20 @@ struct Flavour {
     vanishing: u64,
     cancelling: u64,
     savepoints: u64,
-    /// How many programs in a hundred are about money, visitors, registers, many rows at a time.
+    /// Per cent of the programs: transfers, visitors, registers, inserts of many rows.
     bank: u64,
     visitors: u64,
     registers: u64,
     loads: u64,
-    /// All programs are small, meet in few rows, and have this level.
+    /// All programs are small, use few rows, and have this level.
     forks: Option<Level>,
-    /// How many programs in a hundred may have their home anywhere, write what was not foreseen, are known by tables only.
+    /// Per cent of the programs: with any home, with unpredicted writes, known by tables only.
     roaming: u64,
     surprising: u64,
     coarse: u64,
 }
 
-/// A statement that the classifier understands.
+/// A statement that the analysis can bound.
 pub(super) fn known(ops: Vec<Op>) -> Statement {
     Statement { ops, is_unknown: false, is_ddl: false }
 }
@@ -230,7 +230,7 @@ impl Flavour {
         if frame == Frame::Block && dice.percent(self.savepoints) {
             let first = dice.index(statements.len());
             statements.insert(first, known(vec![Op::Savepoint]));
-            // Half a transfer would be the client's own fault.
+            // Rolling back half a transfer would break the total by the client's own doing.
             if part >= self.bank && dice.percent(70) {
                 let back = dice.between(first as u64 + 1, statements.len() as u64) as usize;
                 statements.insert(back, known(vec![Op::RollbackTo]));
@@ -278,7 +278,7 @@ impl Flavour {
         (frame, level, (0..count).map(|_| self.statement(dice, frame)).collect())
     }
 
-    /// Read, compute, write: under a lock, or in one snapshot.
+    /// Reads a value and writes one computed from it, under a lock or in one snapshot.
     fn register(&self, dice: &mut Dice) -> (Frame, Level, Vec<Statement>) {
         let key = self.plain(dice);
         let level = *dice.pick(&[ReadCommitted, RepeatableRead, Serializable]);
@@ -353,14 +353,14 @@ impl Flavour {
     }
 }
 
-/// A row of the tables that are tied; parents without children are of no interest.
+/// A row of the tied tables, without parents that have no children.
 fn tied(dice: &mut Dice) -> Key {
     let table = dice.between(u64::from(UNIQUE), u64::from(CHILDREN)) as u8;
     let rows = if table == PARENTS { ROWS / 2 } else { ROWS };
     Key { table, row: dice.below(u64::from(rows)) as u8 }
 }
 
-/// Moves money between two accounts, or looks at all of them.
+/// Transfers money between two accounts, or reads all of them.
 fn bank(dice: &mut Dice) -> (Frame, Level, Vec<Statement>) {
     let level = *dice.pick(&[ReadCommitted, RepeatableRead, Serializable]);
     let amount = dice.between(1, 9).cast_signed();
@@ -378,7 +378,7 @@ fn bank(dice: &mut Dice) -> (Frame, Level, Vec<Statement>) {
     }
 }
 
-/// Rows come and go; others look who is there, and write because of it.
+/// Inserts and deletes visitors, or reads them by a predicate and writes depending on the result.
 fn visitors(dice: &mut Dice) -> (Frame, Level, Vec<Statement>) {
     let level = *dice.pick(&[ReadCommitted, RepeatableRead, Serializable, Serializable]);
     let key = Key { table: VISITORS, row: dice.below(u64::from(ROWS)) as u8 };
@@ -386,7 +386,7 @@ fn visitors(dice: &mut Dice) -> (Frame, Level, Vec<Statement>) {
     let change = match dice.below(4) {
         0 | 1 => known(vec![Op::Insert(key)]),
         2 => known(vec![Op::Delete(key)]),
-        // A write by a predicate: of whoever is there.
+        // A write by a predicate: all rows that exist.
         _ => known(schema::rows_of(VISITORS).map(Op::Update).collect()),
     };
     match dice.below(6) {

@@ -1,7 +1,7 @@
-//! Small transactions that commit at the same time, and others that look at all their rows at once.
+//! Programs that can show a long fork: small writes that commit at the same time, and reads of all their rows.
 //!
-//! Whoever looks may have been sent before any of it was durable, and arrive in the midst: then the order in which two commits
-//! become visible at one replica is seen there, and the order at another one by somebody else.
+//! A read may be sent before any of the writes is durable and execute between two of them. So it sees the order in which
+//! the commits become visible at its replica, and another read sees the order at another replica.
 
 use cluster::claims::ROW_CLAIMS_MAX;
 use cluster::placement::Placement;
@@ -14,10 +14,10 @@ use crate::history::Level;
 use crate::schema::{self, Key, ROWS};
 use crate::server::Op;
 
-/// There are so many, with rows that nothing is tied to.
+/// The number of tables whose rows are not tied to others.
 const TABLES: u8 = 2;
 
-/// One of these programs. In a run all have the same level.
+/// Draws such a program. In one run all have the same level.
 pub(super) fn draw(level: Level, dice: &mut Dice) -> (Frame, Level, Vec<Statement>) {
     let mut any =
         || Key { table: dice.between(1, u64::from(TABLES)) as u8, row: dice.below(u64::from(ROWS)) as u8 };
@@ -34,7 +34,7 @@ pub(super) fn draw(level: Level, dice: &mut Dice) -> (Frame, Level, Vec<Statemen
 }
 
 impl Plan {
-    /// Makes it one where much is on its way at the same time.
+    /// Adjusts the plan so that many commits are under way at the same time.
     pub(super) fn crowd_the_way(&mut self, dice: &mut Dice) {
         let pace = &mut self.pace;
         (pace.network_us, pace.op_us, pace.think_us) = (dice.between(20, 200), dice.between(1, 20), 10);

@@ -1,6 +1,6 @@
-//! Programs that put many rows into a table at a time, and others that touch the same table meanwhile.
+//! Programs that insert many rows into a table at once, and others that use the same table meanwhile.
 //!
-//! In a plan that has these, few changed rows are told apart; so a statement of three new rows stands for one of thousands.
+//! Plans with these programs have a low limit of row claims, so a statement of three new rows stands for one of thousands.
 
 use super::draw::known;
 use super::{Frame, Statement};
@@ -11,7 +11,7 @@ use crate::server::Op;
 
 use Level::{ReadCommitted, RepeatableRead, Serializable};
 
-/// One of these programs.
+/// Draws such a program.
 pub(super) fn draw(dice: &mut Dice) -> (Frame, Level, Vec<Statement>) {
     let level = *dice.pick(&[ReadCommitted, ReadCommitted, RepeatableRead, Serializable]);
     match dice.below(14) {
@@ -25,7 +25,7 @@ pub(super) fn draw(dice: &mut Dice) -> (Frame, Level, Vec<Statement>) {
     }
 }
 
-/// An INSERT of many rows, mostly into the table for that.
+/// An INSERT of many rows, mostly into the stock table.
 fn many(dice: &mut Dice) -> Statement {
     let table = *dice.pick(&[STOCK, STOCK, STOCK, STOCK, STOCK, PARENTS, VISITORS, UNIQUE]);
     let mut rows: Vec<u8> = schema::rows_of(table).map(|key| key.row).collect();
@@ -61,7 +61,7 @@ fn beside(dice: &mut Dice) -> Statement {
     known(vec![op])
 }
 
-/// What others do: one row of the table, or of one that it refers to.
+/// Another program: it writes one row of the table, or of a table that it refers to.
 fn one(dice: &mut Dice) -> Op {
     let key = Key { table: STOCK, row: dice.below(u64::from(STOCK_ROWS)) as u8 };
     let parent = Key { table: PARENTS, row: dice.below(2) as u8 };
@@ -82,7 +82,7 @@ fn all(dice: &mut Dice) -> Statement {
     known(schema::rows_of(table).map(op).collect())
 }
 
-/// Looks at the table under a lock, and writes because of it.
+/// Reads the table under a lock, and writes depending on the result.
 fn under_lock(dice: &mut Dice) -> Vec<Statement> {
     let table = *dice.pick(&[STOCK, STOCK, PARENTS]);
     vec![known(vec![Op::LockTable(table)]), beside(dice), known(vec![Op::Update(Key { table: 2, row: 0 })])]

@@ -1,4 +1,4 @@
-//! A plan in words: what is left of a failing run, to be read by a person.
+//! Formats a plan for a person, mostly after shrinking.
 
 use std::fmt;
 
@@ -27,9 +27,9 @@ impl fmt::Display for Plan {
         for (at_us, fault) in &self.faults {
             writeln!(f, "at {at_us} us: {fault:?}")?;
         }
-        let asks = if self.asks { "asked for" } else { "certified" };
+        let asks = if self.asks { "reserved late" } else { "certified only" };
         writeln!(f, "{:?}, the node's clock begins at {} us", self.pace, self.clock_us)?;
-        writeln!(f, "what was not foreseen is {asks}")?;
+        writeln!(f, "unpredicted rows are {asks}")?;
         if self.row_claims_max != ROW_CLAIMS_MAX {
             writeln!(f, "more than {} rows claim their table", self.row_claims_max)?;
         }
@@ -93,8 +93,8 @@ fn word(op: &Op) -> String {
         Op::Total => "total".to_owned(),
         Op::Savepoint => "savepoint".to_owned(),
         Op::RollbackTo => "rollback to".to_owned(),
-        Op::Guard => "guard".to_owned(),
-        Op::Undo => "undo".to_owned(),
+        Op::OwnSavepoint => "own savepoint".to_owned(),
+        Op::RollbackToOwn => "rollback to own savepoint".to_owned(),
         Op::Put(key, ..) => format!("refresh {}", at(key)),
     }
 }

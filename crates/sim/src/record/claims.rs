@@ -1,8 +1,8 @@
-//! What statements and changed rows claim, as the binary's sessions tell it to the core.
+//! The claims of statements and changed rows, as the binary's sessions report them to the core.
 //!
-//! Rows are claimed by their keys up to a number ([`cluster::claims::ROW_CLAIMS_MAX`] in the binary, few here). What comes
-//! after that claims its table, and the tables that it refers to. New rows of this kind are held by home, kept apart from
-//! the rest ([`Claimed::is_held`]).
+//! A transaction claims its first rows by their keys, up to a limit ([`cluster::claims::ROW_CLAIMS_MAX`] in the binary, few
+//! here). Each further row claims its table, and the tables that it refers to. Further inserts claim their table apart from
+//! the rest, as held by home ([`Claimed::is_held`]).
 
 use std::collections::BTreeMap;
 
@@ -15,36 +15,36 @@ use crate::rules::Rules;
 use crate::schema::{Key, PARENTS, VIEW_NAME};
 use crate::server::{Change, Op};
 
-/// Digests of values that are no rows: unique values, and the keys of parents as references know them.
+/// Digests of claims other than rows start here: unique values, and keys of parents as foreign keys use them.
 const UNIQUE_VALUES: u64 = 1_000;
 const PARENT_KEYS: u64 = 2_000;
 pub(super) const GROUPS: u64 = 3_000;
 const ANY_GROUP: u64 = 4_000;
 
-/// What was locked without being changed.
+/// A lock without a change.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Locked {
     /// SELECT FOR UPDATE.
     Row(Key),
     /// LOCK TABLE.
     Table(u8),
-    /// A schema change has defined the view anew.
+    /// A schema change has replaced the view's definition.
     View,
 }
 
-/// What a transaction, or a part of it, has done: each with its turn.
+/// The changes and locks of a transaction, or of part of it, each with its turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done<'a> {
     /// Changed rows.
     pub(crate) changes: &'a [(u32, Change)],
     /// Locks.
     pub(crate) locked: &'a [(u32, Locked)],
-    /// More changed rows than this claim their tables.
+    /// Changed rows beyond this number claim their tables.
     pub(crate) row_claims_max: usize,
 }
 
-/// What a change of a row claims beside the row: its unique value, its own key if others may refer to it, the key of the
-/// row that it refers to.
+/// The claims of a changed row: the row, its unique value, its own key if others may refer to it, and the key of the row
+/// that it refers to.
 fn claim(key: Key, comes_or_goes: bool, claims: &mut Claims, rules: &Rules) {
     claims.rows.push((key.table_id(), u64::from(key.row)));
     if let Some(group) = key.group().filter(|_| rules.groups_told) {
@@ -65,7 +65,7 @@ fn claim(key: Key, comes_or_goes: bool, claims: &mut Claims, rules: &Rules) {
 }
 
 impl Done<'_> {
-    /// How many claims of rows its changes make, if none claims its table instead.
+    /// How many row claims the changes make, if none claims its table instead.
     fn row_claims(&self, rules: &Rules) -> usize {
         let mut all = Claims::default();
         self.changes
@@ -74,13 +74,13 @@ impl Done<'_> {
         all.rows.len() + all.shared.len()
     }
 
-    /// Whether the transaction itself has defined anew what the statement uses: no catalogue knows of that yet.
+    /// Whether the statement uses a definition that its own transaction has replaced; no catalogue has that yet.
     pub(crate) fn redefines(&self, statement: &Statement, rules: &Rules) -> bool {
         let has_defined = self.locked.iter().any(|(_, locked)| matches!(locked, Locked::View));
         has_defined && rules.own_changes_count && statement.ops.contains(&Op::ReadView)
     }
 
-    /// Whether rows that the statement may write may be too many to be told apart, after those that are written already.
+    /// Whether the statement may exceed the limit of row claims.
     fn becomes_long(&self, statement: &Statement, rules: &Rules) -> bool {
         let mut all = Claims::default();
         let so_far = self.row_claims(rules);
@@ -93,7 +93,7 @@ impl Done<'_> {
     }
 }
 
-/// What it wrote, claimed, or may have locked, turn by turn; from some turn on, anything.
+/// All claims of a transaction by turn; everything from the first unbounded turn on.
 pub(crate) fn claims(done: Done<'_>, unbounded: Option<u32>, turns_run: u32, rules: &Rules) -> Vec<Claimed> {
     let mut turns: BTreeMap<u32, Claims> = BTreeMap::new();
     let mut held: BTreeMap<TableId, u32> = BTreeMap::new();
@@ -156,8 +156,8 @@ pub(crate) fn claims(done: Done<'_>, unbounded: Option<u32>, turns_run: u32, rul
     turns.chain(held).map(of_turn).collect()
 }
 
-/// What a statement may write, as far as that is foreseen. If it comes after others, and with it there may be too many
-/// rows, or they are known, it is their tables.
+/// The predicted writes of a statement. They are tables instead of rows if the program is known by tables only, or if the
+/// transaction may exceed the limit of row claims with it.
 pub(crate) fn wants(program: &Program, at: usize, done: Done<'_>, rules: &Rules) -> Claims {
     let statement = &program.statements[at];
     let mut claims = Claims::default();
@@ -187,14 +187,14 @@ pub(crate) fn wants(program: &Program, at: usize, done: Done<'_>, rules: &Rules)
     if program.is_coarse || is_long { claims.widened() } else { claims }
 }
 
-/// What a transaction may write, as far as that is foreseen when it begins.
+/// The predicted writes of a transaction when it begins.
 pub(crate) fn foreseen(program: &Program, done: Done<'_>, rules: &Rules) -> Claims {
     let mut all = Claims::default();
     (0..program.statements.len()).for_each(|at| all.add(&wants(program, at, done, rules)));
     all
 }
 
-/// A row that was there before and is known by its group alone, or by itself alone.
+/// Claims a row of a grouped table, by its group or by its key.
 fn claim_in_group(key: Key, is_grouped: bool, claims: &mut Claims) {
     let row = |number| (key.table_id(), number);
     if let Some(group) = key.group().filter(|_| is_grouped) {

@@ -1,11 +1,11 @@
-//! Running a statement, one op at a time, to its end or to a row lock.
+//! Executes a statement one operation at a time, to its end or until it waits for a lock.
 
 use super::locks::Mode;
 use super::{Answer, Change, Connection, Job, Op, Savepoint, Server, SqlError, Step};
 use crate::history::Element;
 use crate::schema::{self, ACCOUNTS, Key, Row};
 
-/// What one op came to.
+/// The result of one operation.
 enum Came {
     Done,
     Blocked,
@@ -13,7 +13,7 @@ enum Came {
 }
 
 impl Server {
-    /// Begins a statement: its snapshot is taken now. False if the connection is gone.
+    /// Begins a statement and takes its snapshot. False if the connection is closed.
     pub fn begin(&mut self, connection: Connection, ops: Vec<(Op, Element)>) -> bool {
         let visible = self.visible;
         let is_cancelled = self.be_cancelled(connection);
@@ -38,7 +38,7 @@ impl Server {
         true
     }
 
-    /// Runs the statement one op further.
+    /// Executes the next operation of the statement.
     pub fn step(&mut self, connection: Connection) -> Option<Step> {
         let backend = self.backends.get_mut(&connection)?;
         let mut job = backend.job.take()?;
@@ -48,7 +48,7 @@ impl Server {
         };
         match came {
             Came::Failed(error) => {
-                // An error shows its reason and nothing else.
+                // An error shows only its reason.
                 let own = |key: &Key| backend_writes(self, connection, *key);
                 let reason = job.answer.latest.pop().filter(|(key, _)| !own(key));
                 job.answer = Answer { error: Some(error), ..Answer::default() };
@@ -67,12 +67,12 @@ impl Server {
         Some(if matches!(came, Came::Blocked) { Step::Blocked } else { Step::More })
     }
 
-    /// Whom the connection waits for.
+    /// The connections that it waits for.
     pub fn blockers(&self, connection: Connection) -> Vec<Connection> {
         self.locks.blockers(connection)
     }
 
-    /// If the connection is part of a deadlock, its statement fails; the answer then, and who runs on.
+    /// If the connection is part of a deadlock, fails its statement; returns the answer and the connections that continue.
     pub fn break_deadlock(&mut self, connection: Connection) -> Option<(Answer, Vec<Connection>)> {
         if !self.locks.is_deadlocked(connection) {
             return None;
@@ -85,16 +85,16 @@ impl Server {
         Some((answer, self.take_woken()))
     }
 
-    /// Savepoints of the client and of the session's own.
+    /// Handles savepoints of the client and of the session.
     fn mark(&mut self, connection: Connection, op: &Op) -> Came {
         let held = self.locks.held_by(connection);
         let Some(backend) = self.backends.get_mut(&connection) else { return Came::Done };
         let here = Savepoint { own: backend.own.clone(), locks: held };
         if *op == Op::Savepoint {
             backend.savepoints.push(here);
-        } else if *op == Op::Guard {
-            backend.guard = Some(here);
-        } else if let Some(Savepoint { own, locks }) = backend.guard.take() {
+        } else if *op == Op::OwnSavepoint {
+            backend.own_savepoint = Some(here);
+        } else if let Some(Savepoint { own, locks }) = backend.own_savepoint.take() {
             backend.own = own;
             let woken = self.locks.keep_only(connection, &locks);
             self.woken.extend(woken);
@@ -117,7 +117,7 @@ impl Server {
             }
             Op::ReadView => {
                 let seen = self.seen(connection, Key::VIEW, job.snapshot);
-                // A snapshot that is kept is of rows: definitions are looked up as they are now.
+                // A snapshot covers rows; definitions are looked up as they are now.
                 let keeps = self.keeps_snapshot(connection);
                 let view = if keeps { self.latest(connection, Key::VIEW).clone() } else { seen.clone() };
                 let table = schema::view_target(view.list.len());
@@ -141,7 +141,7 @@ impl Server {
                 job.answer.total = Some(held.sum());
                 Came::Done
             }
-            Op::Savepoint | Op::Guard | Op::Undo => self.mark(connection, op),
+            Op::Savepoint | Op::OwnSavepoint | Op::RollbackToOwn => self.mark(connection, op),
             Op::RollbackTo => {
                 let backend = self.backends.get_mut(&connection);
                 if backend.as_ref().is_none_or(|backend| backend.savepoints.is_empty()) {
@@ -165,7 +165,7 @@ impl Server {
         }
     }
 
-    /// A row of a refresh.
+    /// Applies a row of a refresh.
     fn put(&mut self, connection: Connection, key: Key, (old, new): (&Row, &Row), job: &mut Job) -> Came {
         let mode = if old.present == new.present { Mode::Change } else { Mode::Whole };
         if !self.locks.take(connection, key, mode) {
@@ -197,7 +197,7 @@ impl Server {
         own.unwrap_or_else(|| self.at(key, snapshot)).clone()
     }
 
-    /// The row as it is now, the transaction's own writes included.
+    /// The newest row, the transaction's own writes included.
     fn latest(&self, connection: Connection, key: Key) -> &Row {
         let own = self.backends.get(&connection).and_then(|backend| backend.own.get(&key));
         own.unwrap_or_else(|| self.newest(key))
@@ -255,7 +255,7 @@ impl Server {
         if !latest.present {
             return Came::Done;
         }
-        // The check of the reference locks the children, so it waits for whoever is deleting one.
+        // The foreign key check locks the children, so it waits for a transaction that deletes one.
         let mut children = key.children().filter(|_| is_delete);
         if let Some(child) = children.find(|child| self.latest(connection, *child).present) {
             if [child.whole_table(), child]
@@ -299,8 +299,8 @@ impl Server {
         Came::Done
     }
 
-    /// The check of a reference sees what is committed, or the snapshot that the transaction keeps; a row that was
-    /// deleted since then fails it otherwise.
+    /// A foreign key check sees committed rows, or the transaction's snapshot. If the row was deleted since the snapshot,
+    /// the error is 40001.
     fn refers_to_nothing(&self, connection: Connection, parent: Key, job: &mut Job) -> Option<SqlError> {
         let latest = self.latest(connection, parent);
         if !self.keeps_snapshot(connection) {

@@ -1,20 +1,20 @@
-//! Locks on rows and tables: modes, holders, and those who wait in line and run on by themselves.
+//! Locks on rows and tables: modes, holders, and queues of waiters that continue by themselves.
 //!
-//! Whoever writes or locks a row of a table has that table shared, as with ROW EXCLUSIVE, against LOCK TABLE.
+//! Like ROW EXCLUSIVE, writing or locking a row takes its table shared, which conflicts with LOCK TABLE.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::Connection;
 use crate::schema::Key;
 
-/// How strong a lock is.
+/// The mode of a lock.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Mode {
-    /// FOR KEY SHARE: a reference to the row is being made. Of a table: rows of it are written or locked.
+    /// FOR KEY SHARE, taken by a reference to the row. On a table: rows of it are written or locked.
     KeyShare,
     /// FOR NO KEY UPDATE: an ordinary UPDATE.
     Change,
-    /// FOR UPDATE: DELETE, or asked for. Of a table: LOCK TABLE.
+    /// FOR UPDATE, or DELETE. On a table: LOCK TABLE.
     Whole,
 }
 
@@ -40,7 +40,7 @@ impl Lock {
 }
 
 impl Lock {
-    /// Gives the lock to whoever may have it without passing one that it conflicts with; who got it.
+    /// Grants the lock to each waiter that conflicts with no holder and no earlier waiter, and returns them.
     fn grant(&mut self) -> Vec<Connection> {
         let mut woken = Vec::new();
         let mut still: VecDeque<(Connection, Mode)> = VecDeque::new();
@@ -62,7 +62,7 @@ impl Lock {
 pub(super) struct Locks(BTreeMap<Key, Lock>);
 
 impl Locks {
-    /// Takes the lock, or gets in line; whether it is held now.
+    /// Takes the lock or queues for it; true if it is held now.
     pub(super) fn take(&mut self, connection: Connection, key: Key, mode: Mode) -> bool {
         let lock = self.0.entry(key).or_default();
         if lock.holders.iter().any(|(holder, held)| *holder == connection && *held >= mode) {
@@ -81,12 +81,12 @@ impl Locks {
         false
     }
 
-    /// Frees everything that the connection holds or waits for; who got a lock by that.
+    /// Releases everything that the connection holds or waits for, and returns the connections that got a lock.
     pub(super) fn release(&mut self, connection: Connection) -> Vec<Connection> {
         self.keep_only(connection, &[])
     }
 
-    /// What the connection holds.
+    /// The locks that the connection holds.
     pub(super) fn held_by(&self, connection: Connection) -> Vec<(Key, Mode)> {
         let held = |(key, lock): (&Key, &Lock)| {
             let own = lock.holders.iter().filter(|(holder, _)| *holder == connection);
@@ -95,7 +95,7 @@ impl Locks {
         self.0.iter().flat_map(held).collect()
     }
 
-    /// Frees what the connection holds or waits for beyond these; who got a lock by that.
+    /// Releases all locks of the connection except these, and returns the connections that got a lock.
     pub(super) fn keep_only(&mut self, connection: Connection, kept: &[(Key, Mode)]) -> Vec<Connection> {
         let mut woken = Vec::new();
         for (key, lock) in &mut self.0 {
@@ -110,7 +110,7 @@ impl Locks {
         woken
     }
 
-    /// Whether the connection waits for itself, over others.
+    /// Whether the connection is part of a deadlock.
     pub(super) fn is_deadlocked(&self, connection: Connection) -> bool {
         let mut open = self.blockers(connection);
         let mut seen = open.clone();
@@ -128,7 +128,7 @@ impl Locks {
         false
     }
 
-    /// Whom the connection waits for.
+    /// The connections that it waits for.
     pub(super) fn blockers(&self, connection: Connection) -> Vec<Connection> {
         let mut blockers = Vec::new();
         for lock in self.0.values() {

@@ -1,4 +1,4 @@
-//! The agent of a replica: ends what was before, asks what is applied, applies what comes.
+//! The agent of a replica: it ends old backends, reads the applied set, and applies refreshes.
 
 use cluster::event::Event;
 use cluster::ids::{Identity, Incarnation, ReplicaId, Version};
@@ -13,10 +13,10 @@ use crate::schema::{self, Row};
 use crate::server::{Connection, Op};
 use crate::trace::Stage;
 
-/// How long to wait before a server is tried again.
+/// The pause before a server is tried again.
 pub(super) const RETRY_US: u64 = 500;
 
-/// How far the making of a new set of connections is.
+/// The steps of making a new connection set.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ResetStage {
     EndBackends,
@@ -24,7 +24,7 @@ pub(super) enum ResetStage {
     Connect { generation: u32, applied: u64 },
 }
 
-/// A refresh that is under way.
+/// A refresh under way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Work {
     from: Version,
@@ -34,18 +34,18 @@ pub(super) struct Work {
 /// One replica's agent.
 #[derive(Debug, Default)]
 pub(super) struct Agent {
-    /// The present set of connections.
+    /// The present connection set.
     pub(super) incarnation: u32,
-    /// Of the server, when this set was made.
+    /// The server's generation when the set was made.
     pub(super) generation: u32,
     pub(super) is_serving: bool,
     pub(super) line: Option<Connection>,
     pub(super) work: Option<Work>,
-    /// It said that its replica has diverged.
+    /// The agent has reported that its replica diverged.
     pub(super) is_quarantined: bool,
-    /// What it knew to be applied; only a mutant goes by it.
+    /// The versions it remembers as applied. Only a mutant relies on them.
     remembered: u64,
-    /// What somebody says that it has, who has not looked; only a mutant goes by it.
+    /// The version that a rebuild assumed, without reading the copy. Only a mutant relies on it.
     pub(super) believed: Option<u64>,
 }
 
@@ -87,7 +87,7 @@ impl World {
         self.agenda.enter(after, Happening::Reset { epoch, replica, incarnation, stage: next });
     }
 
-    /// The longest prefix of the log that the replica has; what it does not hold counts as applied.
+    /// The longest prefix of the log that the replica has applied. Records without its tables count as applied.
     fn applied_prefix(&mut self, replica: usize) -> u64 {
         let remembered = self.agent(replica).remembered;
         if !self.rules.applied_is_read_again && remembered > 0 {
@@ -104,8 +104,8 @@ impl World {
             || !record.row_changes().any(|change| self.holds(replica, change))
     }
 
-    /// The versions that the replica lacks, though it has a later one: it was lost while they were committed together. No
-    /// connection is open there.
+    /// The versions that the replica lacks although it has a later one, because it was lost in the middle of a commit
+    /// group. No connection may be open there.
     fn apply_missing(&mut self, replica: usize) {
         if !self.rules.missing_are_applied {
             return;
@@ -229,7 +229,7 @@ impl World {
                 if !self.rules.apply_is_awaited {
                     let agent = self.agent(replica);
                     agent.work = None;
-                    // A second connection, or its COMMIT would stand in line behind the first.
+                    // On a second connection, since its COMMIT would queue behind the first.
                     self.lines.remove(&line);
                     let line = self.connect(replica, Owner::Agent(replica), false);
                     self.agent(replica).line = Some(line);
@@ -249,7 +249,7 @@ impl World {
         }
     }
 
-    /// The replica cannot apply a record; a mutant goes on as if it had.
+    /// The replica cannot apply a record and is quarantined; a mutant goes on as if it had applied it.
     fn quarantine(&mut self, replica: usize, upto: Version) {
         let incarnation = self.incarnation(replica);
         let id = ReplicaId(replica as u16);
@@ -271,7 +271,7 @@ impl World {
         }
         self.trace.say(self.agenda.now_us(), Stage::Recover, || format!("replica {replica} has diverged"));
         self.tell(Event::Diverged { replica: id });
-        // It does not come back by itself, so nobody waits for it.
+        // It does not return by itself, so statements must not wait for it.
         self.tell(Event::TakeOver { from: id });
     }
 }

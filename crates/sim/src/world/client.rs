@@ -1,4 +1,4 @@
-//! The client of a session: sends, thinks, reads replies, vanishes; its view goes into the history.
+//! The client of a session: it sends statements, reads replies, pauses, and may vanish. The history records its view.
 
 use std::rc::Rc;
 
@@ -70,7 +70,7 @@ impl World {
             unbounded: None,
             turns: 0,
             has_ddl: false,
-            guard: super::guard::Guard::default(),
+            late: super::late_reservation::LateReservation::default(),
             savepoints: Vec::new(),
             has_snapshot: false,
             has_tried: false,
@@ -92,7 +92,7 @@ impl World {
         true
     }
 
-    /// The client has the reply to a statement, and thinks.
+    /// The client receives the reply to a statement and pauses before the next one.
     pub(super) fn reply_to_client(&mut self, session: usize) {
         let after = self.dice.delay(self.plan.pace.network_us);
         let think = self.dice.delay(self.plan.pace.think_us);
@@ -114,7 +114,7 @@ impl World {
         self.errors.push(ClientError { transaction: run.transaction, at_us: self.agenda.now_us(), code });
     }
 
-    /// The client learns the outcome; the statement at hand counts as answered if it was.
+    /// The client learns the outcome of its transaction; its last statement counts as answered.
     pub(super) fn answer_client(&mut self, session: usize, outcome: Outcome) {
         let after = self.dice.delay(self.plan.pace.network_us);
         let now_us = self.agenda.now_us();
@@ -130,7 +130,7 @@ impl World {
         }
     }
 
-    /// The transaction is over for client and session; the next one comes.
+    /// Ends the transaction for client and session, and schedules the next one or a retry.
     pub(super) fn end_run(&mut self, session: usize) {
         let this = &mut self.sessions[session];
         let Some(run) = this.run.take() else { return };
@@ -164,7 +164,7 @@ impl World {
                 self.tell(Event::GiveUp { session: SessionId(session as u64) });
                 self.end_run(session);
             }
-            Phase::Client | Phase::Running | Phase::Securing | Phase::TakingBack => {
+            Phase::Client | Phase::Running | Phase::Reserving | Phase::Reverting => {
                 if let Some((line, ..)) = run.line.take() {
                     self.close(line);
                 }
@@ -174,7 +174,7 @@ impl World {
         }
     }
 
-    /// The node died under it.
+    /// The node has died, and the client's connection with it.
     pub(super) fn lose_session(&mut self, session: usize) {
         self.sessions[session].mailbox.clear();
         if let Some(run) = self.sessions[session].run.as_mut() {

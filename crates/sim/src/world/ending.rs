@@ -1,4 +1,4 @@
-//! How a transaction ends: with a record, without one, by an error, or with its home.
+//! The end of a transaction: with a record, without one, by an error, or by the loss of its home.
 
 use cluster::claims::{Claimed, Claims};
 use cluster::event::{Effect, Event, Reads};
@@ -13,17 +13,17 @@ use crate::schema::VIEW_NAME;
 use crate::server::SqlError;
 use crate::trace::Stage;
 
-/// A single statement that lost its home is run again, unseen, this often.
+/// How often a single statement that lost its home is retried transparently.
 const RERUNS_MAX: u32 = 3;
 /// The SQLSTATE when the connection to the server is lost in the middle of a transaction.
 pub(super) const CONNECTION_FAILURE: &str = "08006";
 
 impl World {
-    /// The client wants COMMIT, or its one statement is done.
+    /// The client sent COMMIT, or its single statement has run.
     pub(super) fn finish(&mut self, session: usize) {
         let Some(run) = self.sessions[session].run.as_mut() else { return };
         let Some((line, ..)) = run.line else { return };
-        // What a write has come to speaks of now, what was read of the snapshot: both must be of one moment.
+        // A write sees the newest rows, a read the snapshot. At SERIALIZABLE both must be of one moment, even if no row changed.
         let is_certified = run.has_tried
             && run.program.level == Level::Serializable
             && self.rules.serializable_is_told
@@ -33,12 +33,12 @@ impl World {
             self.send(line, Message::Commit);
             return;
         }
-        if !self.secures_rest(session) {
+        if !self.reserves_rest(session) {
             self.identify(session);
         }
     }
 
-    /// Nothing is left to be done but to order it.
+    /// Every statement has run and every row is reserved: stores the identity, then the core can order the transaction.
     pub(super) fn identify(&mut self, session: usize) {
         let Some(run) = self.sessions[session].run.as_mut() else { return };
         let Some((line, ..)) = run.line else { return };
@@ -58,7 +58,7 @@ impl World {
         let claims = record::claims(done, run.unbounded, run.turns, &self.rules);
         let changed = record::changed(&run.changes, &self.rules);
         let is_misjudged = self.rules.conclusions_are_checked && self.is_misjudged(&run.concluded);
-        // What it claims, and what it has read, is not known then.
+        // The analysis was outdated, so its claims and reads are unknown.
         let claims = if is_misjudged {
             vec![Claimed { turn: 0, is_held: false, claims: Claims::everything() }]
         } else {
@@ -80,13 +80,13 @@ impl World {
         }
     }
 
-    /// Whether the view was changed after one of these catalogues.
+    /// Whether the view has changed since one of these catalogues.
     fn is_misjudged(&self, concluded: &[Version]) -> bool {
         let Some(node) = &self.node else { return false };
         concluded.iter().any(|catalogue| node.cluster.redefines(*catalogue, &[VIEW_NAME]))
     }
 
-    /// Over once the client has its answer and nothing more comes from home.
+    /// Ends the transaction once its client has the outcome and nothing more comes from its home.
     pub(super) fn settle(&mut self, session: usize, is_settled: bool) {
         let Some(run) = self.sessions[session].run.as_mut() else { return };
         run.is_settled |= is_settled;
@@ -115,7 +115,7 @@ impl World {
         self.sessions[session].mailbox.clear();
     }
 
-    /// It cannot go on: the client is told so.
+    /// Ends a transaction that cannot go on, and sends its client an error.
     pub(super) fn fail(&mut self, session: usize, code: &'static str) {
         self.send_error(session, code);
         self.drop_line(session);
@@ -124,7 +124,7 @@ impl World {
         self.end_run(session);
     }
 
-    /// Nothing of it will ever be in the log. A single statement has shown nothing, so it may run again.
+    /// The transaction will never be in the log. A single statement has shown nothing yet, so it is retried.
     pub(super) fn rerun_or_fail(&mut self, session: usize) {
         self.drop_line(session);
         let Some(run) = self.sessions[session].run.as_mut() else { return };
@@ -138,7 +138,7 @@ impl World {
         run.identity = None;
         run.changes.clear();
         run.locked.clear();
-        run.guard.begin_again();
+        run.late.begin_again();
         run.turns = 0;
         run.views.clear();
         run.concluded.clear();
@@ -152,7 +152,7 @@ impl World {
         self.ask_for_place(session);
     }
 
-    /// The connection was gone before the statement could be sent.
+    /// The connection was lost before the statement was sent.
     pub(super) fn lose_statement(&mut self, session: usize) {
         self.tell(Event::Executed { session: SessionId(session as u64) });
         self.rerun_or_fail(session);
@@ -162,7 +162,7 @@ impl World {
         let Some(run) = self.sessions[session].run.as_mut() else { return };
         let Some((_, replica, incarnation)) = run.line.take() else { return };
         match run.phase {
-            // Finish was said: the log decides, and home has to be made whole.
+            // The core has the record: the log decides the outcome, and the core has to bring home up to date.
             Phase::Ordering => {
                 if run.commit_sent && !self.rules.lost_commit_is_loss {
                     self.tell(Event::Committed { session: SessionId(session as u64) });
@@ -172,7 +172,7 @@ impl World {
                 self.tell(Event::ReplicaLost { replica: ReplicaId(replica as u16), incarnation });
             }
             Phase::Client | Phase::Placing => {
-                // The client hears of it with its next request; to the core the transaction is over.
+                // The client learns of it with its next request; for the core the transaction is over.
                 let was_asked = run.phase == Phase::Placing;
                 if was_asked {
                     self.tell(Event::GiveUp { session: SessionId(session as u64) });
@@ -182,8 +182,8 @@ impl World {
                 }
             }
             Phase::Running
-            | Phase::Securing
-            | Phase::TakingBack
+            | Phase::Reserving
+            | Phase::Reverting
             | Phase::Identifying
             | Phase::Closing
             | Phase::Undoing => {
@@ -192,7 +192,7 @@ impl World {
         }
     }
 
-    /// The client sends a cancel request; one that comes while nothing runs is ignored.
+    /// The client sends a cancel request. It is ignored if no statement runs.
     pub(super) fn user_cancel(&mut self, session: usize, number: u64) {
         if self.sessions[session].number != number {
             return;
@@ -204,7 +204,7 @@ impl World {
             (Phase::Placing, Some(_)) if run.is_begun => {
                 self.tell(Event::Withdraw { session: SessionId(session as u64) });
                 let mailbox = &mut self.sessions[session].mailbox;
-                // It may be over already, and is going to hear of it.
+                // If the core has aborted it already, that effect is still in the mailbox.
                 if !mailbox.iter().any(|effect| matches!(effect, Effect::Abort { .. })) {
                     mailbox.clear();
                     self.statement_failed(session, SqlError::Cancelled);
@@ -214,7 +214,7 @@ impl World {
                 self.tell(Event::GiveUp { session: SessionId(session as u64) });
                 self.sessions[session].mailbox.clear();
                 let Some(run) = self.sessions[session].run.as_mut() else { return };
-                // The core has forgotten the transaction; the server must, too.
+                // The core has dropped the transaction, so the server must roll it back.
                 run.is_begun = false;
                 if line.is_some() {
                     self.undo(session);

@@ -1,4 +1,4 @@
-//! What goes wrong, carried out.
+//! Carries out the faults of the plan.
 
 use cluster::ids::Identity;
 
@@ -40,7 +40,7 @@ impl World {
             Fault::Partition { replica, for_us, resets } => self.cut(replica, for_us, resets),
             Fault::Stall { for_us } => self.stall(for_us),
             Fault::ClockJump { by_us } => self.clock_ahead_us = self.clock_ahead_us.saturating_add(by_us),
-            // Else there might be nobody left to copy.
+            // Else no donor might be left for a rebuild.
             Fault::Refuse { replica } => self.servers[replica].refuses |= self.membership.is_settled(),
             Fault::Rebuild { replica, for_us } => self.rebuild(replica, for_us),
             Fault::Leave { replica, for_us } => self.leave(replica, for_us),

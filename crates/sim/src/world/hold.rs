@@ -1,7 +1,7 @@
-//! Somebody wants all replicas at one version for a moment, as the binary's `VERIFY` does, and looks whether they are.
+//! Holds all replicas at one version for a moment, as the binary's `VERIFY` does, and checks that they are there.
 //!
-//! A replica that was up when the core said so, and has been up since, must show what the log says at that version and
-//! nothing else, until the hold is released.
+//! The core names the version. From then until the release, each replica that was up and stayed up must have exactly
+//! the rows that the log has at that version.
 
 use cluster::event::Event;
 use cluster::ids::{SessionId, Version};
@@ -18,12 +18,12 @@ const FIRST_HOLDER: u64 = 1 << 32;
 /// A replica with its incarnation and the generation of its server.
 type Standing = (usize, u32, u32);
 
-/// One who looks.
+/// One hold: a request to the core, then checks of the held replicas.
 #[derive(Debug)]
 pub(super) struct Holder {
     epoch: u32,
     for_us: u64,
-    /// The replicas that were up when the core said that they are level.
+    /// The replicas that were up when the core reported them level.
     held: Option<(Version, Vec<Standing>)>,
     is_over: bool,
 }
@@ -39,7 +39,7 @@ impl World {
         self.tell(Event::Hold { session: SessionId(FIRST_HOLDER + holder as u64) });
     }
 
-    /// The core says that all that are up stand at a version.
+    /// The core reports that all replicas that are up stand at this version.
     pub(super) fn held(&mut self, session: SessionId, version: Version) {
         let replicas = self.node.as_ref().map(|node| node.cluster.replicas()).unwrap_or_default();
         let up = replicas.iter().filter(|status| status.state == State::Up);
@@ -57,7 +57,7 @@ impl World {
         }
     }
 
-    /// One look at the replicas that are held.
+    /// Checks the held replicas once.
     pub(super) fn inspect(&mut self, number: usize) {
         let holder = &self.holders[number];
         if holder.epoch != self.epoch || holder.is_over {

@@ -1,9 +1,9 @@
 //! The network between the node and the replicas.
 //!
-//! Each connection is a path that keeps the order of what is sent on it, as TCP does; different connections overtake
-//! each other. A partition holds up everything between the node and one replica, and a stalled path its own messages;
-//! afterwards they arrive, or the connections are reset and what was under way is gone. Each end learns of a reset by
-//! itself and late, so a server goes on with a transaction, and holds its locks, that the node knows to be lost.
+//! Like TCP, each connection delivers its messages in order; messages of different connections overtake each other. A
+//! partition delays everything between the node and one replica; a stalled connection delays its own messages. Afterwards
+//! they arrive, or the connections are reset and the messages are lost. Each end notices a reset by itself and late, so
+//! a server keeps running a transaction, with its locks, that the node already counts as lost.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,11 +21,11 @@ struct Path {
     is_reset: bool,
 }
 
-/// Every connection that ever was, and what is cut off.
+/// All connections, also closed ones, and the partitions.
 #[derive(Debug)]
 pub(super) struct Network {
     paths: BTreeMap<Connection, Path>,
-    /// Of each replica.
+    /// Per replica: until when it is cut off.
     cut_until_us: Vec<u64>,
 }
 
@@ -41,7 +41,7 @@ impl Network {
         self.paths.insert(connection, path);
     }
 
-    /// Where it leads.
+    /// The replica at its other end.
     pub(super) fn replica(&self, connection: Connection) -> usize {
         self.paths[&connection].replica
     }
@@ -53,7 +53,7 @@ impl Network {
 }
 
 impl World {
-    /// Whether nothing passes between the node and the replica now.
+    /// Whether a partition separates the node and the replica now.
     pub(super) fn is_cut(&self, replica: usize) -> bool {
         self.network.cut_until_us[replica] > self.agenda.now_us()
     }
@@ -80,7 +80,7 @@ impl World {
         self.agenda.enter(after, Happening::FromServer { connection });
     }
 
-    /// The next message of a connection arrives, unless the way is closed.
+    /// The next message of a connection arrives, unless a partition or a stall delays it.
     pub(super) fn arrive_there(&mut self, connection: Connection) {
         if self.is_delayed(connection, Happening::ToServer { connection }) {
             return;
@@ -101,7 +101,7 @@ impl World {
         }
     }
 
-    /// Word of a lost connection may overtake what was sent on it before: a reset drops what was not read.
+    /// A reset may overtake earlier messages of its connection, since it drops what was not read.
     pub(super) fn lose(&mut self, connection: Connection) {
         if !self.is_delayed(connection, Happening::Lost { connection }) {
             self.heard(connection, Reply::Lost);
@@ -117,7 +117,7 @@ impl World {
         left > 0
     }
 
-    /// Closes the way to a replica for a time.
+    /// Partitions a replica from the node for a time.
     pub(super) fn cut(&mut self, replica: usize, for_us: u64, resets: bool) {
         let until = self.agenda.now_us() + for_us;
         let cut = &mut self.network.cut_until_us[replica];
@@ -131,7 +131,7 @@ impl World {
         }
     }
 
-    /// Some connection loses its packets for a time, then it is reset.
+    /// A random connection loses its packets for a time, then it is reset.
     pub(super) fn stall(&mut self, for_us: u64) {
         let lines: Vec<Connection> = self.lines.keys().copied().collect();
         if lines.is_empty() {
@@ -145,7 +145,7 @@ impl World {
         self.agenda.enter(for_us, Happening::Snap { connection });
     }
 
-    /// A connection is reset: what was under way on it is gone, and both ends learn of it.
+    /// Resets a connection: its messages under way are lost, and both ends notice.
     pub(super) fn snap(&mut self, connection: Connection) {
         let Some(path) = self.network.paths.get_mut(&connection).filter(|path| !path.is_reset) else {
             return;

@@ -1,8 +1,8 @@
-//! Replicas get the data of others, leave, join and are drained.
+//! Replicas are rebuilt from other replicas, leave, join and are drained.
 //!
-//! As in the binary: what is to be rebuilt is in quarantine until its server runs on the copy; the copy is what the donor
-//! had in its WAL at the end of copying, and says itself what that is. A rebuild that a crash of the node comes into is
-//! given up, and the replica has its former data. Who is a member is remembered beside the node.
+//! As in the binary, a replica that is rebuilt stays in quarantine until its server runs on the copy. The copy has what
+//! the donor had in its WAL when copying ended, and its applied set is read from the copy. If the node crashes during
+//! a rebuild, the rebuild is abandoned and the replica keeps its former data. The list of members survives the node.
 
 use cluster::event::Event;
 use cluster::ids::ReplicaId;
@@ -11,16 +11,16 @@ use super::agent::RETRY_US;
 use super::{Happening, World};
 use crate::trace::Stage;
 
-/// Who is a member, and what is under way.
+/// The members, and the changes of membership under way.
 #[derive(Debug)]
 pub(super) struct Membership {
     members: Vec<bool>,
-    /// Copies that are being made, and replicas that are to join again.
+    /// Copies being made, and replicas that will join again.
     underway: usize,
 }
 
 impl Membership {
-    /// All are.
+    /// Every replica is a member.
     pub(super) fn new(count: usize) -> Self {
         Self { members: vec![true; count], underway: 0 }
     }
@@ -29,14 +29,14 @@ impl Membership {
         self.members[replica]
     }
 
-    /// All are, and nothing is under way.
+    /// Whether every replica is a member and no change is under way.
     pub(super) fn is_settled(&self) -> bool {
         self.underway == 0 && self.members.iter().all(|member| *member)
     }
 }
 
 impl World {
-    /// One that serves, but this one.
+    /// A donor: a replica that serves, other than this one.
     fn other(&self, replica: usize) -> Option<usize> {
         let node = self.node.as_ref()?;
         let serves = |other: &usize| {
@@ -48,7 +48,7 @@ impl World {
         (0..self.servers.len()).find(serves)
     }
 
-    /// Whether it is a member with data, and there is another one; where all hold everything.
+    /// Whether the replica can be rebuilt: it is a member, another one serves, and all hold everything.
     fn can_do_without(&mut self, replica: usize) -> bool {
         !self.is_partial
             && self.membership.has(replica)
@@ -73,7 +73,7 @@ impl World {
         }
     }
 
-    /// The core takes it for a member without data; what its server has from before counts for nothing.
+    /// The core counts it as a member without data and ignores what its server still has.
     pub(super) fn join(&mut self, replica: usize, for_us: u64) {
         if self.node.is_none() {
             self.agenda.enter(RETRY_US, Happening::Join { replica, for_us });
@@ -97,7 +97,7 @@ impl World {
         self.agenda.enter(for_us, Happening::Copied { epoch, replica });
     }
 
-    /// The copy is complete, if there is still somebody to copy; a node that came after knows nothing of it.
+    /// Ends copying. It succeeds if the donor still serves and the same node still runs.
     pub(super) fn copied(&mut self, epoch: u32, replica: usize) {
         if epoch != self.epoch {
             self.membership.underway -= 1;
@@ -129,13 +129,13 @@ impl World {
         self.begin_reset(replica);
     }
 
-    /// Its agent keeps still, and everything that is open there ends.
+    /// Stops the replica's agent and ends every open transaction there.
     fn silence(&mut self, replica: usize) {
         let agent = self.agent(replica);
         agent.is_quarantined = true;
         agent.is_serving = false;
         agent.work = None;
-        // What it has begun to connect is given up.
+        // Abandons the connection set that is being made.
         agent.incarnation += 1;
         if let Some(line) = agent.line.take() {
             self.close(line);

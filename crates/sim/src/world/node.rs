@@ -1,6 +1,6 @@
-//! The node: the cluster core, its log, and the carrying out of effects.
+//! The node: it feeds the cluster core with events, executes the core's effects, and writes the log.
 //!
-//! A node that dies takes its memory with it; its log keeps what was durable and any part of the rest.
+//! A crash loses the node's memory. The log keeps its durable part and any beginning of the rest.
 
 use cluster::Cluster;
 use cluster::event::{Effect, Event};
@@ -19,7 +19,7 @@ use crate::dice::Dice;
 use crate::schema::{self, Row, Rows};
 use crate::trace::Stage;
 
-/// What a disk writes at once, or not.
+/// The unit that a disk writes whole or not at all.
 const SECTOR_BYTES: usize = 512;
 
 /// The log.
@@ -30,19 +30,19 @@ pub(super) struct Disk {
     pub(super) appended: Vec<u8>,
     pub(super) durable: usize,
     pub(super) slow_us: u64,
-    /// The next fsync fails; the node is started again after so long.
+    /// The next fsync fails; the node starts again after this time.
     pub(super) fails_for_us: Option<u64>,
-    /// What a failed fsync has dropped begins here; only a mutant goes on after that.
+    /// Where the records begin that a failed fsync dropped. Only a mutant goes on after that.
     hole: Option<usize>,
 }
 
 impl Disk {
-    /// The rows that the log says there are.
+    /// The rows after all records.
     pub(super) fn replay(&self) -> Rows {
         self.replay_until(self.last())
     }
 
-    /// The rows that the log says there were at a version.
+    /// The rows after the record of this version.
     pub(super) fn replay_until(&self, version: Version) -> Rows {
         let mut rows = schema::first_rows();
         for record in &self.records[..version.0 as usize] {
@@ -54,8 +54,8 @@ impl Disk {
         rows
     }
 
-    /// What a crash leaves: what was durable, and any bytes of the rest, of which a sector may be missing. As the binary
-    /// does, the rest is read until a record does not check. False if that shows what was never written.
+    /// A crash: keeps the durable records and a random beginning of the other bytes, perhaps with a sector missing.
+    /// Like the binary it then reads records up to the first bad checksum. False if a record reads that was never written.
     fn tear(&mut self, dice: &mut Dice) -> bool {
         let durable = self.durable.min(self.hole.unwrap_or(usize::MAX));
         let loose = self.records.split_off(durable);
@@ -78,7 +78,7 @@ impl Disk {
     }
 }
 
-/// An event as a line; the bytes of a record say nothing to a person.
+/// An event as a line of the trace, without the bytes of a record.
 fn told(event: &Event) -> String {
     match event {
         Event::Finish { session, claims, .. } => {
@@ -88,7 +88,7 @@ fn told(event: &Event) -> String {
     }
 }
 
-/// The records at the beginning of these bytes, up to where one does not check.
+/// The records at the beginning of these bytes, up to the first bad checksum.
 fn scan(bytes: &[u8]) -> Vec<Record> {
     let mut records = Vec::new();
     let mut rest = bytes;
@@ -111,13 +111,13 @@ pub(super) fn newest(change: cluster::record::RowChange<'_>) -> (schema::Key, Ro
     }
 }
 
-/// A node that runs.
+/// A running node.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) cluster: Cluster,
     pub(super) agents: Vec<Agent>,
     pub(super) catalogue: Version,
-    /// How often the view had changed in the catalogue as it was loaded.
+    /// How often the view had changed when the catalogue was loaded.
     pub(super) view_changes: usize,
     is_syncing: bool,
 }
@@ -137,7 +137,7 @@ impl Node {
 }
 
 impl World {
-    /// Starts the node: a new term over the log as it is found, every replica fenced and asked.
+    /// Starts the node: a new epoch over the log as found; every replica is fenced and asked for its applied set.
     pub(super) fn start_node(&mut self) {
         self.epoch += 1;
         self.clock_ahead_us = self.plan.clock_us;
@@ -173,7 +173,7 @@ impl World {
         self.wait_for(0);
     }
 
-    /// Kills the node: memory, connections and what the log had not kept.
+    /// Kills the node, with its memory, its connections and part of the records that were not durable.
     pub(super) fn crash_node(&mut self, down_us: u64) {
         if self.node.take().is_none() {
             return;
@@ -189,7 +189,7 @@ impl World {
         self.agenda.enter(down_us, Happening::NodeStart);
     }
 
-    /// Feeds the core and carries out what it says, in order.
+    /// Feeds the core and executes its effects in order.
     pub(super) fn tell(&mut self, event: Event) {
         let now = Time { us: self.agenda.now_us().saturating_add(self.clock_ahead_us) };
         let Some(node) = self.node.as_mut() else { return };
@@ -212,7 +212,7 @@ impl World {
         }
     }
 
-    /// A replica that is lost is waited for so long; if it is the anchor, another one then takes its place.
+    /// Schedules the takeover: if the lost replica is the anchor and has not returned by then, another one replaces it.
     fn wait_for(&mut self, replica: usize) {
         if let Some(pace_us) = self.plan.pace.takeover_us {
             let (after, epoch) = (self.dice.delay(pace_us), self.epoch);
@@ -311,7 +311,7 @@ impl World {
     pub(super) fn catalogue_loaded(&mut self, replica: usize, version: u64, incarnation: u32) {
         let server = &self.servers[replica];
         let changes = server.newest(schema::Key::VIEW).list.len();
-        // It is read over the agent's connection, so a server that was started anew does not answer.
+        // The agent's connection reads it, so a server that was restarted in the meantime does not answer.
         let (is_up, generation) = (server.is_up(), server.generation);
         if self.is_cut(replica) {
             let epoch = self.epoch;
@@ -323,7 +323,7 @@ impl World {
             return;
         }
         let version = Version(version);
-        // A load that was asked for earlier may end later; what it read is newer than it says.
+        // An earlier request may end later; what it read is newer than its version says.
         if let Some(node) = self.node.as_mut().filter(|node| node.catalogue <= version) {
             node.catalogue = version;
             node.view_changes = changes;
@@ -331,7 +331,7 @@ impl World {
         self.tell(Event::CatalogueLoaded { version });
     }
 
-    /// Begins to end everything at a replica and to connect anew.
+    /// Begins to end all backends at a replica and to make a new connection set.
     pub(super) fn begin_reset(&mut self, replica: usize) {
         let agent = self.agent(replica);
         agent.incarnation += 1;

@@ -1,4 +1,4 @@
-//! The way to the servers and back: connections, messages, statements one step after another.
+//! Connections to the servers, the messages on them, and statements executed one step at a time.
 
 use super::{Cancel, Connection, Happening, Line, Message, Owner, Reply, World};
 use crate::check::Anomaly;
@@ -14,7 +14,7 @@ impl World {
         connection
     }
 
-    /// Gives a connection up; what its server still says is not heard.
+    /// Closes a connection; later replies on it are dropped.
     pub(super) fn close(&mut self, connection: Connection) {
         if self.lines.remove(&connection).is_some() {
             self.send(connection, Message::Terminate);

@@ -1,8 +1,8 @@
-//! A session: one transaction after another, each by the contract of the core.
+//! A session: it runs one transaction after another by the contract of the core.
 //!
-//! This is the state machine that the binary has, without bytes; its client is in [`super::client`], how a transaction
-//! ends in [`super::ending`]. A session reads its effects from a mailbox some time after they were put there; what was
-//! put there for a transaction that it has ended itself is thrown away.
+//! It is a simplified copy of the binary's session: statements are lists of ops, not bytes. Its client is in
+//! [`super::client`], the end of a transaction in [`super::ending`]. Effects wait for a random time in the session's
+//! mailbox. When the session ends a transaction itself, it drops that transaction's effects.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use cluster::event::{Effect, Event, Home, Level, Needs};
 use cluster::ids::{Identity, Incarnation, ReplicaId, SessionId, Version};
 
 use super::ending::CONNECTION_FAILURE;
-use super::guard::Guard;
+use super::late_reservation::LateReservation;
 use super::{Happening, Message, Owner, Reply, World};
 use crate::history::{self, Outcome};
 use crate::program::{Ending, Frame, Program};
@@ -19,22 +19,22 @@ use crate::record::{self, Done, Locked};
 use crate::server::{Answer, Change, Connection, Op, SqlError};
 use crate::trace::Stage;
 
-/// Where a transaction stands.
+/// The phase of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
-    /// The client has the word.
+    /// The client's next request is awaited.
     Client,
-    /// The core was asked for a place.
+    /// The core was asked where the statement runs.
     Placing,
-    /// A statement is at the server.
+    /// The server executes a statement.
     Running,
-    /// What it wrote was asked for.
-    Securing,
-    /// It is being undone.
-    TakingBack,
-    /// The identity is being inserted.
+    /// The core was asked to reserve rows that the statement wrote.
+    Reserving,
+    /// The server rolls back to the session's savepoint.
+    Reverting,
+    /// The server inserts the identity.
     Identifying,
-    /// Finish was said.
+    /// The core has the record.
     Ordering,
     /// COMMIT was sent for a transaction that leaves no record.
     Closing,
@@ -42,13 +42,13 @@ pub(super) enum Phase {
     Undoing,
 }
 
-/// The transaction at hand.
+/// The current transaction.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) program: Rc<Program>,
-    /// Its place in the history.
+    /// Its index in the history.
     pub(super) transaction: usize,
-    /// The statement that is next or under way.
+    /// The index of the statement that runs or comes next.
     pub(super) at: usize,
     pub(super) reruns: u32,
     pub(super) phase: Phase,
@@ -57,46 +57,46 @@ pub(super) struct Run {
     pub(super) line: Option<(Connection, usize, Incarnation)>,
     pub(super) identity: Option<Identity>,
     pub(super) catalogue: Version,
-    /// How often the view had changed in the catalogue by which each of its statements was judged; none where the transaction
-    /// had changed it itself.
+    /// For each statement: how often the view had changed in the catalogue by which it was analysed; `None` if the
+    /// transaction had changed the view itself.
     pub(super) views: Vec<Option<usize>>,
-    /// The catalogues by which those were judged that use the view.
+    /// The catalogues by which the statements were analysed that use the view.
     pub(super) concluded: Vec<Version>,
-    /// With the turn of its statement, as below.
+    /// Each change with the turn of its statement; likewise the locks.
     pub(super) changes: Vec<(u32, Change)>,
     pub(super) locked: Vec<(u32, Locked)>,
-    /// The first turn in which something unknown ran.
+    /// The first turn in which an unbounded statement ran.
     pub(super) unbounded: Option<u32>,
-    /// How many statements were let run.
+    /// How many statements the core has let run.
     pub(super) turns: u32,
     pub(super) has_ddl: bool,
-    pub(super) guard: Guard,
-    /// What ROLLBACK TO goes back to.
+    pub(super) late: LateReservation,
+    /// The client's savepoints.
     pub(super) savepoints: Vec<Mark>,
-    /// A statement about data has run, so the server has taken the snapshot that the transaction keeps.
+    /// A statement about data has run, so the server has taken the transaction's snapshot.
     pub(super) has_snapshot: bool,
-    /// A statement that may write was run, whatever came of it.
+    /// A statement that may write has run, with any result.
     pub(super) has_tried: bool,
-    /// It was told 40001 or 40P01.
+    /// Its client was sent 40001 or 40P01.
     pub(super) may_try_again: bool,
     pub(super) is_acknowledged: bool,
-    /// Its COMMIT at home is acknowledged, or its home is lost: nothing more comes from there.
+    /// Home has acknowledged its COMMIT, or is lost, so nothing more comes from there.
     pub(super) is_settled: bool,
     pub(super) commit_sent: bool,
     pub(super) client_is_gone: bool,
 }
 
-/// How much there was of a transaction at a savepoint.
+/// The extent of a transaction at a savepoint.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mark {
-    /// The place of SAVEPOINT in the history.
+    /// The index of SAVEPOINT among the statements of the history.
     statement: usize,
     changes: usize,
     locked: usize,
     has_ddl: bool,
 }
 
-/// One update transaction in so many finds no free connection where it is to begin.
+/// One in so many update transactions finds no free connection at its home.
 const YIELDS: u64 = 8;
 
 /// One client and its session.
@@ -104,9 +104,9 @@ const YIELDS: u64 = 8;
 pub(super) struct Session {
     pub(super) programs: VecDeque<Rc<Program>>,
     pub(super) run: Option<Run>,
-    /// Counts the transactions, so that what was meant for an earlier one is known.
+    /// Counts the transactions, so that agenda entries for an earlier one are recognised.
     pub(super) number: u64,
-    /// How often the program at hand was tried.
+    /// How often the current program was tried.
     pub(super) tries: u32,
     pub(super) mailbox: VecDeque<Effect>,
 }
@@ -121,13 +121,13 @@ impl Session {
         self.programs.is_empty() && self.run.is_none()
     }
 
-    /// The connection of this transaction, if it is the one at hand.
+    /// The connection of this transaction, if it is the current one.
     pub(super) fn line_of(&self, identity: Identity) -> Option<Connection> {
         let run = self.run.as_ref().filter(|run| run.identity == Some(identity))?;
         run.line.map(|(line, ..)| line)
     }
 
-    /// What it waits for, if it is not done.
+    /// What the session waits for, if it is not done.
     pub(super) fn stuck(&self) -> Option<String> {
         (!self.is_done()).then(|| match &self.run {
             Some(run) => format!("{:?} at statement {} of {:?}", run.phase, run.at, run.program),
@@ -163,7 +163,7 @@ impl World {
         }
     }
 
-    /// No connection is free where its update transaction was let begin: it begins anew.
+    /// No connection is free at the home that the core chose, so the transaction asks again.
     fn yield_place(&mut self, session: usize) {
         let Some(run) = self.sessions[session].run.as_mut() else { return };
         run.is_begun = false;
@@ -190,11 +190,11 @@ impl World {
         let is_first = !std::mem::replace(&mut run.is_begun, program.is_update());
         let at = run.line.map(|(_, replica, _)| ReplicaId(replica as u16));
         let id = SessionId(session as u64);
-        // Any place is as good; taking turns among equals makes for more of them.
+        // Without a preference the core takes turns, so more replicas are used.
         let (cost_us, near) = (50, None);
         let done = Done { changes: &run.changes, locked: &run.locked, row_claims_max };
         let mut writes = record::wants(&program, run.at, done, &self.rules);
-        writes.add(&run.guard.missed);
+        writes.add(&run.late.missed);
         let needs = |reads| Needs { reads, writes, cost_us, near, catalogue };
         let event = match (program.is_update(), is_first) {
             (false, _) => Event::Read { session: id, reads, at, cost_us, near, catalogue },
@@ -234,7 +234,7 @@ impl World {
                     self.execute(session, usize::from(replica.0), incarnation, identity);
                 }
                 Effect::Reclassify { .. } => self.ask_for_place(session),
-                Effect::Secured { rival, .. } => self.secured(session, rival.is_some()),
+                Effect::Secured { rival, .. } => self.reserved(session, rival.is_some()),
                 Effect::Acknowledge { .. } => {
                     if let Some(run) = self.sessions[session].run.as_mut() {
                         run.is_acknowledged = true;
@@ -250,7 +250,7 @@ impl World {
                     if let Some((line, ..)) = line {
                         self.send(line, Message::Commit);
                         if !self.rules.commit_is_awaited {
-                            // What the server answers is not heard any more.
+                            // The mutant drops the server's answer.
                             self.forget_line(session, line);
                         }
                     }
@@ -343,7 +343,7 @@ impl World {
         run.turns += 1;
         let statement = &program.statements[run.at];
         let mut ops = Vec::with_capacity(statement.ops.len() + 1);
-        for op in self.begin_guard(session).iter().chain(&statement.ops) {
+        for op in self.own_savepoint(session).iter().chain(&statement.ops) {
             self.elements += 1;
             ops.push((op.clone(), self.elements));
         }
@@ -356,13 +356,13 @@ impl World {
             return;
         }
         match (run.phase, reply) {
-            // A COMMIT of a logged record that was cancelled is lost, too: the log decides.
+            // A cancelled COMMIT of a logged record counts as lost, too: the log decides.
             (_, Reply::Lost) | (Phase::Ordering, Reply::RolledBack) => self.lost_line(session),
             (Phase::Running, Reply::Answer(answer)) => self.statement_done(session, answer),
-            (Phase::TakingBack, Reply::Answer(answer)) => self.taken_back(session, &answer),
+            (Phase::Reverting, Reply::Answer(answer)) => self.reverted(session, &answer),
             (Phase::Identifying, Reply::Inserted { ticket }) => self.say_finish(session, ticket),
             (Phase::Identifying, Reply::Failed) => self.undo(session),
-            // It is not in the log, and with its backend's transaction gone it never will be.
+            // It is not in the log and never will be, since its transaction at the backend has failed.
             (Phase::Ordering, Reply::Failed) => self.fail(session, SqlError::Failed.code()),
             (Phase::Ordering, Reply::Inserted { ticket }) => {
                 self.tell(Event::Drawn { session: SessionId(session as u64), ticket });
@@ -396,7 +396,7 @@ impl World {
             record::note(statement, &answer);
         }
         let statement = &program.statements[run.at];
-        // One that failed may have taken none.
+        // A failed statement may not have taken a snapshot.
         let takes_snapshot = !statement.is_control() || !self.rules.control_takes_no_snapshot;
         run.has_snapshot |= takes_snapshot && error.is_none();
         run.has_tried |= !statement.is_read();
@@ -413,7 +413,7 @@ impl World {
             run.concluded.push(run.catalogue);
         }
         run.changes.extend(answer.changes.into_iter().map(|change| (turn, change)));
-        // What a statement locks that nobody understands, nobody knows.
+        // The locks of an unbounded statement are unknown.
         if !statement.is_unknown {
             run.locked.extend(answer.locked.iter().map(|(key, _)| (turn, Locked::Row(*key))));
             run.locked.extend(answer.locked_tables.iter().map(|(table, _)| (turn, Locked::Table(*table))));
@@ -425,7 +425,7 @@ impl World {
         match error {
             Some(SqlError::Evicted) => self.evicted(session),
             Some(error) => self.statement_failed(session, error),
-            None if program.frame != Frame::Autocommit => self.secure_statement(session),
+            None if program.frame != Frame::Autocommit => self.reserve_statement(session),
             None if is_update => self.finish(session),
             None => {
                 self.answer_client(session, Outcome::Committed);
@@ -441,7 +441,7 @@ impl World {
         if !matches!(error, SqlError::Unique | SqlError::ForeignKey)
             && let Some(statement) = noted.last_mut()
         {
-            // The reply says nothing about the data.
+            // Such an error says nothing about the data.
             *statement = record::blank(statement);
         }
         let later = run.program.statements.iter().enumerate().skip(run.at + 1);
@@ -455,7 +455,7 @@ impl World {
         self.undo(session);
     }
 
-    /// SAVEPOINT or ROLLBACK TO was carried out.
+    /// SAVEPOINT or ROLLBACK TO has run.
     fn keep_savepoints(&mut self, session: usize) {
         let Some(run) = self.sessions[session].run.as_mut() else { return };
         let noted = &mut self.history.transactions[run.transaction].statements;

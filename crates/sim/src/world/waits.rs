@@ -1,7 +1,7 @@
-//! Waits for row locks inside the servers, as far as the node hears of them.
+//! Lock waits inside the servers, as reported to the node.
 //!
-//! A refresh waits for nobody: whose locks it needs is rolled back. Between sessions the servers' own deadlock detection
-//! sees only what is inside one of them, so the core is told who waits for whom in all of them.
+//! A refresh never waits long: the transaction that holds a row lock it needs is rolled back. Each server detects the
+//! deadlocks inside itself only, so the node reports the lock waits of all servers to the core.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,10 +12,10 @@ use super::{Happening, Owner, World};
 use crate::check::Anomaly;
 use crate::server::Connection;
 
-/// As long as somebody waits, it is told again after so long.
+/// While a lock wait lasts it is reported again after this time.
 const WAITS_AGAIN_US: u64 = 5_000;
 
-/// One time that a session tries a transaction.
+/// One attempt of a session at a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Attempt {
     session: usize,
@@ -23,7 +23,7 @@ struct Attempt {
     reruns: u32,
 }
 
-/// One waits for another inside a server.
+/// A lock wait inside a server.
 #[derive(Debug)]
 pub(super) struct Seen {
     waiter: Attempt,
@@ -47,7 +47,7 @@ fn is_in_ring(graph: &BTreeMap<usize, BTreeSet<usize>>, who: usize) -> bool {
 }
 
 impl World {
-    /// The agent's refresh waits; who is in its way has to go.
+    /// The agent's refresh waits for row locks; their holders are rolled back.
     pub(super) fn clear_way(&mut self, replica: usize, refresh: Connection) {
         let is_heard = self.node.is_some() && self.servers[replica].has(refresh);
         if !self.rules.refresh_goes_first || !is_heard {
@@ -60,7 +60,7 @@ impl World {
         let incarnation = self.incarnation(replica);
         for blocker in blockers {
             if let Some(session) = self.session_of(blocker) {
-                if self.is_taken_back(session) || self.evict(session, blocker) {
+                if self.is_being_reverted(session) || self.evict(session, blocker) {
                     continue;
                 }
                 let id = cluster::ids::ReplicaId(replica as u16);
@@ -68,13 +68,13 @@ impl World {
             }
             self.terminate(blocker);
         }
-        // Whoever stood in line before it may have the lock now.
+        // An earlier waiter may have got the lock now.
         let generation = self.servers[replica].generation;
         let after = self.dice.delay(self.plan.pace.notice_us) + 1;
         self.agenda.enter(after, Happening::Blocked { replica, generation, connection: refresh });
     }
 
-    /// The servers say who waits for whom; it is heard later.
+    /// Collects the lock waits of all servers; the node receives them later.
     pub(super) fn look_at_waits(&mut self) {
         if !self.rules.server_waits_told || self.node.is_none() || !self.waits_seen.is_empty() {
             return;
@@ -96,7 +96,7 @@ impl World {
         }
     }
 
-    /// If somebody is ended because of it, there has to be a ring of transactions that have not ended since.
+    /// The core may break a deadlock only if there is a ring of transactions that are all still open.
     pub(super) fn hear_of_waits(&mut self, epoch: u32) {
         let seen = std::mem::take(&mut self.waits_seen);
         let Some(node) = self.node.as_ref().filter(|_| epoch == self.epoch) else { return };
@@ -117,14 +117,17 @@ impl World {
         self.tell(Event::ServerWaits { edges });
         let after = self.deadlocked();
         let mut victims = after.difference(&before).copied().peekable();
-        // Where one ring is broken, whoever stands in line next may close another one.
+        // When one ring is broken, the next waiter in a queue may close another.
         if victims.peek().is_some() && !victims.any(|victim| is_in_ring(&graph, victim)) {
-            self.find(Anomaly::NoDeadlock, format!("nobody waited in a ring: {graph:?}"));
+            self.find(
+                Anomaly::NoDeadlock,
+                format!("a deadlock was broken without a ring of waits: {graph:?}"),
+            );
         }
         self.agenda.enter(WAITS_AGAIN_US, Happening::ServerWaits);
     }
 
-    /// The sessions that are about to hear that a deadlock had to be broken.
+    /// The sessions with a deadlock error in their mailbox.
     fn deadlocked(&self) -> BTreeSet<usize> {
         let is_told =
             |effect: &Effect| matches!(effect, Effect::Abort { cause: AbortCause::Deadlock(_), .. });

@@ -1,9 +1,10 @@
-//! What a statement wrote without having asked for it beforehand.
+//! Reserves rows that a statement wrote without a prediction.
 //!
-//! At READ COMMITTED the session asks for it when it knows its rows, before the client hears of them; if they are
-//! another's, it takes the statement back to a savepoint of its own, waits, and runs it again. Whatever was not asked for
-//! in this way is asked for before the record is handed over. So at READ COMMITTED nobody loses against a version: whoever
-//! does is a finding. In half of all plans nothing of this is done, since only certification is to decide.
+//! At READ COMMITTED the session reserves such rows when the statement has run, before the client has the reply. If another
+//! home holds one of them, the session rolls back to its own savepoint, waits, and runs the statement again. At the end it
+//! reserves the remaining rows before it hands over the record. So a transaction at READ COMMITTED never loses against
+//! another version; if it does, that is a finding. In half of all plans sessions reserve nothing late, so that
+//! certification alone decides.
 
 use cluster::claims::{Claimed, Claims};
 use cluster::event::{AbortCause, Event, Needs, Reads};
@@ -17,35 +18,35 @@ use crate::program::{Frame, Program};
 use crate::record::{self, Done};
 use crate::server::{Answer, Connection, Op};
 
-/// How often a statement is taken back.
+/// How often a statement is rolled back and run again.
 const LOSSES_MAX: u32 = 8;
 
-/// What the session knows of that.
+/// The state of late reservation of one transaction.
 #[derive(Debug, Default)]
-pub(super) struct Guard {
-    /// How many changes and locks there were before the statement at hand.
+pub(super) struct LateReservation {
+    /// How many changes and locks the transaction had before the current statement.
     before: (usize, usize),
     losses: u32,
-    /// What was written and taken back, or lost.
+    /// Claims of writes that were rolled back; the next attempt reserves them first.
     pub(super) missed: Claims,
-    /// Some of what was written is not asked for yet.
+    /// Some written rows are not reserved yet.
     is_open: bool,
-    /// Some of it never was.
+    /// A statement lost too often, so some rows never were reserved.
     has_given_up: bool,
-    /// All statements are done.
+    /// All statements have run, and the remaining rows are being reserved.
     is_ending: bool,
 }
 
-impl Guard {
-    /// The transaction is run again; it asks for what it wrote before.
+impl LateReservation {
+    /// The transaction is retried; it will first reserve what it wrote before.
     pub(super) fn begin_again(&mut self) {
         *self = Self { missed: std::mem::take(&mut self.missed), ..Self::default() };
     }
 }
 
 impl Run {
-    /// Whether the statement at hand runs behind a savepoint of the session's own.
-    pub(super) fn is_guarded(&self) -> bool {
+    /// Whether the current statement runs behind a savepoint of the session.
+    pub(super) fn has_own_savepoint(&self) -> bool {
         let statement = &self.program.statements[self.at];
         self.is_begun
             && self.program.is_surprising
@@ -58,86 +59,86 @@ impl Run {
 }
 
 impl World {
-    /// A statement is about to be sent; what of the session's own goes before it.
-    pub(super) fn begin_guard(&mut self, session: usize) -> Option<Op> {
+    /// A statement is about to be sent: the savepoint to set before it, if it needs one.
+    pub(super) fn own_savepoint(&mut self, session: usize) -> Option<Op> {
         let asks = self.rules.surprises_are_asked && self.plan.asks;
         let run = self.sessions[session].run.as_mut()?;
-        run.guard.before = (run.changes.len(), run.locked.len());
-        run.guard.is_open |= run.program.is_surprising && !run.is_guarded();
-        (asks && run.is_guarded()).then_some(Op::Guard)
+        run.late.before = (run.changes.len(), run.locked.len());
+        run.late.is_open |= run.program.is_surprising && !run.has_own_savepoint();
+        (asks && run.has_own_savepoint()).then_some(Op::OwnSavepoint)
     }
 
-    /// The statement at hand has run: its client hears of it, if what it wrote is its own.
-    pub(super) fn secure_statement(&mut self, session: usize) {
+    /// The current statement has run: reserves its rows, or replies to the client if nothing is to be reserved.
+    pub(super) fn reserve_statement(&mut self, session: usize) {
         let asks = self.rules.surprises_are_asked && self.plan.asks;
         let Some(run) = self.sessions[session].run.as_mut() else { return };
-        let (changes, locked) = run.guard.before;
-        if !asks || !run.is_guarded() || run.guard.losses == LOSSES_MAX {
-            run.guard.has_given_up |= asks && run.is_guarded();
-            run.guard.losses = 0;
+        let (changes, locked) = run.late.before;
+        if !asks || !run.has_own_savepoint() || run.late.losses == LOSSES_MAX {
+            run.late.has_given_up |= asks && run.has_own_savepoint();
+            run.late.losses = 0;
             self.reply_to_client(session);
             return;
         }
         let (changes, locked) = (&run.changes[changes..], &run.locked[locked..]);
         let done = Done { changes, locked, row_claims_max: self.plan.row_claims_max };
         let claims = record::claims(done, None, 0, &self.rules);
-        self.ask_to_secure(session, &claims);
+        self.reserve(session, &claims);
     }
 
-    /// Whether something is asked for before the record is handed over.
-    pub(super) fn secures_rest(&mut self, session: usize) -> bool {
+    /// Reserves the remaining rows before the record is handed over; false if there are none.
+    pub(super) fn reserves_rest(&mut self, session: usize) -> bool {
         let asks = self.rules.surprises_are_asked && self.plan.asks;
         let Some(run) = self.sessions[session].run.as_mut() else { return false };
-        let is_asked = asks && std::mem::take(&mut run.guard.is_open) && run.unbounded.is_none();
+        let is_asked = asks && std::mem::take(&mut run.late.is_open) && run.unbounded.is_none();
         if is_asked {
-            run.guard.is_ending = true;
+            run.late.is_ending = true;
             let (changes, locked) = (&run.changes[..], &run.locked[..]);
             let done = Done { changes, locked, row_claims_max: self.plan.row_claims_max };
             let claims = record::claims(done, None, 0, &self.rules);
-            self.ask_to_secure(session, &claims);
+            self.reserve(session, &claims);
         }
         is_asked
     }
 
-    fn ask_to_secure(&mut self, session: usize, claimed: &[Claimed]) {
+    fn reserve(&mut self, session: usize, claimed: &[Claimed]) {
         let (mut claims, mut held) = (Claims::default(), Claims::default());
         for Claimed { is_held, claims: some, .. } in claimed {
             if *is_held { &mut held } else { &mut claims }.add(some);
         }
         if let Some(run) = self.sessions[session].run.as_mut() {
-            run.phase = Phase::Securing;
-            run.guard.missed.add(&claims);
-            run.guard.missed.add(&held);
+            run.phase = Phase::Reserving;
+            run.late.missed.add(&claims);
+            run.late.missed.add(&held);
         }
         self.tell(Event::Secure { session: SessionId(session as u64), claims, held });
     }
 
-    /// The answer.
-    pub(super) fn secured(&mut self, session: usize, is_lost: bool) {
+    /// The core's answer to a reservation.
+    pub(super) fn reserved(&mut self, session: usize, is_lost: bool) {
         let Some(run) = self.sessions[session].run.as_mut() else { return };
-        if run.phase != Phase::Securing {
+        if run.phase != Phase::Reserving {
             return;
         }
-        match (run.guard.is_ending, is_lost) {
+        match (run.late.is_ending, is_lost) {
             (false, false) => {
-                run.guard.losses = 0;
+                run.late.losses = 0;
                 self.reply_to_client(session);
             }
             (false, true) => {
-                run.phase = Phase::TakingBack;
-                run.guard.losses += 1;
-                let (changes, locked) = run.guard.before;
+                run.phase = Phase::Reverting;
+                run.late.losses += 1;
+                let (changes, locked) = run.late.before;
                 run.changes.truncate(changes);
                 run.locked.truncate(locked);
                 let Some((line, ..)) = run.line else { return };
                 self.elements += 1;
-                self.send(line, Message::Run(vec![(Op::Undo, self.elements)]));
+                self.send(line, Message::Run(vec![(Op::RollbackToOwn, self.elements)]));
             }
             (true, false) => self.identify(session),
             (true, true) if run.program.frame == Frame::Autocommit => self.rerun_or_fail(session),
             (true, true) => {
                 run.phase = Phase::Placing;
-                let (writes, catalogue) = (run.guard.missed.clone(), run.catalogue);
+                let (writes, catalogue) = (run.late.missed.clone(), run.catalogue);
                 let reads = Reads::Tables([].into());
                 let needs = Needs { reads, writes, cost_us: 1, near: None, catalogue };
                 self.tell(Event::Statement { session: SessionId(session as u64), needs });
@@ -145,24 +146,24 @@ impl World {
         }
     }
 
-    /// The server has taken the statement back.
-    pub(super) fn taken_back(&mut self, session: usize, answer: &Answer) {
+    /// The server has rolled back to the session's savepoint.
+    pub(super) fn reverted(&mut self, session: usize, answer: &Answer) {
         match answer.error {
             Some(error) => self.statement_failed(session, error),
             None => self.ask_for_place(session),
         }
     }
 
-    /// What was waited for at the end is there.
+    /// Whether the last reservation, before the record, is under way.
     pub(super) fn is_ending(&self, session: usize) -> bool {
-        self.sessions[session].run.as_ref().is_some_and(|run| run.guard.is_ending)
+        self.sessions[session].run.as_ref().is_some_and(|run| run.late.is_ending)
     }
 
-    /// Cancels the statement for a refresh, if it runs behind a savepoint: it is run again behind what is refreshed.
+    /// Cancels the statement for a refresh, if it runs behind a savepoint; it runs again after the refresh.
     pub(super) fn evict(&mut self, session: usize, line: Connection) -> bool {
         let asks = self.rules.surprises_are_asked && self.plan.asks;
         let run = self.sessions[session].run.as_ref();
-        if !asks || !run.is_some_and(|run| run.phase == Phase::Running && run.is_guarded()) {
+        if !asks || !run.is_some_and(|run| run.phase == Phase::Running && run.has_own_savepoint()) {
             return false;
         }
         let replica = self.network.replica(line);
@@ -176,36 +177,34 @@ impl World {
         is_evicted
     }
 
-    /// What it had to give way for is waited for.
+    /// The statement gave way to a refresh: runs it again, behind the refresh.
     pub(super) fn evicted(&mut self, session: usize) {
         let Some(run) = self.sessions[session].run.as_mut() else { return };
-        run.guard.losses += 1;
-        if run.guard.losses > LOSSES_MAX {
+        run.late.losses += 1;
+        if run.late.losses > LOSSES_MAX {
             self.rerun_or_fail(session);
         } else {
             self.ask_for_place(session);
         }
     }
 
-    /// Whether its last statement is being taken back, or is about to be: so its locks fall by themselves.
-    pub(super) fn is_taken_back(&self, session: usize) -> bool {
+    /// Whether its last statement is being rolled back, or may be soon, which releases its locks.
+    pub(super) fn is_being_reverted(&self, session: usize) -> bool {
         let run = self.sessions[session].run.as_ref();
-        run.is_some_and(|run| {
-            matches!(run.phase, Phase::Securing | Phase::TakingBack) && !run.guard.is_ending
-        })
+        run.is_some_and(|run| matches!(run.phase, Phase::Reserving | Phase::Reverting) && !run.late.is_ending)
     }
 
-    /// At READ COMMITTED one server would have made it wait.
+    /// A transaction at READ COMMITTED has lost. One PostgreSQL would have made it wait.
     pub(super) fn judge_loss(&mut self, session: usize, cause: AbortCause) {
         let AbortCause::Conflict(rival) = cause else { return };
         let Some(run) = self.sessions[session].run.as_ref() else { return };
-        // A transaction that used the view while it was changed claims everything without having asked for it.
+        // A transaction that used the view while it changed claims everything, without a reservation.
         let changes_view =
             |program: &Program| program.statements.iter().any(|one| one.is_ddl && !one.is_unknown);
         let meets_misjudged =
             rival.meeting.is_none() && self.plan.sessions.iter().flatten().any(changes_view);
         let is_unforeseeable =
-            !self.plan.asks || run.guard.has_given_up || run.unbounded.is_some() || meets_misjudged;
+            !self.plan.asks || run.late.has_given_up || run.unbounded.is_some() || meets_misjudged;
         if run.program.level == Level::ReadCommitted && rival.version.is_some() && !is_unforeseeable {
             let text = format!("session {session} loses at READ COMMITTED against {rival:?}");
             self.find(Anomaly::Order, text);
