@@ -1,4 +1,4 @@
-//! A schema change that others have waited for is known to them when they run.
+//! Schema changes wait for transactions at other homes, and a statement that has waited for one knows of it.
 
 use std::time::Instant;
 
@@ -6,10 +6,10 @@ use wire::backend::tag;
 use wire::encode;
 
 use crate::cluster::raw::Raw;
-use crate::cluster::script::within;
-use crate::cluster::{Cluster, run};
+use crate::cluster::script::{ask, sqlstate, within};
+use crate::cluster::{Cluster, run, value};
 use crate::scenarios::TABLES;
-use crate::{PATIENCE, at, waits};
+use crate::{PATIENCE, at, holder, waits};
 
 /// From now on rows of `q` tell what only the server of the listeners can tell.
 const TELLS: &str = "create trigger tells after update on q for each row execute function tells()";
@@ -63,4 +63,27 @@ pub(crate) async fn are_known_to_who_waited(cluster: &Cluster) {
         run(&changer, "drop trigger tells on q").await;
     }
     run(&cluster.client().await, "drop function tells").await;
+}
+
+/// A schema change waits for transactions at all homes, and they for it.
+pub(crate) async fn wait_and_are_waited_for(cluster: &Cluster) {
+    let a = holder(cluster, 2).await;
+    let b = at(cluster, 3).await;
+    let waiting = waits(&b, "alter table q add column w int default 7").await;
+    run(&a, "update q set v = v + 1 where k = 2; commit").await;
+    within(waiting).await;
+    assert_eq!(value(&a, "select v + w from q where k = 2").await, "28");
+    run(&b, "begin; alter table q drop column w").await;
+    let waiting = waits(&a, "update q set v = 0 where k = 3").await;
+    run(&b, "commit").await;
+    assert_eq!(within(waiting).await, "done 1");
+    let by_w = within(ask(&a, "update q set w = 0".to_owned())).await;
+    assert_eq!(sqlstate(&by_w), Some("42703"), "{by_w}");
+    run(&a, "begin; insert into q values (6, 60)").await;
+    let waiting = waits(&b, "create unique index concurrently by_v on q (v)").await;
+    run(&a, "commit").await;
+    within(waiting).await;
+    let doubled = within(ask(&a, "insert into q values (7, 60)".to_owned())).await;
+    assert_eq!(sqlstate(&doubled), Some("23505"), "{doubled}");
+    run(&b, "drop index by_v").await;
 }
