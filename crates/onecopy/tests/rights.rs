@@ -4,6 +4,10 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod cluster;
+#[path = "rights/code.rs"]
+mod code;
+#[path = "rights/traps.rs"]
+mod traps;
 
 use std::time::{Duration, Instant};
 
@@ -19,12 +23,12 @@ async fn a_role_gets_no_rights_of_others() {
         "create role mallory login createrole; create role eve login superuser; create role app login",
     )
     .await;
-    statements_of_onecopy_call_nothing_of_a_users_schema(&cluster, &root).await;
+    traps::statements_of_onecopy_call_nothing_of_a_users_schema(&cluster, &root).await;
     nothing_that_a_role_can_read_opens_a_server(&cluster, &root).await;
-    code_in_a_schema_change_becomes_no_superuser(&cluster, &root).await;
+    code::code_in_a_schema_change_becomes_no_superuser(&cluster, &root).await;
     explain_tells_a_role_nothing_of_tables_without_rights(&cluster, &root).await;
-    code_that_rows_call_becomes_no_superuser(&cluster, &root).await;
-    code_finds_nothing_in_schemas_of_strangers(&cluster, &root).await;
+    code::code_that_rows_call_becomes_no_superuser(&cluster, &root).await;
+    code::code_finds_nothing_in_schemas_of_strangers(&cluster, &root).await;
     rows_that_a_role_makes_up_prove_nothing(&cluster).await;
     cluster.verify().await;
     cluster.stop().await;
@@ -100,103 +104,6 @@ async fn a_session_may_reset_all(mallory: &Client) {
     assert_eq!(value(mallory, "select count(*) from ours").await, "0");
 }
 
-/// Functions that a schema change calls at the other replicas, too.
-async fn code_in_a_schema_change_becomes_no_superuser(cluster: &Cluster, root: &Client) {
-    run(root, "create schema low authorization mallory; grant create on database postgres to mallory").await;
-    let mallory = login(cluster, "mallory").await;
-    set_ways_up(&mallory).await;
-    run(
-        &mallory,
-        "create table low.t (v int); insert into low.t values (1);
-         create function low.sly(v int) returns int language plpgsql immutable as $$ begin perform low.ascend(); return v; end $$;
-         create table low.e (v int)",
-    )
-    .await;
-    for statement in [
-        "alter table low.t add check (low.bad(v) = v)",
-        "alter table low.t alter column v type bigint using low.bad(v)",
-        "alter table low.t add column w int generated always as (low.bad(1)) stored",
-        "create index on low.t (low.bad(1))",
-        // The planner calls it, in a session that has not yet.
-        "create index on low.e (low.sly(1)); create statistics low.s on (v + low.sly(1)), v from low.e",
-        "alter table low.e add check (now() > '2000-01-01')",
-        "insert into low.e values (1)",
-    ] {
-        // Some are refused at home, which is as well.
-        let _ = login(cluster, "mallory").await.simple_query(statement).await;
-        nobody_has_risen(cluster, statement).await;
-    }
-    cluster.verify().await;
-    for replica in cluster.caught_up().await {
-        let files = "select count(*) from pg_ls_dir('.') as file where file = 'risen'";
-        assert_eq!(value(&cluster.direct(&replica).await, files).await, "0", "at {}", replica.name);
-    }
-    // What an ordinary role may change it still can.
-    for statement in [
-        "create table low.p (k int, v text) partition by range (k); create table low.p1 partition of low.p for values from (0) to (9)",
-        "create index on low.p (v); alter table low.p detach partition low.p1; alter table low.p1 add primary key (k)",
-        "create type low.mood as enum ('sad'); alter type low.mood add value 'ok'; create domain low.few as int check (value < 9)",
-        "create view low.seen as table low.p; create materialized view low.kept as table low.t; refresh materialized view low.kept",
-        "create unique index on low.kept (v); refresh materialized view concurrently low.kept",
-        "create extension citext schema low; drop extension citext; create schema sub create table x (k int) create view vx as table x",
-        "create role child; grant child to eve with admin option; drop role child",
-        "create function low.noted() returns trigger language plpgsql as $$ begin return new; end $$;
-         create trigger noted before insert on low.p1 for each row execute function low.noted()",
-        "alter table low.p1 enable row level security; create policy mine on low.p1 using (v = current_user)",
-        "create sequence low.s; alter table low.p1 alter k set default nextval('low.s'); comment on table low.p1 is E'a\\b''c'",
-        "grant select on low.p1 to eve; alter default privileges in schema low grant select on tables to eve",
-        "alter role mallory set search_path = 'low', \"$user\"; alter role mallory reset search_path; reindex table low.p1",
-        "begin; create table low.q (v int); insert into low.q values (1); alter table low.q rename to r; commit",
-        "create table low.made as select 1 as one; alter table low.made add column at timestamptz default now()",
-        "drop table low.made; drop owned by mallory cascade",
-    ] {
-        run(&mallory, statement).await;
-    }
-    for replica in cluster.caught_up().await {
-        assert_eq!(replica.state, "up");
-        let direct = cluster.direct(&replica).await;
-        let run = "select proowner::regrole::text || ' ' || has_function_privilege('mallory', oid, 'execute')
-             from pg_proc where oid = 'onecopy.run(text)'::regprocedure";
-        assert_eq!(value(&direct, run).await, "postgres false");
-    }
-    run(root, "drop schema if exists low cascade").await;
-}
-
-/// `low.bad` tries all that could make its caller's session a superuser's, at once or when it commits.
-async fn set_ways_up(mallory: &Client) {
-    let ways = [
-        "reset session authorization",
-        "reset role",
-        "alter role mallory superuser",
-        "set search_path = low, pg_catalog",
-        "declare held cursor with hold for select low.ascend()",
-        "deallocate all",
-        "prepare \"identities 1\" (int4, int8, int8, int8) as select low.ascend()",
-        "create temp table passing (v int)",
-        "create constraint trigger late after insert on pg_temp.passing deferrable initially deferred
-             for each row execute function low.ascend_late()",
-        "alter table pg_temp.passing enable always trigger late",
-        "insert into pg_temp.passing values (1)",
-    ];
-    let tries: Vec<_> = ways
-        .iter()
-        .map(|way| format!("begin execute $w${way}$w$; exception when others then null; end;"))
-        .collect();
-    let sql = format!(
-        "create function low.ascend() returns void language plpgsql as
-             $$ begin execute format('copy (select 1) to %L', current_setting('data_directory') || '/risen');
-                 alter role mallory superuser; exception when others then null; end $$;
-         create function low.ascend_late() returns trigger language plpgsql as
-             $$ begin perform low.ascend(); return null; end $$;
-         create function low.worse() returns void language plpgsql as
-             $$ begin if current_setting('session_replication_role') = 'replica' then {} perform low.ascend(); end if; end $$;
-         create function low.bad(v int) returns int language plpgsql immutable as
-             $$ begin perform low.worse(); return v; end $$",
-        tries.join(" ")
-    );
-    run(mallory, &sql).await;
-}
-
 /// Whether mallory is what she was at all replicas, which have all of what she wrote.
 async fn nobody_has_risen(cluster: &Cluster, what: &str) {
     for replica in cluster.caught_up().await {
@@ -205,138 +112,6 @@ async fn nobody_has_risen(cluster: &Cluster, what: &str) {
         let rights = "select rolsuper from pg_roles where rolname = 'mallory'";
         assert_eq!(value(&direct, rights).await, "f", "{what} at {}", replica.name);
     }
-}
-
-/// Functions of indexes, CHECKs, domains, generated columns and partitions, which are called wherever a row is applied.
-async fn code_that_rows_call_becomes_no_superuser(cluster: &Cluster, root: &Client) {
-    run(root, "create schema low authorization mallory; create schema shut").await;
-    let mallory = login(cluster, "mallory").await;
-    set_ways_up(&mallory).await;
-    run(
-        &mallory,
-        "create domain low.odd as int check (low.bad(value) = value); create domain low.odder as low.odd not null;
-         create type low.pair as (a low.odd, b text); create domain low.paired as low.pair; create type low.span as range (subtype = low.odd)",
-    )
-    .await;
-    // What it is that calls the function, and a table with columns k and v.
-    for (what, table) in [
-        ("an index", "(k int primary key, v int); create index on low.t (low.bad(v))"),
-        (
-            "the predicate of an index",
-            "(k int primary key, v int); create index on low.t (v) where low.bad(v) > 0",
-        ),
-        ("a CHECK", "(k int primary key, v int check (low.bad(v) = v))"),
-        (
-            "a CHECK that runs SQL",
-            "(k int primary key, v int check (query_to_xml('select low.worse()', true, false, '') is not null))",
-        ),
-        ("a generated column", "(k int primary key, v int, g int generated always as (low.bad(v)) stored)"),
-        ("a domain", "(k int primary key, v low.odder)"),
-        ("a domain that is the key", "(k low.odd primary key, v int)"),
-        ("an array of a domain", "(k int primary key, v int, a low.odd[] default '{1,2}')"),
-        (
-            "a composite with a domain",
-            "(k int primary key, v int, c low.paired default row(1, 'x, \"y')::low.pair, d low.pair[] default array[row(1, null)::low.pair])",
-        ),
-        ("a range of a domain", "(k int primary key, v int, r low.span default '[1,5)')"),
-        ("a domain without a key", "(k int, v low.odd)"),
-        ("a deferrable key", "(k int primary key deferrable, v low.odd)"),
-        (
-            "a partition",
-            "(k int, v int, primary key (k)) partition by range (k);
-             create table low.part (v int, k int primary key, check (low.bad(v) = v));
-             alter table low.t attach partition low.part for values from (0) to (1000)",
-        ),
-        (
-            "a key of partitions",
-            "(k int, v int) partition by range (low.bad(k));
-             create table low.part partition of low.t for values from (0) to (1000)",
-        ),
-    ] {
-        run(&mallory, &format!("create table low.t {table}")).await;
-        for statement in [
-            "insert into low.t (k, v) values (1, 1)",
-            "insert into low.t (k, v) values (2, 2), (3, 3)",
-            "insert into low.t (k, v) select g, g from generate_series(4, 40) g",
-            "update low.t set v = 11 where k = 1",
-            "update low.t set v = v + 1 where k between 2 and 4",
-            "update low.t set v = v + 1 where k between 2 and 20",
-            "update low.t set v = v where k = 3; update low.t set v = v where k < 12",
-            "update low.t set k = 50 where k = 5",
-            "delete from low.t where k = 1; delete from low.t where k < 4; delete from low.t where k between 8 and 20",
-            "begin; truncate low.t; insert into low.t (k, v) values (1, 1); commit",
-        ] {
-            run(&mallory, statement).await;
-        }
-        nobody_has_risen(cluster, what).await;
-        if what.contains("domain") {
-            cluster.verify().await;
-        }
-        run(&mallory, "drop table low.t").await;
-    }
-    owners_without_rights(cluster, root, &mallory).await;
-    cluster.verify().await;
-    run(root, "drop schema low cascade; drop schema shut cascade").await;
-}
-
-/// An owner may lack what the writer has: rights on the table or its schema, or rows that he hides from himself.
-async fn owners_without_rights(cluster: &Cluster, root: &Client, mallory: &Client) {
-    run(
-        mallory,
-        "create table low.bare (k int primary key, v low.odd); create table low.hidden (k int primary key, v low.odd);
-         revoke all on low.bare from mallory; grant all on low.bare, low.hidden to app; grant usage on schema low to app;
-         alter table low.hidden enable row level security, force row level security; create policy p on low.hidden to mallory using (false);
-         create policy q on low.hidden to app using (true);
-         create table low.away (k int primary key, v low.odd)",
-    )
-    .await;
-    run(
-        root,
-        "alter table low.away set schema shut; grant all on shut.away to app; grant usage on schema shut to app",
-    )
-    .await;
-    let app = login(cluster, "app").await;
-    for table in ["low.bare", "low.hidden", "shut.away"] {
-        run(
-            &app,
-            &format!(
-                "insert into {table} values (1, 1), (2, 2); update {table} set v = 3 where k = 1; delete from {table} where k = 2"
-            ),
-        )
-        .await;
-    }
-    nobody_has_risen(cluster, "what an owner may not do").await;
-    for replica in cluster.caught_up().await {
-        let direct = cluster.direct(&replica).await;
-        let rights = "select concat_ws(' ', relforcerowsecurity, has_table_privilege('mallory', c.oid, 'insert'), nspacl)
-             from pg_class c join pg_namespace n on n.oid = relnamespace where relname in ('away', 'bare', 'hidden') order by relname";
-        let rights = value(&direct, &format!("select string_agg(r, ';') from ({rights}) as r(r)")).await;
-        let shut = "{postgres=UC/postgres,app=U/postgres}";
-        let low = "{mallory=UC/mallory,app=U/mallory}";
-        assert_eq!(rights, format!("f t {shut};f f {low};t t {low}"), "{}", replica.name);
-    }
-}
-
-/// A function of another role that names a third one without its schema: everybody's schemas are not searched for it.
-async fn code_finds_nothing_in_schemas_of_strangers(cluster: &Cluster, root: &Client) {
-    run(root, "create schema aaa authorization mallory; create schema lib").await;
-    let mallory = login(cluster, "mallory").await;
-    run(
-        &mallory,
-        "create function aaa.inner_of(v int) returns int language plpgsql as $$ begin
-             begin alter role mallory superuser; exception when others then null; end; return v; end $$",
-    )
-    .await;
-    run(
-        root,
-        "create function lib.inner_of(v bigint) returns int language sql as 'select v::int';
-         create function lib.outer_of(v int) returns int language plpgsql immutable as $$ begin return inner_of(v); end $$;
-         set search_path = lib, public; create table public.w (k int primary key, v int check (lib.outer_of(v) = v));
-         insert into public.w values (1, 1); reset search_path",
-    )
-    .await;
-    nobody_has_risen(cluster, "a function in a schema of a stranger").await;
-    run(root, "drop table public.w; drop schema aaa cascade; drop schema lib cascade").await;
 }
 
 /// EXPLAIN (ROUTING) asks for the rights that EXPLAIN asks for: those of the role that counts in the session.
@@ -467,121 +242,4 @@ async fn login_at(port: u16, role: &str) -> Client {
     let (client, connection) = tokio_postgres::connect(&settings, NoTls).await.unwrap();
     tokio::spawn(async move { drop(connection.await) });
     client
-}
-
-/// What the traps of [`set_traps`] leave behind in a superuser's session: an advisory lock of this number.
-const SPRUNG: u32 = 4711;
-
-/// The class of CVE-2018-1058: a superuser logs in with a search path that has a schema of another role before
-/// `pg_catalog`, and that role has made operators, functions and types there.
-async fn statements_of_onecopy_call_nothing_of_a_users_schema(cluster: &Cluster, root: &Client) {
-    run(
-        root,
-        "create schema trap authorization mallory; create table public.w (k int primary key, v int, s serial);
-         create function public.swallow(int) returns void language plpgsql as $$ begin
-             begin insert into public.w values ($1, 1); exception when unique_violation then null; end;
-         end $$;
-         grant all on public.w to mallory; grant all on sequence public.w_s_seq to mallory;
-         alter role eve set search_path = trap, pg_catalog",
-    )
-    .await;
-    set_traps(&login(cluster, "mallory").await).await;
-    let locks = format!("select count(*) from pg_locks where locktype = 'advisory' and objid = {SPRUNG}");
-    let check = async |statement: &str| {
-        for replica in cluster.replicas().await {
-            let direct = cluster.direct(&replica).await;
-            assert_eq!(value(&direct, &locks).await, "0", "{statement} at {}", replica.name);
-        }
-    };
-    // Functions of Onecopy that run as its superuser, whoever calls them.
-    let mallory = login(cluster, "mallory").await;
-    run(
-        &mallory,
-        "set search_path = trap, pg_catalog; insert into public.w values (7, 7); delete from public.w",
-    )
-    .await;
-    run(&mallory, "begin; select public.swallow(1); select public.swallow(1); delete from public.w; commit")
-        .await;
-    check("what mallory wrote").await;
-    for home in ["anchor", "any"] {
-        let eve = login(cluster, "eve").await;
-        for statement in [
-            format!("set onecopy.home = '{home}'"),
-            "table public.w".to_owned(),
-            "insert into public.w values (1, 1); delete from public.w".to_owned(),
-            "begin; select public.swallow(1); select public.swallow(1); delete from public.w; commit"
-                .to_owned(),
-            "select pg_catalog.nextval('public.w_s_seq')".to_owned(),
-            "begin isolation level serializable; insert into public.w values (3, 3); commit".to_owned(),
-            "create temp table tmp (v int); drop table pg_temp.tmp; select 1".to_owned(),
-            "create table public.made as select 1 as one; drop table public.made".to_owned(),
-            "alter table public.w add column at timestamptz default pg_catalog.now()".to_owned(),
-            "alter table public.w drop column at; delete from public.w".to_owned(),
-            "create materialized view public.seen as table public.w; drop materialized view public.seen"
-                .to_owned(),
-            "create role fred; comment on role fred is 'x'; drop role fred".to_owned(),
-            "begin; create role fred; drop role fred; commit".to_owned(),
-            "begin; lock public.w; commit; vacuum public.w; discard all".to_owned(),
-        ] {
-            run(&eve, &statement).await;
-            check(&statement).await;
-        }
-    }
-    run(root, "alter role eve reset search_path; drop schema trap cascade; drop table public.w").await;
-}
-
-/// Makes operators, functions and types with names of the server's own.
-async fn set_traps(mallory: &Client) {
-    let mut sql = format!(
-        "create function trap.spring() returns void language plpgsql as $$ begin
-             if (select rolsuper from pg_catalog.pg_roles where rolname operator(pg_catalog.=) current_user) then
-                 perform pg_catalog.pg_advisory_lock({SPRUNG});
-             end if;
-         end $$;"
-    );
-    let same = ["oid", "int4", "int8", "name", "text", "\"char\""].map(|kind| (kind, kind));
-    let mixed = [("oid", "int4"), ("oid", "int8"), ("name", "text"), ("int8", "int4"), ("int2", "int4")];
-    for (left, right) in same.into_iter().chain(mixed) {
-        let (left, right) = (format!("pg_catalog.{left}"), format!("pg_catalog.{right}"));
-        sql.push_str(&format!(
-            "create function trap.answer({left}, {right}) returns bool language plpgsql as
-                 $$ begin perform trap.spring(); return true; end $$;"
-        ));
-        for operator in ["=", "<>", ">=", "!~", "~"] {
-            sql.push_str(&format!(
-                "create operator trap.{operator} (procedure = trap.answer, leftarg = {left}, rightarg = {right});"
-            ));
-        }
-    }
-    for operator in ["+", "-", "%"] {
-        sql.push_str(&format!(
-            "create function trap.\"{operator}\"(int8, int8) returns int8 language plpgsql as
-                 $$ begin perform trap.spring(); return 1; end $$;
-             create operator trap.{operator} (procedure = trap.\"{operator}\", leftarg = int8, rightarg = int8);"
-        ));
-    }
-    for (function, result) in [
-        ("current_database()", "name"),
-        ("concat(text, text)", "text"),
-        ("format(text, name, text)", "text"),
-        ("format(text, text, text)", "text"),
-        ("string_agg(text, text)", "text"),
-        ("current_setting(text, bool)", "text"),
-        ("pg_backend_pid()", "int4"),
-        ("array_append(text[], text)", "text[]"),
-    ] {
-        sql.push_str(&format!(
-            "create function trap.{function} returns {result} language plpgsql as
-                 $$ begin perform trap.spring(); return null; end $$;"
-        ));
-    }
-    for of in ["text", "int8", "int4", "xid8", "oid", "regclass"] {
-        sql.push_str(&format!(
-            "create function trap.holds(pg_catalog.{of}) returns bool language plpgsql as
-                 $$ begin perform trap.spring(); return true; end $$;
-             create domain trap.{of} as pg_catalog.{of} check (trap.holds(value));"
-        ));
-    }
-    // In one transaction: a schema change by itself costs a record.
-    run(mallory, &format!("begin; {sql} commit")).await;
 }
