@@ -13,6 +13,7 @@ mod analyzer;
 mod body;
 mod builtin;
 mod cache;
+mod calendar;
 mod catalogue;
 mod census;
 mod classify;

@@ -31,7 +31,8 @@ const FORBIDDEN_PATHS: [&[&str]; 14] = [
 ];
 
 /// Words that are wrong wherever they stand.
-const FORBIDDEN_WORDS: [&str; 5] = ["HashMap", "HashSet", "SystemTime", "RandomState", "thread_local"];
+const FORBIDDEN_WORDS: [&str; 6] =
+    ["HashMap", "HashSet", "SystemTime", "RandomState", "thread_local", "now_utc"];
 
 const DISALLOWED_METHODS: [&str; 4] =
     ["std::time::Instant::now", "std::time::SystemTime::now", "std::thread::spawn", "std::thread::sleep"];

@@ -1,8 +1,9 @@
 //! What more than one workload draws.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use sim::dice::Dice;
+use time::{Duration as Days, OffsetDateTime};
 
 use super::Text;
 
@@ -22,24 +23,14 @@ pub(crate) fn letters(dice: &mut Dice, least: u64, most: u64) -> String {
     (0..length).map(|_| char::from(*dice.pick(LETTERS))).collect()
 }
 
-/// A day that is so many days away from now.
+/// The date so many days after today.
 pub(crate) fn day_ahead(days: i32) -> Text {
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let today = i64::try_from(seconds / 86_400).unwrap_or_default();
-    Text(date(today + i64::from(days)))
+    Text((OffsetDateTime::now_utc().date() + Days::days(days.into())).to_string())
 }
 
-/// A day counted from 1970-01-01, as a date (the civil calendar, in eras of 400 years that begin in March).
+/// The date so many days after 1970-01-01.
 pub(crate) fn date(day: i64) -> String {
-    let shifted = day + 719_468;
-    let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}")
+    (OffsetDateTime::UNIX_EPOCH.date() + Days::days(day)).to_string()
 }
 
 #[cfg(test)]

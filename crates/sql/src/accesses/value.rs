@@ -5,11 +5,12 @@
 //! form. Floating point, JSON, arrays, ranges, intervals, network addresses and all users' types have values that are
 //! equal and look different, or the other way round; of them nothing is known.
 
-mod calendar;
 mod form;
 
 use std::fmt;
 use std::sync::Arc;
+
+use crate::calendar;
 
 pub(crate) use form::{Form, number};
 

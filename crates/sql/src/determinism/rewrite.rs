@@ -8,6 +8,7 @@ use std::fmt;
 use std::fmt::Write as _;
 
 use super::tokens::Place;
+use crate::calendar;
 
 /// The instants of one execution, in microseconds since 2000-01-01 00:00 UTC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -215,14 +216,7 @@ impl Rewrite {
 impl Clock {
     /// An instant in the form that every setting of DateStyle reads alike, in UTC; `None` beyond the years 1 to 9999.
     pub fn text(us: i64) -> Option<String> {
-        const DAY_US: i64 = 86_400_000_000;
-        let (days, rest) = (us.div_euclid(DAY_US), us.rem_euclid(DAY_US));
-        let (year, month, day) = civil(days);
-        let (seconds, fraction) = (rest / 1_000_000, rest % 1_000_000);
-        let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-        (1..=9999).contains(&year).then(|| {
-            format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{fraction:06}+00")
-        })
+        calendar::instant_text(us)
     }
 
     fn transaction(self) -> Result<String, RewriteError> {
@@ -232,20 +226,6 @@ impl Clock {
     fn statement(self) -> Result<String, RewriteError> {
         Self::text(self.statement_us).ok_or(RewriteError::Instant(self.statement_us))
     }
-}
-
-/// Year, month and day of a number of days since 2000-01-01 in the Gregorian calendar.
-fn civil(days: i64) -> (i64, i64, i64) {
-    const ERA_DAYS: i64 = 146_097;
-    // Counted from the first of March of the year 0, so that leap days come last in a year: 2000-01-01 is day 730,425.
-    let days = days + 730_425;
-    let (era, of_era) = (days.div_euclid(ERA_DAYS), days.rem_euclid(ERA_DAYS));
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let march_month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * march_month + 2) / 5 + 1;
-    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
-    (era * 400 + year_of_era + i64::from(month <= 2), month, day)
 }
 
 /// A string constant that reads alike with standard_conforming_strings on and off.
@@ -276,28 +256,5 @@ mod tests {
         assert_eq!(text(131_373_296_000_000), "2004-02-29 12:34:56.000000+00");
         assert_eq!(Clock::text(i64::MAX), None);
         assert_eq!(Clock::text(i64::MIN), None);
-    }
-
-    #[test]
-    fn every_day_of_eight_hundred_years_follows_the_one_before() {
-        let mut last = civil(-146_098);
-        for days in -146_097..146_097 {
-            let (year, month, day) = civil(days);
-            let next_month =
-                (month == last.1 % 12 + 1) && day == 1 && (year == last.0 + i64::from(month == 1));
-            let next_day = month == last.1 && day == last.2 + 1 && year == last.0;
-            assert!(next_day || next_month, "{last:?} {year}-{month}-{day}");
-            if next_month {
-                let leap = last.0 % 4 == 0 && (last.0 % 100 != 0 || last.0 % 400 == 0);
-                let length = match last.1 {
-                    2 => 28 + i64::from(leap),
-                    4 | 6 | 9 | 11 => 30,
-                    _ => 31,
-                };
-                assert_eq!(last.2, length, "{last:?}");
-            }
-            last = (year, month, day);
-        }
-        assert_eq!(civil(0), (2000, 1, 1));
     }
 }

@@ -6,8 +6,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::calendar;
 use super::{Decimal, Value};
+use crate::calendar;
 use crate::catalogue::Column;
 
 /// Values longer than this are not kept.
