@@ -5,7 +5,6 @@
 //!
 //! Not here: who the client is. A certificate of a client's is not asked for.
 
-mod der;
 mod identity;
 mod outward;
 mod validity;

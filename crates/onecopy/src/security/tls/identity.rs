@@ -4,16 +4,23 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use ring::digest;
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
+use time::OffsetDateTime;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
+use x509_parser::asn1_rs::oid;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::oid_registry::{
+    OID_PKCS1_MD5WITHRSAENC, OID_PKCS1_SHA1WITHRSA, OID_PKCS1_SHA256WITHRSA, OID_PKCS1_SHA384WITHRSA,
+    OID_PKCS1_SHA512WITHRSA, OID_SIG_ECDSA_WITH_SHA256, OID_SIG_ECDSA_WITH_SHA384, OID_SIG_ECDSA_WITH_SHA512,
+    Oid,
+};
+use x509_parser::prelude::FromDer;
 
-use super::der::{OBJECT_ID, element};
 use super::validity::Validity;
 use super::{Stream, certificates, provider};
 
@@ -65,8 +72,7 @@ impl Identity {
 
     /// What whoever runs the node should know of it: that it is not valid, or will not be for long.
     pub(crate) fn concern(&self) -> Option<String> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let concern = self.validity?.concern(now.as_secs().cast_signed())?;
+        let concern = self.validity?.concern(OffsetDateTime::now_utc())?;
         Some(format!("tls_certificate_file: the certificate that clients see {concern}"))
     }
 
@@ -86,17 +92,21 @@ impl Identity {
 /// The hash of `tls-server-end-point` (RFC 5929): by the function that the certificate was signed with, or SHA-256 where
 /// that one is too weak.
 fn end_point(certificate: &[u8]) -> Option<Vec<u8>> {
-    let (_, inside, _) = element(certificate)?;
-    let (_, _, rest) = element(inside)?;
-    let (_, algorithm, _) = element(rest)?;
-    let (OBJECT_ID, id, _) = element(algorithm)? else { return None };
-    const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01];
-    const ECDSA: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04];
-    let function = match (id.strip_prefix(RSA), id.strip_prefix(ECDSA)) {
-        // MD5, SHA-1, SHA-256.
-        (Some([4 | 5 | 11]), _) | (_, Some([1] | [3, 2])) => &digest::SHA256,
-        (Some([12]), _) | (_, Some([3, 3])) => &digest::SHA384,
-        (Some([13]), _) | (_, Some([3, 4])) => &digest::SHA512,
+    const ECDSA_WITH_SHA1: Oid<'_> = oid!(1.2.840.10045.4.1);
+    const SHA256: [Oid<'_>; 5] = [
+        OID_PKCS1_MD5WITHRSAENC,
+        OID_PKCS1_SHA1WITHRSA,
+        OID_PKCS1_SHA256WITHRSA,
+        ECDSA_WITH_SHA1,
+        OID_SIG_ECDSA_WITH_SHA256,
+    ];
+    const SHA384: [Oid<'_>; 2] = [OID_PKCS1_SHA384WITHRSA, OID_SIG_ECDSA_WITH_SHA384];
+    const SHA512: [Oid<'_>; 2] = [OID_PKCS1_SHA512WITHRSA, OID_SIG_ECDSA_WITH_SHA512];
+    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+    let function = match &parsed.signature_algorithm.algorithm {
+        id if SHA256.contains(id) => &digest::SHA256,
+        id if SHA384.contains(id) => &digest::SHA384,
+        id if SHA512.contains(id) => &digest::SHA512,
         _ => return None,
     };
     Some(digest::digest(function, certificate).as_ref().to_vec())

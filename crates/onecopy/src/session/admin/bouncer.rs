@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use crate::calendar;
 use crate::coordinator::Hub;
@@ -279,6 +279,5 @@ fn of_address(address: Option<SocketAddr>) -> [String; 2] {
 
 /// As PgBouncer writes it, in UTC.
 fn timestamp(time: SystemTime) -> String {
-    let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    calendar::shown(seconds.cast_signed())
+    calendar::shown(time.into())
 }
