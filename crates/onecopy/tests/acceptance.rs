@@ -1,6 +1,7 @@
-//! Promise: replicas stay identical, and nothing hangs, under the statements by which replication of statements
-//! diverges: values from the clock, from chance and from sequences, and changes that depend on other rows. Eight
-//! clients at once; what they are told was done, was done once.
+//! Promise: statements by which statement-based replication diverges leave all replicas identical, and nothing hangs: values
+//! of the clock, random values, values of sequences, and changes that depend on other rows.
+//!
+//! Eight clients work at once. Each change that a client saw acknowledged happened once.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,8 +1,7 @@
-//! Promise: what one PostgreSQL does for two sessions, Onecopy does for two whose transactions have their homes at
-//! different replicas: cascades, references, unique values, deferred checks, savepoints, locks of all kinds, time-outs,
-//! cancels, schema changes, large transactions, deadlocks.
+//! Promise: two sessions with homes at different replicas see what they would see on one PostgreSQL: cascades, references,
+//! unique values, deferred checks, savepoints, locks, time-outs, cancels, schema changes, large transactions, deadlocks.
 //!
-//! Most of it are scripts, compared with a PostgreSQL beside ([`scenarios`]). At the end of each all replicas are alike.
+//! Most cases are scripts that also run on a plain PostgreSQL ([`scenarios`]). After each, all replicas are identical.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -40,9 +39,9 @@ const HOMES: [&[&str]; 2] =
     [&["replica-2", "replica-3", "replica-1"], &["replica-1", "replica-2", "replica-3"]];
 /// Large transactions begin here.
 const SPILL_BYTES: &str = "4000";
-/// That something waits is believed after this long.
+/// A statement without an answer for this long counts as waiting.
 const WAITS_FOR: Duration = Duration::from_millis(120);
-/// How long is waited for what has to come.
+/// The deadline of an expected event.
 const PATIENCE: Duration = Duration::from_mins(2);
 
 #[tokio::test]
@@ -92,7 +91,7 @@ async fn two_homes_are_like_one_server() {
     cluster.stop().await;
 }
 
-/// Waits until at least so many transactions are shown as waiting for another home; what is shown then.
+/// Waits until SHOW TRANSACTIONS has at least `count` transactions that wait for another home; returns its rows.
 async fn until_waiting(admin: &Client, count: usize) -> Vec<BTreeMap<String, String>> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -109,7 +108,7 @@ async fn admin_of(cluster: &Cluster) -> Client {
     cluster.try_client("onecopy").await.unwrap()
 }
 
-/// As on one server, or as there if what waited here had been sent when it waited no more.
+/// Compares with one server, or with one server where a waiting statement is sent when its wait ends.
 async fn is_close(closeness: Closeness, ours: &Played, theirs: &Played, plain: &Plain) -> bool {
     let order = match closeness {
         Closeness::Same => return ours == theirs,
@@ -151,7 +150,7 @@ async fn holder(cluster: &Cluster, home: usize) -> Arc<Client> {
     client
 }
 
-/// Sends what has to wait.
+/// Sends a statement that has to wait.
 async fn waits(client: &Arc<Client>, statement: &str) -> Answer {
     let answer = ask(client, statement.to_owned());
     tokio::time::sleep(WAITS_FOR).await;
@@ -159,7 +158,7 @@ async fn waits(client: &Arc<Client>, statement: &str) -> Answer {
     answer
 }
 
-/// Who reads a group of rows sees what another home has just been acknowledged in it.
+/// A reader of a group of rows sees the commits that another home has just acknowledged in it.
 async fn groups_are_fresh(cluster: &Cluster) {
     run(&cluster.client().await, TABLES.before).await;
     let (writer, reader) = (at(cluster, 2).await, open(cluster.port).await);
@@ -172,7 +171,7 @@ async fn groups_are_fresh(cluster: &Cluster) {
     }
 }
 
-/// A transaction that begins by a read goes where what it usually writes then is being written.
+/// A transaction that begins with a read goes to the home whose transactions write the rows that it usually writes next.
 async fn a_look_ahead(cluster: &Cluster) {
     let client = open(cluster.port).await;
     run(&client, "set onecopy.home = 'any'").await;

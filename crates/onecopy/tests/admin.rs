@@ -1,4 +1,4 @@
-//! Promise: the admin database tells who does what, and PAUSE, RESUME and KILL do what people know from PgBouncer.
+//! Promise: the admin database shows sessions and their work; PAUSE, RESUME and KILL work as in PgBouncer.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -66,7 +66,7 @@ async fn programs_made_for_pgbouncer_find_what_they_know() {
         // Every driver that asks over the extended protocol gets the same.
         assert_eq!(alias.query(command, &[]).await.unwrap().len(), found.len(), "{command}");
     }
-    // What a session did is counted just after its client has the answer.
+    // The counters rise just after the client has its answer.
     until("the session is counted", async || {
         let stats = &rows(&alias, "SHOW STATS").await[0];
         let number = |column: &str| stats[column].parse::<u64>().unwrap();
@@ -95,7 +95,7 @@ async fn pause_waits_for_transactions_and_holds_the_next_ones() {
         (admin, ended)
     });
     until("PAUSE is seen", async || rows(&other, "SHOW DATABASES").await[0]["paused"] == "1").await;
-    // A transaction that is open goes on; what is new is held.
+    // An open transaction goes on; new ones wait.
     let held = tokio::spawn(async move {
         let count = value(&idle, "SELECT count(*) FROM t").await;
         (idle, count)

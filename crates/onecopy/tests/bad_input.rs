@@ -163,7 +163,7 @@ async fn a_server_written_behind_our_back() {
     }
     cluster.verify().await;
 
-    // A superuser who switches triggers off gets through; that is found.
+    // A superuser can switch triggers off; a check finds the difference.
     let replica = cluster.caught_up().await.pop().unwrap();
     let direct = cluster.direct(&replica).await;
     run(

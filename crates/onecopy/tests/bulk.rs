@@ -1,7 +1,7 @@
-//! Promise: a transaction too large for memory is like any other: all of it or nothing, on every replica, whatever is
-//! killed; and nothing of it stays where it is not needed.
+//! Promise: a transaction too large for memory commits on every replica or on none, whatever is killed, and leaves nothing
+//! behind.
 //!
-//! Here everything above a few thousand bytes is too large.
+//! In this test every transaction above a few thousand bytes is too large.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -291,7 +291,7 @@ async fn a_large_transaction_survives_kills() {
     cluster.kill_server(&replicas[1], true);
     run(&client, "set onecopy.home = 'anchor'; update big set v = 1").await;
     assert_eq!(cluster.everywhere("select count(*), sum(v) from big").await, [["20000", "20000"]]);
-    // One that dies while it applies it, too: in its way is a lock, for a moment.
+    // A server that dies while it applies the transaction, too: a lock delays it there for a moment.
     let (stranger, onlooker) = (cluster.direct(&replicas[2]).await, cluster.direct(&replicas[2]).await);
     run(&stranger, "begin; select from big where id = 20000 for update").await;
     run(&client, "update big set v = 2").await;

@@ -1,5 +1,5 @@
-//! Promise: views, functions and triggers whose code is understood are what that code reads and writes, no more: reads
-//! through them use every replica, and what they write is everywhere.
+//! Promise: Onecopy understands the code of views, functions and triggers. Reads through them use every replica, and their
+//! writes reach every replica.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

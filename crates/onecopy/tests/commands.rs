@@ -1,5 +1,5 @@
-//! Promise: every command of `onecopy` ends as its help says: what it did in its output, and whether it succeeded in its
-//! exit status. None panics, whatever it is told.
+//! Promise: every command of `onecopy` prints what its help says and shows in its exit status whether it succeeded. No input
+//! makes a command panic.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -7,7 +7,7 @@ mod cluster;
 
 use cluster::{Cluster, folder, programs, run};
 
-/// What a command prints, and whether it succeeded. No command panics.
+/// Runs a command; returns its output and whether it succeeded. No command may panic.
 async fn said(arguments: &[&str]) -> (String, bool) {
     let output = programs::onecopy(arguments).await;
     let text = programs::text(&output);

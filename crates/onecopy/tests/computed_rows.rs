@@ -1,4 +1,4 @@
-//! Schema changes that compute values of rows: every replica has the home's.
+//! Promise: after a schema change that computes values of rows, every replica has the values of the home.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -74,7 +74,7 @@ async fn added_columns(cluster: &Cluster, client: &Client) {
         let rows = same(cluster, client, &format!("alter table a add column {column}"), &query).await;
         assert_eq!(rows[0][0], distinct.to_string(), "{column}");
     }
-    // The real defaults are there, and what is inserted later takes them.
+    // The real defaults are there, and later inserts use them.
     run(client, "insert into a (id, v) values (1000, 'later')").await;
     let rows = cluster
         .everywhere("select c1 > (select c1 from a where id = 1), c9, c19 from a where id = 1000")
@@ -214,7 +214,7 @@ async fn materialized_views(cluster: &Cluster, client: &Client) {
         refused(client, &format!("create materialized view other as {query}"), "0A000").await;
     }
     same(cluster, client, "create materialized view summed as select sum(n) from over", "table summed").await;
-    // What the transaction did to the tables below counts.
+    // Changes of the same transaction to the tables below count.
     let made =
         "begin; create table fresh (k text, v numeric); insert into fresh values ('a', 1.0), ('a', 1.00);
          create materialized view other as select k, sum(v) from fresh group by k; commit";
@@ -222,7 +222,7 @@ async fn materialized_views(cluster: &Cluster, client: &Client) {
     let change = "begin; alter table fresh alter v type float8; create materialized view more as select sum(v) from fresh";
     refused(client, change, "0A000").await;
     run(client, "rollback; drop materialized view other, summed; drop table fresh").await;
-    // What lies below can change.
+    // The tables below can change.
     run(
         client,
         "create or replace view over as select m, max(id + (random() * 10)::bigint) as n from b group by m",

@@ -1,9 +1,9 @@
 //! Promise: clients in conflicting transactions see what they would see on one PostgreSQL.
 //!
-//! A scenario is a list of steps of two or three clients. It runs on a PostgreSQL beside and through onecopy, and what
-//! each step answers, which step waits, and what is in the tables at the end must be the same. READ COMMITTED and
-//! REPEATABLE READ, with homes left to onecopy, and each client at a home of its own. At SERIALIZABLE what commits must be
-//! as if one had run after the other.
+//! A scenario is a list of steps of two or three clients. It runs on a plain PostgreSQL and through Onecopy. The answer of
+//! each step, the steps that wait and the final rows must be the same. The scenarios run at READ COMMITTED and REPEATABLE
+//! READ, with homes that Onecopy chooses and with one home for each client. At SERIALIZABLE the committed transactions must
+//! have the effect of some serial order.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -67,7 +67,7 @@ async fn conflicts_end_as_on_one_postgresql() {
     cluster.stop().await;
 }
 
-/// What it is played on, and where the clients have their homes.
+/// The tables of a scenario, and the homes of its clients.
 fn stage(name: &str) -> (Stage, &'static [&'static [&'static str]]) {
     if SCENARIOS.iter().any(|(other, _)| *other == name) { (FAMILY, &HOMES) } else { (PAIR, &[APART]) }
 }
@@ -77,7 +77,7 @@ fn is_stricter(ours: &[Trace], theirs: &[Trace]) -> bool {
     ours.iter().zip(theirs).all(|(our, their)| our == their || sqlstate(&our.answer) == Some("40001"))
 }
 
-/// SERIALIZABLE: what committed has answered and left what it would have one after the other, in some order.
+/// SERIALIZABLE: the answers and effects of the committed transactions are those of some serial order.
 async fn serializable_is_serial(cluster: &Cluster, plain: &Plain) {
     let both_begin = |steps: &&[&str]| steps.contains(&"a begin") && steps.contains(&"b begin");
     let all = SCENARIOS.into_iter().chain(HERMITAGE);
@@ -110,7 +110,7 @@ fn answers(who: &str, played: &Played) -> Vec<String> {
     in_transaction(own, |trace| trace.step).into_iter().map(|trace| trace.answer.clone()).collect()
 }
 
-/// Up to COMMIT: what a client says after that, others may have come before.
+/// Up to COMMIT: other transactions may come before the statements after that.
 fn in_transaction<T: Copy>(own: impl Iterator<Item = T>, step: impl Fn(T) -> &'static str) -> Vec<T> {
     let mut found = Vec::new();
     for one in own {
@@ -181,7 +181,7 @@ async fn deadlock(cluster: &Cluster, plain: &Plain) {
     }
 }
 
-/// SERIALIZABLE: of two transactions that each rely on what the other changes, not both succeed. Retried, both do.
+/// SERIALIZABLE: if two transactions each read rows that the other changes, one fails. With a retry both succeed.
 async fn write_skew_is_prevented(cluster: &Cluster) {
     const ROUNDS: usize = 10;
     let client = cluster.client().await;

@@ -1,10 +1,10 @@
-//! Promise: whatever is killed, every acknowledged commit is there afterwards, on every replica, once.
+//! Promise: after any kill, every acknowledged commit is on every replica, once.
 //!
-//! Writers insert numbers, each in a transaction that also counts up the writer's own row. When a writer is answered, it
-//! notes the number. After the kill and the next start the numbers noted must be there; a table without a key shows a
-//! record that was applied twice, and so does a count that is not the number of rows.
+//! Writers insert numbers, each in a transaction that also counts up the writer's own row. A writer notes a number when its
+//! commit is acknowledged. After the kill and the next start all noted numbers must be there. A table without a key shows a
+//! record that was applied twice, and so does a count that differs from the number of rows.
 //!
-//! A process that is killed leaves what it has written, though nobody has synchronised it; after a power cut that is gone, too.
+//! A killed process leaves its unsynchronised writes in the system's cache; a power cut loses them.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -26,7 +26,7 @@ const ROUNDS: u64 = 3;
 const LOAD_MS_MAX: u64 = 1_200;
 const GOES_ON_WITHIN: Duration = Duration::from_mins(1);
 
-/// What was acknowledged, over all rounds.
+/// The acknowledged numbers of all rounds.
 #[derive(Default)]
 struct Book {
     next: AtomicU64,
@@ -139,8 +139,8 @@ async fn everything_is_killed() {
     cluster.stop().await;
 }
 
-/// A disk of its own for a folder: a file with a file system in it. What nobody has synchronised, and the system has not
-/// written by itself, is not in the file.
+/// A disk of its own for a folder: a file with a file system in it. Data that no process has synchronised and the system has
+/// not written is missing in the file.
 struct Disk {
     folder: PathBuf,
     image: PathBuf,
@@ -149,7 +149,7 @@ struct Disk {
 const DISK_BYTES: u64 = 1 << 30;
 
 impl Disk {
-    /// In the place of a folder, with what is in that. None if this machine does not let us.
+    /// Mounts it in the place of a folder, with the folder's content. None if mounting is not allowed.
     fn mount(folder: &Path) -> Option<Self> {
         let (kept, image) = (folder.with_extension("kept"), folder.with_extension("disk"));
         std::fs::rename(folder, &kept).unwrap();
@@ -174,7 +174,7 @@ impl Disk {
         is_done(Command::new("mount").args(options).arg(&self.image).arg(&self.folder))
     }
 
-    /// The power is cut when nothing runs any more: what is in the file is all there is.
+    /// Cuts the power once no process runs any more: only the content of the file survives.
     fn cut(&mut self) {
         let after = self.image.with_extension("after");
         let copied = is_done(Command::new("cp").arg("--sparse=always").arg(&self.image).arg(&after));
@@ -218,7 +218,7 @@ async fn the_power_is_cut() {
     cluster.stop().await;
 }
 
-/// How many kills a test does; many more when somebody asks for them.
+/// The number of kills of a test; `ONECOPY_TEST_ROUNDS` sets it.
 fn rounds() -> u64 {
     std::env::var("ONECOPY_TEST_ROUNDS")
         .map_or(ROUNDS, |text| text.parse().expect("ONECOPY_TEST_ROUNDS is a number"))
@@ -257,7 +257,7 @@ async fn write(port: u16, mut client: Client, writer: u64, book: Arc<Book>) {
             book.acknowledged.lock().unwrap().insert(n);
             continue;
         }
-        // What became of n is unknown to us, and n is never used again.
+        // The outcome of n is unknown, and n is never used again.
         drop(client.batch_execute("rollback").await);
         tokio::time::sleep(Duration::from_millis(20)).await;
         while client.is_closed() && !book.over.load(Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! A schema change holds up nobody but those who use its table, and nobody holds it up for ever.
+//! Promise: a schema change delays only the users of its table, and no user delays it without bound.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -12,7 +12,7 @@ use tokio_postgres::{Client, SimpleQueryMessage};
 
 /// How long a read may hold up a refresh in this test.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How long is waited for what has to come.
+/// The deadline of an expected event.
 const WITHIN: Duration = Duration::from_mins(2);
 
 #[tokio::test]
@@ -67,7 +67,7 @@ async fn a_transaction_that_reads_is_told_to_run_again(cluster: &Cluster, writer
         run(&others, "update other set id = id").await;
         assert_eq!(value(&others, "select count(*) from other").await, "1");
         assert_eq!(value(&others, "select count(*) from t where a is null").await, "10000");
-        // Who is held up by the change is answered when nobody waits for the reader any more.
+        // Sessions that wait for the change are answered when it no longer waits for the reader.
         if lagging(cluster).await == 0 {
             break;
         }

@@ -1,4 +1,4 @@
-//! What `pg_dump` writes of a rich schema is restored through onecopy, by psql and by `pg_restore`.
+//! Promise: psql and `pg_restore` restore a dump of a rich schema through Onecopy.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -12,7 +12,7 @@ use tokio_postgres::Client;
 /// A schema with one of each kind of object that people have.
 const SCHEMA: &str = include_str!("dump_restore/schema.sql");
 
-/// What is compared between the server that was dumped and the cluster.
+/// Queries to compare the dumped server and the cluster with.
 const ANSWERS: [&str; 6] = [
     "select n.nspname, c.relname, c.relkind, c.relrowsecurity, pg_get_userbyid(c.relowner), c.relacl::text, c.reloptions::text
      from pg_class c join pg_namespace n on n.oid = c.relnamespace
@@ -53,7 +53,7 @@ async fn a_dump_is_restored() {
     assert!(restored.status.success(), "{}", text(&restored));
     assert_restored(&cluster, &origin, &client).await;
 
-    // Once more over what is there, in one transaction, with INSERT instead of COPY.
+    // Once more over the existing objects, in one transaction, with INSERT instead of COPY.
     let cleaning =
         finish("pg_dump", dump(&["--clean", "--if-exists", "--column-inserts", "postgres"]).output()).await;
     let script =
@@ -97,7 +97,7 @@ async fn assert_restored(cluster: &Cluster, origin: &Client, client: &Client) {
     .await;
 }
 
-/// The commands for a dump without what is Onecopy's own stand there.
+/// It has the commands for a dump without Onecopy's own objects.
 const PAGE: &str = include_str!("../../../docs/how-to/migrate.md");
 
 /// Their names, and the ports that a reader puts in place of.
@@ -112,14 +112,14 @@ fn commands_of_the_page(ours: u16, other: u16) -> String {
     format!("set -e\n{}", said.replace("PGPORT=5432", &format!("PGPORT={other}")))
 }
 
-/// The other way round: a dump of what Onecopy serves, without what is Onecopy's own.
+/// The other way round: a dump of the database behind Onecopy, without Onecopy's own objects.
 #[tokio::test]
 async fn a_dump_of_a_cluster_is_restored() {
     let (plain, mut cluster) = (Plain::start().await, Cluster::start(2).await);
     let made = psql(cluster.port, &format!("\\set ON_ERROR_STOP on\n{SCHEMA}")).await;
     assert!(made.status.success(), "{}", text(&made));
     let (origin, client) = (cluster.client().await, plain.client().await);
-    // What only sounds like ours is not left out.
+    // Objects whose names only resemble those of Onecopy are in the dump.
     run(
         &origin,
         "create table onecopy_notes (id int primary key, text text);
@@ -162,7 +162,7 @@ async fn a_dump_of_a_cluster_is_restored() {
     ))
     .await;
     assert_restored(&cluster, &client, &origin).await;
-    // What was restored past Onecopy is nobody's replica.
+    // A database restored past Onecopy is not a replica.
     run(&client, "update shop.customer set name = name || '!' where id = 2").await;
     cluster.stop().await;
 }

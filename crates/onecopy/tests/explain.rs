@@ -1,4 +1,4 @@
-//! What Onecopy tells about statements: through the front end, and on the command line with a schema and with a cluster.
+//! Promise: EXPLAIN (ROUTING) and `onecopy explain`, with a cluster or with a schema, say the same of a statement.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -162,7 +162,7 @@ async fn a_dump_says_what_the_server_says(cluster: &Cluster) {
         assert_eq!(err(&by_schema), "", "{statement}");
         let mut by_schema: Vec<String> = out(&by_schema).lines().map(str::to_owned).collect();
         let mut by_cluster = explained(cluster, statement).await;
-        // What clients do is known to the cluster alone.
+        // Only the cluster has statistics of its clients.
         by_cluster.retain(|line| !line.starts_with("profile ") && !line.starts_with("expected "));
         // Tables are told in the order in which they were made known.
         by_schema.sort();

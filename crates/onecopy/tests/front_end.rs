@@ -1,4 +1,4 @@
-//! The front end where it was wrong once: each function is one defect, found by trying to break it.
+//! Regressions of the front end: each function covers one defect that an attempt to break it has found.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -66,7 +66,7 @@ async fn what_was_wrong_once() {
     cluster.stop().await;
 }
 
-/// DEALLOCATE closes what Parse has prepared, and so does Close in a transaction that has failed.
+/// DEALLOCATE closes a statement that Parse has prepared, and so does Close in a failed transaction.
 fn a_statement_that_was_closed_is_gone(cluster: &Cluster) {
     let mut raw = Raw::connect(cluster.port);
     let parse = |raw: &mut Raw, sql: &str| {
@@ -299,8 +299,8 @@ async fn a_portal_lives_as_long_as_its_transaction(cluster: &Cluster) {
     assert_eq!(transaction.query_portal(&portal, 9).await.unwrap().len(), 3);
 }
 
-/// What was bound without a name is executed in later batches of its transaction, however we run these, and beside other
-/// statements that have names.
+/// An unnamed portal can be executed in later batches of its transaction, however Onecopy runs these, and beside named
+/// statements.
 async fn an_unnamed_portal_lives_over_batches(cluster: &Cluster) {
     let client = cluster.client().await;
     run(&client, "create table copied (k int primary key); create table drawn (k serial primary key, v int)")

@@ -1,5 +1,5 @@
-//! Promise: while the disk of the log is full commits are refused, with what to do, and all else goes on; when there is room
-//! again nothing has to be started anew. What a replica that is away still needs is kept up to a limit.
+//! Promise: while the disk of the log is full, commits fail with a hint, and everything else works. Once there is room, commits
+//! work again without a restart. The log keeps the records that an absent replica still needs, up to a limit.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -35,7 +35,7 @@ async fn a_full_disk_refuses_commits_until_there_is_room() {
     std::fs::write(&reserve, "999999999").unwrap();
     let refused = refusal(&client).await;
     assert!(refused.contains("no space is left on the disk of Onecopy's log"), "{refused}");
-    // One that was open before is rolled back at its COMMIT.
+    // A transaction that was open before is rolled back at its COMMIT.
     let error = other.batch_execute("commit").await.unwrap_err();
     assert_eq!(error.code().unwrap().code(), "53100");
     assert!(error.as_db_error().unwrap().hint().unwrap().contains("Free some space"));
@@ -59,7 +59,7 @@ async fn a_full_disk_refuses_commits_until_there_is_room() {
 struct Small(PathBuf);
 
 impl Small {
-    /// In the place of a folder, with what is in that. None if this machine does not let us.
+    /// Mounts it in the place of a folder, with the folder's content. None if mounting is not allowed.
     fn mount(folder: &Path, size: &str) -> Option<Self> {
         let beside = folder.with_extension("kept");
         std::fs::rename(folder, &beside).unwrap();
@@ -114,7 +114,7 @@ async fn a_replica_whose_disk_is_full_is_left_behind_and_follows_when_there_is_r
             "(select string_agg(md5(random()::text), '') from generate_series(1, 60) where i is not null)";
         run(&client, &format!("insert into t select i, {text} from {ids} i")).await;
     }
-    // It is behind and serves nothing, but nobody takes its data for wrong; what is read and written elsewhere goes on.
+    // It is behind and serves nothing, but it is not quarantined; reads and writes elsewhere go on.
     let deadline = Instant::now() + NOTICED_WITHIN;
     while cluster.replicas().await[1].state == "up" {
         assert!(Instant::now() < deadline, "a full disk is never noticed");
@@ -149,7 +149,7 @@ async fn a_full_disk_at_the_anchor_loses_nothing_and_ends_no_service() {
     let mut acknowledged = Vec::new();
     let (mut client, mut told, mut part) = (cluster.client().await, Vec::new(), 0);
     let deadline = Instant::now() + TRIMMED_WITHIN;
-    // Whatever happens, whoever writes is either told so or has written.
+    // A write either succeeds or gets an error.
     while cluster.replicas().await[0].role == "anchor" {
         assert!(Instant::now() < deadline, "its place is never taken; clients were told {told:?}");
         run(&client, "set onecopy.home = 'anchor'").await;
@@ -232,7 +232,7 @@ async fn a_replica_that_was_away_for_longer_than_the_log_is_kept_must_be_rebuilt
     }
     cluster.stop().await;
     allow(0o700);
-    // Where the others are lost as well nothing is served: what is acknowledged and left the log is in none.
+    // If the others are lost as well, nothing is served: no replica has the acknowledged records that left the log.
     let hide = |from: &str, to: &str| {
         for name in ["replica-1", "replica-2"] {
             let at = |suffix: &str| data.join(format!("{name}{suffix}"));

@@ -1,5 +1,5 @@
-//! Promise: a client that goes away, wherever it is, leaves a transaction that is whole or not there, and no lock; one that
-//! does not read takes no memory; the end of one backend is not the end of its server.
+//! Promise: a client that disconnects at any point leaves no lock and no half of a transaction. A client that does not read
+//! takes no memory. The end of one backend is not the end of its server.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -14,13 +14,13 @@ use wire::encode;
 
 /// A statement of a client that has gone is cancelled after a second.
 const FREED_WITHIN: Duration = Duration::from_mins(1);
-/// A result that is many times what may be in memory of it.
+/// A result many times larger than the memory that it may take.
 const RESULT_MB: u64 = 200;
-/// What a client that does not read may add to the memory of the node.
+/// The memory that a client which does not read may add to the node.
 const SLOW_READER_KB_MAX: u64 = 30 << 10;
 
-/// Waits until this row can be written, which shows that nobody holds it, and until no more transactions than these are
-/// open.
+/// Waits until a write of this row succeeds, which shows that no transaction holds it, and until no more than `open`
+/// transactions are open.
 async fn is_free(cluster: &Cluster, row: u32, open: usize, what: &str) {
     let client = cluster.client().await;
     let deadline = Instant::now() + FREED_WITHIN;
@@ -35,7 +35,7 @@ async fn is_free(cluster: &Cluster, row: u32, open: usize, what: &str) {
     }
 }
 
-/// Sends a simple query and does not wait for what comes of it.
+/// Sends a simple query without waiting for its answer.
 fn say(out: &mut Vec<u8>, sql: &str) {
     encode::query(out, sql.as_bytes());
 }
@@ -57,7 +57,7 @@ async fn a_client_that_goes_away_leaves_a_whole_transaction_or_none() {
     drop(raw);
     is_free(&cluster, 1, 0, "between statements").await;
 
-    // While a statement of it runs, or waits for a lock of somebody else.
+    // While a statement of it runs, or waits for a lock of another session.
     let mut holder = Raw::connect(cluster.port);
     holder.exchange(|out| say(out, "begin; update t set seen = 100 where k = 2"));
     for statement in ["select pg_sleep(60)", "update t set seen = 100 where k = 2"] {
@@ -110,7 +110,7 @@ async fn a_client_that_goes_away_leaves_a_whole_transaction_or_none() {
     is_free(&cluster, 6, 0, "inside COMMIT").await;
     assert_eq!(table(&client, "select * from a except select * from b").await.len(), 0);
     assert_eq!(table(&client, "select * from b except select * from a").await.len(), 0);
-    // Each key can be had, or is there: nobody holds one.
+    // Each key is free or present: no transaction holds one.
     let insert = "insert into a select i from generate_series(0, 39) i on conflict do nothing";
     run(&client, &format!("set lock_timeout = '1min'; {insert}; {}", insert.replace(" a ", " b "))).await;
     assert_eq!(cluster.everywhere("select count(*) from a").await, [["40"]]);
@@ -123,8 +123,8 @@ async fn a_client_that_goes_away_leaves_a_whole_transaction_or_none() {
     cluster.stop().await;
 }
 
-/// `pg_terminate_backend` of a session's backend: the open transaction fails so that it can be run again, what is not open
-/// goes on unseen, nobody else notices, and the replica stays up.
+/// `pg_terminate_backend` of a session's backend: an open transaction fails with a retryable error, a session without one goes
+/// on, no other session notices, and the replica stays up.
 async fn one_backend_is_not_a_server(cluster: &Cluster) {
     let (open, idle, other) = (cluster.client().await, cluster.client().await, cluster.client().await);
     let failed = cluster.client().await;

@@ -1,4 +1,4 @@
-//! Promise: connections that do not log in, or do not say what they want, keep nobody out.
+//! Promise: connections that do not log in, or do not finish their request, keep no other client out.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,5 +1,5 @@
-//! Promise: no wait is without end unless one PostgreSQL would wait without end, too. Rings of waits are found wherever they
-//! lead through, and a transaction that is left open holds up only those who conflict with it.
+//! Promise: a wait ends unless it would not end on one PostgreSQL, either. Onecopy finds deadlocks over all replicas, and an
+//! open transaction delays only transactions that conflict with it.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -12,7 +12,7 @@ use cluster::script::{Answer, ask, open, sqlstate, within};
 use cluster::{Cluster, run};
 use tokio_postgres::Client;
 
-/// How long is waited for what has to come.
+/// The deadline of an expected event.
 const WITHIN: Duration = Duration::from_mins(1);
 /// How long a statement may take that has to wait for none.
 const PASSES_WITHIN: Duration = Duration::from_secs(30);
@@ -92,7 +92,7 @@ async fn rings_through_advisory_locks(cluster: &Cluster) {
     run(&c, "create table afterwards (k int); drop table afterwards").await;
 }
 
-/// Who waits for such a lock wants no rows by that.
+/// A session that waits for such a lock does not claim rows.
 async fn advisory_waits_hold_up_nobody(cluster: &Cluster) {
     let (holder, waiter, other) = (at(cluster, 2).await, at(cluster, 1).await, at(cluster, 3).await);
     run(&holder, "select pg_advisory_lock(43)").await;
@@ -114,7 +114,7 @@ async fn rings_through_the_catalogues(cluster: &Cluster) {
     one_gives_way([looks, updated], [&a, &b]).await;
 }
 
-/// What one transaction makes: everything that Onecopy numbers.
+/// Creates every kind of object that Onecopy numbers, in one transaction.
 fn making(n: usize) -> String {
     format!(
         "begin; create type mood_{n} as enum ('sad');
@@ -178,7 +178,7 @@ const BESIDE: [&str; 16] = [
     "create table plain (k int); drop table plain",
 ];
 
-/// An open transaction that writes is in the way of no schema change but one of what it uses, and loses nothing by others.
+/// An open transaction that writes delays only schema changes of objects that it uses; others do not make it fail.
 async fn schema_changes_pass(cluster: &Cluster, home: usize, level: &str) {
     let (writer, changer) = (at(cluster, home).await, open(cluster.port).await);
     run(&changer, "update q set v = 0").await;
@@ -193,7 +193,7 @@ async fn schema_changes_pass(cluster: &Cluster, home: usize, level: &str) {
     run(&changer, "drop view shown; drop function one(); drop type mood; drop table made").await;
 }
 
-/// A change of what a transaction uses waits for it, wherever that is; and others that want the same later wait for the change.
+/// A schema change waits for the users of its objects, at every home; later users of the objects wait for the change.
 async fn schema_changes_wait(cluster: &Cluster) {
     let admin = cluster.try_client("onecopy").await.unwrap();
     let (writer, reader, later) = (at(cluster, 2).await, at(cluster, 3).await, at(cluster, 2).await);
@@ -231,8 +231,8 @@ async fn schema_changes_cost_others_nothing(cluster: &Cluster) {
     assert_eq!(cluster.everywhere("select k from third order by k").await, [["1"], ["2"], ["3"]]);
 }
 
-/// A schema change that may change what a name means waits for those that are open, since replicas run them in the order of
-/// their commits.
+/// A schema change that may change the meaning of a name waits for all open schema changes, since replicas run them in the
+/// order of their commits.
 async fn names_keep_their_meaning(cluster: &Cluster) {
     const RACES: [(&str, &str, &str); 4] = [
         ("create table named (k int primary key)", "create schema postgres", "select k from public.named"),

@@ -1,7 +1,7 @@
-//! Promise: rows that draw from a sequence can be written at any home, no value is given out twice wherever and whatever
-//! is killed, and whoever sets a sequence is obeyed by all.
+//! Promise: every home can insert rows that draw from a sequence. No value is given out twice, whatever is killed, and every
+//! home respects `setval` and ALTER SEQUENCE.
 //!
-//! Sessions are sent to homes by `onecopy.home`; where a statement really ran is told by the counts of SHOW REPLICAS.
+//! `onecopy.home` sends sessions to homes; the counts of SHOW REPLICAS tell where a statement ran.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -28,7 +28,7 @@ const SCHEMA: &str = "
     create table small (id smallserial primary key, v int);
     create table pair (a serial, b serial primary key);";
 
-/// What was given out.
+/// The values that sequences gave out.
 #[derive(Default)]
 struct Book(BTreeMap<String, BTreeSet<i64>>);
 
@@ -71,14 +71,14 @@ async fn find(cluster: &Cluster, name: &str) -> Replica {
     cluster.replicas().await.into_iter().find(|replica| replica.name == name).unwrap()
 }
 
-/// Runs it, and tells whether the replica was its home.
+/// Runs the statement; returns whether the replica was its home, and the values.
 async fn runs_at(cluster: &Cluster, home: &str, client: &Client, sql: &str) -> (bool, Vec<i64>) {
     let before = find(cluster, home).await.writes;
     let values = answers(client, sql).await;
     (find(cluster, home).await.writes > before, values)
 }
 
-/// Inserts until that is done at the replica.
+/// Inserts until an insert runs at the replica.
 async fn until_lent(
     cluster: &Cluster,
     home: &str,
@@ -169,7 +169,7 @@ async fn a_mark_comes_while_a_range_does(cluster: &Cluster) {
     let moved = tokio::spawn(async move { agent.simple_query(&mark).await.map(drop) });
     let waits =
         "select count(*) from pg_stat_activity where query ~ 'move_sequence' and wait_event_type = 'Lock'";
-    // Whoever looks in a transaction sees the same again and again.
+    // Inside a transaction the query would always see the same snapshot.
     let onlooker = cluster.direct(&replica).await;
     let deadline = Instant::now() + LENT_WITHIN;
     while !moved.is_finished() && value(&onlooker, waits).await == "0" {
@@ -210,7 +210,7 @@ async fn a_loan_may_take_too_long(cluster: &Cluster, book: &mut Book) {
     until_lent(cluster, "replica-2", &client, "ser_id_seq", DRAWS[0].1, book).await;
 }
 
-/// A call of `nextval` at the anchor sets nothing, so nobody loses the values that it was lent.
+/// A call of `nextval` at the anchor sets nothing, so no home loses its leased values.
 async fn what_is_drawn_by_name_leaves_the_ranges(cluster: &Cluster, book: &mut Book) {
     let (anchor, client) = (cluster.client().await, at(cluster, "replica-2").await);
     let sql = "insert into ser (v) values (1) returning id";
@@ -235,7 +235,7 @@ async fn at_all_homes(cluster: &Cluster, book: &mut Book) {
         }
     }
     let (before, deadline) = (cluster.replicas().await, Instant::now() + LENT_WITHIN);
-    // Whoever is not lent its next range in time draws at the anchor meanwhile.
+    // A home without its next range in time draws at the anchor meanwhile.
     loop {
         for _ in 0..400 {
             for (sequence, sql) in DRAWS {
@@ -251,7 +251,7 @@ async fn at_all_homes(cluster: &Cluster, book: &mut Book) {
         }
         assert!(Instant::now() < deadline, "so many inserts ran at each home: {writes:?}");
     }
-    // A transaction, too, and one that is rolled back.
+    // In a transaction, too, and in one that is rolled back.
     for client in &clients[1..] {
         let sql = "begin; insert into ser (v) values (1) returning id; insert into ser (v) values (2) returning id; commit";
         book.note("ser_id_seq", &answers(client, sql).await);
@@ -287,7 +287,7 @@ async fn what_was_drawn(cluster: &Cluster, book: &mut Book) {
     }
     let row = client.query_one("select currval('ser_id_seq')", &[]).await.unwrap();
     assert_eq!(row.get::<_, i64>(0), last, "by the extended protocol");
-    // A draw at the anchor: what was drawn before is not told any more, rather than something old.
+    // After a draw at the anchor, the earlier value is no longer returned, as it would be an old one.
     let explicit = answers(&client, "select nextval('ser_id_seq')").await;
     book.note("ser_id_seq", &explicit);
     assert_eq!(answers(&client, "select lastval()").await, explicit);
@@ -327,7 +327,7 @@ async fn what_is_not_lent(cluster: &Cluster) {
     assert_eq!(table(&client, "select id from wheel order by k limit 3").await, [["1"], ["2"], ["3"]]);
 }
 
-/// More than is drawn to be lent while one statement runs.
+/// More values than Onecopy leases while one statement runs.
 const AHEAD_MAX: i64 = 99_000;
 
 async fn who_sets_is_obeyed(cluster: &Cluster) {

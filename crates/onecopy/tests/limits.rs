@@ -1,4 +1,4 @@
-//! Promise: every limit is met with a clear error, and what was there before goes on.
+//! Promise: a statement or session over a limit gets a clear error, and existing sessions go on.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -52,14 +52,14 @@ async fn too_many_sessions_are_turned_away() {
     cluster::folder::say(&format!("{} sessions, {each_kb} kB each", sessions.len()));
     assert!(each_kb < SESSION_KB_MAX, "a session takes {each_kb} kB");
 
-    // One who waits gets the place of the next that leaves.
+    // A waiting client gets the place of the next one that leaves.
     let port = cluster.port;
     let waiting = tokio::spawn(async move { cluster::connect("127.0.0.1", port, "postgres").await });
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert!(!waiting.is_finished(), "there is no place yet");
     drop(sessions.pop());
     let mut late = waiting.await.unwrap();
-    // Nobody waits for long, and on a slow machine it takes long until who has left is gone.
+    // Clients wait only briefly, and on a slow machine the place of a client that has left becomes free late.
     let deadline = Instant::now() + ROOM_AGAIN_WITHIN;
     while late.is_err() && Instant::now() < deadline {
         late = cluster.try_client("postgres").await;
@@ -81,7 +81,7 @@ async fn too_many_sessions_are_turned_away() {
     cluster.stop().await;
 }
 
-/// What Onecopy itself has in memory.
+/// The memory of the Onecopy process.
 fn resident_kb(cluster: &Cluster) -> u64 {
     status_kb(cluster, "VmRSS:")
 }

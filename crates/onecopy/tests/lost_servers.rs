@@ -1,5 +1,5 @@
-//! Promise: a server that is lost or damaged while the node is stopped does not keep the others from serving. It is down
-//! with its reason, nothing acknowledged is lost, and it comes back: rebuilt, or by itself.
+//! Promise: a server that is lost or damaged while the node is stopped does not keep the others from serving. SHOW REPLICAS
+//! shows it as down with the reason, no acknowledged commit is lost, and the replica comes back by itself or by a rebuild.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -26,7 +26,7 @@ async fn note(client: &Client, rows: u64) -> u64 {
     value(client, COUNT).await.parse().unwrap()
 }
 
-/// Waits until a replica is in this state, and returns what SHOW REPLICAS says of it.
+/// Waits until a replica is in this state, and returns its row of SHOW REPLICAS.
 async fn shown(port: u16, name: &str, state: &str) -> BTreeMap<String, String> {
     let admin = connect("127.0.0.1", port, "onecopy").await.unwrap();
     let deadline = Instant::now() + WITHIN;
@@ -82,7 +82,7 @@ async fn what_is_there_serves_and_what_is_lost_is_rebuilt() {
     assert_eq!(cluster.everywhere(COUNT).await, [[count.to_string()]]);
     cluster.verify().await;
 
-    // What no copy mends is left as it is, until somebody mends it or says that it may go.
+    // Damage that a copy cannot mend stays until an operator repairs the server or drops it.
     cluster.stop().await;
     let mut other = Cluster::start(1).await;
     run(&other.client().await, "CREATE TABLE theirs (id int)").await;
@@ -124,7 +124,7 @@ async fn what_is_there_serves_and_what_is_lost_is_rebuilt() {
     assert!(folder::processes_in(&data).is_empty(), "{said}");
 }
 
-/// What `onecopy up` says that does not serve.
+/// The output of an `onecopy up` that cannot serve.
 async fn refused(cluster: &Cluster) -> String {
     let (data, port) = (cluster.data().display().to_string(), cluster.port.to_string());
     let bin = programs::pg_bin().display().to_string();
@@ -166,7 +166,7 @@ async fn a_server_that_is_away_or_another_one_does_not_stop_the_others() {
     let refused = admin.simple_query("REBUILD REPLICA replica-1").await.unwrap_err();
     let refused = refused.as_db_error().unwrap();
     assert!(refused.message().contains("theirs") && refused.code().code() == "55000", "{refused:?}");
-    // The one that comes back is let in, and is brought what it lacks.
+    // The replica that comes back joins, and gets the records that it lacks.
     c.start_again().await;
     shown(setup.port, "replica-3", "up").await;
     assert_eq!(value(&c.client().await, COUNT).await, count.to_string());
@@ -176,7 +176,7 @@ async fn a_server_that_is_away_or_another_one_does_not_stop_the_others() {
     assert_eq!(value(&theirs, ours).await, "0");
     node.stop();
 
-    // One that runs, and is replaced by another one: as at the start.
+    // A running server that is replaced by another one: as at the start.
     setup.write(&[a.port, b.port, c.port], "");
     let node = setup.serve(&[]).await;
     for name in ["replica-1", "replica-2", "replica-3"] {
@@ -185,7 +185,7 @@ async fn a_server_that_is_away_or_another_one_does_not_stop_the_others() {
     let admin = connect("127.0.0.1", setup.port, "onecopy").await.unwrap();
     assert!(rows(&admin, "VERIFY").await.iter().all(|row| row["result"] == "identical"));
     node.stop();
-    // Nobody is left who may serve.
+    // No replica is left that may serve.
     setup.write(&[stranger.port, folder::free_port(), folder::free_port()], "");
     let said = setup.refused().await;
     for words in [

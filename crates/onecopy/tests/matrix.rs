@@ -1,6 +1,6 @@
-//! Promise: nothing that changes data on one replica is missed on another. Each case of the matrix is run through
-//! onecopy and on one plain server: either it does the same and all replicas are identical, or it is refused with the
-//! SQLSTATE that stands here. The table that comes out is a part of `docs/reference/compatibility.md` (`UPDATE_DOCS=1` writes it).
+//! Promise: every change of data on one replica reaches the others. Each case of the matrix runs through Onecopy and on one
+//! plain server. Either both do the same and all replicas are identical, or Onecopy refuses it with the SQLSTATE given here.
+//! The resulting table is a part of `docs/reference/compatibility.md` (`UPDATE_DOCS=1` writes it).
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! Promise: what watches a node finds its numbers, and is told when clients should go elsewhere.
+//! Promise: monitoring finds its numbers over HTTP, and `/health` tells when clients should go elsewhere.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -61,7 +61,7 @@ async fn numbers_and_readiness_are_told_over_http() {
     node.stop().await;
 }
 
-/// What SHOW STATS counts for a reason, and /metrics, too.
+/// The count of a reason in SHOW STATS, which must equal that of /metrics.
 async fn counted(node: &Cluster, port: u16, because: &str) -> u64 {
     let admin = node.try_client("onecopy").await.unwrap();
     let name = format!("anchor_because.{because}");
@@ -73,7 +73,7 @@ async fn counted(node: &Cluster, port: u16, because: &str) -> u64 {
     shown
 }
 
-/// Five statements by each of which what is counted rises, and for which reason.
+/// Five statements, each with the reason whose count it raises.
 async fn reasons_are_of_what_ran_at_the_anchor(node: &Cluster, port: u16) {
     const REASONS: [&str; 6] = ["update", "unknown", "interactive", "catalogue", "waits", "chosen"];
     let away = node.client().await;

@@ -1,4 +1,5 @@
-//! Migrations as Django, Rails and Alembic write them, applied while clients write; and what travels with a statement.
+//! Promise: migrations of Django, Rails and Alembic succeed while clients write. A replica runs a statement with the same
+//! role, search path and constants as its home.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -51,7 +52,7 @@ async fn migrations_are_applied_while_clients_write() {
     cluster.stop().await;
 }
 
-/// Names, owners and constants depend on who runs a statement, and where it looks for names.
+/// Names, owners and constants depend on the role and the search path of a statement.
 async fn role_path_and_settings_travel(cluster: &Cluster) {
     let client = cluster.client().await;
     run(

@@ -1,7 +1,7 @@
-//! Promise: a client has a notice while the statement that raised it still runs, and has it once.
+//! Promise: a client receives a notice once, and while the statement that raised it still runs.
 //!
-//! What a statement waits for is a table that the test has locked at the servers themselves: it unlocks that only when it has
-//! seen the notice.
+//! The statement waits for a table that the test has locked at the servers. The test unlocks it only after it has seen the
+//! notice.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

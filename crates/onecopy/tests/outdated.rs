@@ -1,6 +1,5 @@
-//! Promise: what a statement does right after a schema change travels whole, though the catalogue by which it was judged
-//! does not know of the change yet. Nor does a deferred check find what was changed before at another home, and
-//! acknowledged.
+//! Promise: a statement that runs right after a schema change is replicated completely, though Onecopy analysed it with an
+//! older catalogue. A deferred check sees the changes that other homes have acknowledged before.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -41,8 +40,8 @@ async fn nothing_is_missed_while_the_catalogue_is_read() {
     cluster.stop().await;
 }
 
-/// A value is given up and acknowledged; who has taken it elsewhere meanwhile, to be checked at COMMIT, is not told that
-/// it is there twice. That he loses against the other one is in docs/explanation/isolation.md.
+/// A transaction releases a unique value and commits. Another one has taken the value at another home meanwhile, with a check
+/// at COMMIT: it does not get an error about a duplicate. It fails with 40001 instead, see docs/explanation/isolation.md.
 async fn deferred_checks_are_fresh(cluster: &Cluster) {
     let (a, b) = (cluster.client().await, cluster.client().await);
     run(&a, "set onecopy.home = 'replica-2'").await;

@@ -42,7 +42,7 @@ async fn tpc_b_in_all_modes_adds_up_everywhere() {
     }
     cluster.verify().await;
 
-    // A second initialisation drops, creates and truncates what is there.
+    // A second initialisation drops, creates and truncates the existing tables.
     pgbench(port, &["-i", "-q", "-s", "1", "-I", "dtgvpf"]).await;
     assert_eq!(cluster.everywhere("select count(*) from pgbench_accounts").await, [["100000"]]);
     run(&cluster.client().await, "truncate pgbench_history").await;

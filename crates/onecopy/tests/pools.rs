@@ -1,7 +1,7 @@
-//! Promise: where sessions share server connections nobody notices, but by waiting.
+//! Promise: sessions that share server connections see each other only as waits.
 //!
-//! Two replicas with one shared connection each, so that every statement of one session runs where another one was
-//! just before. What cannot be shared keeps its connection, for a reason that is shown.
+//! Two replicas have one shared connection each, so every statement runs on a connection that another session has just used.
+//! A session with state that cannot be shared keeps its connection, and SHOW CLIENTS shows the reason.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -34,9 +34,9 @@ create role joe login; create role reader; grant select on t, w to joe; grant us
 create function makes_temporary() returns void language plpgsql as $$ begin create temp table made (k int); end $$;
 ";
 
-/// How long a statement waits for a connection here: longer than anybody has to.
+/// The time-out of a wait for a connection, which no statement of this test reaches.
 pub(crate) const WAIT: Duration = Duration::from_mins(1);
-/// How long is waited for what has to come.
+/// The deadline of an expected event.
 pub(crate) const WITHIN: Duration = Duration::from_mins(2);
 
 #[tokio::test]
@@ -105,7 +105,7 @@ async fn assert_pinned(cluster: &Cluster, why: &[&str]) {
     }
 }
 
-/// Whoever goes in the middle of a transaction leaves a clean connection.
+/// A client that disconnects inside a transaction leaves a clean connection.
 async fn gone(cluster: &Cluster) {
     let b = cluster.client().await;
     for begin in ["begin", "begin read only"] {
@@ -121,7 +121,7 @@ async fn gone(cluster: &Cluster) {
         drop(a);
         assert_eq!(value(&b, "select count(*)::text from t where k = 200").await, "0");
         assert_eq!(value(&b, "show search_path").await, "\"$user\", public");
-        // The server may take a moment to end what belonged to it.
+        // The server may take a moment to release the locks of the old backend.
         run(&b, "set statement_timeout = '60s'; select pg_advisory_lock(9)").await;
         run(&b, "select pg_advisory_unlock(9); reset statement_timeout").await;
     }
@@ -194,7 +194,7 @@ async fn many(cluster: &Cluster) {
     let pools = rows(&admin, "show pools").await;
     let pool = pools.iter().find(|row| row["user"] == "postgres").unwrap();
     let number = |column: &str| pool[column].parse::<usize>().unwrap();
-    // One to each replica, and two more for who has a transaction open at the other one.
+    // One to each replica, and two more for sessions with a transaction at the other replica.
     assert!(number("sv_active") + number("sv_idle") <= 2 * (1 + 2), "{pool:?}");
     assert!(number("cl_active") + number("cl_waiting") >= IDLE, "{pool:?}");
     assert_eq!(pool["pool_mode"], "transaction");

@@ -1,7 +1,7 @@
-//! Promise: what is declared or learned of a transaction decides where it runs, and never what it does.
+//! Promise: the declared or learned profile of a transaction decides where it runs, and does not change its effect.
 //!
-//! A transaction that is expected to read only begins at any replica, and comes home when it turns out to do more. Each
-//! script prints what it prints on one PostgreSQL; the counters of SHOW STATS say that it was away.
+//! A transaction that is expected to read only begins at any replica, and moves home when it does more. Each script prints
+//! what it prints on one PostgreSQL; the counters of SHOW STATS prove that it was away.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -22,12 +22,12 @@ create function touch() returns int language plpgsql as $$ begin update u set n 
 create view clock as select k, now() as at from u;
 ";
 
-/// How long is waited for what has to come.
+/// The deadline of an expected event.
 const WITHIN: Duration = Duration::from_mins(2);
 /// Each script runs this many times, so that it has been at every replica.
 const TIMES: usize = 6;
 
-/// What a transaction may do after it was said to read only.
+/// Statements of a transaction after it was expected to read only.
 const SCRIPTS: [(&str, &str); 14] = [
     ("it reads", "begin /* onecopy: read t */; select v from t where k = 1; select count(*) from t; commit;"),
     (
@@ -142,7 +142,7 @@ async fn it_says_so_itself(cluster: &Cluster) {
         let after = roamed(cluster).await;
         assert_eq!((after.0, after.1), (before.0 + 1, before.1), "{beginning}");
     }
-    // Repeatable reads cannot move, and what says that it writes stays at home.
+    // REPEATABLE READ transactions cannot move, and declared writers stay at home.
     for beginning in [
         "BEGIN ISOLATION LEVEL REPEATABLE READ /* onecopy: read t */; SELECT v FROM t WHERE k = 1; COMMIT",
         "BEGIN /* onecopy: write t */; SELECT v FROM t WHERE k = 1; COMMIT",
@@ -175,7 +175,7 @@ async fn it_says_so_itself(cluster: &Cluster) {
     }
 }
 
-/// What is bound can be read on later, so such a transaction is not away.
+/// The client can read on from a bound portal later, so such a transaction does not run away from home.
 async fn portals_stay_where_they_are(cluster: &Cluster) {
     let mut client = cluster.client().await;
     for _ in 0..TIMES {
@@ -221,7 +221,7 @@ async fn what_was_shown_is_not_run_again(cluster: &Cluster) {
         run(&client, "ROLLBACK").await;
     }
     assert_eq!(value(&client, "SELECT n FROM u WHERE k = 1").await, before);
-    // Who does as he is told comes through with it; and with a few rows nobody notices, even the first time.
+    // The retry that the error asks for succeeds. With a few rows the client gets no error, even the first time.
     let mut done = 0;
     for (kind, rows) in [("away", 3000), ("alone", 3000), ("few", 3), ("fewer", 3), ("few", 3)] {
         run(&client, if kind == "away" || kind == "few" { AWAY } else { "" }).await;
@@ -266,7 +266,7 @@ async fn a_replica_may_be_lost(cluster: &Cluster) {
     panic!("no transaction was at {ports:?}");
 }
 
-/// What clients do again and again is learned.
+/// Onecopy learns the profiles of repeated transactions.
 #[tokio::test]
 async fn transactions_are_learned() {
     let mut cluster = Cluster::start(2).await;

@@ -1,6 +1,6 @@
 //! Promise: a person at psql sees what PostgreSQL would show.
 //!
-//! Where nothing may differ, the same script runs against a PostgreSQL beside, and the outputs are compared.
+//! Where no difference is allowed, the same script runs on a plain PostgreSQL, and the test compares the outputs.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -77,7 +77,7 @@ const SAME: [(&str, &str); 15] = [
     ),
 ];
 
-/// Far less than what is interrupted would take, far more than an interruption takes.
+/// Far less than the interrupted statements would take, far more than an interruption takes.
 const WITHIN: Duration = Duration::from_mins(2);
 
 #[tokio::test]
@@ -153,7 +153,7 @@ async fn copy(cluster: &Cluster) {
     assert_eq!(cluster.everywhere("select count(*) from parent where k = 5000").await, [["0"]]);
 }
 
-/// Ctrl-C at a statement that reads, and at one that writes: it ends soon, and nothing of it stays.
+/// Ctrl-C during a statement that reads, and during one that writes: it ends soon and leaves no change.
 async fn interrupt(cluster: &Cluster) {
     for statement in [
         "select count(*), pg_sleep(600) from parent",

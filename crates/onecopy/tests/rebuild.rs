@@ -1,4 +1,4 @@
-//! Promise: a replica is given the data of another one while clients write, joins again, and is like the others.
+//! Promise: a rebuilt replica gets the data of another one while clients write, joins again, and is identical to the others.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 
 const JOINS_WITHIN: Duration = Duration::from_mins(2);
 
-/// Writers that count what was acknowledged, each with a row of its own and a sequence.
+/// Writers that count their acknowledged inserts.
 struct Load {
     is_over: Arc<AtomicBool>,
     acknowledged: Arc<AtomicU64>,
@@ -94,7 +94,7 @@ async fn a_replica_is_rebuilt_while_clients_write() {
     let counted = cluster.everywhere("select count(*) from noted").await;
     assert_eq!(counted, [[acknowledged.to_string()]]);
     cluster.verify().await;
-    // It serves what clients ask, types of their own included, and takes schema changes.
+    // It serves reads, also of user-defined types, and applies schema changes.
     let reads = cluster.replicas().await[2].reads;
     let deadline = Instant::now() + JOINS_WITHIN;
     while cluster.replicas().await[2].reads < reads + 5 {
@@ -156,7 +156,8 @@ async fn is_read_at(cluster: &Cluster, name: &str) {
     }
 }
 
-/// A drain waits for a transaction that is open at the replica, not for one that is open elsewhere and has a connection there.
+/// A drain waits for a transaction at the replica, but not for a session with an idle connection there whose transaction is
+/// elsewhere.
 async fn drains_wait_for_users(cluster: &Cluster, admin: &tokio_postgres::Client) {
     let third = cluster.replicas().await.into_iter().find(|replica| replica.name == "replica-3").unwrap();
     let direct = cluster.direct(&third).await;
@@ -211,7 +212,7 @@ async fn replicas_join_are_drained_and_leave_while_clients_write() {
     cluster.has_replicas(3);
     is_read_at(&cluster, "replica-3").await;
     drains_wait_for_users(&cluster, &admin).await;
-    // One that is drained has every version and takes nothing new, whatever a client wishes.
+    // A drained replica has every version and takes no new transaction, whatever home a client asks for.
     assert_eq!(ordered(&admin, "DRAIN REPLICA replica-3").await, "drained");
     let before = reads_of(&cluster, "replica-3").await;
     let client = cluster.client().await;
@@ -223,7 +224,7 @@ async fn replicas_join_are_drained_and_leave_while_clients_write() {
     assert_eq!(reads_of(&cluster, "replica-3").await, before);
     assert_eq!(ordered(&admin, "UNDRAIN REPLICA replica-3").await, "serving");
     is_read_at(&cluster, "replica-3").await;
-    // The anchor hands its place over; nobody who is between transactions notices.
+    // The anchor hands over its role; sessions between transactions do not notice.
     assert_eq!(ordered(&admin, "DRAIN REPLICA replica-1").await, "drained");
     assert_ne!(shown(&cluster).await[0][2], "anchor");
     assert_eq!(rows(&admin, "DROP REPLICA replica-1").await[0]["members"], "2");
@@ -264,7 +265,7 @@ async fn a_donor_that_hangs_holds_up_no_rebuild() {
     let rebuild = format!("REBUILD REPLICA {}", replicas[2].name);
     let rebuilt = tokio::time::timeout(JOINS_WITHIN, rows(&admin, &rebuild)).await.expect("it ends");
     assert_eq!(rebuilt[0]["donor"], replicas[0].name, "the one that hangs is left:\n{}", cluster.printed());
-    // Without another one it fails, and says what to do.
+    // Without another donor it fails, with a hint.
     cluster.signal_server(&replicas[0], Signal::STOP);
     let error = tokio::time::timeout(JOINS_WITHIN, admin.simple_query(&rebuild)).await.expect("it ends");
     let error = error.unwrap_err();

@@ -1,5 +1,5 @@
-//! Promise: no role gets rights, or sees secrets, that it would not have on one PostgreSQL, whatever it leaves in the
-//! database for others to stumble over.
+//! Promise: no role gets rights, or sees secrets, that it would not have on one PostgreSQL, whatever objects it creates as
+//! traps for other roles.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -34,7 +34,7 @@ async fn a_role_gets_no_rights_of_others() {
     cluster.stop().await;
 }
 
-/// What a role finds on its connection through Onecopy and in the catalogues it may say at a server's own port.
+/// No value that a role can read through Onecopy or in the catalogues opens the server's own port to it.
 async fn nothing_that_a_role_can_read_opens_a_server(cluster: &Cluster, root: &Client) {
     run(
         root,
@@ -89,7 +89,7 @@ async fn nothing_that_a_role_can_read_opens_a_server(cluster: &Cluster, root: &C
     run(root, "drop table secrets, ours; revoke create on schema public from mallory").await;
 }
 
-/// RESET ALL takes away what the server knows a session by; it is found out again.
+/// RESET ALL removes the mark by which the server knows a session; Onecopy sets it again.
 async fn a_session_may_reset_all(mallory: &Client) {
     for reset in ["reset all", "do $$ begin execute 'reset all'; end $$", "discard all"] {
         run(mallory, reset).await;
@@ -104,7 +104,7 @@ async fn a_session_may_reset_all(mallory: &Client) {
     assert_eq!(value(mallory, "select count(*) from ours").await, "0");
 }
 
-/// Whether mallory is what she was at all replicas, which have all of what she wrote.
+/// Asserts that mallory is no superuser at any replica, once all have applied her writes.
 async fn nobody_has_risen(cluster: &Cluster, what: &str) {
     for replica in cluster.caught_up().await {
         assert_eq!(replica.state, "up", "{what} at {}", replica.name);
@@ -175,7 +175,7 @@ async fn explain_tells_a_role_nothing_of_tables_without_rights(cluster: &Cluster
     run(root, "set role mallory").await;
     assert_eq!(refused(root, "explain (routing) table hidden").await.0, "42501");
     run(root, "reset role; explain (routing) table hidden").await;
-    // What PostgreSQL says of a mistake has its place in the client's text.
+    // An error of PostgreSQL has its position in the client's text.
     let error =
         root.simple_query("  select 1; explain (routing) /* \u{e9} */ select nothing").await.unwrap_err();
     let place = tokio_postgres::error::ErrorPosition::Original(46);

@@ -1,8 +1,8 @@
-//! Promise: no value of a sequence that a client was given in an acknowledged transaction is given out again, whatever is
-//! killed; every replica's sequence stands at or beyond it; and sequences are else as on one server.
+//! Promise: no sequence value of an acknowledged transaction is given out again, whatever is killed. Every replica's sequence
+//! stands at or beyond it. Otherwise sequences behave as on one server.
 //!
-//! The home's log of its own is not written for ten seconds, so a kill of all its processes takes every move of a
-//! sequence since the start along. What clients were answered they note; a value noted twice fails.
+//! The home does not flush its own log for ten seconds, so a kill of all its processes loses every move of a sequence since
+//! the start. Clients note the values that they received; a value that is noted twice fails the test.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -33,7 +33,7 @@ const SCHEMA: &str = "
     create function fill() returns trigger language plpgsql as $$ begin new.drawn := nextval('hidden'); return new; end $$;
     create trigger fill before insert on firing for each row execute function fill();";
 
-/// What clients do: the sequence, and statements of which the last row shows a value of it.
+/// The work of clients: a sequence, and statements whose last row has a value of it.
 const DRAWS: [(&str, &str); 10] = [
     ("plain", "select nextval('plain')"),
     ("plain", "begin; select nextval('plain'); commit"),
@@ -47,7 +47,7 @@ const DRAWS: [(&str, &str); 10] = [
     ("ident_id_seq", "begin; insert into ident (v) values (1), (2) returning id; commit"),
 ];
 
-/// What was acknowledged.
+/// The acknowledged values.
 #[derive(Default)]
 struct Book {
     noted: Mutex<BTreeMap<&'static str, BTreeSet<i64>>>,
@@ -68,7 +68,7 @@ impl Book {
     }
 }
 
-/// Keeps the servers from writing their logs by themselves, so that a kill loses what was not synchronised.
+/// Keeps the servers from writing their logs by themselves, so that a kill loses all that was not synchronised.
 async fn write_late(cluster: &Cluster) {
     for replica in cluster.replicas().await {
         let direct = cluster.direct(&replica).await;
@@ -133,8 +133,8 @@ async fn start_load(cluster: &Cluster, book: &Arc<Book>) -> Vec<JoinHandle<()>> 
     load
 }
 
-/// Nothing that was acknowledged is what a replica's sequence may still give: it is at or beyond all of that, or at the end
-/// of a range that is lent to it.
+/// No replica's sequence can give an acknowledged value again: it stands at or beyond all of them, or at the end of a leased
+/// range.
 async fn check_replicas(cluster: &Cluster, book: &Book) {
     let replicas = cluster.caught_up().await;
     let noted = book.noted.lock().unwrap().clone();
@@ -313,7 +313,7 @@ async fn bounds_and_caches(cluster: &Cluster, client: &Client) {
     assert_eq!(refused(client, "select nextval('low')").await, "2200H");
 }
 
-/// Elsewhere sequences stand far ahead of what was drawn, and beyond the new bounds.
+/// At other replicas sequences stand far ahead of the values drawn, and beyond the new bounds.
 async fn new_bounds(client: &Client) {
     run(
         client,

@@ -1,5 +1,5 @@
-//! Promise: servers that exist are adopted only if nothing can be lost or mixed up by it, everything else is a clear message,
-//! and a configuration is read anew without dropping anybody.
+//! Promise: Onecopy adopts existing servers only if no data can be lost or mixed up, and otherwise gives a clear message. It
+//! reloads its configuration without closing a session.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -144,7 +144,7 @@ async fn a_server_that_is_down_is_named() {
 async fn nothing_is_lost_where_a_server_restarts_inside() {
     let servers = [Plain::start().await, Plain::start().await];
     for server in &servers {
-        // What was committed without waiting for the disk is lost in a crash for as long.
+        // For this long a crash loses commits that did not wait for the disk.
         run(&server.client().await, "ALTER SYSTEM SET wal_writer_delay = '10s'").await;
         run(&server.client().await, "SELECT pg_reload_conf()").await;
     }

@@ -1,7 +1,7 @@
-//! Promise: a session that has something on one server connection alone ends with 57P01 before anything of it runs on
-//! another one; settings and prepared statements are carried over.
+//! Promise: a session with state on one server connection ends with 57P01 before a statement of it runs on another connection.
+//! Settings and prepared statements move with the session.
 //!
-//! The same sessions in both pool modes, against each way in which a server connection can be lost.
+//! The same sessions run in both pool modes, with each way in which a server connection can be lost.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -30,7 +30,7 @@ create function looks(k int) returns bigint language sql stable as 'select count
 create function locks(k int) returns void language plpgsql as $$ begin perform pg_advisory_lock(k); end $$;
 ";
 
-/// What a session can have on one connection, and how it gets it.
+/// State of a session on one connection, and the statements that create it.
 const STATES: [(&str, &str); 8] = [
     ("a temporary table", "create temp table shadow as select -1 as v"),
     ("an advisory lock", "select pg_advisory_lock(7)"),
@@ -89,7 +89,7 @@ async fn holders(cluster: &Cluster) -> Vec<Watched> {
     holders
 }
 
-/// A session that goes on whatever happens to a connection of it: what it has is carried.
+/// A session that survives the loss of its connection: all its state can be carried to another one.
 struct Survivor {
     session: Watched,
     statement: tokio_postgres::Statement,
@@ -144,7 +144,7 @@ async fn anchor(cluster: &Cluster) -> Replica {
     cluster.replicas().await.into_iter().find(|replica| replica.role == "anchor").unwrap()
 }
 
-/// Until what sessions have left is known: that is found out after their answers.
+/// Waits until Onecopy knows the state of the sessions, which it finds out after their answers.
 async fn settled(cluster: &Cluster) {
     let admin = cluster.try_client("onecopy").await.unwrap();
     let deadline = Instant::now() + WITHIN;
@@ -186,7 +186,7 @@ async fn idle(cluster: &Cluster, lose: impl AsyncFn(&Cluster)) {
     assert_eq!(value(&next, "select pg_try_advisory_lock(7) and pg_try_advisory_lock(8)").await, "t");
 }
 
-/// What was meant for a temporary table changes that or nothing, whatever the session does when its connection is lost.
+/// A statement for a temporary table changes that table or none, whatever the session does when its connection is lost.
 async fn nothing_runs_elsewhere(cluster: &Cluster) {
     const MAKES: &str = "create temp table shadow as select -1 as v";
     const SLOW: &str = "delete from shadow where pg_sleep(600) is not null";
@@ -299,7 +299,7 @@ async fn listener(cluster: &Cluster) -> (Raw, Pid) {
     (raw, Pid::from_raw(process.parse().unwrap()).unwrap())
 }
 
-/// What a listener is told until its session ends, and with which error it ends.
+/// The notifications of a listener until its session ends, and the error with which it ends.
 fn last_news(mut raw: Raw) -> (Vec<String>, String) {
     let mut news = Vec::new();
     loop {
@@ -317,7 +317,7 @@ fn last_news(mut raw: Raw) -> (Vec<String>, String) {
     }
 }
 
-/// DRAIN waits for a session that will give up what it has, and ends those that do not.
+/// DRAIN waits for sessions to give up their state, and ends those that do not.
 async fn drained(cluster: &Cluster) {
     let old = anchor(cluster).await;
     let (listener, process) = listener(cluster).await;

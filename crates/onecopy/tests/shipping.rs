@@ -1,5 +1,5 @@
-//! Promise: the schedulers that ship statements give one copy of the database, too: what cannot be shipped is refused,
-//! what is acknowledged survives servers and the node, and all replicas stay the same.
+//! Promise: the schedulers that ship statements give one copy of the database, too. They refuse statements that cannot be
+//! shipped, acknowledged commits survive the loss of servers and of the node, and all replicas stay identical.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,7 +11,7 @@ use cluster::plain::Plain;
 use cluster::served::Setup;
 use cluster::{Cluster, programs, rows, run, table, value};
 
-/// What a server keeps of the password `secret`.
+/// The server's verifier of the password `secret`.
 const SECRET: &str = "SCRAM-SHA-256$4096:MDEyMzQ1Njc4OWFiY2RlZg==$bpSY5Ze9NUH+I35LC3gVq+DpBfK46iXBxvhAKqVu9pE=:VpYlBuxyzeCI1KnctrefdljpB1mk3Gp7sBI/t11+NkQ=";
 
 /// The SQLSTATE with which a statement is refused, and its hint.
@@ -24,7 +24,7 @@ async fn refused(client: &tokio_postgres::Client, sql: &str) -> String {
 
 #[tokio::test]
 async fn statements_are_shipped_and_replicas_stay_the_same() {
-    // A megabyte of statements is kept for replicas that are behind, and two of what a statement returns.
+    // The limits: a megabyte of statements for replicas that are behind, and two megabytes of a statement's result.
     let environment = [("ONECOPY_TEST_SHIPPING_BYTES", "1000000,2000000")];
     let mut cluster = Cluster::start_as(3, &environment, &["--protocol", "conflict-aware"]).await;
     let client = cluster.client().await;
@@ -54,7 +54,7 @@ async fn statements_are_shipped_and_replicas_stay_the_same() {
     run(&client, "INSERT INTO item (name) VALUES ('while one is away'); COMMIT").await;
     cluster.everywhere(everything).await;
 
-    // What failed once is not done by whoever rolls forward later, when it could succeed.
+    // A replica that rolls forward later skips a failed statement, though it could succeed by then.
     assert_eq!(refused(&client, "INSERT INTO item (id, name) VALUES (1, 'twice')").await, "23505");
     run(&client, "DELETE FROM sale; DELETE FROM item WHERE id = 1").await;
     drop(client);
@@ -116,13 +116,13 @@ async fn statements(client: &tokio_postgres::Client) {
     // Several statements in one string are one transaction.
     assert!(client.batch_execute("INSERT INTO item (name) VALUES ('lost'); SELECT 1/0").await.is_err());
     assert_eq!(value(client, "SELECT count(*) FROM item").await, "2");
-    // A transaction that nobody knows locks everything, and gets what it asks for.
+    // An undeclared transaction locks all tables and runs.
     run(client, "BEGIN; INSERT INTO item (name) VALUES ('x'); SAVEPOINT s").await;
     assert_eq!(refused(client, "INSERT INTO item (id) VALUES (1)").await, "23505");
     assert_eq!(refused(client, "SELECT 1").await, "25P02");
     run(client, "ROLLBACK TO s; INSERT INTO sale VALUES (1, 7), (2, 8); COMMIT").await;
     run(client, "BEGIN; UPDATE item SET name = 'never'; ROLLBACK").await;
-    // What fails at the end has not happened anywhere.
+    // A transaction that fails at its end has changed no replica.
     run(client, "BEGIN; INSERT INTO sale VALUES (1, 7)").await;
     assert_eq!(refused(client, "COMMIT").await, "23505");
     assert_eq!(table(client, "SELECT item, n FROM sale ORDER BY n").await, [["1", "7"], ["2", "8"]]);
@@ -220,7 +220,7 @@ async fn kept(client: &tokio_postgres::Client) {
     run(client, "DROP TABLE moment").await;
 }
 
-/// What one client does wrong, or sets for itself, costs no replica its place, nor makes one differ.
+/// Errors and settings of one client neither quarantine a replica nor make replicas differ.
 async fn mistakes(cluster: &Cluster, client: &tokio_postgres::Client) {
     // The servers take fewer parameters than there are for a fault of the protocol.
     let mut raw = cluster::raw::Raw::connect(cluster.port);
@@ -233,7 +233,7 @@ async fn mistakes(cluster: &Cluster, client: &tokio_postgres::Client) {
     let (_, body) = answered.iter().find(|(tag, _)| *tag == wire::backend::tag::ERROR_RESPONSE).unwrap();
     assert_eq!(wire::backend::Fields::new(body).sqlstate(), b"08P01");
     assert_eq!(refused(client, "DROP ROLE postgres").await, "55006");
-    // A limit would end what all replicas do, at some of them.
+    // A time-out could end a statement at some replicas only.
     run(client, "CREATE TABLE many (n int)").await;
     run(client, "BEGIN /* onecopy: write many */; SET LOCAL statement_timeout = '5ms'").await;
     run(client, "INSERT INTO many SELECT i FROM generate_series(1, 100000) i; COMMIT").await;
@@ -248,7 +248,7 @@ async fn mistakes(cluster: &Cluster, client: &tokio_postgres::Client) {
     }
     run(client, "RESET idle_session_timeout").await;
     assert!(!cluster.printed().contains("is given up"), "{}", cluster.printed());
-    // Code can set what nobody sees, on the connection of one replica.
+    // Code can change settings unseen, on the connection of one replica.
     run(
         client,
         "CREATE FUNCTION turns() RETURNS text LANGUAGE plpgsql AS \
@@ -266,7 +266,7 @@ async fn mistakes(cluster: &Cluster, client: &tokio_postgres::Client) {
     assert_eq!(cluster.everywhere("SELECT count(*) FROM many").await, [["100041"]]);
 }
 
-/// What is kept in memory is bounded: a replica that stands still is given up, and what would be too much is refused.
+/// Memory is bounded: a replica that hangs is given up, and a result that is too large is refused.
 async fn bounds(cluster: &Cluster, client: &tokio_postgres::Client) {
     run(client, "CREATE TABLE wide (n int PRIMARY KEY, t text)").await;
     let returning =
@@ -276,7 +276,7 @@ async fn bounds(cluster: &Cluster, client: &tokio_postgres::Client) {
     assert_eq!(refused(client, returning).await, "54000");
     run(client, "ROLLBACK TO s; COMMIT").await;
     assert_eq!(cluster.everywhere("SELECT n, t FROM wide").await, [["1", "stays"]]);
-    // Somebody locks a table at one server, and what the others have done waits there.
+    // A lock on a table at one server makes the statements of the others wait there.
     let still = cluster.direct(&cluster.replicas().await[2]).await;
     run(&still, "BEGIN; LOCK TABLE wide IN EXCLUSIVE MODE").await;
     let large = "x".repeat(400_000);
@@ -336,7 +336,7 @@ async fn limits(client: &tokio_postgres::Client) {
     }
 }
 
-/// A transaction that nobody knows locks everything, and the log says so, once for each session.
+/// An undeclared transaction locks all tables, and the log says so once for each session.
 async fn undeclared(cluster: &Cluster) {
     let hints = || cluster.printed().matches("did not declare its tables and locks everything").count();
     let before = hints();

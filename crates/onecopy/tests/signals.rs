@@ -1,5 +1,5 @@
-//! Promise: `pg_backend_pid`, `pg_terminate_backend` and `pg_cancel_backend` speak of sessions, wherever their statements
-//! run, with PostgreSQL's rights, and never hit a stranger.
+//! Promise: `pg_backend_pid`, `pg_terminate_backend` and `pg_cancel_backend` refer to sessions of Onecopy, wherever their
+//! statements run. They require PostgreSQL's rights and never hit another session.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -50,7 +50,7 @@ async fn refused(client: &Client, sql: &str) -> String {
     code(&client.simple_query(sql).await.expect_err(sql)).to_owned()
 }
 
-/// The number that a client gets at log-in is the one that it is told, whoever answers.
+/// `pg_backend_pid` returns the process id of the start-up messages at every replica.
 fn own_number(cluster: &Cluster) {
     let (mut raw, told) = Raw::connect_as(cluster.port, &[("user", "postgres"), ("database", "postgres")]);
     let (_, key) = told.iter().find(|(tag, _)| *tag == tag::BACKEND_KEY_DATA).unwrap();
@@ -191,7 +191,7 @@ async fn rights(cluster: &Cluster) {
         refused(&other.client, &format!("select pg_terminate_backend({})", joe.number)).await,
         "42501"
     );
-    // What a client makes up ends nobody: a message, or that a session is its own.
+    // A client cannot end a session with a forged message, or with a false claim to own the session.
     let number = &root.number;
     for forged in [
         format!("do $$ begin raise info 'terminate|{number}|postgres' using errcode = 'OC002'; end $$"),
@@ -216,7 +216,7 @@ async fn all(pool_mode: &str) {
          grant all on plain, plain_id_seq to joe",
     )
     .await;
-    // Settings of role and database that differ in number let nobody in once.
+    // A regression: roles and databases with different numbers of settings could not log in.
     for alter in
         ["database postgres set app.a = 1", "database postgres set app.b = 1", "role joe set app.c = 1"]
     {

@@ -1,9 +1,9 @@
 //! Promise: all snapshots, whichever replicas they are taken at, are prefixes of one order.
 //!
-//! Writers each count up in a table of their own, so nothing makes one wait for another. Readers take snapshots of all
-//! tables. If of two snapshots one is newer in one table and older in another, two readers have seen two transactions in
-//! opposite orders (a long fork), which one PostgreSQL never shows. A pair of tables is also written together, and must
-//! never be seen apart.
+//! Each writer counts up in a table of its own, so writers do not wait for each other. Readers take snapshots of all tables.
+//! If one snapshot is newer in one table and older in another, two readers have seen two transactions in opposite orders (a
+//! long fork), which one PostgreSQL never shows. One transaction also writes a pair of tables; readers must never see half
+//! of it.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -24,7 +24,7 @@ const RUNS_FOR: Duration = Duration::from_secs(6);
 const SNAPSHOTS_MIN: usize = 500;
 const ENDS_WITHIN: Duration = Duration::from_mins(5);
 
-/// What one reader has seen: a count from each table, and who served it.
+/// A snapshot of one reader: a count from each table, and the replica that served it.
 type Snapshot = (Vec<u64>, String);
 
 #[tokio::test]
@@ -135,7 +135,7 @@ async fn in_transaction(client: &Client, random: &mut Random) -> Vec<String> {
     row
 }
 
-/// What is written together is seen together.
+/// A reader sees all or nothing of a transaction.
 async fn pair(client: &Client) {
     let rows = table(client, "select l.v, r.v from left_one l, right_one r").await;
     assert_eq!(rows[0][0], rows[0][1], "half a transaction was seen");

@@ -1,8 +1,8 @@
-//! Promise: once a client was told that its transaction committed, every read that begins after that sees it.
+//! Promise: every read that begins after the acknowledgement of a commit sees that commit.
 //!
-//! Writers each own a row and count it up; when one is answered, it notes the number. A reader takes the noted number
-//! of a row, then reads the row: what it finds must not be less. One replica's refresh is slowed by somebody who keeps
-//! locking the table there, past onecopy, so that it is behind most of the time. The writers' homes are the other two.
+//! Each writer counts up a row of its own and notes the number when its commit is acknowledged. A reader takes the noted
+//! number of a row and then reads the row: it must find that number or a higher one. A session that locks the table directly
+//! at one server again and again keeps that replica behind. The homes of the writers are the other two.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -79,7 +79,7 @@ async fn measure(environment: &[(&str, &str)], is_one_enough: bool) -> Arc<Count
     let mut tasks = vec![tokio::spawn(slow_down(cluster.direct(slowed).await, Arc::clone(&counts)))];
     for row in 0..ROWS {
         let client = cluster.client().await;
-        // Not where the table is locked past onecopy: who writes there would wait for that, and refreshes for both.
+        // Not at the replica with the direct lock: its writers would wait for the lock, and refreshes for both.
         let homes: Vec<&str> = replicas
             .iter()
             .map(|replica| replica.name.as_str())
@@ -145,7 +145,7 @@ async fn read(client: Client, reader: usize, anchor: String, counts: Arc<Counts>
                 read_in_transaction(&client, "begin isolation level repeatable read read only", row).await
             }
             15 => {
-                // A savepoint takes no snapshot, so this one sees what was committed after it.
+                // SAVEPOINT takes no snapshot, so this statement sees commits after the savepoint.
                 run(&client, "begin isolation level repeatable read read only; savepoint s").await;
                 tokio::time::sleep(Duration::from_millis(5)).await;
                 floor = counts.acknowledged[row].load(Ordering::SeqCst);
@@ -162,7 +162,7 @@ async fn read(client: Client, reader: usize, anchor: String, counts: Arc<Counts>
     counts.over.store(true, Ordering::Relaxed);
 }
 
-/// The row as the second statement of a transaction sees it, after one on a table that nobody writes.
+/// The row as the second statement of a transaction sees it, after one on a table without writers.
 async fn read_in_transaction(client: &Client, begin: &str, row: usize) -> (u64, String) {
     run(client, begin).await;
     run(client, "select count(*) from calm").await;

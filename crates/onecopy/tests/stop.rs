@@ -1,4 +1,4 @@
-//! Promise: a stop is orderly: a transaction that is open may end, for a while; whoever is in a hurry says so twice.
+//! Promise: a stop is orderly: open transactions may end for a while, and a second signal ends the node at once.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 /// Far more than it takes; a loaded machine is slow.
 const GOES_ON_WITHIN: Duration = Duration::from_mins(2);
 
-/// One client that writes all the time: what it was acknowledged, and the longest time between two successes.
+/// A client that writes all the time: its acknowledged commits, and the longest time between two of them.
 struct Writer {
     over: Arc<AtomicBool>,
     task: JoinHandle<(Vec<i64>, Duration)>,
@@ -112,7 +112,7 @@ async fn another_replica_takes_the_place_of_a_killed_anchor() {
         cluster.kill_server(&old, true);
         let new = moved(&cluster, &old.name).await;
         assert_ne!(new.name, old.name);
-        // A session of before goes on, also with what only the anchor serves.
+        // An older session goes on, also with statements that only the anchor serves.
         assert_eq!(
             value(&reader, "select count(*) from pg_catalog.pg_class where relname = 'noted'").await,
             "1"
@@ -133,7 +133,7 @@ async fn another_replica_takes_the_place_of_a_killed_anchor() {
 async fn a_server_that_hangs_is_down_when_it_has_not_answered_for_long_enough() {
     let cluster = begin(&["--health-deadline-ms", "5000"]).await;
     let old = anchor(&cluster).await;
-    // Open at the server that hangs: one that waits for it in the middle of a statement, one that is idle.
+    // Transactions at the server that hangs: one in the middle of a statement, one idle.
     let (asleep, idle) = (cluster.client().await, cluster.client().await);
     run(&idle, "begin; insert into noted default values").await;
     let sleeping = tokio::spawn(async move {
@@ -151,7 +151,7 @@ async fn a_server_that_hangs_is_down_when_it_has_not_answered_for_long_enough() 
     run(&idle, "rollback").await;
     let states = cluster.replicas().await;
     assert_eq!(states.iter().find(|replica| replica.name == old.name).unwrap().state, "down");
-    // What holds now and will not when the server that hangs gets it.
+    // A condition that holds now, but will not once the hanging server gets the statement.
     let soon = "insert into soon values (1, clock_timestamp() + interval '200 ms')";
     run(&idle, "create table soon (id int primary key, until timestamptz check (until > now()))").await;
     run(&idle, soon).await;
@@ -168,7 +168,7 @@ async fn a_server_that_hangs_is_down_when_it_has_not_answered_for_long_enough() 
     check(&cluster, [ids, more].concat()).await;
 }
 
-/// The postmaster alone is stopped: whoever is connected to the server is answered, and nobody else.
+/// Only the postmaster is stopped: the server answers existing connections, but accepts no new ones.
 async fn one_that_lets_nobody_in_is_down_as_well(cluster: &Cluster) -> Vec<i64> {
     let old = anchor(cluster).await;
     let writers = [(); 3].map(|()| Writer::start_at(cluster, "serializable"));
@@ -195,7 +195,7 @@ async fn one_that_lets_nobody_in_is_down_as_well(cluster: &Cluster) -> Vec<i64> 
     assert!(detail.contains("lets nobody in"), "{detail}");
     stop(&old, Signal::CONT);
     cluster.caught_up().await;
-    // The other half of another replica: whoever comes is let in, and waits for backends that do not end.
+    // The opposite at another replica: the server accepts new connections, but its backends hang.
     let other = cluster.replicas().await.into_iter().find(|replica| replica.name != new.name).unwrap();
     let folder = cluster.data().join(&other.name);
     let postmaster = cluster::folder::postmaster(&folder);

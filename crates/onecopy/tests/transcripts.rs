@@ -192,7 +192,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Reads and writes the next message, unless the connection has ended; its line, empty for one that has none.
+    /// Reads and writes the next message, unless the connection has ended; returns its line, which may be empty.
     fn read(&mut self, name: char) -> Option<String> {
         let (tag, body) = self.connection(name).raw.next_or_end()?;
         Some(self.show(name, tag, &body))
@@ -238,7 +238,7 @@ impl Drop for Player<'_> {
     }
 }
 
-/// The connection of a line and what follows its mark, as in `a> Sync`.
+/// The connection of a line, and the text after its mark, as in `a> Sync`.
 fn addressed<'a>(line: &'a str, mark: &str) -> Option<(char, &'a str)> {
     let name = line.chars().next().filter(char::is_ascii_lowercase)?;
     Some((name, line[1..].strip_prefix(mark)?))

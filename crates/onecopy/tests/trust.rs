@@ -1,5 +1,5 @@
-//! Promise: nothing that a client does can put rows into the other replicas that were not written, or keep rows out
-//! that were. An attempt is answered with an error, logged, and leaves nothing behind.
+//! Promise: a client can neither add rows to the other replicas that were not written, nor hide written rows from them. An
+//! attempt gets an error, is logged, and leaves nothing behind.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -96,7 +96,7 @@ async fn attempts_by_an_ordinary_role_fail(joe: &Client) {
         // Another role.
         ("do $$ begin execute 'set role postgres'; end $$", "42501"),
         ("do $$ begin execute 'set session authorization postgres'; end $$", "42501"),
-        // What nobody sees.
+        // Code that Onecopy does not analyse.
         ("do $$ begin perform lo_create(0); end $$", "0A000"),
         ("select onecopy_capture.cap()", "42501"),
         ("delete from onecopy.applied", "0A000"),
@@ -195,7 +195,7 @@ async fn writes_past_the_cluster_fail(cluster: &Cluster) {
     }
 }
 
-/// A superuser at the server itself can do anything; what comes through the cluster afterwards is still not lost silently.
+/// A superuser at the server itself can do anything; later writes through the cluster are still not lost silently.
 async fn a_table_without_its_triggers_is_not_written(cluster: &Cluster, root: &Client) {
     run(root, "create table bare (k int primary key); insert into bare values (1)").await;
     // Elsewhere the table has its triggers.

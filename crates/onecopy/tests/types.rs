@@ -1,4 +1,4 @@
-//! Promise: types and tables have one object id, whichever replica answers; users' types do not keep reads at the anchor.
+//! Promise: types and tables have the same object id at every replica, and user-defined types do not keep reads at the anchor.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,5 +1,5 @@
-//! Promise: a value that its home takes is at every replica, or the statement is refused before anything is logged; whatever
-//! its type is, by itself, in arrays, domains, composites and ranges, with a key and without.
+//! Promise: every value that its home accepts reaches every replica, or Onecopy refuses the statement before it logs anything.
+//! This holds for every type, alone and in arrays, domains, composites and ranges, with a key and without.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,7 +13,7 @@ use tokio_postgres::{Client, NoTls};
 const BUILTIN: &str = include_str!("../../bench/workloads/values/builtin.txt");
 const CONTRIB: &str = include_str!("../../bench/workloads/values/contrib.txt");
 
-/// Built-in types of which nobody can have a column, or a value.
+/// Built-in types that allow no column, or have no value.
 const NEVER: &str = "'gtsvector', 'pg_node_tree', 'pg_ndistinct', 'pg_dependencies', 'pg_mcv_list', \
     'pg_brin_bloom_summary', 'pg_brin_minmax_multi_summary'";
 
@@ -52,7 +52,7 @@ async fn refused(client: &Client, statement: &str) -> Option<String> {
 struct Tables {
     name: &'static str,
     kinds: Vec<Values>,
-    /// What went wrong.
+    /// The failures.
     wrong: String,
 }
 
@@ -150,7 +150,7 @@ async fn every_value_is_everywhere_or_refused_at_home() {
     let (mut binary, mut text) = (Vec::new(), Vec::new());
     for (at, kind) in kinds.into_iter().enumerate() {
         let is_text = as_text.iter().any(|row| row[0] == format!("c{at}"));
-        // What is common must stay cheap.
+        // Common types must stay cheap.
         assert!(
             !(is_text
                 && ["int8", "numeric", "jsonb", "tsvector", "text[]", "citext", "hstore"]
@@ -171,7 +171,7 @@ async fn every_value_is_everywhere_or_refused_at_home() {
     cluster.stop().await;
 }
 
-/// What is refused by itself, or travels as text, does so inside domains, composites, arrays of these and ranges.
+/// A type that is refused, or replicated as text, is so inside domains, composites, arrays of these and ranges, too.
 async fn inside_others(client: &Client) {
     run(
         client,

@@ -1,4 +1,4 @@
-//! What is known of a statement only when it has run, and the client has seen some of it.
+//! Statements whose rows Onecopy learns only by running them, after the client has received some of the rows.
 
 use crate::cluster::script::{ask, within};
 use crate::cluster::{Cluster, run, value};
@@ -9,8 +9,8 @@ use crate::{at, waits};
 const SHOWN: &str =
     "insert into q select n, 0 from generate_series(1001, 3000) n returning k, repeat('x', 1000)";
 
-/// What nobody could foresee is not run again when the client has had rows of it: then it is waited for before COMMIT, or
-/// whoever has asked for it before would lose it.
+/// Onecopy cannot re-run a statement whose rows the client has received. The transaction then waits before its COMMIT, so that
+/// a transaction that reserved the same rows earlier does not lose.
 pub(crate) async fn rows_are_shown_once(cluster: &Cluster) {
     for is_alone in [false, true] {
         run(&cluster.client().await, TABLES.before).await;
@@ -34,8 +34,8 @@ pub(crate) async fn rows_are_shown_once(cluster: &Cluster) {
     }
 }
 
-/// What nobody can bound overlaps with all that others write, but only from when it runs: at READ COMMITTED what came
-/// earlier in the transaction is no reason to lose. The same for schema changes.
+/// A statement that Onecopy cannot bound conflicts with all writes of others, but only from its own start: at READ COMMITTED
+/// earlier statements of the transaction are no reason to fail. The same holds for schema changes.
 pub(crate) async fn what_was_seen_is_not_lost_against(cluster: &Cluster) {
     for unbounded in
         ["do $$ begin update q set v = v + 1 where k = 1; end $$", "alter table q alter v set default 5"]

@@ -20,7 +20,7 @@ pub(crate) async fn deadlocks(cluster: &Cluster) {
         }
         let finish = |(n, client): (usize, &Arc<Client>)| {
             let (client, answer) = (Arc::clone(client), ask(client, add((n + 1) % 3 + 1)));
-            // Whoever waits for one that goes on must hear of its end.
+            // The commit releases the transaction that waits for this one.
             tokio::spawn(async move {
                 let answer = answer.await.unwrap();
                 run(&client, "commit").await;
@@ -40,7 +40,7 @@ pub(crate) async fn deadlocks(cluster: &Cluster) {
     }
 }
 
-/// What a statement, or COMMIT, is told when it loses: its code and detail.
+/// The SQLSTATE and detail of a statement, or COMMIT, that fails.
 async fn loses(client: &Client, statement: &str) -> (String, String) {
     let error = client.batch_execute(statement).await.expect_err(statement);
     let error = error.as_db_error().expect("the server has said so");
@@ -48,8 +48,8 @@ async fn loses(client: &Client, statement: &str) -> (String, String) {
     (error.code().code().to_owned(), error.detail().unwrap_or_default().to_owned())
 }
 
-/// Errors say which key it is about, if the client has named it, and who has it or was first; of rows that it has not
-/// named, they say the table.
+/// An error names the key and the session that holds it or won it. If the client has not named the key in its statement, the
+/// error names the table.
 pub(crate) async fn errors_name_the_key_and_the_rival(cluster: &Cluster) {
     run(&cluster.client().await, TABLES.before).await;
     let (a, b) = (at(cluster, 2).await, at(cluster, 3).await);
@@ -67,7 +67,7 @@ pub(crate) async fn errors_name_the_key_and_the_rival(cluster: &Cluster) {
     let (code, detail) = loses(&b, "update q set v = v + 1 where k = 1").await;
     assert_eq!(code, "40001", "{detail}");
     assert!(detail.starts_with("Key (k)=(1) of table \"q\" was taken first by "), "{detail}");
-    // Who does not want to wait.
+    // Statements that refuse to wait, or wait briefly.
     run(&a, "begin; update q set v = v + 1 where k = 2").await;
     for statement in [
         "begin; select v from q where k = 2 for update nowait",
@@ -90,7 +90,8 @@ pub(crate) async fn errors_name_the_key_and_the_rival(cluster: &Cluster) {
     run(&a, "rollback").await;
 }
 
-/// Somebody who came past us holds a row that a refresh needs, and waits for one of ours, which waits for the refresh.
+/// A session directly at a server holds a row that a refresh needs, and waits for a row of a transaction through Onecopy, which
+/// waits for the refresh.
 pub(crate) async fn a_ring_through_a_refresh(cluster: &Cluster) {
     run(&cluster.client().await, TABLES.before).await;
     let replica = cluster.caught_up().await.into_iter().find(|replica| replica.name == "replica-2").unwrap();

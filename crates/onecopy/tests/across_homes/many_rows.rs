@@ -7,7 +7,7 @@ use crate::cluster::{self, Cluster, run};
 use crate::scenarios::TABLES;
 use crate::{WAITS_FOR, admin_of, at, holder, waits};
 
-/// Rows that are in a file conflict as others do. Nobody can foresee the keys of these, so all of the table is waited for.
+/// Rows in a spill file conflict as others do. Onecopy cannot predict their keys, so the transaction waits for the whole table.
 pub(crate) async fn large_transactions(cluster: &Cluster) {
     const FILL: &str = "insert into q select n, n from generate_series(1001, 3000) n";
     let a = holder(cluster, 2).await;
@@ -36,7 +36,7 @@ pub(crate) async fn large_transactions(cluster: &Cluster) {
     );
 }
 
-/// What many statements of one transaction write is not lost because others write other rows of the table.
+/// A transaction of many statements does not fail because others write other rows of the table.
 pub(crate) async fn long_transactions(cluster: &Cluster) {
     run(&cluster.client().await, TABLES.before).await;
     let (a, b) = (at(cluster, 2).await, at(cluster, 3).await);
@@ -89,7 +89,7 @@ pub(crate) async fn many_new_rows(cluster: &Cluster) {
     run(&c, "drop table drawn").await;
 }
 
-/// What the client sends for a COPY comes once, so it waits before.
+/// The client sends the data of a COPY only once, so the COPY waits before it begins.
 pub(crate) async fn copies_wait(cluster: &Cluster) {
     run(&cluster.client().await, TABLES.before).await;
     let (a, b) = (at(cluster, 2).await, at(cluster, 3).await);
@@ -111,7 +111,7 @@ pub(crate) async fn copies_wait(cluster: &Cluster) {
     }
 }
 
-/// Many write at once what only their rows tell: some find a key taken, nobody has to begin again.
+/// Many sessions write rows with unpredictable keys at once: some find a key taken, none gets a serialization failure.
 pub(crate) async fn surprises(cluster: &Cluster) {
     const CLIENTS: usize = 6;
     const ROUNDS: usize = 12;

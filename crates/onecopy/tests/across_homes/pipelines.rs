@@ -1,4 +1,4 @@
-//! Statements that are sent together, without an end of the protocol's between them.
+//! Pipelines of statements with one Sync.
 
 use crate::cluster::raw::Raw;
 use crate::cluster::{Cluster, run};
@@ -6,7 +6,7 @@ use crate::scenarios::TABLES;
 use crate::{admin_of, at, until_waiting};
 
 const ADDS: &str = "update q set v = v + 1 where k = 1";
-/// Nobody can tell its keys beforehand.
+/// Onecopy cannot predict its keys.
 const FILLS: &str = "insert into q select n, 0 from generate_series(3000, 3009) n";
 
 fn at_home(cluster: &Cluster, home: usize) -> Raw {
@@ -15,8 +15,8 @@ fn at_home(cluster: &Cluster, home: usize) -> Raw {
     client
 }
 
-/// What nobody could foresee of several statements waits for nobody but who has the same rows, also where the session itself
-/// answers one of them, so that those before it run without those after it.
+/// The unpredictable rows of a pipeline wait only for transactions with the same rows. This holds also if the session itself
+/// answers one of the statements, so that the ones before it run without the ones after it.
 pub(crate) async fn wait_for_their_own_rows(cluster: &Cluster) {
     for together in [
         &["begin", ADDS, FILLS, ADDS][..],

@@ -11,12 +11,12 @@ use crate::cluster::{Cluster, run, value};
 use crate::scenarios::TABLES;
 use crate::{PATIENCE, at, holder, waits};
 
-/// From now on rows of `q` tell what only the server of the listeners can tell.
+/// Updates of `q` send notifications, which only the server of the listeners can deliver.
 const TELLS: &str = "create trigger tells after update on q for each row execute function tells()";
 const FUNCTION: &str = "create function tells() returns trigger language plpgsql as \
     $$ begin perform pg_notify('news', new.v::text); return new; end $$";
 
-/// Somebody listens, at the anchor.
+/// A session that listens, at the anchor.
 struct Listener(Raw);
 
 impl Listener {
@@ -37,14 +37,17 @@ impl Listener {
             if told.iter().any(is_it) {
                 return;
             }
-            assert!(Instant::now() < deadline, "nobody hears of {news}: it ran elsewhere");
+            assert!(
+                Instant::now() < deadline,
+                "the listener does not hear of {news}: the statement ran elsewhere"
+            );
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
     }
 }
 
-/// What was concluded of a statement before it waited for a schema change is concluded again: with the trigger it is one that
-/// the anchor has to run, by itself, as the first one of a transaction, and in one that is elsewhere already.
+/// A statement that has waited for a schema change is analysed again. With the new trigger the anchor has to run it: as a
+/// statement of its own, as the first one of a transaction, and in a transaction that has begun elsewhere.
 pub(crate) async fn are_known_to_who_waited(cluster: &Cluster) {
     run(&cluster.client().await, TABLES.before).await;
     run(&cluster.client().await, FUNCTION).await;

@@ -1,11 +1,11 @@
-//! What a transaction has undone costs nothing that it does afterwards.
+//! Work that a transaction has rolled back to a savepoint does not count against its later work.
 
 use crate::at;
 use crate::cluster::{Cluster, run};
 use crate::scenarios::TABLES;
 
-/// Rows that come after a savepoint was undone are taken for what was sent then, not for what was sent before that: else
-/// whatever another home was first with in between would cost the transaction 40001.
+/// Rows that a transaction writes after ROLLBACK TO belong to the statements after it, not to those before. Otherwise each row
+/// that another home writes in between would cost the transaction 40001.
 pub(crate) async fn later_rows_are_later(cluster: &Cluster) {
     let many = (1_001..1_011).map(|k| format!("({k}, 0)")).collect::<Vec<_>>().join(", ");
     for home in [1, 2] {
@@ -21,8 +21,7 @@ pub(crate) async fn later_rows_are_later(cluster: &Cluster) {
     }
 }
 
-/// Rows that a function wrote before a savepoint was undone are not looked for among those that come after it: what its
-/// exception block is known to have undone would take them along.
+/// The rollback of a function's exception block, before ROLLBACK TO, does not remove rows that are written afterwards.
 pub(crate) async fn later_rows_are_kept(cluster: &Cluster) {
     run(
         &cluster.client().await,

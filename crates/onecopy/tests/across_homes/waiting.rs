@@ -8,11 +8,11 @@ use crate::cluster::script::{ask, sqlstate, within};
 use crate::cluster::{self, Cluster, run, value};
 use crate::{PATIENCE, admin_of, at, holder, until_waiting, waits};
 
-/// Two kinds of transactions, so that what is learned of one says nothing of the other.
+/// Two kinds of transactions, with statistics of their own.
 const STRAINED: &str = "update strained set v = v + 1 where k = 1";
 const STRAINED_MOST: &str = "update strained set v = v - 1 where k = 1";
 
-/// Waits for another home for so long; how long it took from the end of that to the answer.
+/// Waits for another home for `hold`; returns the time from the end of the wait to the answer.
 async fn waits_for([holder, waiter, admin]: [&Client; 3], statement: &str, hold: Duration) -> Duration {
     run(holder, &format!("begin; {statement}")).await;
     let (heard, released) = tokio::join!(
@@ -37,8 +37,8 @@ async fn at_homes(cluster: &Cluster) -> (Client, Client) {
     (holder, waiter)
 }
 
-/// A session that waits for another home hears of the end of that when it is there, not when it looks for deadlocks the
-/// next time, which it does 200 and 700 ms after its wait began.
+/// A session that waits for another home continues as soon as the wait ends, not at its next search for deadlocks, which comes
+/// 200 and 700 ms after the wait began.
 pub(crate) async fn waits_end_at_once(cluster: &Cluster) {
     run(
         &cluster.client().await,
@@ -94,7 +94,7 @@ pub(crate) async fn limits_of_waiting(cluster: &Cluster) {
         let alone = within(ask(&b, ADD.to_owned())).await;
         assert_eq!(sqlstate(&alone), Some(code), "{alone}");
         unlimited(&b, setting).await;
-        // It holds for what comes after it, so that what has to be done before is done on a slow machine, too.
+        // The limit applies from here on, so that the statements before it succeed on a slow machine, too.
         run(&b, &format!("begin; update q set v = v + 10 where k = 2; set {setting} = '400ms'")).await;
         let inside = within(ask(&b, ADD.to_owned())).await;
         assert_eq!(sqlstate(&inside), Some(code), "{inside}");
@@ -128,7 +128,7 @@ pub(crate) async fn limits_of_waiting(cluster: &Cluster) {
     assert_eq!(value(&b, "select sum(v) from q").await, "161", "nothing of what was cancelled");
 }
 
-/// Lifts a limit that may be too short for its own end.
+/// Resets a limit, which may be too short for the RESET itself.
 async fn unlimited(client: &Client, setting: &str) {
     let deadline = Instant::now() + PATIENCE;
     while let Err(error) = client.batch_execute(&format!("reset {setting}")).await {
@@ -136,7 +136,7 @@ async fn unlimited(client: &Client, setting: &str) {
     }
 }
 
-/// Who waits is shown with whom it waits for, inside a transaction and before one.
+/// SHOW TRANSACTIONS shows a waiting session with the sessions that it waits for, inside a transaction and before one.
 pub(crate) async fn waits_are_shown(cluster: &Cluster) {
     let a = holder(cluster, 2).await;
     let (b, c) = (at(cluster, 3).await, at(cluster, 1).await);
@@ -158,7 +158,7 @@ pub(crate) async fn waits_are_shown(cluster: &Cluster) {
     run(&c, "commit").await;
 }
 
-/// A client that goes while it waits, or while others wait for it.
+/// A client disconnects while it waits, or while others wait for it.
 pub(crate) async fn who_leaves_is_not_waited_for(cluster: &Cluster) {
     const ADD: &str = "update q set v = v + 10 where k = 1";
     let a = holder(cluster, 2).await;

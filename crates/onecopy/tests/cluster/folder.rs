@@ -1,8 +1,8 @@
 //! A temporary folder, and the processes that live in it.
 //!
-//! A PostgreSQL server and each of its processes have their data folder as working directory, and programs that make
-//! such a folder are told its path. That is how a test finds them, whoever started them, and why it can never end a
-//! process of anybody else: no other folder has that name.
+//! Every process of a PostgreSQL server has its data folder as working directory, and the programs that create such a folder
+//! have its path as an argument. A test finds its processes by that, whichever program started them. It cannot end a process
+//! of another test, because no other folder has that name.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::net::TcpListener;
@@ -43,11 +43,11 @@ impl Drop for Folder {
     }
 }
 
-/// Where no system takes the ports of clients from, and no cluster those of its servers.
+/// Outside of the ports that systems give to clients, and clusters to their servers.
 const PORTS: Range<u16> = 10_000..20_000;
 
-/// A TCP port of the loopback that nobody uses just now; another one each time. One that the system gives may be given again
-/// as soon as it is free, to a client on its way out, too.
+/// A free TCP port of the loopback, another one at each call. It is not one that the system chooses: the system could give that
+/// port to an outgoing connection as soon as it is free.
 pub(crate) fn free_port() -> u16 {
     static NEXT: LazyLock<AtomicU32> =
         LazyLock::new(|| AtomicU32::new(getrandom::u32().expect("the system has random numbers")));
@@ -107,12 +107,12 @@ pub(crate) fn pid(id: i32) -> Pid {
     Pid::from_raw(id).expect("no process has the id 0")
 }
 
-/// Signals a process; one that is gone already is no failure.
+/// Signals a process; a process that has ended already is no failure.
 pub(crate) fn kill(id: i32, signal: Signal) {
     let _ = kill_process(pid(id), signal);
 }
 
-/// Ends what lives in the folder and waits until it is gone.
+/// Ends the processes of the folder and waits for their end.
 pub(crate) fn end_processes_in(folder: &Path) {
     let deadline = Instant::now() + ENDED_WITHIN;
     loop {

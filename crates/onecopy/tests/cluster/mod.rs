@@ -1,7 +1,7 @@
-//! A cluster under test: the very binary, real PostgreSQL servers, a temporary folder, a free port.
+//! A cluster under test: the real binary, real PostgreSQL servers, a temporary folder, a free port.
 //!
-//! It is driven as a person would: started by `onecopy up`, looked at through `SHOW REPLICAS`, stopped by SIGTERM or
-//! killed. Whatever a test does, `Drop` ends every process that has its home in the folder, and removes the folder.
+//! A test drives it as a person would: `onecopy up` starts it, `SHOW REPLICAS` shows its state, SIGTERM or a kill ends it.
+//! `Drop` ends every process that lives in the folder, and removes the folder.
 
 #![allow(dead_code, reason = "each test file uses its own part of the harness")]
 
@@ -28,7 +28,7 @@ use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 const READY_WITHIN: Duration = Duration::from_mins(3);
 const STOPPED_WITHIN: Duration = Duration::from_mins(2);
 const CAUGHT_UP_WITHIN: Duration = Duration::from_mins(2);
-/// A server that has to wait for the processor is not lost: only a test of that says what is.
+/// A server that waits for the processor is not lost, so tests use a long deadline unless they are about it.
 pub(crate) const HEALTH_DEADLINE_MS: &str = "60000";
 
 /// A row of `SHOW REPLICAS`.
@@ -98,7 +98,7 @@ impl Cluster {
         self.folder.path().join("data")
     }
 
-    /// What onecopy has printed since it was last started.
+    /// The output of onecopy since its last start.
     pub(crate) fn printed(&self) -> String {
         self.printed.lock().unwrap().join("\n")
     }
@@ -199,7 +199,7 @@ impl Cluster {
         self.try_verify().await.unwrap_or_else(|found| panic!("onecopy verify: {found}"));
     }
 
-    /// What `onecopy verify` finds.
+    /// The differences that `onecopy verify` finds.
     pub(crate) async fn try_verify(&self) -> Result<(), String> {
         let output = programs::onecopy(&["verify", "--port", &self.port.to_string()]).await;
         if output.status.success() { Ok(()) } else { Err(programs::text(&output)) }
@@ -230,7 +230,7 @@ impl Cluster {
             if unended.is_none_or(|count| count == "0") {
                 return;
             }
-            // What a client has left behind that has just gone is ended after it.
+            // The turns of a client that has just disconnected end after it.
             assert!(Instant::now() < deadline, "{unended:?} turns have not ended");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -333,7 +333,7 @@ impl Replica {
 pub(crate) async fn connect(host: &str, port: u16, database: &str) -> Result<Client, tokio_postgres::Error> {
     let settings = format!("host={host} port={port} user=postgres dbname={database} connect_timeout=10");
     let (client, connection) = tokio_postgres::connect(&settings, NoTls).await?;
-    // How a connection ends is seen by whoever uses the client.
+    // The user of the client sees how the connection ends.
     tokio::spawn(async move { drop(connection.await) });
     Ok(client)
 }

@@ -1,4 +1,4 @@
-//! One PostgreSQL without us, as the measure of what is right.
+//! A plain PostgreSQL to compare with.
 
 use super::folder::{self, Folder};
 use super::{connect, programs};

@@ -33,7 +33,7 @@ pub(crate) fn program(name: &str) -> PathBuf {
     if beside.exists() { beside } else { Path::new(name).to_owned() }
 }
 
-/// Whether a client program is as new as the server; what is left out if it is not is said.
+/// Whether a client program is as new as the server; if not, says which part of the test is skipped.
 pub(crate) fn is_new_enough(name: &str, else_left_out: &str) -> bool {
     let major = |path: PathBuf| {
         let output = std::process::Command::new(path).arg("--version").output().ok()?;
@@ -79,7 +79,7 @@ pub(crate) async fn psql(port: u16, script: &str) -> Output {
     finish("psql", child.wait_with_output()).await
 }
 
-/// Runs scripts through psql at both ports; what is printed must be the same, to the letter.
+/// Runs scripts through psql at both ports; the outputs must be identical.
 pub(crate) async fn assert_same(ours: u16, theirs: u16, scripts: &[(&str, &str)]) {
     let mut different = Vec::new();
     for (name, script) in scripts {

@@ -1,4 +1,4 @@
-//! A client that shows the messages themselves.
+//! A client that shows the protocol messages themselves.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,10 +10,10 @@ use wire::encode::{self, Format};
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// The code and the text of the error with which a connection ends, after what was read of it.
+/// The SQLSTATE and message of the error with which a connection ends.
 pub(crate) fn read_error(stream: &mut TcpStream) -> [String; 2] {
     let mut rest = Vec::new();
-    // One that is reset has no more to say.
+    // A reset connection has no more data.
     let _ = stream.read_to_end(&mut rest);
     let at = rest.windows(7).position(|bytes| bytes[..5] == *b"SFATA" && bytes[5..] == *b"L\0");
     let fields = Fields::new(&rest[at.unwrap_or_else(|| panic!("no error in {rest:?}"))..]);
@@ -23,9 +23,8 @@ pub(crate) fn read_error(stream: &mut TcpStream) -> [String; 2] {
 /// A connection after start-up.
 pub(crate) struct Raw {
     stream: TcpStream,
-    /// What has come and was not looked at: notifications come when they come.
+    /// Received bytes, of which the first `done` are consumed.
     input: Vec<u8>,
-    /// How much of that was looked at.
     done: usize,
 }
 
@@ -35,7 +34,7 @@ impl Raw {
         Self::connect_as(port, &[("user", "postgres"), ("database", "postgres")]).0
     }
 
-    /// Connects with these start-up parameters; what it is told, too.
+    /// Connects with these start-up parameters; also returns the messages before ReadyForQuery.
     pub(crate) fn connect_as(port: u16, parameters: &[(&str, &str)]) -> (Self, Vec<(u8, Vec<u8>)>) {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -45,7 +44,7 @@ impl Raw {
         (raw, told)
     }
 
-    /// Sends what `write` puts there, and does not wait for anything.
+    /// Sends the bytes of `write` and reads nothing.
     pub(crate) fn send(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let mut out = Vec::new();
         write(&mut out);
@@ -60,7 +59,7 @@ impl Raw {
     /// The last whole message before the connection ends; none if it ends in the middle of one.
     pub(crate) fn last(&mut self) -> Option<(u8, Vec<u8>)> {
         let mut rest = self.input.split_off(self.done);
-        // One that is reset has no more to say.
+        // A reset connection has no more data.
         let _ = self.stream.read_to_end(&mut rest);
         let (mut at, mut last) = (0, None);
         while let Some(frame) = wire::next_frame(&rest[at..]).unwrap() {
@@ -79,7 +78,7 @@ impl Raw {
         count
     }
 
-    /// Sends what `write` puts there; tags and bodies of what comes back before ReadyForQuery.
+    /// Sends the bytes of `write`; returns tags and bodies of the messages before ReadyForQuery.
     pub(crate) fn exchange(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Vec<(u8, Vec<u8>)> {
         self.send(write);
         let mut messages = Vec::new();
@@ -91,8 +90,7 @@ impl Raw {
         }
     }
 
-    /// Sends statements together, with one end of the protocol's behind them; what each is answered: its tag, or the code of
-    /// its error.
+    /// Sends statements as one pipeline with a Sync; returns the command tag or SQLSTATE of each.
     pub(crate) fn pipeline(&mut self, statements: &[&str]) -> Vec<String> {
         let told = self.exchange(|out| {
             for sql in statements {

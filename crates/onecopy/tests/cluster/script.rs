@@ -1,7 +1,7 @@
-//! Steps of two or three clients, played on a PostgreSQL and through onecopy, so that the answers can be compared.
+//! Steps of two or three clients that run on a plain PostgreSQL and through Onecopy, so that a test can compare the answers.
 //!
-//! A step is `client statement`. One that does not answer waits for another client: on the plain server the locks say
-//! so, through onecopy it is watched for a while, and longer if nobody says that it waits.
+//! A step is `client statement`. A step without an answer waits for another client. The locks of the plain server show that.
+//! Through Onecopy the player watches for a while, and for longer if neither Onecopy nor a server reports a wait.
 
 use super::{connect, rows, run, table};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio_postgres::{Client, SimpleQueryMessage};
 
 /// A step that must wait is watched this long.
 const WATCHED_FOR: Duration = Duration::from_millis(120);
-/// On a busy machine one is slow that need not wait; so long is waited for somebody to say that it does.
+/// On a busy machine a step may be slow though it does not wait; for this long the player looks for a reported wait.
 const SLOW_MAX: Duration = Duration::from_secs(2);
 const ANSWERS_WITHIN: Duration = Duration::from_mins(2);
 /// The answer that did not come in that time.
@@ -23,16 +23,16 @@ const BLOCKED: &str = "select count(*) from pg_stat_activity where wait_event_ty
 /// A step that was sent.
 pub(crate) type Answer = JoinHandle<String>;
 
-/// What a script is played on.
+/// The tables of a script.
 #[derive(Clone, Copy)]
 pub(crate) struct Stage {
-    /// Makes it as it is at first. Run before each play.
+    /// Sets up the rows. Run before each play.
     pub(crate) before: &'static str,
-    /// What is looked at when all is over.
+    /// The query of the final rows.
     pub(crate) after: &'static str,
 }
 
-/// What became of one step: whether it waited, and at last its answer.
+/// The outcome of a step: whether it waited, and its answer.
 #[derive(Debug, PartialEq, Eq, Clone)]
 pub(crate) struct Trace {
     pub(crate) step: &'static str,
@@ -40,21 +40,21 @@ pub(crate) struct Trace {
     pub(crate) answer: String,
 }
 
-/// What became of all steps, and the rows at the end.
+/// The outcomes of all steps, and the final rows.
 #[derive(Debug, PartialEq, Eq, Clone)]
 pub(crate) struct Played {
     pub(crate) traces: Vec<Trace>,
     pub(crate) end: Vec<Vec<String>>,
 }
 
-/// How it is told which steps wait.
+/// How the player finds out which steps wait.
 #[derive(Clone, Copy)]
 pub(crate) enum Waits<'a> {
-    /// The plain server's locks tell it.
+    /// By the locks of the plain server.
     Ask,
-    /// As they did here.
+    /// The same steps as in this play.
     Like(&'a Played),
-    /// A step that takes long waits.
+    /// A step that takes long, or that Onecopy reports, waits.
     Watch,
 }
 

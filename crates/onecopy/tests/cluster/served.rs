@@ -1,4 +1,4 @@
-//! `onecopy serve` over servers of a test's own.
+//! `onecopy serve` in front of servers that the test has made.
 
 use std::fs::File;
 use std::io::Read;
@@ -30,7 +30,7 @@ impl Setup {
         setup
     }
 
-    /// Writes the file anew. Whoever is on the machine is trusted, unless `more` has rules of its own.
+    /// Writes the configuration. Local clients are trusted, unless `more` has other rules.
     pub(crate) fn write(&self, servers: &[u16], more: &str) {
         let trust = if more.contains("hba") { "" } else { "hba = \"host all all 127.0.0.1/32 trust\"" };
         let urls: Vec<String> = servers.iter().map(|port| format!("postgresql://127.0.0.1:{port}")).collect();
@@ -59,7 +59,7 @@ impl Setup {
 
     /// Starts a node, and waits until a client is let in.
     pub(crate) async fn serve(&self, environment: &[(&str, &str)]) -> Node {
-        // A pipe that nobody reads would stop it once it is full.
+        // A full pipe without a reader would block the node.
         let path = self.folder.path().join("said");
         let file = File::options().create(true).append(true).open(&path).unwrap();
         let mut node = self.spawn(environment, Stdio::from(file));
@@ -67,7 +67,7 @@ impl Setup {
         self.await_service(node).await
     }
 
-    /// Starts a node that says there what it has to say. It does not wait until anybody is let in.
+    /// Starts a node with its output there. Does not wait until it accepts clients.
     pub(crate) fn spawn(&self, environment: &[(&str, &str)], stderr: Stdio) -> Node {
         let mut command = Command::new(env!("CARGO_BIN_EXE_onecopy"));
         command.args(["serve", "--config", &self.file()]).envs(environment.iter().copied());
@@ -75,14 +75,14 @@ impl Setup {
         Node { child, said: None }
     }
 
-    /// Starts a node that says there what it has to say, and waits until a client is let in.
+    /// Starts a node with its output there, and waits until it accepts a client.
     pub(crate) async fn serve_and_say(&self, environment: &[(&str, &str)], stderr: Stdio) -> Node {
         self.await_service(self.spawn(environment, stderr)).await
     }
 
     async fn await_service(&self, mut node: Node) -> Node {
         let deadline = Instant::now() + WITHIN;
-        // One that asks for a password serves, too.
+        // A node that asks for a password serves, too.
         while connect("127.0.0.1", self.port, "postgres").await.is_err_and(|error| !is_about_log_in(&error)) {
             let ended = node.child.try_wait().unwrap().is_some();
             assert!(!ended && Instant::now() < deadline, "it does not serve: {}", node.words());
@@ -91,7 +91,7 @@ impl Setup {
         node
     }
 
-    /// Starts a node that cannot serve; what it says.
+    /// Starts a node that cannot serve; returns its output.
     pub(crate) async fn refused(&self) -> String {
         let output = programs::onecopy(&["serve", "--config", &self.file()]).await;
         assert!(!output.status.success(), "{}", programs::text(&output));
@@ -102,7 +102,7 @@ impl Setup {
 /// A node that runs.
 pub(crate) struct Node {
     child: Child,
-    /// Where what it says is kept, if that is a file.
+    /// The file of its output, if there is one.
     said: Option<PathBuf>,
 }
 
@@ -131,12 +131,12 @@ impl Node {
         }
     }
 
-    /// What it says, if that was asked for.
+    /// Its output, if it is captured.
     pub(crate) fn stderr(&mut self) -> ChildStderr {
         self.child.stderr.take().unwrap()
     }
 
-    /// What it said, once it has ended.
+    /// Its output, once it has ended.
     fn words(&mut self) -> String {
         drop(self.child.kill());
         let mut text = String::new();
@@ -152,7 +152,7 @@ impl Drop for Node {
     }
 }
 
-/// Whether somebody was there who did not let us in.
+/// Whether a node was there that rejected the client.
 fn is_about_log_in(error: &tokio_postgres::Error) -> bool {
     format!("{error:?}").contains("password missing")
         || error.code().is_some_and(|code| code.code().starts_with("28"))

@@ -1,4 +1,4 @@
-//! What two or three clients do, step by step.
+//! Scripts of two or three clients, step by step.
 
 use crate::cluster::script::Stage;
 

@@ -1,5 +1,5 @@
-//! A pipeline of any size is answered in bounded memory, and a session ends when its client is gone or it is killed, whatever
-//! it waits for.
+//! A pipeline of any size is answered in bounded memory. A session ends when its client disconnects or when it is killed,
+//! whatever it waits for.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::{is_free, peak_kb, say};
 const LARGE_BYTES: usize = 500_000;
 /// So many short statements fill the sockets with their replies.
 const SHORT_STATEMENTS: usize = 14_000;
-/// Limit of the memory that a pipeline of any length adds. The allocator keeps several times what is in use.
+/// Limit of the memory that a pipeline of any length adds. The allocator keeps several times the memory in use.
 const PIPELINE_KB_MAX: u64 = 110 << 10;
 /// The same of short messages, which are a few megabytes.
 const SHORT_KB_MAX: u64 = 30 << 10;

@@ -1,4 +1,4 @@
-//! What clients see who ask for no home: order while there is no load, and several homes under load.
+//! Sessions that choose no home: values are in order while there is no load, and several homes draw under load.
 
 use super::{Book, LENT_WITHIN, answers, at, refused, try_answers};
 use crate::cluster::raw::Raw;
@@ -34,7 +34,7 @@ fn away(replicas: &[Replica]) -> u64 {
     replicas.iter().filter(|replica| replica.role != "anchor").map(|replica| replica.writes).sum()
 }
 
-/// Two sessions in turn, by every way to insert, and often enough for what is learned to count.
+/// Two sessions in turn, with every way to insert, and often enough for learned statistics to count.
 async fn without_load_values_come_in_order(cluster: &Cluster) {
     let clients = [cluster.client().await, cluster.client().await];
     let mut expected = 0;
@@ -61,7 +61,7 @@ async fn without_load_values_come_in_order(cluster: &Cluster) {
     }
 }
 
-/// A transaction elsewhere draws from what nothing is lent of, and nobody else writes anything.
+/// A transaction at another home draws from a sequence without a lease while no other session writes.
 async fn what_is_waited_for_comes_without_anybody(cluster: &Cluster) {
     let home = cluster.replicas().await.into_iter().find(|replica| replica.role != "anchor").unwrap().name;
     let client = at(cluster, &home).await;
@@ -104,7 +104,7 @@ async fn the_end_of_a_range_costs_no_transaction(cluster: &Cluster) {
     assert_eq!(value(&client, "select count(*) from many").await, "31500");
     assert!(away(&cluster.replicas().await) > away(&before), "they ran there");
     drop(client);
-    // Sent together with what ends the transaction, and with what the session itself answers between them.
+    // In one pipeline with the end of the transaction, and with statements between them that the session itself answers.
     let (adds, draws) = (
         "update place set n = n - 6 where k = 6",
         "insert into many (v) select v from generate_series(70001, 100000) v",
@@ -115,7 +115,7 @@ async fn the_end_of_a_range_costs_no_transaction(cluster: &Cluster) {
     let told = raw.pipeline(&["begin", adds, draws, "savepoint a", adds, "rollback to a", "commit"]);
     assert_eq!(told, ["BEGIN", "UPDATE 1", "INSERT 0 30000", "SAVEPOINT", "UPDATE 1", "ROLLBACK", "COMMIT"]);
     assert!(away(&cluster.replicas().await) > away(&before), "it ran there");
-    // An error ends what was sent together, and nothing else.
+    // An error ends the pipeline, and nothing else.
     assert_eq!(
         raw.pipeline(&["begin", adds, "insert into many (v) values (70001)", "commit"]),
         ["BEGIN", "UPDATE 1", "23505"]
@@ -123,7 +123,7 @@ async fn the_end_of_a_range_costs_no_transaction(cluster: &Cluster) {
     assert_eq!(raw.pipeline(&["rollback"]), ["ROLLBACK"]);
 }
 
-/// A loan that is late costs no transaction either; and whoever wants to wait for less long, or no longer, does not.
+/// A late lease makes no transaction fail, either, and a session with a shorter time-out, or a cancelled one, stops waiting.
 async fn who_waits_for_a_range_waits_as_long_as_it_wants(cluster: &Cluster) {
     const DRAWS: &str = "insert into late (v) values (1) returning id";
     /// Longer than lending takes on any machine that works.
@@ -133,7 +133,7 @@ async fn who_waits_for_a_range_waits_as_long_as_it_wants(cluster: &Cluster) {
         cluster.caught_up().await.into_iter().partition(|replica| replica.role == "anchor");
     let client = at(cluster, &others[0].name).await;
     let begin = "begin; update place set n = n - 7 where k = 7";
-    // What is lent is drawn at the anchor.
+    // Leased ranges are drawn at the anchor.
     let holder = cluster.direct(&anchor[0]).await;
     run(&holder, "set session_replication_role = replica; begin").await;
     run(&holder, "lock table onecopy_capture.sequences in access exclusive mode").await;
@@ -221,7 +221,7 @@ async fn under_load_every_home_draws(cluster: &Cluster) {
     let there = value(&cluster.client().await, "select count(*) from spread").await;
     assert_eq!(there.parse::<usize>().unwrap(), book.0["drawn"].len());
     cluster.caught_up().await;
-    // The load is over: what the anchor gives lies beyond all of it, in order again.
+    // The load is over: the values of the anchor are beyond all others, and in order again.
     tokio::time::sleep(Duration::from_millis(1_200)).await;
     let clients = [cluster.client().await, cluster.client().await];
     let mut last = *book.0["drawn"].last().unwrap();

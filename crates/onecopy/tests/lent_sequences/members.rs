@@ -40,7 +40,7 @@ pub(crate) async fn a_home_and_the_anchor_die(cluster: &Cluster, book: &mut Book
     assert!(there[0][0].parse::<usize>().unwrap() >= book.0[sequence].len());
 }
 
-/// Clients that draw all the time, wherever they are told to, and note what they were given.
+/// Clients that draw all the time at their homes and note the values.
 struct Drawers {
     is_over: Arc<AtomicBool>,
     book: Arc<Mutex<Book>>,
@@ -63,7 +63,7 @@ impl Drawers {
                         Err(error) => {
                             let code = error.code().unwrap().code();
                             assert!(["40001", "22023"].contains(&code), "{error:?}");
-                            // One that is no member cannot be asked for.
+                            // A replica that is no member cannot be the home.
                             run(&client, "set onecopy.home = 'any'").await;
                         }
                     }
@@ -94,7 +94,7 @@ impl Drawers {
     }
 }
 
-/// Whoever has borrowed is drained, rebuilt from one that has borrowed, dropped, and comes again; the anchor, too.
+/// A replica with leases is drained, rebuilt from another one with leases, dropped and added again; the anchor, too.
 pub(crate) async fn members_come_and_go(cluster: &mut Cluster, book: Book) -> Book {
     let admin = cluster.try_client("onecopy").await.unwrap();
     let drawers = Drawers::start(cluster, book).await;
@@ -119,15 +119,15 @@ pub(crate) async fn members_come_and_go(cluster: &mut Cluster, book: Book) -> Bo
     book
 }
 
-/// A statement that will meet the end of what its replica was lent is under way when that becomes the anchor: no client hears
-/// of the end, and what it draws nobody else has.
+/// A replica becomes the anchor while one of its statements is about to use up the leased range. The client gets no error about
+/// the end of the range, and no other session gets the values that it draws.
 pub(crate) async fn a_range_ends_at_a_new_anchor(cluster: &Cluster, mut book: Book) {
     let admin = cluster.try_client("onecopy").await.unwrap();
     let replicas = cluster.caught_up().await;
     let anchor = replicas.iter().find(|replica| replica.role == "anchor").unwrap();
     let mut others = replicas.iter().filter(|replica| replica.role != "anchor");
     let (home, spare) = (others.next().unwrap(), others.next().unwrap());
-    // So that it is the only one that can take the place.
+    // So that only `home` can become the anchor.
     rows(&admin, &format!("DRAIN REPLICA {}", spare.name)).await;
     let (sequence, sql) = DRAWS[2];
     // It has drawn before it takes its time, so its server goes by the bound of then.
@@ -153,7 +153,7 @@ pub(crate) async fn a_range_ends_at_a_new_anchor(cluster: &Cluster, mut book: Bo
         Ok(values) => book.note(sequence, &values),
         Err(error) => assert_eq!(error.code().unwrap().code(), "40001", "{error:?}"),
     }
-    // Whoever was open at the lost one is told so before another one has its place.
+    // Transactions at the lost anchor get their errors before another replica takes its place.
     let deadline = Instant::now() + LENT_WITHIN;
     while find(cluster, &home.name).await.role != "anchor" {
         assert!(Instant::now() < deadline, "nobody takes the place");

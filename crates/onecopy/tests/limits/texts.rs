@@ -1,5 +1,5 @@
-//! Long statements: those with many rows or long constants work, those with too many tokens are refused, and neither takes
-//! gigabytes or the other sessions' thread.
+//! Long statements: those with many rows or long constants work, and those with too many tokens are refused. Neither takes
+//! gigabytes or blocks the thread of other sessions.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio_postgres::error::ErrorPosition;
 use crate::cluster::{Cluster, folder, run, value};
 use crate::peak_kb;
 
-/// Limit of the memory that such a text adds: a few times its own length, and what the parser takes for its tokens.
+/// Limit of the memory that such a text adds: a few times its own length, and the parser's memory for its tokens.
 const TEXT_KB_MAX: u64 = 300 << 10;
 /// Statements of another session that are answered while a long one is parsed.
 const ANSWERED_MIN: usize = 8;

@@ -1,11 +1,11 @@
-//! The cases: what a database does that could change data on one replica and not on another (docs/explanation/pitfalls.md 1 and 2,
-//! and the table of what each way of capture sees).
+//! The cases: operations that could change data on one replica only (docs/explanation/pitfalls.md 1 and 2, and the table of
+//! what each way of capture sees).
 
-/// What is expected.
+/// The expected outcome of a case.
 pub(crate) enum Outcome {
     /// The same output as from a plain server.
     Same,
-    /// No error; the output is nobody's business (random values, times, object ids).
+    /// No error; the output may differ (random values, times, object ids).
     Own,
     /// One error, with this SQLSTATE.
     Refused(&'static str),

@@ -1,4 +1,4 @@
-//! With what a session begins, and what its neighbours leave it.
+//! The state with which a session begins does not depend on the previous session of its connection.
 
 use std::time::Duration;
 
@@ -81,7 +81,7 @@ async fn wrong_beginnings(cluster: &Cluster) {
     assert!(shown.iter().any(|(tag, body)| *tag == tag::DATA_ROW && body.ends_with(b"any")), "{shown:?}");
 }
 
-/// What ALTER ROLE says is weaker than what the client says; and what is wrong is no reason to keep the role out.
+/// Settings of the client take precedence over those of ALTER ROLE, and a wrong setting does not keep the role out.
 async fn of_the_role(cluster: &Cluster) {
     let admin = cluster.client().await;
     run(&admin, "create role zoe login; alter role zoe set onecopy.home = 'anchor'").await;
@@ -100,7 +100,7 @@ async fn of_the_role(cluster: &Cluster) {
     assert!(told.iter().any(warns), "{told:?}");
 }
 
-/// The limit of whoever had a connection before ends nothing of the next one.
+/// The time-out of the previous session of a connection ends no statement of the next one.
 pub(crate) async fn limits_of_neighbours(cluster: &Cluster) {
     let (hasty, other) = (cluster.client().await, cluster.client().await);
     for _ in 0..100 {
@@ -111,8 +111,7 @@ pub(crate) async fn limits_of_neighbours(cluster: &Cluster) {
     }
 }
 
-/// An unnamed statement lasts until the session prepares another one or sends a simple query, whoever logs in or runs
-/// something on its connection in between.
+/// An unnamed statement lasts until its session prepares another one, whatever other sessions do on the connection in between.
 pub(crate) async fn unnamed(cluster: &Cluster) {
     let mut raw = Raw::connect(cluster.port);
     raw.exchange(|out| {
@@ -134,7 +133,7 @@ pub(crate) async fn unnamed(cluster: &Cluster) {
     }
 }
 
-/// What the servers' own files say.
+/// The settings of the servers' own files.
 fn logged(cluster: &Cluster) -> String {
     let of = |number: u32| {
         std::fs::read_to_string(cluster.data().join(format!("server-{number}.log"))).unwrap_or_default()

@@ -7,7 +7,7 @@ use tokio_postgres::Client;
 use crate::cluster::{Cluster, raw, run, value};
 use crate::{WITHIN, assert_pinned, pair};
 
-/// Asserts what a query says to each of two sessions, again and again, on every replica.
+/// Asserts the answer of a query in each of two sessions, repeatedly, so that every replica answers.
 async fn says(query: &str, each: [(&Client, &str); 2]) {
     for _ in 0..4 {
         for (client, expected) in each {
@@ -78,7 +78,7 @@ pub(crate) async fn prepared(cluster: &Cluster) {
         assert_eq!(a.query_one(&of_a, &[]).await.unwrap().get::<_, String>(0), "in a");
         assert_eq!(b.query_one(&of_b, &[]).await.unwrap().get::<_, String>(0), "in public");
     }
-    // What was closed by one is there for the other.
+    // A statement that one session has closed is still there for the other.
     drop(of_a);
     run(&a, "select 1").await;
     let all = b.prepare("select * from w").await.unwrap();
@@ -103,7 +103,7 @@ pub(crate) async fn prepared(cluster: &Cluster) {
     assert_eq!(error.code().unwrap().code(), "26000");
 }
 
-/// What one session does to a connection by a way round is not felt by the next one.
+/// Indirect changes of a connection by one session do not affect the next one.
 pub(crate) async fn hidden(cluster: &Cluster) {
     let (a, b) = pair(cluster).await;
     run(&b, "grant select on t to reader").await;
@@ -123,7 +123,7 @@ pub(crate) async fn hidden(cluster: &Cluster) {
     for _ in 0..4 {
         assert_eq!(value(&a, of_a).await, "postgresrow 1");
     }
-    // What another session has parsed without a name is not there for this one, nor is what has one of ours.
+    // A session has neither the unnamed statement of another one, nor statements with names of Onecopy.
     let mut raw = [raw::Raw::connect(cluster.port), raw::Raw::connect(cluster.port)];
     let parsed = raw[0].exchange(|out| {
         wire::encode::parse(out, b"", b"select pg_backend_pid(), 'of another'", &[]);
@@ -150,21 +150,21 @@ pub(crate) async fn hidden(cluster: &Cluster) {
     code(cluster, &a, &b).await;
 }
 
-/// Nor what its code does.
+/// Neither do changes by code.
 async fn code(cluster: &Cluster, a: &Client, b: &Client) {
-    // Code can end what is prepared on its connection.
+    // Code can deallocate the statements of its connection.
     let known = b.prepare("select v from t where k = $1").await.unwrap();
     b.query_one(&known, &[&1]).await.unwrap();
     run(a, "do $$ begin execute 'deallocate all'; end $$").await;
     assert_eq!(b.query_one(&known, &[&1]).await.unwrap().get::<_, String>(0), "row 1");
     run(b, "insert into s (v) values (1)").await;
     run(b, "begin isolation level repeatable read; update t set v = v where k = 1; commit").await;
-    // What reads a catalogue may do something else as well.
+    // A query of a catalogue may have another effect as well.
     run(a, "select pg_advisory_lock(13), relname from pg_class limit 1").await;
     assert_pinned(cluster, &["advisory lock"]).await;
     run(a, "select pg_advisory_unlock(13)").await;
     assert_pinned(cluster, &[]).await;
-    // A limit of the client's holds for its statements, not for what is asked after them.
+    // The client's time-out applies to its own statements, not to queries of Onecopy after them.
     for limit_ms in [1, 2, 5, 10, 20, 50, 100, 500, 5_000, 50_000] {
         let limited = a.simple_query(&format!("set statement_timeout = {limit_ms}")).await.is_ok();
         if limited && a.simple_query("select pg_advisory_lock(11)").await.is_ok() {

@@ -1,4 +1,4 @@
-//! What comes along with a connection from the session that had it before.
+//! State of a connection that the next session must not get from the one before.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::cluster::script::{ask, open, within};
 use crate::cluster::{Cluster, Replica, folder, run, table, value};
 use crate::{WITHIN, pair};
 
-/// That somebody waits for a connection is believed after this long.
+/// A session without a connection for this long counts as waiting.
 const IN_LINE_FOR: Duration = Duration::from_secs(1);
 
 /// A cancel request that is on its way to a connection hits nothing of the session that has it next: that one waits. To be
@@ -45,7 +45,7 @@ pub(crate) async fn no_cancel(cluster: &Cluster) {
     assert_eq!(within(waiting).await, "; done 1");
 }
 
-/// Whether somebody has come to a server whom it has not looked at yet.
+/// Whether a server has a connection that it has not accepted yet.
 fn is_at_the_door(replica: &Replica) -> bool {
     const CONNECTING: &str = "02";
     let socket = format!("/.s.PGSQL.{}", replica.port);
@@ -71,7 +71,7 @@ async fn until_waits_for(beside: &tokio_postgres::Client, lock: &str) {
     }
 }
 
-/// Whether somebody waits for a connection.
+/// Whether a session waits for a connection.
 async fn is_in_line(admin: &tokio_postgres::Client) -> bool {
     let pools = crate::cluster::rows(admin, "show pools").await;
     pools.iter().any(|pool| pool["database"] == "postgres" && pool["cl_waiting"] != "0")
@@ -154,13 +154,13 @@ async fn until_knows_more(beside: &tokio_postgres::Client, before: u64, other: &
     }
 }
 
-/// Code that sets what no server tells, in words that nobody sees.
+/// Code that sets a custom setting, which no server reports, in a dynamic statement.
 const UNSEEN: &str = "do $$ begin execute 'se' || 't app.unseen = ''of another'''; end $$";
 /// At the anchor, where that runs.
 const ASKS_UNSEEN: &str =
     "select coalesce(current_setting('app.unseen', true), '') from pg_class where relname = 'pg_class'";
 
-/// Code that we do not see may set what no server tells: the next session has none of it.
+/// Code that Onecopy cannot see may set custom settings, which no server reports: the next session does not get them.
 pub(crate) async fn nothing_unseen(cluster: &Cluster) {
     let (former, next) = pair(cluster).await;
     for sets in [UNSEEN.to_owned(), format!("begin; {UNSEEN}; commit")] {
@@ -171,7 +171,7 @@ pub(crate) async fn nothing_unseen(cluster: &Cluster) {
     }
 }
 
-/// A connection of which the server does not say what it has is handed on to nobody.
+/// A connection whose settings are unknown is not handed on.
 pub(crate) async fn nothing_of_whom_nobody_knows(cluster: &Cluster) {
     run(&cluster.client().await, "create role secretive login").await;
     let may = async |what: &str| {
@@ -201,7 +201,7 @@ pub(crate) async fn no_others_settings(cluster: &Cluster) {
     const READS: &str = "select current_user || v from t where k = 1";
     const UPDATES: &str = "update t set v = v where k = 1";
     let (former, next) = pair(cluster).await;
-    // After a schema change a connection is brought to what is known of it in any case.
+    // After a schema change a connection is reset to its known settings in any case.
     let admin = cluster.client().await;
     run(&admin, "create role fleeting; grant select on t to fleeting").await;
     run(&former, "set work_mem = '1MB'").await;
@@ -223,7 +223,7 @@ pub(crate) async fn no_others_settings(cluster: &Cluster) {
         }
     }
     assert_eq!(value(&former, READS).await, "postgresrow 1");
-    // It can give up what it cannot have.
+    // The session can reset a role that it can no longer have.
     run(&next, "reset role").await;
     for _ in 0..4 {
         assert_eq!(value(&next, READS).await, "postgresrow 1");

@@ -1,4 +1,4 @@
-//! Who holds what others wait for does not wait for a connection that they have.
+//! A session that holds locks gets a connection before the sessions that wait for those locks.
 
 use std::time::{Duration, Instant};
 
@@ -83,7 +83,7 @@ pub(crate) async fn a_hot_row(cluster: &Cluster) {
     assert_eq!(counted, (SESSIONS * EACH).to_string());
 }
 
-/// Who waits in vain for a connection hears of it in time, and why there is none.
+/// A session that gets no connection receives an error in time, with the reason.
 pub(crate) async fn are_named(cluster: &Cluster) {
     let ((a, kept), b) = (pair(cluster).await, cluster.client().await);
     run(&b, "create table n (k int); set onecopy.home = 'anchor'").await;

@@ -3,11 +3,11 @@
 use crate::cluster::{Cluster, run, value};
 use crate::{assert_pinned, pair};
 
-/// It sets what no server tells.
+/// Sets a custom setting, which no server reports.
 const REMEMBERS: &str = "create function remembers(name text) returns text language sql as \
                          $$ select set_config('app.name', name, false) $$";
 
-/// What a session leaves on its connection: each is kept, shown, and let go when it is undone.
+/// State that pins a session to its connection: the statement, the reason shown, and the statement that undoes it.
 const TRACES: [(&str, &str, &str); 9] = [
     ("create temp table mine (k int)", "temporary", "drop table mine"),
     ("select makes_temporary()", "temporary", "drop table made"),
@@ -29,12 +29,12 @@ pub(crate) async fn traces(cluster: &Cluster) {
         assert_pinned(cluster, &[]).await;
         run(&b, "insert into s (v) values (1)").await;
     }
-    // What is gone with its transaction keeps nothing.
+    // State that ends with its transaction pins no session.
     run(&a, "begin; create temp table mine (k int); rollback").await;
     run(&a, "begin; select pg_advisory_xact_lock(7); commit").await;
     assert_pinned(cluster, &[]).await;
     run(&b, REMEMBERS).await;
-    // Code that sets what nobody sees is followed by nobody but its own connection.
+    // A session whose code may have changed settings keeps its connection.
     run(&a, "select remembers('anna')").await;
     assert_pinned(cluster, &["function"]).await;
     assert_eq!(value(&a, "select current_setting('app.name', true)").await, "anna");
@@ -48,7 +48,7 @@ pub(crate) async fn drawn(cluster: &Cluster) {
     let (a, b) = pair(cluster).await;
     run(&a, "insert into s (v) values (1)").await;
     let own = value(&a, "select max(id)::text from s").await;
-    // Nobody has used the connection since; and from now on nobody does.
+    // No other session has used the connection since, and from now on none does.
     assert_eq!(value(&a, "select currval('s_id_seq')").await, own);
     assert_pinned(cluster, &["currval"]).await;
     run(&a, "discard sequences").await;
@@ -63,14 +63,14 @@ pub(crate) async fn drawn(cluster: &Cluster) {
         run(&b, "select nextval('s_id_seq')").await;
         let error = c.simple_query(ask).await.unwrap_err();
         assert_eq!(error.code().unwrap().code(), "0A000", "{error:?}");
-        // It is known now that it asks.
+        // From now on Onecopy expects the session to ask.
         run(&c, draw).await;
         let (own, max) = (value(&c, ask).await, value(&c, "select last_value from s_id_seq").await);
         assert_eq!(own, max);
     }
     drop(a);
     run(&c, "select 1").await;
-    // Nobody is told what others drew on his connection.
+    // A session does not see the values that others drew on its connection.
     run(&b, "select nextval('s_id_seq')").await;
     // Where that was: at the anchor.
     run(&c, "begin; select pg_advisory_xact_lock(1)").await;

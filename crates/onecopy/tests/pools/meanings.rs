@@ -1,4 +1,4 @@
-//! What a text means in one session for a while is not taken for what it means in the others.
+//! A statement that means something else in one session for a while keeps its meaning in the others.
 
 use wire::backend::tag;
 use wire::encode;
@@ -7,7 +7,7 @@ use crate::assert_pinned;
 use crate::cluster::raw::Raw;
 use crate::cluster::{Cluster, run, value};
 
-/// What a transaction does that only it can see, and a statement that has a meaning because of that alone.
+/// A change that only its transaction sees, and a statement that depends on the change.
 const IN_A_TRANSACTION: [(&str, &str); 6] = [
     ("begin; alter table w add column own int", "select own from w"),
     ("begin; do $$ begin create temp table fleeting (k int); end $$", "select k from fleeting"),
@@ -23,14 +23,14 @@ const IN_A_TRANSACTION: [(&str, &str); 6] = [
     ),
 ];
 
-/// What a session leaves for itself, with how it is shown, and what undoes it.
+/// State that a session keeps for itself, the reason shown, and the statement that undoes it.
 const IN_A_SESSION: [(&str, &[&str], &str, &str); 3] = [
     ("create temp table lasting (k int)", &["temporary"], "select k from lasting", "drop table lasting"),
     ("set search_path = a", &[], "select k + 4 from only_in_a", "reset search_path"),
     ("select set_config('search_path', 'a', false)", &[], "select k + 5 from only_in_a", "reset search_path"),
 ];
 
-/// Whether a statement is parsed; nothing else is asked, so that nobody but a server can say that it is not.
+/// Whether Parse of a statement succeeds. No other message follows, so only a server can refuse it.
 fn parses(client: &mut Raw, sql: &str) -> bool {
     let told = client.exchange(|out| {
         encode::close(out, wire::frontend::Target::Statement(b"own"));
@@ -100,8 +100,8 @@ pub(crate) async fn of_one_session(cluster: &Cluster) {
     }
 }
 
-/// Nor does a server know it under a name that another session's statement has there: it would refuse what has other columns
-/// than it had (0A000).
+/// Statements of two sessions do not share a name at a server, which would refuse a statement whose columns have changed
+/// (0A000).
 pub(crate) async fn of_one_schema(cluster: &Cluster) {
     let plain = value(
         &cluster.client().await,

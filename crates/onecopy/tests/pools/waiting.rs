@@ -27,7 +27,7 @@ pub(crate) async fn waiting(cluster: &Cluster) {
     let error = error.as_db_error().unwrap();
     assert_eq!(error.code().code(), "57014", "{error:?}");
     assert!(error.hint().is_some_and(|hint| hint.contains("SHOW POOLS")), "{error:?}");
-    // What is known to be well formed needs no connection to be prepared.
+    // The Parse of a known statement needs no connection.
     let parsed = raw.exchange(|out| {
         wire::encode::parse(out, b"again", b"select v from s where id = $1", &[23]);
         wire::encode::sync(out);

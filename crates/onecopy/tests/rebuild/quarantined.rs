@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use crate::cluster::{Cluster, programs, rows, run, value};
 use crate::{JOINS_WITHIN, begin};
 
-/// A superuser can get past the guard.
+/// Writes directly at a server; a superuser can get past the guard.
 async fn behind_our_back(server: &tokio_postgres::Client, sql: &str) {
     let token = value(
         server,
@@ -30,7 +30,7 @@ async fn what_a_replica_cannot_apply_is_not_tried_again_until_it_was_rebuilt() {
     while cluster.replicas().await[1].state != "quarantined" {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    // Time in which it was tried some ten times before.
+    // Long enough for ten attempts.
     for n in 0..20 {
         run(&client, &format!("insert into noted (writer) values ({n})")).await;
         tokio::time::sleep(Duration::from_millis(100)).await;

@@ -1,4 +1,4 @@
-//! Functions that a schema change or a row calls at other replicas: they run with no more rights than there.
+//! Functions that a schema change or a row calls run with no more rights at other replicas than at home.
 
 use tokio_postgres::Client;
 
@@ -36,7 +36,7 @@ pub(crate) async fn code_in_a_schema_change_becomes_no_superuser(cluster: &Clust
         let files = "select count(*) from pg_ls_dir('.') as file where file = 'risen'";
         assert_eq!(value(&cluster.direct(&replica).await, files).await, "0", "at {}", replica.name);
     }
-    // What an ordinary role may change it still can.
+    // An ordinary role can still change its own settings.
     for statement in [
         "create table low.p (k int, v text) partition by range (k); create table low.p1 partition of low.p for values from (0) to (9)",
         "create index on low.p (v); alter table low.p detach partition low.p1; alter table low.p1 add primary key (k)",
@@ -113,7 +113,7 @@ pub(crate) async fn code_that_rows_call_becomes_no_superuser(cluster: &Cluster, 
          create type low.pair as (a low.odd, b text); create domain low.paired as low.pair; create type low.span as range (subtype = low.odd)",
     )
     .await;
-    // What it is that calls the function, and a table with columns k and v.
+    // The object that calls the function, and a table with columns k and v.
     for (what, table) in [
         ("an index", "(k int primary key, v int); create index on low.t (low.bad(v))"),
         (
@@ -174,7 +174,7 @@ pub(crate) async fn code_that_rows_call_becomes_no_superuser(cluster: &Cluster, 
     run(root, "drop schema low cascade; drop schema shut cascade").await;
 }
 
-/// An owner may lack what the writer has: rights on the table or its schema, or rows that he hides from himself.
+/// The owner of a table may lack rights of the writer: on the table, on its schema, or on rows that a policy hides.
 async fn owners_without_rights(cluster: &Cluster, root: &Client, mallory: &Client) {
     run(
         mallory,
@@ -212,7 +212,7 @@ async fn owners_without_rights(cluster: &Cluster, root: &Client, mallory: &Clien
     }
 }
 
-/// A function of another role that names a third one without its schema: everybody's schemas are not searched for it.
+/// A function that calls another one without its schema: Onecopy does not search the schemas of other roles for it.
 pub(crate) async fn code_finds_nothing_in_schemas_of_strangers(cluster: &Cluster, root: &Client) {
     run(root, "create schema aaa authorization mallory; create schema lib").await;
     let mallory = login(cluster, "mallory").await;

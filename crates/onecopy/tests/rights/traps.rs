@@ -5,7 +5,7 @@ use tokio_postgres::Client;
 use crate::cluster::{Cluster, run, value};
 use crate::login;
 
-/// What the traps of [`set_traps`] leave behind in a superuser's session: an advisory lock of this number.
+/// A trap of [`set_traps`] takes the advisory lock of this number in a superuser's session.
 const SPRUNG: u32 = 4711;
 
 /// The class of CVE-2018-1058: a superuser logs in with a search path that has a schema of another role before
@@ -29,7 +29,7 @@ pub(crate) async fn statements_of_onecopy_call_nothing_of_a_users_schema(cluster
             assert_eq!(value(&direct, &locks).await, "0", "{statement} at {}", replica.name);
         }
     };
-    // Functions of Onecopy that run as its superuser, whoever calls them.
+    // Functions of Onecopy that run with the rights of its superuser.
     let mallory = login(cluster, "mallory").await;
     run(
         &mallory,

@@ -1,5 +1,4 @@
-//! Promise: a certificate of a server's that has expired is not believed, and whoever runs the node hears in time that the one
-//! that clients see will expire.
+//! Promise: Onecopy rejects an expired certificate of a server, and warns its operator before its own certificate expires.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -34,7 +33,7 @@ async fn one_of_a_server_that_has_expired_is_not_believed() {
             "{said}"
         );
     }
-    // Who asks for no proof has none.
+    // With `sslmode=require` the server's certificate is not checked.
     setup.write_urls(&[url("require")], rules);
     setup.serve(&[]).await.stop();
 }
@@ -64,7 +63,7 @@ async fn one_of_ours_that_expires_is_told_of_in_time() {
     await_said(&setup, expected);
     assert_eq!(told_end(pages), Some(ends_s));
 
-    // Whoever puts one in its place hears it at once, and so does the log.
+    // The check of the configuration and RELOAD report an expired certificate at once, and so does the log.
     let ends_s = certify(&setup, |now| (now - 3 * DAY_S, now - DAY_S));
     assert!(
         checked()
@@ -118,7 +117,7 @@ fn await_said(setup: &Setup, words: &str) {
     }
 }
 
-/// What `/metrics` says about its end.
+/// The end of the certificate in `/metrics`.
 fn told_end(port: u16) -> Option<i64> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();

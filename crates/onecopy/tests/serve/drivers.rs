@@ -1,8 +1,8 @@
-//! Promise: applications get from onecopy what they get from PostgreSQL, whichever driver they use: over TLS, with a
-//! password, with prepared statements, transactions, errors, COPY, cancelled statements and pools.
+//! Promise: applications get from Onecopy what they get from PostgreSQL with every driver: TLS, passwords, prepared
+//! statements, transactions, errors, COPY, cancelled statements and pools.
 //!
-//! Each program of `tests/drivers` prints what it saw. A driver is left out with a line that says so when its language is
-//! not on this machine; in CI a language without its driver is an error.
+//! Each program of `tests/drivers` prints what it saw. The test skips a driver with a message if its language is not on this
+//! machine. In CI a language without its driver is an error.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -16,7 +16,7 @@ use super::cluster::served::Setup;
 use super::cluster::{connect, run, value};
 use super::login::{PASSWORD, Servers, certify, encrypt};
 
-/// What is fetched once by `scripts/drivers`.
+/// The drivers that `scripts/drivers` fetches.
 fn fetched() -> PathBuf {
     let program = std::env::current_exe().expect("a test is a file");
     let target = program.ancestors().nth(3).expect("tests lie in target/debug/deps");
@@ -62,7 +62,7 @@ fn is_there(driver: &str, package: &str) -> bool {
     false
 }
 
-/// What an application prints there.
+/// The output of an application.
 async fn said(command: &mut Command, port: u16, root: &Path) -> String {
     command
         .envs([("PGHOST", "localhost"), ("PGUSER", "app"), ("PGDATABASE", "postgres"), ("LC_ALL", "C.UTF-8")])

@@ -1,5 +1,5 @@
-//! Promise: who cannot prove a role's password does not come in, who can is let in by servers that ask for it, too, over
-//! TLS where that is demanded; and nobody learns more than that from being refused.
+//! Promise: a client without the password of its role is rejected, and the rejection reveals nothing more. With the password it
+//! gets in, also to servers that ask for it, and over TLS where that is demanded.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -13,13 +13,13 @@ use super::cluster::plain::Plain;
 use super::cluster::served::Setup;
 use super::cluster::{programs, rows, run, value};
 
-/// Two servers that let nobody in without a password, the second one over TLS only.
+/// Two servers that require a password, the second one over TLS only.
 pub(crate) struct Servers {
     first: Plain,
     second: Plain,
 }
 
-/// How long is waited for what comes by itself.
+/// The deadline of an event that comes by itself.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The password of `app`.
@@ -65,7 +65,7 @@ impl Servers {
     }
 }
 
-/// From now on a server lets nobody in but over TLS and with a password.
+/// From now on a server requires TLS and a password.
 pub(crate) async fn encrypt(server: &Plain, client: &Client) {
     certify(&server.data(), "server");
     run(client, "ALTER SYSTEM SET ssl = on").await;
@@ -194,7 +194,7 @@ async fn refusals(setup: &Setup) {
         |role: &str| ("28P01".to_owned(), format!("password authentication failed for user \"{role}\""));
     assert_eq!(refusal(setup, "app", "postgres", "it's no secret").await, wrong("app"));
     assert_eq!(refusal(setup, "app", "onecopy", "").await, wrong("app"));
-    // Nobody learns that there is no such role, or that it has no password.
+    // The error does not reveal whether the role is missing or has no password.
     assert_eq!(refusal(setup, "nobody", "postgres", PASSWORD).await, wrong("nobody"));
     let superuser = log_in(setup, "postgres", "postgres", "master").await.unwrap();
     run(&superuser, "CREATE ROLE bare LOGIN").await;
@@ -246,7 +246,7 @@ async fn changes(setup: &Setup, servers: &Servers) {
         let (client, connection) = tokio_postgres::connect(&socket(server), NoTls).await.unwrap();
         tokio::spawn(async move { drop(connection.await) });
         let sql = "SELECT string_agg(rolpassword, ' ' ORDER BY rolname) FROM pg_authid WHERE rolname IN ('app', 'tls')";
-        // Nobody waits for the roles' change at the other server: it comes when it comes.
+        // The change of the role arrives at the other server later.
         let started = Instant::now();
         let mut found = value(&client, sql).await;
         while found.matches("SCRAM-SHA-256$").count() != 2 && started.elapsed() < PATIENCE {
@@ -315,7 +315,7 @@ async fn encryption(setup: &Setup, admin: &Client) {
     assert!(said.contains("a rule rejects") && said.contains("no encryption"), "{said}");
     let said = psql(setup, "sslmode=prefer channel_binding=disable").await;
     assert!(said.contains("SSL connection"), "{said}");
-    // Another certificate counts from RELOAD on; who is connected stays.
+    // A new certificate counts from RELOAD on; existing connections stay.
     certify(folder, "other");
     for end in ["crt", "key"] {
         std::fs::copy(folder.join(format!("other.{end}")), folder.join(format!("node.{end}"))).unwrap();
@@ -357,8 +357,8 @@ async fn own_commands(setup: &Setup, root: &Path) {
     assert!(said.contains("set PGPASSWORD, or PGPASSFILE"), "{said}");
 }
 
-/// A client may begin with a handshake at once, if it names the protocol; whoever speaks first in plain text is not
-/// believed to have said it later.
+/// A client may begin with a TLS handshake at once, if it names the protocol. Plain text behind an
+/// SSLRequest is not taken for encrypted.
 fn direct_handshake(setup: &Setup) {
     use std::io::{Read, Write};
     let openssl = |protocol: &[&str]| {

@@ -1,5 +1,5 @@
-//! Promise: a server joins if it is empty, or a copy of a member; what it has then is what the others have, and clients notice
-//! nothing of it.
+//! Promise: a server can join if it is empty or a copy of a member. Then it is identical to the others, and clients do not
+//! notice.
 
 use std::time::{Duration, Instant};
 
@@ -53,13 +53,13 @@ async fn a_copy_of_a_member_joins_and_a_member_leaves() {
     assert_eq!(value(&a.client().await, names).await, "a,b,c", "it is left as it was");
     assert!(run_fails(&a, "INSERT INTO item (name) VALUES ('behind')").await);
     node.stop();
-    // The configuration still names the first two; a restart knows the members, and what it does not know is refused.
+    // The configuration still names the first two; a restart knows the members, and refuses unknown servers.
     let node = setup.serve(&[]).await;
     let admin = connect("127.0.0.1", setup.port, "onecopy").await.unwrap();
     let members: Vec<String> =
         rows(&admin, "SHOW REPLICAS").await.iter().map(|row| row["name"].clone()).collect();
     assert_eq!(members, ["replica-2", "replica-3"]);
-    // One that was dropped is brought up to date from the log.
+    // A dropped member joins again and gets the missing records from the log.
     assert_eq!(rows(&admin, &add(a.port)).await[0]["replica"], "replica-1");
     assert_eq!(value(&a.client().await, names).await, "a,b,c,d");
     node.stop();
@@ -71,7 +71,7 @@ async fn a_copy_of_a_member_joins_and_a_member_leaves() {
 /// A schema with one of each kind of object that people have.
 const RICH: &str = include_str!("../dump_restore/schema.sql");
 
-/// What a dump has no place for: settings, rights to the database, memberships, a CHECK that does not hold for long.
+/// Properties that a dump does not contain: settings, rights on the database, memberships, a CHECK that later fails.
 const MORE: &str = "
     CREATE ROLE auditor;
     CREATE ROLE teller LOGIN PASSWORD 'open' CONNECTION LIMIT 7;
@@ -172,7 +172,7 @@ async fn an_empty_server_is_filled_while_clients_write() {
         }));
     }
     let c = Plain::start().await;
-    // Left half full by a node that ended; what is in it does not count.
+    // A node left the copy half done; its content does not count.
     run(&c.client().await, "CREATE SCHEMA onecopy_filling; CREATE TABLE half (a int)").await;
     let added = rows(&admin, &add(&c)).await;
     assert_eq!((&*added[0]["replica"], &*added[0]["donor"]), ("replica-3", "replica-2"));
@@ -187,7 +187,7 @@ async fn an_empty_server_is_filled_while_clients_write() {
     assert_eq!(value(&client, "SELECT count(DISTINCT id) FROM noted").await, written.to_string());
     assert_eq!(table(&c.client().await, ROLES).await, table(&a.client().await, ROLES).await);
     serves(&setup, "replica-3").await;
-    // A former member is filled anew on demand, whatever somebody has done to it.
+    // A former member is copied anew on demand, whatever was changed in it.
     let token = "SELECT substring(pg_get_triggerdef(oid) from '''([0-9a-f]{32})''') FROM pg_trigger WHERE tgname = '!onecopy_replica' LIMIT 1";
     let direct = c.client().await;
     let via = value(&direct, token).await;

@@ -1,5 +1,5 @@
-//! Promise: a service manager hears when a node serves, reads its configuration anew and begins to stop, and its signals do
-//! nothing else than that at any time.
+//! Promise: systemd learns when a node serves, reloads its configuration and begins to stop. Its signals have no other effect
+//! at any time.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixDatagram;
@@ -67,7 +67,7 @@ async fn a_reload_that_comes_before_it_serves_waits_for_that() {
     let status = node.ended();
     assert_eq!(status.code(), Some(1), "{status}");
     drain.join().unwrap();
-    // It never served, so nobody was told so.
+    // It never served, so systemd got no READY.
     let heard: Vec<String> = std::iter::from_fn(|| {
         let mut words = [0; 128];
         let length = manager.recv(&mut words).ok()?;

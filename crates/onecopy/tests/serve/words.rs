@@ -1,5 +1,5 @@
-//! Promise: what the log says of a session bears its number, as text and as JSON; and however much it is asked to say, no
-//! password is in it, nor what could open a door in place of one.
+//! Promise: log lines of a session carry its number, as text and as JSON. At every log level the log contains no password and
+//! no secret that could replace one.
 
 use std::fs::File;
 use std::process::Stdio;
@@ -9,7 +9,7 @@ use super::cluster::served::{Setup, WITHIN};
 use super::cluster::{rows, run};
 use super::login::{PASSWORD, Servers, log_in};
 
-/// What clients write where a password belongs.
+/// A password in the statements of clients.
 const HUSH: &str = "hush-hush";
 
 /// Statements with a password that fail, each in its own way, and one that does not.
@@ -46,7 +46,7 @@ async fn no_secret_is_told_and_each_session_has_its_number() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         node.stop();
-        // What TLS calls an extension of its own.
+        // A TLS extension has `secret` in its name.
         let said = said().replace("extended_master_secret", "");
         let begun = said.lines().filter(|line| line.contains("the session begins"));
         let begun: Vec<Option<u64>> = begun.map(|line| told_number(line, format == "json")).collect();
@@ -63,7 +63,7 @@ async fn secrets(setup: &Setup) -> u64 {
     let superuser = log_in(setup, "postgres", "postgres", "master").await.unwrap();
     for sql in STATEMENTS {
         assert_eq!(superuser.simple_query(sql).await.is_ok(), sql == STATEMENTS[6], "{sql}");
-        // What is refused when it is prepared is as secret.
+        // A statement that fails in Parse is as secret.
         drop(superuser.prepare(sql).await);
     }
     run(&superuser, "DROP ROLE kept").await;

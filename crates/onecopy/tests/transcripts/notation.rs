@@ -1,9 +1,9 @@
 //! The text form of wire messages: lines of a client become bytes, messages of the server become lines.
 //!
-//! What one PostgreSQL says otherwise than another, or one run otherwise than the next, is not part of a line:
-//! the file, line and routine of an error; the object id of a table, and of a type that a user has made; the server's
-//! version; the parameters that only later releases report; in the detail of an error, numbers of versions and sessions,
-//! and the winner of a conflict, which may be forgotten by then. A process id is shown as the connection that has it.
+//! A line leaves out what differs between releases of PostgreSQL or between runs: the file, line and routine of an error; the
+//! object id of a table and of a user-defined type; the server's version; parameters that only later releases report. In the
+//! detail of an error it leaves out the numbers of versions and sessions, and the winner of a conflict, which Onecopy may have
+//! forgotten. It shows a process id as the name of the connection that has it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -128,7 +128,7 @@ fn target<'a>(kind: &str, name: &'a [u8]) -> Target<'a> {
     }
 }
 
-/// The line of a message; none for one that other releases do not send.
+/// The line of a message; none for a message that other releases do not send.
 pub(crate) fn decode(tag: u8, body: &[u8], names: &Names) -> Option<String> {
     let bare = |name: &str| {
         assert!(body.is_empty(), "{name} has a body: {body:?}");
@@ -265,7 +265,7 @@ fn form(code: i16) -> String {
     }
 }
 
-/// What is left of a body.
+/// The unread rest of a body.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
