@@ -240,7 +240,7 @@ pub enum Event {
         /// Which.
         replica: ReplicaId,
     },
-    /// A replica is no member any more.
+    /// A replica is no longer a member.
     Left {
         /// Which.
         replica: ReplicaId,

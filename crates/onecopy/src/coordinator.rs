@@ -79,7 +79,7 @@ pub(crate) enum AgentOrder {
     TakeBack,
     /// Read the catalogue.
     LoadCatalogue { version: Version },
-    /// The replica is no member any more.
+    /// The replica is no longer a member.
     Leave,
 }
 

@@ -103,7 +103,7 @@ impl Fault {
             Self::Evicted => Some(Refusal::new(
                 sqlstate::SERIALIZATION_FAILURE,
                 "the statement was cancelled because it held up a schema change at its replica for too long",
-                "Run the transaction again. `onecopy up --reader-patience` says how long a read may take then.",
+                "Run the transaction again. `onecopy up --reader-patience` sets how long a read may take then.",
             )),
             Self::Client | Self::Server(_) => None,
         }

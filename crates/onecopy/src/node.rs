@@ -66,7 +66,7 @@ const SLOW_REFRESH: &str = "ONECOPY_TEST_SLOW_REFRESH_MS";
 pub(crate) type Reason = String;
 
 /// Whether a server that has nothing of the cluster may become a member: only before the first client is served, since
-/// later it is another server, or was made anew.
+/// later it is another server, or was re-created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Adoption {
     /// The servers were looked at, and are about to become a cluster.

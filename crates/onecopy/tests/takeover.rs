@@ -192,7 +192,7 @@ async fn one_that_lets_nobody_in_is_down_as_well(cluster: &Cluster) -> Vec<i64> 
     let admin = cluster.try_client("onecopy").await.unwrap();
     let shown = cluster::rows(&admin, "SHOW REPLICAS").await;
     let detail = &shown.iter().find(|row| row["name"] == old.name).unwrap()["detail"];
-    assert!(detail.contains("lets nobody in"), "{detail}");
+    assert!(detail.contains("accepts no login"), "{detail}");
     stop(&old, Signal::CONT);
     cluster.caught_up().await;
     // The opposite at another replica: the server accepts new connections, but its backends hang.
@@ -214,7 +214,7 @@ async fn one_that_lets_nobody_in_is_down_as_well(cluster: &Cluster) -> Vec<i64> 
     for writer in writers {
         let (ids, longest) = writer.end().await;
         cluster::folder::say(&format!(
-            "longest gap with a server that lets nobody in (deadline 5 s): {longest:?}"
+            "longest gap with a server that accepts no login (deadline 5 s): {longest:?}"
         ));
         all.extend(ids);
     }

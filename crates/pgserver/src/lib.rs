@@ -308,7 +308,7 @@ impl Home {
         self.folder.set_numbers(numbers)
     }
 
-    /// The server is no member any more.
+    /// The server is no longer a member.
     pub fn strike(&mut self, number: u16) -> Result<(), FolderError> {
         let numbers = self.members().iter().copied().filter(|member| *member != number).collect();
         self.folder.set_numbers(numbers)

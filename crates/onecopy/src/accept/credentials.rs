@@ -46,7 +46,7 @@ impl Credentials {
                     if kept.is_some() && verifier.is_none() {
                         tracing::warn!(
                             role,
-                            "its password is not stored as SCRAM-SHA-256; it has to be set anew"
+                            "its password is not stored as SCRAM-SHA-256; set it again through Onecopy"
                         );
                     }
                     return Ok(verifier);

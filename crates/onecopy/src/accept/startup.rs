@@ -134,7 +134,7 @@ async fn log_in(
         Fault::Fatal(Refusal::new(
             sqlstate::INVALID_AUTHORIZATION_SPECIFICATION,
             format!("role \"{role}\" has no right to the database \"{database}\""),
-            "The settings admin_users and stats_users of Onecopy's configuration say who has.",
+            "The settings admin_users and stats_users of Onecopy's configuration list the roles that have it.",
         ))
     })?;
     Ok(Request::Admin(dialect, right))

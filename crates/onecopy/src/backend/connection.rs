@@ -164,7 +164,8 @@ impl Connection {
         let parameters = [&own, rest.as_slice()].concat();
         let opening = Self::open(address, &served.secret, &parameters);
         tokio::time::timeout(OWN_LOG_IN_MAX, opening).await.unwrap_or_else(|_| {
-            let text = format!("the server lets nobody in: no log-in within {} s", OWN_LOG_IN_MAX.as_secs());
+            let text =
+                format!("the server accepts no login: no answer within {} s", OWN_LOG_IN_MAX.as_secs());
             Err(BackendError::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, text)))
         })
     }

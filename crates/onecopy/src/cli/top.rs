@@ -59,7 +59,7 @@ pub(crate) async fn command(top: &Top, progress: &Progress) -> Result<(), String
 async fn look(client: &Client) -> Result<Look, String> {
     let show = async |what: &str| {
         let answer = client.simple_query(&format!("SHOW {what}")).await;
-        let answer = answer.map_err(|error| format!("the node does not answer any more: {error}"))?;
+        let answer = answer.map_err(|error| format!("the node no longer answers: {error}"))?;
         let row = |message: &SimpleQueryMessage| match message {
             SimpleQueryMessage::Row(row) => {
                 let columns = row.columns().iter().enumerate();

@@ -84,7 +84,7 @@ impl Standing {
         }
     }
 
-    /// The replica is no member any more.
+    /// The replica is no longer a member.
     pub(crate) fn forget(&mut self, replica: ReplicaId) {
         self.replicas.remove(&replica);
     }
@@ -222,7 +222,7 @@ mod tests {
             standing.quarantine(replica, "too", Lasting::UntilRebuilt);
         }
         assert_eq!(standing.unneeded(), None);
-        // Nobody waits for one that is no member any more.
+        // Nobody waits for one that is no longer a member.
         let mut standing = self::standing();
         standing.forget(C);
         standing.note_durable(C, Version(30));

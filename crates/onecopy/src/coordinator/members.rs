@@ -49,7 +49,7 @@ impl Hub {
         orders
     }
 
-    /// A replica is no member any more: what is open there is rolled back, and nobody speaks of it again.
+    /// A replica is no longer a member: what is open there is rolled back, and nobody speaks of it again.
     pub(crate) fn leave(&self, replica: ReplicaId) {
         let seat = &self.seats[replica];
         self.handle(Event::Left { replica });
@@ -61,7 +61,7 @@ impl Hub {
         if let Err(error) = log_retention::lift_quarantine(self.log.folder(), &seat.name) {
             tracing::warn!(replica = %seat.name, %error, "a replica of this name will begin in quarantine");
         }
-        tracing::warn!(replica = %seat.name, "the replica is no member any more");
+        tracing::warn!(replica = %seat.name, "the replica is no longer a member");
     }
 
     /// A replica takes nothing new from now on, or does again. Whoever has connections there that are not in use closes them.

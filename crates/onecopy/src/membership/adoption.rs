@@ -366,7 +366,7 @@ async fn check_members(membership: &Membership, served: &Served, places: &Places
                 ));
             }
             Ok(Found { cluster: None, .. }) => wrong.push(format!(
-                "{} ({}) has nothing of the cluster {} in it: it is another server, or was made anew",
+                "{} ({}) has nothing of the cluster {} in it: it is another server, or was re-created",
                 replica.name, replica.address, membership.cluster
             )),
             Err(why) if why.may_pass => tracing::warn!(reason = %why.text, "a server is waited for"),

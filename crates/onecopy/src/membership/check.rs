@@ -40,7 +40,7 @@ pub(crate) async fn run(hub: &Hub) -> Result<Vec<Vec<String>>, Refusal> {
         return Err(Refusal::new(
             sqlstate::CANNOT_CONNECT_NOW,
             "there are no two replicas that could be compared",
-            "SHOW REPLICAS tells the state of each replica.",
+            "SHOW REPLICAS shows the state of each replica.",
         ));
     }
     let _turn = verify::Turn::take(hub)?;
@@ -55,7 +55,7 @@ pub(crate) async fn run(hub: &Hub) -> Result<Vec<Vec<String>>, Refusal> {
         };
         let reason = format!("it differs from the other replicas at version {version}: {what}");
         hub.quarantine(*replica, &reason, Lasting::UntilRebuilt);
-        let detail = format!("{what}; REBUILD REPLICA {name} mends it");
+        let detail = format!("{what}; REBUILD REPLICA {name} repairs it");
         rows.push(vec![name, version.to_string(), "QUARANTINED".to_owned(), detail]);
     }
     for status in skipped {

@@ -71,7 +71,7 @@ pub(crate) enum Request {
         /// Hears the end.
         done: oneshot::Sender<Result<(), Reason>>,
     },
-    /// Write down that it is no member any more.
+    /// Write down that it is no longer a member.
     Strike {
         /// Which.
         replica: ReplicaId,
@@ -230,7 +230,7 @@ fn not_compared(hub: &Hub, replica: ReplicaId) {
     }
 }
 
-/// It serves from now on if it has what the others have; else it is no member any more.
+/// It serves from now on if it has what the others have; else it is no longer a member.
 async fn compare(hub: &Hub, replica: ReplicaId) -> Result<(), MemberError> {
     hub.set_stage(replica, Some(Stage::Comparing));
     let found = check::newcomer(hub, replica).await;
@@ -276,7 +276,7 @@ async fn give_data(
     Ok(seat.name.clone())
 }
 
-/// A replica is no member any more; the error of the second kind is about what is left of its server.
+/// A replica is no longer a member; the error of the second kind is about what is left of its server.
 pub(crate) async fn dismiss(hub: &Hub, replica: ReplicaId) -> Result<Result<(), Reason>, MemberError> {
     if hub.stage(replica).is_some() {
         return Err(MemberError::Underway);
@@ -321,7 +321,7 @@ pub(crate) async fn may_be_refilled(hub: &Hub, replica: ReplicaId) -> Result<(),
     if let Some(whose) = whose {
         let at = &server.address;
         return Err(MemberError::Failed(format!(
-            "the server at {at} {whose}; correct the address, or empty that server if nobody needs what is there"
+            "the server at {at} {whose}; correct the address, or empty that server if its data is not needed"
         )));
     }
     initial_copy::prepare(hub).await.map_err(MemberError::Failed)

@@ -60,7 +60,7 @@ pub(crate) async fn run(hub: &Hub) -> Result<Vec<Vec<String>>, Refusal> {
         return Err(Refusal::new(
             sqlstate::CANNOT_CONNECT_NOW,
             format!("{} cannot be verified: not up", down.join(", ")),
-            "SHOW REPLICAS tells the state of each replica.",
+            "SHOW REPLICAS shows the state of each replica.",
         ));
     }
     let _turn = Turn::take(hub)?;

@@ -162,12 +162,12 @@ async fn adopt(
                 ));
                 return adoption::complete(folder, membership);
             }
-            format!("somebody wrote to the servers while they were adopted: {}", differ.join(", "))
+            format!("a client wrote to the servers while they were adopted: {}", differ.join(", "))
         }
         Err(refusal) => refusal.message,
     };
     adoption::undo(folder, served, replicas).await;
-    Err(format!("{reason}\nOnecopy's objects were taken out again; stop all writers, and start it anew"))
+    Err(format!("{reason}\nOnecopy's objects were taken out again; stop all writers, and start it again"))
 }
 
 fn load(file: Option<&PathBuf>, flags: &Given) -> Result<Config, Reason> {
@@ -216,7 +216,7 @@ fn reload_on(mut hangup: Signal, hub: Weak<Hub>) {
             let Some(hub) = hub.upgrade() else { return };
             systemd::reloading();
             match hub.in_force.reload() {
-                Ok(notes) => tracing::warn!(notes = notes.join("; "), "the configuration was read anew"),
+                Ok(notes) => tracing::warn!(notes = notes.join("; "), "the configuration was read again"),
                 Err(reason) => tracing::error!(%reason, "the configuration stays as it was"),
             }
             systemd::tell("READY=1");

@@ -127,15 +127,16 @@ impl Session {
         let hub = self.hub();
         if is_clients {
             let text = "canceling statement due to statement timeout";
-            let hint = "It waited for a server connection: SHOW POOLS in the database \"onecopy\" tells who has them.";
+            let hint = "It waited for a server connection: SHOW POOLS in the database \"onecopy\" shows which roles \
+                        have them.";
             return Refusal::new(sqlstate::QUERY_CANCELED, text, hint);
         }
         let (size, wait) = (hub.pools.pooling.size, hub.pools.pooling.wait);
         let pinned = self.pinned_at(replica);
         let releases: Vec<&str> = pinned.iter().map(|(pin, _)| pin.undone_by()).collect();
         let mut hint =
-            "SHOW POOLS and SHOW CLIENTS in the database \"onecopy\" tell who has them, and why; pool_size says how many \
-             there may be, and pool_wait how long a statement waits."
+            "SHOW POOLS and SHOW CLIENTS in the database \"onecopy\" show which sessions have them, and why. \
+             pool_size limits their number, pool_wait how long a statement waits."
                 .to_owned();
         if !releases.is_empty() {
             hint = format!("A session gives its connection back after {}. {hint}", releases.join(" or "));

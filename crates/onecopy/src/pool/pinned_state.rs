@@ -39,8 +39,8 @@ pub(crate) fn lost(what: Pins) -> Fault {
         "terminating connection: the server connection that held the session's state ({}) is lost",
         what.words()
     );
-    let hint = "Connect again, and make temporary objects, locks, cursors, LISTEN and settings of functions anew. \
-                Nothing of the session was run on another connection.";
+    let hint = "Connect again, and recreate temporary objects, locks, cursors, LISTEN and settings. \
+                No statement of the session ran on another connection.";
     Fault::Fatal(Refusal::new(sqlstate::ADMIN_SHUTDOWN, message, hint))
 }
 

@@ -187,7 +187,7 @@ impl Admin {
         let command = command(sql)?;
         if command.needs() > self.right {
             let text = "this role may only look at the admin database";
-            let hint = "The setting admin_users of Onecopy's configuration says who may command.";
+            let hint = "The setting admin_users of Onecopy's configuration lists the roles that may.";
             return Err(Refusal::new(sqlstate::INSUFFICIENT_PRIVILEGE, text, hint));
         }
         if hub.shipping.get().is_some() && !command.is_for_shipped_statements() {
@@ -278,7 +278,7 @@ impl Admin {
         Err(Refusal::new(
             sqlstate::UNDEFINED_OBJECT,
             format!("there is no session {id}"),
-            "SHOW CLIENTS has their numbers in its column id.",
+            "SHOW CLIENTS lists them in its column id.",
         ))
     }
 }

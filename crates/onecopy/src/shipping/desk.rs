@@ -55,7 +55,7 @@ impl Session {
                     Some(at) => break at,
                     None if started.elapsed() > GREET_MAX => {
                         let text = "no replica takes part at present";
-                        let hint = "SHOW REPLICAS tells the state of each replica.";
+                        let hint = "SHOW REPLICAS shows the state of each replica.";
                         return Err(Refusal::new(sqlstate::CANNOT_CONNECT_NOW, text, hint).into());
                     }
                     None => sleep(PAUSE).await,

@@ -168,7 +168,7 @@ async fn prepare(shipping: &Shipping, control: &mut Connection, proves_all: bool
         }
         (None, None) if !hub.is_founding.load(Ordering::Acquire) => {
             let text = format!(
-                "the server has nothing of the cluster {cluster} in it: it is another server, or was made anew"
+                "the server has nothing of the cluster {cluster} in it: it is another server, or was re-created"
             );
             return Err(Failure::Lasting(text));
         }

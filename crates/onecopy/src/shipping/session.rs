@@ -412,7 +412,7 @@ impl Session {
             }
             Err(Declined::Full) => {
                 let text = "too many statements are kept for replicas that have not run them yet";
-                let hint = "Try again later, with less in a transaction. SHOW REPLICAS tells which replica is behind.";
+                let hint = "Try again later, with less in a transaction. SHOW REPLICAS shows which replica is behind.";
                 return Err(Refusal::new(sqlstate::CONFIGURATION_LIMIT_EXCEEDED, text, hint).into());
             }
         }

@@ -61,7 +61,7 @@ async fn a_replica_that_was_changed_behind_our_back_serves_nothing_until_it_is_r
     let said = programs::text(&checked);
     assert!(!checked.status.success(), "{said}");
     for words in
-        ["replica-2", "QUARANTINED", "table \"public\".\"filler\"", "REBUILD REPLICA replica-2 mends it"]
+        ["replica-2", "QUARANTINED", "table \"public\".\"filler\"", "REBUILD REPLICA replica-2 repairs it"]
     {
         assert!(said.contains(words), "{words}: {said}");
     }

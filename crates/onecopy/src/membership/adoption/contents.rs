@@ -53,11 +53,11 @@ pub(super) async fn compare(open: &mut [(&Replica, Found)]) -> Result<(), String
         format!("the servers do not hold the same, so nothing was changed\n{}", differences.join("\n"));
     if let [only] = full.as_slice() {
         text.push_str(&format!(
-            "\nonly {only} has data: copy it to the others first, while nobody writes (pg_dumpall from {only} into each)"
+            "\nonly {only} has data: copy it to the others first, while no client writes (pg_dumpall from {only} into each)"
         ));
     } else {
         text.push_str(
-            "\nmake them identical while nobody writes: empty all but one, and restore a dump of that one",
+            "\nmake them identical while no client writes: empty all but one, and restore a dump of that one",
         );
     }
     if is_about_passwords {

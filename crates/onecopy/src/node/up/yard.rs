@@ -107,7 +107,7 @@ impl Yard {
     fn invite(&mut self, who: &Invitee) -> Result<Invited, Invitation> {
         if *who != Invitee::Made {
             return Err(Invitation::Unsupported(
-                "a server of somebody else cannot join servers of `onecopy up`",
+                "a server that Onecopy did not make cannot join servers of `onecopy up`",
                 "ADD REPLICA without an address makes one more server here; `onecopy serve` serves servers that exist.",
             ));
         }

@@ -107,7 +107,7 @@ impl std::fmt::Display for ConnectError {
             }
             Self::NoCluster { expected } => write!(
                 f,
-                "the server has nothing of the cluster {expected} in it: it is another server, or was made anew"
+                "the server has nothing of the cluster {expected} in it: it is another server, or was re-created"
             ),
             Self::Unfit(what) => write!(f, "the server {what}"),
             Self::BackendsStay { count } => {

@@ -71,7 +71,8 @@ pub(crate) async fn lets_in<F: Future<Output = ()>>(
 ) -> Result<(), String> {
     let knock = || cancel(address, connection.pid, &connection.secret);
     let heard = within(is_heard(knock), deadline / PARTS, PARTS, suspect).await;
-    heard.ok_or_else(|| format!("the server lets nobody in: no answer to a new connection for {deadline:?}"))
+    heard
+        .ok_or_else(|| format!("the server accepts no login: no answer to a new connection for {deadline:?}"))
 }
 
 /// Whether the answer is that of the incarnation that was asked.

@@ -136,7 +136,7 @@ pub(crate) async fn run(
             let refused = |error| member_refusal(&format!("replica \"{name}\" cannot be dropped"), &error);
             let removed = members::dismiss(hub, replica).await.map_err(refused)?;
             if let Err(reason) = removed {
-                let text = format!("it is no member any more, but not all of its server is gone: {reason}");
+                let text = format!("it is no longer a member, but not all of its server is gone: {reason}");
                 encode::notice(&mut client.out, "WARNING", sqlstate::WARNING, &text, None);
             }
             Ok(vec![vec![name.clone(), hub.seats.len().to_string()]])
@@ -192,7 +192,7 @@ async fn refill(
     // What is left of its server is what is to go; nobody of ours has stopped it.
     let _ = members::dismiss(hub, replica).await.map_err(refused)?;
     let gone = |error: MemberError| {
-        let message = format!("replica \"{name}\" is no member any more, and was not filled: {error}");
+        let message = format!("replica \"{name}\" is no longer a member, and was not filled: {error}");
         let hint = "When the cause is removed, ADD REPLICA with its address; what it has left of the cluster does not matter.";
         Refusal::new(sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE, message, hint)
     };
@@ -251,7 +251,7 @@ fn named(hub: &Hub, name: &str) -> Result<ReplicaId, Refusal> {
         Refusal::new(
             sqlstate::UNDEFINED_OBJECT,
             format!("there is no replica \"{name}\""),
-            "SHOW REPLICAS tells their names.",
+            "SHOW REPLICAS lists their names.",
         )
     })
 }
@@ -269,14 +269,14 @@ fn refusal(name: &str, error: &RebuildError) -> Refusal {
     let message = format!("replica \"{name}\" cannot be rebuilt: {error}");
     let state = sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE;
     match error {
-        RebuildError::Underway => Refusal::new(state, message, "SHOW REPLICAS tells how far it is."),
+        RebuildError::Underway => Refusal::new(state, message, "SHOW REPLICAS shows how far it is."),
         RebuildError::NotOurs => {
             Refusal::new(sqlstate::FEATURE_NOT_SUPPORTED, message, "The members cannot be changed here.")
         }
         RebuildError::NoDonor => Refusal::new(
             state,
             message,
-            "SHOW REPLICAS tells the state of each; wait until another one is up.",
+            "SHOW REPLICAS shows the state of each; wait until another one is up.",
         ),
         RebuildError::Failed(_) | RebuildError::Stuck(_) => Refusal::new(
             state,
@@ -293,11 +293,11 @@ fn member_refusal(what: &str, error: &MemberError) -> Refusal {
         MemberError::Unsupported(_, instead) => {
             Refusal::new(sqlstate::FEATURE_NOT_SUPPORTED, message, *instead)
         }
-        MemberError::Underway => Refusal::new(state, message, "SHOW REPLICAS tells how far it is."),
+        MemberError::Underway => Refusal::new(state, message, "SHOW REPLICAS shows how far it is."),
         MemberError::NoOther => Refusal::new(
             state,
             message,
-            "SHOW REPLICAS tells the state of each; wait until another one is up, or UNDRAIN one.",
+            "SHOW REPLICAS shows the state of each; wait until another one is up, or UNDRAIN one.",
         ),
         MemberError::Failed(_) => {
             Refusal::new(state, message, "Nothing has changed. When the cause is removed, try it again.")
@@ -305,7 +305,7 @@ fn member_refusal(what: &str, error: &MemberError) -> Refusal {
         MemberError::Stuck(_) => Refusal::new(
             state,
             message,
-            "It is a member; SHOW REPLICAS tells its state. REBUILD REPLICA gives it other data, DROP REPLICA ends it.",
+            "It is a member; SHOW REPLICAS shows its state. REBUILD REPLICA gives it other data, DROP REPLICA ends it.",
         ),
     }
 }

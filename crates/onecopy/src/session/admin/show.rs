@@ -82,7 +82,7 @@ fn replicas(hub: &Hub) -> Vec<Vec<String>> {
             let stage = hub.stage(status.replica);
             let detail = match (&stage, quarantined.get(&status.replica)) {
                 (Some(stage), _) => stage.to_string(),
-                (None, Some(reason)) => format!("{reason}; REBUILD REPLICA {} mends it", seat.name),
+                (None, Some(reason)) => format!("{reason}; REBUILD REPLICA {} repairs it", seat.name),
                 (None, None) if status.state == State::Down => {
                     seat.absence.reason().map_or_else(String::new, |(_, reason)| reason)
                 }
