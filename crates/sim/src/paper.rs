@@ -1,12 +1,12 @@
-//! The papers' experiments: many replicas, emulated browsers, and the schedulers and proxies of `cluster` in between.
+//! The papers' experiments: emulated browsers and many simulated databases around the schedulers and proxies of `cluster`.
 //!
-//! Conflict-aware scheduling, section 9.1: simulators of the front ends and of the databases drive the actual code of
-//! scheduler and proxies. The front end sends queries as fast as they are answered and thinks between interactions; a
-//! database is a queue, and a query takes there what its template costs. Disks, and what happens inside a database, are
-//! not modelled. What is measured is throughput at the peak, how busy replicas are, and the scheduler's own time.
+//! The method is that of conflict-aware scheduling, section 9.1: simulated front ends and databases drive the actual code
+//! of scheduler and proxies. A browser sends its next query when the last one is answered, and thinks between
+//! interactions. A database is a queue; a query takes the time that its template costs. Disks and the inside of a
+//! database are not modelled. The results are the throughput at the peak, how busy the replicas are, and the scheduler's own time.
 //!
-//! One seed is one run: the same scenario gives the same bytes, but for the measured time of our own code. Nothing here
-//! starts a thread or looks at a clock: whoever wants our own time measured brings a clock ([`run::Meter`]).
+//! A seed determines a run, except for the measured time of our own code. This module starts no thread and reads no clock;
+//! a caller that wants our own time measured passes a clock ([`run::Meter`]).
 //!
 //! Not here: faults and judges of histories, which are the rest of this crate.
 

@@ -1,4 +1,4 @@
-//! What a home commits together, seen at a replica that comes up meanwhile: a plan in which the rule about that is needed.
+//! Commit groups of a home, read at a replica that comes up meanwhile: a plan that needs the rule for this case.
 
 use cluster::placement::Placement;
 use cluster::protocols::onecopy::KEYS_MAX;
@@ -26,8 +26,8 @@ fn program(frame: Frame, ops: Vec<Op>, is_unknown: bool) -> Program {
     }
 }
 
-/// Clients that write a row each, others that look at all of them anywhere, and others that look where the anchor is, which
-/// goes away and comes back.
+/// Clients that write one row each, clients that read all of them at any replica, and clients that read them at the anchor,
+/// which crashes and returns.
 fn around_a_return(seed: u64) -> Plan {
     let keys: Vec<Key> = (1..=2).flat_map(rows_of).collect();
     let write = |key: &Key| vec![program(Frame::Autocommit, vec![Op::Update(*key)], false); 12];
@@ -70,8 +70,8 @@ fn a_replica_comes_up_in_their_midst() {
         let found = run_plan(around_a_return(*seed), off, *seed, false).findings;
         found.iter().any(|finding| finding.anomaly == Anomaly::LongFork)
     };
-    // It takes long to find one; where the chances of a run have changed, another one has to be looked for.
-    let seed = (13_280..13_300).find(shows).expect("without the rule it is seen");
+    // Few seeds show it. When a decision changes, another seed has to be searched.
+    let seed = (13_280..13_300).find(shows).expect("a seed shows the violation without the rule");
     for seed in seed..seed + 50 {
         assert_eq!(run_plan(around_a_return(seed), Rules::default(), seed, false).findings, []);
     }

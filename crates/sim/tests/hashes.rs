@@ -1,8 +1,8 @@
-//! All seeds of `crates/sim/hashes.txt` run as they did when it was written, as `cargo xtask sim --hashes` checks, too.
+//! All seeds still have the hashes of `crates/sim/hashes.txt`; `cargo xtask sim --hashes` checks the same, optimized.
 
 use sim::hashes::{SEEDS, differences};
 
-/// How many seeds with another hash are named.
+/// How many seeds with another hash are printed.
 const DIFFERENCES_MAX: usize = 10;
 
 #[test]

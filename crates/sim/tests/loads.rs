@@ -1,4 +1,4 @@
-//! Many new rows at a time, which claim their table: plans in which each rule about that is needed.
+//! Inserts of many rows, which claim their table: a plan for each rule about them.
 
 use cluster::placement::Placement;
 use cluster::protocols::onecopy::{KEYS_MAX, REFRESH_VERSIONS_MAX};
@@ -10,7 +10,7 @@ use sim::run::run_plan;
 use sim::schema::{Key, STOCK};
 use sim::server::Op;
 
-/// A transaction of one statement that nobody foresees, at any home.
+/// A transaction of one unpredicted statement, at any home.
 fn alone(ops: Vec<Op>) -> Program {
     Program {
         level: Level::ReadCommitted,
@@ -27,7 +27,7 @@ fn alone(ops: Vec<Op>) -> Program {
     }
 }
 
-/// One client that puts three rows into the table, of which the last two are held, and others that do this.
+/// One client that inserts three rows, of which the last two are held claims, beside clients with these statements.
 fn beside_a_load(others: &[Vec<Op>]) -> Plan {
     let insert = |row| Op::Insert(Key { table: STOCK, row });
     let load = alone(vec![insert(0), insert(1), insert(2)]);
@@ -58,13 +58,13 @@ fn beside_a_load(others: &[Vec<Op>]) -> Plan {
     }
 }
 
-/// With the rule off some chances show one of these; with it on, those and the next ones do not.
+/// Without the rule some seed shows one of these anomalies. With it that seed and the next ones are clean.
 fn shows(plan: &Plan, off: Rules, anomalies: &[Anomaly]) {
     let shows = |seed: &u64| {
         let found = run_plan(plan.clone(), off, *seed, false).findings;
         found.iter().any(|finding| anomalies.contains(&finding.anomaly))
     };
-    let seed = (0..20_000).find(shows).expect("without the rule it is seen");
+    let seed = (0..20_000).find(shows).expect("a seed shows the violation without the rule");
     for seed in seed..seed + 50 {
         assert_eq!(run_plan(plan.clone(), Rules::default(), seed, false).findings, []);
     }
@@ -90,8 +90,8 @@ fn a_proof_says_nothing_of_what_came_after_it() {
     shows(&plan, off, &[Anomaly::LostUpdate, Anomaly::Diverged, Anomaly::Integrity]);
 }
 
-/// The anchor is lost, and a transaction that waits for one at the replica that takes its place comes to the same home. It
-/// was not looked at again, and when that other one took more, the core gave up (seed 17,880 of its day).
+/// The anchor is lost, and a transaction that waits for another one gets the same home as that one. The core did not
+/// check it again and failed an assertion when the other one took more claims (found by seed 17,880 of its day).
 #[test]
 fn who_waits_for_one_at_the_new_anchor() {
     let step = |op| Statement { ops: vec![op], is_unknown: false, is_ddl: false };

@@ -1,4 +1,4 @@
-//! The protocol under faults: clean with all rules on, caught with any of them off, and the same every time.
+//! The protocol under faults: no violation with all rules on, a violation with a rule off, and the same run each time.
 
 use cluster::claims::ROW_CLAIMS_MAX;
 use cluster::ids::{FragmentId, ReplicaId};
@@ -14,7 +14,7 @@ use sim::schema::Key;
 use sim::server::Op;
 use sim::shrink::shrink;
 
-/// Enough to see gross mistakes; `sim --seeds` runs as many as one likes.
+/// Enough for gross mistakes; `cargo xtask sim --seeds` runs more.
 const SEEDS: u64 = 300;
 
 #[test]
@@ -36,7 +36,7 @@ fn the_same_seed_is_the_same_run() {
 
 #[test]
 fn frequent_mutants_are_caught() {
-    // The rare ones take more seeds than a quick test has; docs/explanation/simulation.md has all of them.
+    // Rare mutants take more seeds; docs/explanation/testing.md lists all.
     let frequent = [
         ("reads do not wait for needed versions", Anomaly::StaleRead),
         ("a snapshot needs only its first statement's versions", Anomaly::StaleRead),
@@ -57,11 +57,11 @@ fn frequent_mutants_are_caught() {
             let found = run_seed(*seed, mutant.rules(), false).findings;
             found.iter().any(|finding| finding.anomaly == anomaly)
         };
-        assert!((0..1_000).any(|seed| shows(&seed)), "nobody noticed: {name}");
+        assert!((0..1_000).any(|seed| shows(&seed)), "no seed found the mutant: {name}");
     }
 }
 
-/// Clients that add to one row, each so often, and a backend that dies when it has answered everything.
+/// Clients that update one row, each a number of times, and a backend that dies after its last reply.
 fn writers_of_one_row(times: &[usize], at_us: u64, fsync_us: u64) -> Plan {
     let update = Program {
         level: Level::ReadCommitted,
@@ -106,7 +106,7 @@ fn writers_of_one_row(times: &[usize], at_us: u64, fsync_us: u64) -> Plan {
     }
 }
 
-/// With the rule off some chances lose an update; with it on, those and the next ones do not.
+/// Without the rule some seed loses an update. With it that seed and the next ones are clean.
 fn loses_an_update(plan: &Plan, off: Rules) {
     let shows = |seed: &u64| {
         let found = run_plan(plan.clone(), off, *seed, false).findings;
@@ -132,8 +132,8 @@ fn locks_that_fell_to_one_that_waits() {
     loses_an_update(&writers_of_one_row(&[2, 2, 2, 2], 300, 300), off);
 }
 
-/// A SERIALIZABLE transaction that writes what another one has written meanwhile, takes that back, and then reads it as
-/// in its snapshot: it leaves no row, and still it cannot be in any order.
+/// A SERIALIZABLE transaction writes a row that another one has written meanwhile, rolls that back to a savepoint, and
+/// reads the row as of its snapshot. It changes no row, and still no order explains it.
 #[test]
 fn what_was_tried_and_taken_back() {
     let gone = Key { table: 5, row: 0 };
@@ -159,8 +159,8 @@ fn what_was_tried_and_taken_back() {
     }
 }
 
-/// Somebody takes a value at another home; whoever has a snapshot of before is told by the constraint that it is taken, and
-/// then must not find it free (seed 23,630 of its day, cut down).
+/// A transaction at another home takes a unique value. A transaction with an older snapshot gets 23505 and must not find the
+/// value free afterwards (seed 23,630 of its day, shrunk).
 #[test]
 fn what_a_constraint_says_is_newer_than_the_snapshot() {
     let key = |row| Key { table: 4, row };
@@ -196,8 +196,8 @@ fn what_a_constraint_says_is_newer_than_the_snapshot() {
     }
 }
 
-/// Somebody refers to a row at another home: whoever removes it has to have seen that when it did, since a refresh puts the
-/// reference in without a look at the row.
+/// A transaction at another home refers to a row. A transaction that deletes the row must have seen that reference, since a
+/// refresh inserts the reference without a foreign key check.
 #[test]
 fn who_removes_a_row_has_seen_what_refers_to_it() {
     let (parent, child) = (Key { table: 5, row: 0 }, Key { table: 6, row: 0 });
@@ -213,14 +213,14 @@ fn who_removes_a_row_has_seen_what_refers_to_it() {
     }
     let off = Rules { turns_told: false, ..Rules::default() };
     leaves_an_orphan(&plan, off);
-    // Also where nothing is remembered apart of what that one claimed.
+    // The same if the core remembers no single key.
     plan.keys_max = 0;
     let mut off = Rules::default();
     off.core.forgotten_claims_count = false;
     leaves_an_orphan(&plan, off);
 }
 
-/// With the rule off some chances leave a row that refers to nothing; with it on, those and the next ones do not.
+/// Without the rule some seed leaves an orphan. With it that seed and the next ones are clean.
 fn leaves_an_orphan(plan: &Plan, off: Rules) {
     let shows = |seed: &u64| {
         let found = run_plan(plan.clone(), off, *seed, false).findings;
@@ -232,7 +232,7 @@ fn leaves_an_orphan(plan: &Plan, off: Rules) {
     }
 }
 
-/// The table of a schema change is at one replica only; the other one needs it as well.
+/// The table of a schema change is at one replica only, but every replica needs the new definition.
 #[test]
 fn a_schema_change_where_its_table_is_not() {
     let statement = |op, is_ddl| Statement { ops: vec![op], is_unknown: is_ddl, is_ddl };
@@ -253,7 +253,7 @@ fn a_schema_change_where_its_table_is_not() {
     }
 }
 
-/// While a statement runs that reads a view, the view is made to show another table; or by the transaction itself, before that.
+/// The view gets a new definition while statements read it, or before that by the reading transaction itself.
 fn views_in_motion(by_itself: bool) -> Plan {
     let statement = |ops: &[Op], is_ddl| Statement { ops: ops.to_vec(), is_unknown: false, is_ddl };
     let row = |table| Key { table, row: 0 };

@@ -1,4 +1,4 @@
-//! What can be asked for, and what can go wrong.
+//! The commands of `onecopy-sim` with their options, and their errors.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -12,88 +12,88 @@ use crate::{paper, user};
 pub enum Sim {
     /// Simulate a scenario of your own: templates and their costs, browsers, replicas.
     Run(Run),
-    /// Simulate a paper's experiments and hold them against what it states.
+    /// Simulate a paper's experiments and compare the results with its statements.
     Paper(Paper),
 }
 
 /// `onecopy sim run`.
 #[derive(Debug, Clone, Args)]
 pub struct Run {
-    /// The scenario, see docs/explanation/protocols/README.md.
+    /// The scenario file; docs/explanation/protocols/README.md describes it.
     #[arg(value_name = "SCENARIO.toml")]
     pub(crate) scenario: PathBuf,
-    /// One JSON object a line instead of a table.
+    /// Print one JSON object a line instead of a table.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Which paper.
+/// The papers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Which {
     /// Conflict-aware scheduling.
     ConflictAware,
 }
 
-/// What queries cost.
+/// A calibration of query costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Costs {
-    /// Writes of 14 ms: the paper's sentence that the heaviest reads cost 50 times as much.
+    /// Writes of 14 ms: the paper says that the heaviest reads cost 50 times as much.
     A,
-    /// Writes of 5 ms and the cart in the database: the paper's shares of writes.
+    /// Writes of 5 ms, the cart in the database: fits the paper's shares of writes.
     B,
-    /// As B, with every update that the paper names, and the stock apart from the books that are read.
+    /// Like B, with every update that the paper names, and the stock in a table of its own.
     C,
 }
 
-/// How databases divide their time.
+/// How databases divide their time among queries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Service {
     /// One query after the other.
     Queue,
-    /// All at once, with equal shares.
+    /// All queries at once, with equal shares.
     Sharing,
 }
 
 /// `onecopy sim paper`.
 #[derive(Debug, Clone, Args)]
 pub struct Paper {
-    /// Which paper.
+    /// The paper.
     #[arg(value_enum, value_name = "PAPER")]
     pub(crate) which: Which,
-    /// Only what these figures need.
+    /// Simulate only the points of these figures.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(3..=17))]
     pub(crate) figure: Vec<u8>,
-    /// One JSON object a line: the points, and each stated number with what came out.
+    /// Print one JSON object a line: the points, and each statement of the paper with our result.
     #[arg(long)]
     pub(crate) json: bool,
     /// Draw the figures into this folder, as SVG and PNG.
     #[arg(long, value_name = "DIR")]
     pub(crate) plot: Option<PathBuf>,
-    /// What queries cost.
+    /// The calibration of query costs.
     #[arg(long, value_enum, default_value = "c")]
     pub(crate) costs: Costs,
-    /// How databases divide their time.
+    /// How databases divide their time among queries.
     #[arg(long, value_enum, default_value = "queue")]
     pub(crate) service: Service,
-    /// One message over the network, in microseconds.
+    /// The time of one message over the network, in microseconds.
     #[arg(long, value_name = "US", default_value_t = 200)]
     pub(crate) network_us: u64,
-    /// Of all chance.
+    /// The seed of all random choices.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Also measure what the schedulers themselves cost (Table 1). What is measured differs from run to run.
+    /// Also measure the schedulers' own cost (table 1); the result differs from run to run.
     #[arg(long)]
     pub(crate) scheduler: bool,
 }
 
-/// What can go wrong.
+/// Why a command fails.
 #[derive(Debug)]
 pub enum Error {
     /// The scenario cannot be read or makes no sense.
     Scenario(String),
     /// A file cannot be written.
     File(PathBuf, String),
-    /// Nobody reads what is written.
+    /// The results cannot be written, for example because the reader of a pipe has ended.
     Output(std::io::Error),
 }
 
@@ -115,7 +115,7 @@ impl From<std::io::Error> for Error {
     }
 }
 
-/// Does what was asked for and writes the results to `out`; progress goes to standard error, if that is a terminal.
+/// Runs a command and writes the results to `out`; progress goes to standard error, if that is a terminal.
 pub fn command(sim: &Sim, out: &mut dyn Write) -> Result<(), Error> {
     match sim {
         Sim::Run(options) => user::run(options, out),

@@ -1,10 +1,10 @@
-//! Simulated experiments, with what a pure simulator must not have: threads, a clock, files, a terminal.
+//! Simulated experiments on all cores. The simulator itself is pure; this crate has the threads, the clock and the files.
 //!
-//! `sim paper conflict-aware` simulates the first paper's experiments and holds them against what it states; `sim run`
-//! simulates a user's own scenario, to see how many replicas a load needs. Both are the program `onecopy-sim`, which
-//! `onecopy sim` becomes.
+//! `sim paper conflict-aware` simulates the first paper's experiments and compares them with its statements. `sim run`
+//! simulates a user's own scenario, to find how many replicas a load needs. Both are commands of the program
+//! `onecopy-sim`, which `onecopy sim` starts.
 //!
-//! What is written does not depend on the number of threads: points are sorted, and each has its own seed.
+//! The output does not depend on the number of threads: points are sorted, and each has its own seed.
 
 mod command;
 mod paper;

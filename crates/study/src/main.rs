@@ -1,4 +1,4 @@
-//! `onecopy-sim`: what `onecopy sim` becomes.
+//! `onecopy-sim`, the program that `onecopy sim` starts.
 
 use std::process::ExitCode;
 

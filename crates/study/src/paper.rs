@@ -1,4 +1,4 @@
-//! `sim paper conflict-aware`.
+//! `sim paper conflict-aware`: simulates the experiments and prints tables and comparisons.
 
 use std::io::Write;
 use std::sync::OnceLock;
@@ -16,7 +16,7 @@ use crate::{parallel, plot};
 const SCHEDULER_SIZES: [usize; 3] = [1, 60, 500];
 const ONECOPY_MAX: usize = 60;
 
-/// The clock of the simulator's meter.
+/// The clock that measures the scheduler's own time.
 fn clock_ns() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64
@@ -55,7 +55,7 @@ pub(crate) fn run(options: &Paper, out: &mut dyn Write) -> Result<(), Error> {
         scheduler(options, setting, out)?;
     }
     if let Some(folder) = &options.plot {
-        // Others would lack some of their points.
+        // Other figures would lack some of their points.
         let is_wanted = |number: u8| options.figure.is_empty() || options.figure.contains(&number);
         let (mut curves, mut bars) = (figures::curves(&points), figures::bars(&points));
         curves.retain(|figure| is_wanted(figure.number));
@@ -83,7 +83,7 @@ fn json_lines(points: &Points, lines: &[Line], out: &mut dyn Write) -> Result<()
     Ok(())
 }
 
-/// Interactions per second, a row for each mix, speed and conflict rate and number of replicas.
+/// Interactions per second, a row for each mix, speed, conflict rate and number of replicas.
 fn table(points: &Points, out: &mut dyn Write) -> Result<(), Error> {
     let mut rows: Vec<_> = points.keys().map(|c| (c.mix, c.speed, c.parts, c.replicas)).collect();
     rows.sort_unstable();
@@ -106,7 +106,7 @@ fn table(points: &Points, out: &mut dyn Write) -> Result<(), Error> {
     Ok(())
 }
 
-/// Every protocol's point of a mix with eight replicas, if all have been run.
+/// Every protocol's point of a mix with eight replicas, if none is missing.
 fn with_eight(points: &Points, mix: Mix) -> Option<Vec<&Point>> {
     let at = |protocol: Protocol| {
         points.get(&Cell { mix, protocol: protocol.name(), replicas: 8, speed: 1, parts: 1 })
@@ -177,7 +177,7 @@ fn verdicts(lines: &[Line], out: &mut dyn Write) -> Result<(), Error> {
     Ok(())
 }
 
-/// One after the other, so that nothing else of ours runs beside what is measured.
+/// Measures one after the other, so that no other work of ours disturbs the clock.
 fn scheduler(options: &Paper, setting: Setting, out: &mut dyn Write) -> Result<(), Error> {
     if !options.json {
         writeln!(

@@ -1,4 +1,4 @@
-//! Independent pieces of work on all cores, with a bar that shows how far they are.
+//! Runs independent pieces of work on all cores, with a progress bar.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -6,7 +6,7 @@ use std::thread;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Does all of `work`; the results are in its order. Larger pieces should come first.
+/// Runs all of `work` and returns the results in its order. Larger pieces should come first.
 pub(crate) fn all<T: Sync, R: Send>(work: &[T], what: &'static str, one: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let bar = ProgressBar::new(work.len() as u64).with_message(what);
     if let Ok(style) = ProgressStyle::with_template("{msg} {bar:40} {pos}/{len} ({elapsed}, {eta} left)") {

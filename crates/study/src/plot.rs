@@ -1,4 +1,4 @@
-//! The paper's figures as charts.
+//! Draws the paper's figures as charts.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use sim::paper::figures;
 
 use crate::command::Error;
 
-/// Draws every figure into the folder, which is made if it does not exist.
+/// Draws every figure into the folder, which it creates if necessary.
 pub(crate) fn draw(folder: &Path, curves: &[figures::Figure], bars: &[figures::Bars]) -> Result<(), Error> {
     fs::create_dir_all(folder).map_err(|error| Error::File(folder.to_owned(), error.to_string()))?;
     let curves = curves.iter().map(|figure| (figure.number, of_curves(figure)));

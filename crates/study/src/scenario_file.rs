@@ -1,9 +1,9 @@
-//! A scenario as a user writes it down.
+//! A user's scenario file in TOML.
 //!
 //! ```toml
 //! protocol = ["conflict-aware", "onecopy"]    # default: all
 //! replicas = [1, 2, 4, 8]
-//! clients = [200, 400]                        # default: the peak is looked for
+//! clients = [200, 400]                        # default: search for the peak
 //! think_ms = 7000
 //! workload = "tpcw-shopping"                  # or templates and interactions of your own:
 //!
@@ -36,11 +36,11 @@ use sim::paper::tpcw::{self, Mix};
 
 use crate::command::Error;
 
-/// Most clients of a scenario.
+/// The most clients of a scenario.
 const CLIENTS_MAX: usize = 1_000_000;
-/// The product's placement map ends there.
+/// The limit of Onecopy's placement map.
 const ONECOPY_REPLICAS_MAX: usize = 64;
-/// The longest time that a user can ask for, in seconds.
+/// The longest time in a scenario, in seconds.
 const SECONDS_MAX: f64 = 86_400.0;
 
 #[derive(Debug, Deserialize)]
@@ -139,7 +139,7 @@ fn micros(name: &str, value: f64, unit_us: f64) -> Result<u64, Error> {
     }
 }
 
-/// What is to be simulated: with these clients, or at the peak.
+/// A simulation to run: with a given number of clients, or at the peak.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     pub(crate) scenario: Scenario,

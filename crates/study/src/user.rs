@@ -1,4 +1,4 @@
-//! `sim run SCENARIO.toml`.
+//! `sim run SCENARIO.toml`: simulates a user's scenario and prints a table.
 
 use std::fs;
 use std::io::Write;

@@ -1,6 +1,6 @@
-//! Hand-made histories: each anomaly, and what is close to it and none.
+//! Hand-made histories: each anomaly, and similar histories without it.
 //!
-//! Tiny random ones, judged once more by trying every order, are in [`brute_force`].
+//! [`brute_force`] compares the judges with a search through all orders, on tiny random histories.
 
 mod brute_force;
 
@@ -13,7 +13,7 @@ fn seen(row: u32, list: &[Element]) -> Seen {
     Seen { row, list: list.to_vec() }
 }
 
-/// A statement at these times that reads, then appends to rows on these bases.
+/// A statement at these times, with reads and with appends on these bases.
 fn statement(
     times: (u64, u64),
     reads: &[(u32, &[Element])],
@@ -83,7 +83,7 @@ fn a_stale_read() {
 
 #[test]
 fn a_long_stale_read() {
-    // The writer is not answered before the second reader begins; the first reader has seen its write.
+    // The second reader begins before the writer is answered, but after the first reader has seen the write.
     let history = vec![
         single((1, 9), &[], &[(1, 10, &[])]),
         single((2, 3), &[(1, &[10])], &[]),
@@ -156,7 +156,7 @@ fn lost_and_doubled_commits() {
     let one = || vec![single((1, 2), &[], &[(1, 10, &[])])];
     assert_eq!(anomalies(one(), &[(1, &[])]), [Anomaly::LostCommit]);
     assert!(anomalies(one(), &[(1, &[10, 10])]).contains(&Anomaly::AppliedTwice));
-    assert_eq!(anomalies(one(), &[(1, &[10, 99])]), [Anomaly::AppliedTwice], "somebody's second attempt");
+    assert_eq!(anomalies(one(), &[(1, &[10, 99])]), [Anomaly::AppliedTwice], "the second attempt of a retry");
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn a_write_that_its_own_transaction_misses() {
 
 #[test]
 fn an_error_is_a_read() {
-    // Told that the row is there, after its deletion (the element 11) was answered.
+    // An error says that the row exists, after its deletion (the element 11) was acknowledged.
     let mut late = single((5, 6), &[], &[]);
     late.outcome = Outcome::Aborted;
     late.statements[0].latest.push(seen(1, &[10]));
@@ -209,7 +209,7 @@ fn json_lines_there_and_back() {
     assert_eq!(History::from_json_lines("{\"nonsense\": 1}").unwrap_err().line, 1);
 }
 
-/// Writes of which the client knows only that it sent them.
+/// Writes without a reply.
 fn blind(times: (u64, u64), writes: &[(u32, Element)]) -> Transaction {
     let mut transaction = single(times, &[], &[]);
     let write = |(row, element): &(u32, Element)| Write { row: *row, element: *element, ..Write::default() };
@@ -237,7 +237,7 @@ fn half_a_transaction() {
     assert_eq!(anomalies(history.clone(), &[(1, &[10]), (2, &[])]), [Anomaly::TornCommit]);
     history[0].outcome = Outcome::Unknown;
     assert_eq!(anomalies(history.clone(), &[(1, &[10]), (2, &[])]), [Anomaly::TornCommit]);
-    assert_eq!(anomalies(history, &[(1, &[]), (2, &[])]), [], "nobody was told that it is there");
+    assert_eq!(anomalies(history, &[(1, &[]), (2, &[])]), [], "no client was told that it is there");
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn a_register_that_is_computed_from_an_old_value() {
     assert!(anomalies(locked, &[(1, &[10, 11])]).contains(&Anomaly::LostUpdate));
 }
 
-/// Looks who is there among two rows, then comes in by one of them.
+/// Reads two rows by a predicate, then inserts one of them.
 fn visitor(level: Level, found: &[(u32, &[Element])], row: u32, element: Element) -> Transaction {
     let mut look = statement((1, 2), &[], &[]);
     let found = found.iter().map(|(row, list)| seen(*row, list)).collect();
@@ -273,12 +273,12 @@ fn phantoms() {
     let pair = |level| vec![visitor(level, &[], 1, 10), visitor(level, &[], 2, 20)];
     assert_eq!(anomalies(pair(RepeatableRead), finals), []);
     assert_eq!(anomalies(pair(Serializable), finals), [Anomaly::Phantom]);
-    // One statement that finds one of two rows that came in together.
+    // A statement finds one of two rows that one transaction inserted.
     let mut look = single((1, 9), &[], &[]);
     look.statements[0].scans.push(Scan { of: vec![1, 2], found: vec![seen(1, &[10])] });
     let history = vec![blind((1, 9), &[(1, 10), (2, 20)]), look.clone()];
     assert_eq!(anomalies(history, finals), [Anomaly::Phantom]);
-    // One that misses what was there for long, and one where it had gone by then.
+    // A statement misses a row that has existed for long; in the other history the row was deleted before.
     let mut gone = blind((1, 2), &[(2, 20)]);
     look.statements[0].begin_us = 5;
     let history = vec![blind((1, 2), &[(1, 10)]), gone.clone(), look.clone()];
@@ -348,7 +348,7 @@ fn a_failed_statement_may_have_taken_a_snapshot() {
 
 #[test]
 fn what_was_taken_back_or_failed_has_told_something() {
-    // Its snapshot is older than the other's write, what it tried to write came after that.
+    // Its snapshot is older than the other's write, but its own attempt to write is newer.
     let history = |level, tried: Statement| {
         let control = |times| Statement { is_control: true, ..statement(times, &[], &[]) };
         let look = |times| statement(times, &[(1, &[])], &[]);

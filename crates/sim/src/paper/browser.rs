@@ -1,7 +1,7 @@
-//! An emulated browser: thinks, clicks, waits for each query of the interaction in turn.
+//! An emulated browser: it thinks, clicks, and waits for each query of the interaction in turn.
 //!
 //! Think times are exponential with a limit of ten times the mean, sessions exponential with mean 15 minutes and limit
-//! 60 (TPC-W as in section 7.2). A session that is over ends with the move to its first interaction.
+//! 60 (TPC-W as in section 7.2). When a session ends, the next one starts with its first interaction.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use crate::dice::Dice;
 
 const SESSION_MEAN_US: f64 = 900e6;
 const SESSION_LIMIT_US: f64 = 3_600e6;
-/// How long a browser is said to have been at it.
+/// How long a browser counts as running when the simulation starts.
 const CLICKS_BEFORE: u32 = 50;
 
 /// One browser.
@@ -35,8 +35,8 @@ fn exponential_us(dice: &mut Dice, mean_us: f64, limit_us: f64) -> u64 {
 }
 
 impl Browser {
-    /// A browser somewhere in a session: what it does first is drawn as if it had been at it for a while, so that no
-    /// time is spent on getting away from the first interaction.
+    /// A browser in the middle of a session: its first interaction is drawn as if it had run for a while, so that the
+    /// simulation starts with a typical mix.
     pub(crate) fn new(seed: u64, workload: &Workload) -> Self {
         let mut dice = Dice::new(seed);
         let present =
@@ -88,7 +88,7 @@ impl Browser {
         self.requests.pop_front()
     }
 
-    /// When the interaction began, and when the request.
+    /// When the interaction and the current request began.
     pub(crate) fn since_us(&self) -> (u64, u64) {
         (self.clicked_us, self.asked_us)
     }

@@ -1,7 +1,7 @@
 //! A replica's database as a queue of work.
 //!
-//! One processor. [`Discipline::Queue`] serves one piece of work after the other; [`Discipline::Sharing`] gives all an
-//! equal share, in virtual time that passes the slower the more there are. Work without cost (a commit) is done at once.
+//! A database has one processor. [`Discipline::Queue`] serves one job after the other. [`Discipline::Sharing`] gives all
+//! jobs an equal share, by a virtual time that slows down with the number of jobs. A job without cost (a commit) ends at once.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -10,10 +10,10 @@ use cluster::protocols::shipping::Kind;
 
 use super::scenario::Discipline;
 
-/// Virtual time is counted in this many parts of a microsecond, so that shares do not round to nothing.
+/// Virtual time is counted in this fraction of a microsecond, so that small shares do not round to 0.
 const FINE: u64 = 1_024;
 
-/// A piece of work of which only the owner knows what it is.
+/// A job; only its owner knows its meaning.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Job {
     pub(crate) name: u64,
@@ -21,7 +21,7 @@ pub(crate) struct Job {
     pub(crate) is_write: bool,
 }
 
-/// How long a database has worked.
+/// The working time of a database.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Busy {
     /// For reads.
@@ -39,16 +39,16 @@ impl Busy {
     }
 }
 
-/// When it came, in microseconds.
+/// When a job came, in microseconds.
 type Since = u64;
 
-/// Work that is done.
+/// A finished job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Done {
     pub(crate) job: Job,
-    /// How long it was here, waiting for the processor or having it.
+    /// Its time in the database, waiting included.
     pub(crate) here_us: u64,
-    /// When the next piece is done, and the generation of that.
+    /// When the next job ends, and the generation of that completion.
     pub(crate) next: Option<(u64, u64)>,
 }
 
@@ -62,7 +62,7 @@ enum Service {
 #[derive(Debug)]
 pub(crate) struct Database {
     service: Service,
-    /// Which completion is the present one; earlier ones that are still on the agenda are void.
+    /// The generation of the current completion; earlier ones on the agenda are void.
     generation: u64,
     busy: Busy,
 }
@@ -78,12 +78,12 @@ impl Database {
         Self { service, generation: 0, busy: Busy::default() }
     }
 
-    /// What it has finished so far.
+    /// Its working time so far.
     pub(crate) fn busy(&self) -> Busy {
         self.busy
     }
 
-    /// New work; when the next piece is done, and the generation of that, if this changes it.
+    /// Adds a job. Returns the next completion and its generation, if that changes.
     pub(crate) fn push(&mut self, now_us: u64, job: Job) -> Option<(u64, u64)> {
         match &mut self.service {
             Service::Queue(queue) => {
@@ -102,7 +102,7 @@ impl Database {
         }
     }
 
-    /// The completion of this generation is there.
+    /// Handles the completion of this generation.
     pub(crate) fn complete(&mut self, now_us: u64, generation: u64) -> Option<Done> {
         if generation != self.generation {
             return None;
@@ -112,7 +112,7 @@ impl Database {
             Service::Queue(queue) => queue.pop_front()?,
             Service::Sharing { virtual_now, heap, .. } => {
                 let Reverse((end, _, job, since_us)) = heap.pop()?;
-                // Rounding may leave a little; what is done is done.
+                // Rounding may leave a little.
                 *virtual_now = (*virtual_now).max(end);
                 (job, since_us)
             }
@@ -133,7 +133,7 @@ impl Database {
         }
     }
 
-    /// When the next piece is done, if nothing comes.
+    /// When the next job ends if no other job comes.
     fn next(&mut self, now_us: u64) -> Option<(u64, u64)> {
         self.generation += 1;
         let at_us = match &self.service {
@@ -151,7 +151,7 @@ impl Database {
 mod tests {
     use super::*;
 
-    /// When each of the jobs, which come at these times with these costs, is done.
+    /// The end of each job, for jobs with these times and costs.
     fn ends(discipline: Discipline, jobs: &[(u64, u32)]) -> Vec<u64> {
         let mut database = Database::new(discipline);
         let mut ends = vec![0; jobs.len()];

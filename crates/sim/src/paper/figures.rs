@@ -1,8 +1,8 @@
-//! The experiments of the first paper: which points are simulated, and what it states about them.
+//! The experiments of the first paper: the points to simulate, and the paper's statements about them.
 //!
-//! A point is the peak of one mix, protocol, number of replicas, speed and conflict rate. [`cells`] says which points the
-//! figures need, [`measure`] simulates one, [`judge`] holds all of them against every number and every ranking that the
-//! text states. Nothing is adjusted from one point to the next: a [`Setting`] is the same for all.
+//! A point is the peak of one mix, protocol, number of replicas, speed and conflict rate. [`cells`] lists the points that
+//! the figures need, [`measure`] simulates one, and [`judge`] compares all with every number and ranking in the text.
+//! All points share one [`Setting`].
 
 mod bars;
 mod stated;
@@ -23,24 +23,24 @@ pub const SIZES: [usize; 10] = [1, 2, 4, 8, 16, 24, 32, 40, 48, 60];
 const FEW_SIZES: [usize; 5] = [1, 8, 16, 32, 60];
 /// The speeds of figure 15.
 const SPEEDS: [u32; 2] = [2, 4];
-/// Into how many parts a table is split for figures 16 and 17: conflict rates of 50, 25, 10, 5 and 1 percent.
+/// The parts of a split table in figures 16 and 17, for conflict rates of 50, 25, 10, 5 and 1 percent.
 const PARTS: [u16; 5] = [2, 4, 10, 20, 100];
 
-/// Figure 14 shows each mix with one replica, and with so many: the most, or where the curve has become flat.
+/// Figure 14 shows each mix with one replica and with this number: the largest, or where the curve has become flat.
 pub const ENDS: [(Mix, usize); 3] = [(Mix::Browsing, 60), (Mix::Shopping, 60), (Mix::Ordering, 16)];
 
 const SECOND_US: u64 = 1_000_000;
 
-/// What is the same for all points.
+/// The parameters that all points share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Setting {
-    /// What queries cost.
+    /// The costs of queries.
     pub calibration: Calibration,
-    /// How databases divide their time.
+    /// How databases divide their time among queries.
     pub discipline: Discipline,
-    /// One message.
+    /// The time of one message.
     pub network_us: u64,
-    /// Of all chance.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 
@@ -53,22 +53,22 @@ impl Default for Setting {
 /// A point.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Cell {
-    /// Of interactions.
+    /// The mix of interactions.
     pub mix: Mix,
     /// The name of the protocol.
     pub protocol: &'static str,
-    /// How many.
+    /// The number of replicas.
     pub replicas: usize,
-    /// How many times faster.
+    /// The speed-up of the databases.
     pub speed: u32,
-    /// Into how many parts tables are split: the conflict rate is one in so many.
+    /// The parts of each table: the conflict rate is one in so many.
     pub parts: u16,
 }
 
-/// A point that was simulated.
+/// A simulated point.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Point {
-    /// Which.
+    /// The point.
     pub cell: Cell,
     /// Interactions per second at the peak.
     pub wips: f64,
@@ -78,7 +78,7 @@ pub struct Point {
     pub response_ms: f64,
     /// Mean time of a request at the peak.
     pub request_ms: f64,
-    /// How much of that a database had it; the rest is waiting.
+    /// The part of that time in a database; the rest is waiting.
     pub in_database_ms: f64,
     /// Shares of the databases' time: reads, writes, idle.
     pub shares: [f64; 3],
@@ -87,8 +87,8 @@ pub struct Point {
 /// All points of a study.
 pub type Points = BTreeMap<Cell, Point>;
 
-/// The points that these figures need; all figures if none is named. Nothing is simulated for figures 1 and 2, which are
-/// drawings, and 10, which is about a disk.
+/// The points that these figures need; those of all figures if none is named. Figures 1 and 2 are drawings, and 10 is about a
+/// disk, so they need no points.
 pub fn cells(figures: &[u8]) -> Vec<Cell> {
     let mut cells = BTreeSet::new();
     let wanted = |figure: u8| figures.is_empty() || figures.contains(&figure);
@@ -173,26 +173,26 @@ pub fn measure(cell: Cell, setting: Setting) -> Point {
     }
 }
 
-/// Table 1's question: what the scheduler itself costs.
+/// The scheduler's own cost, as in table 1.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SchedulerCost {
-    /// Of which protocol.
+    /// The protocol.
     pub protocol: &'static str,
-    /// With so many replicas.
+    /// The number of replicas.
     pub replicas: usize,
     /// Interactions per second.
     pub wips: f64,
-    /// Its time for one interaction.
+    /// The scheduler's time for one interaction.
     pub us_per_interaction: f64,
     /// Messages of one interaction.
     pub messages_per_interaction: f64,
-    /// How much of one processor it takes at this throughput.
+    /// The share of one processor at this throughput.
     pub share: f64,
 }
 
-/// Measures the scheduler with the shopping mix, with as many browsers as keep the replicas nearly busy.
+/// Measures the scheduler with the shopping mix and enough browsers to keep the replicas nearly busy.
 pub fn scheduler_cost(protocol: Protocol, replicas: usize, setting: Setting, meter: Meter) -> SchedulerCost {
-    /// What would keep all replicas busy without conflicts, times this.
+    /// The factor on the number of browsers that would keep all replicas busy without conflicts.
     const LOAD: f64 = 0.8;
     let cell = Cell { mix: Mix::Shopping, protocol: protocol.name(), replicas, speed: 1, parts: 1 };
     let mut scenario = scenario(cell, setting);
@@ -216,13 +216,13 @@ pub fn scheduler_cost(protocol: Protocol, replicas: usize, setting: Setting, met
 pub struct Figure {
     /// Its number in the paper.
     pub number: u8,
-    /// What it shows.
+    /// Its title.
     pub title: String,
-    /// The name of each line, and its points: replicas and interactions per second.
+    /// Each line's name and points: replicas and interactions per second.
     pub lines: Vec<(String, Vec<(f64, f64)>)>,
 }
 
-/// The figures that can be drawn from these points, as far as they are curves over the number of replicas.
+/// The figures with curves over the number of replicas that can be drawn from these points.
 pub fn curves(points: &Points) -> Vec<Figure> {
     let line = |name: String, keep: &dyn Fn(&Cell) -> bool| {
         let kept: Vec<(f64, f64)> = points

@@ -1,10 +1,11 @@
-//! The product's own protocol as a system: the very core that the binary runs, with clients at READ COMMITTED.
+//! Onecopy's own protocol as a system: the core that the binary runs, with clients at READ COMMITTED.
 //!
-//! A statement costs at its replica what its template says. Applying a record elsewhere is assumed to cost as much as its
-//! writes did at home, although row images spare the search for the rows. Locks of rows inside PostgreSQL are not
-//! modelled: two transactions of the workloads seldom meet in a row. Read-only transactions stay at one replica.
+//! A statement costs what its template says. Applying a record elsewhere is assumed to cost as much as its writes did at
+//! home, although row images spare the search for the rows. Row locks inside PostgreSQL are not modelled, since two
+//! transactions of the workloads seldom write the same row. Read-only transactions stay at one replica.
 //!
-//! The guarantee is not that of the others, which are serializable: see docs/explanation/protocols/README.md.
+//! Onecopy's guarantee differs from that of the other protocols, which are serializable: see
+//! docs/explanation/protocols/README.md.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,10 +25,10 @@ use super::database::Job;
 use super::scenario::{Scenario, Workload};
 use super::system::{Out, System, To};
 
-/// The only set of connections that there is.
+/// The only connection set.
 const INCARNATION: Incarnation = Incarnation(1);
 
-/// What a job of a database is for, in the lowest bits of its name.
+/// The purpose of a job, in the lowest bits of its name.
 mod job {
     pub(super) const STATEMENT: u64 = 0;
     pub(super) const IDENTITY: u64 = 1;
@@ -36,11 +37,11 @@ mod job {
     pub(super) const KINDS: u64 = 4;
 }
 
-/// What goes over the network, or to the log and back.
+/// A message over the network, or to the log and back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Message {
     There(Job),
-    /// With the time that the database had it.
+    /// With the time in the database.
     Back(Job, u64),
     Logged(Version),
 }
@@ -54,9 +55,9 @@ struct Session {
     at: Option<ReplicaId>,
     operation: Option<Operation>,
     written: Vec<(TableId, u64)>,
-    /// What its writes cost.
+    /// The cost of its writes.
     written_us: u32,
-    /// Acknowledged, but home has not committed yet; what the client asks for meanwhile.
+    /// Acknowledged, but not yet committed at home; holds the client's next request.
     is_committing: bool,
     next: Option<Request>,
 }
@@ -66,9 +67,9 @@ pub(crate) struct Onecopy {
     workload: Arc<Workload>,
     speed: u32,
     sessions: BTreeMap<SessionId, Session>,
-    /// What applying each version costs, beginning with version 1.
+    /// The cost of applying each version, from version 1.
     refresh_us: Vec<u32>,
-    /// Who begins with which identity, until the record is appended.
+    /// The session of each identity, until its record is appended.
     begun: BTreeMap<Identity, SessionId>,
     rows: u64,
     effects: Vec<Effect>,
@@ -83,7 +84,7 @@ impl Onecopy {
             placement: Placement::full(replicas),
             epoch: Epoch(1),
             last: Version::ZERO,
-            // A batch costs what its records cost.
+            // A batch costs as much as its records together.
             refresh_pause_us: 0,
             keys_max: protocol::KEYS_MAX,
             refresh_versions_max: protocol::REFRESH_VERSIONS_MAX,
@@ -163,7 +164,7 @@ impl Onecopy {
         }
     }
 
-    /// Something without cost at the home of the session's transaction.
+    /// Adds a job without cost at the home of the session's transaction.
     fn at_home(&mut self, session: SessionId, what: u64, out: &mut Out<Message>) {
         let home = self.sessions.get(&session).and_then(|state| state.at).unwrap_or_default();
         let job = Job { name: session.0 * job::KINDS + what, cost_us: 0, is_write: true };
@@ -178,13 +179,13 @@ impl Onecopy {
         if operation.kind == Kind::Write {
             state.written_us += operation.cost_us;
             for table in &template.writes {
-                // Another row each time: two transactions of the workloads seldom meet in one.
+                // A different row each time: two transactions of the workloads seldom write the same row.
                 self.rows += 1;
                 writes.rows.push((*table, self.rows));
             }
             state.written.extend(&writes.rows);
         }
-        // What is written is found by its key, and read with it.
+        // A written row is found by its key, which reads it.
         let reads = if operation.kind == Kind::Write && template.reads.is_empty() {
             Reads::Rows(Arc::new(Footprint { rows: writes.rows.clone(), ..Footprint::default() }))
         } else {
@@ -302,7 +303,7 @@ impl System for Onecopy {
             (To::Replica(replica), Message::There(job)) => out.jobs.push((replica, job)),
             (To::Scheduler(replica), Message::Back(job, here_us)) => {
                 let session = SessionId(job.name / job::KINDS);
-                // Nobody waits for a commit, which comes after the reply, or for a refresh.
+                // No client waits for a commit, which follows the reply, or for a refresh.
                 if matches!(job.name % job::KINDS, job::STATEMENT | job::IDENTITY) {
                     out.in_database_us += here_us;
                 }

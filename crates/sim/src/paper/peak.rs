@@ -1,60 +1,60 @@
 //! The peak throughput: clients are added until it no longer grows (section 8).
 //!
-//! Each number of clients is a run of its own. The numbers grow by a factor; the first that brings no more ends the search,
-//! then the neighbours of the best are looked at. How long is measured depends on the throughput that the mean costs
-//! would allow without conflicts, so that all points have about the same number of interactions behind them.
+//! Each number of clients is a run of its own. The numbers grow by a factor until one brings no more throughput; then
+//! numbers beside the best are tried. The measured time depends on the throughput that the mean costs would allow without
+//! conflicts, so that all points rest on about the same number of interactions.
 //!
-//! Growth of a few hundredths is chance. So the peak is where the fewest clients come within that of the best: with more,
-//! nothing grows but the time of a reply, and how far the search went past that point would decide what is reported as the
-//! response time at the peak. Where clients wait for each other (with `eager` above all) the throughput rises,
-//! stays, and with many times as many clients rises again, when thousands of reads wait for the end of each purchase and
-//! then fill all replicas at once; replies take a quarter of a minute then. The peak is the first of these.
+//! Growth of a few per cent is chance. So the peak is the smallest number of clients that comes within that of the best.
+//! With more clients only the response time grows, and the reported response time would depend on how far the search
+//! went. Where clients wait for each other, above all with `eager`, throughput rises, stays flat, and rises again with
+//! many times as many clients: then thousands of reads wait for each purchase and fill all replicas at once, and replies
+//! take 15 seconds. The first of these is the peak.
 
 use super::run::{Outcome, run};
 use super::scenario::Scenario;
 
 /// Each step has so many more clients than the one before.
 const STEP: f64 = 1.4;
-/// The neighbours of the best.
+/// Factors for the numbers beside the best.
 const FINE_STEP: f64 = 1.18;
-/// Databases must have done at least this part of the work of the interactions that ended.
+/// Databases must have done at least this part of the work of the finished interactions.
 const SUSTAINED: f64 = 0.93;
-/// More interactions may wait at the end of a measurement than at its beginning by this part of those that ended.
+/// How many more interactions may wait at the end than at the beginning, as a part of the finished ones.
 const STEADY: f64 = 0.02;
-/// Throughputs so near to the best are as good.
+/// Throughputs within this part of the best count as equal.
 const AS_GOOD: f64 = 0.98;
-/// Less growth than this in a step is none.
+/// Less growth than this in a step counts as none.
 const GROWTH: f64 = 1.05;
 /// The first number of clients, as a share of what would keep all replicas busy.
 const FIRST_SHARE: f64 = 0.15;
 /// The last number of clients, as the same share: with more, replies take longer than thinking does.
 const LAST_SHARE: f64 = 2.5;
-/// Interactions that a run is to measure, about.
+/// About how many interactions a run measures.
 const INTERACTIONS: f64 = 4_000.0;
-/// A measurement is not shorter and not longer than this.
+/// The limits of the measured time.
 const MEASURE_S: (f64, f64) = (100.0, 1_500.0);
-/// Not measured at the beginning: many times the think time.
+/// The warm-up, in think times.
 pub const WARM_UP_US: u64 = 100_000_000;
-/// Interactions from which the mean costs are taken.
+/// The number of interactions for the mean costs.
 const SAMPLE: u32 = 50_000;
 
-/// The fewest clients with which throughput is at its best.
+/// The smallest number of clients with the best throughput.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Peak {
-    /// With so many.
+    /// The number of clients.
     pub clients: usize,
-    /// What was measured with them.
+    /// The measurement with that number.
     pub outcome: Outcome,
-    /// Every number that was tried, with its throughput.
+    /// Every number tried, with its throughput.
     pub tried: Vec<(usize, f64)>,
 }
 
-/// The throughput that there would be without conflicts: `N / (R + N W)`.
+/// The throughput without conflicts: `N / (R + N W)`.
 pub fn capacity_wips(scenario: &Scenario) -> f64 {
     scenario.replicas as f64 * 1e6 / cost_us(scenario)
 }
 
-/// What an interaction costs all databases together.
+/// The cost of an interaction for all databases together.
 fn cost_us(scenario: &Scenario) -> f64 {
     let (reads_us, writes_us) = scenario.workload.mean_costs_us(SAMPLE);
     (reads_us + scenario.replicas as f64 * writes_us).max(1.0) / f64::from(scenario.speed)
@@ -66,7 +66,7 @@ pub(super) fn clients(number: f64) -> usize {
     number.max(1.0) as usize
 }
 
-/// Finds the peak of a scenario, whatever number of clients it says.
+/// Finds the peak of a scenario; its own number of clients is ignored.
 pub fn peak(scenario: &Scenario) -> Peak {
     let capacity = capacity_wips(scenario);
     let measure_s = (INTERACTIONS / capacity).clamp(MEASURE_S.0, MEASURE_S.1);
@@ -88,7 +88,7 @@ pub fn peak(scenario: &Scenario) -> Peak {
 
 struct Search {
     scenario: Scenario,
-    /// Of an interaction.
+    /// The mean cost of an interaction.
     cost_us: f64,
     tried: Vec<(usize, Outcome)>,
 }
@@ -98,14 +98,14 @@ impl Search {
         self.tried.iter().map(|(_, outcome)| outcome.wips()).fold(0.0, f64::max)
     }
 
-    /// The fewest clients that are as good as the best.
+    /// The smallest number of clients that is as good as the best.
     fn knee(&self) -> Option<(usize, Outcome)> {
         let enough = self.best_wips() * AS_GOOD;
         let as_good = self.tried.iter().filter(|(_, outcome)| outcome.wips() >= enough);
         as_good.min_by_key(|(clients, _)| *clients).cloned()
     }
 
-    /// Whether there is more throughput with so many clients than with any number before.
+    /// Whether this number of clients has more throughput than every number before.
     fn grows_with(&mut self, clients: f64) -> bool {
         let clients = self::clients(clients);
         if self.tried.iter().any(|(tried, _)| *tried == clients) {
@@ -114,8 +114,8 @@ impl Search {
         self.scenario.clients = clients;
         let outcome = run(&self.scenario, None);
         let wips = outcome.wips();
-        // What ends must have been worked for, and no more may wait from minute to minute: else updates pile up while reads
-        // go on, and that does not last.
+        // The finished interactions must be fully paid for, and the number that waits must not grow. Otherwise updates pile
+        // up while reads go on, which cannot last.
         let worked_us = (outcome.busy.reads_us + outcome.busy.writes_us) as f64;
         let has_worked = worked_us >= SUSTAINED * outcome.interactions as f64 * self.cost_us;
         if !has_worked || outcome.backlog() > STEADY {

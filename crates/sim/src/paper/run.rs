@@ -1,7 +1,7 @@
 //! One run: browsers, network, scheduler, databases, on one agenda.
 //!
-//! Every message takes the same time, so messages are a queue and only thinking and database work need heaps. Two
-//! things at one time happen in the order in which they were entered.
+//! Every message takes the same time, so messages form a queue; only think times and database jobs need heaps. Events at
+//! one time keep their order of entry.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -17,13 +17,13 @@ use super::scenario::{Protocol, Scenario};
 use super::shipping::Shipping;
 use super::system::{Out, System, To};
 
-/// A clock for our own code, in nanoseconds; the simulation does not depend on what it says.
+/// A clock that measures our own code, in nanoseconds; the simulation does not depend on it.
 pub type Meter = fn() -> u64;
 
-/// What a run has measured.
+/// The measurements of a run.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Outcome {
-    /// Interactions that ended in the measured time.
+    /// Interactions finished in the measured time.
     pub interactions: u64,
     /// The measured time.
     pub measured_us: u64,
@@ -33,17 +33,17 @@ pub struct Outcome {
     pub requests: u64,
     /// Sum of the times from request to reply.
     pub request_us: u64,
-    /// How much of it databases had them; the rest is waiting, and messages.
+    /// The part of that in databases; the rest is waiting, and messages.
     pub in_database_us: u64,
-    /// What all databases did together in the measured time.
+    /// The working time of all databases in the measured time.
     pub busy: Busy,
     /// Messages to and from the scheduler in the measured time, browsers' included.
     pub messages: u64,
-    /// The scheduler's own time, if there was a meter. Differs from run to run.
+    /// The scheduler's own time, if a meter was passed. It differs from run to run.
     pub scheduler_ns: u64,
-    /// Everything that happened, also before the measured time.
+    /// The number of events, also before the measured time.
     pub happenings: u64,
-    /// How long interactions were under way in the first half of the measured time, and in the second, all together.
+    /// The summed time of all interactions under way in the first and in the second half of the measured time.
     pub under_way_us: [u64; 2],
 }
 
@@ -53,15 +53,15 @@ impl Outcome {
         self.interactions as f64 * 1e6 / self.measured_us.max(1) as f64
     }
 
-    /// By how many more interactions wait after the measured time than before, as a part of those that ended: the trend of
-    /// the means of its halves, since how many wait at a moment is chance.
+    /// The growth of the number of waiting interactions, as a part of the finished ones. It compares the means of both
+    /// halves, since the number at one moment is chance.
     pub fn backlog(&self) -> f64 {
         let [before_us, after_us] = self.under_way_us;
         let half_us = (self.measured_us / 2).max(1) as f64;
         2.0 * after_us.saturating_sub(before_us) as f64 / half_us / self.interactions.max(1) as f64
     }
 
-    /// Mean time of a request, and how much of it a database had it, in milliseconds.
+    /// Mean time of a request, and the part of it in a database, in milliseconds.
     pub fn mean_request_ms(&self) -> (f64, f64) {
         let mean = |us: u64| us as f64 / 1e3 / self.requests.max(1) as f64;
         (mean(self.request_us), mean(self.in_database_us))
@@ -97,13 +97,13 @@ enum Packet<M> {
     Message(To, M),
 }
 
-/// When, and of what is at one time, which was entered first.
+/// A time, and the order of entry among events of that time.
 type Moment = (u64, u64);
 
-/// Later than everything.
+/// A time after every event.
 const NEVER: Moment = (u64::MAX, u64::MAX);
 
-/// Where what comes next waits.
+/// The place of the next event.
 #[derive(Clone, Copy)]
 enum Source {
     Click,
@@ -118,9 +118,9 @@ struct World<'a, S: System> {
     meter: Option<Meter>,
     now_us: u64,
     entered: u64,
-    /// Browsers that think.
+    /// Thinking browsers.
     clicks: BinaryHeap<Reverse<(Moment, usize)>>,
-    /// What databases finish: replica and generation. Few at a time, so they have a heap of their own.
+    /// Completions of databases: replica and generation. They are few, so they have a heap of their own.
     work: BinaryHeap<Reverse<(Moment, (usize, u64))>>,
     wire: VecDeque<(Moment, Packet<S::Message>)>,
     log: VecDeque<(Moment, S::Message)>,
@@ -129,7 +129,7 @@ struct World<'a, S: System> {
     out: Out<S::Message>,
     outcome: Outcome,
     is_measuring: bool,
-    /// Interactions that have begun and not ended.
+    /// Interactions under way.
     under_way: u64,
 }
 
@@ -190,7 +190,7 @@ impl<'a, S: System> World<'a, S> {
         self.outcome
     }
 
-    /// Adds up what is under way until then.
+    /// Adds up the time of interactions under way until then.
     fn wait_until(&mut self, at_us: u64) {
         if self.is_measuring {
             let middle_us = self.scenario.warm_up_us + self.scenario.measure_us / 2;
@@ -211,7 +211,7 @@ impl<'a, S: System> World<'a, S> {
         })
     }
 
-    /// What comes first, and when.
+    /// The next event and its time.
     fn next(&self) -> Option<(u64, Source)> {
         let heads = [
             (self.wire.front().map_or(NEVER, |(moment, _)| *moment), Source::Wire),
@@ -251,7 +251,7 @@ impl<'a, S: System> World<'a, S> {
         }
     }
 
-    /// A database may have finished something.
+    /// A database may have finished a job.
     fn complete(&mut self, replica: usize, generation: u64) {
         let Some(done) = self.databases[replica].complete(self.now_us, generation) else { return };
         if let Some((at_us, generation)) = done.next {
@@ -285,7 +285,7 @@ impl<'a, S: System> World<'a, S> {
         }
     }
 
-    /// Lets the scheduler do something, on its own time.
+    /// Runs the scheduler and meters its time.
     fn metered(&mut self, act: impl FnOnce(&mut S, u64, &mut Out<S::Message>)) {
         let begin_ns = self.meter.filter(|_| self.is_measuring).map(|meter| meter());
         act(&mut self.system, self.now_us, &mut self.out);
@@ -345,13 +345,13 @@ impl<'a, S: System> World<'a, S> {
         self.wire.push_back((moment, packet));
     }
 
-    /// The database will have finished something.
+    /// Schedules the completion of a database's job.
     fn set(&mut self, at_us: u64, replica: usize, generation: u64) {
         let moment = self.moment(at_us - self.now_us);
         self.work.push(Reverse((moment, (replica, generation))));
     }
 
-    /// So long from now.
+    /// The time so long from now.
     fn moment(&mut self, after_us: u64) -> Moment {
         self.entered += 1;
         (self.now_us + after_us, self.entered)

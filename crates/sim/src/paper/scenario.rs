@@ -1,4 +1,4 @@
-//! What is simulated: templates with their costs, interactions made of them, browsers, replicas.
+//! A scenario: templates with their costs, interactions made of them, browsers, replicas.
 
 use std::sync::Arc;
 
@@ -13,17 +13,17 @@ use crate::dice::Dice;
 /// Most replicas of one scenario.
 pub const REPLICAS_MAX: usize = 1_000;
 
-/// What runs between browsers and databases.
+/// The system between browsers and databases.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Protocol {
-    /// One of the five of the first paper.
+    /// A scheduler of the first paper.
     Shipping(Choices),
-    /// The product's own.
+    /// Onecopy's own protocol.
     Onecopy,
 }
 
 impl Protocol {
-    /// All of them; the first paper's in its order from the worst to the best, as it claims, then ours.
+    /// All protocols: those of the first paper from the worst to the best by its claims, then ours.
     pub const ALL: [Self; 6] = [
         Self::Shipping(eager::EAGER),
         Self::Shipping(fr_l::FR_L),
@@ -41,7 +41,7 @@ impl Protocol {
         }
     }
 
-    /// The one of this name.
+    /// The protocol with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|protocol| protocol.name() == name)
     }
@@ -50,18 +50,18 @@ impl Protocol {
 /// How a database divides its time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Discipline {
-    /// One query after the other, as they come: what section 9.1 describes.
+    /// One query after the other in their order, as section 9.1 describes.
     Queue,
-    /// All at once, each with an equal share.
+    /// All queries at once, with equal shares.
     Sharing,
 }
 
 /// A statement with its constants taken out.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Template {
-    /// What people call it.
+    /// Its name.
     pub name: String,
-    /// The time that it takes on an idle replica.
+    /// Its time on an idle replica.
     pub cost_us: u32,
     /// Tables that it reads.
     pub reads: Vec<TableId>,
@@ -70,7 +70,7 @@ pub struct Template {
 }
 
 impl Template {
-    /// Whether it goes to one replica or to all.
+    /// A read goes to one replica, a write to all.
     pub fn kind(&self) -> Kind {
         if self.writes.is_empty() { Kind::Read } else { Kind::Write }
     }
@@ -84,27 +84,27 @@ pub type TemplateIndex = usize;
 pub enum Step {
     /// A transaction of one statement.
     Single(TemplateIndex),
-    /// A transaction of several, with all locks at its beginning.
+    /// A transaction of several statements, with all locks at its beginning.
     Transaction(Vec<TemplateIndex>),
-    /// One of these, with these weights.
+    /// One of these steps, by their weights.
     OneOf(Vec<(u32, Vec<Self>)>),
 }
 
-/// What a click does.
+/// An interaction: the transactions of one click.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Interaction {
     /// What people call it.
     pub name: String,
-    /// In order.
+    /// Its steps in order.
     pub steps: Vec<Step>,
 }
 
-/// How the next interaction is drawn: per interaction, upper thresholds of a number from 1 to the last of them.
+/// How the next interaction is drawn: for each interaction, upper thresholds of a number from 1 to the last threshold.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Next(pub Vec<Vec<u32>>);
 
 impl Next {
-    /// The next one does not depend on the present one.
+    /// The next interaction does not depend on the current one.
     pub fn by_weight(weights: &[u32]) -> Self {
         let sum = |total: &mut u32, weight: &u32| {
             *total += weight;
@@ -114,7 +114,7 @@ impl Next {
         Self(vec![row; weights.len()])
     }
 
-    /// Draws the one after `present`.
+    /// Draws the interaction after `present`.
     pub fn draw(&self, present: usize, dice: &mut Dice) -> usize {
         let row = &self.0[present];
         let limit = row.iter().copied().max().unwrap_or(0);
@@ -123,16 +123,16 @@ impl Next {
     }
 }
 
-/// What the browsers do.
+/// A workload of the browsers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Workload {
-    /// The statements.
+    /// The templates of its statements.
     pub templates: Vec<Template>,
     /// The interactions.
     pub interactions: Vec<Interaction>,
-    /// The first of a session.
+    /// The first interaction of a session.
     pub first: usize,
-    /// The others.
+    /// How the following interactions are drawn.
     pub next: Next,
 }
 
@@ -156,7 +156,7 @@ impl Workload {
         (reads as f64 / f64::from(interactions), writes as f64 / f64::from(interactions))
     }
 
-    /// Goes through what an interaction does this time.
+    /// Draws the transactions of an interaction.
     pub(crate) fn visit(&self, interaction: usize, dice: &mut Dice, visitor: &mut impl FnMut(Drawn<'_>)) {
         visit(&self.interactions[interaction].steps, dice, visitor);
     }
@@ -209,33 +209,33 @@ pub(crate) fn locks(templates: &[&Template], parts: u16, dice: &mut Dice) -> Loc
     locks.into()
 }
 
-/// All of one simulation.
+/// All parameters of one simulation.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// Of all chance.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// What runs.
+    /// The protocol.
     pub protocol: Protocol,
-    /// How many databases.
+    /// The number of databases.
     pub replicas: usize,
-    /// How many emulated browsers.
+    /// The number of emulated browsers.
     pub clients: usize,
-    /// What they do.
+    /// Their workload.
     pub workload: Arc<Workload>,
     /// Mean think time between interactions; exponential, at most ten times the mean.
     pub think_us: u64,
-    /// One message between any two machines.
+    /// The time of one message between any two machines.
     pub network_us: u64,
-    /// Making the writes of a transaction durable in the scheduler's log.
+    /// The time to make the writes of a transaction durable in the scheduler's log.
     pub log_us: u64,
-    /// How databases divide their time.
+    /// How databases divide their time among queries.
     pub discipline: Discipline,
-    /// How many times faster databases are than the templates say.
+    /// The speed-up of databases over the templates.
     pub speed: u32,
-    /// Each table is locked in this many parts.
+    /// The parts of each table that are locked apart.
     pub parts: u16,
-    /// Not measured at the beginning.
+    /// The warm-up before the measured time.
     pub warm_up_us: u64,
-    /// Measured after that.
+    /// The measured time.
     pub measure_us: u64,
 }

@@ -1,4 +1,4 @@
-//! The five schedulers with their proxies, as a system.
+//! The first paper's five schedulers with their proxies, as a system.
 
 use cluster::ids::{ReplicaId, SessionId};
 use cluster::protocols::shipping::{
@@ -25,11 +25,11 @@ fn transaction(name: u64) -> Transaction {
     }
 }
 
-/// What goes over the network, or to the log and back.
+/// A message over the network, or to the log and back.
 #[derive(Debug)]
 pub(crate) enum Message {
     There(ToProxy),
-    /// With the time that the database had it.
+    /// With the time in the database.
     Back(FromProxy, u64),
     Logged(SequenceNumber),
 }
@@ -78,7 +78,7 @@ impl Shipping {
                     out.jobs.push((replica, job));
                 }
                 ProxyOutput::Report(report) => {
-                    // Locks that are granted are another transaction's.
+                    // A granted lock belongs to another transaction.
                     let here_us = if matches!(report, FromProxy::Granted(_)) { 0 } else { here_us };
                     out.sends.push((To::Scheduler(replica), Message::Back(report, here_us)));
                 }

@@ -1,32 +1,32 @@
-//! What stands between browsers and databases, as the run sees it.
+//! The interface between a run and the system under test, which stands between browsers and databases.
 
 use cluster::ids::SessionId;
 use cluster::protocols::shipping::Request;
 
 use super::database::Job;
 
-/// Where a message goes.
+/// The direction of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum To {
-    /// The scheduler, from this replica.
+    /// To the scheduler, from this replica.
     Scheduler(usize),
-    /// The replica of this number.
+    /// To the replica with this number.
     Replica(usize),
 }
 
-/// What a system wants done.
+/// The actions that a system requests.
 #[derive(Debug)]
 pub(crate) struct Out<M> {
-    /// Messages over the network.
+    /// Messages to send.
     pub(crate) sends: Vec<(To, M)>,
-    /// Work for databases.
+    /// Jobs for databases.
     pub(crate) jobs: Vec<(usize, Job)>,
     /// Replies to browsers.
     pub(crate) answers: Vec<SessionId>,
-    /// What shall come back to the scheduler when the log has synchronised.
+    /// Messages that return to the scheduler when the log has been synchronised.
     pub(crate) logs: Vec<M>,
-    /// How long databases had what browsers were waiting for until now. Of several replicas, the one counts whose reply
-    /// was waited for.
+    /// The time in databases of the requests answered now. Of several replicas, the one counts whose reply the browser
+    /// waited for.
     pub(crate) in_database_us: u64,
 }
 
@@ -36,20 +36,20 @@ impl<M> Default for Out<M> {
     }
 }
 
-/// A scheduler with what it has at the replicas.
+/// A scheduler with its proxies at the replicas.
 pub(crate) trait System {
-    /// What goes over the network.
+    /// A message of this system.
     type Message;
 
-    /// A browser asks. Every request but the last of an interaction is answered once.
+    /// A browser sends a request. Each request but the last of an interaction gets one reply.
     fn ask(&mut self, now_us: u64, session: SessionId, request: Request, out: &mut Out<Self::Message>);
 
     /// A message arrives.
     fn arrive(&mut self, now_us: u64, to: To, message: Self::Message, out: &mut Out<Self::Message>);
 
-    /// The log has synchronised.
+    /// The log has been synchronised.
     fn logged(&mut self, now_us: u64, message: Self::Message, out: &mut Out<Self::Message>);
 
-    /// A database has done this, and had it so long.
+    /// A database has finished a job, after this time in it.
     fn done(&mut self, here_us: u64, replica: usize, job: Job, out: &mut Out<Self::Message>);
 }

@@ -1,4 +1,4 @@
-//! What any simulation of a closed system must satisfy, whatever the protocol, and that a seed is a run.
+//! Laws that every simulation of a closed system must satisfy, and determinism: the same seed gives the same run.
 
 use super::figures::{self, Cell, Points, Setting};
 use super::run::{Outcome, run};
@@ -34,7 +34,7 @@ fn the_same_seed_gives_the_same_bytes() {
     }
 }
 
-/// Throughput is clients / (think time + response time): nobody is lost, nobody clicks twice.
+/// Throughput is clients / (think time + response time), so no browser is lost and none clicks twice.
 #[test]
 fn the_law_of_closed_systems_holds() {
     for protocol in Protocol::ALL {
@@ -47,7 +47,7 @@ fn the_law_of_closed_systems_holds() {
     }
 }
 
-/// One browser waits for nothing: databases have its requests as long as they work for it, and the rest is messages.
+/// A single browser never waits: its response time is the work of databases plus messages.
 #[test]
 fn without_others_a_query_waits_for_messages_only() {
     for protocol in Protocol::ALL {
@@ -61,7 +61,7 @@ fn without_others_a_query_waits_for_messages_only() {
     }
 }
 
-/// Section 8.3: what the schedulers differ in is how long queries wait, not how long they run.
+/// Section 8.3: the schedulers differ in how long queries wait, not in how long they run.
 #[test]
 fn conflicts_make_queries_wait() {
     let times = |protocol: Protocol| run(&scenario(protocol, 8, 120), None).mean_request_ms();
@@ -71,7 +71,7 @@ fn conflicts_make_queries_wait() {
     assert!(eager_waits_ms > 1.2 * aware_waits_ms, "{eager_waits_ms} {aware_waits_ms}");
 }
 
-/// Databases do what the interactions cost: reads once, writes at every replica.
+/// Databases work as long as the interactions cost: reads once, writes at every replica.
 #[test]
 fn work_is_conserved() {
     for protocol in Protocol::ALL {
@@ -86,7 +86,7 @@ fn work_is_conserved() {
     }
 }
 
-/// With one replica first, chosen and last reply are the same one.
+/// With one replica the first, the chosen and the last reply are the same.
 #[test]
 fn one_replica_makes_the_five_one() {
     let of = |protocol: Protocol| run(&scenario(protocol, 1, 30), None);
@@ -121,7 +121,7 @@ fn the_peak_is_a_peak() {
     assert!(found.outcome.wips() >= 0.7 * peak::capacity_wips(&base));
 }
 
-/// Where clients pile up behind purchases, what ends first is no throughput that lasts.
+/// Where clients pile up behind purchases, the early throughput does not last and must not count.
 #[test]
 fn a_growing_backlog_is_seen() {
     let eager = |clients: usize| Scenario {
@@ -150,7 +150,7 @@ fn books_that_are_read_beside_purchases_part_the_schedulers() {
 #[test]
 fn every_stated_number_has_its_points() {
     let measured = |cell: &Cell| {
-        // A made-up measurement; the question is which lines are there.
+        // A made-up measurement; only the presence of lines is tested.
         let wips = cell.replicas as f64;
         let (request_ms, in_database_ms) = (0.5, 0.3);
         let shares = [0.5, 0.2, 0.3];
@@ -166,7 +166,7 @@ fn every_stated_number_has_its_points() {
     assert!(lines.iter().any(|line| !line.pass), "made-up numbers do not meet what is stated");
     let one: Points = figures::cells(&[14]).iter().map(measured).collect();
     assert!(figures::judge(&one).iter().all(|line| line.experiment.starts_with("9.2")));
-    // Figures 3 to 9 and 11 to 17, each with a line or a bar for the product's own protocol.
+    // Figures 3 to 9 and 11 to 17, each with a line or a bar for Onecopy.
     let curves: Vec<u8> = figures::curves(&all).iter().map(|figure| figure.number).collect();
     assert_eq!(curves, [3, 4, 5, 11, 12, 13, 15, 16, 17]);
     let has_ours =

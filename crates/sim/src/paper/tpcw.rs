@@ -1,17 +1,16 @@
-//! TPC-W as the first paper ran it: fourteen interactions, three mixes, and what each query may cost.
+//! TPC-W as the first paper ran it: fourteen interactions, three mixes, and assumed costs of queries.
 //!
 //! The paper gives neither costs nor lock sets per query. The tables follow from the interactions of TPC-W; of the costs
 //! it says that interactions take 20 to 700 ms on an idle machine and that the heaviest reads cost 50 times the average
 //! write (section 7.1). Three calibrations, each the same in every experiment:
 //!
-//! - **A**: 700 ms for the heavy interactions and 14 ms for each write, which keeps both sentences; the shopping cart is
-//!   not in the database, of whose tables the paper lists eight.
-//! - **B**: 5 ms for each write and the cart in the database: fits the shares of writes in section 9.2.2 best.
-//! - **C**: the costs of B with the updates that section 7.1 names, so users are written when they register, too; and what
-//!   a purchase takes off the stock is in a table of its own. The last is our inference. With the stock in `item` no read
-//!   of books runs beside a purchase at the same replica, so an update query never waits for work of others in a
-//!   database; but of that the differences are made that section 8.1 states (whose reply counts, whether reads go where
-//!   updates are not waiting).
+//! - **A**: 700 ms for the heavy interactions and 14 ms for each write, which agrees with both statements. The shopping
+//!   cart is not in the database, since the paper lists eight tables.
+//! - **B**: 5 ms for each write and the cart in the database. It fits the shares of writes in section 9.2.2 best.
+//! - **C**: the costs of B with all updates that section 7.1 names, so registering writes a user, too. The stock is in a
+//!   table of its own, which is our inference: with the stock in `item` no read of books could run beside a purchase at
+//!   the same replica, so an update query would never wait for other work in a database. But that wait causes the
+//!   differences that section 8.1 states (whose reply counts, whether reads avoid replicas with waiting updates).
 //!
 //! The thresholds of the mixes are those of TPC-W's browser: the next interaction is the first one whose threshold is not
 //! below a number drawn from 1 to 9999.
@@ -55,7 +54,7 @@ impl Mix {
     }
 }
 
-/// What a query costs.
+/// A calibration of query costs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Calibration {
     /// Writes of 14 ms, no cart in the database.
@@ -78,7 +77,7 @@ impl Calibration {
         self != Self::A
     }
 
-    /// What holds the stock.
+    /// The table with the stock.
     fn stock(self) -> u32 {
         if self == Self::C { STOCK } else { ITEM }
     }
@@ -210,7 +209,7 @@ fn buy_request(calibration: Calibration, b: &mut Builder) -> Vec<Step> {
     vec![Step::OneOf(vec![(4, vec![customer, refresh]), (1, vec![create_customer(b)])]), cart]
 }
 
-/// Two or three lines, as often: seven writes on average, and one for the cart where it is in the database.
+/// Two or three lines, equally often: seven writes on average, and one for the cart if it is in the database.
 fn buy_confirm(calibration: Calibration, b: &mut Builder) -> Vec<Step> {
     let with_lines = |lines: usize, b: &mut Builder| {
         let mut all = vec![b.read("getDiscount", 3, &[CUSTOMER])];

@@ -1,4 +1,4 @@
-//! The definition, tried out: is there an order of commits and snapshots, in real time, that explains every read?
+//! The definition by brute force: does any order of commits and snapshots, within real time, explain every read?
 
 use super::*;
 use crate::dice::Dice;
@@ -81,7 +81,7 @@ fn explains(moments: &[Moment], done: u32, rows: &BTreeMap<u32, Vec<Element>>, e
     })
 }
 
-/// Two to four transactions over two rows; reads show beginnings of the final lists, true or not.
+/// Draws two to four transactions over two rows. Reads show random prefixes of the final lists.
 fn draw(dice: &mut Dice, levels: &[Level], scans: u64) -> History {
     let mut history = History::default();
     let mut lists: [Vec<Element>; 2] = [Vec::new(), Vec::new()];
@@ -129,7 +129,7 @@ fn draw(dice: &mut Dice, levels: &[Level], scans: u64) -> History {
     history
 }
 
-/// Reads of what the transaction itself writes later cannot be told from own writes: such histories are left out.
+/// Whether a read shows a later write of its own transaction. The judges would take it for an own write, so such histories are skipped.
 fn is_plain(history: &History) -> bool {
     history.transactions.iter().all(|transaction| {
         let own: Vec<Element> =
@@ -139,7 +139,7 @@ fn is_plain(history: &History) -> bool {
     })
 }
 
-/// Draws and compares until there are this many; how many were good and bad.
+/// Draws and compares this many histories, and returns how many were good and bad.
 fn compare(
     levels: &[Level],
     scans: u64,
@@ -172,7 +172,7 @@ fn snapshots_agree_with_every_order() {
     assert!(good > 2_000 && bad > 2_000, "both kinds occur: {good} good, {bad} bad");
 }
 
-/// What is not found says only that the row was away at some moment, of several: the judge may be too mild, not too hard.
+/// A row that a predicate missed may have been absent at several moments, so the judge may accept too much, but never reject a good history.
 #[test]
 fn scans_are_never_judged_too_hard() {
     let every_order =
@@ -182,7 +182,7 @@ fn scans_are_never_judged_too_hard() {
     assert!(good > 1_000 && bad > 1_000, "both kinds occur: {good} good, {bad} bad");
 }
 
-/// The same for whole transactions: one after another.
+/// The same for SERIALIZABLE: does any order of whole transactions explain every read?
 fn explains_serially(open: &[&Transaction], rows: &BTreeMap<u32, Vec<Element>>, end: &Index) -> bool {
     if open.is_empty() {
         return rows.iter().all(|(row, list)| end.list(*row) == list);

@@ -1,6 +1,6 @@
-//! The figures that are bars: response times (6), what the time of a query is made of (7 to 9), what databases do (14).
+//! The bar charts: response times (6), the parts of a query's time (7 to 9), the shares of databases' time (14).
 //!
-//! Times are given as the paper gives them, as parts of what `eager` takes with the same mix.
+//! As in the paper, times are relative to those of `eager` with the same mix.
 
 use super::{Cell, ENDS, Point, Points};
 use crate::paper::scenario::Protocol;
@@ -11,17 +11,17 @@ use crate::paper::tpcw::Mix;
 pub struct Bars {
     /// Its number in the paper.
     pub number: u8,
-    /// What it shows.
+    /// Its title.
     pub title: String,
-    /// What is counted upwards.
+    /// The label of the vertical axis.
     pub unit: String,
-    /// What the colours mean.
+    /// The legend of the colours.
     pub legend: Vec<String>,
-    /// From left to right.
+    /// The groups from left to right.
     pub groups: Vec<Group>,
 }
 
-/// Bars that stand together.
+/// A group of bars.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Group {
     /// What is written below.
@@ -33,9 +33,9 @@ pub struct Group {
 /// One bar.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Bar {
-    /// What is written below; nothing where the colour tells.
+    /// The label below; nothing where the colour tells.
     pub name: String,
-    /// From the foot: the number of its colour in the legend, and how high it is.
+    /// Its segments from the bottom: the colour's index in the legend, and the height.
     pub parts: Vec<(usize, f64)>,
 }
 
@@ -54,7 +54,7 @@ fn names() -> Vec<String> {
     Protocol::ALL.map(|protocol| protocol.name().to_owned()).to_vec()
 }
 
-/// All protocols with this mix, in their order, if they are all there.
+/// The points of all protocols with this mix, if none is missing.
 fn all(points: &Points, mix: Mix) -> Option<Vec<&Point>> {
     let at = |protocol: Protocol| {
         points.get(&Cell { mix, protocol: protocol.name(), replicas: REPLICAS, speed: 1, parts: 1 })

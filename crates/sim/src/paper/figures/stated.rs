@@ -1,22 +1,21 @@
-//! What the first paper states, and whether it is so here.
+//! Compares the first paper's statements with our simulation.
 //!
-//! A ratio passes within a quarter of what is stated, a share of time within five points of a hundred, an efficiency
-//! ("near-linear") from three quarters on. A ranking passes when it is the same. What the paper shows only in curves is
-//! not judged.
+//! A ratio passes within a quarter of the stated one, a share of time within five percentage points, an efficiency
+//! ("near-linear") from 75 % on, a ranking when it is the same. Numbers that only the paper's curves show are not judged.
 
 use super::{Cell, Points, SIZES};
 use crate::paper::scenario::Protocol;
 use crate::paper::tpcw::Mix;
 
-/// A ratio passes within this part of what is stated.
+/// A ratio passes within this part of the stated one.
 const RATIO: f64 = 0.25;
-/// A share passes within this.
+/// A share passes within this difference.
 const SHARE: f64 = 0.05;
 /// The least efficiency that counts as near-linear.
 const NEAR_LINEAR: f64 = 0.75;
-/// Of two parts the larger one is more than this.
+/// The larger of two parts is more than this.
 const LARGEST: f64 = 0.5;
-/// Growth below this is none.
+/// Less growth counts as none.
 const FLAT: f64 = 1.10;
 
 /// A number or words.
@@ -44,22 +43,22 @@ impl std::fmt::Display for Value {
     }
 }
 
-/// Something stated, with what came out here.
+/// A statement of the paper with our result.
 #[derive(Clone, PartialEq, Debug, serde::Serialize)]
 pub struct Line {
-    /// Section or figure, and what.
+    /// The section or figure, and the subject.
     pub experiment: String,
-    /// By the paper.
+    /// The paper's value.
     pub stated: Value,
-    /// Here.
+    /// Our value.
     pub ours: Value,
-    /// Ours less stated, of numbers.
+    /// The difference of numbers: ours minus the paper's.
     pub difference: Option<f64>,
-    /// Whether it is met.
+    /// Whether our value agrees.
     pub pass: bool,
 }
 
-/// Everything stated that these points tell of.
+/// All statements that these points can judge.
 pub fn judge(points: &Points) -> Vec<Line> {
     let judge = Judge { points };
     let mut lines = Vec::new();
