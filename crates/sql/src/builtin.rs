@@ -21,6 +21,21 @@ pub(crate) enum Builtin {
 /// Columns that every table has and whose values are the server's own affair.
 pub(crate) const SYSTEM_COLUMNS: [&str; 6] = ["cmax", "cmin", "ctid", "tableoid", "xmax", "xmin"];
 
+/// Types whose values are object ids that an input function looks up by a name. The ids differ between replicas.
+pub(crate) const OBJECT_ID_TYPES: [&str; 11] = [
+    "regclass",
+    "regcollation",
+    "regconfig",
+    "regdictionary",
+    "regnamespace",
+    "regoper",
+    "regoperator",
+    "regproc",
+    "regprocedure",
+    "regrole",
+    "regtype",
+];
+
 /// Schemas of the server's own objects.
 const SYSTEM_SCHEMAS: [&str; 3] = [SYSTEM_SCHEMA, "information_schema", "pg_toast"];
 

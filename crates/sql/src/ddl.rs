@@ -21,6 +21,7 @@ use pg_query::protobuf::{
     RangeVar, RefreshMatViewStmt, ReindexObjectType,
 };
 
+use crate::builtin::OBJECT_ID_TYPES;
 use crate::census::{Census, names_in, strings_in};
 use crate::classify::{OWN_SCHEMAS, is_temporary, relation_name};
 use crate::name::{Name, TEMPORARY_SCHEMA};
@@ -33,21 +34,6 @@ const OWN_TRIGGER: &str = "!onecopy";
 
 /// Extensions whose functions act outside the transaction, or on large objects.
 const HARMFUL_EXTENSIONS: [&str; 6] = ["adminpack", "dblink", "file_fdw", "lo", "pg_cron", "postgres_fdw"];
-
-/// Types whose values are object ids that an input function looks up by a name.
-const OBJECT_ID_TYPES: [&str; 11] = [
-    "regclass",
-    "regcollation",
-    "regconfig",
-    "regdictionary",
-    "regnamespace",
-    "regoper",
-    "regoperator",
-    "regproc",
-    "regprocedure",
-    "regrole",
-    "regtype",
-];
 
 /// A schema change, or a refusal of whatever nobody else has claimed.
 pub(crate) fn classify(node: &NodeEnum) -> Statement {

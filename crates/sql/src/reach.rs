@@ -14,7 +14,7 @@ use crate::access::{
     Because, Traces, built_in, built_in_touches_data, cast, is_harmful_column, operator, stands_for_relation,
 };
 use crate::body::{Code, Words};
-use crate::builtin::{self, SYSTEM_COLUMNS};
+use crate::builtin::{self, OBJECT_ID_TYPES, SYSTEM_COLUMNS};
 use crate::catalogue::{Action, Catalogue, HeadTypes, Relation, Table, TableId, Trigger, Volatility};
 use crate::definition;
 use crate::name::{Name, SYSTEM_SCHEMA};
@@ -26,22 +26,6 @@ const MAX_SEEN: usize = 20_000;
 /// Trigger functions of the server's own that do nothing but alter or drop the row.
 const HARMLESS_TRIGGERS: [&str; 3] =
     ["suppress_redundant_updates_trigger", "tsvector_update_trigger", "tsvector_update_trigger_column"];
-
-/// Types whose values name objects by numbers that differ between replicas.
-const OID_TYPES: [&str; 12] = [
-    "oid",
-    "regclass",
-    "regcollation",
-    "regconfig",
-    "regdictionary",
-    "regnamespace",
-    "regoper",
-    "regoperator",
-    "regproc",
-    "regprocedure",
-    "regrole",
-    "regtype",
-];
 
 /// What a statement can touch.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -476,7 +460,10 @@ impl<'a> Walk<'a> {
             }
             let system = builtin::is_system_relation(word) && !called && word != SYSTEM_SCHEMA;
             let element = word.strip_prefix('_').unwrap_or(word);
-            let oid = OID_TYPES.contains(&element) || word == "tg_relid" || word == "information_schema";
+            let oid = element == "oid"
+                || OBJECT_ID_TYPES.contains(&element)
+                || word == "tg_relid"
+                || word == "information_schema";
             if system || oid || SYSTEM_COLUMNS.contains(&word.as_str()) {
                 self.note(Because::Catalogue);
             }

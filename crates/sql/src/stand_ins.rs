@@ -137,19 +137,15 @@ fn is_hidden(catalogue: &Catalogue) -> bool {
 
 /// Statements that run what their own text says, once, where the client is.
 fn is_rewritable(verb: &Verb) -> bool {
-    matches!(
-        verb,
-        Verb::Select
-            | Verb::Insert
-            | Verb::Update
-            | Verb::Delete
-            | Verb::Merge
-            | Verb::Copy { .. }
-            | Verb::Explain { .. }
-            | Verb::Prepare { .. }
-            | Verb::DeclareCursor { .. }
-            | Verb::Call
-    )
+    verb.is_dml()
+        || matches!(
+            verb,
+            Verb::Copy { .. }
+                | Verb::Explain { .. }
+                | Verb::Prepare { .. }
+                | Verb::DeclareCursor { .. }
+                | Verb::Call
+        )
 }
 
 /// Whether no process number of the server is in the statement but its own.

@@ -204,6 +204,13 @@ pub enum Verb {
     Empty,
 }
 
+impl Verb {
+    /// Whether it is SELECT, INSERT, UPDATE, DELETE or MERGE.
+    pub fn is_dml(&self) -> bool {
+        matches!(self, Self::Select | Self::Insert | Self::Update | Self::Delete | Self::Merge)
+    }
+}
+
 /// Which way COPY goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CopyDirection {

@@ -342,18 +342,7 @@ impl Session {
 
     /// Begins the implicit transaction of statements that came together, if they are one.
     pub(super) async fn open_implicit(&mut self, sent: &[Sent<'_>]) -> Result<(), Fault> {
-        let is_data = |verb: &Verb| {
-            matches!(
-                verb,
-                Verb::Select
-                    | Verb::Insert
-                    | Verb::Update
-                    | Verb::Delete
-                    | Verb::Merge
-                    | Verb::Truncate
-                    | Verb::Ddl(_)
-            )
-        };
+        let is_data = |verb: &Verb| verb.is_dml() || matches!(verb, Verb::Truncate | Verb::Ddl(_));
         if !sent.iter().all(|one| is_data(&one.statement.verb)) {
             return Ok(());
         }

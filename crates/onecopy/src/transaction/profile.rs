@@ -246,20 +246,16 @@ impl Session {
 
 /// Whether a statement of a transaction says something of the kind of transaction it is.
 fn is_step(verb: &Verb) -> bool {
-    matches!(
-        verb,
-        Verb::Select
-            | Verb::Insert
-            | Verb::Update
-            | Verb::Delete
-            | Verb::Merge
-            | Verb::Copy { .. }
-            | Verb::DeclareCursor { .. }
-            | Verb::Execute { .. }
-            | Verb::Lock
-            | Verb::Truncate
-            | Verb::Do
-            | Verb::Call
-            | Verb::Ddl(_)
-    )
+    verb.is_dml()
+        || matches!(
+            verb,
+            Verb::Copy { .. }
+                | Verb::DeclareCursor { .. }
+                | Verb::Execute { .. }
+                | Verb::Lock
+                | Verb::Truncate
+                | Verb::Do
+                | Verb::Call
+                | Verb::Ddl(_)
+        )
 }
