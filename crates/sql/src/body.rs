@@ -17,8 +17,8 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{Node, ScanToken, Token};
 
 use crate::accesses::attach;
+use crate::ast_scan::AstScan;
 use crate::catalogue::{Body, Function};
-use crate::census::Census;
 use crate::classify::{classify, classify_expression};
 use crate::parser::{self, Parsed};
 use crate::statement::{Statement, Verb};
@@ -202,7 +202,7 @@ fn gather(node: &Node, statements: &mut Vec<Statement>) -> Option<()> {
     match node.node.as_ref()? {
         NodeEnum::List(list) => list.items.iter().try_for_each(|item| gather(item, statements)),
         NodeEnum::ReturnStmt(result) => {
-            let statement = classify_expression(Census::of(&result.returnval));
+            let statement = classify_expression(AstScan::of(&result.returnval));
             is_understood(&statement).then(|| statements.push(statement))
         }
         _ => {

@@ -1,6 +1,6 @@
 //! From a syntax tree to a [`Statement`].
 //!
-//! The kind of a statement is read off its topmost node; everything else off the census of what the tree contains.
+//! The kind of a statement is read off its topmost node; everything else off the scan of what the tree contains.
 //! A kind that is not known is refused, since nothing could be promised about it.
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use pg_query::protobuf::{
     ObjectType, PrepareStmt, RangeVar, SelectStmt,
 };
 
-use crate::census::Census;
+use crate::ast_scan::AstScan;
 use crate::ddl;
 use crate::definition::Scope;
 use crate::name::{Name, SYSTEM_SCHEMA, TEMPORARY_SCHEMA};
@@ -63,12 +63,12 @@ pub(crate) fn classify(node: &Node) -> Statement {
         .unwrap_or_else(|| ddl::classify(node))
 }
 
-/// What a census found in expressions that stand by themselves, as if they were selected.
-pub(crate) fn classify_expression(mut census: Census) -> Statement {
-    if census.into {
-        census.stranger = Some("IntoClause");
+/// What a scan found in expressions that stand by themselves, as if they were selected.
+pub(crate) fn classify_expression(mut scan: AstScan) -> Statement {
+    if scan.into {
+        scan.stranger = Some("IntoClause");
     }
-    filled(Verb::Select, census, Inside::Statement)
+    filled(Verb::Select, scan, Inside::Statement)
 }
 
 /// SELECT, INSERT, UPDATE, DELETE, MERGE.
@@ -81,17 +81,17 @@ fn query(node: &NodeEnum) -> Option<Statement> {
         NodeEnum::MergeStmt(_) => Verb::Merge,
         _ => return None,
     };
-    Some(filled(verb, Census::of(node), Inside::Nothing))
+    Some(filled(verb, AstScan::of(node), Inside::Nothing))
 }
 
 fn select(select: &SelectStmt) -> Statement {
-    let census = Census::of(select);
-    if census.into {
+    let scan = AstScan::of(select);
+    if scan.into {
         let relation = select.into_clause.as_ref().and_then(|into| into.rel.as_ref());
-        return made_from_query(relation, census, "SelectStmt", RowEffect::Made);
+        return made_from_query(relation, scan, "SelectStmt", RowEffect::Made);
     }
-    let modifies_inside = census.modifies;
-    let mut statement = filled(Verb::Select, census, Inside::Nothing);
+    let modifies_inside = scan.modifies;
+    let mut statement = filled(Verb::Select, scan, Inside::Nothing);
     statement.modifies_inside |= modifies_inside;
     statement.settings = setting::setting_calls(select);
     statement.nowait = select.locking_clause.iter().any(is_nowait);
@@ -103,29 +103,29 @@ fn is_nowait(node: &Node) -> bool {
         if locking.wait_policy() == LockWaitPolicy::LockWaitError)
 }
 
-/// A statement of a kind, with everything the census found in it.
-fn filled(verb: Verb, census: Census, inside: Inside) -> Statement {
-    if let Some(refusal) = refusal_of(&census) {
+/// A statement of a kind, with everything the scan found in it.
+fn filled(verb: Verb, scan: AstScan, inside: Inside) -> Statement {
+    if let Some(refusal) = refusal_of(&scan) {
         return Statement::of(refused(refusal));
     }
-    let reads: Vec<Name> = census.reads.into_iter().collect();
-    let writes: Vec<Name> = census.writes.into_iter().collect();
+    let reads: Vec<Name> = scan.reads.into_iter().collect();
+    let writes: Vec<Name> = scan.writes.into_iter().collect();
     // FOR UPDATE names aliases, so every relation of the statement counts as locked.
-    let row_locks = if census.locking { reads.clone() } else { Vec::new() };
+    let row_locks = if scan.locking { reads.clone() } else { Vec::new() };
     Statement {
         reads,
-        with_names: census.with_names.into_iter().collect(),
-        transaction_time: census.sql_values || census.functions.iter().any(tells_transaction_time),
+        with_names: scan.with_names.into_iter().collect(),
+        transaction_time: scan.sql_values || scan.functions.iter().any(tells_transaction_time),
         writes,
         row_locks,
-        functions: census.functions.into_iter().collect(),
-        operators: census.operators.into_iter().collect(),
-        types: census.types.into_iter().collect(),
-        column_names: census.column_names.into_iter().collect(),
-        modifies_inside: census.modifies && inside == Inside::Statement,
-        system_columns: census.system_columns,
-        fills_defaults: census.fills_defaults,
-        opaque: census.stranger.map(Opaque::Node),
+        functions: scan.functions.into_iter().collect(),
+        operators: scan.operators.into_iter().collect(),
+        types: scan.types.into_iter().collect(),
+        column_names: scan.column_names.into_iter().collect(),
+        modifies_inside: scan.modifies && inside == Inside::Statement,
+        system_columns: scan.system_columns,
+        fills_defaults: scan.fills_defaults,
+        opaque: scan.stranger.map(Opaque::Node),
         ..Statement::of(verb)
     }
 }
@@ -136,19 +136,19 @@ fn tells_transaction_time(name: &Name) -> bool {
 }
 
 /// What a query calls or writes that is not offered.
-fn refusal_of(census: &Census) -> Option<Refusal> {
+fn refusal_of(scan: &AstScan) -> Option<Refusal> {
     let own = |name: &Name| name.schema.as_deref().is_some_and(|schema| OWN_SCHEMAS.contains(&schema));
     let system = |name: &Name| match &name.schema {
         Some(schema) => schema == SYSTEM_SCHEMA,
         None => is_catalogue(&name.name),
     };
-    if census.writes.iter().any(own) {
+    if scan.writes.iter().any(own) {
         return Some(refusal::OWN_SCHEMA);
     }
-    if census.writes.iter().any(system) {
+    if scan.writes.iter().any(system) {
         return Some(refusal::SYSTEM_CATALOGUE);
     }
-    census.functions.iter().find_map(|name| {
+    scan.functions.iter().find_map(|name| {
         if name.may_be_built_in() && LARGE_OBJECT_FUNCTIONS.contains(&name.name.as_str()) {
             Some(refusal::LARGE_OBJECT)
         } else if name.name == "dblink" || name.name.starts_with("dblink_") {
@@ -162,27 +162,27 @@ fn refusal_of(census: &Census) -> Option<Refusal> {
 /// SELECT INTO, CREATE TABLE AS and CREATE MATERIALIZED VIEW.
 fn made_from_query(
     relation: Option<&RangeVar>,
-    census: Census,
+    scan: AstScan,
     tag: &'static str,
     rows: impl Fn(Name) -> RowEffect,
 ) -> Statement {
     let Some(relation) = relation else { return Statement::of(refused(refusal::UNKNOWN_KIND)) };
-    if census.unlogged {
+    if scan.unlogged {
         return Statement::of(refused(refusal::UNLOGGED));
     }
-    if census.schemas.iter().any(|schema| OWN_SCHEMAS.contains(&schema.as_str())) {
+    if scan.schemas.iter().any(|schema| OWN_SCHEMAS.contains(&schema.as_str())) {
         return Statement::of(refused(refusal::OWN_SCHEMA));
     }
     let temporary = is_temporary(relation);
     let rows = if temporary { RowEffect::Same } else { rows(relation_name(relation)) };
-    let relations: Vec<Name> = census.made.iter().cloned().collect();
+    let relations: Vec<Name> = scan.made.iter().cloned().collect();
     // Every replica fills a materialized view for itself, so no other transaction may write meanwhile.
     let scope = match rows {
         RowEffect::Made(_) => Scope::made(relations.iter().map(|name| name.name.clone()).collect()),
         _ => Scope::Anything,
     };
     let facts = DdlFacts { temporary, tag, relations, rows, concurrently: false, scope };
-    filled(Verb::Ddl(facts), census, Inside::Statement)
+    filled(Verb::Ddl(facts), scan, Inside::Statement)
 }
 
 /// Whether a relation that is being made, or is named, is a temporary one for certain.
@@ -237,7 +237,7 @@ fn prepare(statement: &PrepareStmt) -> Statement {
     if matches!(inner.verb, Verb::Refused { .. }) {
         return inner;
     }
-    let mut types = Census::default();
+    let mut types = AstScan::default();
     types.add(&statement.argtypes);
     let mut whole = around(Verb::Prepare { name: statement.name.clone() }, inner);
     whole.types.extend(types.types);
@@ -257,41 +257,41 @@ fn copy(statement: &CopyStmt) -> Statement {
     if statement.is_program || !statement.filename.is_empty() {
         return Statement::of(refused(refusal::SERVER_FILE));
     }
-    let mut census = Census::default();
+    let mut scan = AstScan::default();
     if let Some(query) = &statement.query {
-        census.add(query);
-        if census.into {
+        scan.add(query);
+        if scan.into {
             return Statement::of(refused(refusal::TABLE_AS));
         }
     }
     if let Some(condition) = &statement.where_clause {
-        census.add(condition);
+        scan.add(condition);
     }
     let table = statement.relation.as_ref().map(relation_name);
     let direction = if statement.is_from { CopyDirection::From } else { CopyDirection::To };
     if let Some(table) = &table {
         match direction {
-            CopyDirection::From => census.writes.insert(table.clone()),
-            CopyDirection::To => census.reads.insert(table.clone()),
+            CopyDirection::From => scan.writes.insert(table.clone()),
+            CopyDirection::To => scan.reads.insert(table.clone()),
         };
     }
     let freeze = setting::switched_on(&statement.options, "freeze");
-    filled(Verb::Copy { table, direction, stdio: true, freeze }, census, Inside::Statement)
+    filled(Verb::Copy { table, direction, stdio: true, freeze }, scan, Inside::Statement)
 }
 
 fn create_table_as(statement: &CreateTableAsStmt) -> Statement {
     let relation = statement.into.as_ref().and_then(|into| into.rel.as_ref());
-    let mut census = Census::of(statement);
+    let mut scan = AstScan::of(statement);
     let query = statement.query.as_deref().and_then(|query| query.node.as_ref());
     if matches!(query, Some(NodeEnum::ExecuteStmt(_))) {
-        census.stranger = Some("ExecuteStmt");
+        scan.stranger = Some("ExecuteStmt");
     } else if let Some(query) = query.filter(|_| relation.is_some_and(is_temporary)) {
         // Others can see what the query does, and nothing else.
-        census.stranger = Census::of(query).stranger;
+        scan.stranger = AstScan::of(query).stranger;
     }
     let is_view = ObjectType::try_from(statement.objtype) == Ok(ObjectType::ObjectMatview);
     let is_empty = statement.into.as_ref().is_some_and(|into| into.skip_data);
-    made_from_query(relation, census, "CreateTableAsStmt", |name| match (is_view, is_empty) {
+    made_from_query(relation, scan, "CreateTableAsStmt", |name| match (is_view, is_empty) {
         (true, true) => RowEffect::Same,
         (true, false) => RowEffect::Viewed(name),
         (false, _) => RowEffect::Made(name),
@@ -318,9 +318,9 @@ fn session(node: &NodeEnum) -> Option<Statement> {
             Ok(DiscardMode::DiscardAll | DiscardMode::Undefined) | Err(_) => Verb::Discard(Discard::All),
         },
         NodeEnum::ExecuteStmt(statement) => {
-            let mut census = Census::default();
-            census.add(&statement.params);
-            return Some(filled(Verb::Execute { name: statement.name.clone() }, census, Inside::Statement));
+            let mut scan = AstScan::default();
+            scan.add(&statement.params);
+            return Some(filled(Verb::Execute { name: statement.name.clone() }, scan, Inside::Statement));
         }
         NodeEnum::DeallocateStmt(statement) => {
             Verb::Deallocate((!statement.isall).then(|| statement.name.clone()))
@@ -339,28 +339,28 @@ fn session(node: &NodeEnum) -> Option<Statement> {
 fn utility(node: &NodeEnum) -> Option<Statement> {
     match node {
         NodeEnum::LockStmt(statement) => {
-            let mut census = Census::default();
-            census.add(&statement.relations);
-            let row_locks = census.reads.into_iter().collect();
+            let mut scan = AstScan::default();
+            scan.add(&statement.relations);
+            let row_locks = scan.reads.into_iter().collect();
             Some(Statement { row_locks, nowait: statement.nowait, ..Statement::of(Verb::Lock) })
         }
         NodeEnum::TruncateStmt(statement) => {
-            let mut census = Census::default();
-            census.add(&statement.relations);
-            census.writes = std::mem::take(&mut census.reads);
-            Some(filled(Verb::Truncate, census, Inside::Nothing))
+            let mut scan = AstScan::default();
+            scan.add(&statement.relations);
+            scan.writes = std::mem::take(&mut scan.reads);
+            Some(filled(Verb::Truncate, scan, Inside::Nothing))
         }
         NodeEnum::DoStmt(_) => Some(Statement::of(Verb::Do)),
         NodeEnum::CallStmt(statement) => {
-            let mut census = Census::default();
-            census.add(&statement.funccall);
-            Some(filled(Verb::Call, census, Inside::Nothing))
+            let mut scan = AstScan::default();
+            scan.add(&statement.funccall);
+            Some(filled(Verb::Call, scan, Inside::Nothing))
         }
         NodeEnum::VacuumStmt(statement) => {
             let kind = if statement.is_vacuumcmd { Maintenance::Vacuum } else { Maintenance::Analyze };
-            let mut census = Census::default();
-            census.add(&statement.rels);
-            Some(filled(Verb::Maintenance(kind), census, Inside::Nothing))
+            let mut scan = AstScan::default();
+            scan.add(&statement.rels);
+            Some(filled(Verb::Maintenance(kind), scan, Inside::Nothing))
         }
         NodeEnum::CheckPointStmt(_) => Some(Statement::of(Verb::Maintenance(Maintenance::Checkpoint))),
         _ => None,

@@ -21,8 +21,8 @@ use pg_query::protobuf::{
     RangeVar, RefreshMatViewStmt, ReindexObjectType,
 };
 
+use crate::ast_scan::{AstScan, names_in, strings_in};
 use crate::builtin::OBJECT_ID_TYPES;
-use crate::census::{Census, names_in, strings_in};
 use crate::classify::{OWN_SCHEMAS, is_temporary, relation_name};
 use crate::name::{Name, TEMPORARY_SCHEMA};
 use crate::refusal::{self, Refusal, refused};
@@ -37,15 +37,15 @@ const HARMFUL_EXTENSIONS: [&str; 6] = ["adminpack", "dblink", "file_fdw", "lo", 
 
 /// A schema change, or a refusal of whatever nobody else has claimed.
 pub(crate) fn classify(node: &NodeEnum) -> Statement {
-    let census = Census::of(node);
-    if let Some(refusal) = refusal_of(node, &census) {
+    let scan = AstScan::of(node);
+    if let Some(refusal) = refusal_of(node, &scan) {
         return Statement::of(refused(refusal));
     }
     if let Some(kind) = maintenance(node) {
         return Statement::of(Verb::Maintenance(kind));
     }
     let Some(tag) = tag(node) else { return Statement::of(refused(refusal::UNKNOWN_KIND)) };
-    let mut relations: Vec<Name> = census.reads.union(&census.writes).chain(&census.made).cloned().collect();
+    let mut relations: Vec<Name> = scan.reads.union(&scan.writes).chain(&scan.made).cloned().collect();
     relations.extend(match node {
         NodeEnum::DropStmt(drop) => listed(drop.remove_type, &drop.objects.iter().collect::<Vec<_>>()),
         NodeEnum::CommentStmt(comment) => listed(comment.objtype, comment.object.as_deref().as_slice()),
@@ -60,8 +60,8 @@ pub(crate) fn classify(node: &NodeEnum) -> Statement {
     let temporary = made(node).is_some_and(is_temporary) || named_temporary;
     let (rows, concurrently, scope) = (row_effect(node), is_concurrent(node), scope::of(node));
     Statement {
-        functions: census.functions.into_iter().collect(),
-        operators: census.operators.into_iter().collect(),
+        functions: scan.functions.into_iter().collect(),
+        operators: scan.operators.into_iter().collect(),
         ..Statement::of(Verb::Ddl(DdlFacts { temporary, tag, relations, rows, concurrently, scope }))
     }
 }
@@ -150,23 +150,23 @@ fn maintenance(node: &NodeEnum) -> Option<Maintenance> {
 }
 
 /// Why a statement is refused, if it is.
-fn refusal_of(node: &NodeEnum, census: &Census) -> Option<Refusal> {
-    if touches_own(node, census) {
+fn refusal_of(node: &NodeEnum, scan: &AstScan) -> Option<Refusal> {
+    if touches_own(node, scan) {
         return Some(refusal::OWN_SCHEMA);
     }
-    if census.unlogged {
+    if scan.unlogged {
         return Some(refusal::UNLOGGED);
     }
     let sets = matches!(node, NodeEnum::AlterRoleSetStmt(_) | NodeEnum::AlterDatabaseSetStmt(_));
-    if census.clock_words && !sets {
+    if scan.clock_words && !sets {
         return Some(refusal::CLOCK_CONSTANT);
     }
     by_kind(node).or_else(|| by_content(node))
 }
 
 /// Whether one of our own schemas or triggers is named.
-fn touches_own(node: &NodeEnum, census: &Census) -> bool {
-    if census.schemas.iter().any(|schema| OWN_SCHEMAS.contains(&schema.as_str())) {
+fn touches_own(node: &NodeEnum, scan: &AstScan) -> bool {
+    if scan.schemas.iter().any(|schema| OWN_SCHEMAS.contains(&schema.as_str())) {
         return true;
     }
     let names_schemas = match node {
@@ -277,7 +277,7 @@ fn sets_what_replication_needs(node: &NodeEnum) -> bool {
 /// CREATE SCHEMA can hold other statements.
 fn schema_elements(statement: &CreateSchemaStmt) -> Option<Refusal> {
     let elements = statement.schema_elts.iter().filter_map(|element| element.node.as_ref());
-    elements.map(|element| refusal_of(element, &Census::of(element))).find_map(|refusal| refusal)
+    elements.map(|element| refusal_of(element, &AstScan::of(element))).find_map(|refusal| refusal)
 }
 
 fn alter_table(statement: &AlterTableStmt) -> Option<Refusal> {
@@ -315,10 +315,10 @@ fn alter_table_command(command: &AlterTableCmd) -> Option<Refusal> {
 /// The bounds of a partition are computed when it is made, by each replica at its own time. A cast to `regclass` or its kin
 /// gives each replica another object id.
 fn computed_bound(bound: &PartitionBoundSpec) -> Option<Refusal> {
-    let census = Census::of(bound);
-    let computes = census.sql_values || !census.functions.is_empty();
+    let scan = AstScan::of(bound);
+    let computes = scan.sql_values || !scan.functions.is_empty();
     let is_object_id = |name: &Name| OBJECT_ID_TYPES.contains(&name.name.as_str());
-    (computes || census.types.iter().any(is_object_id)).then_some(refusal::COMPUTED_BOUND)
+    (computes || scan.types.iter().any(is_object_id)).then_some(refusal::COMPUTED_BOUND)
 }
 
 macro_rules! tags {

@@ -10,12 +10,12 @@
 mod access;
 pub mod accesses;
 mod analyzer;
+mod ast_scan;
 mod body;
 mod builtin;
 mod cache;
 mod calendar;
 mod catalogue;
-mod census;
 mod classify;
 mod ddl;
 pub mod definition;

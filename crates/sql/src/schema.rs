@@ -18,8 +18,8 @@ use std::collections::BTreeMap;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{DefineStmt, Node, ObjectType, RawStmt};
 
+use crate::ast_scan::{AstScan, names_in};
 use crate::catalogue::{Catalogue, ColumnDefault, Contents, Draws, SequenceId, Table, TableId, Volatility};
-use crate::census::{Census, names_in};
 use crate::lexer::{self, Span};
 use crate::name::Name;
 use crate::parser::{self, Parsed};
@@ -229,7 +229,7 @@ fn drawing(tables: &[Table]) -> Vec<(TableId, Draws)> {
 
 /// Statements that change nothing which a catalogue holds: rights, comments, settings, rows.
 fn has_no_part(node: &NodeEnum) -> bool {
-    let harmless_query = || matches!(node, NodeEnum::SelectStmt(_)) && !Census::of(node).into;
+    let harmless_query = || matches!(node, NodeEnum::SelectStmt(_)) && !AstScan::of(node).into;
     matches!(
         node,
         NodeEnum::VariableSetStmt(_)

@@ -6,7 +6,7 @@ use pg_query::protobuf::{
     VariableSetStmt, a_const,
 };
 
-use crate::census::{number_in, strings_in};
+use crate::ast_scan::{number_in, strings_in};
 use crate::refusal::{self, refused};
 use crate::statement::{Isolation, SetValue, SettingCall, TransactionOptions, Verb};
 

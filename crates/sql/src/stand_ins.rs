@@ -11,8 +11,8 @@
 //!
 //! Calls inside functions, views and DO blocks stay as they are.
 
+use crate::ast_scan::AstScan;
 use crate::catalogue::Catalogue;
-use crate::census::Census;
 use crate::name::Name;
 use crate::parser::{self, Parsed, Token};
 use crate::reach::reach;
@@ -98,11 +98,11 @@ pub fn stand_ins(statement: &Statement, text: &str, catalogue: &Catalogue, numbe
     }
     parser::with_deep_stack(|| {
         let Ok(Parsed::Trees(trees)) = parser::parse(text, true) else { return None };
-        let census = Census::of(&trees);
+        let scan = AstScan::of(&trees);
         let tokens = Words { text, tokens: parser::tokens(text)? };
         let (calls, relations) = (tokens.calls(), tokens.relations());
         // A name of another kind looks like a call: `INSERT INTO pg_backend_pid (a)`.
-        if (calls.len(), relations.len()) != (census.replaced_calls, census.replaced_relations) {
+        if (calls.len(), relations.len()) != (scan.replaced_calls, scan.replaced_relations) {
             return None;
         }
         let mut places: Vec<Place> = calls.into_iter().chain(relations).collect();

@@ -12,8 +12,8 @@ use pg_query::protobuf::{ScanToken, Token};
 use serde_json::Value;
 
 use super::{Code, MAX_STATEMENTS, Words, is_understood, source as token_source, tokens_of};
+use crate::ast_scan::AstScan;
 use crate::catalogue::{Argument, ArgumentMode, Function, Returns};
-use crate::census::Census;
 use crate::classify::{classify, classify_expression};
 use crate::parser;
 use crate::statement::Statement;
@@ -161,9 +161,9 @@ fn expression(node: &Value, statements: &mut Vec<Statement>) -> Option<()> {
     let tree = raw.stmt?;
     let statement = match tree.node.as_ref()? {
         NodeEnum::PlassignStmt(assignment) => {
-            let mut census = Census::of(&assignment.val);
-            census.add(&assignment.indirection);
-            classify_expression(census)
+            let mut scan = AstScan::of(&assignment.val);
+            scan.add(&assignment.indirection);
+            classify_expression(scan)
         }
         _ => classify(&tree),
     };

@@ -11,7 +11,7 @@ use pg_query::protobuf::{
 };
 
 use super::listed;
-use crate::census::{Census, names_in};
+use crate::ast_scan::{AstScan, names_in};
 use crate::classify::relation_name;
 use crate::definition::{Changes, Scope};
 
@@ -140,7 +140,7 @@ fn alter(command: &AlterTableCmd, table: &str, changes: &mut Changes) -> Option<
             add_column(column, table, changes)?;
         }
         // What foreign keys refer to.
-        Kind::AtAddConstraint => changes.referenced.extend(Census::of(command).reads),
+        Kind::AtAddConstraint => changes.referenced.extend(AstScan::of(command).reads),
         Kind::AtDropConstraint => changes.with_relatives = true,
         Kind::AtDropColumn => (changes.with_relatives, changes.drops_sequences) = (true, true),
         Kind::AtColumnDefault

@@ -11,7 +11,7 @@ use pg_query::protobuf::{
 };
 use pg_query::{DeparseOptions, FingerprintOptions, NodeEnum};
 
-use crate::census::Census;
+use crate::ast_scan::AstScan;
 use crate::parser::{self, Parsed, with_deep_stack};
 
 /// The word that means the role which has logged in.
@@ -154,7 +154,7 @@ pub fn without_concurrently(text: &str) -> Option<String> {
 pub fn name_session_user(text: &str, standard_conforming_strings: bool, user: &str) -> Option<String> {
     with_deep_stack(|| {
         let tree = only(text, standard_conforming_strings)?;
-        let mut places = Census::of(tree.stmts.first()?).session_users;
+        let mut places = AstScan::of(tree.stmts.first()?).session_users;
         places.sort_unstable();
         let mut named = text.to_owned();
         for place in places.into_iter().rev() {

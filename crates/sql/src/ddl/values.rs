@@ -10,8 +10,8 @@ use pg_query::protobuf::{
     AlterTableCmd, AlterTableStmt, AlterTableType, ColumnDef, ConstrType, Constraint, Node, TypeName,
 };
 
+use crate::ast_scan::strings_in;
 use crate::builtin::{self, Builtin};
-use crate::census::strings_in;
 use crate::classify::relation_name;
 use crate::name::Name;
 use crate::statement::RowEffect;

@@ -8,7 +8,7 @@ use pg_query::protobuf::{FuncCall, Node, WindowDef};
 use super::Why;
 use super::scope::{Sight, Window};
 use super::walk::{Walk, is_plain_constant};
-use crate::census::names_in;
+use crate::ast_scan::names_in;
 use crate::name::Name;
 
 /// Aggregates that give the same for every order of values of every type.

@@ -14,8 +14,8 @@ use super::query::Use;
 use super::scope::{Item, Scope, Sight};
 use super::target::{Event, key_order};
 use super::walk::Walk;
+use crate::ast_scan::names_in;
 use crate::catalogue::Table;
-use crate::census::names_in;
 use crate::classify::relation_name;
 use crate::name::Name;
 
@@ -295,7 +295,7 @@ impl<'a> Walk<'a> {
                 }
             }
         }
-        if crate::census::strings_in(&copy.options).iter().any(|text| text == "default") {
+        if crate::ast_scan::strings_in(&copy.options).iter().any(|text| text == "default") {
             self.note(Why::NotUnderstood("the option DEFAULT of COPY"));
         }
         self.open(copy.relation.as_ref(), table);

@@ -8,9 +8,9 @@ use pg_query::protobuf::{
 
 use super::walk::Walk;
 use super::{Why, clock};
+use crate::ast_scan::names_in;
 use crate::builtin::{self, Builtin, SYSTEM_COLUMNS};
 use crate::catalogue::Volatility;
-use crate::census::names_in;
 use crate::name::Name;
 
 impl Walk<'_> {

@@ -10,7 +10,7 @@ use super::Why;
 use super::function::is_replaced;
 use super::scope::{Equality, Item, Sight};
 use super::walk::Walk;
-use crate::census::names_in;
+use crate::ast_scan::names_in;
 use crate::classify::relation_name;
 use crate::name::Name;
 

@@ -6,9 +6,9 @@ use pg_query::protobuf::{FuncCall, Node, SqlValueFunction, SqlValueFunctionOp, a
 use super::rewrite::{Bind, Evaluate, Fragment};
 use super::walk::Walk;
 use super::{SHIPPED_SETTINGS, Why, aggregate};
+use crate::ast_scan::names_in;
 use crate::builtin::{self, Builtin};
 use crate::catalogue::Volatility;
-use crate::census::names_in;
 use crate::name::Name;
 
 /// Stable functions that depend on nothing but their arguments and the shipped settings; sorted.
@@ -296,7 +296,7 @@ fn is_constant_call(call: &FuncCall) -> bool {
 
 /// The sequence that a call names, as far as that can be seen.
 fn sequence_name(call: &FuncCall) -> Name {
-    let mut texts = call.args.first().map(crate::census::strings_in).unwrap_or_default();
+    let mut texts = call.args.first().map(crate::ast_scan::strings_in).unwrap_or_default();
     Name::bare(if texts.is_empty() { "of an unknown name".to_owned() } else { texts.swap_remove(0) })
 }
 

@@ -4,8 +4,8 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{AExpr, AExprKind, FuncCall, Node, TypeCast, a_const};
 
 use super::walk::{Walk, is_plain_constant};
+use crate::ast_scan::names_in;
 use crate::catalogue::Column;
-use crate::census::names_in;
 use crate::name::Name;
 
 /// Classes of types.

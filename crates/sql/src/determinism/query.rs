@@ -12,7 +12,7 @@ use super::aggregate::{FRAME_GIVEN, sort_expression};
 use super::function::is_replaced;
 use super::scope::{Item, Scope, Window};
 use super::walk::{Walk, is_plain_constant};
-use crate::census::names_in;
+use crate::ast_scan::names_in;
 
 /// What becomes of a query's rows.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -336,7 +336,7 @@ fn plain_targets(select: &SelectStmt, name: &str) -> bool {
     select.target_list.iter().all(|target| match &target.node {
         Some(NodeEnum::ResTarget(target)) if target.name.is_empty() => match target.val.as_deref() {
             Some(Node { node: Some(NodeEnum::ColumnRef(_)) }) | None => true,
-            Some(value) => !crate::census::strings_in(value).iter().any(|text| text == name),
+            Some(value) => !crate::ast_scan::strings_in(value).iter().any(|text| text == name),
         },
         _ => true,
     })
@@ -376,6 +376,6 @@ fn named_after(node: &Node) -> Option<&Node> {
 
 /// Whether a function that makes several rows is called anywhere in an output column.
 fn makes_rows(target: &Node) -> bool {
-    let census = crate::census::Census::of(target);
-    census.functions.iter().any(|name| SET_RETURNING.contains(&name.name.as_str()))
+    let scan = crate::ast_scan::AstScan::of(target);
+    scan.functions.iter().any(|name| SET_RETURNING.contains(&name.name.as_str()))
 }

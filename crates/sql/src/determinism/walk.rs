@@ -13,9 +13,9 @@ use super::rewrite::{Evaluate, Fragment, Piece, Rewrite};
 use super::scope::{Found, Scope, Sight};
 use super::tokens::{Place, Tokens};
 use super::{Determinism, Subject, Why};
+use crate::ast_scan::AstScan;
 use crate::builtin;
 use crate::catalogue::{Catalogue, Relation, Table, TableId};
-use crate::census::Census;
 use crate::name::Name;
 
 /// More reasons are not told.
@@ -68,7 +68,7 @@ impl<'a> Walk<'a> {
 
     /// The answer, when the whole of a tree should have been visited.
     pub(super) fn verdict<T: Serialize + ?Sized>(mut self, tree: &T) -> Determinism {
-        if self.visited != Census::of(tree).nodes {
+        if self.visited != AstScan::of(tree).nodes {
             self.note(Why::NotUnderstood("a part of the statement"));
         }
         if !self.reasons.is_empty() {
@@ -108,12 +108,12 @@ impl<'a> Walk<'a> {
 
     /// Counts all nodes of a part as visited that says nothing about effects.
     pub(super) fn pass_over<T: Serialize + ?Sized>(&mut self, part: &T) {
-        self.visited += Census::of(part).nodes;
+        self.visited += AstScan::of(part).nodes;
     }
 
     /// Nodes of a part that was passed over are going to be visited after all.
     pub(super) fn take_back(&mut self, part: &Node) {
-        self.visited -= Census::of(part).nodes;
+        self.visited -= AstScan::of(part).nodes;
     }
 
     /// Whether a part of the text has its replacement: a multiple assignment holds its source once for each column.
@@ -220,7 +220,7 @@ impl<'a> Walk<'a> {
     fn same_type(&self, column: Found<'_>, node: &Node) -> bool {
         use pg_query::NodeEnum;
         let Some(NodeEnum::ColumnRef(other)) = &node.node else { return false };
-        let other = self.column(&crate::census::names_in(&other.fields));
+        let other = self.column(&crate::ast_scan::names_in(&other.fields));
         other.is_some_and(|other| other.of.type_oid == column.of.type_oid)
     }
 }

@@ -9,12 +9,12 @@ use pg_query::protobuf::{
 use super::column::text_of;
 use super::relation::made;
 use super::{DEFAULT_SCHEMA, Reader};
+use crate::ast_scan::{AstScan, names_in, strings_in};
 use crate::builtin::{self, Builtin};
 use crate::catalogue::{
     Argument, ArgumentMode, Body, Function, HeadTypes, Policy, Returns, Rule, Timing, Trigger,
     ViewDefinition, Volatility,
 };
-use crate::census::{Census, names_in, strings_in};
 use crate::classify::relation_name;
 use crate::name::Name;
 use crate::parser;
@@ -102,7 +102,7 @@ impl Reader {
     pub(super) fn trigger(&mut self, create: &CreateTrigStmt) {
         let Some(function) = Name::from_parts(names_in(&create.funcname)) else { return };
         let on = |bit: i32| create.events & bit != 0;
-        let condition = create.when_clause.as_deref().map(Census::of).unwrap_or_default();
+        let condition = create.when_clause.as_deref().map(AstScan::of).unwrap_or_default();
         let own_operators = condition.operators.iter().any(|name| !name.may_be_built_in());
         let trigger = Trigger {
             name: create.trigname.clone(),

@@ -6,8 +6,8 @@ use pg_query::protobuf::{ColumnDef, ConstrType, Constraint, Node, a_const};
 use super::Reader;
 use super::relation::Building;
 use super::types::{FIRST_USER_OID, type_of};
+use crate::ast_scan::{AstScan, names_in, strings_in};
 use crate::catalogue::{Column, ColumnDefault};
-use crate::census::{Census, names_in, strings_in};
 use crate::name::Name;
 use crate::parser;
 
@@ -63,7 +63,7 @@ impl Reader {
             Ok(ConstrType::ConstrGenerated) => {
                 column.generated = true;
                 if let Some(expression) = constraint.raw_expr.as_deref() {
-                    building.calls.extend(Census::of(expression).functions);
+                    building.calls.extend(AstScan::of(expression).functions);
                     building.table.columns[place].default = ColumnDefault::Expression(text_of(expression));
                 }
             }
@@ -95,7 +95,7 @@ pub(super) fn set_default(building: &mut Building, place: usize, expression: &No
     let column = &mut building.table.columns[place];
     column.default = default_of(expression, column.type_oid);
     if matches!(column.default, ColumnDefault::Expression(_)) {
-        building.calls.extend(Census::of(expression).functions);
+        building.calls.extend(AstScan::of(expression).functions);
     }
 }
 

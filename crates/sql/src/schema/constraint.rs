@@ -5,8 +5,8 @@ use pg_query::protobuf::{ConstrType, Constraint, IndexElem, IndexStmt, Node};
 
 use super::Reader;
 use super::relation::{Building, position};
+use crate::ast_scan::{AstScan, names_in};
 use crate::catalogue::{Action, Key, Reference, Table};
-use crate::census::{Census, names_in};
 use crate::classify::relation_name;
 
 impl Reader {
@@ -21,9 +21,9 @@ impl Reader {
                 Ok(ConstrType::ConstrExclusion) => self.exclusion(building, constraint),
                 Ok(ConstrType::ConstrForeign) => self.foreign(building, constraint, own),
                 Ok(ConstrType::ConstrCheck) => {
-                    building
-                        .calls
-                        .extend(constraint.raw_expr.as_deref().map(Census::of).unwrap_or_default().functions);
+                    building.calls.extend(
+                        constraint.raw_expr.as_deref().map(AstScan::of).unwrap_or_default().functions,
+                    );
                 }
                 Ok(ConstrType::ConstrNotnull) if own.is_empty() => {
                     for name in names_in(&constraint.keys) {
@@ -164,9 +164,9 @@ impl Reader {
         });
         let parts: Vec<&IndexElem> = parts.collect();
         for part in &parts {
-            building.calls.extend(part.expr.as_deref().map(Census::of).unwrap_or_default().functions);
+            building.calls.extend(part.expr.as_deref().map(AstScan::of).unwrap_or_default().functions);
         }
-        building.calls.extend(index.where_clause.as_deref().map(Census::of).unwrap_or_default().functions);
+        building.calls.extend(index.where_clause.as_deref().map(AstScan::of).unwrap_or_default().functions);
         if index.unique {
             self.unique_index(&mut building.table, index, &parts);
         }

@@ -2,7 +2,7 @@
 
 use pg_query::protobuf::{Node, TypeName};
 
-use crate::census::{names_in, number_in};
+use crate::ast_scan::{names_in, number_in};
 
 /// Where users' object numbers begin.
 pub(crate) const FIRST_USER_OID: u32 = 16_384;

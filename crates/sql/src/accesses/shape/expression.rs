@@ -12,7 +12,7 @@ use super::query::strings;
 use super::{ColumnRef, Condition, Given, GivenKind, Unforeseen, Uses};
 use crate::accesses::bind::{MAX_LIST, Operand};
 use crate::accesses::value::Form;
-use crate::census::Census;
+use crate::ast_scan::AstScan;
 use crate::lexer::Span;
 use crate::name::{Name, SYSTEM_SCHEMA};
 
@@ -160,8 +160,8 @@ impl<'a> Builder<'a> {
 
     /// An expression of a rare kind: it may use every column in reach, but no relation of its own.
     fn opaque(&mut self, node: &NodeEnum, uses: &mut Uses) -> Result<(), Unforeseen> {
-        let census = Census::of(node);
-        if !census.reads.is_empty() || census.modifies || census.stranger.is_some() {
+        let scan = AstScan::of(node);
+        if !scan.reads.is_empty() || scan.modifies || scan.stranger.is_some() {
             return Err(Unforeseen);
         }
         uses.everything = true;

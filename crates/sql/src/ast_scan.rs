@@ -1,12 +1,12 @@
-//! A count of everything that a syntax tree contains.
+//! A scan of a syntax tree for every name in it.
 //!
 //! The parser's tree has some 270 kinds of nodes, and a hand-written walk forgets one of them sooner or later. The
-//! crate `pg_query` derives serde's `Serialize` for all of them, so this is a serializer that writes nothing: it is
-//! shown every field of every node, picks out the few that matter (relations, functions, operators, types, ...) and
-//! notes any node that it was not told to expect. A new kind of node makes a statement opaque; it cannot be missed.
+//! crate `pg_query` derives serde's `Serialize` for all of them, so the scan is a serializer that writes nothing. It
+//! sees every field of every node, picks out the few that matter (relations, functions, operators, types, ...), and
+//! notes each node that it does not expect. So a new kind of node makes a statement opaque and cannot be missed.
 //!
-//! Invariant: whatever the shape of the tree, each of its names is in the sets below. Non-goal: structure. What needs
-//! to know where a name stands (predicates, keys) will need a typed walk, with this one as its check.
+//! Invariant: whatever the shape of the tree, each of its names is in the sets below. The scan knows no structure: code
+//! that must know where a name stands (a predicate, a key) walks the typed nodes, with the scan as its check.
 
 mod leaves;
 
@@ -23,7 +23,7 @@ pub(crate) use leaves::{names_in, number_in, strings_in};
 /// No tree is deeper: the decoder stops at 100 levels of messages, each of which is at most five levels here.
 const MAX_DEPTH: usize = 1000;
 
-/// Kinds of nodes (beside those that [`Census::inspect`] looks into) that may stand in a query.
+/// Kinds of nodes (beside those that [`AstScan::inspect`] looks into) that may stand in a query.
 const QUERY_NODES: [&str; 64] = [
     "AArrayExpr",
     "AConst",
@@ -93,7 +93,7 @@ const QUERY_NODES: [&str; 64] = [
 
 /// What a tree contains.
 #[derive(Default, Debug)]
-pub(crate) struct Census {
+pub(crate) struct AstScan {
     /// Relations that are neither targets nor newly made.
     pub(crate) reads: BTreeSet<Name>,
     /// Targets of INSERT, UPDATE, DELETE and MERGE.
@@ -152,12 +152,12 @@ enum Place {
 #[derive(Debug)]
 pub(crate) struct TooDeep;
 
-impl Census {
+impl AstScan {
     /// Counts what a tree contains.
     pub(crate) fn of<T: Serialize + ?Sized>(tree: &T) -> Self {
-        let mut census = Self::default();
-        census.add(tree);
-        census
+        let mut scan = Self::default();
+        scan.add(tree);
+        scan
     }
 
     /// Adds what another tree contains.
@@ -363,7 +363,7 @@ struct Relation {
 
 /// The walk through the fields of one node.
 pub(crate) struct Fields<'a> {
-    census: &'a mut Census,
+    scan: &'a mut AstScan,
     node: &'static str,
     relation: Relation,
 }
@@ -377,7 +377,7 @@ impl ser::SerializeStruct for Fields<'_> {
         field: &'static str,
         value: &T,
     ) -> Result<(), TooDeep> {
-        self.census.inspect(self.node, field, value);
+        self.scan.inspect(self.node, field, value);
         if self.node == "RangeVar" {
             let slot = match field {
                 "catalogname" => &mut self.relation.database,
@@ -392,25 +392,25 @@ impl ser::SerializeStruct for Fields<'_> {
         if (self.node, field) == ("LockingClause", "locked_rels") {
             return Ok(());
         }
-        value.serialize(&mut *self.census)?;
+        value.serialize(&mut *self.scan)?;
         // A target clause without a relation must not mark the next one.
         if matches!(field, "relation" | "rel") {
-            self.census.place = Place::Read;
+            self.scan.place = Place::Read;
         }
         Ok(())
     }
 
     fn end(self) -> Result<(), TooDeep> {
         if self.node == "RangeVar" {
-            self.census.take_relation(self.relation);
+            self.scan.take_relation(self.relation);
         }
-        self.census.depth -= 1;
+        self.scan.depth -= 1;
         Ok(())
     }
 }
 
 /// The walk through the items of a list.
-pub(crate) struct Items<'a>(&'a mut Census);
+pub(crate) struct Items<'a>(&'a mut AstScan);
 
 impl ser::SerializeSeq for Items<'_> {
     type Ok = ();
@@ -425,7 +425,7 @@ impl ser::SerializeSeq for Items<'_> {
     }
 }
 
-impl<'a> ser::Serializer for &'a mut Census {
+impl<'a> ser::Serializer for &'a mut AstScan {
     type Ok = ();
     type Error = TooDeep;
     type SerializeSeq = Items<'a>;
@@ -467,7 +467,7 @@ impl<'a> ser::Serializer for &'a mut Census {
 
     fn serialize_struct(self, node: &'static str, _: usize) -> Result<Fields<'a>, TooDeep> {
         self.enter(node)?;
-        Ok(Fields { census: self, node, relation: Relation::default() })
+        Ok(Fields { scan: self, node, relation: Relation::default() })
     }
 
     leaves::ignore_leaves!(TooDeep);

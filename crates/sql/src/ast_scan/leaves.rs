@@ -60,12 +60,12 @@ struct Leaves {
 /// The methods of a serializer for values without parts, all of them doing nothing.
 macro_rules! ignore_leaves {
     ($error:ty) => {
-        $crate::census::leaves::ignore_leaves!(@each $error;
+        $crate::ast_scan::leaves::ignore_leaves!(@each $error;
             serialize_bool bool, serialize_i8 i8, serialize_i16 i16, serialize_i32 i32, serialize_i64 i64,
             serialize_u8 u8, serialize_u16 u16, serialize_u32 u32, serialize_u64 u64, serialize_f32 f32,
             serialize_f64 f64, serialize_char char, serialize_str &str, serialize_bytes &[u8],
             serialize_unit_struct &'static str);
-        $crate::census::leaves::ignore_leaves!(@shapes $error);
+        $crate::ast_scan::leaves::ignore_leaves!(@shapes $error);
     };
     (@each $error:ty; $($method:ident $value:ty),*) => {
         $(fn $method(self, _: $value) -> Result<(), $error> {
@@ -81,7 +81,7 @@ macro_rules! ignore_leaves {
             Ok(())
         }
 
-        $crate::census::leaves::ignore_leaves!(@foreign $error);
+        $crate::ast_scan::leaves::ignore_leaves!(@foreign $error);
     };
     (@foreign $error:ty) => {
         fn serialize_unit_variant(self, _: &'static str, _: u32, _: &'static str) -> Result<(), $error> {
