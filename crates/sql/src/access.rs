@@ -1,12 +1,11 @@
 //! What a statement may read, lock and depend on, given a catalogue.
 //!
-//! A statement is a bounded read only if every name in it is proven harmless, and everything that stands behind the names
-//! ([`crate::reach`]); any doubt leaves it at the anchor. The
-//! proof is by names alone: an unqualified name stands for every object of that name in any schema, so the session's
-//! search path does not matter. What it does not cover is the session's temporary objects, which no catalogue has: a
-//! session that owns some must keep every statement at their home.
+//! A statement is a bounded read only if every name in it is proven harmless, and everything behind the names
+//! ([`crate::table_effects`]). Any doubt leaves it at the anchor. The proof is by names alone: an unqualified name stands
+//! for every object of that name in any schema, so the session's search path does not matter. The proof does not cover
+//! the session's temporary objects, which no catalogue has: a session that owns some keeps every statement at their home.
 //!
-//! A conclusion holds for servers that have applied the catalogue's generation, and for no others.
+//! A conclusion holds only for servers that have applied the catalogue's generation.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +13,8 @@ use crate::builtin::{self, Builtin};
 use crate::catalogue::{Catalogue, TableId, Volatility};
 use crate::definition::Uses;
 use crate::name::{Name, SYSTEM_SCHEMA};
-use crate::reach::{Reach, reach};
 use crate::statement::{Statement, Verb};
+use crate::table_effects::{TableEffects, table_effects};
 
 /// Where a statement may run.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -106,32 +105,32 @@ impl Traces {
 
 /// Draws all conclusions. Use [`Statement::routing`], which keeps them.
 pub(crate) fn routing(statement: &Statement, catalogue: &Catalogue) -> Routing {
-    let reach = reach(statement, catalogue);
+    let effects = table_effects(statement, catalogue);
     let named = names_what_it_touches(statement);
     let ordered = |tables: &BTreeSet<TableId>| tables.iter().copied().collect();
     Routing {
-        access: access_within(statement, &reach),
-        claims: claims_within(statement, catalogue, &reach),
-        reads: (named && reach.because.is_none()).then(|| ordered(&reach.reads)),
-        writes: (named && reach.targets_known).then(|| ordered(&reach.writes)),
-        user_types: speaks_user_types(statement, catalogue, &reach),
-        transaction_time: reach.transaction_time,
-        asks_draws: reach.asks_draws,
-        fills_defaults: reach.fills_defaults,
-        traces: traces_within(statement, &reach),
-        uses: Uses::of(&reach, catalogue),
+        access: access_within(statement, &effects),
+        claims: claims_within(statement, catalogue, &effects),
+        reads: (named && effects.because.is_none()).then(|| ordered(&effects.reads)),
+        writes: (named && effects.targets_known).then(|| ordered(&effects.writes)),
+        user_types: speaks_user_types(statement, catalogue, &effects),
+        transaction_time: effects.transaction_time,
+        asks_draws: effects.asks_draws,
+        fills_defaults: effects.fills_defaults,
+        traces: traces_within(statement, &effects),
+        uses: Uses::of(&effects, catalogue),
         only_defines: matches!(statement.verb, Verb::Ddl(_))
-            && !reach.unbounded
-            && reach.writes.is_empty()
-            && reach.locks.is_empty(),
+            && !effects.unbounded
+            && effects.writes.is_empty()
+            && effects.locks.is_empty(),
     }
 }
 
-fn traces_within(statement: &Statement, reach: &Reach) -> Traces {
+fn traces_within(statement: &Statement, effects: &TableEffects) -> Traces {
     if statement.opaque.is_some() {
         return Traces::ANYTHING;
     }
-    let shown = Traces { shown: true, ..reach.traces };
+    let shown = Traces { shown: true, ..effects.traces };
     match &statement.verb {
         Verb::Select
         | Verb::Insert
@@ -141,14 +140,14 @@ fn traces_within(statement: &Statement, reach: &Reach) -> Traces {
         | Verb::Copy { .. }
         | Verb::Truncate
         | Verb::Explain { .. }
-        | Verb::DeclareCursor { hold: false, .. } => reach.traces,
+        | Verb::DeclareCursor { hold: false, .. } => effects.traces,
         Verb::DeclareCursor { hold: true, .. } => shown,
         Verb::Ddl(facts) => {
             // It runs code where it computes values: from a query, in an expression, in the check of a new type.
             let computes = !statement.reads.is_empty()
                 || !statement.functions.is_empty()
                 || facts.tag == "AlterTableStmt";
-            Traces { hidden: reach.traces.hidden && computes, ..shown }
+            Traces { hidden: effects.traces.hidden && computes, ..shown }
         }
         // They may also take away what is there.
         Verb::Listen
@@ -164,11 +163,11 @@ fn traces_within(statement: &Statement, reach: &Reach) -> Traces {
 }
 
 /// Whether a bounded statement reads tables with users' types, or names such a type or a function that has some.
-fn speaks_user_types(statement: &Statement, catalogue: &Catalogue, reach: &Reach) -> bool {
+fn speaks_user_types(statement: &Statement, catalogue: &Catalogue, effects: &TableEffects) -> bool {
     let read = |id: &TableId| catalogue.table(*id).is_none_or(|table| table.user_types);
-    reach.because.is_some()
-        || reach.user_types
-        || reach.reads.iter().any(read)
+    effects.because.is_some()
+        || effects.user_types
+        || effects.reads.iter().any(read)
         || statement.types.iter().any(|name| !name.may_be_built_in() || catalogue.is_user_type(&name.name))
 }
 
@@ -195,18 +194,18 @@ fn names_what_it_touches(statement: &Statement) -> bool {
 
 /// Where a statement may run.
 pub fn access(statement: &Statement, catalogue: &Catalogue) -> Access {
-    access_within(statement, &reach(statement, catalogue))
+    access_within(statement, &table_effects(statement, catalogue))
 }
 
-fn access_within(statement: &Statement, reach: &Reach) -> Access {
-    match (shape(statement), reach.because) {
+fn access_within(statement: &Statement, effects: &TableEffects) -> Access {
+    match (shape(statement), effects.because) {
         (Err(because), _) | (Ok(()), Some(because)) => Access::Anchor(because),
-        (Ok(()), None) if reach.asks_draws => Access::Anchor(Because::Unknown),
+        (Ok(()), None) if effects.asks_draws => Access::Anchor(Because::Unknown),
         // A function that it calls does.
-        (Ok(()), None) if !reach.writes.is_empty() || !reach.locks.is_empty() => {
+        (Ok(()), None) if !effects.writes.is_empty() || !effects.locks.is_empty() => {
             Access::Anchor(Because::Update)
         }
-        (Ok(()), None) => Access::Read(reach.reads.iter().copied().collect()),
+        (Ok(()), None) => Access::Read(effects.reads.iter().copied().collect()),
     }
 }
 
@@ -371,22 +370,22 @@ pub(crate) fn targets(names: &[Name], catalogue: &Catalogue) -> Option<BTreeSet<
 /// captured rows, who knows [`crate::Table::references`], too. What the statement merely reads is no claim; it is in
 /// [`Routing::reads`]. Nor is `nextval`: a sequence belongs to no transaction.
 pub fn claims(statement: &Statement, catalogue: &Catalogue) -> Claims {
-    claims_within(statement, catalogue, &reach(statement, catalogue))
+    claims_within(statement, catalogue, &table_effects(statement, catalogue))
 }
 
-fn claims_within(statement: &Statement, catalogue: &Catalogue, reach: &Reach) -> Claims {
+fn claims_within(statement: &Statement, catalogue: &Catalogue, effects: &TableEffects) -> Claims {
     if touches_no_data(&statement.verb) {
         return Claims::Rows;
     }
     let by_name = statement.verb == Verb::Lock || names_what_it_touches(statement);
-    if !by_name || reach.unbounded {
+    if !by_name || effects.unbounded {
         return Claims::Everything;
     }
     let whole = |id: &TableId| {
         statement.verb == Verb::Truncate || catalogue.table(*id).is_none_or(|table| table.other_unique)
     };
-    let written = reach.writes.iter().filter(|id| whole(id));
-    let tables: BTreeSet<TableId> = reach.locks.iter().chain(written).copied().collect();
+    let written = effects.writes.iter().filter(|id| whole(id));
+    let tables: BTreeSet<TableId> = effects.locks.iter().chain(written).copied().collect();
     if tables.is_empty() { Claims::Rows } else { Claims::Tables(tables.into_iter().collect()) }
 }
 

@@ -15,7 +15,7 @@ use rustc_hash::FxHasher;
 use crate::builtin::{self, Builtin};
 use crate::catalogue::{Catalogue, Relation, Table, TableId};
 use crate::name::Name;
-use crate::reach::Reach;
+use crate::table_effects::TableEffects;
 
 /// What a statement relies on, in order.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -28,12 +28,12 @@ pub struct Uses {
 
 impl Uses {
     /// The definitions that what was found of a statement rests on.
-    pub(crate) fn of(reach: &Reach, catalogue: &Catalogue) -> Self {
-        let touched = reach.reads.iter().chain(&reach.writes).chain(&reach.locks);
+    pub(crate) fn of(effects: &TableEffects, catalogue: &Catalogue) -> Self {
+        let touched = effects.reads.iter().chain(&effects.writes).chain(&effects.locks);
         let tables = touched.filter_map(|id| catalogue.table(*id));
-        let mut relations = reach.relations.clone();
+        let mut relations = effects.relations.clone();
         relations.extend(tables.map(|table| of_relation(&table.name)));
-        let mentioned = reach.mentioned.union(&relations).copied().collect();
+        let mentioned = effects.mentioned.union(&relations).copied().collect();
         Self { relations: relations.into_iter().collect(), mentioned }
     }
 }

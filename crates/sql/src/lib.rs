@@ -27,7 +27,6 @@ mod name;
 mod parser;
 pub mod profile;
 mod qualified;
-mod reach;
 pub mod refusal;
 mod schema;
 mod script;
@@ -35,6 +34,7 @@ mod setting;
 mod stand_ins;
 mod statement;
 mod system_catalogue;
+mod table_effects;
 
 pub use access::{Access, Because, Claims, Routing, Traces, access, claims};
 pub use analyzer::{Analyzer, Limits, Statistics, Understood, Unknown};

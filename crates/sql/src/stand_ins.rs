@@ -15,8 +15,8 @@ use crate::ast_scan::AstScan;
 use crate::catalogue::Catalogue;
 use crate::name::Name;
 use crate::parser::{self, Parsed, Token};
-use crate::reach::reach;
 use crate::statement::{Statement, Verb};
+use crate::table_effects::table_effects;
 
 /// Gives the number of one's own process.
 const OWN: &str = "pg_backend_pid";
@@ -152,7 +152,7 @@ fn is_rewritable(verb: &Verb) -> bool {
 fn has_own_processes(statement: &Statement, catalogue: &Catalogue) -> bool {
     let mut rest = statement.clone();
     rest.functions.retain(|name| !is_replaced(name));
-    rest.opaque.is_none() && reach(&rest, catalogue).because.is_none()
+    rest.opaque.is_none() && table_effects(&rest, catalogue).because.is_none()
 }
 
 /// A call or a relation in a text.

@@ -19,8 +19,8 @@ use super::{ColumnSet, Columns, Strength, Why};
 use crate::access::{self, Because};
 use crate::catalogue::{Catalogue, TableId};
 use crate::name::Name;
-use crate::reach::reach;
 use crate::statement::{CopyDirection, Statement, Verb};
+use crate::table_effects::table_effects;
 use query::Resolver;
 
 /// What a statement touches.
@@ -68,26 +68,26 @@ fn of_query(statement: &Statement, catalogue: &Catalogue) -> Outline {
             None => by_names(statement, catalogue),
         },
     };
-    if outline.unbounded().is_some() { by_reach(statement, catalogue).unwrap_or(outline) } else { outline }
+    if outline.unbounded().is_some() { by_tables(statement, catalogue).unwrap_or(outline) } else { outline }
 }
 
-/// Whole tables: all that stands behind the names in the statement, if that is known.
-fn by_reach(statement: &Statement, catalogue: &Catalogue) -> Option<Outline> {
-    let reach = reach(statement, catalogue);
-    if reach.unbounded || reach.because.is_some() {
+/// Whole tables: everything behind the names in the statement, if that is known.
+fn by_tables(statement: &Statement, catalogue: &Catalogue) -> Option<Outline> {
+    let tables = table_effects(statement, catalogue);
+    if tables.unbounded || tables.because.is_some() {
         return None;
     }
     let mut effects = Effects::new(catalogue);
     let all = effects.rows(None);
-    for id in reach.reads.union(&reach.writes) {
+    for id in tables.reads.union(&tables.writes) {
         effects.read(*id, Columns::All, all);
     }
     // The mode of LOCK TABLE is not known here.
     let strength = if statement.verb == Verb::Lock { Strength::Exclusive } else { Strength::Update };
-    for id in &reach.locks {
+    for id in &tables.locks {
         effects.lock(*id, all, strength);
     }
-    for id in &reach.writes {
+    for id in &tables.writes {
         effects.change_anything(catalogue.table(*id)?);
     }
     Some(effects.finish())

@@ -1,12 +1,14 @@
-//! Everything that a statement can touch, by tables: what it names, and what stands behind the names.
+//! The tables that a statement can touch: those that it names, and those behind the names.
 //!
-//! A view is read as its query, a function runs its code, row security adds its policies, and a change fires triggers,
-//! checks foreign keys and cascades. The walk follows all of these until nothing new is found; each view and
-//! table is looked at once, so recursion ends by itself. Names mean every object of that name, as everywhere here.
+//! A view is read as its query. A function runs its code, row security adds its policies, and a change fires triggers,
+//! checks foreign keys and cascades. The walk follows all of these until it finds nothing new. It visits each view and
+//! table once, so recursion ends by itself. A name means every object of that name, as everywhere in this crate.
 //!
-//! Invariant: what is not understood makes the whole unbounded. Two questions are answered apart: whether it can run as
-//! a read at any replica ([`Reach::because`]), and whether it may touch data that is not listed ([`Reach::unbounded`]):
-//! `random()` is an obstacle to the first only.
+//! Invariant: one part that the walk does not understand makes the whole unbounded. [`TableEffects`] answers two
+//! questions apart: whether the statement can run as a read at any replica (`because`), and whether it may touch data
+//! that is not listed (`unbounded`). `random()` is an obstacle to the first only.
+//!
+//! The rows and columns of these tables are found in [`crate::accesses`].
 
 use std::collections::BTreeSet;
 
@@ -29,7 +31,7 @@ const HARMLESS_TRIGGERS: [&str; 3] =
 
 /// What a statement can touch.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Reach {
+pub(crate) struct TableEffects {
     /// Tables that may be read.
     pub(crate) reads: BTreeSet<TableId>,
     /// Tables of which rows may be written.
@@ -59,8 +61,8 @@ pub(crate) struct Reach {
     pub(crate) mentioned: BTreeSet<u64>,
 }
 
-/// Follows a statement.
-pub(crate) fn reach(statement: &Statement, catalogue: &Catalogue) -> Reach {
+/// Follows a statement to every table behind its names.
+pub(crate) fn table_effects(statement: &Statement, catalogue: &Catalogue) -> TableEffects {
     let mut walk = Walk::new(catalogue);
     walk.truncates = statement.verb == Verb::Truncate;
     walk.is_below = false;
@@ -71,7 +73,7 @@ pub(crate) fn reach(statement: &Statement, catalogue: &Catalogue) -> Reach {
 
 struct Walk<'a> {
     catalogue: &'a Catalogue,
-    reach: Reach,
+    effects: TableEffects,
     /// TRUNCATE: with CASCADE it empties all that refers to its targets.
     truncates: bool,
     /// What is looked at is not the statement itself, but what stands behind one of its names.
@@ -96,7 +98,7 @@ impl<'a> Walk<'a> {
     fn new(catalogue: &'a Catalogue) -> Self {
         Self {
             catalogue,
-            reach: Reach { targets_known: true, ..Reach::default() },
+            effects: TableEffects { targets_known: true, ..TableEffects::default() },
             truncates: false,
             is_below: true,
             seen: BTreeSet::new(),
@@ -106,7 +108,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Follows what is left to follow.
-    fn finish(mut self) -> Reach {
+    fn finish(mut self) -> TableEffects {
         while let Some(next) = self.todo.pop() {
             if self.is_new(Use::Run, next) {
                 self.visit(next);
@@ -114,24 +116,24 @@ impl<'a> Walk<'a> {
         }
         if self.catalogue.has_user_casts() {
             self.note(Because::Unknown);
-            self.reach.traces.add(Traces::ANYTHING);
-            self.reach.unbounded |= !self.reach.writes.is_empty();
+            self.effects.traces.add(Traces::ANYTHING);
+            self.effects.unbounded |= !self.effects.writes.is_empty();
         }
-        self.reach
+        self.effects
     }
 
     /// All reasons are gathered, since only a statement without any other one is proven to be a catalogue read.
     fn note(&mut self, reason: Because) {
-        if self.reach.because != Some(Because::Unknown) {
-            self.reach.because = Some(reason);
+        if self.effects.because != Some(Because::Unknown) {
+            self.effects.because = Some(reason);
         }
     }
 
     fn note_unknown(&mut self) {
-        self.reach.fills_defaults = true;
+        self.effects.fills_defaults = true;
         self.note(Because::Unknown);
-        self.reach.unbounded = true;
-        self.reach.traces.add(Traces::ANYTHING);
+        self.effects.unbounded = true;
+        self.effects.traces.add(Traces::ANYTHING);
     }
 
     /// Whether this is the first look at a statement of the catalogue's in this way. There is a limit to them.
@@ -150,8 +152,8 @@ impl<'a> Walk<'a> {
         if statement.opaque.is_some() {
             self.note_unknown();
         }
-        self.reach.transaction_time |= statement.transaction_time;
-        self.reach.fills_defaults |=
+        self.effects.transaction_time |= statement.transaction_time;
+        self.effects.fills_defaults |=
             statement.fills_defaults || !matches!(statement.verb, Verb::Select | Verb::Update | Verb::Delete);
         for name in &statement.reads {
             self.read(Some(statement), name);
@@ -197,7 +199,7 @@ impl<'a> Walk<'a> {
             }
         }
         let mut known = false;
-        self.reach.relations.insert(definition::of_relation(&name.name));
+        self.effects.relations.insert(definition::of_relation(&name.name));
         for relation in self.catalogue.named(name.schema.as_deref(), &name.name) {
             known = true;
             match relation {
@@ -239,7 +241,7 @@ impl<'a> Walk<'a> {
     }
 
     fn read_table(&mut self, id: TableId) {
-        self.reach.reads.insert(id);
+        self.effects.reads.insert(id);
         if !self.seen.insert((Use::Read, id.0 as usize)) {
             return;
         }
@@ -247,7 +249,7 @@ impl<'a> Walk<'a> {
             Some(table) => {
                 if table.coded_types {
                     self.note(Because::Unknown);
-                    self.reach.traces.add(Traces::ANYTHING);
+                    self.effects.traces.add(Traces::ANYTHING);
                 }
                 self.secure(table);
             }
@@ -264,9 +266,9 @@ impl<'a> Walk<'a> {
 
     fn lock(&mut self, statement: &Statement, name: &Name) {
         let tables = self.tables(Some(statement), name);
-        self.reach.locks.extend(tables);
+        self.effects.locks.extend(tables);
         if matches!(stands_for_relation(Some(statement), self.catalogue, name), Err(Because::Catalogue)) {
-            self.reach.unbounded = true;
+            self.effects.unbounded = true;
         }
         for query in self.views(name) {
             match query {
@@ -288,7 +290,7 @@ impl<'a> Walk<'a> {
     }
 
     fn write(&mut self, name: &Name) {
-        self.reach.relations.insert(definition::of_relation(&name.name));
+        self.effects.relations.insert(definition::of_relation(&name.name));
         let mut known = name.schema.as_deref() != Some(SYSTEM_SCHEMA);
         let mut found = false;
         for relation in self.catalogue.named(name.schema.as_deref(), &name.name) {
@@ -315,7 +317,7 @@ impl<'a> Walk<'a> {
             }
         }
         if !known || !found {
-            self.reach.targets_known = false;
+            self.effects.targets_known = false;
             self.note_unknown();
         }
     }
@@ -333,7 +335,7 @@ impl<'a> Walk<'a> {
     }
 
     fn write_table(&mut self, id: TableId) {
-        if !self.reach.writes.insert(id) {
+        if !self.effects.writes.insert(id) {
             return;
         }
         let Some(table) = self.catalogue.table(id) else { return self.note_unknown() };
@@ -345,17 +347,17 @@ impl<'a> Walk<'a> {
             self.note_unknown();
         }
         if table.coded_types {
-            self.reach.unbounded = true;
-            self.reach.traces.add(Traces::ANYTHING);
+            self.effects.unbounded = true;
+            self.effects.traces.add(Traces::ANYTHING);
         }
         self.secure(table);
         self.fire(&table.triggers);
         // The server looks references up as the tables' owner, so no policy runs for them.
-        self.reach.reads.extend(table.references.iter().map(|reference| reference.parent));
+        self.effects.reads.extend(table.references.iter().map(|reference| reference.parent));
         for (child, reference) in self.catalogue.referenced_by(id) {
-            self.reach.reads.insert(child.id);
+            self.effects.reads.insert(child.id);
             let refuses = |action| matches!(action, Action::NoAction | Action::Restrict);
-            self.reach.fills_defaults |=
+            self.effects.fills_defaults |=
                 [reference.on_delete, reference.on_update].contains(&Action::SetDefault);
             if self.truncates || !refuses(reference.on_delete) || !refuses(reference.on_update) {
                 self.write_table(child.id);
@@ -379,19 +381,19 @@ impl<'a> Walk<'a> {
     }
 
     fn call(&mut self, name: &Name) {
-        self.reach.mentioned.insert(definition::of_function(&name.name));
+        self.effects.mentioned.insert(definition::of_function(&name.name));
         let is_users = self.catalogue.is_user_function(&name.name);
         if is_users {
             self.run(&name.name);
         }
         let is_built_in = name.may_be_built_in() && self.catalogue.builtin_volatility(&name.name).is_some();
         if is_built_in && !is_users && builtin::asks_draws(&name.name) {
-            self.reach.asks_draws = true;
+            self.effects.asks_draws = true;
         } else if is_built_in || !is_users {
             if let Err(because) = built_in(self.catalogue, name) {
                 self.note(because);
             }
-            self.reach.unbounded |= built_in_touches_data(self.catalogue, name);
+            self.effects.unbounded |= built_in_touches_data(self.catalogue, name);
             self.leave(name, is_built_in);
         }
     }
@@ -399,16 +401,16 @@ impl<'a> Walk<'a> {
     /// What a call of one of the server's own functions, or of one that nobody knows, leaves on the connection.
     fn leave(&mut self, name: &Name, is_built_in: bool) {
         let volatility = self.catalogue.builtin_volatility(&name.name).filter(|_| is_built_in);
-        let Some(volatility) = volatility else { return self.reach.traces.add(Traces::ANYTHING) };
+        let Some(volatility) = volatility else { return self.effects.traces.add(Traces::ANYTHING) };
         let mut traces = builtin::traces(&name.name, volatility == Volatility::Volatile);
         // What the statement itself sets is told by its text.
         traces.hidden &= self.is_below || !builtin::sets_setting(&name.name);
-        self.reach.traces.add(traces);
+        self.effects.traces.add(traces);
     }
 
     /// Follows all users' functions of a name.
     fn run(&mut self, name: &str) {
-        self.reach.mentioned.insert(definition::of_function(name));
+        self.effects.mentioned.insert(definition::of_function(name));
         if !self.functions.insert(name.to_owned()) {
             return;
         }
@@ -416,7 +418,7 @@ impl<'a> Walk<'a> {
         for (function, Code { statements, words }) in overloads {
             match function.types {
                 HeadTypes::BuiltIn => {}
-                HeadTypes::Plain => self.reach.user_types = true,
+                HeadTypes::Plain => self.effects.user_types = true,
                 HeadTypes::Objects => self.note(Because::Catalogue),
                 HeadTypes::Coded => self.note_unknown(),
             }
@@ -429,7 +431,7 @@ impl<'a> Walk<'a> {
 
     /// A column name could be a call in functional notation.
     fn column(&mut self, name: &str) {
-        self.reach.mentioned.insert(definition::of_function(name));
+        self.effects.mentioned.insert(definition::of_function(name));
         if self.catalogue.is_user_function(name) {
             self.run(name);
         }
@@ -440,10 +442,10 @@ impl<'a> Walk<'a> {
 
     /// Whatever has the name of something is taken for it.
     fn words(&mut self, words: &Words) {
-        self.reach.fills_defaults = true;
+        self.effects.fills_defaults = true;
         for word in &words.names {
             let meanings = [definition::of_relation(word), definition::of_function(word)];
-            self.reach.mentioned.extend(meanings);
+            self.effects.mentioned.extend(meanings);
             let name = Name::bare(word);
             let called = words.called.contains(word);
             if self.catalogue.named(None, word).next().is_some() {
