@@ -1,8 +1,8 @@
-//! Files and types are named by their noun, never by a word that means nothing.
+//! Files and types are named by their noun, never by a word that means nothing; a module's file lies beside its folder.
 
 use super::Finding;
 use crate::syntax::tokens_without_tests;
-use crate::tree::Tree;
+use crate::tree::{Tree, is_test_file};
 
 const EMPTY_WORDS: [&str; 7] = ["manager", "helper", "helpers", "util", "utils", "common", "misc"];
 const TYPE_KEYWORDS: [&str; 4] = ["struct", "enum", "trait", "type"];
@@ -10,6 +10,10 @@ const TYPE_KEYWORDS: [&str; 4] = ["struct", "enum", "trait", "type"];
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.rust_files() {
+        // Cargo takes `tests/x.rs` for a test of its own, so what tests share stays in `tests/x/mod.rs`.
+        if path.ends_with("/mod.rs") && !is_test_file(path) {
+            findings.push(Finding::file(path, "move it beside its folder: `x.rs` and `x/`, not `x/mod.rs`"));
+        }
         let parts = path.trim_end_matches(".rs").split(['/', '_', '-']);
         findings.extend(parts.filter(|part| EMPTY_WORDS.contains(part)).map(|part| {
             Finding::file(path, format!("`{part}` says nothing: name the file by what it holds"))
@@ -53,6 +57,8 @@ mod tests {
             ("crates/a/src/util.rs", "", 1),
             ("crates/a/tests/common/mod.rs", "", 1),
             ("crates/a/src/lock_manager.rs", "", 1),
+            ("crates/a/src/lock/mod.rs", "", 1),
+            ("crates/a/tests/lock/mod.rs", "", 0),
             ("crates/a/src/lock.rs", "struct LockManager;", 1),
             ("crates/a/src/lock.rs", "pub(crate) enum UtilKind {}", 1),
             ("crates/a/src/commons.rs", "struct Utility; fn manager() { manager }", 0),
