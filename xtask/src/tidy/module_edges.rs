@@ -59,8 +59,8 @@ const ORDER: [&str; 25] = [
     "session",
     "accept",
     "shipping",
-    "node",
     "cli",
+    "node",
 ];
 
 /// How many uses of files go against the order, by pair of folders: `from -> to`.
