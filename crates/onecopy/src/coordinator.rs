@@ -6,6 +6,7 @@
 
 mod absence;
 mod catalogue;
+pub(crate) mod half_open;
 pub(crate) mod identities;
 pub(crate) mod log_retention;
 pub(crate) mod mailbox;
@@ -42,7 +43,6 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
-use crate::accept::startup::WAITING_MAX;
 use crate::backend::Served;
 use crate::capture::vouch::Voucher;
 use crate::config::runtime::InForce;
@@ -67,6 +67,9 @@ pub(crate) use stats::{Stats, count};
 
 /// Commands that can wait at an agent. The core has at most one of each kind outstanding there.
 pub(crate) const AGENT_QUEUE: usize = 16;
+
+/// How many clients may wait for a session to end when there are as many as may be.
+pub(crate) const WAITING_MAX: usize = 1_000;
 
 /// What the core asks of a replica's agent.
 #[derive(Debug)]
@@ -211,7 +214,7 @@ pub(crate) struct Hub {
     /// One for each client that may wait for such a permit.
     pub(crate) waiting_room: Arc<Semaphore>,
     /// Clients that have not proven themselves.
-    pub(crate) half_open: Arc<crate::accept::half_open::HalfOpen>,
+    pub(crate) half_open: Arc<half_open::HalfOpen>,
     /// Held by the keeper that finds that out.
     pub(crate) learning: tokio::sync::Mutex<()>,
     catalogue: RwLock<Arc<Catalogue>>,

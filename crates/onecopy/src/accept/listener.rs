@@ -19,11 +19,11 @@ use tokio::runtime::LocalOptions;
 use tokio::sync::mpsc;
 
 use super::credentials::Credentials;
-use super::half_open::HalfOpen;
 use super::startup;
 use crate::classify::parsing::Parsers;
 use crate::client::cancel::CancelKeys;
 use crate::coordinator::Hub;
+use crate::coordinator::half_open::HalfOpen;
 use crate::pool::{REAP_EVERY, Thread};
 use crate::session::Worker;
 

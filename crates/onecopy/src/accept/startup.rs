@@ -26,8 +26,8 @@ use crate::client::settings::Settings;
 use crate::client::signals::Signals;
 use crate::config::hba::Right;
 use crate::config::runtime::Logins;
-use crate::coordinator::Hub;
 use crate::coordinator::session_registry::Who;
+use crate::coordinator::{Hub, WAITING_MAX};
 use crate::error::{Fault, Refusal};
 use crate::node::logging::InSession;
 use crate::place::home_choice::Again;
@@ -50,8 +50,6 @@ pub(crate) const ADMIN_ALIAS: &str = "pgbouncer";
 const OPENING_DEADLINE: Duration = Duration::from_secs(10);
 /// How long a client that is refused may take to receive that.
 const REFUSAL_DEADLINE: Duration = Duration::from_secs(5);
-/// How many more clients may wait for a session to end.
-pub(crate) const WAITING_MAX: usize = 1_000;
 /// How long they wait.
 const ROOM_DEADLINE: Duration = Duration::from_secs(5);
 

@@ -7,7 +7,6 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 use super::hba::Access;
-use crate::accept::half_open;
 use crate::security::tls::Identity;
 
 /// Most sessions at a time when nothing is said: each may own a connection to every replica, and ours have 300.
@@ -22,11 +21,18 @@ pub(crate) const DEFAULT_LOGINS_MAX: u16 = 1_000;
 /// How long a log-in may take when nothing is said, as in PostgreSQL.
 pub(crate) const DEFAULT_LOGIN_PATIENCE: Duration = Duration::from_mins(1);
 
+/// How many connections may be open whose clients have not logged in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LoginLimits {
+    pub(crate) total_max: usize,
+    /// From one address, or one network of IPv6.
+    pub(crate) address_max: usize,
+}
+
 /// How clients may log in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Logins {
-    /// How many at a time.
-    pub(crate) limits: half_open::Limits,
+    pub(crate) limits: LoginLimits,
     /// How long one may take.
     pub(crate) patience: Duration,
 }
@@ -34,7 +40,7 @@ pub(crate) struct Logins {
 impl Logins {
     /// So many at a time, wherever they come from.
     pub(crate) fn of(logins_max: usize) -> Self {
-        let limits = half_open::Limits { total_max: logins_max, address_max: logins_max };
+        let limits = LoginLimits { total_max: logins_max, address_max: logins_max };
         Self { limits, patience: DEFAULT_LOGIN_PATIENCE }
     }
 }

@@ -13,8 +13,9 @@ use cluster::parts::replica::State;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::accept::half_open::{HalfOpen, Limits};
+use crate::config::runtime::LoginLimits;
 use crate::coordinator::Hub;
+use crate::coordinator::half_open::HalfOpen;
 use crate::coordinator::session_registry::Doing;
 
 /// Longest request, in bytes.
@@ -22,7 +23,7 @@ const REQUEST_BYTES_MAX: usize = 8 << 10;
 /// How long one may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Requests at a time, of all addresses or of one.
-const LIMITS: Limits = Limits { total_max: 32, address_max: 32 };
+const LIMITS: LoginLimits = LoginLimits { total_max: 32, address_max: 32 };
 /// The pause after a connection could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
 

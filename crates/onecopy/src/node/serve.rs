@@ -19,10 +19,9 @@ use super::logging::Level;
 use super::metrics;
 use super::systemd;
 use super::{Adoption, Node, Place, Plan, Reason, Signals};
-use crate::accept::half_open;
 use crate::backend::{Address, Served};
 use crate::cli::Serve;
-use crate::config::runtime::{InForce, Logins, Reloaded};
+use crate::config::runtime::{InForce, LoginLimits, Logins, Reloaded};
 use crate::config::{Config, Given, Mistake, Replica};
 use crate::coordinator::{Hub, Limits, Patience};
 use crate::membership::adoption;
@@ -241,7 +240,7 @@ fn limits(config: &Config) -> Limits {
 fn logins(config: &Config) -> Logins {
     let number = |name| usize::try_from(config.number(name)).unwrap_or(usize::MAX);
     let limits =
-        half_open::Limits { total_max: number("logins_max"), address_max: number("logins_per_address_max") };
+        LoginLimits { total_max: number("logins_max"), address_max: number("logins_per_address_max") };
     Logins { limits, patience: config.duration("authentication_timeout") }
 }
 

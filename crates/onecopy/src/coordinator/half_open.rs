@@ -14,15 +14,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
+use crate::config::runtime::LoginLimits;
+
 /// Of an IPv6 address these bits are one host's or site's choice.
 const OWN_BITS: u32 = 64;
-
-/// How many there may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Limits {
-    pub(crate) total_max: usize,
-    pub(crate) address_max: usize,
-}
 
 /// The connections.
 #[derive(Debug, Default)]
@@ -44,7 +39,7 @@ type Origin = Option<IpAddr>;
 
 impl HalfOpen {
     /// A connection comes. Others are cut if they are too many now.
-    pub(crate) fn enter(self: &Arc<Self>, address: Option<IpAddr>, limits: Limits) -> Place {
+    pub(crate) fn enter(self: &Arc<Self>, address: Option<IpAddr>, limits: LoginLimits) -> Place {
         let (origin, cut) = (address.map(network), Arc::new(Notify::new()));
         let mut inside = self.inside();
         let number = inside.next;
@@ -141,7 +136,7 @@ fn network(address: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits { total_max: 6, address_max: 4 };
+    const LIMITS: LoginLimits = LoginLimits { total_max: 6, address_max: 4 };
 
     fn address(text: &str) -> IpAddr {
         text.parse().unwrap()
