@@ -6,6 +6,7 @@
 
 mod absence;
 mod catalogue;
+pub(crate) mod evictions;
 pub(crate) mod half_open;
 pub(crate) mod identities;
 pub(crate) mod log_retention;

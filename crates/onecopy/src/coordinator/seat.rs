@@ -10,12 +10,12 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use cluster::ids::{Incarnation, ReplicaId};
 use tokio::sync::{Notify, mpsc};
 
+use super::evictions::Evictions;
 use super::{AGENT_QUEUE, Absence, AgentOrder};
 use crate::backend::{Address, Lines};
 use crate::membership::resync::Stage;
 use crate::membership::supervisor::Errand;
 use crate::node::Place;
-use crate::replica::agent::Evictions;
 
 /// Where a replica is, and what its present set of connections is called.
 #[derive(Debug)]

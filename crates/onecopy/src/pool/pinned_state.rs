@@ -23,9 +23,9 @@ use wire::sqlstate;
 use super::pins::{Pin, Pins};
 use super::servers::{Server, Servers};
 use crate::coordinator::Hub;
+use crate::coordinator::evictions::Tenancy;
 use crate::error::{Fault, Refusal};
 use crate::relay::Relay;
-use crate::replica::agent::Tenancy;
 use crate::session::{Session, Transaction};
 
 /// How long the last words of a server are waited for when its socket has something.

@@ -28,10 +28,10 @@ use crate::backend::{BackendError, Connection, Line, Rows, assert_qualified};
 use crate::client::cancel::Running;
 use crate::client::settings::Settings;
 use crate::coordinator::Hub;
+use crate::coordinator::evictions::Evictions;
 use crate::coordinator::oid_map::{Names, Pairs};
 use crate::coordinator::session_registry::{Card, Connected};
 use crate::error::Fault;
-use crate::replica::agent::Evictions;
 use crate::security::scram::Secret;
 
 /// One server connection.

@@ -28,7 +28,6 @@ mod watchdog;
 mod tests;
 
 pub(crate) use pulse::lets_in;
-pub(crate) use watchdog::{Evictions, Tenancy};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -44,6 +43,7 @@ use tokio::time::Instant;
 use crate::backend::{Address, Served};
 use crate::capture::vouch::Voucher;
 use crate::coordinator::Obstacle;
+use crate::coordinator::evictions::Evictions;
 use crate::security::seal::Seal;
 
 /// Commands that can wait.

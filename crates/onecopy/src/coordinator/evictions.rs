@@ -1,0 +1,173 @@
+//! The backends of a server that have to give way to a refresh, shared by the replica's agent and the sessions.
+//!
+//! A session registers the backend on which its update transaction is open, and says when its statement can be undone
+//! alone. The agent's watchdog reads that, cancels or ends backends, and notes which; the session whose statement fails
+//! looks here for the reason.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cluster::ids::SessionId;
+use tokio::sync::watch;
+
+/// Evictions that are remembered until their sessions have heard of them.
+const EVICTIONS_MAX: usize = 10_000;
+
+/// Backends of one server, by their process numbers: those where an update transaction is open, and those whose work was
+/// ended for a refresh. A session looks here for the reason of an error that its client did not ask for.
+#[derive(Debug, Default)]
+pub(crate) struct Evictions {
+    evicted: Mutex<BTreeSet<i32>>,
+    tenants: Mutex<BTreeMap<i32, Tenant>>,
+}
+
+/// Whose update transaction is open on a backend.
+#[derive(Clone, Debug)]
+struct Tenant {
+    session: SessionId,
+    present: Arc<watch::Sender<Present>>,
+}
+
+/// The statement that runs on a backend.
+#[derive(Clone, Copy, Debug, Default)]
+struct Present {
+    /// It can be undone alone, and be run again.
+    is_guarded: bool,
+    /// It has run, or was cancelled, and may be about to be undone.
+    is_judged: bool,
+    /// Cancels of it that the server may not have passed on yet.
+    cancels: usize,
+    /// The session has something on the backend that would be lost with it.
+    holds: bool,
+}
+
+/// An update transaction is open on a backend, as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Tenancy {
+    of: Arc<Evictions>,
+    pid: i32,
+    present: Arc<watch::Sender<Present>>,
+}
+
+impl Tenancy {
+    /// A statement begins that can be undone alone, and be run again.
+    pub(crate) fn guard(&self) {
+        self.present.send_modify(|present| (present.is_guarded, present.is_judged) = (true, false));
+    }
+
+    /// The session may have something on the backend that would be lost with it.
+    pub(crate) fn hold(&self) {
+        self.present.send_modify(|present| present.holds = true);
+    }
+
+    /// The statement that has ended stays, or is undone by now: what is locked by then is in the way for good.
+    pub(crate) fn judged(&self) {
+        self.present.send_modify(|present| present.is_judged = false);
+    }
+
+    /// It has ended, and is judged next. No cancel is under way to the backend when this returns, or it would end the next statement: what
+    /// the server has passed on by then, a backend that waits for a command ignores.
+    pub(crate) async fn end_guard(&self) {
+        let mut present = self.present.subscribe();
+        self.present.send_modify(|present| (present.is_guarded, present.is_judged) = (false, true));
+        // The sender is ours, so it is there.
+        let _ = present.wait_for(|present| present.cancels == 0).await;
+    }
+}
+
+/// A cancel is under way, as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Cancelling(Arc<watch::Sender<Present>>);
+
+impl Drop for Cancelling {
+    fn drop(&mut self) {
+        self.0.send_modify(|present| present.cancels -= 1);
+    }
+}
+
+impl Evictions {
+    /// The work of this backend is ended for a refresh.
+    pub(crate) fn note(&self, pid: i32) {
+        let mut pids = self.evicted.lock().unwrap_or_else(PoisonError::into_inner);
+        if pids.len() >= EVICTIONS_MAX {
+            pids.clear();
+        }
+        pids.insert(pid);
+    }
+
+    /// Whether this backend was evicted since the last time it was asked about.
+    pub(crate) fn take(&self, pid: i32) -> bool {
+        self.evicted.lock().unwrap_or_else(PoisonError::into_inner).remove(&pid)
+    }
+
+    /// A session opens an update transaction on a backend.
+    pub(crate) fn move_in(self: &Arc<Self>, pid: i32, session: SessionId) -> Tenancy {
+        let present: Arc<watch::Sender<Present>> = Arc::default();
+        let tenant = Tenant { session, present: Arc::clone(&present) };
+        self.tenants.lock().unwrap_or_else(PoisonError::into_inner).insert(pid, tenant);
+        Tenancy { of: Arc::clone(self), pid, present }
+    }
+
+    /// Whether an update transaction is open at the server.
+    pub(crate) fn has_tenants(&self) -> bool {
+        !self.tenants.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// Whose update transaction is open on a backend.
+    pub(crate) fn tenant(&self, pid: i32) -> Option<SessionId> {
+        self.tenants.lock().unwrap_or_else(PoisonError::into_inner).get(&pid).map(|tenant| tenant.session)
+    }
+
+    /// Whether it is open whether the last statement on a backend is undone.
+    pub(crate) fn is_judged(&self, pid: i32) -> bool {
+        let tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        tenants.get(&pid).is_some_and(|tenant| tenant.present.borrow().is_judged)
+    }
+
+    /// Whether a session has something on a backend, so that its transaction is rolled back rather than the backend ended.
+    pub(crate) fn holds(&self, pid: i32) -> bool {
+        let tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        tenants.get(&pid).is_some_and(|tenant| tenant.present.borrow().holds)
+    }
+
+    /// The statement that runs on a backend is about to be cancelled, if it can be undone alone.
+    pub(crate) fn begin_cancel(&self, pid: i32) -> Option<Cancelling> {
+        let tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        let present = &tenants.get(&pid)?.present;
+        let begun = present.send_if_modified(|present| {
+            present.cancels += usize::from(present.is_guarded);
+            present.is_guarded
+        });
+        begun.then(|| Cancelling(Arc::clone(present)))
+    }
+}
+
+impl Drop for Tenancy {
+    fn drop(&mut self) {
+        self.of.tenants.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.pid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    /// Or it would be the next statement that is cancelled.
+    #[tokio::test]
+    async fn a_statement_ends_when_no_cancel_is_under_way_to_it() {
+        let evictions: Arc<Evictions> = Arc::default();
+        let tenancy = evictions.move_in(7, SessionId(1));
+        assert!(evictions.begin_cancel(7).is_none(), "nothing runs that can be undone");
+        tenancy.guard();
+        let under_way = evictions.begin_cancel(7).expect("it can be undone");
+        let mut ends = Box::pin(tenancy.end_guard());
+        assert!(tokio::time::timeout(Duration::ZERO, &mut ends).await.is_err());
+        assert!(evictions.begin_cancel(7).is_none(), "it has ended");
+        drop(under_way);
+        ends.await;
+        assert!(evictions.is_judged(7), "its locks may fall by themselves");
+        tenancy.judged();
+        assert!(!evictions.is_judged(7));
+    }
+}
