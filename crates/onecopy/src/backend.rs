@@ -6,12 +6,14 @@ mod connection;
 mod lines;
 mod proof;
 mod qualified;
+mod server_info;
 
 pub(crate) use address::Address;
 pub(crate) use buffer::Buffer;
 pub(crate) use connection::{BackendError, Connection, Rows, cancel};
 pub(crate) use lines::{Line, Lines};
 pub(crate) use qualified::assert_qualified;
+pub(crate) use server_info::ServerInfo;
 
 use crate::security::scram::Secret;
 

@@ -41,10 +41,11 @@ use crate::accept::listener::Workers;
 use crate::backend::{Address, Served};
 use crate::capture::vouch::Voucher;
 use crate::config::runtime::InForce;
+use crate::coordinator::identities::Identities;
 use crate::coordinator::mailbox::End;
 use crate::coordinator::session_registry::STATS_PERIOD;
 use crate::coordinator::{AgentOrder, Birth, Hub, Limits, Seat};
-use crate::replica::driver::Identities;
+use crate::replica::driver::Keeper;
 use crate::replica::sequence_allocator;
 
 use crate::replica::lock_wait_probe;
@@ -217,7 +218,7 @@ impl Node {
         let replicas: Vec<ReplicaId> = hub.seats.iter().map(|seat| seat.replica).collect();
         for (replica, orders) in replicas.iter().zip(queues) {
             let delay = if replicas.last() == Some(replica) { slow } else { Duration::ZERO };
-            hub.employ(*replica, orders, delay);
+            hub.spawn_driver(Keeper::run(Arc::clone(&hub), *replica, orders, delay));
         }
         let lender = tokio::spawn(sequence_allocator::run(Arc::clone(&hub)));
         let looker = tokio::spawn(lock_wait_probe::run(Arc::clone(&hub)));
@@ -274,7 +275,7 @@ impl Node {
             sequence_allocator::take_back(&hub, status.replica).await;
         }
         hub.log.close();
-        hub.dismiss_keepers().await;
+        hub.stop_drivers().await;
         self.chores.iter().for_each(JoinHandle::abort);
         ended
     }

@@ -1,8 +1,7 @@
 //! The hub's part in the coming and going of replicas: their seats, their keepers, what is remembered of them.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::sync::PoisonError;
 
 use cluster::event::Event;
 use cluster::ids::ReplicaId;
@@ -14,22 +13,16 @@ use super::log_retention::Lasting;
 use super::{AgentOrder, Hub, Seat};
 use crate::membership::resync::Stage;
 use crate::node::Place;
-use crate::replica::driver::Keeper;
 
 impl Hub {
-    /// A replica gets its keeper, which brings it up. `delay` slows its refreshes down.
-    pub(crate) fn employ(
-        self: &Arc<Self>,
-        replica: ReplicaId,
-        orders: mpsc::Receiver<AgentOrder>,
-        delay: Duration,
-    ) {
+    /// Runs the driver of a replica until it ends or the node stops.
+    pub(crate) fn spawn_driver(&self, driver: impl Future<Output = ()> + Send + 'static) {
         let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
-        keepers.spawn_on(Keeper::run(Arc::clone(self), replica, orders, delay), &self.runtime);
+        keepers.spawn_on(driver, &self.runtime);
     }
 
-    /// All keepers end.
-    pub(crate) async fn dismiss_keepers(&self) {
+    /// Stops the drivers of all replicas.
+    pub(crate) async fn stop_drivers(&self) {
         let mut keepers = std::mem::take(&mut *self.keepers.lock().unwrap_or_else(PoisonError::into_inner));
         keepers.shutdown().await;
     }

@@ -9,7 +9,7 @@ use cluster::parts::version_index::{KEY_BYTES, KEYS_MAX};
 use commitlog::NEWEST_IDENTITIES;
 
 use super::Hub;
-use crate::replica::driver::IDENTITY_BYTES;
+use super::identities::IDENTITY_BYTES;
 
 /// What is kept of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,11 +7,11 @@ use cluster::event::Event;
 use cluster::ids::{Identity, ReplicaId, Version};
 use cluster::parts::replica::State;
 
+use super::identities::Judged;
 use super::log_retention;
 use super::log_retention::{Lasting, Standing};
 use super::{AgentOrder, Hub};
 use crate::membership::resync::Stage;
-use crate::replica::driver::Judged;
 
 impl Hub {
     pub(super) fn standing(&self) -> MutexGuard<'_, Standing> {

@@ -23,7 +23,7 @@ use cluster::ids::{ClusterId, ReplicaId};
 use serde::{Deserialize, Serialize};
 use wire::sqlstate;
 
-use crate::backend::{BackendError, Connection, Served};
+use crate::backend::{BackendError, Connection, Served, ServerInfo};
 use crate::config::{Replica, address_of};
 pub(crate) use contents::what_is_there;
 
@@ -35,17 +35,9 @@ const FORMAT: u32 = 1;
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 /// The pause between attempts to reach a server.
 const PAUSE: Duration = Duration::from_millis(200);
-/// The releases of PostgreSQL that are served.
-const MAJORS: std::ops::RangeInclusive<u32> = 14..=18;
-
 /// What takes our objects out of a server. Triggers on tables go with their functions.
 pub(crate) const EVENT_TRIGGERS: [&str; 3] = ["onecopy_ddl", "onecopy_drop", "onecopy_rewrite"];
 const REMOVE_SCHEMAS: &str = "DROP SCHEMA IF EXISTS onecopy, onecopy_capture CASCADE";
-
-/// What we ask a server about itself, and what it must not be.
-const ABOUT: &str = "SELECT current_setting('server_version_num'), current_setting('server_encoding'), \
-    current_setting('log_min_messages'), current_setting('is_superuser'), pg_is_in_recovery(), \
-    to_regclass('onecopy.cluster') IS NOT NULL, session_user";
 
 /// What the folder says about its cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -276,50 +268,11 @@ pub(crate) async fn reach(served: &Served, replica: &Replica) -> Result<Found, U
         return Err(Unfit { text, has_no_database: false, may_pass: true });
     };
     let mut connection = opened.map_err(unfit)?;
-    let account = ask(&mut connection).await.map_err(unfit)?;
-    match account.unfit {
+    let info = ServerInfo::ask(&mut connection).await.map_err(unfit)?;
+    match info.unfit {
         Some(wrong) => Err(Unfit::for_good(format!("{place} {wrong}"))),
-        None => Ok(Found { connection, cluster: account.cluster }),
+        None => Ok(Found { connection, cluster: info.cluster }),
     }
-}
-
-/// What a server says of itself.
-pub(crate) struct Account {
-    /// The cluster that it belongs to.
-    pub(crate) cluster: Option<String>,
-    /// Why it cannot be served as it is: a verb with its object.
-    pub(crate) unfit: Option<String>,
-}
-
-/// Asks a server about itself; nothing is changed there.
-pub(crate) async fn ask(connection: &mut Connection) -> Result<Account, BackendError> {
-    let rows = connection.simple(ABOUT).await?;
-    let row: Vec<String> = rows.into_iter().next().unwrap_or_default().into_iter().flatten().collect();
-    let [version, encoding, messages, is_superuser, is_standby, is_installed, role] = row.as_slice() else {
-        return Err(BackendError::Protocol("it gives no account of itself"));
-    };
-    let major = version.parse::<u32>().map_or(0, |number| number / 10_000);
-    let is_chatty = messages == "info" || messages.starts_with("debug");
-    let unfit = if !MAJORS.contains(&major) {
-        format!("is PostgreSQL {major}; {} to {} are served", MAJORS.start(), MAJORS.end())
-    } else if encoding != "UTF8" {
-        format!("has server_encoding = {encoding}; it must be UTF8")
-    } else if is_chatty {
-        // Every captured row would be written to the server's log.
-        format!("has log_min_messages = {messages}; it must be notice or higher")
-    } else if is_superuser != "on" {
-        format!("knows \"{role}\", but not as a superuser")
-    } else if is_standby == "t" {
-        "is a standby of another server; each replica of Onecopy is a server of its own".to_owned()
-    } else {
-        String::new()
-    };
-    let mut cluster = None;
-    if is_installed == "t" {
-        let rows = connection.simple("SELECT id FROM onecopy.cluster").await?;
-        cluster = Some(rows.into_iter().flatten().flatten().next().unwrap_or_default());
-    }
-    Ok(Account { cluster, unfit: (!unfit.is_empty()).then_some(unfit) })
 }
 
 /// Connects to all of them, waiting for those that do not answer; the error names all that cannot be used.

@@ -41,6 +41,7 @@ use crate::coordinator::log_retention;
 use crate::coordinator::log_retention::Lasting;
 use crate::coordinator::{AgentOrder, Hub};
 use crate::node::{Place, Reason};
+use crate::replica::driver::Keeper;
 
 /// How long transactions may take to end before the anchor gives its place up.
 const QUIET_MAX: Duration = Duration::from_secs(5);
@@ -200,7 +201,7 @@ pub(crate) async fn furnish(hub: Arc<Hub>, newcomer: Newcomer) -> Result<Rebuilt
     if !is_ours {
         hub.drain(replica, true);
     }
-    hub.employ(replica, orders, Duration::ZERO);
+    hub.spawn_driver(Keeper::run(Arc::clone(&hub), replica, orders, Duration::ZERO));
     hub.rebuilt(replica);
     if !is_ours {
         not_compared(&hub, replica);

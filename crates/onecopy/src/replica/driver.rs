@@ -1,7 +1,7 @@
 //! The hub's side of a replica's agent: translates between the core's orders and the agent's commands.
 //!
 //! The core speaks of versions, the agent of records and identities. A keeper reads records from the log for its
-//! agent, turns a replica's set of identities ([`Identities`]) into the version that it has applied, and now and then lets the agent
+//! agent, turns a replica's set of identities ([`crate::coordinator::identities`]) into the version that it has applied, and now and then lets the agent
 //! make durable what is applied, which is what the log is trimmed behind.
 
 mod home;
@@ -17,9 +17,8 @@ use tokio::sync::mpsc;
 
 use super::agent::{Agent, AgentEvent, Assignment, Command, Misfit};
 use super::sequence_allocator;
+use crate::coordinator::identities::Judged;
 use crate::coordinator::{AgentOrder, Hub, Lasting, Obstacle};
-
-pub(crate) use crate::coordinator::identities::{IDENTITY_BYTES, Identities, Judged};
 
 /// How often what is applied is made durable.
 const MAINTAIN_EVERY: Duration = Duration::from_secs(10);

@@ -22,11 +22,9 @@ use wire::{encode, frame, frontend};
 use super::lane::{At, insert_identity, is_the_statements};
 use super::shipment::{COPY_MARK, encode_copy};
 use super::{Next, Shipping};
-use crate::backend::{BackendError, Connection};
+use crate::backend::{BackendError, Connection, ServerInfo};
 use crate::capture;
 use crate::coordinator::{Lasting, Obstacle};
-use crate::membership::adoption;
-use crate::membership::adoption::Account;
 use crate::replica::agent::{identity, lets_in};
 use crate::security::seal::Seal;
 
@@ -159,7 +157,7 @@ async fn prepare(shipping: &Shipping, control: &mut Connection, proves_all: bool
         AND datname = current_database() AND pid <> pg_backend_pid()";
     let hub = shipping.hub();
     let cluster = hub.cluster_id;
-    let Account { cluster: found, unfit } = adoption::ask(control).await?;
+    let ServerInfo { cluster: found, unfit } = ServerInfo::ask(control).await?;
     match (unfit, found) {
         (Some(what), _) => return Err(Failure::Lasting(format!("the server {what}"))),
         (None, Some(found)) if found != cluster.to_string() => {

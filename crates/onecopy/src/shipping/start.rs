@@ -20,10 +20,10 @@ use super::inside::{Inside, Side};
 use super::kept::{Kept, Limits};
 use super::{Shipping, replica, returning};
 use crate::capture::vouch::Voucher;
+use crate::coordinator::identities::Identities;
 use crate::coordinator::{Birth, Hub, Seat};
 use crate::node;
 use crate::node::{Node, Plan, Reason};
-use crate::replica::driver::Identities;
 use crate::security::seal::Seal;
 
 /// The file that says that the log holds statements.

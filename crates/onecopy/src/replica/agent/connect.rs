@@ -13,11 +13,9 @@ use cluster::refresh::RefreshTables;
 use tokio::time::Instant;
 
 use super::{Assignment, identity, watchdog};
-use crate::backend::{BackendError, Connection};
+use crate::backend::{BackendError, Connection, ServerInfo};
 use crate::capture;
 use crate::coordinator::Obstacle;
-use crate::membership::adoption;
-use crate::membership::adoption::Account;
 
 /// The name that the connections show in `pg_stat_activity`.
 const APPLICATION_NAME: &str = "onecopy agent";
@@ -170,7 +168,7 @@ async fn open(assignment: &Assignment, more: &[(&str, &str)]) -> Result<Connecti
 /// An error unless the server belongs to the cluster, or may be made to.
 async fn recognise(control: &mut Connection, assignment: &Assignment) -> Result<(), ConnectError> {
     let expected = assignment.cluster;
-    let Account { cluster, unfit } = adoption::ask(control).await?;
+    let ServerInfo { cluster, unfit } = ServerInfo::ask(control).await?;
     match (unfit, cluster) {
         (Some(what), _) => Err(ConnectError::Unfit(what)),
         (None, Some(found)) if found == expected.to_string() => Ok(()),
