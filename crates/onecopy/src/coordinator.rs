@@ -62,7 +62,7 @@ use workload_stats::Learned;
 pub(crate) use absence::{Absence, Obstacle};
 pub(crate) use log_retention::Lasting;
 pub(crate) use memory::{Kept, resident_bytes};
-pub(crate) use seat::Seat;
+pub(crate) use seat::{ReplicaAddress, Seat};
 pub(crate) use seats::Seats;
 pub(crate) use stats::{Stats, count};
 

@@ -38,13 +38,14 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::accept::listener::Workers;
-use crate::backend::{Address, Served};
+use crate::backend::Served;
 use crate::capture::vouch::Voucher;
 use crate::config::runtime::InForce;
 use crate::coordinator::identities::Identities;
 use crate::coordinator::mailbox::End;
 use crate::coordinator::session_registry::STATS_PERIOD;
-use crate::coordinator::{AgentOrder, Birth, Hub, Limits, Seat};
+use crate::coordinator::{AgentOrder, Birth, Hub, Limits, ReplicaAddress, Seat};
+use crate::membership::Reason;
 use crate::replica::driver::Keeper;
 use crate::replica::sequence_allocator;
 
@@ -62,9 +63,6 @@ const LOOK: Duration = Duration::from_millis(20);
 const RULE_OFF: &str = "ONECOPY_TEST_RULE_OFF";
 /// Slows the refresh at the last replica down by so many milliseconds a batch, for the same tests.
 const SLOW_REFRESH: &str = "ONECOPY_TEST_SLOW_REFRESH_MS";
-
-/// Why a node cannot run, in words for the person who started it.
-pub(crate) type Reason = String;
 
 /// Whether a server that has nothing of the cluster may become a member: only before the first client is served, since
 /// later it is another server, or was re-created.
@@ -92,21 +90,6 @@ impl Adoption {
     }
 }
 
-/// A server of the plan.
-#[derive(Clone, Debug)]
-pub(crate) struct Place {
-    /// Its number, from which on it is a member and for as long as it is one.
-    pub(crate) replica: ReplicaId,
-    /// The name that people use.
-    pub(crate) name: String,
-    /// What people connect to, when they want this server itself.
-    pub(crate) host: String,
-    /// The port there.
-    pub(crate) port: u16,
-    /// How we connect to it.
-    pub(crate) address: Address,
-}
-
 /// What a node is to be.
 #[derive(Debug)]
 pub(crate) struct Plan {
@@ -117,7 +100,7 @@ pub(crate) struct Plan {
     /// The folder of the log.
     pub(crate) log: PathBuf,
     /// The servers, in the order of their numbers; the first is the home of updates, to begin with.
-    pub(crate) places: Vec<Place>,
+    pub(crate) places: Vec<ReplicaAddress>,
     /// What the operator allows.
     pub(crate) limits: Limits,
     /// What can change while it runs.

@@ -1,7 +1,7 @@
 //! The hub's part in the coming and going of replicas: their seats, their keepers, what is remembered of them.
 
-use std::sync::atomic::Ordering;
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 
 use cluster::event::Event;
 use cluster::ids::ReplicaId;
@@ -10,9 +10,8 @@ use tokio::sync::mpsc;
 
 use super::log_retention;
 use super::log_retention::Lasting;
-use super::{AgentOrder, Hub, Seat};
+use super::{AgentOrder, Hub, ReplicaAddress, Seat};
 use crate::membership::resync::Stage;
-use crate::node::Place;
 
 impl Hub {
     /// Runs the driver of a replica until it ends or the node stops.
@@ -28,8 +27,8 @@ impl Hub {
     }
 
     /// A new member, which has no data yet and no keeper: the orders for that one.
-    pub(crate) fn join(&self, place: Place) -> mpsc::Receiver<AgentOrder> {
-        let (seat, orders) = Seat::new(place);
+    pub(crate) fn join(&self, at: ReplicaAddress) -> mpsc::Receiver<AgentOrder> {
+        let (seat, orders) = Seat::new(at);
         let replica = seat.replica;
         seat.is_new.store(true, Ordering::Relaxed);
         self.seats.take(seat);

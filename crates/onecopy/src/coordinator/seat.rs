@@ -15,7 +15,21 @@ use super::{AGENT_QUEUE, Absence, AgentOrder};
 use crate::backend::{Address, Lines};
 use crate::membership::resync::Stage;
 use crate::membership::supervisor::Errand;
-use crate::node::Place;
+
+/// A replica's number and name, and how clients and Onecopy reach its server.
+#[derive(Clone, Debug)]
+pub(crate) struct ReplicaAddress {
+    /// Its number for as long as it is a member.
+    pub(crate) replica: ReplicaId,
+    /// Its name in commands and log lines.
+    pub(crate) name: String,
+    /// Where clients that want this server itself connect.
+    pub(crate) host: String,
+    /// The port there.
+    pub(crate) port: u16,
+    /// Where Onecopy connects.
+    pub(crate) address: Address,
+}
 
 /// Where a replica is, and what its present set of connections is called.
 #[derive(Debug)]
@@ -59,8 +73,8 @@ pub(crate) struct Seat {
 
 impl Seat {
     /// A replica that is not connected yet, and the queue of its agent.
-    pub(crate) fn new(place: Place) -> (Self, mpsc::Receiver<AgentOrder>) {
-        let Place { replica, name, host, port, address } = place;
+    pub(crate) fn new(at: ReplicaAddress) -> (Self, mpsc::Receiver<AgentOrder>) {
+        let ReplicaAddress { replica, name, host, port, address } = at;
         let (orders, queue) = mpsc::channel(AGENT_QUEUE);
         let proof = Mutex::new((Incarnation::default(), String::new()));
         let seat = Self {
@@ -133,7 +147,7 @@ mod tests {
     fn seat() -> Seat {
         let address = Address::Unix { socket_dir: "/nowhere".into(), port: 5432 };
         let (name, host) = ("replica-1".to_owned(), "127.0.0.1".to_owned());
-        let (seat, _) = Seat::new(Place { replica: ReplicaId(0), name, host, port: 5432, address });
+        let (seat, _) = Seat::new(ReplicaAddress { replica: ReplicaId(0), name, host, port: 5432, address });
         *seat.proof.lock().unwrap() = (Incarnation(7), "SELECT".to_owned());
         seat
     }

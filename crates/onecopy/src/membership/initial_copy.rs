@@ -34,7 +34,7 @@ use crate::backend::{BackendError, Connection, Served};
 use crate::capture;
 use crate::config::Replica;
 use crate::coordinator::Hub;
-use crate::node::Reason;
+use crate::membership::Reason;
 
 pub(crate) use place::{Standing, standing};
 

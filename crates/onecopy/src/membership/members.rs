@@ -39,8 +39,8 @@ use super::resync::{RebuildError, Rebuilt, Stage, Underway};
 use crate::config::Replica;
 use crate::coordinator::log_retention;
 use crate::coordinator::log_retention::Lasting;
-use crate::coordinator::{AgentOrder, Hub};
-use crate::node::{Place, Reason};
+use crate::coordinator::{AgentOrder, Hub, ReplicaAddress};
+use crate::membership::Reason;
 use crate::replica::driver::Keeper;
 
 /// How long transactions may take to end before the anchor gives its place up.
@@ -103,7 +103,7 @@ pub(crate) enum Invitee {
 #[derive(Debug)]
 pub(crate) struct Invited {
     /// Where it is.
-    pub(crate) place: Place,
+    pub(crate) place: ReplicaAddress,
     /// How it gets its data.
     pub(crate) data: Data,
 }

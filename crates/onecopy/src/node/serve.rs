@@ -18,12 +18,14 @@ use super::logging;
 use super::logging::Level;
 use super::metrics;
 use super::systemd;
-use super::{Adoption, Node, Place, Plan, Reason, Signals};
+use super::{Adoption, Node, Plan, Signals};
 use crate::backend::{Address, Served};
 use crate::cli::Serve;
 use crate::config::runtime::{InForce, LoginLimits, Logins, Reloaded};
 use crate::config::{Config, Given, Mistake, Replica};
+use crate::coordinator::ReplicaAddress;
 use crate::coordinator::{Hub, Limits, Patience};
+use crate::membership::Reason;
 use crate::membership::adoption;
 use crate::membership::adoption::Membership;
 use crate::membership::verify;
@@ -130,12 +132,18 @@ async fn listen(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, Reason> {
     Ok(listeners)
 }
 
-fn place((number, replica): (ReplicaId, &Replica)) -> Place {
+fn place((number, replica): (ReplicaId, &Replica)) -> ReplicaAddress {
     let (host, port) = match &replica.address {
         Address::Unix { socket_dir, port } => (socket_dir.display().to_string(), *port),
         Address::Tcp { host, port, .. } => (host.clone(), *port),
     };
-    Place { replica: number, name: replica.name.clone(), host, port, address: replica.address.clone() }
+    ReplicaAddress {
+        replica: number,
+        name: replica.name.clone(),
+        host,
+        port,
+        address: replica.address.clone(),
+    }
 }
 
 /// The last look before the first client: everything is the same everywhere, or nothing is left of us.

@@ -20,8 +20,9 @@ use cluster::parts::replica::State;
 use cluster::protocols::ReplicaStatus;
 use tokio::time::Instant;
 
-use super::{LOOK, Reason};
+use super::LOOK;
 use crate::coordinator::{Hub, Lasting, Obstacle};
+use crate::membership::Reason;
 use crate::membership::verify;
 use crate::terminal::Progress;
 

@@ -16,12 +16,13 @@ use pgserver::{Home, ServerError, UpError, UpOptions};
 use tokio::net::TcpListener;
 
 use super::metrics;
-use super::{Adoption, Node, Plan, Reason, Signals};
+use super::{Adoption, Node, Plan, Signals};
 use crate::backend::Served;
 use crate::cli::Up;
 use crate::config::hba::Access;
 use crate::config::runtime::{DEFAULT_SESSIONS_MAX, InForce, Logins, POOLED_SESSIONS_MAX};
 use crate::coordinator::{Hub, Limits, Patience};
+use crate::membership::Reason;
 use crate::place::sequence_leases::SEQUENCES_LENT;
 use crate::pool::{POOL_MODE_TRANSACTION, Pooling};
 use crate::terminal::Progress;

@@ -22,8 +22,9 @@ use super::{Shipping, replica, returning};
 use crate::capture::vouch::Voucher;
 use crate::coordinator::identities::Identities;
 use crate::coordinator::{Birth, Hub, Seat};
+use crate::membership::Reason;
 use crate::node;
-use crate::node::{Node, Plan, Reason};
+use crate::node::{Node, Plan};
 use crate::security::seal::Seal;
 
 /// The file that says that the log holds statements.

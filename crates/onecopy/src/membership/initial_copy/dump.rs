@@ -9,8 +9,8 @@ use pgserver::program_folders;
 use tokio::process::Command;
 
 use crate::backend::{Address, BackendError, Connection, Served};
+use crate::membership::Reason;
 use crate::membership::checksum::schema_checksums;
-use crate::node::Reason;
 use crate::security::scram::Secret;
 
 /// How long it may take for a part of the schema.

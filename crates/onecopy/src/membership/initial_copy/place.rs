@@ -2,9 +2,9 @@
 
 use crate::backend::{BackendError, Connection, Served};
 use crate::config::Replica;
+use crate::membership::Reason;
 use crate::membership::adoption;
 use crate::membership::adoption::Found;
-use crate::node::Reason;
 
 use super::MARK;
 use super::roles::Database;

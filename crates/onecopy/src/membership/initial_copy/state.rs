@@ -2,8 +2,8 @@
 
 use crate::backend::{BackendError, Connection};
 use crate::capture::catalogue::quoted;
+use crate::membership::Reason;
 use crate::membership::base_backup::Transfer;
-use crate::node::Reason;
 
 use super::rows::pipe;
 

@@ -18,12 +18,12 @@ use tokio::sync::mpsc;
 use crate::backend::{BackendError, Connection};
 use crate::config::{Replica, address_of};
 use crate::coordinator::Hub;
+use crate::membership::Reason;
 use crate::membership::adoption;
 use crate::membership::adoption::{Member, Membership, Places};
 use crate::membership::initial_copy;
 use crate::membership::initial_copy::Standing;
 use crate::membership::members::{Data, Invitation, Invited, Invitee, Request};
-use crate::node::Reason;
 use crate::replica::agent::identity;
 
 use super::place;

@@ -14,12 +14,12 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::backend::Address;
-use crate::coordinator::Hub;
+use crate::coordinator::{Hub, ReplicaAddress};
+use crate::membership::Reason;
 use crate::membership::base_backup::{self, Transfer};
 use crate::membership::members::{Data, Invitation, Invited, Invitee, Request};
 use crate::membership::supervisor;
 use crate::membership::supervisor::{Errand, Post};
-use crate::node::{Place, Reason};
 use crate::terminal::Progress;
 
 use super::mender;
@@ -183,8 +183,8 @@ impl Yard {
 }
 
 /// Where a server is.
-pub(super) fn place(server: &Server) -> Place {
-    Place {
+pub(super) fn place(server: &Server) -> ReplicaAddress {
+    ReplicaAddress {
         replica: replica(server.number()),
         name: server.name.clone(),
         host: server.host.clone(),
