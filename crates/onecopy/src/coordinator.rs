@@ -16,6 +16,8 @@ mod memory;
 pub(crate) mod memory_budget;
 pub(crate) mod oid_map;
 mod replicas;
+pub(crate) mod requests;
+pub(crate) mod resync_progress;
 mod rousing;
 mod seat;
 mod seats;
@@ -47,7 +49,6 @@ use tokio::task::JoinSet;
 use crate::backend::Served;
 use crate::capture::vouch::Voucher;
 use crate::config::runtime::InForce;
-use crate::membership::members::Request;
 use crate::pool::leftovers::HidingCode;
 use crate::pool::{Pooling, Pools};
 use crate::security::seal::Seal;
@@ -56,6 +57,7 @@ use log_retention::Standing;
 use mailbox::{End, Mailbox, Note};
 use memory_budget::Transactions;
 use oid_map::Names;
+use requests::MemberRequest;
 use session_registry::Clients;
 use workload_stats::Learned;
 
@@ -159,7 +161,7 @@ pub(crate) struct Hub {
     /// Where those run, whoever calls for a new one.
     runtime: Handle,
     /// The way to whoever keeps the list of members.
-    pub(crate) registry: OnceLock<mpsc::Sender<Request>>,
+    pub(crate) registry: OnceLock<mpsc::Sender<MemberRequest>>,
     /// The home of updates.
     anchor: AtomicU16,
     /// How long a read may hold up a refresh.

@@ -15,6 +15,3 @@ pub(crate) mod members;
 pub(crate) mod resync;
 pub(crate) mod supervisor;
 pub(crate) mod verify;
-
-/// Why something cannot be done, for the person who asked for it.
-pub(crate) type Reason = String;

@@ -43,9 +43,9 @@ use crate::capture::vouch::Voucher;
 use crate::config::runtime::InForce;
 use crate::coordinator::identities::Identities;
 use crate::coordinator::mailbox::End;
+use crate::coordinator::requests::Reason;
 use crate::coordinator::session_registry::STATS_PERIOD;
 use crate::coordinator::{AgentOrder, Birth, Hub, Limits, ReplicaAddress, Seat};
-use crate::membership::Reason;
 use crate::replica::driver::Keeper;
 use crate::replica::sequence_allocator;
 

@@ -10,8 +10,8 @@ use tokio::sync::mpsc;
 
 use super::log_retention;
 use super::log_retention::Lasting;
+use super::resync_progress::ResyncStage;
 use super::{AgentOrder, Hub, ReplicaAddress, Seat};
-use crate::membership::resync::Stage;
 
 impl Hub {
     /// Runs the driver of a replica until it ends or the node stops.
@@ -32,7 +32,7 @@ impl Hub {
         let replica = seat.replica;
         seat.is_new.store(true, Ordering::Relaxed);
         self.seats.take(seat);
-        self.set_stage(replica, Some(Stage::Preparing));
+        self.set_stage(replica, Some(ResyncStage::Preparing));
         self.standing().join(replica);
         self.standing().quarantine(replica, "it has no data yet", Lasting::UntilRestart);
         self.set_reader_patience();

@@ -10,8 +10,8 @@ use cluster::parts::replica::State;
 use super::identities::Judged;
 use super::log_retention;
 use super::log_retention::{Lasting, Standing};
+use super::resync_progress::ResyncStage;
 use super::{AgentOrder, Hub};
-use crate::membership::resync::Stage;
 
 impl Hub {
     pub(super) fn standing(&self) -> MutexGuard<'_, Standing> {
@@ -171,13 +171,13 @@ impl Hub {
     }
 
     /// What the rebuild of a replica is at; `None` when there is none.
-    pub(crate) fn stage(&self, replica: ReplicaId) -> Option<Stage> {
+    pub(crate) fn stage(&self, replica: ReplicaId) -> Option<ResyncStage> {
         let stage = &self.seats[replica].stage;
         stage.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Takes note of what the rebuild of a replica is at; returns what was noted before.
-    pub(crate) fn set_stage(&self, replica: ReplicaId, stage: Option<Stage>) -> Option<Stage> {
+    pub(crate) fn set_stage(&self, replica: ReplicaId, stage: Option<ResyncStage>) -> Option<ResyncStage> {
         let noted = &self.seats[replica].stage;
         std::mem::replace(&mut *noted.lock().unwrap_or_else(PoisonError::into_inner), stage)
     }

@@ -11,10 +11,10 @@ use cluster::ids::{Incarnation, ReplicaId};
 use tokio::sync::{Notify, mpsc};
 
 use super::evictions::Evictions;
+use super::requests::SupervisorOrder;
+use super::resync_progress::ResyncStage;
 use super::{AGENT_QUEUE, Absence, AgentOrder};
 use crate::backend::{Address, Lines};
-use crate::membership::resync::Stage;
-use crate::membership::supervisor::Errand;
 
 /// A replica's number and name, and how clients and Onecopy reach its server.
 #[derive(Clone, Debug)]
@@ -55,9 +55,9 @@ pub(crate) struct Seat {
     /// The sessions' connections.
     pub(crate) lines: Lines,
     /// The way to whoever looks after the server, if it is one of ours.
-    pub(crate) errands: OnceLock<mpsc::Sender<Errand>>,
+    pub(crate) errands: OnceLock<mpsc::Sender<SupervisorOrder>>,
     /// What its rebuild is at.
-    pub(super) stage: Mutex<Option<Stage>>,
+    pub(super) stage: Mutex<Option<ResyncStage>>,
     /// It is connected, and brought up to the log before it serves.
     pub(crate) is_catching_up: AtomicBool,
     /// Why it is not there, while it is down.

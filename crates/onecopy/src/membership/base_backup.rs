@@ -17,16 +17,15 @@ use std::fs::{self, File, Permissions};
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
-use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use pgserver::{Account, Server, ServerError};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 use wire::backend::tag;
 use wire::{encode, frame};
 
 use crate::backend::{Address, BackendError, Connection};
+use crate::coordinator::resync_progress::Transfer;
 use crate::security::scram::Secret;
 
 /// Pieces of the archive that wait to be unpacked; a server sends them in some tens of kilobytes.
@@ -38,60 +37,6 @@ const SILENCE_MAX: Duration = Duration::from_mins(15);
 /// The modes that PostgreSQL wants in its data folder.
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
-
-/// How far a copy is, for those who watch.
-#[derive(Debug, Default)]
-pub(crate) struct Transfer {
-    received_bytes: AtomicU64,
-    total_bytes: AtomicU64,
-    is_abandoned: AtomicBool,
-    abandoned: Notify,
-}
-
-impl Transfer {
-    /// What has come, and about how much it will be; that is zero until the server has said it.
-    pub(crate) fn bytes(&self) -> (u64, u64) {
-        (self.received_bytes.load(Ordering::Relaxed), self.total_bytes.load(Ordering::Relaxed))
-    }
-
-    /// About so much it will be.
-    pub(crate) fn expect(&self, bytes: u64) {
-        self.total_bytes.store(bytes, Ordering::Relaxed);
-    }
-
-    /// So much more has come.
-    pub(crate) fn add(&self, bytes: u64) {
-        self.received_bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    /// The donor is given up: the copy ends with an error.
-    pub(crate) fn abandon(&self) {
-        self.is_abandoned.store(true, Ordering::Relaxed);
-        self.abandoned.notify_waiters();
-    }
-
-    /// Whether that happened.
-    pub(crate) fn is_abandoned(&self) -> bool {
-        self.is_abandoned.load(Ordering::Relaxed)
-    }
-
-    /// Runs `work` until it is done or the donor is given up.
-    async fn unless_abandoned<T>(
-        &self,
-        work: impl Future<Output = Result<T, BackupError>>,
-    ) -> Result<T, BackupError> {
-        let mut abandoned = pin!(self.abandoned.notified());
-        abandoned.as_mut().enable();
-        if self.is_abandoned() {
-            return Err(BackupError::Abandoned);
-        }
-        tokio::select! {
-            biased;
-            done = work => done,
-            () = abandoned => Err(BackupError::Abandoned),
-        }
-    }
-}
 
 /// What stays free on the disk, which may be that of the log, too.
 const RESERVE_BYTES: u64 = 512 << 20;
@@ -208,12 +153,12 @@ async fn receive(
     account: &Account,
     transfer: &Transfer,
 ) -> Result<(), BackupError> {
-    let (mut connection, is_marked) = transfer.unless_abandoned(begin(donor, superuser)).await?;
+    let (mut connection, is_marked) = unless_abandoned(transfer, begin(donor, superuser)).await?;
     let (pieces, queue) = mpsc::channel(QUEUE_PIECES);
     let (folder, account) = (into.to_owned(), account.clone());
     let unpacking = tokio::task::spawn_blocking(move || unpack(&folder, &account, Pieces::new(queue)));
     let receiving = Receiving { is_marked, results: 0, pieces, into, transfer }.run(&mut connection);
-    let received = transfer.unless_abandoned(async {
+    let received = unless_abandoned(transfer, async {
         match receiving.await {
             // The thread says why.
             Ok(()) | Err(Stopped::NotTaken) => Ok(()),
@@ -224,6 +169,14 @@ async fn receive(
     // The thread must not write any more when another copy begins.
     let unpacked = unpacking.await.unwrap_or_else(|error| Err(BackupError::Archive(error.to_string())));
     received.and(unpacked)
+}
+
+/// Runs `work` until it is done or the donor is given up.
+async fn unless_abandoned<T>(
+    transfer: &Transfer,
+    work: impl Future<Output = Result<T, BackupError>>,
+) -> Result<T, BackupError> {
+    transfer.unless_abandoned(work).await.unwrap_or(Err(BackupError::Abandoned))
 }
 
 /// Orders the copy; whether its pieces are marked.

@@ -28,13 +28,13 @@ use std::time::Duration;
 use cluster::ids::ReplicaId;
 use cluster::protocols::ReplicaStatus;
 
-use super::base_backup::Transfer;
 use super::checksum::schema_checksums;
 use crate::backend::{BackendError, Connection, Served};
 use crate::capture;
 use crate::config::Replica;
 use crate::coordinator::Hub;
-use crate::membership::Reason;
+use crate::coordinator::requests::Reason;
+use crate::coordinator::resync_progress::Transfer;
 
 pub(crate) use place::{Standing, standing};
 

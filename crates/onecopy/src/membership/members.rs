@@ -30,17 +30,17 @@ use cluster::protocols::ReplicaStatus;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::base_backup::Transfer;
 use super::check;
 use super::initial_copy;
 use super::initial_copy::Standing;
 use super::resync;
-use super::resync::{RebuildError, Rebuilt, Stage, Underway};
+use super::resync::{RebuildError, Rebuilt, Underway};
 use crate::config::Replica;
 use crate::coordinator::log_retention;
 use crate::coordinator::log_retention::Lasting;
-use crate::coordinator::{AgentOrder, Hub, ReplicaAddress};
-use crate::membership::Reason;
+use crate::coordinator::requests::{Data, Invitation, Invited, Invitee, MemberRequest, Reason};
+use crate::coordinator::resync_progress::{ResyncStage, Transfer};
+use crate::coordinator::{AgentOrder, Hub};
 use crate::replica::driver::Keeper;
 
 /// How long transactions may take to end before the anchor gives its place up.
@@ -49,89 +49,6 @@ const QUIET_MAX: Duration = Duration::from_secs(5);
 const LAST_WORDS_MAX: Duration = Duration::from_secs(10);
 /// How often it is looked.
 const LOOK: Duration = Duration::from_millis(10);
-
-/// What is asked of whoever keeps the list of members.
-#[derive(Debug)]
-pub(crate) enum Request {
-    /// Name a server that could become a member. Nothing is written down yet.
-    Invite {
-        /// Which.
-        who: Invitee,
-        /// Hears where it is.
-        invited: oneshot::Sender<Result<Invited, Invitation>>,
-    },
-    /// Give it the data of the donor, unless it came with its own, let it run, and write down that it is a member. What of
-    /// that fails leaves nothing.
-    Furnish {
-        /// Which.
-        replica: ReplicaId,
-        /// Whom to copy.
-        donor: ReplicaId,
-        /// How far it is.
-        transfer: Arc<Transfer>,
-        /// Hears the end.
-        done: oneshot::Sender<Result<(), Reason>>,
-    },
-    /// Write down that it is no longer a member.
-    Strike {
-        /// Which.
-        replica: ReplicaId,
-        /// Hears the end.
-        done: oneshot::Sender<Result<(), Reason>>,
-    },
-    /// One that is no member is stopped, and its data removed, if it is ours.
-    Dismiss {
-        /// Which.
-        replica: ReplicaId,
-        /// Hears the end.
-        done: oneshot::Sender<Result<(), Reason>>,
-    },
-}
-
-/// A server that is to become a member.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Invitee {
-    /// One that is to be made.
-    Made,
-    /// The one at this address.
-    At(String),
-    /// That of a former member, whatever it has now.
-    Former(ReplicaId),
-}
-
-/// A server that can become a member.
-#[derive(Debug)]
-pub(crate) struct Invited {
-    /// Where it is.
-    pub(crate) place: ReplicaAddress,
-    /// How it gets its data.
-    pub(crate) data: Data,
-}
-
-/// How a new member gets its data.
-#[derive(Clone, Debug)]
-pub(crate) enum Data {
-    /// Whoever keeps the list copies another one's files.
-    Copied,
-    /// It came with them.
-    Brought,
-    /// We fill it.
-    Filled {
-        /// Which server.
-        server: Replica,
-        /// What it has may go.
-        is_former: bool,
-    },
-}
-
-/// Why there is no server that could become a member.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Invitation {
-    /// What was asked for is not offered here: what, and what to do instead.
-    Unsupported(&'static str, &'static str),
-    /// This server does not do, or none can be made.
-    Unfit(Reason),
-}
 
 /// Why the members did not change.
 #[derive(Debug)]
@@ -174,7 +91,7 @@ pub(crate) async fn invite(hub: &Hub, who: Invitee) -> Result<Newcomer, MemberEr
         return Err(MemberError::NoOther);
     }
     let (invited, answer) = oneshot::channel();
-    let invitation = ask(hub, Request::Invite { who, invited }, answer).await?;
+    let invitation = ask(hub, MemberRequest::Invite { who, invited }, answer).await?;
     let Invited { place, data } = invitation.map_err(|why| match why {
         Invitation::Unsupported(what, instead) => MemberError::Unsupported(what, instead),
         Invitation::Unfit(reason) => MemberError::Failed(reason),
@@ -196,7 +113,7 @@ pub(crate) async fn furnish(hub: Arc<Hub>, newcomer: Newcomer) -> Result<Rebuilt
         }
     };
     let target = hub.durable();
-    hub.set_stage(replica, Some(Stage::CatchingUp { target }));
+    hub.set_stage(replica, Some(ResyncStage::CatchingUp { target }));
     let is_ours = matches!(data, Data::Copied);
     if !is_ours {
         hub.drain(replica, true);
@@ -233,7 +150,7 @@ fn not_compared(hub: &Hub, replica: ReplicaId) {
 
 /// It serves from now on if it has what the others have; else it is no longer a member.
 async fn compare(hub: &Hub, replica: ReplicaId) -> Result<(), MemberError> {
-    hub.set_stage(replica, Some(Stage::Comparing));
+    hub.set_stage(replica, Some(ResyncStage::Comparing));
     let found = check::newcomer(hub, replica).await;
     let differs = match found {
         Ok(None) => {
@@ -248,7 +165,7 @@ async fn compare(hub: &Hub, replica: ReplicaId) -> Result<(), MemberError> {
         Err(reason) => format!("it cannot be compared with the other replicas: {reason}"),
     };
     let (done, answer) = oneshot::channel();
-    let struck = ask(hub, Request::Strike { replica, done }, answer).await?;
+    let struck = ask(hub, MemberRequest::Strike { replica, done }, answer).await?;
     hub.leave(replica);
     struck.map_err(MemberError::Failed)?;
     Err(MemberError::Failed(differs))
@@ -265,13 +182,13 @@ async fn give_data(
     hub.keep_from(replica, slowest.ok_or(MemberError::NoOther)?);
     let donor = resync::donor(hub, replica).await.map_err(|_| MemberError::NoOther)?;
     let seat = &hub.seats[donor];
-    let stage = Stage::Copying { donor: seat.name.clone(), transfer: Arc::clone(transfer) };
+    let stage = ResyncStage::Copying { donor: seat.name.clone(), transfer: Arc::clone(transfer) };
     hub.set_stage(replica, Some(stage));
     if let Data::Filled { server, is_former } = data {
         initial_copy::run(hub, donor, server, *is_former, transfer).await.map_err(MemberError::Failed)?;
     }
     let (done, answer) = oneshot::channel();
-    let request = Request::Furnish { replica, donor, transfer: Arc::clone(transfer), done };
+    let request = MemberRequest::Furnish { replica, donor, transfer: Arc::clone(transfer), done };
     let furnished = resync::unless_donor_is_lost(hub, donor, transfer, ask(hub, request, answer)).await?;
     furnished.map_err(MemberError::Failed)?;
     Ok(seat.name.clone())
@@ -288,7 +205,7 @@ pub(crate) async fn dismiss(hub: &Hub, replica: ReplicaId) -> Result<Result<(), 
     let was_drained = status(hub, replica).is_some_and(|status| status.is_drained);
     drain(hub, replica).await?;
     let (done, answer) = oneshot::channel();
-    let struck = ask(hub, Request::Strike { replica, done }, answer).await;
+    let struck = ask(hub, MemberRequest::Strike { replica, done }, answer).await;
     if let Err(error) = struck.and_then(|struck| struck.map_err(MemberError::Failed)) {
         if !was_drained {
             hub.drain(replica, false);
@@ -297,7 +214,7 @@ pub(crate) async fn dismiss(hub: &Hub, replica: ReplicaId) -> Result<Result<(), 
     }
     hub.leave(replica);
     let (done, answer) = oneshot::channel();
-    ask(hub, Request::Dismiss { replica, done }, answer).await
+    ask(hub, MemberRequest::Dismiss { replica, done }, answer).await
 }
 
 /// Whether a member whose server is not ours could be filled anew: looked at before it stops being one.
@@ -391,7 +308,7 @@ fn status(hub: &Hub, replica: ReplicaId) -> Option<ReplicaStatus> {
     hub.replicas().into_iter().find(|status| status.replica == replica)
 }
 
-async fn ask<T>(hub: &Hub, request: Request, answer: oneshot::Receiver<T>) -> Result<T, MemberError> {
+async fn ask<T>(hub: &Hub, request: MemberRequest, answer: oneshot::Receiver<T>) -> Result<T, MemberError> {
     let registry = hub.registry.get().ok_or(UNSUPPORTED)?;
     let stopping = || MemberError::Failed("the node is stopping".to_owned());
     registry.send(request).await.map_err(|_| stopping())?;

@@ -26,8 +26,8 @@ use cluster::protocols::ReplicaStatus;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::base_backup::Transfer;
-use super::supervisor::{Errand, Replacement};
+use crate::coordinator::requests::{Replacement, SupervisorOrder};
+use crate::coordinator::resync_progress::{ResyncStage, Transfer};
 use crate::coordinator::{Hub, Lasting};
 
 /// How many donors may go down during one rebuild.
@@ -39,45 +39,6 @@ const LOOK: Duration = Duration::from_millis(50);
 const LEAVE_MAX: Duration = Duration::from_secs(30);
 /// How long a replica that catches up may stand still before it is given up waiting for.
 const STANDSTILL_MAX: Duration = Duration::from_mins(2);
-
-/// What a rebuild is at.
-#[derive(Clone, Debug)]
-pub(crate) enum Stage {
-    /// A new one: its server is made ready.
-    Preparing,
-    /// It serves nothing more; if it was the home of updates, another one takes its place.
-    LeavingService,
-    /// The donor is being copied.
-    Copying {
-        /// Its name.
-        donor: String,
-        /// How far it is.
-        transfer: Arc<Transfer>,
-    },
-    /// The server runs on the copy; what was committed meanwhile is applied.
-    CatchingUp {
-        /// It has to come up to here.
-        target: Version,
-    },
-    /// What it has is compared with the home of updates.
-    Comparing,
-}
-
-impl fmt::Display for Stage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Preparing => f.write_str("preparing"),
-            Self::LeavingService => f.write_str("leaving service"),
-            Self::Copying { donor, transfer } => {
-                let (received, total) = transfer.bytes();
-                // The part of the log that belongs to a copy is not in the total.
-                write!(f, "copying {donor}: {} of about {} MB", received >> 20, total.max(received) >> 20)
-            }
-            Self::Comparing => f.write_str("comparing its data with the anchor"),
-            Self::CatchingUp { target } => write!(f, "catching up to version {target}"),
-        }
-    }
-}
 
 /// Why a replica was not rebuilt.
 #[derive(Debug)]
@@ -124,7 +85,7 @@ pub(crate) async fn run(hub: Arc<Hub>, replica: ReplicaId) -> Result<Rebuilt, Re
     let seat = &hub.seats[replica];
     let errands = seat.errands.get().ok_or(RebuildError::NotOurs)?;
     let slowest = donors(&hub, replica).map(|donor| donor.applied).min().ok_or(RebuildError::NoDonor)?;
-    if let Some(before) = hub.set_stage(replica, Some(Stage::LeavingService)) {
+    if let Some(before) = hub.set_stage(replica, Some(ResyncStage::LeavingService)) {
         hub.set_stage(replica, Some(before));
         return Err(RebuildError::Underway);
     }
@@ -151,7 +112,7 @@ pub(crate) async fn run(hub: Arc<Hub>, replica: ReplicaId) -> Result<Rebuilt, Re
         Err(Copying::NotBegun(error)) => return Err(error),
     };
     let target = hub.durable();
-    hub.set_stage(replica, Some(Stage::CatchingUp { target }));
+    hub.set_stage(replica, Some(ResyncStage::CatchingUp { target }));
     hub.rebuilt(replica);
     let version = caught_up(&hub, replica, target).await?;
     drop(underway);
@@ -171,17 +132,17 @@ enum Copying {
 async fn copy(
     hub: &Hub,
     replica: ReplicaId,
-    errands: &mpsc::Sender<Errand>,
+    errands: &mpsc::Sender<SupervisorOrder>,
 ) -> Result<(String, u64), Copying> {
     let donor = donor(hub, replica).await.map_err(Copying::NotBegun)?;
     let seat = &hub.seats[donor];
     let transfer = Arc::new(Transfer::default());
     hub.set_stage(
         replica,
-        Some(Stage::Copying { donor: seat.name.clone(), transfer: Arc::clone(&transfer) }),
+        Some(ResyncStage::Copying { donor: seat.name.clone(), transfer: Arc::clone(&transfer) }),
     );
     let (done, outcome) = oneshot::channel();
-    let errand = Errand::Replace(Replacement {
+    let errand = SupervisorOrder::Replace(Replacement {
         donor: seat.address.clone(),
         superuser: hub.served.superuser.clone(),
         transfer: Arc::clone(&transfer),

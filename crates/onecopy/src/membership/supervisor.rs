@@ -10,10 +10,12 @@ use std::time::Duration;
 
 use cluster::ids::ReplicaId;
 use pgserver::{Server, ServerError};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 
-use super::base_backup::{self, Transfer};
+use super::base_backup;
 use crate::backend::Address;
+use crate::coordinator::requests::{Replacement, SupervisorOrder};
+use crate::coordinator::resync_progress::Transfer;
 use crate::coordinator::{Absence, Hub};
 use crate::terminal::Progress;
 
@@ -26,33 +28,8 @@ const DAMAGED_AFTER: u32 = 2;
 /// Errands that can wait; a rebuild is asked for once.
 const ERRANDS: usize = 1;
 
-/// What a steward is told to do.
-#[derive(Debug)]
-pub(crate) enum Errand {
-    /// Replace the data of the server by that of another one.
-    Replace(Replacement),
-    /// Stop the server, and look after it no longer.
-    Leave {
-        /// Hears when the server has stopped.
-        done: oneshot::Sender<()>,
-    },
-}
-
-/// Replace the data of the server by that of another one.
-#[derive(Debug)]
-pub(crate) struct Replacement {
-    /// Whom to copy.
-    pub(crate) donor: Address,
-    /// The role that may copy it.
-    pub(crate) superuser: String,
-    /// How far it is.
-    pub(crate) transfer: Arc<Transfer>,
-    /// Hears when the server runs on the copy, or why it does not.
-    pub(crate) done: oneshot::Sender<Result<(), String>>,
-}
-
 /// The way to a steward, and its own end of it.
-pub(crate) fn errands() -> (mpsc::Sender<Errand>, mpsc::Receiver<Errand>) {
+pub(crate) fn errands() -> (mpsc::Sender<SupervisorOrder>, mpsc::Receiver<SupervisorOrder>) {
     mpsc::channel(ERRANDS)
 }
 
@@ -73,7 +50,7 @@ pub(crate) struct Post {
 pub(crate) async fn run(
     server: Server,
     failure: Option<ServerError>,
-    mut errands: mpsc::Receiver<Errand>,
+    mut errands: mpsc::Receiver<SupervisorOrder>,
     mut stopped: watch::Receiver<()>,
     post: Post,
 ) {
@@ -89,8 +66,8 @@ pub(crate) async fn run(
             _ = stopped.changed() => break,
         };
         let replacement = match errand {
-            Errand::Replace(replacement) => replacement,
-            Errand::Leave { done } => {
+            SupervisorOrder::Replace(replacement) => replacement,
+            SupervisorOrder::Leave { done } => {
                 steward.server.stop().await;
                 // Whoever asked may have gone; the server has stopped all the same.
                 let _ = done.send(());

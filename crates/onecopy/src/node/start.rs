@@ -21,8 +21,8 @@ use cluster::protocols::ReplicaStatus;
 use tokio::time::Instant;
 
 use super::LOOK;
+use crate::coordinator::requests::Reason;
 use crate::coordinator::{Hub, Lasting, Obstacle};
-use crate::membership::Reason;
 use crate::membership::verify;
 use crate::terminal::Progress;
 

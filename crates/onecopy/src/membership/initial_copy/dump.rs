@@ -9,7 +9,7 @@ use pgserver::program_folders;
 use tokio::process::Command;
 
 use crate::backend::{Address, BackendError, Connection, Served};
-use crate::membership::Reason;
+use crate::coordinator::requests::Reason;
 use crate::membership::checksum::schema_checksums;
 use crate::security::scram::Secret;
 

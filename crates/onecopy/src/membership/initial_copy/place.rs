@@ -2,7 +2,7 @@
 
 use crate::backend::{BackendError, Connection, Served};
 use crate::config::Replica;
-use crate::membership::Reason;
+use crate::coordinator::requests::Reason;
 use crate::membership::adoption;
 use crate::membership::adoption::Found;
 

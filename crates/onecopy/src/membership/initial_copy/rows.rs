@@ -7,7 +7,7 @@ use wire::{encode, frame};
 
 use crate::backend::{BackendError, Connection};
 use crate::capture::catalogue::{literal, quoted};
-use crate::membership::base_backup::Transfer;
+use crate::coordinator::resync_progress::Transfer;
 
 /// So much is collected before it is sent on.
 const CHUNK_BYTES: usize = 64 << 10;

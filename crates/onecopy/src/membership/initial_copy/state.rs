@@ -2,8 +2,8 @@
 
 use crate::backend::{BackendError, Connection};
 use crate::capture::catalogue::quoted;
-use crate::membership::Reason;
-use crate::membership::base_backup::Transfer;
+use crate::coordinator::requests::Reason;
+use crate::coordinator::resync_progress::Transfer;
 
 use super::rows::pipe;
 

@@ -18,12 +18,11 @@ use tokio::sync::mpsc;
 use crate::backend::{BackendError, Connection};
 use crate::config::{Replica, address_of};
 use crate::coordinator::Hub;
-use crate::membership::Reason;
+use crate::coordinator::requests::{Data, Invitation, Invited, Invitee, MemberRequest, Reason};
 use crate::membership::adoption;
 use crate::membership::adoption::{Member, Membership, Places};
 use crate::membership::initial_copy;
 use crate::membership::initial_copy::Standing;
-use crate::membership::members::{Data, Invitation, Invited, Invitee, Request};
 use crate::replica::agent::identity;
 
 use super::place;
@@ -42,7 +41,7 @@ pub(super) struct Roster {
     invited: BTreeMap<ReplicaId, (Member, Replica)>,
     /// Who was a member while the node has run.
     former: BTreeMap<ReplicaId, (Member, Replica)>,
-    requests: mpsc::Receiver<Request>,
+    requests: mpsc::Receiver<MemberRequest>,
 }
 
 impl Roster {
@@ -63,17 +62,17 @@ impl Roster {
     pub(super) async fn run(&mut self) {
         while let Some(request) = self.requests.recv().await {
             match request {
-                Request::Invite { who, invited } => {
+                MemberRequest::Invite { who, invited } => {
                     let answer = self.invite(who).await;
                     let _ = invited.send(answer);
                 }
-                Request::Furnish { replica, done, .. } => {
+                MemberRequest::Furnish { replica, done, .. } => {
                     let _ = done.send(self.admit(replica));
                 }
-                Request::Strike { replica, done } => {
+                MemberRequest::Strike { replica, done } => {
                     let _ = done.send(self.strike(replica));
                 }
-                Request::Dismiss { done, .. } => {
+                MemberRequest::Dismiss { done, .. } => {
                     let _ = done.send(Ok(()));
                 }
             }

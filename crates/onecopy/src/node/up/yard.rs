@@ -14,12 +14,14 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::backend::Address;
+use crate::coordinator::requests::{
+    Data, Invitation, Invited, Invitee, MemberRequest, Reason, SupervisorOrder,
+};
+use crate::coordinator::resync_progress::Transfer;
 use crate::coordinator::{Hub, ReplicaAddress};
-use crate::membership::Reason;
-use crate::membership::base_backup::{self, Transfer};
-use crate::membership::members::{Data, Invitation, Invited, Invitee, Request};
+use crate::membership::base_backup;
 use crate::membership::supervisor;
-use crate::membership::supervisor::{Errand, Post};
+use crate::membership::supervisor::Post;
 use crate::terminal::Progress;
 
 use super::mender;
@@ -31,7 +33,7 @@ const REQUESTS: usize = 4;
 pub(super) struct Yard {
     hub: Arc<Hub>,
     home: Home,
-    requests: mpsc::Receiver<Request>,
+    requests: mpsc::Receiver<MemberRequest>,
     /// Named, but without data.
     invited: BTreeMap<ReplicaId, Server>,
     stop: watch::Sender<()>,
@@ -74,19 +76,19 @@ impl Yard {
     pub(super) async fn run(&mut self) {
         while let Some(request) = self.requests.recv().await {
             match request {
-                Request::Invite { who, invited } => {
+                MemberRequest::Invite { who, invited } => {
                     // Whoever asked may have gone: then nothing has changed.
                     let _ = invited.send(self.invite(&who));
                 }
-                Request::Furnish { replica, donor, transfer, done } => {
+                MemberRequest::Furnish { replica, donor, transfer, done } => {
                     let donor = self.hub.seats[donor].address.clone();
                     let furnished = self.furnish(replica, &donor, &transfer).await;
                     let _ = done.send(furnished);
                 }
-                Request::Strike { replica, done } => {
+                MemberRequest::Strike { replica, done } => {
                     let _ = done.send(self.home.strike(number(replica)).map_err(|error| error.to_string()));
                 }
-                Request::Dismiss { replica, done } => {
+                MemberRequest::Dismiss { replica, done } => {
                     let dismissed = self.dismiss(replica).await;
                     let _ = done.send(dismissed);
                 }
@@ -162,7 +164,7 @@ impl Yard {
         let (done, stopped) = oneshot::channel();
         if let Some(errands) = self.hub.seats[replica].errands.get() {
             let gone = "its steward has gone";
-            errands.send(Errand::Leave { done }).await.map_err(|_| gone.to_owned())?;
+            errands.send(SupervisorOrder::Leave { done }).await.map_err(|_| gone.to_owned())?;
             stopped.await.map_err(|_| gone.to_owned())?;
         }
         self.progress.say(format_args!("{} was stopped and is removed", self.hub.seats[replica].name));

@@ -12,10 +12,11 @@ use wire::{encode, sqlstate};
 
 use crate::client::Client;
 use crate::coordinator::Hub;
+use crate::coordinator::requests::Invitee;
 use crate::error::Refusal;
 use crate::membership::check;
 use crate::membership::members;
-use crate::membership::members::{Invitee, MemberError};
+use crate::membership::members::MemberError;
 use crate::membership::resync;
 use crate::membership::resync::{RebuildError, Rebuilt};
 

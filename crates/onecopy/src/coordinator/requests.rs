@@ -1,0 +1,123 @@
+//! What the coordinator's users ask of the tasks that own the servers: the supervisor of each server that Onecopy runs, and
+//! the registry that keeps the list of members. Only the messages are here, so that both ends may know them.
+
+use std::sync::Arc;
+
+use cluster::ids::ReplicaId;
+use tokio::sync::oneshot;
+
+use super::ReplicaAddress;
+use super::resync_progress::Transfer;
+use crate::backend::Address;
+use crate::config::Replica;
+
+/// Why something cannot be done, for the person who asked for it.
+pub(crate) type Reason = String;
+
+/// What a server's supervisor is told to do.
+#[derive(Debug)]
+pub(crate) enum SupervisorOrder {
+    /// Replace the data of the server by that of another one.
+    Replace(Replacement),
+    /// Stop the server, and look after it no longer.
+    Leave {
+        /// Hears when the server has stopped.
+        done: oneshot::Sender<()>,
+    },
+}
+
+/// Replace the data of the server by that of another one.
+#[derive(Debug)]
+pub(crate) struct Replacement {
+    /// Whom to copy.
+    pub(crate) donor: Address,
+    /// The role that may copy it.
+    pub(crate) superuser: String,
+    /// How far it is.
+    pub(crate) transfer: Arc<Transfer>,
+    /// Hears when the server runs on the copy, or why it does not.
+    pub(crate) done: oneshot::Sender<Result<(), String>>,
+}
+
+/// What the registry of servers, which keeps the list of members, is asked to do.
+#[derive(Debug)]
+pub(crate) enum MemberRequest {
+    /// Name a server that could become a member. Nothing is written down yet.
+    Invite {
+        /// Which.
+        who: Invitee,
+        /// Hears where it is.
+        invited: oneshot::Sender<Result<Invited, Invitation>>,
+    },
+    /// Give it the data of the donor, unless it came with its own, let it run, and write down that it is a member. What of
+    /// that fails leaves nothing.
+    Furnish {
+        /// Which.
+        replica: ReplicaId,
+        /// Whom to copy.
+        donor: ReplicaId,
+        /// How far it is.
+        transfer: Arc<Transfer>,
+        /// Hears the end.
+        done: oneshot::Sender<Result<(), Reason>>,
+    },
+    /// Write down that it is no longer a member.
+    Strike {
+        /// Which.
+        replica: ReplicaId,
+        /// Hears the end.
+        done: oneshot::Sender<Result<(), Reason>>,
+    },
+    /// One that is no member is stopped, and its data removed, if it is ours.
+    Dismiss {
+        /// Which.
+        replica: ReplicaId,
+        /// Hears the end.
+        done: oneshot::Sender<Result<(), Reason>>,
+    },
+}
+
+/// A server that is to become a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Invitee {
+    /// One that is to be made.
+    Made,
+    /// The one at this address.
+    At(String),
+    /// That of a former member, whatever it has now.
+    Former(ReplicaId),
+}
+
+/// A server that can become a member.
+#[derive(Debug)]
+pub(crate) struct Invited {
+    /// Where it is.
+    pub(crate) place: ReplicaAddress,
+    /// How it gets its data.
+    pub(crate) data: Data,
+}
+
+/// How a new member gets its data.
+#[derive(Clone, Debug)]
+pub(crate) enum Data {
+    /// Whoever keeps the list copies another one's files.
+    Copied,
+    /// It came with them.
+    Brought,
+    /// We fill it.
+    Filled {
+        /// Which server.
+        server: Replica,
+        /// What it has may go.
+        is_former: bool,
+    },
+}
+
+/// Why there is no server that could become a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Invitation {
+    /// What was asked for is not offered here: what, and what to do instead.
+    Unsupported(&'static str, &'static str),
+    /// This server does not do, or none can be made.
+    Unfit(Reason),
+}

@@ -1,0 +1,99 @@
+//! How far a replica is that gets the data of another one: shown by SHOW REPLICAS, written by whoever copies.
+
+use std::fmt;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use cluster::ids::Version;
+use tokio::sync::Notify;
+
+/// Which step of a resync, or of joining, a replica is at.
+#[derive(Clone, Debug)]
+pub(crate) enum ResyncStage {
+    /// A new one: its server is made ready.
+    Preparing,
+    /// It serves nothing more; if it was the home of updates, another one takes its place.
+    LeavingService,
+    /// The donor is being copied.
+    Copying {
+        /// Its name.
+        donor: String,
+        /// How far it is.
+        transfer: Arc<Transfer>,
+    },
+    /// The server runs on the copy; what was committed meanwhile is applied.
+    CatchingUp {
+        /// It has to come up to here.
+        target: Version,
+    },
+    /// What it has is compared with the home of updates.
+    Comparing,
+}
+
+impl fmt::Display for ResyncStage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Preparing => f.write_str("preparing"),
+            Self::LeavingService => f.write_str("leaving service"),
+            Self::Copying { donor, transfer } => {
+                let (received, total) = transfer.bytes();
+                // The part of the log that belongs to a copy is not in the total.
+                write!(f, "copying {donor}: {} of about {} MB", received >> 20, total.max(received) >> 20)
+            }
+            Self::Comparing => f.write_str("comparing its data with the anchor"),
+            Self::CatchingUp { target } => write!(f, "catching up to version {target}"),
+        }
+    }
+}
+
+/// How far a copy is, for those who watch.
+#[derive(Debug, Default)]
+pub(crate) struct Transfer {
+    received_bytes: AtomicU64,
+    total_bytes: AtomicU64,
+    is_abandoned: AtomicBool,
+    abandoned: Notify,
+}
+
+impl Transfer {
+    /// What has come, and about how much it will be; that is zero until the server has said it.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        (self.received_bytes.load(Ordering::Relaxed), self.total_bytes.load(Ordering::Relaxed))
+    }
+
+    /// About so much it will be.
+    pub(crate) fn expect(&self, bytes: u64) {
+        self.total_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// So much more has come.
+    pub(crate) fn add(&self, bytes: u64) {
+        self.received_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// The donor is given up: the copy ends with an error.
+    pub(crate) fn abandon(&self) {
+        self.is_abandoned.store(true, Ordering::Relaxed);
+        self.abandoned.notify_waiters();
+    }
+
+    /// Whether that happened.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.is_abandoned.load(Ordering::Relaxed)
+    }
+
+    /// Runs `work`; `None` if the donor is given up before it is done.
+    pub(crate) async fn unless_abandoned<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let mut abandoned = pin!(self.abandoned.notified());
+        abandoned.as_mut().enable();
+        if self.is_abandoned() {
+            return None;
+        }
+        tokio::select! {
+            biased;
+            done = work => Some(done),
+            () = abandoned => None,
+        }
+    }
+}
