@@ -15,6 +15,7 @@ mod members;
 mod memory;
 pub(crate) mod memory_budget;
 pub(crate) mod oid_map;
+pub(crate) mod plan;
 mod replicas;
 pub(crate) mod requests;
 pub(crate) mod resync_progress;
@@ -23,6 +24,7 @@ mod seat;
 mod seats;
 mod sequences;
 pub(crate) mod session_registry;
+mod shipping;
 mod stats;
 mod waits;
 pub(crate) mod workload_stats;
@@ -66,6 +68,7 @@ pub(crate) use log_retention::Lasting;
 pub(crate) use memory::{Kept, resident_bytes};
 pub(crate) use seat::{ReplicaAddress, Seat};
 pub(crate) use seats::Seats;
+pub(crate) use shipping::ShipsStatements;
 pub(crate) use stats::{Stats, count};
 
 /// Commands that can wait at an agent. The core has at most one of each kind outstanding there.
@@ -155,7 +158,7 @@ pub(crate) struct Hub {
     /// The replicas.
     pub(crate) seats: Seats,
     /// Set where statements are shipped.
-    pub(crate) shipping: OnceLock<Arc<crate::shipping::Shipping>>,
+    pub(crate) shipping: OnceLock<Arc<dyn ShipsStatements>>,
     /// Their keepers.
     keepers: Mutex<JoinSet<()>>,
     /// Where those run, whoever calls for a new one.

@@ -16,6 +16,7 @@ mod config;
 mod coordinator;
 mod error;
 mod execute;
+mod logging;
 mod membership;
 mod node;
 mod place;
@@ -44,7 +45,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     if !matches!(cli.command, Command::Serve(_)) {
-        node::logging::start(node::logging::DEFAULT_LEVEL, false);
+        logging::start(logging::DEFAULT_LEVEL, false);
     }
     let progress = Progress::new();
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {

@@ -7,30 +7,26 @@
 //!
 //! Not here: where the servers come from ([`up`] runs its own).
 
-pub(crate) mod logging;
 pub(crate) mod metrics;
 pub(crate) mod serve;
 mod start;
 pub(crate) mod systemd;
 pub(crate) mod up;
 
-use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use cluster::Cluster;
 use cluster::event::Event;
-use cluster::ids::{ClusterId, DatabaseId, Epoch, Identity, Nonce, ReplicaId, ServiceId, Version};
+use cluster::ids::{Epoch, ReplicaId, Version};
 use cluster::parts::replica::State;
 use cluster::placement::{Placement, REPLICAS_MAX};
 use cluster::protocols::onecopy::{
     KEYS_MAX, Onecopy, Options, REFRESH_PAUSE_US, REFRESH_VERSIONS_MAX, Rules,
 };
-use cluster::protocols::shipping::Choices;
-use cluster::record::{Header, RecordBuilder};
 use cluster::time::Time;
-use commitlog::{Log, LogFailure, Notices, Recovered};
+use commitlog::{Log, LogFailure, Notices};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
@@ -38,23 +34,21 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::accept::listener::Workers;
-use crate::backend::Served;
 use crate::capture::vouch::Voucher;
-use crate::config::runtime::InForce;
 use crate::coordinator::identities::Identities;
 use crate::coordinator::mailbox::End;
+use crate::coordinator::plan::{self, Plan};
 use crate::coordinator::requests::Reason;
 use crate::coordinator::session_registry::STATS_PERIOD;
-use crate::coordinator::{AgentOrder, Birth, Hub, Limits, ReplicaAddress, Seat};
+use crate::coordinator::{AgentOrder, Birth, Hub, Seat};
 use crate::replica::driver::Keeper;
 use crate::replica::sequence_allocator;
+use crate::shipping::Opened;
 
 use crate::replica::lock_wait_probe;
 use crate::security::seal::Seal;
 use crate::terminal::Progress;
 
-/// The number in the identities of the records that open a term; transactions have higher ones.
-const FENCE_NUMBER: u64 = 0;
 /// How long sessions get to end when they were told to end at once.
 const STOP_SESSIONS: Duration = Duration::from_secs(5);
 /// How often it is looked whether the replicas serve, or the sessions have ended.
@@ -63,55 +57,6 @@ const LOOK: Duration = Duration::from_millis(20);
 const RULE_OFF: &str = "ONECOPY_TEST_RULE_OFF";
 /// Slows the refresh at the last replica down by so many milliseconds a batch, for the same tests.
 const SLOW_REFRESH: &str = "ONECOPY_TEST_SLOW_REFRESH_MS";
-
-/// Whether a server that has nothing of the cluster may become a member: only before the first client is served, since
-/// later it is another server, or was re-created.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Adoption {
-    /// The servers were looked at, and are about to become a cluster.
-    UnderWay,
-    /// They are one.
-    Done,
-    /// They are one once a client was served.
-    AsTheLogSays,
-}
-
-impl Adoption {
-    /// Whether no client was served yet, when this was found in the log.
-    pub(crate) fn is_founding(self, recovered: &Recovered) -> bool {
-        match self {
-            Self::UnderWay => true,
-            Self::Done => false,
-            Self::AsTheLogSays => {
-                let is_whole = recovered.identities.front().is_none_or(|(_, first)| *first == Version(1));
-                is_whole && recovered.identities.iter().all(|(identity, _)| identity.n == FENCE_NUMBER)
-            }
-        }
-    }
-}
-
-/// What a node is to be.
-#[derive(Debug)]
-pub(crate) struct Plan {
-    /// Which cluster it is.
-    pub(crate) cluster: ClusterId,
-    /// What is served.
-    pub(crate) served: Served,
-    /// The folder of the log.
-    pub(crate) log: PathBuf,
-    /// The servers, in the order of their numbers; the first is the home of updates, to begin with.
-    pub(crate) places: Vec<ReplicaAddress>,
-    /// What the operator allows.
-    pub(crate) limits: Limits,
-    /// What can change while it runs.
-    pub(crate) in_force: InForce,
-    /// Whether servers may become members by this start.
-    pub(crate) adoption: Adoption,
-    /// How long replicas are waited for at the start; if none, those of a new cluster for ever and others for a while.
-    pub(crate) start_patience: Option<Duration>,
-    /// The scheduler, where statements are shipped.
-    pub(crate) shipping: Option<Choices>,
-}
 
 /// From now on this signal is heard, and does nothing by itself.
 pub(crate) fn take(kind: SignalKind) -> Result<Signal, Reason> {
@@ -154,7 +99,10 @@ impl Node {
     pub(crate) async fn open(plan: Plan) -> Result<Self, Reason> {
         raise_file_limit();
         if let Some(choices) = plan.shipping {
-            return crate::shipping::open(plan, choices).await;
+            let start_patience = plan.start_patience;
+            let Opened { hub, mut chores, orders } = crate::shipping::open(plan, choices).await?;
+            chores.push(end_periods(&hub));
+            return Ok(Self { hub, chores, _orders: orders, start_patience });
         }
         crate::shipping::refuse_other_kind(&plan.log)?;
         let rules = rules()?;
@@ -171,7 +119,7 @@ impl Node {
         for (identity, version) in &recovered.identities {
             identities.insert(*identity, *version);
         }
-        let (last, _) = fence(&log, plan.cluster, epoch, &recovered, &identities)?;
+        let (last, _) = plan::fence(&log, plan.cluster, epoch, &recovered, &identities)?;
         match fence_durable.recv().await {
             Some(Ok(())) => {}
             Some(Err(reason)) => return Err(reason),
@@ -208,17 +156,7 @@ impl Node {
         let roused = Arc::clone(&hub);
         let rouser = tokio::spawn(async move { roused.rouse().await });
         let chores = vec![end_periods(&hub), lender, looker, rouser];
-        Ok(Self::of(hub, chores, Vec::new(), plan.start_patience))
-    }
-
-    /// A node whose parts work already.
-    pub(crate) fn of(
-        hub: Arc<Hub>,
-        chores: Vec<JoinHandle<()>>,
-        orders: Vec<mpsc::Receiver<AgentOrder>>,
-        start_patience: Option<Duration>,
-    ) -> Self {
-        Self { hub, chores, _orders: orders, start_patience }
+        Ok(Self { hub, chores, _orders: Vec::new(), start_patience: plan.start_patience })
     }
 
     /// Serves clients until a signal comes or the node cannot go on, and stops. `begin` is called just before
@@ -265,7 +203,7 @@ impl Node {
 }
 
 /// Statistics are taken over periods.
-pub(crate) fn end_periods(hub: &Arc<Hub>) -> JoinHandle<()> {
+fn end_periods(hub: &Arc<Hub>) -> JoinHandle<()> {
     let hub = Arc::clone(hub);
     tokio::spawn(async move {
         loop {
@@ -350,32 +288,6 @@ fn start_log(
         }),
     };
     log.start(notices).map_err(|error| error.to_string())
-}
-
-/// Appends the record that opens the new epoch; its version, and the number that tells this term from others.
-pub(crate) fn fence(
-    log: &Log,
-    cluster: ClusterId,
-    epoch: Epoch,
-    recovered: &Recovered,
-    identities: &Identities,
-) -> Result<(Version, Nonce), Reason> {
-    let nonce = getrandom::u64().map_err(|error| format!("no random number: {error}"))?;
-    let identity = Identity { epoch, n: FENCE_NUMBER, nonce: Nonce(nonce) };
-    let version = recovered.last.next();
-    let mut body = RecordBuilder::new();
-    body.push_fence().map_err(|error| error.to_string())?;
-    let header = Header {
-        cluster,
-        identity,
-        first: version,
-        last: version,
-        database: DatabaseId(0),
-        service: ServiceId(0),
-    };
-    identities.insert(identity, version);
-    log.append(Arc::new(body.finish(header)));
-    Ok((version, Nonce(nonce)))
 }
 
 /// All rules are on, unless a test says otherwise.

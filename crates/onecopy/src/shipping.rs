@@ -39,6 +39,8 @@ mod start;
 mod statement;
 mod transaction;
 
+use std::any::Any;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -51,14 +53,14 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
 use crate::backend::Address;
-use crate::coordinator::{Hub, Lasting};
+use crate::coordinator::{Hub, Lasting, ShipsStatements};
 use inside::{Desk, Inside};
 use kept::Limits;
 use lane::{At, Job, Origin};
 use shipment::{Reply, Shipment};
 
 pub(crate) use session::serve;
-pub(crate) use start::{open, refuse_other_kind};
+pub(crate) use start::{Opened, open, refuse_other_kind};
 
 /// More transactions than this are not under way at once: who begins another one waits.
 const UNDER_WAY_MAX: usize = 10_000;
@@ -136,9 +138,31 @@ enum Next {
     Proxy(usize, ProxyOutput),
 }
 
+impl ShipsStatements for Shipping {
+    fn hold(&self, session: SessionId) -> Pin<Box<dyn Future<Output = Version> + Send + '_>> {
+        const PAUSE: Duration = Duration::from_millis(5);
+        Box::pin(async move {
+            while !self.take_everything(session) || !self.is_idle() {
+                sleep(PAUSE).await;
+            }
+            self.lock().appended
+        })
+    }
+
+    fn give_everything_back(&self, session: SessionId) {
+        self.give_everything_back(session);
+    }
+}
+
 impl Shipping {
     fn lock(&self) -> MutexGuard<'_, Inside> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The scheduler of this node, if it ships statements.
+    fn of(hub: &Hub) -> Option<Arc<Self>> {
+        let shipping = Arc::clone(hub.shipping.get()?);
+        (shipping as Arc<dyn Any + Send + Sync>).downcast().ok()
     }
 
     /// The hub of the node.
@@ -203,18 +227,9 @@ impl Shipping {
     }
 
     /// Gives it back.
-    pub(crate) fn give_everything_back(&self, session: SessionId) {
+    fn give_everything_back(&self, session: SessionId) {
         self.lock().release(session);
         self.changed();
-    }
-
-    /// Nobody begins anything, and nothing is under way, until everything is given back; the last version of all replicas.
-    pub(crate) async fn hold(&self, session: SessionId) -> Version {
-        const PAUSE: Duration = Duration::from_millis(5);
-        while !self.take_everything(session) || !self.is_idle() {
-            sleep(PAUSE).await;
-        }
-        self.lock().appended
     }
 
     /// Whether nothing is under way anywhere.

@@ -35,8 +35,9 @@ const EDGES: [(&str, &[&str]); 10] = [
 const ORDERED: &str = "crates/onecopy";
 
 /// The top-level modules of `onecopy`, the lowest first: each may use those before it, and `main.rs` all.
-const ORDER: [&str; 25] = [
+const ORDER: &[&str] = &[
     "calendar",
+    "logging",
     "terminal",
     "security",
     "backend",

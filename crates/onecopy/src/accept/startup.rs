@@ -29,7 +29,7 @@ use crate::config::runtime::Logins;
 use crate::coordinator::session_registry::Who;
 use crate::coordinator::{Hub, WAITING_MAX};
 use crate::error::{Fault, Refusal};
-use crate::node::logging::InSession;
+use crate::logging::InSession;
 use crate::place::home_choice::Again;
 use crate::place::sequence_leases::Draws;
 use crate::pool::leftovers::Look;

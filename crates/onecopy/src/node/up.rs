@@ -16,11 +16,12 @@ use pgserver::{Home, ServerError, UpError, UpOptions};
 use tokio::net::TcpListener;
 
 use super::metrics;
-use super::{Adoption, Node, Plan, Signals};
+use super::{Node, Signals};
 use crate::backend::Served;
 use crate::cli::Up;
 use crate::config::hba::Access;
 use crate::config::runtime::{DEFAULT_SESSIONS_MAX, InForce, Logins, POOLED_SESSIONS_MAX};
+use crate::coordinator::plan::{Adoption, Plan};
 use crate::coordinator::requests::Reason;
 use crate::coordinator::{Hub, Limits, Patience};
 use crate::place::sequence_leases::SEQUENCES_LENT;

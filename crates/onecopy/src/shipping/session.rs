@@ -38,7 +38,7 @@ use crate::client::settings::Settings;
 use crate::coordinator::mailbox::{End, Mailbox, Note};
 use crate::coordinator::session_registry::{Card, Who};
 use crate::error::{Fault, Refusal};
-use crate::node::logging::InSession;
+use crate::logging::InSession;
 use crate::security::scram::Secret;
 use crate::session::Worker;
 
@@ -121,7 +121,7 @@ pub(crate) async fn serve(
     secret: Secret,
 ) -> Result<(), (Client, Fault)> {
     let hub = Arc::clone(&worker.hub);
-    let Some(shipping) = hub.shipping.get().map(Arc::clone) else { return Ok(()) };
+    let Some(shipping) = Shipping::of(&hub) else { return Ok(()) };
     let keys = Arc::clone(&worker.keys);
     let (id, mailbox) = hub.open_session();
     let pid = crate::client::cancel::pid_of(id);

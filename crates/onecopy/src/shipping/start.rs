@@ -14,6 +14,7 @@ use cluster::protocols::shipping::SequenceNumber;
 use cluster::protocols::shipping::{Choices, Proxy, Scheduler};
 use commitlog::{Log, Notices};
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 
 use super::board::Board;
 use super::inside::{Inside, Side};
@@ -21,10 +22,10 @@ use super::kept::{Kept, Limits};
 use super::{Shipping, replica, returning};
 use crate::capture::vouch::Voucher;
 use crate::coordinator::identities::Identities;
+use crate::coordinator::plan;
+use crate::coordinator::plan::Plan;
 use crate::coordinator::requests::Reason;
-use crate::coordinator::{Birth, Hub, Seat};
-use crate::node;
-use crate::node::{Node, Plan};
+use crate::coordinator::{AgentOrder, Birth, Hub, Seat, ShipsStatements};
 use crate::security::seal::Seal;
 
 /// The file that says that the log holds statements.
@@ -67,8 +68,17 @@ fn claim_kind(log: &Path, is_new: bool) -> Result<(), Reason> {
         .map_err(|error| format!("{} cannot be written: {error}", file.display()))
 }
 
+/// The parts of a node that ships statements.
+pub(crate) struct Opened {
+    pub(crate) hub: Arc<Hub>,
+    /// The tasks that bring replicas back, one each.
+    pub(crate) chores: Vec<JoinHandle<()>>,
+    /// Orders for agents, of which there are none.
+    pub(crate) orders: Vec<mpsc::Receiver<AgentOrder>>,
+}
+
 /// Opens and fences the log, and lets each replica come.
-pub(crate) async fn open(plan: Plan, choices: Choices) -> Result<Node, Reason> {
+pub(crate) async fn open(plan: Plan, choices: Choices) -> Result<Opened, Reason> {
     let locks_are_off = allowed(&plan)?;
     let (log, recovered) = Log::open(&plan.log, plan.cluster).map_err(|error| error.to_string())?;
     claim_kind(&plan.log, recovered.begun)?;
@@ -77,7 +87,7 @@ pub(crate) async fn open(plan: Plan, choices: Choices) -> Result<Node, Reason> {
     start_log(&log, &cell, fenced)?;
     let epoch = recovered.last_epoch.next();
     let identities = Identities::default();
-    let (last, nonce) = node::fence(&log, plan.cluster, epoch, &recovered, &identities)?;
+    let (last, nonce) = plan::fence(&log, plan.cluster, epoch, &recovered, &identities)?;
     match fence_durable.recv().await {
         Some(outcome) => outcome?,
         None => return Err("the log's writer has ended".into()),
@@ -111,15 +121,15 @@ pub(crate) async fn open(plan: Plan, choices: Choices) -> Result<Node, Reason> {
         in_force: plan.in_force,
     };
     let hub = Hub::new(Cluster::new(Box::new(Board(Arc::clone(&shipping)))), log, seats, birth);
-    let is_first = hub.shipping.set(Arc::clone(&shipping)).is_ok()
+    let is_first = hub.shipping.set(Arc::clone(&shipping) as Arc<dyn ShipsStatements>).is_ok()
         && shipping.hub.set(Arc::clone(&hub)).is_ok()
         && cell.set(Arc::clone(&shipping)).is_ok();
     if !is_first {
         return Err("the node was put together twice".into());
     }
     let keepers = replicas.iter().map(|id| tokio::spawn(returning::keep(Arc::clone(&shipping), *id)));
-    let chores = keepers.chain([node::end_periods(&hub)]).collect();
-    Ok(Node::of(hub, chores, orders, plan.start_patience))
+    let chores = keepers.collect();
+    Ok(Opened { hub, chores, orders })
 }
 
 /// No replica takes part yet.

@@ -1,0 +1,93 @@
+//! What a node is to be, and the record that opens its term in the log.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::ids::{ClusterId, DatabaseId, Epoch, Identity, Nonce, ServiceId, Version};
+use cluster::protocols::shipping::Choices;
+use cluster::record::{Header, RecordBuilder};
+use commitlog::{Log, Recovered};
+
+use super::identities::Identities;
+use super::requests::Reason;
+use super::{Limits, ReplicaAddress};
+use crate::backend::Served;
+use crate::config::runtime::InForce;
+
+/// The number in the identities of the records that open a term; transactions have higher ones.
+const FENCE_NUMBER: u64 = 0;
+/// Whether a server that has nothing of the cluster may become a member: only before the first client is served, since
+/// later it is another server, or was re-created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Adoption {
+    /// The servers were looked at, and are about to become a cluster.
+    UnderWay,
+    /// They are one.
+    Done,
+    /// They are one once a client was served.
+    AsTheLogSays,
+}
+
+impl Adoption {
+    /// Whether no client was served yet, when this was found in the log.
+    pub(crate) fn is_founding(self, recovered: &Recovered) -> bool {
+        match self {
+            Self::UnderWay => true,
+            Self::Done => false,
+            Self::AsTheLogSays => {
+                let is_whole = recovered.identities.front().is_none_or(|(_, first)| *first == Version(1));
+                is_whole && recovered.identities.iter().all(|(identity, _)| identity.n == FENCE_NUMBER)
+            }
+        }
+    }
+}
+
+/// What a node is to be.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// Which cluster it is.
+    pub(crate) cluster: ClusterId,
+    /// What is served.
+    pub(crate) served: Served,
+    /// The folder of the log.
+    pub(crate) log: PathBuf,
+    /// The servers, in the order of their numbers; the first is the home of updates, to begin with.
+    pub(crate) places: Vec<ReplicaAddress>,
+    /// What the operator allows.
+    pub(crate) limits: Limits,
+    /// What can change while it runs.
+    pub(crate) in_force: InForce,
+    /// Whether servers may become members by this start.
+    pub(crate) adoption: Adoption,
+    /// How long replicas are waited for at the start; if none, those of a new cluster for ever and others for a while.
+    pub(crate) start_patience: Option<Duration>,
+    /// The scheduler, where statements are shipped.
+    pub(crate) shipping: Option<Choices>,
+}
+
+/// Appends the record that opens the new epoch; its version, and the number that tells this term from others.
+pub(crate) fn fence(
+    log: &Log,
+    cluster: ClusterId,
+    epoch: Epoch,
+    recovered: &Recovered,
+    identities: &Identities,
+) -> Result<(Version, Nonce), Reason> {
+    let nonce = getrandom::u64().map_err(|error| format!("no random number: {error}"))?;
+    let identity = Identity { epoch, n: FENCE_NUMBER, nonce: Nonce(nonce) };
+    let version = recovered.last.next();
+    let mut body = RecordBuilder::new();
+    body.push_fence().map_err(|error| error.to_string())?;
+    let header = Header {
+        cluster,
+        identity,
+        first: version,
+        last: version,
+        database: DatabaseId(0),
+        service: ServiceId(0),
+    };
+    identities.insert(identity, version);
+    log.append(Arc::new(body.finish(header)));
+    Ok((version, Nonce(nonce)))
+}
