@@ -11,6 +11,7 @@ use bytes::Bytes;
 use cluster::raw::Raw;
 use cluster::{Cluster, run, table, value};
 use futures_util::{SinkExt as _, TryStreamExt as _, pin_mut};
+use tokio_postgres::Client;
 use wire::backend::tag;
 use wire::encode;
 
@@ -174,7 +175,8 @@ async fn what_execute_reads_is_never_stale(cluster: &Cluster) {
     }
 }
 
-async fn a_transaction_whose_home_is_lost_stays_failed_until_it_is_ended(cluster: &Cluster) {
+/// A client inside a transaction whose backend has ended.
+async fn with_lost_transaction(cluster: &Cluster) -> Client {
     let client = cluster.client().await;
     run(&client, "create table t (v int)").await;
     run(&client, "begin").await;
@@ -182,6 +184,11 @@ async fn a_transaction_whose_home_is_lost_stays_failed_until_it_is_ended(cluster
     let home = cluster.direct(&cluster.replicas().await[0]).await;
     run(&home, "select pg_terminate_backend(pid) from pg_stat_activity where state = 'idle in transaction'")
         .await;
+    client
+}
+
+async fn a_transaction_whose_home_is_lost_stays_failed_until_it_is_ended(cluster: &Cluster) {
+    let client = with_lost_transaction(cluster).await;
     tokio::time::sleep(Duration::from_millis(200)).await;
     let told = tokio::time::timeout(PATIENCE, client.simple_query("insert into t values (2)")).await;
     assert!(told.expect("it is told").is_err());
@@ -192,13 +199,7 @@ async fn a_transaction_whose_home_is_lost_stays_failed_until_it_is_ended(cluster
 }
 
 async fn a_commit_that_fails_ends_the_transaction(cluster: &Cluster) {
-    let client = cluster.client().await;
-    run(&client, "create table t (v int)").await;
-    run(&client, "begin").await;
-    run(&client, "insert into t values (1)").await;
-    let home = cluster.direct(&cluster.replicas().await[0]).await;
-    run(&home, "select pg_terminate_backend(pid) from pg_stat_activity where state = 'idle in transaction'")
-        .await;
+    let client = with_lost_transaction(cluster).await;
     let error = client.simple_query("commit").await.unwrap_err();
     assert_eq!(error.code().unwrap().code(), "40001");
     assert_eq!(value(&client, "select count(*) from t").await, "0");

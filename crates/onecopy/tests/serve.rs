@@ -29,12 +29,18 @@ use rustix::process::{Pid, Signal, kill_process};
 const SCHEMA: &str =
     "CREATE TABLE item (id serial PRIMARY KEY, name text); INSERT INTO item (name) VALUES ('a'), ('b')";
 
-#[tokio::test]
-async fn identical_servers_are_adopted_and_recognised() {
+/// Two servers with the same schema and rows.
+async fn two_servers() -> (Plain, Plain) {
     let (a, b) = (Plain::start().await, Plain::start().await);
     for server in [&a, &b] {
         run(&server.client().await, SCHEMA).await;
     }
+    (a, b)
+}
+
+#[tokio::test]
+async fn identical_servers_are_adopted_and_recognised() {
+    let (a, b) = two_servers().await;
     let setup = Setup::new(&[&a, &b], "");
     let node = setup.serve(&[]).await;
     let client = connect("127.0.0.1", setup.port, "postgres").await.unwrap();

@@ -13,6 +13,15 @@ use rustix::process::Signal;
 const PATIENCE_S: &str = "300";
 const WITHIN: Duration = Duration::from_mins(1);
 
+/// Waits until the node rejects new clients.
+async fn accepts_no_more(node: &Cluster) {
+    let deadline = Instant::now() + WITHIN;
+    while node.try_client("postgres").await.is_ok() {
+        assert!(Instant::now() < deadline, "new clients are still let in");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 #[tokio::test]
 async fn an_open_transaction_may_end_after_the_signal_and_nobody_new_comes_in() {
     let mut node = Cluster::start_as(2, &[], &["--stop-patience", PATIENCE_S]).await;
@@ -21,11 +30,8 @@ async fn an_open_transaction_may_end_after_the_signal_and_nobody_new_comes_in() 
     run(&busy, "CREATE TABLE kept (a int PRIMARY KEY)").await;
     run(&busy, "BEGIN; INSERT INTO kept VALUES (1)").await;
     node.signal(Signal::TERM);
+    accepts_no_more(&node).await;
     let deadline = Instant::now() + WITHIN;
-    while node.try_client("postgres").await.is_ok() {
-        assert!(Instant::now() < deadline, "new clients are still let in");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
     while idle.simple_query("SELECT 1").await.is_ok() {
         assert!(Instant::now() < deadline, "an idle session goes on");
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -48,11 +54,7 @@ async fn a_second_signal_ends_the_waiting_and_the_transaction_is_undone() {
     run(&busy, "CREATE TABLE kept (a int PRIMARY KEY)").await;
     run(&busy, "BEGIN; INSERT INTO kept VALUES (1)").await;
     node.signal(Signal::INT);
-    let deadline = Instant::now() + WITHIN;
-    while node.try_client("postgres").await.is_ok() {
-        assert!(Instant::now() < deadline, "new clients are still let in");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    accepts_no_more(&node).await;
     assert!(node.is_running(), "it waits for the transaction");
     // The harness sends the second one, and waits for the end.
     node.stop().await;

@@ -8,17 +8,14 @@ use super::cluster::plain::Plain;
 use super::cluster::served::{Setup, WITHIN};
 use super::cluster::{connect, programs, rows, run, table, value};
 use super::login::{PASSWORD, Servers, ask_for_passwords, log_in};
-use super::{SCHEMA, run_fails};
+use super::{run_fails, two_servers};
 
 #[tokio::test]
 async fn a_copy_of_a_member_joins_and_a_member_leaves() {
     if !has_programs() {
         return;
     }
-    let (a, b) = (Plain::start().await, Plain::start().await);
-    for server in [&a, &b] {
-        run(&server.client().await, SCHEMA).await;
-    }
+    let (a, b) = two_servers().await;
     let setup = Setup::new(&[&a, &b], "");
     let node = setup.serve(&[]).await;
     let client = connect("127.0.0.1", setup.port, "postgres").await.unwrap();
