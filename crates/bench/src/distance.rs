@@ -30,7 +30,7 @@ use crate::postgres::{Binaries, Likeness};
 use crate::proxy;
 use crate::scratch::Scratch;
 use report::Report;
-use way::{Ground, Way};
+use way::{Environment, Way};
 
 /// The first run of each, which is not counted.
 const WARM_UP: Duration = Duration::from_secs(2);
@@ -85,7 +85,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
         None => proxy::build(&repository, &scratch, interrupt, news)?,
     };
     let likeness = Likeness::usual().with("synchronous_commit", "on");
-    let ground = Ground {
+    let environment = Environment {
         binaries: &binaries,
         account,
         likeness: &likeness,
@@ -93,22 +93,22 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
         interrupt,
         delay: Duration::from_micros(options.delay_us),
     };
-    let mut ways = vec![Way::direct("direct", &ground)?];
+    let mut ways = vec![Way::direct("direct", &environment)?];
     for replicas in REPLICAS {
         let versions = [(options.before.as_ref(), ", before"), (Some(&onecopy), "")];
         for (program, suffix) in versions.into_iter().filter_map(|(program, suffix)| Some((program?, suffix)))
         {
             let name = format!("onecopy x{replicas}{suffix}");
             news(&format!("starting {name}"));
-            ways.push(Way::onecopy(&name, program, replicas, &ground)?);
+            ways.push(Way::onecopy(&name, program, replicas, &environment)?);
         }
     }
     for way in &ways {
         news(&format!("filling the tables of {}", way.name));
-        way.fill(options.scale, &ground)?;
+        way.fill(options.scale, &environment)?;
     }
-    let version = ways[0].version(&ground)?;
-    let rows = in_turns(&mut ways, options, &ground, news)?;
+    let version = ways[0].version(&environment)?;
+    let rows = in_turns(&mut ways, options, &environment, news)?;
     let head = format!(
         "{circumstances}; PostgreSQL {}. TPC-B, prepared, by {} clients at scale {}, {} rounds of {} s; each server is {} us away, \
          each way.",
@@ -121,7 +121,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
 fn in_turns(
     ways: &mut [Way],
     options: &Options,
-    ground: &Ground<'_>,
+    environment: &Environment<'_>,
     news: &dyn Fn(&str),
 ) -> Result<Vec<(String, Vec<way::Sample>)>, Fault> {
     let load = |length, seed| Load {
@@ -134,14 +134,14 @@ fn in_turns(
     };
     news("warming up");
     for way in ways.iter_mut() {
-        way.measure(&load(WARM_UP, 0), ground)?;
+        way.measure(&load(WARM_UP, 0), environment)?;
     }
     let mut rows: Vec<_> = ways.iter().map(|way| (way.name.clone(), Vec::new())).collect();
     for round in 1..=options.rounds {
         // Each round begins with another one, so that nobody always follows the same neighbour after a pause.
         for turn in 0..ways.len() {
             let at = (turn + round as usize) % ways.len();
-            let sample = ways[at].measure(&load(Duration::from_secs(options.seconds), round), ground)?;
+            let sample = ways[at].measure(&load(Duration::from_secs(options.seconds), round), environment)?;
             let name = &ways[at].name;
             news(&format!("round {round} of {}, {name}: {:.0} a second", options.rounds, sample.throughput));
             rows[at].1.push(sample);

@@ -111,8 +111,8 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
     if options.secure {
         let bench = Bench { binaries: &binaries, scratch: &scratch, interrupt };
         let circumstances = circumstances.to_string();
-        let ground = entrance::Ground { bench, account, onecopy: &onecopy, circumstances };
-        return entrance::run(options, &ground, news);
+        let environment = entrance::Environment { bench, account, onecopy: &onecopy, circumstances };
+        return entrance::run(options, &environment, news);
     }
 
     news("starting the servers");

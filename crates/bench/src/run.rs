@@ -34,7 +34,7 @@ use crate::program;
 use crate::proxy;
 use crate::quota::{Group, Limit};
 use crate::scratch::Scratch;
-use contestant::{Contestant, Ground};
+use contestant::{Contestant, Environment};
 use measure::Order;
 use result::Results;
 use simulated::Calibrated;
@@ -81,7 +81,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
     };
     let folder = folder(options)?;
     let binaries = Binaries::find(options.pg_bin.as_deref())?;
-    let ground = Ground {
+    let environment = Environment {
         binaries: &binaries,
         account: Account::choose()?,
         scratch: &scratch,
@@ -100,7 +100,8 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
         losses: Vec::new(),
         simulated: Vec::new(),
     };
-    let mut bench = Bench { plan: &plan, ground: &ground, news, begun: Instant::now(), next: 0, started: 0 };
+    let mut bench =
+        Bench { plan: &plan, environment: &environment, news, begun: Instant::now(), next: 0, started: 0 };
     for group in plan.groups()? {
         bench.group(&group, &mut results)?;
         // What has been measured is kept, whatever happens later.
@@ -202,7 +203,7 @@ fn write(results: &Results, folder: &Path) -> Result<String, Fault> {
 
 struct Bench<'a> {
     plan: &'a Plan,
-    ground: &'a Ground<'a>,
+    environment: &'a Environment<'a>,
     news: &'a dyn Fn(&str),
     begun: Instant,
     /// The number of the run that goes on, from 1.
@@ -228,7 +229,7 @@ impl Bench<'_> {
             drop(contestants);
             for number in first..self.started {
                 // What could not be started has none.
-                let _ = fs::remove_dir_all(self.ground.scratch.path(&contestant::folder(number)));
+                let _ = fs::remove_dir_all(self.environment.scratch.path(&contestant::folder(number)));
             }
         }
         if !self.plan.simulate {
@@ -274,7 +275,7 @@ impl Bench<'_> {
                 course.seed = course.seed.wrapping_add(u64::from(round) << 32);
                 let limit = self.limit();
                 let order = Order { workload: &*workload, course: &course, entrant, round, limit };
-                match measure::run(&order, contestant, self.ground) {
+                match measure::run(&order, contestant, self.environment) {
                     Ok(run) => results.runs.push(run),
                     Err(fault) => {
                         give_up(entrant, &load.load, fault, results)?;
@@ -300,8 +301,12 @@ impl Bench<'_> {
         (self.news)(&format!("timing the statements of {}", load.load));
         let workload = load.which()?.workload(&load.size());
         let course = measure::course(self.plan, load, 1)?;
-        let traced =
-            runtime()?.block_on(drive::trace(&*workload, &plain.doors, &course, self.ground.interrupt))?;
+        let traced = runtime()?.block_on(drive::trace(
+            &*workload,
+            &plain.doors,
+            &course,
+            self.environment.interrupt,
+        ))?;
         simulated::calibrate(&traced, &workload.texts()).map(Some)
     }
 
@@ -342,7 +347,7 @@ impl Bench<'_> {
             // It may not be what the plan asks for.
             results.contestants[place].clone_from(&contestant.name);
             if likeness.is_none() {
-                *likeness = contestant.likeness(self.ground)?;
+                *likeness = contestant.likeness(self.environment)?;
             }
             started.push((place, entrant.clone(), contestant));
         }
@@ -365,13 +370,13 @@ impl Bench<'_> {
         let number = self.started;
         self.started += 1;
         (self.news)(&format!("starting {} for {}", entrant.name(), load.load));
-        let Some(mut contestant) = Contestant::start(entrant, number, likeness, self.ground)? else {
+        let Some(mut contestant) = Contestant::start(entrant, number, likeness, self.environment)? else {
             return Ok(None);
         };
         let workload = load.which()?.workload(&load.size());
         runtime()?.block_on(async {
             for to in contestant.filled_through() {
-                populate(&*workload, &to, self.plan.seed, self.ground.interrupt, &|_| {}).await?;
+                populate(&*workload, &to, self.plan.seed, self.environment.interrupt, &|_| {}).await?;
                 probe::prepare(&to).await?;
             }
             Ok::<(), Fault>(())
@@ -391,7 +396,7 @@ impl Bench<'_> {
         };
         let plan::Failure { killed, after_s, course, .. } = failure;
         (self.news)(&format!("replica {killed} is killed under {} in {after_s} s", course.load));
-        results.losses.push(failure::run(failure, self.plan.seed, &contestant, self.ground)?);
+        results.losses.push(failure::run(failure, self.plan.seed, &contestant, self.environment)?);
         Ok(())
     }
 

@@ -23,8 +23,8 @@ const SUMS: &str = "SELECT (SELECT sum(abalance) FROM pgbench_accounts), (SELECT
                     (SELECT sum(bbalance) FROM pgbench_branches), (SELECT coalesce(sum(delta), 0) FROM pgbench_history), \
                     (SELECT count(*) FROM pgbench_history)";
 
-/// What all need.
-pub(super) struct Ground<'a> {
+/// The programs, folders and settings that every way of access uses.
+pub(super) struct Environment<'a> {
     pub(super) binaries: &'a Binaries,
     pub(super) account: Account,
     pub(super) likeness: &'a Likeness,
@@ -71,8 +71,8 @@ pub(super) struct Sample {
 
 impl Way {
     /// One server and nothing in between but its distance.
-    pub(super) fn direct(name: &str, ground: &Ground<'_>) -> Result<Self, Fault> {
-        let (server, relay) = distant("direct", ground)?;
+    pub(super) fn direct(name: &str, environment: &Environment<'_>) -> Result<Self, Fault> {
+        let (server, relay) = distant("direct", environment)?;
         let door = Door { port: relay.port, ..server.door.clone() };
         let (relays, servers) = (vec![relay], vec![server]);
         Ok(Self { name: name.to_owned(), door, middleware: None, _relays: relays, servers, done: 0 })
@@ -83,14 +83,14 @@ impl Way {
         name: &str,
         onecopy: &Path,
         replicas: usize,
-        ground: &Ground<'_>,
+        environment: &Environment<'_>,
     ) -> Result<Self, Fault> {
         let folder = name.replace([' ', ','], "-");
-        let both = (1..=replicas).map(|replica| distant(&format!("{folder}-{replica}"), ground));
+        let both = (1..=replicas).map(|replica| distant(&format!("{folder}-{replica}"), environment));
         let (servers, relays): (Vec<Plain>, Vec<Relay>) =
             both.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
         let door = Door { port: free_port()?, database: "postgres", options: None };
-        let scratch = ground.scratch;
+        let scratch = environment.scratch;
         let mut settings = format!(
             "listen = \"127.0.0.1:{}\"\ndata = \"{}\"\nhba = \"host all all all trust\"\nhttp_listen = \"\"\n",
             door.port,
@@ -103,16 +103,16 @@ impl Way {
         command.args(["serve", "--config"]).arg(scratch.file(&format!("{folder}.toml"), &settings)?);
         let log = scratch.path(&format!("{folder}.log"));
         let mut program = Program::start("onecopy serve", &mut command, log, Signal::TERM, STOP)?;
-        ground.binaries.wait_for(&mut program, &door, scratch, ground.interrupt)?;
+        environment.binaries.wait_for(&mut program, &door, scratch, environment.interrupt)?;
         let middleware = Some(Middleware { program, onecopy: onecopy.to_owned() });
         Ok(Self { name: name.to_owned(), door, middleware, _relays: relays, servers, done: 0 })
     }
 
     /// Makes the tables; what that leaves to be written is written before anything is measured.
-    pub(super) fn fill(&self, scale: u32, ground: &Ground<'_>) -> Result<(), Fault> {
-        let Ground { binaries, scratch, interrupt, .. } = ground;
+    pub(super) fn fill(&self, scale: u32, environment: &Environment<'_>) -> Result<(), Fault> {
+        let Environment { binaries, scratch, interrupt, .. } = environment;
         pgbench::fill(binaries, &self.door, scale, scratch, interrupt)?;
-        self.compare(ground)?;
+        self.compare(environment)?;
         for server in &self.servers {
             binaries.ask(&server.door, "CHECKPOINT", scratch, interrupt)?;
         }
@@ -120,17 +120,21 @@ impl Way {
     }
 
     /// The release of its servers.
-    pub(super) fn version(&self, ground: &Ground<'_>) -> Result<String, Fault> {
-        let said =
-            ground.binaries.ask(&self.door, "SHOW server_version", ground.scratch, ground.interrupt)?;
+    pub(super) fn version(&self, environment: &Environment<'_>) -> Result<String, Fault> {
+        let said = environment.binaries.ask(
+            &self.door,
+            "SHOW server_version",
+            environment.scratch,
+            environment.interrupt,
+        )?;
         Ok(said.trim_end().to_owned())
     }
 
     /// Measures a run and looks at what it left.
-    pub(super) fn measure(&mut self, load: &Load, ground: &Ground<'_>) -> Result<Sample, Fault> {
+    pub(super) fn measure(&mut self, load: &Load, environment: &Environment<'_>) -> Result<Sample, Fault> {
         let postmasters: Vec<u32> = self.servers.iter().map(Plain::pid).collect();
         let pid = self.middleware.as_ref().map(|middleware| middleware.program.pid());
-        let Ground { binaries, scratch, interrupt, .. } = ground;
+        let Environment { binaries, scratch, interrupt, .. } = environment;
         interrupt.pause(SETTLE)?;
         let (begin, before) = (Instant::now(), Reading::take(pid, &postmasters)?);
         let (outcome, failed) =
@@ -138,7 +142,7 @@ impl Way {
         interrupt.pause(SETTLE)?;
         let (length, used) = (begin.elapsed(), Reading::take(pid, &postmasters)? - before);
         self.done += outcome.transactions;
-        self.check(ground)?;
+        self.check(environment)?;
         let each = |ticks: Ticks| ticks.micros() / outcome.transactions as f64;
         Ok(Sample {
             throughput: outcome.throughput,
@@ -152,27 +156,27 @@ impl Way {
     }
 
     /// A fault unless what was acknowledged is there, whole, and everywhere.
-    fn check(&self, ground: &Ground<'_>) -> Result<(), Fault> {
-        let said = ground.binaries.ask(&self.door, SUMS, ground.scratch, ground.interrupt)?;
+    fn check(&self, environment: &Environment<'_>) -> Result<(), Fault> {
+        let said = environment.binaries.ask(&self.door, SUMS, environment.scratch, environment.interrupt)?;
         if let Some(wrong) = wrong(&said, self.done) {
             return Err(Fault::Wrong(format!("{}: {wrong}", self.name)));
         }
-        self.compare(ground)
+        self.compare(environment)
     }
 
     /// A fault unless all replicas have the same.
-    fn compare(&self, ground: &Ground<'_>) -> Result<(), Fault> {
+    fn compare(&self, environment: &Environment<'_>) -> Result<(), Fault> {
         let Some(Middleware { onecopy, .. }) = &self.middleware else { return Ok(()) };
         let mut verify = program::command(onecopy);
         verify.args(["verify", "--port", &self.door.port.to_string()]);
-        let log = ground.scratch.path("verify.log");
-        program::run("onecopy verify", &mut verify, &log, ground.interrupt).map(drop)
+        let log = environment.scratch.path("verify.log");
+        program::run("onecopy verify", &mut verify, &log, environment.interrupt).map(drop)
     }
 }
 
 /// A server, and the relay through which it is reached.
-fn distant(name: &str, ground: &Ground<'_>) -> Result<(Plain, Relay), Fault> {
-    let Ground { binaries, account, likeness, scratch, interrupt, delay } = ground;
+fn distant(name: &str, environment: &Environment<'_>) -> Result<(Plain, Relay), Fault> {
+    let Environment { binaries, account, likeness, scratch, interrupt, delay } = environment;
     let server = Plain::start_named(name, binaries, *account, likeness, scratch, interrupt)?;
     let relay = Relay::start(server.door.port, *delay)?;
     Ok((server, relay))

@@ -33,8 +33,8 @@ const GOING: [Entry; 4] = [
     Entry { is_encrypted: true, is_proven: true, is_repeated: true },
 ];
 
-/// What is measured, beside the options.
-pub(super) struct Ground<'a> {
+/// The programs and folders of this benchmark, and the machine in words.
+pub(super) struct Environment<'a> {
     pub(super) bench: Bench<'a>,
     pub(super) account: crate::account::Account,
     pub(super) onecopy: &'a std::path::Path,
@@ -42,8 +42,12 @@ pub(super) struct Ground<'a> {
 }
 
 /// Runs it; `news` hears what goes on.
-pub(super) fn run(options: &Options, ground: &Ground<'_>, news: &dyn Fn(&str)) -> Result<String, Fault> {
-    let Ground { bench: Bench { binaries, scratch, interrupt }, account, onecopy, .. } = ground;
+pub(super) fn run(
+    options: &Options,
+    environment: &Environment<'_>,
+    news: &dyn Fn(&str),
+) -> Result<String, Fault> {
+    let Environment { bench: Bench { binaries, scratch, interrupt }, account, onecopy, .. } = environment;
     news("starting the servers");
     // The settings of a replica, which all servers get; it is not needed for anything else.
     let model = Node::start(onecopy, "model", &[], binaries, scratch, interrupt)?;
@@ -83,7 +87,7 @@ pub(super) fn run(options: &Options, ground: &Ground<'_>, news: &dyn Fn(&str)) -
     ways.extend(pooler.as_ref().map(|pooler| Contender::pooled(&plain, pooler)));
     ways.extend([Contender::through(ONECOPY, &node), Contender::through(POOLS, &pools)]);
     let there = pooler.as_ref().map_or_else(|| "no PgBouncer is installed".to_owned(), ToString::to_string);
-    let mut report = head(&ground.circumstances, usual.version(), &there, options);
+    let mut report = head(&environment.circumstances, usual.version(), &there, options);
     let (script, mode) =
         (options.script.unwrap_or(Script::SelectOnly), options.protocol.unwrap_or(Mode::Simple));
     let mut strangers = Vec::new();
@@ -95,7 +99,7 @@ pub(super) fn run(options: &Options, ground: &Ground<'_>, news: &dyn Fn(&str)) -
             .iter()
             .flat_map(|contender| entries.iter().map(move |&entry| Turn { contender, entry }))
             .collect();
-        let samples = in_turns(&ground.bench, &turns, options, script, mode, &tell)?;
+        let samples = in_turns(&environment.bench, &turns, options, script, mode, &tell)?;
         strangers.extend(samples.iter().flatten().map(|sample| sample.strangers * 100.0));
         let names = turns.iter().map(|turn| (turn.contender.name, turn.entry));
         let _ = write!(report, "{}", Table { what, rows: names.zip(samples).collect() });

@@ -34,8 +34,8 @@ const SETTLED: Duration = Duration::from_mins(2);
 const ROLLED_BACK: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What starting somebody needs.
-pub(crate) struct Ground<'a> {
+/// The programs, folders and limits with which contestants start.
+pub(crate) struct Environment<'a> {
     pub(crate) binaries: &'a Binaries,
     pub(crate) account: Account,
     pub(crate) scratch: &'a Scratch,
@@ -76,11 +76,11 @@ impl Contestant {
         entrant: &Entrant,
         number: usize,
         likeness: &Likeness,
-        ground: &Ground<'_>,
+        environment: &Environment<'_>,
     ) -> Result<Option<Self>, Fault> {
         let folder = folder(number);
         let plain = |likeness: &Likeness| {
-            let Ground { binaries, account, scratch, interrupt, .. } = ground;
+            let Environment { binaries, account, scratch, interrupt, .. } = environment;
             Plain::start_named(&folder, binaries, *account, likeness, scratch, interrupt)
         };
         let synchronous = likeness.clone().with("synchronous_commit", "on");
@@ -92,7 +92,7 @@ impl Contestant {
             }
             Entrant::Pgbouncer { pool_size } => {
                 let server = plain(&synchronous)?;
-                let Ground { binaries, account, scratch, interrupt, clients, .. } = ground;
+                let Environment { binaries, account, scratch, interrupt, clients, .. } = environment;
                 let clients = *clients + 8;
                 let size = Size { servers: pool_size.map_or(clients, u32::from), clients };
                 let pooler = Pooler::start(binaries, *account, &server, size, None, scratch, interrupt)?;
@@ -101,11 +101,11 @@ impl Contestant {
                 (doors, Some(pooler.pid()), Running::Pooled { pooler, _server: server })
             }
             Entrant::Streaming { replicas } => {
-                let streaming = Streaming::start(&folder, *replicas, &synchronous, ground)?;
+                let streaming = Streaming::start(&folder, *replicas, &synchronous, environment)?;
                 (streaming.doors(), None, Running::Streaming(streaming))
             }
             Entrant::Pgpool { replicas } => {
-                let pgpool = Pgpool::start(&folder, *replicas, &synchronous, ground)?;
+                let pgpool = Pgpool::start(&folder, *replicas, &synchronous, environment)?;
                 let Some(pgpool) = pgpool else { return Ok(None) };
                 (only(config(&pgpool.door)), Some(pgpool.pid()), Running::Pgpool(pgpool))
             }
@@ -115,13 +115,13 @@ impl Contestant {
                 let shape = Shape { name: &folder, folder: None, replicas, arguments: &words };
                 let node = Node::start_shaped(
                     shape,
-                    ground.onecopy,
-                    ground.binaries,
-                    ground.scratch,
-                    ground.interrupt,
+                    environment.onecopy,
+                    environment.binaries,
+                    environment.scratch,
+                    environment.interrupt,
                 )?;
                 let door = Door { port: node.port, database: "postgres", options: None };
-                let (pid, program) = (node.pid(), ground.onecopy.to_owned());
+                let (pid, program) = (node.pid(), environment.onecopy.to_owned());
                 // To the protocol onecopy a declaration of tables would say less than the statements do.
                 let declares = arguments.iter().any(|word| word == "--protocol");
                 let doors = Doors { declares, ..only(config(&door)) };
@@ -156,12 +156,12 @@ impl Contestant {
     }
 
     /// The settings of its first server, when it is ours.
-    pub(crate) fn likeness(&self, ground: &Ground<'_>) -> Result<Option<Likeness>, Fault> {
+    pub(crate) fn likeness(&self, environment: &Environment<'_>) -> Result<Option<Likeness>, Fault> {
         let Running::Onecopy { node, .. } = &self.running else { return Ok(None) };
         let server = node::server(node.data(), 1)
             .ok_or_else(|| Fault::Missing("the first replica of onecopy does not run".into()))?;
         let door = Door { port: server.port, database: "postgres", options: None };
-        Likeness::of(ground.binaries, &door, ground.scratch, ground.interrupt).map(Some)
+        Likeness::of(environment.binaries, &door, environment.scratch, environment.interrupt).map(Some)
     }
 
     /// Puts each server into a control group of its own.
@@ -229,27 +229,29 @@ impl Contestant {
     }
 
     /// In words, how its copies differ when nobody writes.
-    pub(crate) fn differences(&self, ground: &Ground<'_>) -> Result<Vec<String>, Fault> {
+    pub(crate) fn differences(&self, environment: &Environment<'_>) -> Result<Vec<String>, Fault> {
         match &self.running {
             Running::Plain { .. } | Running::Pooled { .. } => Ok(Vec::new()),
             Running::Onecopy { node, program } => {
                 let mut verify = program::command(program);
                 verify.args(["verify", "--port", &node.port.to_string()]);
-                let log = ground.scratch.path("verify.log");
-                match program::run("onecopy verify", &mut verify, &log, ground.interrupt) {
+                let log = environment.scratch.path("verify.log");
+                match program::run("onecopy verify", &mut verify, &log, environment.interrupt) {
                     Ok(_) => Ok(Vec::new()),
                     Err(Fault::Program { said, .. }) => Ok(vec![format!("verify says: {said}")]),
                     Err(fault) => Err(fault),
                 }
             }
-            Running::Streaming(streaming) => {
-                crate::load::runtime()?.block_on(differences(&streaming.configs(), SETTLED, ground.interrupt))
-            }
+            Running::Streaming(streaming) => crate::load::runtime()?.block_on(differences(
+                &streaming.configs(),
+                SETTLED,
+                environment.interrupt,
+            )),
             // Nothing is on its way any more when clients have their answers.
             Running::Pgpool(pgpool) => crate::load::runtime()?.block_on(differences(
                 &pgpool.configs(),
                 ROLLED_BACK,
-                ground.interrupt,
+                environment.interrupt,
             )),
         }
     }

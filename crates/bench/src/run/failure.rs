@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::contestant::{Contestant, Ground, config};
+use super::contestant::{Contestant, Environment, config};
 use super::measure::Reading;
 use super::result::{Loss, Phase, Piece};
 use crate::drive::{self, Course, Outcome, SLICE};
@@ -30,7 +30,7 @@ pub(crate) fn run(
     failure: &Failure,
     seed: u64,
     contestant: &Contestant,
-    ground: &Ground<'_>,
+    environment: &Environment<'_>,
 ) -> Result<Loss, Fault> {
     let workload = failure.course.which()?.workload(&failure.course.size());
     let course = Course {
@@ -51,7 +51,7 @@ pub(crate) fn run(
                 seen.begin.set(Some(Instant::now() - at));
             }
         };
-        let load = drive::drive(&*workload, &contestant.doors, &course, ground.interrupt, &watch);
+        let load = drive::drive(&*workload, &contestant.doors, &course, environment.interrupt, &watch);
         tokio::select! {
             ended = load => outcome.set(Some(ended?)),
             fault = disturb(failure, contestant, &seen) => return Err(fault),
@@ -62,7 +62,7 @@ pub(crate) fn run(
         outcome.set(Some(ended));
         Ok(wrong)
     })?;
-    wrong.extend(contestant.differences(ground)?);
+    wrong.extend(contestant.differences(environment)?);
     let outcome = outcome.take().expect("the load has ended");
     let killed_s = f64::from(failure.after_s);
     let timeline = timeline(&outcome, course.length);

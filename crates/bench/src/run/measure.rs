@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, sleep_until};
 
-use super::contestant::{Contestant, Ground};
+use super::contestant::{Contestant, Environment};
 use super::probe::Probe;
 use super::result::{self, Middleware, Quantiles, Run};
 use crate::cpu::{self, Ticks};
@@ -96,11 +96,15 @@ struct Shown {
 }
 
 /// Runs it, and checks everything afterwards.
-pub(crate) fn run(order: &Order<'_>, contestant: &Contestant, ground: &Ground<'_>) -> Result<Run, Fault> {
+pub(crate) fn run(
+    order: &Order<'_>,
+    contestant: &Contestant,
+    environment: &Environment<'_>,
+) -> Result<Run, Fault> {
     let runtime = runtime()?;
     let before = runtime
         .block_on(async { judge::counts(&open(&contestant.doors.main).await?, order.workload).await })?;
-    let driven = runtime.block_on(driven(order, contestant, ground));
+    let driven = runtime.block_on(driven(order, contestant, environment));
     // What follows is not measured, and need not wait for a share of the processors.
     contestant.limit(None)?;
     let shown = driven?;
@@ -108,7 +112,7 @@ pub(crate) fn run(order: &Order<'_>, contestant: &Contestant, ground: &Ground<'_
         let client = open(&contestant.doors.main).await?;
         judge::wrong(&client, order.workload, &before, &shown.outcome.ledger).await
     })?;
-    wrong.extend(contestant.differences(ground)?);
+    wrong.extend(contestant.differences(environment)?);
     let (reads, stale) = shown.probed;
     if stale > 0 {
         wrong.push(format!("{stale} of {reads} probing reads were stale"));
@@ -117,7 +121,11 @@ pub(crate) fn run(order: &Order<'_>, contestant: &Contestant, ground: &Ground<'_
 }
 
 /// The load with the probe beside it.
-async fn driven(order: &Order<'_>, contestant: &Contestant, ground: &Ground<'_>) -> Result<Shown, Fault> {
+async fn driven(
+    order: &Order<'_>,
+    contestant: &Contestant,
+    environment: &Environment<'_>,
+) -> Result<Shown, Fault> {
     contestant.limit(None)?;
     let probe = Probe::open(&contestant.doors, order.entrant.servers()).await?;
     let begin = Cell::new(None);
@@ -126,7 +134,7 @@ async fn driven(order: &Order<'_>, contestant: &Contestant, ground: &Ground<'_>)
             begin.set(Instant::now().checked_sub(at));
         }
     };
-    let load = drive::drive(order.workload, &contestant.doors, order.course, ground.interrupt, &watch);
+    let load = drive::drive(order.workload, &contestant.doors, order.course, environment.interrupt, &watch);
     let ((outcome, readings), probed) = tokio::select! {
         both = async { tokio::try_join!(load, conducted(order, contestant, &begin)) } => (both?, probe.seen()),
         never = probe.look() => match never {},

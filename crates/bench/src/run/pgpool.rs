@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tokio_postgres::Config;
 
-use super::contestant::{Ground, config};
+use super::contestant::{Environment, config};
 use crate::fault::Fault;
 use crate::pgbench::Door;
 use crate::postgres::{Likeness, Plain, free_port};
@@ -43,9 +43,9 @@ impl Pgpool {
         name: &str,
         servers: u16,
         likeness: &Likeness,
-        ground: &Ground<'_>,
+        environment: &Environment<'_>,
     ) -> Result<Option<Self>, Fault> {
-        let Ground { binaries, account, scratch, interrupt, .. } = ground;
+        let Environment { binaries, account, scratch, interrupt, .. } = environment;
         let Some(pgpool) = installed("pgpool") else { return Ok(None) };
         let mut ask = program::command(&pgpool);
         let log = scratch.path(&format!("{name}-pgpool.log"));
@@ -59,7 +59,8 @@ impl Pgpool {
         let servers: Vec<Plain> = (0..servers).map(start).collect::<Result<_, _>>()?;
         let door = Door { port: free_port()?, database: "postgres", options: None };
         let home = scratch.folder(&format!("{name}-pgpool"), *account)?;
-        let text = settings(&servers, door.port, free_port()?, &home.display().to_string(), ground.clients);
+        let text =
+            settings(&servers, door.port, free_port()?, &home.display().to_string(), environment.clients);
         let file = scratch.file(&format!("{name}-pgpool.conf"), &text)?;
         let empty = scratch.file(&format!("{name}-pcp.conf"), "")?;
         let mut command = program::command(pgpool);

@@ -8,7 +8,7 @@ use std::fs;
 
 use tokio_postgres::Config;
 
-use super::contestant::{Ground, config};
+use super::contestant::{Environment, config};
 use crate::drive::Doors;
 use crate::fault::Fault;
 use crate::postgres::{Likeness, Plain};
@@ -27,9 +27,9 @@ impl Streaming {
         name: &str,
         servers: u16,
         likeness: &Likeness,
-        ground: &Ground<'_>,
+        environment: &Environment<'_>,
     ) -> Result<Self, Fault> {
-        let Ground { binaries, account, scratch, interrupt, .. } = ground;
+        let Environment { binaries, account, scratch, interrupt, .. } = environment;
         let primary = Plain::start_named(name, binaries, *account, likeness, scratch, interrupt)?;
         let names: Vec<String> = (1..servers).map(|number| format!("s{number}")).collect();
         let mut standbys = Vec::new();
