@@ -22,7 +22,7 @@ use crate::postgres::{Binaries, Likeness, Plain};
 use crate::program;
 use crate::proxy;
 use crate::scratch::Scratch;
-use report::{Pace, Replica, Report, Strike};
+use report::{Pace, Replica, Report, ServerLoss};
 
 /// How many accounts there are, in hundred thousands.
 const SCALE: u32 = 2;
@@ -92,7 +92,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
     news(&format!("{ALONE_S} s on the single server ..."));
     let before = stage.alone(&plain)?;
     news(&format!("{} s through onecopy ..", options.seconds));
-    let (seen, strike, replicas) = stage.through(&node)?;
+    let (seen, loss, replicas) = stage.through(&node)?;
     news(&format!("{ALONE_S} s on the single server again ..."));
     let after = stage.alone(&plain)?;
     news("comparing the replicas ..");
@@ -103,7 +103,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
         clients: options.clients,
         alone: [before, after],
         seen,
-        strike,
+        loss,
         replicas,
         money: money.trim().to_owned(),
         compared,
@@ -143,29 +143,29 @@ impl Stage<'_> {
     }
 
     /// The part through onecopy: the clients beside a line that tells what goes on.
-    fn through(&self, node: &Node) -> Result<(Pace, Strike, Vec<Replica>), Fault> {
+    fn through(&self, node: &Node) -> Result<(Pace, ServerLoss, Vec<Replica>), Fault> {
         let door = Door { port: node.port, database: "postgres", options: None };
         let log = self.scratch.path("through.log");
         let before = self.replicas(node)?;
-        let (said, strike) = std::thread::scope(|scope| {
+        let (said, loss) = std::thread::scope(|scope| {
             let load = scope.spawn(|| self.load(&door, self.options.seconds, &log));
-            let strike = self.watch(node, &log, || load.is_finished());
+            let loss = self.watch(node, &log, || load.is_finished());
             let said = load.join().unwrap_or_else(|_| Err(Fault::Missing("the clients were lost".into())));
-            Ok::<_, Fault>((said?, strike?))
+            Ok::<_, Fault>((said?, loss?))
         })?;
         let served = self.replicas(node)?.into_iter().zip(before).map(|(after, before)| after.since(&before));
-        Ok((Pace::read(&said)?, strike, served.collect()))
+        Ok((Pace::read(&said)?, loss, served.collect()))
     }
 
     /// Shows how it goes, and kills a server in the middle.
-    fn watch(&self, node: &Node, log: &Path, is_over: impl Fn() -> bool) -> Result<Strike, Fault> {
+    fn watch(&self, node: &Node, log: &Path, is_over: impl Fn() -> bool) -> Result<ServerLoss, Fault> {
         let begun = Instant::now();
-        let strike_at = Duration::from_secs(u64::from(self.options.seconds)) * 2 / 5;
+        let kill_at = Duration::from_secs(u64::from(self.options.seconds)) * 2 / 5;
         let name = format!("replica-{KILLED}");
         let (mut killed, mut back, mut shown) = (None, None, None);
         while !is_over() {
             let at = begun.elapsed();
-            if killed.is_none() && at >= strike_at {
+            if killed.is_none() && at >= kill_at {
                 if !node::kill_server(node.data(), KILLED) {
                     return Err(Fault::Missing(format!("{name} cannot be killed")));
                 }
@@ -190,7 +190,7 @@ impl Stage<'_> {
             self.interrupt.pause(if is_awaited { CLOSE_LOOK } else { LOOK })?;
         }
         show("");
-        Ok(Strike { name, killed, back })
+        Ok(ServerLoss { name, killed, back })
     }
 
     fn replicas(&self, node: &Node) -> Result<Vec<Replica>, Fault> {

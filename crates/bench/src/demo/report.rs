@@ -91,9 +91,9 @@ impl Replica {
     }
 }
 
-/// The loss of a server.
+/// A server that the demonstration kills.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Strike {
+pub(super) struct ServerLoss {
     pub(super) name: String,
     /// Since the beginning.
     pub(super) killed: Option<Duration>,
@@ -108,7 +108,7 @@ pub(super) struct Report {
     pub(super) clients: u32,
     pub(super) alone: [Pace; 2],
     pub(super) seen: Pace,
-    pub(super) strike: Strike,
+    pub(super) loss: ServerLoss,
     pub(super) replicas: Vec<Replica>,
     pub(super) money: String,
     pub(super) compared: usize,
@@ -117,13 +117,13 @@ pub(super) struct Report {
 impl Report {
     /// Whether nothing was lost, and the server came back.
     pub(super) fn is_right(&self) -> bool {
-        self.money == "0" && self.compared > 0 && self.seen.done > 0 && self.strike.back.is_some()
+        self.money == "0" && self.compared > 0 && self.seen.done > 0 && self.loss.back.is_some()
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { version, clients, seen, strike, replicas, money, compared, .. } = self;
+        let Self { version, clients, seen, loss, replicas, money, compared, .. } = self;
         writeln!(
             f,
             "PostgreSQL {version}; {clients} clients, four of five transactions read an account, one moves money\n\n\
@@ -139,19 +139,19 @@ impl fmt::Display for Report {
         row("one PostgreSQL, before", first.between(0.0, ever))?;
         row("one PostgreSQL, after", second.between(0.0, ever))?;
         row("onecopy over three", seen.between(0.0, ever))?;
-        if let (Some(killed), Some(back)) = (strike.killed, strike.back) {
+        if let (Some(killed), Some(back)) = (loss.killed, loss.back) {
             let (killed, back) = (killed.as_secs_f64(), back.as_secs_f64());
             row("  before the loss", seen.between(0.0, killed))?;
             // A second in which it was away for a part counts to its absence.
-            row(&format!("  without {}", strike.name), seen.between(killed, back.ceil()))?;
+            row(&format!("  without {}", loss.name), seen.between(killed, back.ceil()))?;
             row("  afterwards", seen.between(back.ceil(), ever))?;
             writeln!(
                 f,
                 "\n{} was killed (kill -9) after {killed:.1} s and served again after {back:.1} s",
-                strike.name
+                loss.name
             )?;
         } else {
-            writeln!(f, "\n{} did not serve again before the end", strike.name)?;
+            writeln!(f, "\n{} did not serve again before the end", loss.name)?;
         }
         writeln!(f, "\n{:<18}{:>10}{:>18}{:>16}", "", "state", "share of reads", "transactions")?;
         let reads: u64 = replicas.iter().map(|replica| replica.reads).sum();
@@ -187,7 +187,11 @@ mod tests {
             clients: 8,
             alone: [pace.clone(), pace.clone()],
             seen: pace,
-            strike: Strike { name: "replica-2".to_owned(), killed: Some(Duration::from_millis(1200)), back },
+            loss: ServerLoss {
+                name: "replica-2".to_owned(),
+                killed: Some(Duration::from_millis(1200)),
+                back,
+            },
             replicas: replicas.map(|row| Replica::read(row).unwrap()).to_vec(),
             money: money.to_owned(),
             compared: 4,
