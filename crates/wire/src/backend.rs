@@ -1,4 +1,4 @@
-//! What a server sends, as borrowing views of the few messages that a proxy must understand.
+//! Messages of a server: borrowing views of the few that a proxy must understand.
 
 use crate::Malformed;
 use crate::read::Reader;
@@ -114,7 +114,7 @@ pub fn command_tag(body: &[u8]) -> &[u8] {
     body.strip_suffix(&[0]).unwrap_or(body)
 }
 
-/// What the server asks for at log-in.
+/// A server's request at log-in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Authentication<'a> {
     /// Nothing (more).

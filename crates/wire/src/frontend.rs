@@ -1,4 +1,4 @@
-//! What a client sends after start-up, as borrowing views.
+//! Messages of a client after start-up, as borrowing views.
 //!
 //! Names and texts are bytes: nothing says that they are UTF-8, and the server is the authority on that.
 
@@ -35,7 +35,7 @@ pub fn header(bytes: &[u8]) -> Result<Option<(u8, usize)>, HeaderError> {
     Ok(header)
 }
 
-/// What a client sent cannot begin a message.
+/// The client's bytes cannot begin a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderError {
     /// A message of this kind cannot be so long, or so short.
@@ -74,7 +74,7 @@ pub mod tag {
     pub const TERMINATE: u8 = b'X';
 }
 
-/// What a Describe or Close is about.
+/// The kind of object that a Describe or Close names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target<'a> {
     /// A prepared statement by name; empty is the unnamed one.
@@ -175,7 +175,7 @@ impl<'a> Frontend<'a> {
     }
 }
 
-/// What a client says first of SASL: the name of the mechanism, and what that says.
+/// A client's first SASL message: the name of the mechanism, and its data.
 pub fn sasl_initial(body: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
     let mut reader = Reader(body);
     let mechanism = reader.string()?;

@@ -11,7 +11,7 @@ use crate::read::Reader;
 /// Ids from here on do not come with the server.
 pub const FIRST_USER_OID: u32 = 16384;
 
-/// What an id is the id of: the numbers of the two kinds are not related.
+/// The kind of object that an id names. The numbers of the two kinds are not related.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A data type.

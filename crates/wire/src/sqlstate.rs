@@ -1,4 +1,4 @@
-//! The SQLSTATE codes that Onecopy itself gives; what servers say is relayed as it is.
+//! The SQLSTATE codes that Onecopy itself gives. Codes of servers are relayed as they are.
 
 #![expect(missing_docs, reason = "the names are PostgreSQL's own condition names")]
 

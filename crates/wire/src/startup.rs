@@ -15,7 +15,7 @@ pub const GSSENC_REQUEST: u32 = 80_877_104;
 /// The longest start-up packet that is accepted, in bytes (PostgreSQL has the same limit).
 pub const STARTUP_BYTES_MAX: usize = 10_000;
 
-/// What a client says first.
+/// A client's first message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Opening<'a> {
     /// Wants TLS.
