@@ -366,9 +366,9 @@ pub(crate) fn targets(names: &[Name], catalogue: &Catalogue) -> Option<BTreeSet<
 ///
 /// A further unique key makes two rows of different primary keys depend on each other, so its table is claimed as a
 /// whole; whatever triggers, cascades, views and functions write or lock counts as well. Where that is not known, the
-/// claim is [`Claims::Everything`]. A write of a reference depends on its parent: that is left to whoever sees the
-/// captured rows, who knows [`crate::Table::references`], too. What the statement merely reads is no claim; it is in
-/// [`Routing::reads`]. Nor is `nextval`: a sequence belongs to no transaction.
+/// claim is [`Claims::Everything`]. A write of a reference depends on its parent: the caller, which sees the
+/// captured rows, adds that from [`crate::Table::references`]. A table that the statement merely reads is no claim; it is
+/// in [`Routing::reads`]. Nor is `nextval`: a sequence belongs to no transaction.
 pub fn claims(statement: &Statement, catalogue: &Catalogue) -> Claims {
     claims_within(statement, catalogue, &table_effects(statement, catalogue))
 }

@@ -119,8 +119,8 @@ const STATE_FUNCTIONS: [&str; 8] = [
     "pg_total_relation_size",
 ];
 
-/// Volatile functions whose results and effects belong to the connection they run on, and which touch no data: whoever
-/// waits in one (for an advisory lock, say) is in the way of nobody who wants rows.
+/// Volatile functions whose results and effects belong to the connection they run on, and which touch no data. A session
+/// that waits in one (for an advisory lock, say) holds up no statement about rows.
 const CONNECTION_BOUND: [&str; 17] = [
     "pg_advisory_lock",
     "pg_advisory_lock_shared",

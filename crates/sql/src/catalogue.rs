@@ -1,8 +1,8 @@
-//! What the servers' catalogues say, as far as routing needs it.
+//! The part of the servers' catalogues that routing needs.
 //!
 //! The binary reads a live server and hands the contents over; this crate only looks things up. A catalogue is
-//! immutable and carries the version of the last schema change that it reflects: whoever acts on a conclusion drawn
-//! from it must do so at a replica that has applied that version, and must draw it anew when the version moves on.
+//! immutable and carries the version of the last schema change that it reflects. A conclusion drawn from it holds only at
+//! replicas that have applied that version, and must be drawn anew when the version moves on.
 //!
 //! Invariant: a catalogue may say too much (a relation or function that cannot be reached through the session's search
 //! path), never too little. Non-goals: resolving search paths, privileges, temporary objects; a session that owns
@@ -248,8 +248,8 @@ impl Catalogue {
         }
     }
 
-    /// The same server with these relations alone, and nothing of anybody's but its own: for a text in which every name
-    /// that is not the server's own has its schema.
+    /// The same server with these relations and its built-in objects alone: for a text in which every name that is not
+    /// built in has its schema.
     #[must_use]
     pub fn of_relations(&self, relations: Vec<Table>) -> Self {
         let builtin_functions =

@@ -35,7 +35,7 @@ const OWN_TRIGGER: &str = "!onecopy";
 /// Extensions whose functions act outside the transaction, or on large objects.
 const HARMFUL_EXTENSIONS: [&str; 6] = ["adminpack", "dblink", "file_fdw", "lo", "pg_cron", "postgres_fdw"];
 
-/// A schema change, or a refusal of whatever nobody else has claimed.
+/// Classifies a schema change, and refuses each kind of statement that no other module has taken.
 pub(crate) fn classify(node: &NodeEnum) -> Statement {
     let scan = AstScan::of(node);
     if let Some(refusal) = refusal_of(node, &scan) {

@@ -46,8 +46,8 @@ use walk::Walk;
 pub use why::Why;
 
 /// Settings that the effect of a statement may depend on, through the input and output of values, operators between
-/// types and the names it uses. Whoever ships a statement ships their values, or has the same ones everywhere; beside
-/// them `gin_fuzzy_search_limit` must be zero, since any other value leaves results to chance.
+/// types and the names it uses. A protocol that ships statements ships their values, or has the same ones everywhere.
+/// Beside them `gin_fuzzy_search_limit` must be zero, since any other value leaves results to chance.
 pub const SHIPPED_SETTINGS: [&str; 19] = [
     "array_nulls",
     "backslash_quote",
@@ -117,8 +117,8 @@ impl Determinism {
 ///
 /// Statements about rows (SELECT, INSERT, UPDATE, DELETE, MERGE, COPY FROM, TRUNCATE), the queries of CREATE TABLE
 /// AS, SELECT INTO and CREATE MATERIALIZED VIEW, and the values that ALTER TABLE gives to rows are looked into; all
-/// others are [`Why::Kind`]. A view is none of the relations that may be read: whoever asks about a statement that reads
-/// one asks about its query, under a catalogue that has its columns ([`Catalogue::of_relations`]).
+/// others are [`Why::Kind`]. A view is none of the relations that may be read: of a statement that reads one, ask about
+/// the view's query, under a catalogue that has its columns ([`Catalogue::of_relations`]).
 ///
 /// # Errors
 /// If the text is not one statement that PostgreSQL's parser accepts.

@@ -4,8 +4,8 @@
 //! be in it at once: one would restore the other's pipe for good. Hence one lock around every call.
 //!
 //! Its result is decoded by recursion, at most 100 levels deep but with some 25 kB of stack for each: more than a
-//! thread of the usual size has, and a stack that overflows ends the process. So whoever parses does it, and looks at
-//! the tree, within [`with_deep_stack`]. The C code measures the stack by itself, never takes more than 2.5 MB, and
+//! thread of the usual size has, and a stack that overflows ends the process. So parse and look
+//! at the tree within [`with_deep_stack`]. The C code measures the stack by itself, never takes more than 2.5 MB, and
 //! reports what is too deep as an error.
 //!
 //! The parser reads UTF-8 only. In a text of another encoding every foreign byte is replaced by a character that lexes

@@ -1,11 +1,11 @@
-//! What is not offered, and what to do instead.
+//! Statements that are refused, each with the advice what to do instead.
 //!
-//! Each statement of this list would leave the replicas different, lose data at a crash, or commit where nobody can
-//! see it. The session answers it with SQLSTATE 0A000, the first text as the message and the second as the hint.
+//! Each of them would leave the replicas different, lose data at a crash, or commit without Onecopy's seeing it. The
+//! session answers with SQLSTATE 0A000, the first text as the message and the second as the hint.
 
 use crate::statement::Verb;
 
-/// A refusal: what is refused, and what to do instead. The session puts "is not supported through Onecopy" after the
+/// The name of the refused statement, and the advice. The session puts "is not supported through Onecopy" after the
 /// first, so it is in the singular or a gerund.
 pub type Refusal = (&'static str, &'static str);
 

@@ -1,11 +1,11 @@
 //! A catalogue from the text of a schema, without a server.
 //!
-//! For people who want to know what Onecopy makes of a statement before there is a cluster, and for tests. The text is
-//! what `pg_dump --schema-only` writes, or what somebody wrote by hand: CREATE TABLE, INDEX, VIEW, FUNCTION and their
-//! kin, in an order that a server would take. Object numbers are made up; built-in functions are those of PostgreSQL 15.
+//! It serves tests, and `onecopy explain`, which classifies statements before there is a cluster. The text is written by
+//! `pg_dump --schema-only` or by hand: CREATE TABLE, INDEX, VIEW, FUNCTION and their kin, in an order that a server would
+//! take. Object numbers are made up; built-in functions are those of PostgreSQL 15.
 //!
-//! Invariant: whatever was not understood is in [`Schema::left_out`], so that nobody takes a conclusion for more than
-//! it is. Non-goals: checking the schema, search paths (an unqualified name is made in `public`), DROP.
+//! Invariant: each statement that was not understood is in [`Schema::left_out`], so that a conclusion can be shown with
+//! its limits. Non-goals: checking the schema, search paths (an unqualified name is made in `public`), DROP.
 
 mod code;
 mod column;

@@ -350,8 +350,8 @@ impl DdlFacts {
 pub enum Naming<'a> {
     /// A name may lose its meaning, or mean something else.
     Changes,
-    /// These names get a meaning, as far as the text tells. Where something has such a name already, who finds which one depends
-    /// on the search path.
+    /// These names get a meaning, as far as the text tells. If another object has such a name already, the search path
+    /// decides which one a statement means.
     Adds(Vec<&'a str>),
 }
 

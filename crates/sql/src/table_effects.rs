@@ -398,7 +398,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// What a call of one of the server's own functions, or of one that nobody knows, leaves on the connection.
+    /// Notes the traces that a call of a built-in or unknown function leaves on the connection.
     fn leave(&mut self, name: &Name, is_built_in: bool) {
         let volatility = self.catalogue.builtin_volatility(&name.name).filter(|_| is_built_in);
         let Some(volatility) = volatility else { return self.effects.traces.add(Traces::ANYTHING) };

@@ -1,4 +1,4 @@
-//! From places in a text and parameters to values.
+//! Evaluates the places of an outline: from constants of a text and parameters to values.
 
 use std::borrow::Cow;
 
@@ -22,8 +22,8 @@ pub struct Arguments<'a> {
 /// The value bound to a parameter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Parameter<'a> {
-    /// Its type's OID as the client declared it or the server described it. It may be 0 only if nobody declared one,
-    /// neither Parse nor PREPARE, so that the server takes it from the parameter's place.
+    /// Its type's OID as the client declared it or the server described it. It is 0 only if neither
+    /// Parse nor PREPARE declared one, so that the server takes it from the parameter's place.
     pub type_oid: u32,
     /// The value; `None` is NULL.
     pub value: Option<&'a [u8]>,

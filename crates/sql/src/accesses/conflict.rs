@@ -10,7 +10,7 @@ use crate::catalogue::{Catalogue, TableId};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum View {
     /// Always, whatever the columns: as PostgreSQL's row locks and its check for concurrent updates have it. The view
-    /// for whoever runs both statements as transactions of servers, or certifies whole rows.
+    /// where both statements run as transactions of servers, or whole rows are certified.
     Rows,
     /// Only if they write a column in common. Sound where writes are merged column by column: where each statement is
     /// executed again or its changed columns alone are applied, in the same order everywhere, and where the columns are

@@ -23,13 +23,13 @@ pub struct KeyDigest {
 }
 
 impl KeyDigest {
-    /// Key and value in one number: whoever claims or reads the row itself.
+    /// Key and value in one number, for accesses that claim or read the row itself.
     pub fn row(&self) -> u64 {
         self.folded(0)
     }
 
-    /// The same for whoever relies on the key being there, and for whoever makes, removes or changes it: a change of
-    /// the row that keeps the key does not touch these.
+    /// The same for accesses that rely on the key being there, and for those that make, remove or change it. A change
+    /// of the row that keeps the key does not concern them.
     pub fn reference(&self) -> u64 {
         self.folded(1)
     }

@@ -97,8 +97,8 @@ pub fn groups_beside(rows: &Rows, table: &Table, but: Option<usize>) -> Vec<u64>
     found
 }
 
-/// Stands for all groups by a grouping: shared by whoever claims one of them, touched by whoever writes rows and does not
-/// know of which group.
+/// Stands for all groups by a grouping. A statement that claims one of them shares it; one that writes rows without
+/// knowing their group takes it exclusively, so the two conflict.
 pub fn any_group(table: &Table, grouping: usize) -> u64 {
     folded(ANY, table.groupings.get(grouping).map_or(&[], Vec::as_slice), 0)
 }

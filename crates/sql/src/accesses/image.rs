@@ -1,11 +1,11 @@
-//! The digests of a row from its values as the server sends them in binary form: what capture reports.
+//! The digests of a captured row, from its values in the server's binary form.
 //!
-//! A changed row is known by its value of every plain unique key, before and after. Whoever knows it by one of these from
-//! a statement's text has the same digest ([`super::digests`]), since both go through the same normal form. References are
-//! known by the key of the parent that they name.
+//! A changed row has a digest for each plain unique key, before and after the change. A statement that names one of these
+//! values in its text has the same digest ([`super::digests`]), since both go through the same normal form. A reference
+//! has the digest of the parent's key.
 //!
 //! Invariant: two rows that PostgreSQL holds for equal in a key's columns have the same digest by that key, or one of
-//! them has none that is known; then its whole table has to stand for it. Sound only where [`is_keyed`] says so.
+//! them has no known digest, and its whole table stands for it. Sound only where [`is_keyed`] says so.
 
 use super::digest::{KeyDigest, hash_of};
 use super::value::{Form, Value};

@@ -1,8 +1,8 @@
 //! A row's key as people read it: `(id)=(7)`, as PostgreSQL has it in its errors.
 //!
-//! Who meets whom is found by numbers that stand for keys and their values ([`super::digest`], [`super::group`]). What a
-//! statement itself has named can be told from them again, by looking for the value that has this number. What it has
-//! not named cannot, and so nobody is told a value that he did not give himself.
+//! Conflicts are found by numbers that stand for keys and their values ([`super::digest`], [`super::group`]). If the
+//! statement itself names a value, a search among its values finds the one with this number. A value that it does not
+//! name stays hidden, so a message shows a client only values that the client has sent.
 
 use super::value::{Decimal, Value};
 use super::{Accesses, Match, Rows, digest, group};

@@ -133,7 +133,7 @@ impl Grade {
             (Self::Tables, Columns::Some(_)) => Self::Columns,
             (grade, _) => grade,
         };
-        // Values that are only freed are asked for by nobody else before the rows are gone.
+        // No other statement asks for values that are only freed before the rows are gone.
         let takes = outline.writes.iter().any(|write| write.new || write.columns != Columns::All);
         let claim = |claim: &ClaimOutline| rows(claim.table, claim.rows);
         let is_freed = |one: &&ClaimOutline| {

@@ -34,7 +34,7 @@ pub struct Function {
 /// The code of a function.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Body {
-    /// Of a language that nobody here reads, or too long to be looked at.
+    /// Code in a language that this crate does not read, or too long to be looked at.
     #[default]
     Unknown,
     /// SQL as a text, which is read anew when it runs.

@@ -1,7 +1,7 @@
-//! Where a statement about a role says a password.
+//! The place of the password in a statement about a role.
 //!
-//! Each server would hash it with a salt of its own, and the text would lie in our log as it is; so whoever orders the
-//! statement puts what servers keep of the password in its place, and that travels.
+//! Each server would hash the password with a salt of its own, and the log would hold it in clear. So before the
+//! statement is ordered, the session puts the verifier that servers keep in its place, and that travels.
 
 use std::ops::Range;
 

@@ -1,7 +1,7 @@
 //! Values that a schema change gives to rows that are there.
 //!
 //! Adding a column, or changing its type, writes every row of a table without a captured change. Plain constants of
-//! plain types are the same everywhere, and need nobody to look again. Of anything else only the catalogue can say
+//! plain types are the same everywhere, and need no second look. Of anything else only the catalogue can say
 //! whether every replica computes the same: see [`crate::determinism`]. If not, the values are computed at the home
 //! alone and travel (see `frontend::rewritten` of the binary).
 

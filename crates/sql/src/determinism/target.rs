@@ -91,7 +91,7 @@ fn settled(table: &Table) -> Result<(), Why> {
     }
 }
 
-/// Whether the values that referencing rows get are the same everywhere, and in nobody's way.
+/// Whether the values that referencing rows get are the same everywhere, and collide with no other row.
 fn filled(child: &Table, reference: &Reference, event: &Event, effect: &Event) -> Result<(), Why> {
     let Event::Update(columns) = effect else { return Ok(()) };
     let action = if *event == Event::Delete { reference.on_delete } else { reference.on_update };

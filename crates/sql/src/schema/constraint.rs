@@ -94,7 +94,7 @@ impl Reader {
     fn exclusion(&mut self, building: &mut Building, constraint: &Constraint) {
         self.contents.has_deferrable |= constraint.deferrable;
         building.table.keys.push(Key {
-            // Which operators exclude which columns does not matter to whoever may not rely on equality.
+            // A caller that may not rely on equality need not know which operators exclude which columns.
             columns: (0..building.table.columns.len()).collect(),
             expression: true,
             exclusion: true,

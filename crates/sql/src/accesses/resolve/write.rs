@@ -15,8 +15,8 @@ use crate::accesses::{ColumnSet, Columns};
 use crate::catalogue::{ColumnDefault, Table, TableId};
 use crate::name::{Name, SYSTEM_SCHEMA};
 
-/// Built-in functions that give a number of 122 bits, or of 74 and the time: drawn at random, it is nobody else's. (If it
-/// were, certification by the rows would find it.)
+/// Built-in functions that draw a number of 122 bits, or of 74 and the time, so that no two calls give the same. (If two
+/// did, certification by the rows would find it.)
 const FRESH: [&str; 3] = ["gen_random_uuid", "uuidv4", "uuidv7"];
 
 /// The columns of RETURNING are not looked at.
@@ -162,8 +162,7 @@ impl<'a> Resolver<'a> {
         self.stored(table, position, &operand)
     }
 
-    /// Whether a call of this function gives a value that nobody else has: a built-in one, that no user's function can
-    /// stand in for.
+    /// Whether each call of this function gives a new value: it is built in, and no user's function can stand in for it.
     fn is_fresh(&self, function: &Name) -> bool {
         let is_built_in = match function.schema.as_deref() {
             Some(schema) => schema == SYSTEM_SCHEMA,

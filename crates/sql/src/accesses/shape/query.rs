@@ -132,7 +132,7 @@ impl Builder<'_> {
             Some(star) if star.name.is_none() => Ok(Output::Star(star)),
             column => {
                 let own = column.as_ref().and_then(|column| column.name.clone());
-                // Other names are made up by the server; nobody can tell them apart from here.
+                // The server makes up other names, which cannot be told apart from here.
                 let name = if target.name.is_empty() { own.unwrap_or_default() } else { target.name.clone() };
                 let given = self.given(value).filter(|_| is_given);
                 Ok(Output::Column { name, column, given })

@@ -221,7 +221,7 @@ fn decimal(text: &str) -> Option<Decimal> {
     }
     let bare = whole.strip_prefix(['-', '+']).unwrap_or(whole);
     if bare.is_empty() && fraction.is_empty() {
-        // "." and "-" are no numbers; ".0" is, but nobody writes it.
+        // "." and "-" are no numbers; ".0" is one, but clients do not write it.
         return None;
     }
     let zero = if bare.is_empty() { "0" } else { "" };
