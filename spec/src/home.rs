@@ -1,9 +1,9 @@
-//! The first cut of the code: updates at one home, whose row locks are the only locks; nothing is certified.
+//! The first version of the code: all updates run at one home, its row locks are the only locks, and nothing is certified.
 //!
-//! What takes the place of certification: a finished transaction that overlaps one that finished before it, and is not
-//! committed at home yet, waits to be appended; and in the statement that ends it, it draws a number at home, which tells
-//! whether somebody else has had its locks after it (crates/cluster/src/parts/tickets.rs). Both matter only because a
-//! backend can die without anybody noticing at once: its row locks fall, and who waited runs on with the old row.
+//! Two rules replace certification. A finished transaction waits to be appended while an overlapping one that finished
+//! before it is not committed at home. And with its last statement a transaction draws a number at home, which shows
+//! whether another one has had its locks afterwards (crates/cluster/src/parts/tickets.rs). Both matter only because the
+//! death of a backend is noticed late: its row locks are released, and a waiter continues with the old row.
 
 use crate::model::*;
 use crate::rules::*;
@@ -46,7 +46,7 @@ impl Model {
         ax & (bx | bsh) != 0 || bx & ash != 0
     }
 
-    /// Somebody who overlaps it drew later, and is in the log or will be before it: it may have lost its locks in between.
+    /// An overlapping transaction drew later, and is in the log or will be before it, so it may have lost its locks in between.
     fn is_overtaken(&self, s: &State, t: usize) -> bool {
         let waiting = s.finished.iter().filter(|_| self.rules.waiting_overtake);
         self.rules.overtaken_draws_again

@@ -1,4 +1,4 @@
-//! What a step does.
+//! The effect of each step on the state.
 
 use super::*;
 

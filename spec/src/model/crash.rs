@@ -1,4 +1,4 @@
-//! What is lost with a server, and what comes back.
+//! Crashes: what a server or the scheduler loses, and what it has after the restart.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! A statement: what it is based on, what it does, and its certification.
+//! Statements: their snapshot, their effect, and their certification.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Which steps can be taken from a state, faults among them.
+//! The steps and faults that are possible in a state.
 
 use super::*;
 
