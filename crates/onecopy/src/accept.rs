@@ -1,11 +1,10 @@
 //! Stage *accept*: from a new connection to a session that has logged in.
 //!
-//! [`listener`] takes connections and gives each to a thread, [`startup`] reads the start-up message, [`login`] and
-//! [`credentials`] prove who the client is. [`crate::coordinator::half_open`] bounds how many have not proven it yet.
+//! [`listener`] takes connections and gives each to a thread, [`startup`] reads the start-up message, [`login`] proves who
+//! the client is. [`crate::coordinator::half_open`] bounds how many have not proven it yet.
 //!
 //! Invariant: nothing of a client reaches a server before its log-in is complete.
 
-pub(crate) mod credentials;
 pub(crate) mod listener;
 pub(crate) mod login;
 pub(crate) mod startup;

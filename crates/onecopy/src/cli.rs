@@ -11,8 +11,6 @@ pub(crate) mod replica;
 pub(crate) mod top;
 pub(crate) mod verify;
 
-use crate::config::runtime::DEFAULT_LOGINS_MAX;
-use crate::place::sequence_leases::SEQUENCES_LENT;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -21,6 +19,8 @@ use cluster::protocols::shipping::Choices;
 use pgserver::MAX_REPLICAS;
 
 use crate::config::Given;
+use crate::config::runtime::DEFAULT_LOGINS_MAX;
+use crate::place::sequence_leases::SEQUENCES_LENT;
 use crate::shipping::PROTOCOLS;
 
 /// The port that `onecopy up` serves on when none is named.

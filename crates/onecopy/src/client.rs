@@ -3,6 +3,7 @@
 //! Invariant: a call to end the session ([`Call`]) ends every wait for its client.
 
 pub(crate) mod cancel;
+pub(crate) mod credentials;
 pub(crate) mod forbidden;
 pub(crate) mod notices;
 pub(crate) mod own_settings;
@@ -30,7 +31,6 @@ use crate::backend::Buffer;
 use crate::coordinator::mailbox::{Call, End, Mailbox};
 use crate::error::{Fault, Refusal};
 use crate::security::tls::{Identity, Stream};
-use crate::session::ended;
 use notices::{Notices, PAUSE};
 use signals::Signals;
 
@@ -365,4 +365,17 @@ impl Client {
 /// The error for a session that was called to its end while it waited for its client.
 fn called(call: &Call) -> Fault {
     Fault::Fatal(ended(if call.is_made(End::Killed) { End::Killed } else { End::Now }))
+}
+
+/// The last words to a client.
+pub(crate) fn ended(end: End) -> Refusal {
+    let why = match end {
+        End::AfterTransaction | End::Now => "terminating connection: Onecopy is stopping",
+        End::Killed => "terminating connection due to administrator command",
+    };
+    Refusal::plain(sqlstate::ADMIN_SHUTDOWN, why)
+}
+
+pub(crate) fn cancelled() -> Refusal {
+    Refusal::plain(sqlstate::QUERY_CANCELED, "canceling statement due to user request")
 }

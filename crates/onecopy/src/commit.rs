@@ -7,26 +7,32 @@
 //! on only the log decides: a lost connection, or a tag other than COMMIT, makes the home be reset and the record be
 //! applied there from the log.
 
+pub(crate) mod reserve;
+
 use std::sync::Arc;
 
 use cluster::claims::{Claimed, Claims};
 use cluster::event::{Effect, Event, Reads};
-use cluster::ids::{Identity, Incarnation, ReplicaId, Version};
+use cluster::ids::{Identity, Version};
+use sql::Isolation;
 use wire::frontend::Target;
 use wire::{encode, sqlstate};
 
 use crate::backend::assert_qualified;
 use crate::client::own_settings::Severity;
 use crate::client::timeouts::lifted;
+use crate::connect::Connector;
 use crate::coordinator::mailbox::Note;
 use crate::coordinator::memory_budget::Phase;
-use crate::error::{Fault, Refusal};
-use crate::relay::{Expected, Relay};
-use crate::session::{RETRY_PAUSE, Session, Transaction};
-use crate::transaction::broken;
+use crate::drive::Driver;
+use crate::error::{Fault, Refusal, broken};
+use crate::link::Link;
+use crate::propagate::Recorder;
+use crate::relay::Expected;
+use crate::transaction::open::{OpenTransaction, RETRY_PAUSE, Transaction};
+use crate::transaction::view::View;
 use crate::writeset::claims::ClaimsSoFar;
 use crate::writeset::forget_file;
-use sql::Isolation;
 
 /// The prepared insert of the identity, on every connection to the home. The place in the WAL that it reports tells
 /// later whose locks came first (`cluster::parts::tickets`); a sequence would do as well, but change `lastval()`.
@@ -45,14 +51,52 @@ const INT8_OID: u32 = 20;
 const DRAW_SQL: &str =
     "SELECT pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(), '0/0')::bigint";
 
-impl Session {
+/// Commits the open transaction.
+pub(crate) struct Committer<'a> {
+    pub(crate) link: &'a mut Link,
+    pub(crate) txn: &'a mut OpenTransaction,
+}
+
+impl Committer<'_> {
+    pub(crate) fn view(&self) -> View<'_> {
+        View { link: self.link, txn: self.txn }
+    }
+
+    pub(crate) fn connector(&mut self) -> Connector<'_> {
+        Connector { link: self.link, txn: self.txn }
+    }
+
+    pub(crate) fn driver(&mut self) -> Driver<'_> {
+        Driver { link: self.link, txn: self.txn }
+    }
+
+    pub(crate) fn recorder(&mut self) -> Recorder<'_> {
+        Recorder { link: self.link, txn: self.txn }
+    }
+}
+
+impl View<'_> {
+    /// Once the record is handed to the log the transaction cannot be refused any more.
+    fn check_room(self) -> Result<(), Fault> {
+        if !self.link.hub().log.is_full() {
+            return Ok(());
+        }
+        Err(Fault::Refused(Refusal::new(
+            sqlstate::DISK_FULL,
+            "no space is left on the disk of Onecopy's log, so nothing can be committed",
+            "Free some space there. Reads go on, and so do writes as soon as there is room.",
+        )))
+    }
+}
+
+impl Committer<'_> {
     /// Puts the insert of the identity into the home's output; it answers with a unit of its own.
     pub(crate) fn write_identity(&mut self) -> Result<(), Fault> {
-        let Transaction::Update(update) = &mut self.transaction else {
+        let Transaction::Update(update) = &mut self.txn.state else {
             return Err(broken("no update transaction is open"));
         };
-        let server = self.servers.get(update.replica);
-        let hub = &self.worker.hub;
+        let server = self.link.servers.get(update.replica);
+        let hub = &self.link.worker.hub;
         // Elsewhere it draws what was lent, which marks cover.
         let is_anchor = update.replica == hub.anchor();
         let asks = update.drawn.ask(is_anchor, || hub.sequences().reading());
@@ -84,17 +128,17 @@ impl Session {
 
     /// Reads the reply to [`Session::write_identity`].
     pub(crate) async fn read_identity(&mut self) -> Result<(), Fault> {
-        let ended = self.exchange_home(|_| Expected { silent: true, ..Expected::default() }).await?;
+        let ended = self.driver().exchange_home(|_| Expected { silent: true, ..Expected::default() }).await?;
         if let Some(body) = ended.error {
             return Err(Fault::Server(body));
         }
         let mut row = ended.row.unwrap_or_default().into_iter();
         let ticket = row.next().flatten().and_then(|value| value.try_into().ok()).map(u64::from_be_bytes);
         let states = row.next().flatten();
-        if let (Some(ticket), Transaction::Update(update)) = (ticket, &mut self.transaction) {
+        if let (Some(ticket), Transaction::Update(update)) = (ticket, &mut self.txn.state) {
             update.ticket = Some(ticket);
             update.drawn.answered(states.as_deref())?;
-            let server = self.servers.get(update.replica);
+            let server = self.link.servers.get(update.replica);
             *(if states.is_some() { &mut server.drawn_ready } else { &mut server.applied_ready }) = true;
             return Ok(());
         }
@@ -108,10 +152,10 @@ impl Session {
             Ok(true) => self.commit_kept().await,
             Ok(false) => self.commit_unlogged().await,
             Err(fault) => {
-                self.roll_back_home().await;
+                self.driver().roll_back_home().await;
                 // It was lost before: COMMIT is the end of it all the same.
-                if let Transaction::Lost(_) = self.transaction {
-                    self.end_local(false);
+                if let Transaction::Lost(_) = self.txn.state {
+                    self.driver().end_local(false);
                 }
                 Err(fault)
             }
@@ -120,27 +164,27 @@ impl Session {
 
     /// Does all that can fail; whether it leaves a record.
     async fn prepare_commit(&mut self) -> Result<bool, Fault> {
-        self.progress.set_phase(Phase::Checking);
+        self.link.progress.set_phase(Phase::Checking);
         // A statement was judged by what a schema change has made untrue since: then anything may have happened.
-        let is_misjudged = matches!(&self.transaction, Transaction::Update(update)
-            if self.is_misjudged(update.capture.record.tables()));
-        if let Transaction::Update(update) = &mut self.transaction
+        let is_misjudged = matches!(&self.txn.state, Transaction::Update(update)
+            if self.view().is_misjudged(update.capture.record.tables()));
+        if let Transaction::Update(update) = &mut self.txn.state
             && is_misjudged
         {
             update.is_suspect = true;
             let home = update.replica;
-            self.doubt_traces(home);
+            self.connector().doubt_traces(home);
         }
         if self.may_defer() {
             self.await_what_is_checked().await?;
-            self.own_query("SET CONSTRAINTS ALL IMMEDIATE").await?;
+            self.driver().own_query("SET CONSTRAINTS ALL IMMEDIATE").await?;
         }
-        let leaves_record = self.check_residue().await? || self.must_certify();
-        let draws = self.draws_need_marks().await?;
+        let leaves_record = self.recorder().check_residue().await? || self.txn.must_certify();
+        let draws = self.recorder().draws_need_marks().await?;
         if !leaves_record && draws {
-            self.mark_sequences(false).await?;
+            self.recorder().mark_sequences(false).await?;
         }
-        let Transaction::Update(update) = &self.transaction else {
+        let Transaction::Update(update) = &self.txn.state else {
             return Err(broken("the update transaction is gone"));
         };
         let (home, is_suspect) = (update.replica, update.is_suspect);
@@ -156,29 +200,29 @@ impl Session {
             .into());
         }
         self.secure_rest().await?;
-        self.check_room()?;
+        self.view().check_room()?;
         // Only COMMIT follows the append, and it must not fail because of the client's time-outs, which code can set, too.
-        if self.settings.has_timeouts || is_suspect {
-            let version = self.servers.get(home).connection.version();
-            self.own_query(&lifted(version)).await?;
+        if self.link.settings.has_timeouts || is_suspect {
+            let version = self.link.servers.get(home).connection.version();
+            self.driver().own_query(&lifted(version)).await?;
         }
-        if !self.is_identified() {
+        if !self.txn.is_identified() {
             self.write_identity()?;
             self.read_identity().await?;
         }
-        self.check_capture().await?;
+        self.recorder().check_capture().await?;
         // The home may have become the anchor meanwhile.
-        if draws || (self.is_at_anchor() && self.note_drawing()?) {
-            self.mark_sequences(true).await?;
+        if draws || (self.view().is_at_anchor() && self.recorder().note_drawing()?) {
+            self.recorder().mark_sequences(true).await?;
         }
-        let Transaction::Update(update) = &mut self.transaction else {
+        let Transaction::Update(update) = &mut self.txn.state else {
             return Err(broken("the update transaction is gone"));
         };
         update.has_file = update.capture.hand_over().await?;
         // Not into the file: whoever orders the record has to see them.
         let mut marks = update.drawn.take_marks();
-        if update.replica == self.worker.hub.anchor() {
-            marks.append(&mut self.worker.hub.wanted_marks());
+        if update.replica == self.link.worker.hub.anchor() {
+            marks.append(&mut self.link.worker.hub.wanted_marks());
         }
         for mark in marks {
             update
@@ -190,27 +234,15 @@ impl Session {
         Ok(true)
     }
 
-    /// Once the record is handed to the log the transaction cannot be refused any more.
-    fn check_room(&self) -> Result<(), Fault> {
-        if !self.hub().log.is_full() {
-            return Ok(());
-        }
-        Err(Fault::Refused(Refusal::new(
-            sqlstate::DISK_FULL,
-            "no space is left on the disk of Onecopy's log, so nothing can be committed",
-            "Free some space there. Reads go on, and so do writes as soon as there is room.",
-        )))
-    }
-
     /// What a deferred check finds, at every isolation, is of now: so the home has to have what was acknowledged of the
     /// tables that are checked.
     async fn await_what_is_checked(&mut self) -> Result<(), Fault> {
-        let Transaction::Update(update) = &self.transaction else { return Ok(()) };
+        let Transaction::Update(update) = &self.txn.state else { return Ok(()) };
         let written = update.capture.record.tables();
         if written.is_empty() {
             return Ok(());
         }
-        let catalogue = self.hub().catalogue();
+        let catalogue = self.link.hub().catalogue();
         let mut checked = written.to_vec();
         for table in catalogue.tables() {
             let is_written = written.contains(&table.id);
@@ -222,64 +254,51 @@ impl Session {
                 }
             }
         }
-        self.pass_gate(Reads::Tables(checked.into()), Claims::default(), false).await?;
-        self.executed();
+        self.driver().pass_gate(Reads::Tables(checked.into()), Claims::default(), false).await?;
+        self.link.executed();
         Ok(())
     }
 
     /// Whether a check or trigger may wait for COMMIT, which must not fail any more: by the catalogue, unless
     /// that is out of date, or of a temporary table, which no catalogue has.
     pub(crate) fn may_defer(&mut self) -> bool {
-        let home = self.home();
-        let has_left = self.is_unknown_at(home);
-        let (hub, catalogue) = (self.hub(), self.hub().catalogue());
+        let home = self.view().home();
+        let has_left = self.connector().is_unknown_at(home);
+        let (hub, catalogue) = (self.link.hub(), self.link.hub().catalogue());
         let may_be_unknown = hub.is_outdated(Version(catalogue.generation()));
-        self.pinned || has_left || self.has_ddl() || catalogue.has_deferrable() || may_be_unknown
-    }
-
-    /// Whether it is certified although it may have nothing to say; not if the server lets it write nothing at all.
-    fn must_certify(&self) -> bool {
-        matches!(&self.transaction, Transaction::Update(update)
-            if update.is_certified && update.options.read_only != Some(true))
-    }
-
-    fn has_ddl(&self) -> bool {
-        matches!(&self.transaction, Transaction::Update(update) if update.has_ddl)
-    }
-
-    fn is_identified(&self) -> bool {
-        matches!(&self.transaction, Transaction::Update(update) if update.ticket.is_some())
+        self.link.pinned || has_left || self.txn.has_ddl() || catalogue.has_deferrable() || may_be_unknown
     }
 
     /// It wrote nothing that others need: its COMMIT leaves no record.
     async fn commit_unlogged(&mut self) -> Result<(), Fault> {
         let ended = self
+            .driver()
             .exchange_home(|server| {
                 server.query_own("COMMIT");
                 Expected { silent: true, ..Expected::default() }
             })
             .await;
         // However it ended, it is over: nothing of it was to be kept.
-        self.end_transaction(matches!(&ended, Ok(ended) if ended.error.is_none()));
+        self.driver().end_transaction(matches!(&ended, Ok(ended) if ended.error.is_none()));
         ended?.error.map_or(Ok(()), |body| Err(Fault::Server(body)))
     }
 
     /// As [`Session::commit_logged`]; when the record will not be in the log, nothing is left of it.
     async fn commit_kept(&mut self) -> Result<(), Fault> {
-        let Transaction::Update(update) = &self.transaction else {
+        let Transaction::Update(update) = &self.txn.state else {
             return Err(broken("no update transaction is open"));
         };
         let (identity, has_file) = (update.identity, update.has_file);
         let committed = self.commit_logged().await;
         if committed.is_err() && has_file {
-            forget_file(Arc::clone(&self.worker.hub), identity).await;
+            forget_file(Arc::clone(&self.link.worker.hub), identity).await;
         }
         committed
     }
 
     /// Hands the record over and waits until it is durable. An error says that it is not in the log and will not be.
     async fn commit_logged(&mut self) -> Result<(), Fault> {
-        let Transaction::Update(update) = &mut self.transaction else {
+        let Transaction::Update(update) = &mut self.txn.state else {
             return Err(broken("no update transaction is open"));
         };
         let (home, ticket) = (update.replica, update.ticket);
@@ -287,67 +306,67 @@ impl Session {
         let read = if is_serializable { update.read.take() } else { Reads::All };
         let mut claims = std::mem::take(&mut update.capture.claims);
         let body = Box::new(std::mem::take(&mut update.capture.record).seal());
-        let catalogue = self.hub().catalogue();
+        let catalogue = self.link.hub().catalogue();
         let claimed = claims.complete(&body, &catalogue);
         let changed = claims.changed();
         self.warn_of_searches(&claims);
         // What was concluded before a schema change may claim too little after it.
-        let is_misjudged = self.is_misjudged(&body.tables().collect::<Vec<_>>());
+        let is_misjudged = self.view().is_misjudged(&body.tables().collect::<Vec<_>>());
         let (claims, changed) = if is_misjudged {
             (vec![Claimed { turn: 0, is_held: false, claims: Claims::everything() }], Vec::new())
         } else {
             (claimed, changed)
         };
-        self.progress.set_phase(Phase::Logging);
-        while !self.hub().log.has_room() {
+        self.link.progress.set_phase(Phase::Logging);
+        while !self.link.hub().log.has_room() {
             tokio::time::sleep(RETRY_PAUSE).await;
         }
         if let Some(ticket) = ticket {
-            self.worker.hub.handle(Event::Drawn { session: self.id, ticket });
+            self.link.worker.hub.handle(Event::Drawn { session: self.link.id, ticket });
         }
         let reads = if is_misjudged { Reads::All } else { read };
-        self.worker.hub.handle(Event::Finish { session: self.id, body, claims, changed, reads });
-        (self.is_settling, self.settling_at) = (true, home);
+        self.link.worker.hub.handle(Event::Finish { session: self.link.id, body, claims, changed, reads });
+        (self.link.is_settling, self.link.settling_at) = (true, home);
         loop {
-            match self.mailbox.next().await {
+            match self.link.mailbox.next().await {
                 Note::Effect(Effect::Draw { .. }) => self.draw_again().await?,
                 Note::Effect(Effect::Acknowledge { .. }) => {
-                    self.end_local(true);
+                    self.driver().end_local(true);
                     return Ok(());
                 }
                 Note::Effect(Effect::HomeLost { .. }) => {
-                    self.servers.close(home);
-                    self.is_settling = false;
+                    self.link.servers.close(home);
+                    self.link.is_settling = false;
                 }
                 Note::Effect(Effect::Abort { cause, .. }) => {
-                    self.is_settling = false;
-                    let fault = self.aborted(cause, home);
-                    self.step_back().await;
-                    self.end_local(false);
+                    self.link.is_settling = false;
+                    let fault = self.view().aborted(cause, home);
+                    self.driver().step_back().await;
+                    self.driver().end_local(false);
                     return Err(fault);
                 }
                 Note::Effect(other) => tracing::error!(?other, "a session that waits for its record"),
                 Note::Cancel | Note::Drained => {}
-                Note::End(end) => self.note_end(end),
+                Note::End(end) => self.link.note_end(end),
             }
         }
     }
 
     /// The home is asked for another number, which proves that this transaction is still alive there.
     async fn draw_again(&mut self) -> Result<(), Fault> {
-        let home = self.home();
-        let drawn = match self.own_query(DRAW_SQL).await {
+        let home = self.view().home();
+        let drawn = match self.driver().own_query(DRAW_SQL).await {
             Ok(ended) => ended.row.and_then(|row| row.into_iter().next().flatten()),
             Err(_) => None,
         };
         let drawn = drawn.and_then(|value| String::from_utf8(value).ok()?.parse::<u64>().ok());
         if let Some(ticket) = drawn {
-            self.worker.hub.handle(Event::Drawn { session: self.id, ticket });
+            self.link.worker.hub.handle(Event::Drawn { session: self.link.id, ticket });
             return Ok(());
         }
-        self.is_settling = false;
-        self.servers.close(home);
-        self.end_transaction(false);
+        self.link.is_settling = false;
+        self.link.servers.close(home);
+        self.driver().end_transaction(false);
         Err(Fault::Lost(home))
     }
 
@@ -355,55 +374,12 @@ impl Session {
     fn warn_of_searches(&mut self, claims: &ClaimsSoFar) {
         const WARNINGS_MAX: usize = 100;
         for (table, name) in claims.searched() {
-            if self.warned.len() < WARNINGS_MAX && self.warned.insert(table) {
+            if self.txn.warned.len() < WARNINGS_MAX && self.txn.warned.insert(table) {
                 let text =
                     format!("table \"{name}\" has no primary key, so its updates and deletes are slow");
                 let hint = "Each changed row is searched for at the other replicas. Add a primary key.";
-                self.tell_client(Severity::Warning, sqlstate::WARNING, &text, Some(hint));
+                self.link.tell_client(Severity::Warning, sqlstate::WARNING, &text, Some(hint));
             }
-        }
-    }
-
-    /// Sends the COMMIT of an acknowledged record when it is its turn at home, and reads the reply.
-    pub(crate) async fn settle(&mut self) {
-        let home = self.settling_at;
-        while self.is_settling {
-            match self.mailbox.next().await {
-                Note::Effect(Effect::Commit { .. }) => {
-                    let committed = self.send_commit(home).await;
-                    self.is_settling = false;
-                    let event = match committed {
-                        Ok(()) => Event::Committed { session: self.id },
-                        Err(incarnation) => {
-                            self.servers.close(home);
-                            Event::ReplicaLost { replica: home, incarnation }
-                        }
-                    };
-                    self.worker.hub.handle(event);
-                    self.mailbox.clear();
-                }
-                Note::Effect(Effect::HomeLost { .. }) => {
-                    self.servers.close(home);
-                    self.is_settling = false;
-                }
-                Note::Effect(other) => tracing::error!(?other, "a session that waits for its turn"),
-                Note::Cancel | Note::Drained => {}
-                Note::End(end) => self.note_end(end),
-            }
-        }
-        self.tenancy = None;
-        self.progress.set_phase(Phase::None);
-    }
-
-    /// The error is the incarnation of the home that did not acknowledge.
-    async fn send_commit(&mut self, home: ReplicaId) -> Result<(), Incarnation> {
-        let Some(server) = self.servers.find(home) else { return Ok(()) };
-        let incarnation = server.incarnation;
-        server.query_own("COMMIT");
-        let expected = Expected { silent: true, ..Expected::default() };
-        match Relay::new(&mut self.client, server, None).run(expected).await {
-            Ok(ended) if ended.error.is_none() && ended.command == b"COMMIT" => Ok(()),
-            _ => Err(incarnation),
         }
     }
 }

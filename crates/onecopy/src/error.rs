@@ -109,3 +109,8 @@ impl Fault {
         }
     }
 }
+
+/// An invariant of the session does not hold; the client gets an internal error, not a wrong answer.
+pub(crate) fn broken(what: &str) -> Fault {
+    Fault::Fatal(Refusal::plain(sqlstate::INTERNAL_ERROR, format!("internal error of Onecopy: {what}")))
+}

@@ -14,11 +14,10 @@
 //! waits gets the permit or the connection ([`wait_queue`] tells who).
 //!
 //! Invariant: what lies here is at rest (`Connection::is_at_rest`), and holds nothing of its last session that is
-//! not known: [`check_in`] sees to that. Whoever takes it puts it into his own state first ([`state_sync`]).
+//! not known: [`crate::connect::check_in`] sees to that. Whoever takes it puts it into his own state first ([`state_sync`]).
 
 pub(crate) mod cached;
 pub(crate) mod carried;
-pub(crate) mod check_in;
 pub(crate) mod check_out;
 pub(crate) mod leftovers;
 pub(crate) mod opening;

@@ -49,6 +49,13 @@ pub(crate) struct Expected {
     pub(crate) position_offset: usize,
 }
 
+impl Expected {
+    /// What is expected of a unit of our own.
+    pub(crate) fn silent() -> Self {
+        Self { silent: true, ..Self::default() }
+    }
+}
+
 /// Whom the answer to a Close is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Closing {

@@ -306,3 +306,13 @@ fn finished<T>(written: Result<std::io::Result<T>, tokio::task::JoinError>) -> R
     };
     Err(Fault::Refused(Refusal::new(code, what, hint)))
 }
+
+/// The record cannot take what the transaction changes. Where rows are too many that is told when they come; this is
+/// for a client that goes on regardless, and for a single statement that is longer than any record.
+pub(crate) fn too_large() -> Refusal {
+    Refusal::new(
+        sqlstate::PROGRAM_LIMIT_EXCEEDED,
+        "the changes of the transaction could not be kept; it is rolled back",
+        "Split it into smaller transactions.",
+    )
+}

@@ -9,12 +9,15 @@ use super::Finding;
 use crate::tree::Tree;
 
 /// Folders of `onecopy` whose connections are clients'.
-const FOLDERS: [&str; 13] = [
+const FOLDERS: [&str; 16] = [
     "accept",
     "classify",
     "client",
     "commit",
+    "connect",
+    "drive",
     "execute",
+    "link",
     "place",
     "pool",
     "propagate",
@@ -31,7 +34,7 @@ const SENDING: [&str; 3] = [".simple(", "encode::query(", "encode::parse("];
 /// Files that may use them, and what they send.
 const SENDERS: [(&str, &str); 13] = [
     ("commit.rs", "own statements, checked"),
-    ("accept/credentials.rs", "on a connection of Onecopy's own"),
+    ("client/credentials.rs", "on a connection of Onecopy's own"),
     ("pool/state_sync.rs", "the client's settings"),
     ("pool/opening.rs", "own statements, checked"),
     ("pool/servers.rs", "own statements, checked, and the client's"),

@@ -18,14 +18,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::LocalOptions;
 use tokio::sync::mpsc;
 
-use super::credentials::Credentials;
 use super::startup;
 use crate::classify::parsing::Parsers;
 use crate::client::cancel::CancelKeys;
+use crate::client::credentials::Credentials;
 use crate::coordinator::Hub;
 use crate::coordinator::half_open::HalfOpen;
+use crate::link::Worker;
 use crate::pool::{REAP_EVERY, Thread};
-use crate::session::Worker;
 
 /// Sockets that can wait for one thread.
 const HANDED_MAX: usize = 256;

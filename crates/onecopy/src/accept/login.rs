@@ -11,9 +11,10 @@ use wire::{encode, frame, sqlstate};
 use crate::client::Client;
 use crate::config::hba::{Method, Visitor};
 use crate::error::{Fault, Refusal};
-use crate::security::scram;
-use crate::security::scram::{Checked, Offer, Secret, Server, Verifier};
-use crate::session::{RETRY_PAUSE, WAIT_MAX, Worker};
+use crate::link::Worker;
+use crate::link::wait::WAIT_MAX;
+use crate::security::scram::{self, Checked, Offer, Secret, Server, Verifier};
+use crate::transaction::open::RETRY_PAUSE;
 
 /// The longest message of the exchange, as PostgreSQL's.
 const MESSAGE_BYTES_MAX: usize = 1024;

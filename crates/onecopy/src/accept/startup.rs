@@ -29,17 +29,14 @@ use crate::config::runtime::Logins;
 use crate::coordinator::session_registry::Who;
 use crate::coordinator::{Hub, WAITING_MAX};
 use crate::error::{Fault, Refusal};
+use crate::link::{Link, Worker};
 use crate::logging::InSession;
-use crate::place::home_choice::Again;
-use crate::place::sequence_leases::Draws;
 use crate::pool::leftovers::Look;
 use crate::pool::servers::Servers;
 use crate::security::scram::Secret;
+use crate::session::Session;
 use crate::session::admin::{Admin, Dialect};
-use crate::session::{Session, Transaction, Worker};
-use crate::transaction::conflict_detail::Named;
-use crate::transaction::profile::Course;
-use crate::transaction::wait_stats::Strain;
+use crate::transaction::open::OpenTransaction;
 
 /// The database in which Onecopy itself answers.
 pub(crate) const ADMIN_DATABASE: &str = "onecopy";
@@ -308,46 +305,36 @@ async fn serve_session(worker: Rc<Worker>, client: Client, settings: Settings, w
     };
     let card = hub.clients.register(id, who);
     let (thread, keys_of_all) = (worker.thread, Arc::clone(&keys));
-    let mut session = Session {
+    let anchor = hub.anchor();
+    let progress = hub.transactions.register(id);
+    let signals = Signals::new(id, Arc::clone(&hub), keys_of_all);
+    let servers = Servers::new(&hub, thread, &settings, Arc::clone(&card), secret);
+    let client = client.of_session(&mailbox).with_signals(signals);
+    let link = Link {
         worker,
         id,
-        client: client.of_session(&mailbox).with_signals(Signals::new(id, Arc::clone(&hub), keys_of_all)),
+        client,
         mailbox,
-        servers: Servers::new(&hub, thread, &settings, Arc::clone(&card), secret),
+        servers,
         card,
         settings,
-        transaction: Transaction::None,
-        named: Named::default(),
-        failed: false,
-        is_settling: false,
-        settling_at: hub.anchor(),
         prepared: Prepared::default(),
-        skipping: false,
         pinned: false,
         look: Look::default(),
         cancel,
         ending: None,
-        warned: std::collections::BTreeSet::new(),
-        savepoints: Vec::new(),
-        course: Course::default(),
-        must_tell_loss: false,
-        loss: None,
+        is_settling: false,
+        settling_at: anchor,
         tenancy: None,
-        draws: Draws::default(),
-        again: Again::default(),
-        last_home: hub.anchor(),
-        near: None,
-        strain: Strain::default(),
-        placed: Instant::now(),
-        cost_us: None,
-        progress: hub.transactions.register(id),
+        progress,
     };
+    let mut session = Session { link, txn: OpenTransaction::none(anchor), skipping: false };
     let serving = async {
         match session.greet().await {
             Ok(()) => session.serve().await,
             Err(fault) => {
                 hub.close_session(id);
-                refuse(session.client, fault).await;
+                refuse(session.link.client, fault).await;
             }
         }
         tracing::info!("the session has ended");
@@ -386,18 +373,20 @@ impl Session {
         let started = Instant::now();
         let mut doubts = 0;
         loop {
-            let anchor = match self.connect_home().await {
-                Err(Fault::Unplaced(_) | Fault::Lost(_)) if started.elapsed() < crate::session::WAIT_MAX => {
-                    tokio::time::sleep(crate::session::RETRY_PAUSE).await;
+            let anchor = match self.executor().connect_home().await {
+                Err(Fault::Unplaced(_) | Fault::Lost(_))
+                    if started.elapsed() < crate::link::wait::WAIT_MAX =>
+                {
+                    tokio::time::sleep(crate::transaction::open::RETRY_PAUSE).await;
                     continue;
                 }
                 other => other?,
             };
-            if !self.servers.is_shared() {
+            if !self.link.servers.is_shared() {
                 return Ok(anchor);
             }
-            let said = self.servers.get(anchor).ask(STANDING_SQL).await;
-            if self.servers.believe(anchor, said) {
+            let said = self.link.servers.get(anchor).ask(STANDING_SQL).await;
+            if self.link.servers.believe(anchor, said) {
                 return Ok(anchor);
             }
             doubts += 1;
@@ -410,17 +399,17 @@ impl Session {
 
     /// Connects to the home and tells the client what the server says of itself.
     async fn greet(&mut self) -> Result<(), Fault> {
-        self.card.tell_beginning();
+        self.link.card.tell_beginning();
         let anchor = self.connect_first().await?;
-        let defaults = self.servers.get(anchor).ask(DEFAULTS_SQL).await.map_err(Fault::at(anchor))?;
+        let defaults = self.link.servers.get(anchor).ask(DEFAULTS_SQL).await.map_err(Fault::at(anchor))?;
         let defaults: Vec<String> = defaults.into_iter().flatten().flatten().collect();
-        self.settings.begin_with(&defaults);
-        let useless = self.begin_with_own()?;
-        let connection = &self.servers.get(anchor).connection;
-        welcome(&mut self.client, connection, self.settings.read_only, &self.cancel);
+        self.link.settings.begin_with(&defaults);
+        let useless = self.placer().begin_with_own()?;
+        let connection = &self.link.servers.get(anchor).connection;
+        welcome(&mut self.link.client, connection, self.link.settings.read_only, &self.link.cancel);
         for refusal in useless {
             let Refusal { sqlstate, message, hint, .. } = refusal;
-            self.tell_client(Severity::Warning, sqlstate, &message, hint.as_deref());
+            self.link.tell_client(Severity::Warning, sqlstate, &message, hint.as_deref());
         }
         self.ready();
         Ok(())

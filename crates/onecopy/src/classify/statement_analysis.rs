@@ -3,20 +3,17 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cluster::claims::Claims;
+use cluster::claims::{Claims, DEFINITIONS};
 use cluster::event::Reads;
 use cluster::ids::{SequenceId, SessionId, TableId, Version};
 use sql::accesses::Accesses;
-use sql::{Access, Because, Catalogue, Routing, Statement, TemplateId, Traces, Verb};
+use sql::{Because, Catalogue, CopyDirection, Routing, Statement, TemplateId, Traces, Verb};
 
 use super::footprint::{footprint, forecast, written_whole};
 use super::foresight::is_foreseen;
-use crate::place::home_choice::may_leave_anchor;
-use crate::transaction::definitions::asked_for;
-
 use crate::client::sent::Sent;
-use crate::propagate::sequence_marks::Drawn;
-use crate::session::Session;
+use crate::coordinator::Hub;
+use crate::transaction::draws::Drawn;
 
 /// The function that changes a setting by its name.
 const SETS: &str = "set_config";
@@ -50,7 +47,7 @@ pub(crate) struct Judged {
     /// What each claims beyond its rows.
     pub(crate) claims: Vec<sql::Claims>,
     /// It is a schema change: what it asks for.
-    redefines: Option<Box<Claims>>,
+    pub(crate) redefines: Option<Box<Claims>>,
     pub(crate) has_unparsed: bool,
     /// Nothing but INSERT, UPDATE, DELETE and MERGE.
     pub(crate) is_plain: bool,
@@ -69,7 +66,7 @@ pub(crate) struct Judged {
     /// A WITH HOLD cursor is declared.
     pub(crate) has_hold: bool,
     /// It says that it sets sequences.
-    sets_sequences: bool,
+    pub(crate) sets_sequences: bool,
     /// All that the statements touch, if it is known and bounded.
     pub(crate) touched: Option<Arc<Accesses>>,
     /// It says that it calls `setval`.
@@ -96,7 +93,7 @@ pub(crate) struct Judged {
     pub(crate) is_outdated: bool,
     /// Of the first statement.
     pub(crate) template: Option<TemplateId>,
-    catalogue: Arc<Catalogue>,
+    pub(crate) catalogue: Arc<Catalogue>,
     pub(crate) generation: Version,
 }
 
@@ -126,7 +123,7 @@ impl Demand {
     }
 
     /// Whether it touches the session or the transaction only.
-    fn is_control(&self) -> bool {
+    pub(crate) fn is_control(&self) -> bool {
         use Verb::{Empty, Release, Reset, RollbackTo, Savepoint, Set, Show};
         let is_control = |verb: &Verb| {
             matches!(
@@ -138,7 +135,7 @@ impl Demand {
     }
 
     /// Whether all that it does is to call set_config where that is told by the statement itself.
-    fn only_sets_settings(&self) -> bool {
+    pub(crate) fn only_sets_settings(&self) -> bool {
         let only = |sent: &Sent| {
             let statement = sent.statement();
             !statement.settings.is_empty()
@@ -152,7 +149,7 @@ impl Demand {
     }
 
     /// What may stay on the connection.
-    fn traces(&self, routings: &[Arc<Routing>]) -> Traces {
+    pub(crate) fn traces(&self, routings: &[Arc<Routing>]) -> Traces {
         let mut traces = if self.has_unparsed { Traces::ANYTHING } else { Traces::default() };
         for routing in routings {
             traces.add(routing.traces);
@@ -161,108 +158,33 @@ impl Demand {
     }
 
     /// Whether a cursor of it outlives the transaction.
-    fn declares_held(&self) -> bool {
+    pub(crate) fn declares_held(&self) -> bool {
         self.statements.iter().any(|s| matches!(s.verb, Verb::DeclareCursor { hold: true, .. }))
     }
 
     /// Whether it calls `set_config` somewhere else than at the top of a SELECT list.
-    fn sets_unseen(&self) -> bool {
+    pub(crate) fn sets_unseen(&self) -> bool {
         let followed: usize = self.statements.iter().map(|statement| statement.settings.len()).sum();
         let is_whole = self.sent.len() == self.statements.len();
         let mentioned: usize = self.sent.iter().map(|sent| sent.mentions(SETS)).sum();
         self.statements.iter().any(|statement| statement.calls(SETS)) && !(is_whole && mentioned == followed)
     }
 
-    pub(crate) fn judge(&self, session: &Session) -> Judged {
-        let catalogue = session.hub().catalogue();
-        let hides_write = |statement: &Arc<Statement>| {
-            session.hub().learned.hides_write(statement.template, catalogue.generation())
-        };
-        if !self.has_unparsed && self.statements.iter().any(hides_write) {
-            return Self { has_unparsed: true, ..self.clone() }.judge(session);
-        }
-        let routings: Vec<_> = self.statements.iter().map(|s| s.routing(&catalogue)).collect();
-        let mut tables: Vec<TableId> = Vec::new();
-        let mut access = if self.has_unparsed { Err(Because::Unknown) } else { Ok(()) };
-        for routing in &routings {
-            match (&routing.access, access) {
-                (Access::Read(read), Ok(())) => tables.extend(read),
-                (Access::Anchor(because), Ok(())) => access = Err(*because),
-                (Access::Anchor(Because::Update), Err(_)) => access = Err(Because::Update),
-                _ => {}
-            }
-            if self.is_binary && routing.user_types && access.is_ok() {
-                access = Err(Because::Catalogue);
-            }
-        }
-        if self.declares_users && access.is_ok() {
-            access = Err(Because::Catalogue);
-        }
-        // What EXECUTE leaves is what its statement leaves.
-        let run: Vec<_> = self.statements.iter().map(|s| session.executed_by(s).unwrap_or(s)).collect();
-        let left: Vec<_> = run.iter().map(|statement| statement.routing(&catalogue)).collect();
-        let pairs = run.iter().zip(&left);
-        Judged {
-            claims: routings.iter().map(|routing| self.claims_of(routing)).collect(),
-            redefines: self.redefines(session, &catalogue).map(Box::new),
-            access: access.map(|()| tables.into()),
-            may_write: matches!(access, Err(Because::Update | Because::Unknown)) && !self.is_control(),
-            has_locks: self.statements.iter().any(|s| locks(s)),
-            nowait: self.statements.iter().any(|s| s.nowait),
-            has_uncounted: self.statements.iter().any(|s| writes_uncounted(s)),
-            has_hold: self.declares_held(),
-            sets_sequences: self.statements.iter().any(|s| s.verb == Verb::Truncate || s.calls("setval")),
-            calls_setval: self.statements.iter().any(|s| s.calls("setval")),
-            asks_draws: routings.iter().any(|routing| routing.asks_draws),
-            only_asks_draws: !self.has_unparsed
-                && !self.keeps_portal
-                && !self.statements.is_empty()
-                && self.statements.iter().all(|s| sql::only_asks_draws(s, &catalogue)),
-            is_plain: self
-                .statements
-                .iter()
-                .all(|s| matches!(s.verb, Verb::Insert | Verb::Update | Verb::Delete | Verb::Merge)),
-            is_repeatable: !self.keeps_portal
-                && !self.has_unparsed
-                && self.statements.iter().all(|s| {
-                    matches!(s.verb, Verb::Select | Verb::Insert | Verb::Update | Verb::Delete | Verb::Merge)
-                }),
-            // What the client sends with it comes once, so it cannot be run again.
-            is_wide: self.statements.iter().any(|s| matches!(s.verb, Verb::Copy { .. })),
-            is_roamable: may_leave_anchor(self, &routings, &catalogue)
-                && session.may_borrow(&routings.iter().flat_map(|r| sql::draws(r, &catalogue)).collect()),
-            only_sets_settings: self.only_sets_settings(),
-            is_control: self.is_control(),
-            hides_code: self.has_unparsed,
-            code: pairs.filter(|(_, routing)| routing.traces.hidden).map(|(s, _)| Arc::clone(*s)).collect(),
-            traces: self.traces(&left),
-            sets_unseen: self.sets_unseen(),
-            touched: self.touched(&catalogue).map(Arc::new),
-            is_outdated: false,
-            template: self.statements.first().map(|statement| statement.template),
-            routings,
-            has_unparsed: self.has_unparsed,
-            generation: Version(catalogue.generation()),
-            catalogue,
-        }
-    }
-
     /// What a statement claims beyond its rows. A temporary object is the session's own.
-    fn claims_of(&self, routing: &Routing) -> sql::Claims {
+    pub(crate) fn claims_of(&self, routing: &Routing) -> sql::Claims {
         let is_own = routing.only_defines && !self.is_schema_change;
         if is_own { sql::Claims::Rows } else { routing.claims.clone() }
     }
 
     /// It seemed to read only, and writes: those that come after it are not taken for what they seem.
-    pub(crate) fn note_write(&self, session: &Session) {
-        let hub = session.hub();
+    pub(crate) fn note_write(&self, hub: &Hub) {
         for statement in &self.statements {
             hub.learned.note_write(statement.template, hub.catalogue().generation());
         }
     }
 
     /// What all statements touch together, with the values that they were sent with.
-    fn touched(&self, catalogue: &Catalogue) -> Option<Accesses> {
+    pub(crate) fn touched(&self, catalogue: &Catalogue) -> Option<Accesses> {
         if self.has_unparsed || self.sent.len() != self.statements.len() {
             return None;
         }
@@ -396,16 +318,6 @@ impl Judged {
     }
 }
 
-/// Whether a statement, or the one inside of it, locks what it reads.
-fn locks(statement: &Statement) -> bool {
-    !statement.row_locks.is_empty() || statement.inner.as_deref().is_some_and(locks)
-}
-
-/// Whether a statement writes inside a WITH query or under EXPLAIN ANALYZE.
-fn writes_uncounted(statement: &Statement) -> bool {
-    statement.modifies_inside || (statement.inner.is_some() && !statement.writes.is_empty())
-}
-
 /// Whether nothing can run but queries and modifications that are known, in functions and triggers too.
 fn is_harmless(routing: &Routing) -> bool {
     routing.reads.is_some() && routing.writes.is_some()
@@ -416,4 +328,22 @@ fn is_harmless(routing: &Routing) -> bool {
 fn home_tables(routing: &Routing) -> Option<Vec<TableId>> {
     let (reads, writes) = (routing.reads.as_ref()?, routing.writes.as_ref()?);
     Some(reads.iter().chain(writes).copied().collect())
+}
+
+/// Whether work leaves nothing behind, and shows nothing of when and where the transaction began.
+pub(crate) fn may_roam(demand: &Demand, judged: &Judged) -> bool {
+    let only_reads =
+        |verb: &Verb| matches!(verb, Verb::Select | Verb::Copy { direction: CopyDirection::To, .. });
+    judged.access.is_ok()
+        && !judged.has_locks
+        && !demand.keeps_portal
+        && demand.sent.len() == demand.statements.len()
+        && demand.statements.iter().all(|s| only_reads(&s.verb) && s.settings.is_empty())
+        && judged.routings.iter().all(|routing| !routing.transaction_time)
+        && !demand.sent.iter().any(Sent::may_read_clock)
+}
+
+/// The relations that statements use, as they are asked for.
+pub(crate) fn asked_for(routings: &[Arc<Routing>]) -> impl Iterator<Item = (TableId, u64)> + '_ {
+    routings.iter().flat_map(|routing| &routing.uses.relations).map(|name| (DEFINITIONS, *name))
 }

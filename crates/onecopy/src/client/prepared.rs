@@ -9,15 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustc_hash::FxHashMap;
 use sql::{Asks, Script, StandIns};
-use wire::backend::tag;
 use wire::frontend::Target;
 use wire::{encode, sqlstate};
 
 use super::sent::{KEPT_BYTES_MAX, Sent};
 use crate::error::Refusal;
 use crate::pool::cached::{is_reserved, name_of};
-use crate::relay::work::Message;
-use crate::session::{Session, Transaction};
 
 /// Most named statements of one session, and the bytes of their texts.
 const STATEMENTS_MAX: usize = 10_000;
@@ -233,79 +230,5 @@ impl Prepared {
         self.statements.clear();
         self.statements_bytes = 0;
         self.drop_portals();
-    }
-}
-
-impl Session {
-    /// The number of a statement that gets a name of ours on servers, where sessions share connections. Equal ones share
-    /// theirs, if they mean the same: under the same settings and schema, with nothing that one session alone can see.
-    pub(crate) fn shared_number(&self, name: &[u8], sql: &[u8], types: &[u8]) -> Option<u64> {
-        if name.is_empty() || !self.servers.is_shared() {
-            return None;
-        }
-        let is_own = match &self.transaction {
-            Transaction::Update(update) => update.has_ddl || update.is_suspect,
-            _ => false,
-        };
-        if is_own || self.pinned || self.settings.is_astray() {
-            return Some(fresh_generation());
-        }
-        let hub = self.hub();
-        let kind = self.servers.kind()?;
-        Some(hub.pools.number(kind, (sql, types), self.settings.meaning(), hub.last_ddl()))
-    }
-
-    /// Where sessions share connections: answers messages that do nothing but to parse what a server has accepted before,
-    /// for whomever. No connection is needed for them, nor waited for.
-    pub(crate) fn answer_parsed(&mut self, messages: &[Message]) -> bool {
-        let is_known =
-            |known: &Arc<Known>| known.is_shared() && self.hub().pools.is_accepted(known.generation);
-        if !messages
-            .iter()
-            .all(|message| message.is_parse && message.statement.as_ref().is_some_and(is_known))
-        {
-            return false;
-        }
-        for _ in messages {
-            encode::bare(&mut self.client.out, tag::PARSE_COMPLETE);
-        }
-        true
-    }
-
-    /// Closes a statement of the session on every connection that may have it: one of that name which is made next is another
-    /// one, and until then there is none.
-    pub(crate) async fn close_everywhere(&mut self, name: &[u8]) {
-        for server in self.servers.iter_mut() {
-            if !server.prepared.may_have(name) || !server.ahead.is_empty() {
-                continue;
-            }
-            encode::close(&mut server.connection.output, Target::Statement(name));
-            encode::sync(&mut server.connection.output);
-            let sent = server.connection.flush().await.is_ok();
-            // A connection that does not answer is of no use any more, which its next use finds.
-            if sent && server.connection.drain().await.is_ok() {
-                server.prepared.remove(name);
-            }
-        }
-    }
-
-    /// A statement that the session does not know may be one of PREPARE, which the server knows; but not one that was closed and
-    /// is still there on a connection.
-    pub(crate) fn check_unknown(&mut self, name: &[u8]) -> Result<(), Refusal> {
-        never_of_others(name)?;
-        if self.servers.iter_mut().any(|server| server.prepared.may_have(name)) {
-            let what = format!("prepared statement \"{}\" does not exist", String::from_utf8_lossy(name));
-            return Err(Refusal::plain(sqlstate::INVALID_SQL_STATEMENT_NAME, what));
-        }
-        Ok(())
-    }
-
-    /// A server has accepted these messages.
-    pub(crate) fn note_parsed(&self, messages: &[Message]) {
-        let parsed = messages.iter().filter(|message| message.is_parse);
-        for known in parsed.filter_map(|message| message.statement.as_ref()).filter(|known| known.is_shared())
-        {
-            self.hub().pools.note_accepted(known.generation);
-        }
     }
 }

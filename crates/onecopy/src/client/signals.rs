@@ -14,11 +14,11 @@ use cluster::ids::{ReplicaId, SessionId};
 use wire::backend::Fields;
 
 use super::cancel::{CancelKeys, PID_BASE, pid_of, session_of};
+use crate::client::ended;
 use crate::coordinator::Hub;
 use crate::coordinator::mailbox::End;
 use crate::coordinator::session_registry::Clients;
 use crate::error::Fault;
-use crate::session::ended;
 
 /// The SQLSTATE of the messages. It proves nothing.
 const SQLSTATE: &[u8] = b"OC002";

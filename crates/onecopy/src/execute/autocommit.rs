@@ -13,9 +13,12 @@ use wire::sqlstate;
 use crate::classify::statement_analysis::{Demand, Judged};
 use crate::coordinator::count;
 use crate::error::Fault;
+use crate::execute::Executor;
+use crate::link::wait::WAIT_MAX;
 use crate::relay::work::Work;
 use crate::relay::{Ended, Expected};
-use crate::session::{RETRIES_MAX, RETRY_PAUSE, Session, Transaction, WAIT_MAX};
+use crate::transaction::open::{RETRIES_MAX, RETRY_PAUSE, Transaction};
+use crate::transaction::view::View;
 
 /// How often a single statement that lost against another transaction is run again, unseen.
 const RERUNS_MAX: u32 = 10;
@@ -25,7 +28,16 @@ const BY_ROWS_MAX: u32 = 2;
 const RERUN_PAUSE_US: u64 = 500;
 const RERUN_DOUBLINGS: u32 = 6;
 
-impl Session {
+impl View<'_> {
+    /// A read that turned out to write (pitfalls 1.13): the connection's read-only default has stopped it.
+    fn is_hidden_write(self, code: &[u8]) -> bool {
+        code == sqlstate::READ_ONLY_SQL_TRANSACTION.as_bytes()
+            && matches!(self.txn.state, Transaction::None)
+            && !self.link.settings.read_only
+    }
+}
+
+impl Executor<'_> {
     /// Work outside of a transaction; `ends` is false when more may follow before the implicit transaction ends.
     pub(crate) async fn run_alone(
         &mut self,
@@ -33,38 +45,38 @@ impl Session {
         work: Work<'_>,
         ends: bool,
     ) -> Result<Ended, Fault> {
-        let mark = self.client.out.len();
-        self.client.shown = false;
-        let started = self.placed;
+        let mark = self.link.client.out.len();
+        self.link.client.shown = false;
+        let started = self.txn.placed;
         let (mut retries, mut losses) = (0, 0);
-        self.again.missed = Claims::default();
+        self.txn.again.missed = Claims::default();
         let mut only_anchor = false;
         loop {
-            let mut judged = self.judge_update(demand).await;
+            let mut judged = self.view().judge_update(demand).await;
             judged.is_roamable &= !only_anchor;
             judged.is_wide |= losses >= BY_ROWS_MAX;
             if let Some(answered) = self.ask_where_drawn(&judged, work).await {
                 return answered;
             }
             let result = self.run_once(&judged, work, ends).await;
-            self.after_setting(&judged);
+            self.view().after_setting(&judged);
             let error = match &result {
-                Err(Fault::Lost(_) | Fault::Evicted) if !self.client.shown && retries < RETRIES_MAX => {
+                Err(Fault::Lost(_) | Fault::Evicted) if !self.link.client.shown && retries < RETRIES_MAX => {
                     retries += 1;
                     None
                 }
-                Err(Fault::Rival(_)) if !self.client.shown && retries < RERUNS_MAX => {
+                Err(Fault::Rival(_)) if !self.link.client.shown && retries < RERUNS_MAX => {
                     retries += 1;
                     losses += 1;
-                    self.client.take_back(mark);
-                    count(&self.hub().stats.retried);
+                    self.link.client.take_back(mark);
+                    count(&self.link.hub().stats.retried);
                     tokio::time::sleep(jittered(retries)).await;
                     continue;
                 }
-                Err(Fault::Unplaced(_)) if !self.client.shown && started.elapsed() < WAIT_MAX => None,
+                Err(Fault::Unplaced(_)) if !self.link.client.shown && started.elapsed() < WAIT_MAX => None,
                 Err(_) => {
-                    if !self.client.shown {
-                        self.client.take_back(mark);
+                    if !self.link.client.shown {
+                        self.link.client.take_back(mark);
                     }
                     return result;
                 }
@@ -73,32 +85,26 @@ impl Session {
             match error {
                 None if result.is_ok() => return result,
                 None => tokio::time::sleep(RETRY_PAUSE * (retries + 1)).await,
-                Some(code) if self.is_hidden_write(code) => {
-                    demand.note_write(self);
-                    if self.client.shown {
-                        return Err(self.found_out_too_late(&result));
+                Some(code) if self.view().is_hidden_write(code) => {
+                    demand.note_write(self.link.hub());
+                    if self.link.client.shown {
+                        return Err(self.placer().found_out_too_late(&result));
                     }
-                    self.client.take_back(mark);
+                    self.link.client.take_back(mark);
                     return self.run_hidden_write(demand, work, ends).await;
                 }
                 Some(_) => {
-                    let is_end = |ended| self.met_end_of_range(ended, &judged, self.last_home, false);
-                    if self.client.shown || only_anchor || !result.as_ref().is_ok_and(is_end) {
+                    let is_end =
+                        |ended| self.view().met_end_of_range(ended, &judged, self.txn.last_home, false);
+                    if self.link.client.shown || only_anchor || !result.as_ref().is_ok_and(is_end) {
                         return result;
                     }
                     only_anchor = true;
                 }
             }
-            self.client.take_back(mark);
-            count(&self.hub().stats.retried);
+            self.link.client.take_back(mark);
+            count(&self.link.hub().stats.retried);
         }
-    }
-
-    /// A read that turned out to write (pitfalls 1.13): the connection's read-only default has stopped it.
-    fn is_hidden_write(&self, code: &[u8]) -> bool {
-        code == sqlstate::READ_ONLY_SQL_TRANSACTION.as_bytes()
-            && matches!(self.transaction, Transaction::None)
-            && !self.settings.read_only
     }
 
     async fn run_hidden_write(
@@ -107,7 +113,7 @@ impl Session {
         work: Work<'_>,
         ends: bool,
     ) -> Result<Ended, Fault> {
-        let mut judged = demand.judge(self);
+        let mut judged = demand.judge(self.view());
         judged.access = Err(Because::Unknown);
         (judged.has_unparsed, judged.hides_code) = (true, true);
         (judged.touched, judged.is_roamable) = (None, false);
@@ -118,16 +124,16 @@ impl Session {
         let nothing_runs = judged.routings.is_empty() && !judged.has_unparsed;
         // A part of an implicit transaction may be followed by anything; and what the session has at home may change
         // what the statement means, so it runs there with capture.
-        let may_leave = nothing_runs || (ends && !self.must_stay_home().await?);
+        let may_leave = nothing_runs || (ends && !self.placer().must_stay_home().await?);
         match &judged.access {
             Ok(_) if nothing_runs => self.read_once(&Reads::Catalogue, None, judged, work).await,
             Ok(tables) if may_leave => {
-                count(&self.hub().stats.reads);
+                count(&self.link.hub().stats.reads);
                 self.read_once(&judged.spread_reads(tables), None, judged, work).await
             }
             Err(Because::Catalogue) if may_leave => {
-                self.count(|stats| &stats.anchor_catalogue);
-                self.read_once(&Reads::All, Some(self.anchor()), judged, work).await
+                self.link.count(|stats| &stats.anchor_catalogue);
+                self.read_once(&Reads::All, Some(self.link.anchor()), judged, work).await
             }
             _ => self.update_once(judged, work, ends).await,
         }
@@ -141,38 +147,38 @@ impl Session {
         judged: &Judged,
         work: Work<'_>,
     ) -> Result<Ended, Fault> {
-        if self.is_settling {
-            self.settle().await;
+        if self.link.is_settling {
+            self.link.settle().await;
         }
-        let replica = self.place_read(reads, at, judged.generation).await?;
-        let ended = self.at_replica(replica, work).await;
+        let replica = self.driver().place_read(reads, at, judged.generation).await?;
+        let ended = self.driver().at_replica(replica, work).await;
         if ended.is_err() {
-            self.servers.close(replica);
+            self.link.servers.close(replica);
         }
         ended
     }
 
     /// One update transaction for this work alone, or the beginning of an implicit one.
     async fn update_once(&mut self, judged: &Judged, work: Work<'_>, ends: bool) -> Result<Ended, Fault> {
-        let options = self.resolve(TransactionOptions::default());
-        let opening = self.opening_alone(judged, ends).await?;
-        self.open_update(options, opening, true).await?;
+        let options = self.link.resolve(TransactionOptions::default());
+        let opening = self.placer().opening_alone(judged, ends).await?;
+        self.placer().open_update(options, opening, true).await?;
         self.claim(judged);
         if !ends {
             return self.at_home_guarded(judged, work).await;
         }
-        self.note_surprise(!self.surprises(judged));
-        if let Transaction::Update(update) = &mut self.transaction {
+        self.txn.note_surprise(!self.view().surprises(judged));
+        if let Transaction::Update(update) = &mut self.txn.state {
             update.is_alone = true;
         }
         if self.can_identify_ahead(judged, options) {
             return self.update_ahead(work).await;
         }
-        let ended = self.at_home(work, true).await?;
+        let ended = self.driver().at_home(work, true).await?;
         if ended.error.is_some() {
-            self.roll_back_home().await;
+            self.driver().roll_back_home().await;
         } else {
-            self.commit_home().await?;
+            self.committer().commit_home().await?;
         }
         Ok(ended)
     }
@@ -180,8 +186,8 @@ impl Session {
     /// Whether the identity can go with the statement in one flush: nothing of it needs to be seen before.
     fn can_identify_ahead(&mut self, judged: &Judged, options: TransactionOptions) -> bool {
         options.read_only != Some(true)
-            && !self.settings.has_timeouts
-            && !self.may_defer()
+            && !self.link.settings.has_timeouts
+            && !self.committer().may_defer()
             && judged.is_plain
             && judged.routings.len() == 1
             && judged.routings.iter().all(|r| r.claims != sql::Claims::Everything)
@@ -189,32 +195,32 @@ impl Session {
 
     /// BEGIN, the statement and the identity in one flush; COMMIT is the second one.
     async fn update_ahead(&mut self, work: Work<'_>) -> Result<Ended, Fault> {
-        let Transaction::Update(update) = &self.transaction else {
-            return Err(crate::transaction::broken("no update transaction is open"));
+        let Transaction::Update(update) = &self.txn.state else {
+            return Err(crate::error::broken("no update transaction is open"));
         };
         let home = update.replica;
-        let mut expected = Expected { hold: true, ..work.write(self.servers.get(home)) };
+        let mut expected = Expected { hold: true, ..work.write(self.link.servers.get(home)) };
         let is_whole = expected.completions.is_none();
         if is_whole {
-            self.write_identity()?;
+            self.committer().write_identity()?;
         }
-        let ended = self.exchange_home(|_| std::mem::take(&mut expected)).await?;
-        self.note_written(&ended.command, 0);
+        let ended = self.driver().exchange_home(|_| std::mem::take(&mut expected)).await?;
+        self.txn.note_written(&ended.command, 0);
         if is_whole {
-            let identified = self.read_identity().await;
+            let identified = self.committer().read_identity().await;
             if ended.error.is_none()
                 && let Err(fault) = identified
             {
-                self.executed();
-                self.roll_back_home().await;
+                self.link.executed();
+                self.driver().roll_back_home().await;
                 return Err(fault);
             }
         }
-        self.executed();
+        self.link.executed();
         if ended.error.is_some() {
-            self.roll_back_home().await;
+            self.driver().roll_back_home().await;
         } else {
-            self.commit_home().await?;
+            self.committer().commit_home().await?;
         }
         Ok(ended)
     }

@@ -4,7 +4,6 @@
 //! trigger; then new tables get their capture triggers, and the statement goes into the record with the role, search
 //! path and settings that it ran under. Everywhere else it is run from the record, in version order.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cluster::claims::Claims;
@@ -20,14 +19,15 @@ use super::explain_routing::ROUTING_COLUMN;
 use crate::capture;
 use crate::classify::statement_analysis::Demand;
 use crate::client::own_settings::Severity;
-use crate::error::{Fault, Refusal};
+use crate::error::{Fault, Refusal, broken};
+use crate::execute::Executor;
 use crate::place::home_choice::Opening;
 use crate::propagate::table_rewrite::oid_of;
 use crate::relay::Ended;
 use crate::relay::work::Work;
-use crate::session::{Placed, Session, Transaction};
-use crate::transaction::broken;
 use crate::transaction::definitions::Told;
+use crate::transaction::open::{Placed, Transaction};
+use crate::transaction::view::View;
 
 /// Settings that can change what a schema change means, beside those that any statement's effect may depend on.
 const DEFINING_SETTINGS: [&str; 5] = [
@@ -41,10 +41,6 @@ const DEFINING_SETTINGS: [&str; 5] = [
 /// What every connection begins with. Code may have changed it, by `set_config` with a name that it puts together; and maintenance calls
 /// functions of indexes, which could write then what is in no record.
 const FORBID_WRITES: &str = "SET default_transaction_read_only = on";
-
-/// Schema changes after which the catalogue is still right about everything but the relations that they name.
-const CONCERNS_NAMED: [&str; 6] =
-    ["AlterTableStmt", "CommentStmt", "CreateSeqStmt", "CreateStmt", "GrantStmt", "IndexStmt"];
 
 /// Statements that may bound a sequence anew.
 const BOUNDS_SEQUENCES: [&str; 2] = ["AlterSeqStmt", "AlterTableStmt"];
@@ -66,7 +62,42 @@ const CHANGES_SHARED: [&str; 13] = [
     "SecLabelStmt",
 ];
 
-impl Session {
+impl View<'_> {
+    /// What the statement does to rows, as far as the catalogue is known to be right about what it names.
+    fn row_effect(self, facts: &DdlFacts, text: &[u8]) -> RowEffect {
+        let catalogue = self.link.hub().catalogue();
+        let is_present = !self.link.hub().is_outdated(Version(catalogue.generation()));
+        let knows = match &self.txn.state {
+            Transaction::Update(update) => update.schema_changes.leave(&facts.relations),
+            _ => true,
+        };
+        match std::str::from_utf8(text) {
+            Ok(text) if is_present && knows => {
+                let subject = Subject {
+                    text,
+                    standard_conforming_strings: self.link.settings.noted.conforming,
+                    parameter_types: &[],
+                };
+                facts.effect(&subject, &catalogue).clone()
+            }
+            _ => facts.rows.clone(),
+        }
+    }
+
+    /// A schema change is replayed under the role that the session has set, so `SESSION_USER` would mean another role there.
+    fn with_user_named(self, text: String, user: &str) -> Result<String, Fault> {
+        if !text.to_ascii_lowercase().contains("session_user") {
+            return Ok(text);
+        }
+        let conforming = self.link.settings.noted.conforming;
+        sql::name_session_user(&text, conforming, user).ok_or_else(|| {
+            let what = "SESSION_USER in this statement";
+            Refusal::unsupported(what, "Give the name of the role.").into()
+        })
+    }
+}
+
+impl Executor<'_> {
     /// A statement that changes the schema; None when it is about temporary objects, and so an ordinary one.
     pub(crate) async fn schema_change(
         &mut self,
@@ -81,7 +112,7 @@ impl Session {
         if facts.temporary || self.names_temporary(&facts.relations).await? {
             return Ok(None);
         }
-        if alone && facts.rearranges() && matches!(self.transaction, Transaction::None) {
+        if alone && facts.rearranges() && matches!(self.txn.state, Transaction::None) {
             return self.maintenance(&[], text, work).await.map(Some);
         }
         self.ddl_without_passwords(statement, text, work, alone).await.map(Some)
@@ -96,10 +127,10 @@ impl Session {
         alone: bool,
     ) -> Result<Ended, Fault> {
         // Only a transaction that begins here ends here.
-        let alone = alone && matches!(self.transaction, Transaction::None);
+        let alone = alone && matches!(self.txn.state, Transaction::None);
         let Verb::Ddl(facts) = &statement.verb else { return Err(broken("this is no schema change")) };
         let demand = Demand::schema_change(statement);
-        match &self.transaction {
+        match &self.txn.state {
             Transaction::None => {
                 let said = match facts.rows {
                     RowEffect::Same if !alone => TransactionOptions::default(),
@@ -108,21 +139,22 @@ impl Session {
                         TransactionOptions { isolation: Some(Isolation::ReadCommitted), ..Default::default() }
                     }
                 };
-                let options = self.resolve(said);
+                let options = self.link.resolve(said);
                 let writes = if options.isolation == Some(Isolation::Serializable) {
                     Claims::everything()
                 } else {
-                    Box::pin(self.judge_update(&demand)).await.writes(self.id)
+                    Box::pin(self.view().judge_update(&demand)).await.writes(self.link.id)
                 };
-                self.open_update(options, Opening { writes, ..Opening::unbounded() }, true).await?;
+                self.placer().open_update(options, Opening { writes, ..Opening::unbounded() }, true).await?;
             }
             Transaction::Begun(_) => self.start_transaction(&demand).await?,
             Transaction::Update(_) => {
-                let judged = self.judge_update(&demand).await;
+                let judged = self.view().judge_update(&demand).await;
                 if !self.come_to_anchor(&judged, true).await? {
-                    self.gate(Reads::All, judged.writes(self.id), false).await?;
+                    let writes = judged.writes(self.link.id);
+                    self.driver().gate(Reads::All, writes, false).await?;
                 }
-                self.note_anchor_needed();
+                self.placer().note_anchor_needed();
             }
             Transaction::Read(_) | Transaction::Lost(_) => {
                 return self.run(&Demand::one(statement), work, false).await;
@@ -131,20 +163,20 @@ impl Session {
         let result = self.ddl_at_home(facts, text, work).await;
         match result {
             Ok(ended) if alone && ended.error.is_none() => {
-                self.commit_home().await?;
+                self.committer().commit_home().await?;
                 Ok(ended)
             }
             Ok(ended) => {
                 if alone {
-                    self.roll_back_home().await;
+                    self.driver().roll_back_home().await;
                 }
                 Ok(ended)
             }
             Err(fault) => {
                 // It may have been refused before it ran.
-                self.executed();
+                self.link.executed();
                 if alone {
-                    self.roll_back_home().await;
+                    self.driver().roll_back_home().await;
                 }
                 Err(fault)
             }
@@ -152,27 +184,27 @@ impl Session {
     }
 
     async fn ddl_at_home(&mut self, facts: &DdlFacts, text: &[u8], work: Work<'_>) -> Result<Ended, Fault> {
-        let mark = self.client.out.len();
-        let home = self.home();
-        self.note_left(home);
-        self.await_naming(facts).await?;
-        let effect = self.row_effect(facts, text);
-        let before = self.before_rows(&effect).await?;
+        let mark = self.link.client.out.len();
+        let home = self.view().home();
+        self.connector().note_left(home);
+        self.driver().await_naming(facts).await?;
+        let effect = self.view().row_effect(facts, text);
+        let before = self.recorder().before_rows(&effect).await?;
         if CHANGES_SHARED.contains(&facts.tag) {
-            self.before_shared_change().await?;
+            self.recorder().before_shared_change().await?;
         }
-        let token = capture::ddl_token(self.hub().cluster_id);
+        let token = capture::ddl_token(self.link.hub().cluster_id);
         let (ddl, made) = (capture::DDL_SETTING, capture::MADE_SETTING);
-        self.own_query(&format!("SET LOCAL {ddl} = '{token}'; SET LOCAL {made} = ''")).await?;
-        let rows = self.captured_rows();
-        let ended = self.at_home(work, true).await?;
+        self.driver().own_query(&format!("SET LOCAL {ddl} = '{token}'; SET LOCAL {made} = ''")).await?;
+        let rows = self.txn.captured_rows();
+        let ended = self.driver().at_home(work, true).await?;
         if ended.error.is_some() {
             return Ok(ended);
         }
         let recorded = self.after_ddl(facts, &effect, rows, text, before).await;
-        if recorded.is_err() && !self.client.shown {
+        if recorded.is_err() && !self.link.client.shown {
             // It is refused after all: the client is not to be told that it went well.
-            self.client.take_back(mark);
+            self.link.client.take_back(mark);
         }
         recorded.map(|()| ended)
     }
@@ -187,24 +219,24 @@ impl Session {
         before: crate::propagate::table_rewrite::Before,
     ) -> Result<(), Fault> {
         // Functions that ran at home alone may have written: then the rows travel, and the functions do not run elsewhere.
-        if matches!(effect, RowEffect::Same | RowEffect::Viewed(_)) && self.captured_rows() != rows {
+        if matches!(effect, RowEffect::Same | RowEffect::Viewed(_)) && self.txn.captured_rows() != rows {
             let (what, hint) = sql::refusal::DDL_WRITES;
             return Err(Refusal::unsupported(what, hint).into());
         }
         if CHANGES_SHARED.contains(&facts.tag) {
-            self.after_shared_change().await?;
+            self.recorder().after_shared_change().await?;
         }
         let is_new = match effect {
             RowEffect::Made(table) => {
-                self.own_text(&format!("SELECT onecopy.is_new({})", oid_of(table))).await? == "t"
+                self.driver().own_text(&format!("SELECT onecopy.is_new({})", oid_of(table))).await? == "t"
             }
             _ => false,
         };
-        let mut circumstances = self.own_query(&circumstances_sql()).await?.row.unwrap_or_default();
-        self.own_query(&format!("SET LOCAL {} = ''", capture::DDL_SETTING)).await?;
+        let mut circumstances = self.driver().own_query(&circumstances_sql()).await?.row.unwrap_or_default();
+        self.driver().own_query(&format!("SET LOCAL {} = ''", capture::DDL_SETTING)).await?;
         if circumstances.pop().flatten().as_deref() == Some(capture::MADE_TEMPORARY.as_bytes()) {
             // Of this session alone. The applier would have to make it, too, and could do so once.
-            if let Transaction::Update(update) = &mut self.transaction {
+            if let Transaction::Update(update) = &mut self.txn.state {
                 update.is_suspect = true;
             }
             return Ok(());
@@ -217,9 +249,9 @@ impl Session {
         if !told.numbers.is_empty() {
             record.settings.push((NUMBERS.to_owned(), String::from_utf8_lossy(&told.numbers).into_owned()));
         }
-        record.text = self.with_user_named(record.text, &user)?;
-        let keeps_lent = self.note_redefined(facts, effect, &told)?;
-        let Transaction::Update(update) = &mut self.transaction else {
+        record.text = self.view().with_user_named(record.text, &user)?;
+        let keeps_lent = self.driver().note_redefined(facts, effect, &told)?;
+        let Transaction::Update(update) = &mut self.txn.state else {
             return Err(broken("no update transaction is open"));
         };
         update.has_ddl = true;
@@ -229,49 +261,9 @@ impl Session {
         if keeps_lent {
             record.settings.push((KEEPS_LENT.to_owned(), "on".to_owned()));
         } else if BOUNDS_SEQUENCES.contains(&facts.tag) {
-            self.record_positions().await?;
+            self.recorder().record_positions().await?;
         }
-        self.record_rows(effect, before, is_new, record).await
-    }
-
-    /// What the statement does to rows, as far as the catalogue is known to be right about what it names.
-    fn row_effect(&self, facts: &DdlFacts, text: &[u8]) -> RowEffect {
-        let catalogue = self.hub().catalogue();
-        let is_present = !self.hub().is_outdated(Version(catalogue.generation()));
-        let knows = match &self.transaction {
-            Transaction::Update(update) => update.schema_changes.leave(&facts.relations),
-            _ => true,
-        };
-        match std::str::from_utf8(text) {
-            Ok(text) if is_present && knows => {
-                let subject = Subject {
-                    text,
-                    standard_conforming_strings: self.settings.noted.conforming,
-                    parameter_types: &[],
-                };
-                facts.effect(&subject, &catalogue).clone()
-            }
-            _ => facts.rows.clone(),
-        }
-    }
-
-    /// A schema change is replayed under the role that the session has set, so `SESSION_USER` would mean another role there.
-    fn with_user_named(&self, text: String, user: &str) -> Result<String, Fault> {
-        if !text.to_ascii_lowercase().contains("session_user") {
-            return Ok(text);
-        }
-        let conforming = self.settings.noted.conforming;
-        sql::name_session_user(&text, conforming, user).ok_or_else(|| {
-            let what = "SESSION_USER in this statement";
-            Refusal::unsupported(what, "Give the name of the role.").into()
-        })
-    }
-
-    fn captured_rows(&self) -> u64 {
-        match &self.transaction {
-            Transaction::Update(update) => update.capture.record.rows(),
-            _ => 0,
-        }
+        self.recorder().record_rows(effect, before, is_new, record).await
     }
 
     /// A schema change that asks for CONCURRENTLY, which would take several transactions: it is done in one.
@@ -282,7 +274,7 @@ impl Session {
         work: Work<'_>,
         alone: bool,
     ) -> Result<Ended, Fault> {
-        if !matches!(self.transaction, Transaction::None) {
+        if !matches!(self.txn.state, Transaction::None) {
             return Err(Refusal::plain(
                 sqlstate::ACTIVE_SQL_TRANSACTION,
                 "CONCURRENTLY cannot be used inside a transaction block",
@@ -299,13 +291,13 @@ impl Session {
             return self.run(&Demand::one(statement), work, alone).await;
         }
         let text = "CONCURRENTLY is left out: the statement runs in one transaction, and writes to the table wait for it";
-        self.tell_client(Severity::Notice, sqlstate::SUCCESS, text, None);
+        self.link.tell_client(Severity::Notice, sqlstate::SUCCESS, text, None);
         self.ddl(statement, plain.as_bytes(), work, alone).await
     }
 
     /// Whether any of these names is a temporary relation of this session.
     pub(crate) async fn names_temporary(&mut self, names: &[Name]) -> Result<bool, Fault> {
-        if names.is_empty() || !self.must_stay_home().await? {
+        if names.is_empty() || !self.placer().must_stay_home().await? {
             return Ok(false);
         }
         let list = names
@@ -317,8 +309,8 @@ impl Session {
         if list.is_empty() {
             return Ok(false);
         }
-        let anchor = self.home();
-        let Some(server) = self.servers.find(anchor) else { return Ok(false) };
+        let anchor = self.view().home();
+        let Some(server) = self.link.servers.find(anchor) else { return Ok(false) };
         if !server.ahead.is_empty() {
             return Ok(false);
         }
@@ -343,39 +335,41 @@ impl Session {
         for name in names {
             is_temporary = is_temporary && self.names_temporary(std::slice::from_ref(name)).await?;
         }
-        let anchor = self.anchor();
-        let mark = self.client.out.len();
+        let anchor = self.link.anchor();
+        let mark = self.link.client.out.len();
         let ended = self.run_at_home_alone(Some(FORBID_WRITES), work).await?;
         if ended.error.is_some() || is_temporary {
             return Ok(ended);
         }
-        let reply = self.client.out.split_off(mark.min(self.client.out.len()));
-        let members: Vec<ReplicaId> = self.hub().seats.iter().map(|seat| seat.replica).collect();
+        let reply = self.link.client.out.split_off(mark.min(self.link.client.out.len()));
+        let members: Vec<ReplicaId> = self.link.hub().seats.iter().map(|seat| seat.replica).collect();
         for replica in members {
             if replica == anchor {
                 continue;
             }
             if let Err(reason) = self.maintain_replica(replica, text).await {
-                let text = format!("it was not done at {}: {reason}", self.hub().seats[replica].name);
-                self.warn(sqlstate::CONNECTION_FAILURE, &text);
+                let text = format!("it was not done at {}: {reason}", self.link.hub().seats[replica].name);
+                self.link.warn(sqlstate::CONNECTION_FAILURE, &text);
             }
         }
-        self.client.out.extend_from_slice(&reply);
+        self.link.client.out.extend_from_slice(&reply);
         Ok(ended)
     }
 
     async fn maintain_replica(&mut self, replica: ReplicaId, text: &[u8]) -> Result<(), String> {
         let event = Event::Read {
-            session: self.id,
+            session: self.link.id,
             reads: Reads::All,
             at: Some(replica),
             cost_us: 1,
             near: None,
             catalogue: Version(u64::MAX),
         };
-        let Ok(Placed::At(place)) = self.place(event).await else { return Err("it is not up".into()) };
-        let connected = self.connect(place).await;
-        let result = match connected.map(|()| self.servers.get(replica)) {
+        let Ok(Placed::At(place)) = self.driver().place(event).await else {
+            return Err("it is not up".into());
+        };
+        let connected = self.connector().connect(place).await;
+        let result = match connected.map(|()| self.link.servers.get(replica)) {
             Ok(server) => {
                 let sql = String::from_utf8_lossy(text).into_owned();
                 let run = async {
@@ -386,7 +380,7 @@ impl Session {
             }
             Err(_) => Err("no connection".into()),
         };
-        self.executed();
+        self.link.executed();
         result
     }
 
@@ -396,14 +390,14 @@ impl Session {
         before: Option<&str>,
         work: Work<'_>,
     ) -> Result<Ended, Fault> {
-        if self.is_settling {
-            self.settle().await;
+        if self.link.is_settling {
+            self.link.settle().await;
         }
         let started = tokio::time::Instant::now();
         loop {
-            match self.read_after(before, self.anchor(), work).await {
-                Err(Fault::Unplaced(_)) if started.elapsed() < crate::session::WAIT_MAX => {
-                    tokio::time::sleep(crate::session::RETRY_PAUSE).await;
+            match self.read_after(before, self.link.anchor(), work).await {
+                Err(Fault::Unplaced(_)) if started.elapsed() < crate::link::wait::WAIT_MAX => {
+                    tokio::time::sleep(crate::transaction::open::RETRY_PAUSE).await;
                 }
                 other => return other,
             }
@@ -415,27 +409,6 @@ impl Session {
 pub(crate) fn recorded_text(text: String) -> cluster::record::Statement {
     let search_path = "pg_catalog".to_owned();
     cluster::record::Statement { text, role: String::new(), search_path, settings: Vec::new() }
-}
-
-/// What the schema changes of an open transaction leave of the catalogue, which has none of them.
-#[derive(Default, Debug)]
-pub(crate) struct SchemaChanges {
-    /// Bare names of relations.
-    relations: BTreeSet<String>,
-    /// One may concern anything.
-    everything: bool,
-}
-
-impl SchemaChanges {
-    fn note(&mut self, facts: &DdlFacts) {
-        self.everything |= !CONCERNS_NAMED.contains(&facts.tag);
-        self.relations.extend(facts.relations.iter().map(|name| name.name.clone()));
-    }
-
-    /// Whether the catalogue is right about functions, casts and the like, and about these relations.
-    fn leave(&self, relations: &[Name]) -> bool {
-        !self.everything && relations.iter().all(|name| !self.relations.contains(&name.name))
-    }
 }
 
 /// The settings that go into a record with a schema change; role and search path have places of their own there.
@@ -459,7 +432,10 @@ fn circumstances_sql() -> String {
 }
 
 /// The session's user, and the statement as it is recorded.
-fn recorded(text: &[u8], row: Vec<Option<Vec<u8>>>) -> Option<(String, cluster::record::Statement)> {
+pub(crate) fn recorded(
+    text: &[u8],
+    row: Vec<Option<Vec<u8>>>,
+) -> Option<(String, cluster::record::Statement)> {
     let mut columns = row.into_iter().map(|value| value.map(|v| String::from_utf8_lossy(&v).into_owned()));
     columns.next()?;
     let (user, role, search_path) = (columns.next()??, columns.next()??, columns.next()??);

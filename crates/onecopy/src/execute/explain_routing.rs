@@ -12,10 +12,12 @@ use wire::{encode, sqlstate};
 use crate::classify::statement_analysis::Demand;
 use crate::client::sent::Sent;
 use crate::error::{Fault, Refusal};
+use crate::execute::Executor;
 use crate::relay::Ended;
 use crate::relay::position::shift_position;
 use crate::relay::work::Work;
-use crate::session::{Session, Transaction};
+use crate::transaction::open::Transaction;
+use crate::transaction::view::View;
 
 /// The column of EXPLAIN (ROUTING).
 pub(crate) const ROUTING_COLUMN: &str = "ROUTING";
@@ -24,12 +26,21 @@ const TEXT_OID: u32 = 25;
 /// As many as a Bind can have.
 const PARAMETERS_MAX: u32 = u16::MAX as u32;
 
-impl Session {
+impl View<'_> {
+    /// One statement as if it were sent by itself.
+    fn as_sent(self, text: &str) -> Option<Sent> {
+        let script = self.link.script_inside(text)?;
+        let [part] = script.statements.as_slice() else { return None };
+        Some(Sent::Text { text: text.as_bytes().into(), from: 0, part: part.clone() })
+    }
+}
+
+impl Executor<'_> {
     /// Answers EXPLAIN (ROUTING).
     pub(crate) async fn explain_routing(&mut self, work: Work<'_>) -> Result<Ended, Fault> {
         let invalid = |message: &str| Fault::Refused(Refusal::plain(sqlstate::SYNTAX_ERROR, message));
         let Work::Query { sql, position_offset, .. } = work else {
-            return Err(crate::transaction::broken("EXPLAIN (ROUTING) has no text"));
+            return Err(crate::error::broken("EXPLAIN (ROUTING) has no text"));
         };
         let text = std::str::from_utf8(sql).map_err(|_| invalid("the statement is not UTF-8"))?;
         let explained = sql::explained(text).ok_or_else(|| invalid("EXPLAIN (ROUTING) needs a statement"))?;
@@ -43,55 +54,50 @@ impl Session {
         let types: Vec<u32> = (1..=last).map(type_of).collect();
         let plan = Work::Unseen { sql: explained.plain.as_bytes(), types: &types };
         let inner = explained.statement;
-        let sent = self.as_sent(inner);
+        let sent = self.view().as_sent(inner);
         if let Some(sent) = &sent {
             // The planner calls functions that are declared immutable.
-            let at = self.open_at().unwrap_or_else(|| self.anchor());
-            self.foresee_traces(&Demand::one(sent.statement()).judge(self), at);
+            let at = self.txn.open_at().unwrap_or_else(|| self.link.anchor());
+            let judged = Demand::one(sent.statement()).judge(self.view());
+            self.connector().foresee_traces(&judged, at);
         }
         let ended = self.plan_unseen(plan).await?;
         if let Some(body) = &ended.error {
-            self.client.out.extend_from_slice(&shift_position(body, position_offset));
+            self.link.client.out.extend_from_slice(&shift_position(body, position_offset));
             return Ok(ended);
         }
-        let present = self.hub().fresh_catalogue().await;
-        let catalogue = present.ok_or_else(|| Fault::Lost(self.anchor()))?;
-        let mut lines = sql::explain(inner, self.settings.noted.conforming, &catalogue, self.borrows())
-            .map_err(|error| invalid(&error.to_string()))?;
-        lines.extend(self.tell_profile(&catalogue, sent.as_ref()));
-        encode::row_description(&mut self.client.out, &[ROUTING_COLUMN]);
+        let present = self.link.hub().fresh_catalogue().await;
+        let catalogue = present.ok_or_else(|| Fault::Lost(self.link.anchor()))?;
+        let mut lines =
+            sql::explain(inner, self.link.settings.noted.conforming, &catalogue, self.view().borrows())
+                .map_err(|error| invalid(&error.to_string()))?;
+        lines.extend(self.view().tell_profile(&catalogue, sent.as_ref()));
+        encode::row_description(&mut self.link.client.out, &[ROUTING_COLUMN]);
         for line in &lines {
-            encode::data_row(&mut self.client.out, &[Some(line.as_bytes())]);
+            encode::data_row(&mut self.link.client.out, &[Some(line.as_bytes())]);
         }
-        encode::command_complete(&mut self.client.out, "EXPLAIN");
+        encode::command_complete(&mut self.link.client.out, "EXPLAIN");
         Ok(ended)
     }
 
     /// Has a server plan a statement with the rights that the session has now. An open transaction plans it where it is
     /// open. Otherwise the anchor does, and no transaction begins.
     async fn plan_unseen(&mut self, plan: Work<'_>) -> Result<Ended, Fault> {
-        match &self.transaction {
+        match &self.txn.state {
             Transaction::None | Transaction::Begun(_) => self.run_at_home_alone(None, plan).await,
-            Transaction::Update(_) => self.at_home(plan, false).await,
+            Transaction::Update(_) => self.driver().at_home(plan, false).await,
             Transaction::Read(read) => {
                 let (replica, has_snapshot) = (read.replica, read.has_snapshot);
                 let reads = if has_snapshot { Reads::Tables([].into()) } else { Reads::Catalogue };
-                let generation = Version(self.hub().catalogue().generation());
-                self.place_read(&reads, Some(replica), generation).await?;
-                let ended = self.at_replica(replica, plan).await;
+                let generation = Version(self.link.hub().catalogue().generation());
+                self.driver().place_read(&reads, Some(replica), generation).await?;
+                let ended = self.driver().at_replica(replica, plan).await;
                 if ended.is_err() {
-                    self.abandon_read();
+                    self.driver().abandon_read();
                 }
                 ended
             }
-            Transaction::Lost(_) => Err(Fault::Lost(self.last_home)),
+            Transaction::Lost(_) => Err(Fault::Lost(self.txn.last_home)),
         }
-    }
-
-    /// One statement as if it were sent by itself.
-    fn as_sent(&self, text: &str) -> Option<Sent> {
-        let script = self.script_inside(text)?;
-        let [part] = script.statements.as_slice() else { return None };
-        Some(Sent::Text { text: text.as_bytes().into(), from: 0, part: part.clone() })
     }
 }

@@ -9,12 +9,12 @@ use sql::{Statement, Verb};
 use wire::sqlstate;
 
 use crate::error::{Fault, Refusal};
+use crate::execute::Executor;
 use crate::relay::Ended;
 use crate::relay::work::Work;
 use crate::security::scram;
-use crate::session::Session;
 
-impl Session {
+impl Executor<'_> {
     /// Runs a schema change without the passwords that are in it.
     pub(crate) async fn ddl_without_passwords(
         &mut self,
@@ -25,7 +25,7 @@ impl Session {
     ) -> Result<Ended, Fault> {
         let hidden = match (&statement.verb, work) {
             (Verb::Ddl(facts), Work::Query { position_offset, .. }) => {
-                without_passwords(facts.tag, text, self.settings.noted.conforming)?
+                without_passwords(facts.tag, text, self.link.settings.noted.conforming)?
                     .map(|hidden| (hidden, position_offset))
             }
             _ => None,

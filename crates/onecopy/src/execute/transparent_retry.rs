@@ -15,142 +15,92 @@
 //!
 //! Invariant: what the client has seen something of is not run again.
 
-use cluster::claims::{Claims, ROW_CLAIMS_MAX};
-use cluster::event::{AbortCause, Effect, Event, Reads, Rival};
+use cluster::claims::Claims;
+use cluster::event::{AbortCause, Rival};
 use cluster::record::Mark;
-use sql::Isolation;
 
 use crate::classify::statement_analysis::{Demand, Judged};
 use crate::coordinator::count;
 use crate::error::Fault;
+use crate::execute::Executor;
 use crate::relay::work::Work;
 use crate::relay::{Ended, Expected};
-use crate::session::{Session, Transaction};
-use crate::transaction::broken;
-use crate::writeset::claims::ClaimsSoFar;
+use crate::transaction::open::Transaction;
+use crate::transaction::view::View;
 
 /// The prepared statements that set it, undo what came after it, and release it.
 const SET: &str = "onecopy SAVEPOINT \"onecopy guard\"";
 const UNDO: &str = "ROLLBACK TO SAVEPOINT \"onecopy guard\"";
 const RELEASE: &str = "onecopy RELEASE SAVEPOINT \"onecopy guard\"";
-/// Any answer to it will do.
-const ALIVE: &str = "SELECT";
 
 /// How often a statement is run again. Each time more is lent, so what draws too much is given up in the end.
 const RERUNS_MAX: u32 = 8;
-/// Fewer rows are never too many to be told apart.
-const LONG_ROWS_MIN: u64 = 64;
 /// After so many times a statement waits for all rows of the tables where it was late.
 const BY_ROWS_MAX: u32 = 5;
 
-impl Session {
+impl View<'_> {
     /// Whether the statement draws, or may, from what the home of the open transaction is lent.
-    fn borrows_for(&self, judged: &Judged) -> bool {
+    fn borrows_for(self, judged: &Judged) -> bool {
         let is_away =
-            matches!(&self.transaction, Transaction::Update(update) if update.replica != self.anchor());
-        is_away && !self.failed && judged.is_repeatable && !judged.draws().is_empty()
+            matches!(&self.txn.state, Transaction::Update(update) if update.replica != self.link.anchor());
+        is_away && !self.txn.failed && judged.is_repeatable && !judged.draws().is_empty()
     }
 
     /// Whether the statement may write rows that are another's by now without its having been told beforehand.
-    pub(crate) fn surprises(&self, judged: &Judged) -> bool {
-        !self.failed && self.hub().seats.len() > 1 && !judged.is_foreseen()
-    }
-
-    fn is_read_committed(&self) -> bool {
-        matches!(&self.transaction,
-            Transaction::Update(update) if update.options.isolation <= Some(Isolation::ReadCommitted))
-    }
-
-    /// A statement has run, or is about to; what it writes may have to be asked for at the end.
-    pub(crate) fn note_surprise(&mut self, is_secure: bool) {
-        if let Transaction::Update(update) = &mut self.transaction {
-            update.has_surprises |= !is_secure;
-        }
-    }
-
-    /// Before the record is handed over. A transaction with so many rows that they are not told apart asks for their tables: else
-    /// all others that have written there meanwhile would lose against it (40001). What was written without its having been asked for is asked for now, or somebody who
-    /// has asked for it would lose it. A statement by itself is undone and run again when that is somebody else's; a
-    /// transaction waits for him, and then goes on if he rolls back.
-    pub(crate) async fn secure_rest(&mut self) -> Result<(), Fault> {
-        let has_many_rows = self.has_many_rows(0);
-        let Transaction::Update(update) = &mut self.transaction else { return Ok(()) };
-        let has_surprises = std::mem::take(&mut update.has_surprises);
-        if !has_surprises && !has_many_rows {
-            return Ok(());
-        }
-        let (is_alone, home) = (has_surprises && update.is_alone && !self.client.shown, update.replica);
-        match self.secure(Mark::default()).await? {
-            None => Ok(()),
-            Some((rival, written)) if is_alone => {
-                self.again.missed = written;
-                Err(self.aborted(AbortCause::Conflict(rival), home))
-            }
-            Some((_, written)) => {
-                self.gate(Reads::Tables([].into()), written, false).await?;
-                self.executed();
-                // Home has what it waited for, and so it has to be alive after that: see `cluster`'s certification.
-                self.own_query(ALIVE).await?;
-                Ok(())
-            }
-        }
+    pub(crate) fn surprises(self, judged: &Judged) -> bool {
+        !self.txn.failed && self.link.hub().seats.len() > 1 && !judged.is_foreseen()
     }
 
     /// What the catalogue says of statements of the open transaction. Those that can be neither foreseen nor undone ask for
     /// whole tables; and so do all when there are so many rows that they will not be told apart.
-    pub(crate) async fn judge_inside(&self, demand: &Demand) -> Judged {
+    pub(crate) async fn judge_inside(self, demand: &Demand) -> Judged {
         let mut judged = self.judge_update(demand).await;
         judged.is_wide |= self.is_long() || (!judged.is_repeatable && self.surprises(&judged));
         judged
     }
 
     /// Whether the transaction has come near what is told apart of one.
-    fn is_long(&self) -> bool {
-        let Transaction::Update(update) = &self.transaction else { return false };
+    fn is_long(self) -> bool {
+        let Transaction::Update(update) = &self.txn.state else { return false };
         update.capture.claims.turns_left() == 0 || self.has_many_rows(1)
     }
 
-    /// Whether its rows alone are so many; a row without keys and references counts as `keyless` claims.
-    fn has_many_rows(&self, keyless: usize) -> bool {
-        let Transaction::Update(update) = &self.transaction else { return false };
-        let rows = update.capture.record.rows();
-        if rows < LONG_ROWS_MIN {
-            return false;
+    /// Whether the statement stays is decided, or it is undone.
+    fn judged(self) {
+        if let Some(tenancy) = &self.link.tenancy {
+            tenancy.judged();
         }
-        let catalogue = self.hub().catalogue();
-        let claims_of = |table: &sql::Table| table.keys.len() + table.references.len();
-        let tables = update.capture.record.tables().iter().filter_map(|id| catalogue.table(*id));
-        let a_row = tables.map(claims_of).max().unwrap_or_default().max(keyless) as u64;
-        rows * a_row * 2 >= ROW_CLAIMS_MAX as u64
     }
+}
 
+impl Executor<'_> {
     /// Runs a statement of the open update transaction.
     pub(crate) async fn at_home_guarded(&mut self, judged: &Judged, work: Work<'_>) -> Result<Ended, Fault> {
-        let is_surprise = self.surprises(judged);
-        let surprises = is_surprise && judged.is_repeatable && self.is_read_committed();
+        let is_surprise = self.view().surprises(judged);
+        let surprises = is_surprise && judged.is_repeatable && self.txn.is_read_committed();
         let mut is_secure = !is_surprise;
-        if !surprises && !self.borrows_for(judged) {
-            self.note_surprise(is_secure);
-            return self.at_home(work, false).await;
+        if !surprises && !self.view().borrows_for(judged) {
+            self.txn.note_surprise(is_secure);
+            return self.driver().at_home(work, false).await;
         }
-        let (out, mark) = (self.client.out.len(), self.record_mark());
-        self.client.shown = false;
+        let (out, mark) = (self.link.client.out.len(), self.txn.record_mark());
+        self.link.client.shown = false;
         let mut ended = self.behind_savepoint(work, surprises, false).await?;
         let (mut ends, mut losses) = (0, 0);
-        while !self.client.shown && ends + losses < RERUNS_MAX {
+        while !self.link.client.shown && ends + losses < RERUNS_MAX {
             if ended.is_evicted {
                 // Whoever was first has committed, and what is read is waited for.
                 losses += 1;
                 self.undo(out, mark).await?;
                 self.await_rows(judged, Claims::default(), false).await?;
-            } else if self.met_end_of_range(&ended, judged, self.last_home, ends > 0) {
+            } else if self.view().met_end_of_range(&ended, judged, self.txn.last_home, ends > 0) {
                 ends += 1;
                 self.undo(out, mark).await?;
-                if self.lacks_lease(judged).await? {
+                if self.placer().lacks_lease(judged).await? {
                     break;
                 }
             } else if surprises && ended.error.is_none() {
-                let Some((_, written)) = self.secure(mark).await? else {
+                let Some((_, written)) = self.committer().secure(mark).await? else {
                     is_secure = true;
                     break;
                 };
@@ -162,11 +112,11 @@ impl Session {
             }
             ended = self.behind_savepoint(work, surprises, true).await?;
         }
-        self.note_surprise(is_secure);
-        self.judged();
+        self.txn.note_surprise(is_secure);
+        self.view().judged();
         if ended.is_evicted {
-            let fault = self.aborted(AbortCause::Conflict(Rival::default()), self.last_home);
-            self.step_back().await;
+            let fault = self.view().aborted(AbortCause::Conflict(Rival::default()), self.txn.last_home);
+            self.driver().step_back().await;
             return Err(fault);
         }
         Ok(ended)
@@ -179,15 +129,16 @@ impl Session {
         may_be_evicted: bool,
         is_again: bool,
     ) -> Result<Ended, Fault> {
-        let before = self.rows_captured();
-        let is_there = match &mut self.transaction {
+        let before = self.txn.rows_captured();
+        let is_there = match &mut self.txn.state {
             Transaction::Update(update) => std::mem::replace(&mut update.is_guarded, true),
             _ => false,
         };
-        if let Some(tenancy) = self.tenancy.as_ref().filter(|_| may_be_evicted) {
+        if let Some(tenancy) = self.link.tenancy.as_ref().filter(|_| may_be_evicted) {
             tenancy.guard();
         }
         let ended = self
+            .driver()
             .exchange_home(|server| {
                 if is_there && !is_again {
                     server.put_ahead(RELEASE);
@@ -201,93 +152,39 @@ impl Session {
         if may_be_evicted {
             self.end_guard(ended.is_evicted).await;
         }
-        self.note_written(&ended.command, before);
-        self.executed();
+        self.txn.note_written(&ended.command, before);
+        self.link.executed();
         Ok(ended)
     }
 
     /// The statement at hand must not be cancelled for a refresh any more. That it was to be is forgotten if it came too
     /// late: else a cancel of the client's own would be taken for it later.
     async fn end_guard(&mut self, is_evicted: bool) {
-        if let Some(tenancy) = &self.tenancy {
+        if let Some(tenancy) = &self.link.tenancy {
             tenancy.end_guard().await;
         }
-        if let Some(server) = self.servers.find(self.last_home).filter(|_| !is_evicted) {
+        if let Some(server) = self.link.servers.find(self.txn.last_home).filter(|_| !is_evicted) {
             server.evictions.take(server.running.pid);
-        }
-    }
-
-    /// Whether the statement stays is decided, or it is undone.
-    fn judged(&self) {
-        if let Some(tenancy) = &self.tenancy {
-            tenancy.judged();
         }
     }
 
     /// Nothing of the statement is left.
     async fn undo(&mut self, out: usize, mark: Mark) -> Result<(), Fault> {
-        self.own_query(UNDO).await?;
-        self.judged();
-        self.client.take_back(out);
-        self.forget_rows(mark);
-        count(&self.hub().stats.retried);
+        self.driver().own_query(UNDO).await?;
+        self.view().judged();
+        self.link.client.take_back(out);
+        self.txn.forget_rows(mark);
+        count(&self.link.hub().stats.retried);
         Ok(())
-    }
-
-    /// Asks for what was written since the mark. `None` when it is the transaction's own now; else whose it is, and what.
-    async fn secure(&mut self, mark: Mark) -> Result<Option<(Rival, Claims)>, Fault> {
-        let catalogue = self.hub().catalogue();
-        let Transaction::Update(update) = &mut self.transaction else {
-            return Err(broken("no update transaction is open"));
-        };
-        let (nonce, record) = (update.identity.nonce, &mut update.capture.record);
-        let (claims, held) = match record.rows_since(mark) {
-            Some(rows) => ClaimsSoFar::of_rows(nonce, rows, &catalogue),
-            None => (Claims { tables: record.tables().to_vec(), ..Claims::default() }, Claims::default()),
-        };
-        let mut written = claims.clone();
-        written.add(&held);
-        let event = Event::Secure { session: self.id, claims, held };
-        if let Some(Effect::Secured { rival, .. }) = self.worker.hub.ask(Some(self.id), event) {
-            return Ok(rival.map(|rival| (rival, written)));
-        }
-        // The core has ended the transaction.
-        let cause = self.why_aborted();
-        let fault = cause.map_or(Fault::Lost(self.last_home), |cause| self.aborted(cause, self.last_home));
-        self.step_back().await;
-        Err(fault)
     }
 
     /// Waits for what the statement wrote when it was undone, or for all of the tables.
     async fn await_rows(&mut self, judged: &Judged, written: Claims, by_tables: bool) -> Result<(), Fault> {
-        let mut writes = judged.writes(self.id);
+        let mut writes = judged.writes(self.link.id);
         writes.add(&written);
         if by_tables {
             writes = writes.widened();
         }
-        self.gate(judged.home_reads(), writes, judged.nowait).await
-    }
-
-    /// The client sets or ends savepoints of its own: ours may be gone, or lie under them.
-    pub(crate) fn leave_guard(&mut self) {
-        if let Transaction::Update(update) = &mut self.transaction {
-            update.is_guarded = false;
-        }
-    }
-
-    fn record_mark(&mut self) -> Mark {
-        match &mut self.transaction {
-            Transaction::Update(update) => update.capture.record.mark_whole(),
-            _ => Mark::default(),
-        }
-    }
-
-    /// What was captured after the mark was undone.
-    pub(crate) fn forget_rows(&mut self, mark: Mark) {
-        let Transaction::Update(update) = &mut self.transaction else { return };
-        let capture = &mut update.capture;
-        capture.record.truncate_to(mark);
-        capture.claims.cut(capture.record.elements());
-        capture.forget_runs(mark.elements());
+        self.driver().gate(judged.home_reads(), writes, judged.nowait).await
     }
 }

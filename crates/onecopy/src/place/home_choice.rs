@@ -14,26 +14,24 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use cluster::claims::{Claims, Footprint};
-use cluster::event::{AbortCause, Home, Reads};
+use cluster::claims::Claims;
+use cluster::event::{Home, Reads};
 use cluster::ids::{ReplicaId, SequenceId, Version};
-use sql::{
-    Because, Catalogue, Isolation, Routing, SetValue, Statement, TemplateId, TransactionOptions, Verb,
-};
+use sql::{Because, Isolation, SetValue, TemplateId, TransactionOptions, Verb};
 use wire::{encode, sqlstate};
 
 use super::sequence_leases::{SEQUENCES_ANCHOR, SEQUENCES_LENT};
-use crate::classify::footprint::{forecast, settle};
+use crate::classify::footprint::forecast;
 use crate::classify::statement_analysis::{Demand, Judged};
 use crate::client::forbidden::invalid;
 use crate::client::own_settings::{HOME_SETTING, SEQUENCES_SETTING, is_kept};
-use crate::coordinator::mailbox::Note;
 use crate::error::{Fault, Refusal};
+use crate::place::Placer;
 use crate::relay::Ended;
-use crate::relay::work::Work;
-use crate::session::{Session, Transaction};
+use crate::transaction::open::Transaction;
 use crate::transaction::profile::ACCESS_SETTING;
 use crate::transaction::reasons::Reason;
+use crate::transaction::view::View;
 
 /// The value of `onecopy.home` when nothing is said.
 const HOME_AUTO: &str = "auto";
@@ -58,15 +56,6 @@ pub(crate) enum Wish {
     Any,
     /// At this replica.
     At(ReplicaId),
-}
-
-/// What the next transaction does otherwise than the last one, which was undone.
-#[derive(Debug, Default)]
-pub(crate) struct Again {
-    /// Only the anchor could have run that.
-    pub(crate) is_at_anchor: bool,
-    /// It wrote this, which was another's: it is asked for beforehand.
-    pub(crate) missed: Claims,
 }
 
 /// With what an update transaction begins.
@@ -113,78 +102,27 @@ impl Opening {
     }
 }
 
-/// What a SERIALIZABLE transaction has read.
-#[derive(Debug, Default)]
-pub(crate) struct ReadSoFar {
-    rows: Footprint,
-    everything: bool,
-}
-
-impl ReadSoFar {
-    /// One more statement.
-    pub(crate) fn add(&mut self, reads: &Reads) {
-        match reads {
-            Reads::Tables(tables) => {
-                self.rows.add(&Footprint { tables: tables.to_vec(), ..Footprint::default() });
-            }
-            Reads::Rows(more) => self.rows.add(more),
-            Reads::Catalogue | Reads::All => self.everything = true,
+impl View<'_> {
+    /// The home that was wished for, or the anchor if that has turned out to be better.
+    pub(crate) fn eased(self, home: Home, template: Option<TemplateId>) -> (Home, Reason) {
+        if template.is_some_and(|template| self.link.hub().learned.stays(template)) {
+            (Home::Anchor, Reason::Waits)
+        } else {
+            (home, Reason::Chosen)
         }
-        settle(&mut self.rows);
     }
 
-    /// All of it.
-    pub(crate) fn take(&mut self) -> Reads {
-        if self.everything { Reads::All } else { Reads::Rows(std::mem::take(&mut self.rows).into()) }
-    }
-}
-
-/// Whether statements may run at any home.
-pub(crate) fn may_leave_anchor(
-    demand: &Demand,
-    routings: &[std::sync::Arc<Routing>],
-    catalogue: &Catalogue,
-) -> bool {
-    let pairs = demand.statements.iter().zip(routings);
-    !demand.has_unparsed
-        && !demand.declares_users
-        && !demand.keeps_portal
-        && routings.len() == demand.statements.len()
-        && pairs.into_iter().all(|(statement, routing)| {
-            sql::may_leave_anchor(statement, routing, demand.is_binary, catalogue)
-        })
-}
-
-/// Whether a statement asks the system catalogues and nothing else.
-fn asks_catalogues_only(demand: &Demand, judged: &Judged) -> bool {
-    let is_system = |name: &sql::Name| match name.schema.as_deref() {
-        Some(schema) => matches!(schema, "pg_catalog" | "information_schema"),
-        None => name.name.starts_with("pg_"),
-    };
-    let asks = |statement: &Statement| {
-        statement.verb == Verb::Select
-            && statement.settings.is_empty()
-            && statement.with_names.is_empty()
-            && statement.reads.iter().all(is_system)
-    };
-    matches!(judged.access, Err(Because::Catalogue))
-        && !judged.has_locks
-        && !demand.keeps_portal
-        && demand.statements.iter().all(|statement| asks(statement))
-}
-
-impl Session {
     /// What the catalogue says of statements that may write. Others that conflict with them may know the present schema, so
     /// this one has to, too.
-    pub(crate) async fn judge_update(&self, demand: &Demand) -> Judged {
+    pub(crate) async fn judge_update(self, demand: &Demand) -> Judged {
         let mut judged = demand.judge(self);
         // What only reads, by itself or in a read-only transaction, the core has judged again.
-        let only_reads = match &self.transaction {
+        let only_reads = match &self.txn.state {
             Transaction::None => judged.access.is_ok(),
             Transaction::Read(_) => true,
             _ => false,
         };
-        if self.has_redefined(&judged) {
+        if self.txn.has_redefined(&judged) {
             // No catalogue knows that yet. What stays on the connection is seen when the transaction is over.
             let mut anything = Demand { has_unparsed: true, ..demand.clone() }.judge(self);
             (anything.traces, anything.hides_code) = (judged.traces, judged.hides_code);
@@ -192,16 +130,16 @@ impl Session {
             anything.is_outdated = true;
             return anything;
         }
-        let has_ddl = matches!(&self.transaction, Transaction::Update(update) if update.has_ddl);
-        if only_reads || has_ddl || !self.hub().is_outdated(judged.generation) {
+        let has_ddl = matches!(&self.txn.state, Transaction::Update(update) if update.has_ddl);
+        if only_reads || has_ddl || !self.link.hub().is_outdated(judged.generation) {
             return judged;
         }
         // Who has locks may be waited for by whoever reads the catalogue.
-        let loaded = tokio::time::timeout(CATALOGUE_PATIENCE, self.hub().fresh_catalogue()).await;
+        let loaded = tokio::time::timeout(CATALOGUE_PATIENCE, self.link.hub().fresh_catalogue()).await;
         if matches!(loaded, Ok(Some(_))) {
             judged = demand.judge(self);
         }
-        if self.hub().is_outdated(judged.generation) {
+        if self.link.hub().is_outdated(judged.generation) {
             (judged.is_outdated, judged.is_roamable) = (true, false);
             judged.code.clone_from(&demand.statements);
         }
@@ -209,129 +147,23 @@ impl Session {
     }
 
     /// Whether the schema has changed since, which only the anchor's own locks keep from being seen.
-    pub(crate) fn is_stale_at(&self, replica: ReplicaId, generation: Version) -> bool {
-        replica != self.anchor() && self.hub().is_outdated(generation)
-    }
-
-    /// With what a transaction of its own begins that is this work alone, if `is_whole`.
-    pub(crate) async fn opening_alone(&mut self, judged: &Judged, is_whole: bool) -> Result<Opening, Fault> {
-        let may = is_whole && judged.is_roamable && !self.must_stay_home().await?;
-        Ok(self.opening(judged, BTreeSet::new(), may))
-    }
-
-    /// With what an interactive transaction begins.
-    pub(crate) async fn opening_interactive(&mut self, judged: &Judged) -> Result<Opening, Fault> {
-        let hub = self.hub();
-        let known = judged
-            .template
-            .and_then(|template| hub.learned.may_leave(template, hub.catalogue().generation()));
-        let is_known =
-            known.is_some() || matches!(self.wish(), Wish::Any | Wish::At(_)) || self.asks_elsewhere(judged);
-        let foreseen = known.unwrap_or_default();
-        let returns = std::mem::take(&mut self.again.is_at_anchor);
-        let may = judged.is_roamable
-            && is_known
-            && self.may_borrow(&foreseen)
-            && !returns
-            && !self.must_stay_home().await?;
-        let opening = self.opening(judged, foreseen, may);
-        let foreseen = self.foreseen_rows(&opening);
-        Ok(Opening { foreseen, ..opening })
+    pub(crate) fn is_stale_at(self, replica: ReplicaId, generation: Version) -> bool {
+        replica != self.link.anchor() && self.link.hub().is_outdated(generation)
     }
 
     /// What tells where a transaction belongs whose first statement does not: an order's, say, that begins by looking at
     /// the customer. Whole tables would put everything at one place.
-    fn foreseen_rows(&self, opening: &Opening) -> Claims {
+    fn foreseen_rows(self, opening: &Opening) -> Claims {
         let is_placed = matches!(opening.home, Home::Any | Home::Drawing { .. });
         if !is_placed || !opening.writes.rows.is_empty() || opening.writes.everything {
             return Claims::default();
         }
         let foreseen = self.prediction().map(|foreseen| foreseen.accesses).unwrap_or_default();
-        let rows = forecast(&foreseen, self.id.0, &self.hub().catalogue()).rows;
+        let rows = forecast(&foreseen, self.link.id.0, &self.link.hub().catalogue()).rows;
         Claims { rows, ..Claims::default() }
     }
 
-    /// `foreseen` are sequences that it may draw from later.
-    fn opening(&mut self, judged: &Judged, foreseen: BTreeSet<SequenceId>, may_leave: bool) -> Opening {
-        self.named.begin(judged);
-        let mut draws = judged.draws();
-        draws.extend(foreseen);
-        let (wished, reason) = match self.wish() {
-            _ if !may_leave => (Home::Anchor, Reason::of(judged)),
-            Wish::Anchor => (Home::Anchor, Reason::Chosen),
-            Wish::Auto if draws.is_empty() => self.eased(Home::Any, judged.template),
-            Wish::Auto => self.eased(Home::Drawing { last: self.draws.last_at }, judged.template),
-            Wish::Any => (Home::Any, Reason::Chosen),
-            Wish::At(replica) => (Home::At(replica), Reason::Chosen),
-        };
-        let home = if may_leave { self.drawn_home(judged, wished) } else { wished };
-        let reason = if home == wished { reason } else { Reason::of(judged) };
-        if home == Home::Anchor {
-            draws.clear();
-        }
-        let (reads, mut writes) = (judged.home_reads(), judged.writes(self.id));
-        writes.add(&std::mem::take(&mut self.again.missed));
-        let asks_draws = judged.asks_draws && home != Home::Anchor;
-        let nowait = judged.nowait;
-        let (generation, template) = (judged.generation, judged.template);
-        let foreseen = Claims::default();
-        Opening { reads, writes, foreseen, nowait, home, reason, draws, asks_draws, generation, template }
-    }
-
-    /// Handles settings of our own, `onecopy.access`, `onecopy.home` and `onecopy.sequences`.
-    pub(crate) fn own_setting(&mut self, verb: &Verb) -> Result<Option<Ended>, Fault> {
-        if let Some(ended) = self.access_setting(verb)? {
-            return Ok(Some(ended));
-        }
-        self.session_setting(verb)
-    }
-
-    /// What holds in the session.
-    fn session_setting(&mut self, verb: &Verb) -> Result<Option<Ended>, Fault> {
-        let tag = match verb {
-            Verb::Set { name, value, local } if is_kept(name) => {
-                self.set_kept(name, value, *local)?;
-                "SET"
-            }
-            Verb::Reset(Some(name)) if is_kept(name) => {
-                self.stage_kept(name, None);
-                "RESET"
-            }
-            Verb::Show(name) if is_kept(name) => {
-                let value = self.kept_value(name);
-                self.show_value(name, &value);
-                return Ok(Some(Ended::default()));
-            }
-            _ => return Ok(None),
-        };
-        encode::command_complete(&mut self.client.out, tag);
-        Ok(Some(Ended::default()))
-    }
-
-    fn set_kept(&mut self, name: &str, value: &SetValue, local: bool) -> Result<(), Fault> {
-        if local {
-            let what = format!("SET LOCAL {name}");
-            return Err(Refusal::unsupported(what, "Use SET before the transaction.").into());
-        }
-        match value {
-            SetValue::Default => self.stage_kept(name, None),
-            SetValue::Text(text) => {
-                self.check_kept(name, text)?;
-                self.stage_kept(name, Some(text));
-            }
-            _ => return Err(invalid(format!("the value of {name} must be a constant")).into()),
-        }
-        Ok(())
-    }
-
-    fn stage_kept(&mut self, name: &str, value: Option<&str>) {
-        self.settings.stage(name, value, "");
-        if matches!(self.transaction, Transaction::None) {
-            self.settings.keep_staged();
-        }
-    }
-
-    fn check_kept(&self, name: &str, text: &str) -> Result<(), Refusal> {
+    fn check_kept(self, name: &str, text: &str) -> Result<(), Refusal> {
         let hint = match name {
             HOME_SETTING if self.wish_of(text).is_none() => {
                 "It is auto, any, anchor, or the name of a replica."
@@ -353,10 +185,142 @@ impl Session {
         Err(Refusal::new(sqlstate::INVALID_PARAMETER_VALUE, message, hint))
     }
 
-    fn kept_value(&self, name: &str) -> String {
+    fn kept_value(self, name: &str) -> String {
         match name {
-            HOME_SETTING => self.settings.noted.home.as_deref().unwrap_or(HOME_AUTO).to_owned(),
+            HOME_SETTING => self.link.settings.noted.home.as_deref().unwrap_or(HOME_AUTO).to_owned(),
             _ => if self.borrows() { SEQUENCES_LENT } else { SEQUENCES_ANCHOR }.to_owned(),
+        }
+    }
+
+    /// Where the session wants its update transactions to begin.
+    pub(crate) fn wish(self) -> Wish {
+        self.link.settings.noted.home.as_deref().and_then(|text| self.wish_of(text)).unwrap_or_default()
+    }
+
+    fn wish_of(self, text: &str) -> Option<Wish> {
+        let words = [(HOME_AUTO, Wish::Auto), ("anchor", Wish::Anchor), ("any", Wish::Any)];
+        let word = words.into_iter().find(|(word, _)| word.eq_ignore_ascii_case(text));
+        let named = || self.link.hub().seats.named(text).map(|seat| Wish::At(seat.replica));
+        word.map(|(_, wish)| wish).or_else(named)
+    }
+
+    /// Before a statement of an open update transaction: one that only the anchor can run, in a transaction elsewhere.
+    pub(crate) fn is_away_for(self, judged: &Judged) -> bool {
+        matches!(&self.txn.state, Transaction::Update(update)
+            if update.replica != self.link.anchor() && !judged.is_roamable)
+    }
+}
+
+impl Placer<'_> {
+    /// With what a transaction of its own begins that is this work alone, if `is_whole`.
+    pub(crate) async fn opening_alone(&mut self, judged: &Judged, is_whole: bool) -> Result<Opening, Fault> {
+        let may = is_whole && judged.is_roamable && !self.must_stay_home().await?;
+        Ok(self.opening(judged, BTreeSet::new(), may))
+    }
+
+    /// With what an interactive transaction begins.
+    pub(crate) async fn opening_interactive(&mut self, judged: &Judged) -> Result<Opening, Fault> {
+        let hub = self.link.hub();
+        let known = judged
+            .template
+            .and_then(|template| hub.learned.may_leave(template, hub.catalogue().generation()));
+        let is_known = known.is_some()
+            || matches!(self.view().wish(), Wish::Any | Wish::At(_))
+            || self.asks_elsewhere(judged);
+        let foreseen = known.unwrap_or_default();
+        let returns = std::mem::take(&mut self.txn.again.is_at_anchor);
+        let may = judged.is_roamable
+            && is_known
+            && self.view().may_borrow(&foreseen)
+            && !returns
+            && !self.must_stay_home().await?;
+        let opening = self.opening(judged, foreseen, may);
+        let foreseen = self.view().foreseen_rows(&opening);
+        Ok(Opening { foreseen, ..opening })
+    }
+
+    /// `foreseen` are sequences that it may draw from later.
+    pub(crate) fn opening(
+        &mut self,
+        judged: &Judged,
+        foreseen: BTreeSet<SequenceId>,
+        may_leave: bool,
+    ) -> Opening {
+        self.txn.named.begin(judged);
+        let mut draws = judged.draws();
+        draws.extend(foreseen);
+        let (wished, reason) = match self.view().wish() {
+            _ if !may_leave => (Home::Anchor, Reason::of(judged)),
+            Wish::Anchor => (Home::Anchor, Reason::Chosen),
+            Wish::Auto if draws.is_empty() => self.view().eased(Home::Any, judged.template),
+            Wish::Auto => self.view().eased(Home::Drawing { last: self.txn.draws.last_at }, judged.template),
+            Wish::Any => (Home::Any, Reason::Chosen),
+            Wish::At(replica) => (Home::At(replica), Reason::Chosen),
+        };
+        let home = if may_leave { self.drawn_home(judged, wished) } else { wished };
+        let reason = if home == wished { reason } else { Reason::of(judged) };
+        if home == Home::Anchor {
+            draws.clear();
+        }
+        let (reads, mut writes) = (judged.home_reads(), judged.writes(self.link.id));
+        writes.add(&std::mem::take(&mut self.txn.again.missed));
+        let asks_draws = judged.asks_draws && home != Home::Anchor;
+        let nowait = judged.nowait;
+        let (generation, template) = (judged.generation, judged.template);
+        let foreseen = Claims::default();
+        Opening { reads, writes, foreseen, nowait, home, reason, draws, asks_draws, generation, template }
+    }
+
+    /// Handles settings of our own, `onecopy.access`, `onecopy.home` and `onecopy.sequences`.
+    pub(crate) fn own_setting(&mut self, verb: &Verb) -> Result<Option<Ended>, Fault> {
+        if let Some(ended) = self.driver().access_setting(verb)? {
+            return Ok(Some(ended));
+        }
+        self.session_setting(verb)
+    }
+
+    /// What holds in the session.
+    fn session_setting(&mut self, verb: &Verb) -> Result<Option<Ended>, Fault> {
+        let tag = match verb {
+            Verb::Set { name, value, local } if is_kept(name) => {
+                self.set_kept(name, value, *local)?;
+                "SET"
+            }
+            Verb::Reset(Some(name)) if is_kept(name) => {
+                self.stage_kept(name, None);
+                "RESET"
+            }
+            Verb::Show(name) if is_kept(name) => {
+                let value = self.view().kept_value(name);
+                self.link.show_value(name, &value);
+                return Ok(Some(Ended::default()));
+            }
+            _ => return Ok(None),
+        };
+        encode::command_complete(&mut self.link.client.out, tag);
+        Ok(Some(Ended::default()))
+    }
+
+    fn set_kept(&mut self, name: &str, value: &SetValue, local: bool) -> Result<(), Fault> {
+        if local {
+            let what = format!("SET LOCAL {name}");
+            return Err(Refusal::unsupported(what, "Use SET before the transaction.").into());
+        }
+        match value {
+            SetValue::Default => self.stage_kept(name, None),
+            SetValue::Text(text) => {
+                self.view().check_kept(name, text)?;
+                self.stage_kept(name, Some(text));
+            }
+            _ => return Err(invalid(format!("the value of {name} must be a constant")).into()),
+        }
+        Ok(())
+    }
+
+    fn stage_kept(&mut self, name: &str, value: Option<&str>) {
+        self.link.settings.stage(name, value, "");
+        if matches!(self.txn.state, Transaction::None) {
+            self.link.settings.keep_staged();
         }
     }
 
@@ -364,9 +328,9 @@ impl Session {
     /// so itself; else it is to be warned of, as PostgreSQL does.
     pub(crate) fn begin_with_own(&mut self) -> Result<Vec<Refusal>, Fault> {
         let mut useless = Vec::new();
-        for said in self.settings.take_own() {
-            match self.check_kept(&said.name, &said.value) {
-                Ok(()) => self.settings.begin_with_own(&said),
+        for said in self.link.settings.take_own() {
+            match self.view().check_kept(&said.name, &said.value) {
+                Ok(()) => self.link.settings.begin_with_own(&said),
                 Err(refusal) if said.is_clients => return Err(Fault::Fatal(refusal)),
                 Err(refusal) => useless.push(refusal),
             }
@@ -374,110 +338,48 @@ impl Session {
         Ok(useless)
     }
 
-    /// Where the session wants its update transactions to begin.
-    pub(crate) fn wish(&self) -> Wish {
-        self.settings.noted.home.as_deref().and_then(|text| self.wish_of(text)).unwrap_or_default()
-    }
-
-    fn wish_of(&self, text: &str) -> Option<Wish> {
-        let words = [(HOME_AUTO, Wish::Auto), ("anchor", Wish::Anchor), ("any", Wish::Any)];
-        let word = words.into_iter().find(|(word, _)| word.eq_ignore_ascii_case(text));
-        let named = || self.hub().seats.named(text).map(|seat| Wish::At(seat.replica));
-        word.map(|(_, wish)| wish).or_else(named)
-    }
-
-    /// Before a statement of an open update transaction: one that only the anchor can run, in a transaction elsewhere.
-    fn is_away_for(&self, judged: &Judged) -> bool {
-        matches!(&self.transaction, Transaction::Update(update)
-            if update.replica != self.anchor() && !judged.is_roamable)
-    }
-
-    /// Sees to it that a statement that only the anchor can run can be run there: whether it is the first one of its
-    /// transaction there. Nor can another replica run it that is not lent what it draws.
-    pub(crate) async fn come_to_anchor(&mut self, judged: &Judged, is_first: bool) -> Result<bool, Fault> {
-        let lacks_lease = !is_first && self.lacks_lease(judged).await?;
-        if !lacks_lease && !self.is_away_for(judged) {
-            return Ok(false);
-        }
-        self.note_anchor_needed();
-        let Transaction::Update(update) = &self.transaction else { return Ok(false) };
-        let (options, was_implicit) = (update.options, update.is_implicit);
-        let may_move = update.only_read
-            && update.capture.record.is_empty()
-            && options.isolation <= Some(Isolation::ReadCommitted)
-            && self.savepoints.is_empty()
-            && self.settings.staged() == 0;
-        if !may_move {
-            return Err(self
-                .lose_at_home("the transaction runs at a replica that cannot run this statement")
-                .await);
-        }
-        self.roll_back_home().await;
-        let opening = Opening { home: Home::Anchor, ..self.opening(judged, BTreeSet::new(), false) };
-        self.open_update(options, opening, was_implicit).await?;
-        Ok(true)
-    }
-
     /// Rolls the open transaction back, which was at the wrong home: the next one that begins alike begins at the anchor.
     pub(crate) async fn lose_at_home(&mut self, why: &str) -> Fault {
         self.note_anchor_needed();
-        self.again.is_at_anchor = true;
-        if let Transaction::Update(update) = &self.transaction {
+        self.txn.again.is_at_anchor = true;
+        if let Transaction::Update(update) = &self.txn.state {
             let (options, was_implicit) = (update.options, update.is_implicit);
-            self.roll_back_home().await;
+            self.driver().roll_back_home().await;
             if !was_implicit {
-                self.lose(options);
+                self.txn.lose(options);
             }
         }
         let hint = "Run the transaction again: it will begin where all of it can be run.";
         Refusal::new(sqlstate::SERIALIZATION_FAILURE, why, hint).into()
     }
 
-    /// A query of the catalogues in a transaction elsewhere: at the anchor, beside it.
-    pub(crate) async fn ask_beside(
-        &mut self,
-        demand: &Demand,
-        judged: &Judged,
-        work: Work<'_>,
-    ) -> Option<Result<Ended, Fault>> {
-        let is_whole = !matches!(work, Work::Batch { sync: false, .. });
-        if !is_whole || !self.is_away_for(judged) || !asks_catalogues_only(demand, judged) {
-            return None;
-        }
-        let anchor = self.anchor();
-        self.count(|stats| &stats.anchor_catalogue);
-        Some(self.read_at(anchor, work).await)
-    }
-
     /// The open transaction has met something that only the anchor can do.
     pub(crate) fn note_anchor_needed(&mut self) {
-        if let Transaction::Update(update) = &mut self.transaction {
+        if let Transaction::Update(update) = &mut self.txn.state {
             update.needs_anchor = true;
         }
-        self.note_beginning();
+        self.driver().note_beginning();
     }
 
-    /// At the end of an interactive transaction, or as soon as it is known to need the anchor.
-    pub(crate) fn note_beginning(&mut self) {
-        let Transaction::Update(update) = &mut self.transaction else { return };
-        if let Some(template) = update.first.take().filter(|_| !update.is_implicit) {
-            let hub = &self.worker.hub;
-            let generation = hub.catalogue().generation();
-            hub.learned.note_beginning(template, generation, update.needs_anchor, &update.draws);
+    /// Whether reads may not leave the home: it has things of this session that other servers have not.
+    pub(crate) async fn must_stay_home(&mut self) -> Result<bool, Fault> {
+        let anchor = self.link.anchor();
+        if self.link.servers.has_other_defaults() {
+            return Ok(true);
         }
-    }
-
-    /// Whether the core has ended the transaction at hand, and why.
-    pub(crate) fn why_aborted(&mut self) -> Option<AbortCause> {
-        let mut why = None;
-        while let Some(note) = self.mailbox.try_next() {
-            match note {
-                Note::Effect(cluster::event::Effect::Abort { cause, .. }) => why = Some(cause),
-                Note::End(end) => self.note_end(end),
-                Note::Effect(_) | Note::Cancel | Note::Drained => {}
-            }
+        if self.link.pinned || !self.connector().is_unknown_at(anchor) {
+            return Ok(self.link.pinned);
         }
-        why
+        if self.link.is_settling {
+            self.link.settle().await;
+        }
+        if self.txn.open_at().is_some() {
+            // What the transaction itself has set would count as the session's.
+            return Ok(true);
+        }
+        self.connector().find_out(anchor).await;
+        self.link.keep_state()?;
+        Ok(self.link.pinned)
     }
 }
 

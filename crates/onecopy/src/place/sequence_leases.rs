@@ -10,27 +10,29 @@
 //!
 //! Invariant: at a replica that is not the anchor no transaction of ours draws what that was not lent.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cluster::event::{Effect, Home};
 use cluster::ids::{ReplicaId, SequenceId};
-use cluster::parts::sequences::leases::Use;
 use tokio::time::Instant;
 use wire::sqlstate;
 
 use super::home_choice::Wish;
 use crate::classify::statement_analysis::Judged;
 use crate::client::cancel::Doing;
+use crate::client::{cancelled, ended};
 use crate::coordinator::mailbox::{End, Note};
 use crate::coordinator::session_registry::Doing as Shown;
 use crate::error::{Fault, Refusal};
+use crate::link::wait::{WAIT_MAX, timed_out};
+use crate::place::Placer;
 use crate::relay::Ended;
-use crate::relay::work::Work;
-use crate::session::{Session, Transaction, WAIT_MAX, cancelled, ended};
-use crate::transaction::wait::timed_out;
+use crate::transaction::draws::Uses;
+use crate::transaction::open::Transaction;
+use crate::transaction::view::View;
 
 /// It does.
 pub(crate) const SEQUENCES_LENT: &str = "lent";
@@ -42,43 +44,25 @@ const LOOK: Duration = Duration::from_millis(1);
 /// Each further look at a loan comes twice as late, up to this: what takes long costs no processor time meanwhile.
 const LOOK_MAX: Duration = Duration::from_millis(64);
 
-/// By which it is known that a transaction draws from what its home was lent.
-pub(crate) type Uses = BTreeMap<SequenceId, Use>;
-
-/// Where a session's rows are written that draw from sequences by defaults.
-#[derive(Debug, Default)]
-pub(crate) struct Draws {
-    /// Where that was last.
-    pub(crate) last_at: Option<ReplicaId>,
-    /// The ranges that the present transaction, or the last one, draws from.
-    pub(crate) ranges: BTreeMap<SequenceId, u64>,
-}
-
-impl Session {
+impl View<'_> {
     /// Whether rows that draw are written also where ranges are lent to.
-    pub(crate) fn borrows(&self) -> bool {
-        self.settings.noted.borrows.unwrap_or_else(|| self.hub().in_force.lends_sequences())
+    pub(crate) fn borrows(self) -> bool {
+        self.link.settings.noted.borrows.unwrap_or_else(|| self.link.hub().in_force.lends_sequences())
     }
 
     /// Whether what may draw from these sequences may run away from the anchor.
-    pub(crate) fn may_borrow(&self, draws: &BTreeSet<SequenceId>) -> bool {
+    pub(crate) fn may_borrow(self, draws: &BTreeSet<SequenceId>) -> bool {
         draws.is_empty() || (self.borrows() && self.wish() != Wish::Anchor && !self.are_refused(draws))
     }
 
-    fn are_refused(&self, draws: &BTreeSet<SequenceId>) -> bool {
-        self.hub().sequences().leases.is_any_refused(draws)
-    }
-
-    /// Whether it asks for what is known at another replica than the anchor.
-    pub(crate) fn asks_elsewhere(&mut self, judged: &Judged) -> bool {
-        let anchor = self.anchor();
-        judged.asks_draws && self.servers.draws_at().is_some_and(|place| place != anchor)
+    fn are_refused(self, draws: &BTreeSet<SequenceId>) -> bool {
+        self.link.hub().sequences().leases.is_any_refused(draws)
     }
 
     /// Whether a statement that may draw from these sequences may run at a replica. If not, it soon may. As long as the
     /// transaction has what is returned, what was lent stays valid for it.
-    pub(crate) fn may_draw(&self, draws: &BTreeSet<SequenceId>, replica: ReplicaId) -> Option<Uses> {
-        let hub = self.hub();
+    pub(crate) fn may_draw(self, draws: &BTreeSet<SequenceId>, replica: ReplicaId) -> Option<Uses> {
+        let hub = self.link.hub();
         let mut uses = Uses::new();
         if draws.is_empty() || replica == hub.anchor() {
             return Some(uses);
@@ -96,30 +80,57 @@ impl Session {
         may.then_some(uses)
     }
 
-    /// So many more values than were asked for were used up, about.
-    pub(crate) fn use_lease(&self, ids: &BTreeSet<SequenceId>, replica: ReplicaId, values: u32) {
-        if values == 0 {
-            return;
+    /// After a statement that may have set sequences: that is done whatever becomes of it, and no value that was lent before
+    /// may be drawn by who begins from now on.
+    pub(crate) fn after_setting(self, judged: &Judged) {
+        if judged.calls_setval {
+            self.link.hub().sequences().leases.void_all();
         }
-        let mut sequences = self.hub().sequences();
-        for id in ids {
-            drop(sequences.leases.ask(*id, replica, values));
+    }
+
+    /// Whether a statement failed because the range of its replica has ended; then more will be lent, and more at a time if
+    /// it was too short for the same statement before. The replica may have become the anchor meanwhile.
+    pub(crate) fn met_end_of_range(
+        self,
+        ended: &Ended,
+        judged: &Judged,
+        replica: ReplicaId,
+        is_short: bool,
+    ) -> bool {
+        let draws = judged.draws();
+        let is_end = ended.sqlstate() == Some(sqlstate::SEQUENCE_GENERATOR_LIMIT_EXCEEDED.as_bytes())
+            && !self.txn.draws.ranges.is_empty()
+            && !draws.is_empty();
+        if is_end {
+            let mut sequences = self.link.hub().sequences();
+            for (id, range) in self.txn.draws.ranges.iter().filter(|(id, _)| draws.contains(id)) {
+                sequences.leases.spent(*id, replica, *range, is_short);
+            }
+            drop(sequences);
+            self.link.hub().lending.notify_one();
         }
-        drop(sequences);
-        self.hub().lending.notify_one();
+        is_end
+    }
+}
+
+impl Placer<'_> {
+    /// Whether it asks for what is known at another replica than the anchor.
+    pub(crate) fn asks_elsewhere(&mut self, judged: &Judged) -> bool {
+        let anchor = self.link.anchor();
+        judged.asks_draws && self.link.servers.draws_at().is_some_and(|place| place != anchor)
     }
 
     /// Whether the open update transaction is at a replica that is not lent what a further statement may draw, even after
     /// some time.
     pub(crate) async fn lacks_lease(&mut self, judged: &Judged) -> Result<bool, Fault> {
-        let Transaction::Update(update) = &self.transaction else { return Ok(false) };
+        let Transaction::Update(update) = &self.txn.state else { return Ok(false) };
         let replica = update.replica;
-        if replica == self.anchor() || !judged.is_roamable {
+        if replica == self.link.anchor() || !judged.is_roamable {
             return Ok(false);
         }
         let Some(mut uses) = self.await_loan(&judged.draws(), replica).await? else { return Ok(true) };
-        self.draws.ranges.extend(uses.iter().map(|(id, one)| (*id, one.range())));
-        if let Transaction::Update(update) = &mut self.transaction {
+        self.txn.draws.ranges.extend(uses.iter().map(|(id, one)| (*id, one.range())));
+        if let Transaction::Update(update) = &mut self.txn.state {
             update.uses.append(&mut uses);
         }
         Ok(false)
@@ -132,17 +143,17 @@ impl Session {
         draws: &BTreeSet<SequenceId>,
         replica: ReplicaId,
     ) -> Result<Option<Uses>, Fault> {
-        if let Some(uses) = self.may_draw(draws, replica) {
+        if let Some(uses) = self.view().may_draw(draws, replica) {
             return Ok(Some(uses));
         }
-        let limit = self.settings.noted.timeouts.statement().filter(|limit| *limit < WAIT_MAX);
+        let limit = self.link.settings.noted.timeouts.statement().filter(|limit| *limit < WAIT_MAX);
         let until = Instant::now() + limit.unwrap_or(WAIT_MAX);
-        self.mailbox.forget_cancel();
-        self.cancel.set(Doing::Waiting);
-        let _shown = self.card.wait(Shown::Waiting);
+        self.link.mailbox.forget_cancel();
+        self.link.cancel.set(Doing::Waiting);
+        let _shown = self.link.card.wait(Shown::Waiting);
         let mut look = LOOK;
-        while !self.are_refused(draws) && !self.hub().sequences().leases.is_barred(replica) {
-            if let Some(uses) = self.may_draw(draws, replica) {
+        while !self.view().are_refused(draws) && !self.link.hub().sequences().leases.is_barred(replica) {
+            if let Some(uses) = self.view().may_draw(draws, replica) {
                 return Ok(Some(uses));
             }
             if Instant::now() >= until {
@@ -156,17 +167,17 @@ impl Session {
 
     /// Lets some time pass, unless somebody says that there is nothing more to wait for.
     async fn hear_for(&mut self, time: Duration) -> Result<(), Fault> {
-        let Ok(note) = tokio::time::timeout(time, self.mailbox.next()).await else {
-            return self.client.leaves_by_now().map_or(Ok(()), Err);
+        let Ok(note) = tokio::time::timeout(time, self.link.mailbox.next()).await else {
+            return self.link.client.leaves_by_now().map_or(Ok(()), Err);
         };
         match note {
             Note::Cancel => return Err(cancelled().into()),
             Note::Effect(Effect::Abort { cause, .. }) => {
-                let fault = self.aborted(cause, self.last_home);
-                self.step_back().await;
+                let fault = self.view().aborted(cause, self.txn.last_home);
+                self.driver().step_back().await;
                 return Err(fault);
             }
-            Note::End(End::AfterTransaction) => self.note_end(End::AfterTransaction),
+            Note::End(End::AfterTransaction) => self.link.note_end(End::AfterTransaction),
             Note::End(end) => return Err(Fault::Fatal(ended(end))),
             Note::Effect(_) | Note::Drained => {}
         }
@@ -192,13 +203,13 @@ impl Session {
     /// The anchor's sequences have to be those of the anchor: another replica that became it may have been lent ranges.
     pub(crate) async fn await_sequences(&mut self, replica: ReplicaId) -> Result<(), Fault> {
         let started = Instant::now();
-        let hub = Arc::clone(&self.worker.hub);
+        let hub = Arc::clone(&self.link.worker.hub);
         let seat = &hub.seats[replica];
-        while self.anchor() == replica && seat.is_lent.load(Ordering::Acquire) {
+        while self.link.anchor() == replica && seat.is_lent.load(Ordering::Acquire) {
             if started.elapsed() > WAIT_MAX {
                 return Err(Fault::Lost(replica));
             }
-            if let Some(fault) = self.client.leaves_by_now() {
+            if let Some(fault) = self.link.client.leaves_by_now() {
                 return Err(fault);
             }
             tokio::time::sleep(LOOK).await;
@@ -208,68 +219,27 @@ impl Session {
 
     /// Where a statement has to run that asks what was drawn, or that draws in a session which asks that.
     pub(crate) fn drawn_home(&mut self, judged: &Judged, home: Home) -> Home {
-        self.servers.asks_draws |= judged.asks_draws;
-        let Some(place) = self.servers.draws_at() else { return home };
-        if !judged.asks_draws && (!self.servers.asks_draws || judged.draws().is_empty()) {
+        self.link.servers.asks_draws |= judged.asks_draws;
+        let Some(place) = self.link.servers.draws_at() else { return home };
+        if !judged.asks_draws && (!self.link.servers.asks_draws || judged.draws().is_empty()) {
             return home;
         }
-        if place == self.anchor() { Home::Anchor } else { Home::At(place) }
+        if place == self.link.anchor() { Home::Anchor } else { Home::At(place) }
     }
 
     /// A statement that draws, or may do so, is about to run in the open update transaction.
     pub(crate) fn note_place_of_draws(&mut self, judged: &Judged) {
-        let Transaction::Update(update) = &self.transaction else { return };
+        let Transaction::Update(update) = &self.txn.state else { return };
         let (replica, draws) = (update.replica, judged.draws());
         if !draws.is_empty() {
-            self.servers.draw_at(replica);
-            self.draws.last_at = Some(replica);
-            if let Transaction::Update(update) = &mut self.transaction {
+            self.link.servers.draw_at(replica);
+            self.txn.draws.last_at = Some(replica);
+            if let Transaction::Update(update) = &mut self.txn.state {
                 update.draws.extend(draws);
             }
         } else if judged.may_draw_unseen() || judged.calls_setval {
-            self.servers.may_draw_at(replica);
+            self.link.servers.may_draw_at(replica);
         }
-    }
-
-    /// Runs a statement that asks nothing but what was drawn where that is known, unless it runs there in any case.
-    pub(crate) async fn ask_where_drawn(
-        &mut self,
-        judged: &Judged,
-        work: Work<'_>,
-    ) -> Option<Result<Ended, Fault>> {
-        if !judged.asks_draws {
-            return None;
-        }
-        self.servers.asks_draws = true;
-        if !self.servers.recover_draws() {
-            return Some(Err(lost_draws().into()));
-        }
-        let place = self.servers.draws_at()?;
-        let open_at = match &self.transaction {
-            Transaction::Update(update) => Some(update.replica),
-            Transaction::Read(read) => Some(read.replica),
-            _ => None,
-        };
-        let is_whole = !matches!(work, Work::Batch { sync: false, .. });
-        if judged.only_asks_draws && is_whole {
-            return match (open_at, &self.transaction) {
-                (None, _) if place == self.anchor() => None,
-                (Some(at), Transaction::Update(_)) if at == place => Some(self.at_home(work, false).await),
-                (Some(at), _) if at == place => None,
-                _ => {
-                    // A transaction that begins with it has its turn where it is open.
-                    self.executed();
-                    Some(self.read_at(place, work).await)
-                }
-            };
-        }
-        open_at.filter(|at| *at != place).map(|_| {
-            Err(Refusal::unsupported(
-                "currval or lastval in a transaction that runs at another replica than the one where the session drew",
-                "Ask with a statement of its own, or use RETURNING; or SET onecopy.sequences = anchor.",
-            )
-            .into())
-        })
     }
 
     /// After a statement of the open transaction that began at `mark` of the output: one that met the end of a range has
@@ -281,55 +251,16 @@ impl Session {
         ended: Result<Ended, Fault>,
     ) -> Result<Ended, Fault> {
         if let Ok(Ended { error: Some(_), .. }) = &ended
-            && !self.client.shown
+            && !self.link.client.shown
             && let Ok(failed) = &ended
-            && self.met_end_of_range(failed, judged, self.last_home, false)
+            && self.view().met_end_of_range(failed, judged, self.txn.last_home, false)
         {
-            self.client.take_back(mark);
+            self.link.client.take_back(mark);
             return Err(self
                 .lose_at_home("the values of a sequence that the replica was lent are used up")
                 .await);
         }
-        self.after_setting(judged);
+        self.view().after_setting(judged);
         ended
     }
-
-    /// After a statement that may have set sequences: that is done whatever becomes of it, and no value that was lent before
-    /// may be drawn by who begins from now on.
-    pub(crate) fn after_setting(&self, judged: &Judged) {
-        if judged.calls_setval {
-            self.hub().sequences().leases.void_all();
-        }
-    }
-
-    /// Whether a statement failed because the range of its replica has ended; then more will be lent, and more at a time if
-    /// it was too short for the same statement before. The replica may have become the anchor meanwhile.
-    pub(crate) fn met_end_of_range(
-        &self,
-        ended: &Ended,
-        judged: &Judged,
-        replica: ReplicaId,
-        is_short: bool,
-    ) -> bool {
-        let draws = judged.draws();
-        let is_end = ended.sqlstate() == Some(sqlstate::SEQUENCE_GENERATOR_LIMIT_EXCEEDED.as_bytes())
-            && !self.draws.ranges.is_empty()
-            && !draws.is_empty();
-        if is_end {
-            let mut sequences = self.hub().sequences();
-            for (id, range) in self.draws.ranges.iter().filter(|(id, _)| draws.contains(id)) {
-                sequences.leases.spent(*id, replica, *range, is_short);
-            }
-            drop(sequences);
-            self.hub().lending.notify_one();
-        }
-        is_end
-    }
-}
-
-fn lost_draws() -> Refusal {
-    Refusal::unsupported(
-        "currval or lastval after the connection on which the session drew was used by others",
-        "From now on the session keeps the connection on which it draws. Use RETURNING, or ask in the same transaction.",
-    )
 }

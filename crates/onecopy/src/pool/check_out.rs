@@ -16,9 +16,8 @@ use super::{FRESH_MAX, Granted, Kind, Permit, Pools, Taken, Thread};
 use crate::backend::{BackendError, Rows};
 use crate::client::settings::Settings;
 use crate::coordinator::Hub;
-use crate::error::Fault;
+use crate::error::{Fault, broken};
 use crate::security::scram::Secret;
-use crate::transaction::broken;
 
 /// A place in the line for a connection.
 pub(crate) type Ticket = oneshot::Receiver<Granted>;

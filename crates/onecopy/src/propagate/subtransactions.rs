@@ -9,18 +9,18 @@ use cluster::record::Span;
 use wire::sqlstate;
 
 use crate::capture::{Captured, Flaw, JSON_DEPTH_MAX};
-use crate::error::{Fault, Refusal};
-use crate::session::{Session, Transaction};
-use crate::transaction::broken;
-use crate::writeset::{Capture, Run};
+use crate::error::{Fault, Refusal, broken};
+use crate::propagate::Recorder;
+use crate::transaction::open::Transaction;
+use crate::writeset::{Capture, Run, too_large};
 
 /// More (sub)transactions than this in one transaction are refused where they would have to be asked for one by one.
 const SUBTRANSACTIONS_MAX: usize = 1_000;
 
-impl Session {
+impl Recorder<'_> {
     /// Refuses what cannot be replicated, and takes out of the record what was undone.
     pub(crate) async fn check_capture(&mut self) -> Result<(), Fault> {
-        let Transaction::Update(update) = &self.transaction else {
+        let Transaction::Update(update) = &self.txn.state else {
             return Err(broken("no update transaction is open"));
         };
         if let Some(why) = update.capture.broken {
@@ -62,13 +62,13 @@ impl Session {
                  CASE WHEN xid OPERATOR(pg_catalog.<) low THEN 4294967296 ELSE 0::bigint END ORDER BY number)), ',') \
              FROM top, pg_catalog.unnest('{{{list}}}'::bigint[]) WITH ORDINALITY AS v(xid, number)"
         );
-        let ended = self.own_query(&sql).await?;
+        let ended = self.driver().own_query(&sql).await?;
         let row = ended.row.unwrap_or_default();
         let answer = row.into_iter().next().flatten().unwrap_or_default();
         let answer = String::from_utf8_lossy(&answer).into_owned();
         let verdicts: Vec<(u32, Verdict)> =
             xids.into_iter().zip(answer.split(',').map(Verdict::of)).collect();
-        let Transaction::Update(update) = &mut self.transaction else {
+        let Transaction::Update(update) = &mut self.txn.state else {
             return Err(broken("the update transaction is gone"));
         };
         take_undone_out(&mut update.capture, &verdicts)
@@ -116,16 +116,6 @@ fn take_undone_out(capture: &mut Capture, verdicts: &[(u32, Verdict)]) -> Result
         .collect();
     capture.record.drop_rows(&spans);
     Ok(())
-}
-
-/// The record cannot take what the transaction changes. Where rows are too many that is told when they come; this is
-/// for a client that goes on regardless, and for a single statement that is longer than any record.
-pub(crate) fn too_large() -> Refusal {
-    Refusal::new(
-        sqlstate::PROGRAM_LIMIT_EXCEEDED,
-        "the changes of the transaction could not be kept; it is rolled back",
-        "Split it into smaller transactions.",
-    )
 }
 
 fn refusal(why: Captured) -> Refusal {

@@ -20,11 +20,12 @@ use serde::Deserialize;
 use sql::refusal::{COMPUTED_ISOLATION, MATERIALIZED};
 use sql::{Catalogue, Column, Determinism, Frozen, Isolation, Name, RowEffect, Subject, Table};
 
-use crate::error::{Fault, Refusal};
+use crate::drive::definitions::{array, literal};
+use crate::error::{Fault, Refusal, broken};
 use crate::execute::ddl::recorded_text;
+use crate::propagate::Recorder;
 use crate::relay::Expected;
-use crate::session::{Session, Transaction};
-use crate::transaction::broken;
+use crate::transaction::open::Transaction;
 
 /// What is known before a statement that computes values runs.
 pub(crate) struct Before {
@@ -99,10 +100,10 @@ impl From<Seen> for Table {
     }
 }
 
-impl Session {
+impl Recorder<'_> {
     /// Looks at what must be known before the statement runs.
     pub(crate) async fn before_rows(&mut self, effect: &RowEffect) -> Result<Before, Fault> {
-        let Transaction::Update(update) = &mut self.transaction else {
+        let Transaction::Update(update) = &mut self.txn.state else {
             return Err(broken("no update transaction is open"));
         };
         update.capture.rewritten.clear();
@@ -115,7 +116,7 @@ impl Session {
             return Ok(Before { known: None });
         }
         let sql = format!("SELECT onecopy.known_columns({}, {})", oid_of(table), array(added));
-        Ok(Before { known: Some(self.own_text(&sql).await?) })
+        Ok(Before { known: Some(self.driver().own_text(&sql).await?) })
     }
 
     /// After the statement ran at the home: puts it and what it wrote into the record.
@@ -127,10 +128,10 @@ impl Session {
         mut recorded: Recorded,
     ) -> Result<(), Fault> {
         match effect {
-            RowEffect::Same => self.push_statement(&recorded),
+            RowEffect::Same => self.txn.push_statement(&recorded),
             RowEffect::Viewed(view) => {
                 self.check_view(view).await?;
-                self.push_statement(&recorded)
+                self.txn.push_statement(&recorded)
             }
             // IF NOT EXISTS, and it did.
             RowEffect::Made(_) if !is_new => Ok(()),
@@ -138,7 +139,7 @@ impl Session {
                 let sql = format!("SELECT onecopy.definition({})", oid_of(table));
                 let made: Definition = self.own_json(&sql).await?;
                 recorded.text = made.text;
-                self.push_statement(&recorded)?;
+                self.txn.push_statement(&recorded)?;
                 self.ship(&[Leaf { id: made.id, name: made.name }]).await
             }
             RowEffect::Computed { table, added, only_adds, .. } => {
@@ -149,7 +150,7 @@ impl Session {
     }
 
     async fn computed(&mut self, table: &Name, added: &[String], before: Before) -> Result<Computed, Fault> {
-        let Transaction::Update(update) = &self.transaction else {
+        let Transaction::Update(update) = &self.txn.state else {
             return Err(broken("no update transaction is open"));
         };
         let oids: Vec<String> = update.capture.rewritten.iter().map(u32::to_string).collect();
@@ -179,39 +180,43 @@ impl Session {
         });
         if let Some(frozen) = frozen.filter(|_| only_adds) {
             if frozen.is_empty() {
-                return self.push_statement(&recorded);
+                return self.txn.push_statement(&recorded);
             }
-            if let Some(text) = sql::freeze_defaults(&recorded.text, self.settings.noted.conforming, &frozen)
+            if let Some(text) =
+                sql::freeze_defaults(&recorded.text, self.link.settings.noted.conforming, &frozen)
             {
                 recorded.text = text;
-                return self.push_statement(&recorded);
+                return self.txn.push_statement(&recorded);
             }
         }
         if !computed.leaves.is_empty() {
             let emptied: Vec<String> =
                 computed.leaves.iter().map(|leaf| format!("DELETE FROM ONLY {}", leaf.name)).collect();
             // Without a role it is the applier's own: no policy and no missing privilege is in its way.
-            self.push_statement(&recorded_text(emptied.join("; ")))?;
+            self.txn.push_statement(&recorded_text(emptied.join("; ")))?;
         }
-        self.push_statement(&recorded)?;
+        self.txn.push_statement(&recorded)?;
         // How far the sequences of new columns are goes into the record at the end, as always.
         self.ship(&computed.leaves).await
     }
 
     /// Puts all rows of tables into the record.
     async fn ship(&mut self, leaves: &[Leaf]) -> Result<(), Fault> {
-        let xid = self.own_text("SELECT pg_catalog.pg_current_xact_id()").await?;
+        let xid = self.driver().own_text("SELECT pg_catalog.pg_current_xact_id()").await?;
         // The rows are told apart by the lower half of the number.
         let xid = xid.parse::<u64>().map_err(|_| broken("a transaction has no number"))? as u32;
-        let policies = self.own_text("SELECT pg_catalog.current_setting('row_security')").await?;
+        let policies = self.driver().own_text("SELECT pg_catalog.current_setting('row_security')").await?;
         // With policies in the way the query fails, instead of leaving rows out.
-        self.own_query("SET LOCAL row_security = off").await?;
+        self.driver().own_query("SET LOCAL row_security = off").await?;
         for leaf in leaves {
             let name = leaf.name.replace('\'', "''");
-            let row =
-                self.own_text(&format!("SELECT onecopy.captured_row('{name}'::pg_catalog.regclass)")).await?;
+            let row = self
+                .driver()
+                .own_text(&format!("SELECT onecopy.captured_row('{name}'::pg_catalog.regclass)"))
+                .await?;
             let sql = format!("SELECT pg_catalog.record_send({row}) FROM ONLY {} AS onecopy_row", leaf.name);
             let ended = self
+                .driver()
                 .exchange_home(|server| {
                     server.query_own(&sql);
                     Expected { silent: true, rows_of: Some((TableId(leaf.id), xid)), ..Expected::default() }
@@ -221,7 +226,7 @@ impl Session {
                 return Err(Fault::Server(body));
             }
         }
-        self.own_query(&format!("SET LOCAL row_security = {policies}")).await?;
+        self.driver().own_query(&format!("SET LOCAL row_security = {policies}")).await?;
         Ok(())
     }
 
@@ -229,7 +234,8 @@ impl Session {
     async fn check_view(&mut self, view: &Name) -> Result<(), Fault> {
         let sql = format!("SELECT onecopy.view_queries({})", oid_of(view));
         let Filling { queries, relations, stranger } = self.own_json(&sql).await?;
-        let catalogue = self.hub().catalogue().of_relations(relations.into_iter().map(Table::from).collect());
+        let catalogue =
+            self.link.hub().catalogue().of_relations(relations.into_iter().map(Table::from).collect());
         let doubt = stranger.map(|stranger| format!("it uses {stranger}"));
         let doubt = doubt.or_else(|| queries.iter().find_map(|query| doubt_of(query, &catalogue)));
         doubt.map_or(Ok(()), |why| {
@@ -238,22 +244,8 @@ impl Session {
         })
     }
 
-    pub(crate) fn push_statement(&mut self, recorded: &Recorded) -> Result<(), Fault> {
-        let Transaction::Update(update) = &mut self.transaction else {
-            return Err(broken("no update transaction is open"));
-        };
-        update.capture.record.push_statement(recorded).map_err(|_| too_large())
-    }
-
-    /// The one value that a query of our own gives.
-    pub(crate) async fn own_text(&mut self, sql: &str) -> Result<String, Fault> {
-        let row = self.own_query(sql).await?.row.unwrap_or_default();
-        let value = row.into_iter().next().flatten().and_then(|value| String::from_utf8(value).ok());
-        value.ok_or_else(|| broken("a query of our own gave no value"))
-    }
-
     async fn own_json<T: serde::de::DeserializeOwned>(&mut self, sql: &str) -> Result<T, Fault> {
-        let text = self.own_text(sql).await?;
+        let text = self.driver().own_text(sql).await?;
         serde_json::from_str(&text).map_err(|_| broken("a query of our own gave something unexpected"))
     }
 }
@@ -269,10 +261,6 @@ fn doubt_of(query: &str, catalogue: &Catalogue) -> Option<String> {
     }
 }
 
-fn too_large() -> Fault {
-    Fault::Refused(super::subtransactions::too_large())
-}
-
 /// An expression for the OID of a relation, as its name is understood by the session.
 pub(crate) fn oid_of(name: &Name) -> String {
     let quoted = crate::capture::catalogue::quoted;
@@ -281,14 +269,4 @@ pub(crate) fn oid_of(name: &Name) -> String {
         None => quoted(&name.name),
     };
     format!("pg_catalog.to_regclass({})::pg_catalog.oid", literal(&name))
-}
-
-pub(crate) fn array(names: &[String]) -> String {
-    let names: Vec<String> = names.iter().map(|name| literal(name)).collect();
-    format!("ARRAY[{}]::pg_catalog.text[]", names.join(", "))
-}
-
-/// A constant that means the same whatever the session's `standard_conforming_strings`.
-fn literal(text: &str) -> String {
-    format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
 }

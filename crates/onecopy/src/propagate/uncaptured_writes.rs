@@ -8,9 +8,9 @@
 //! A transaction that locked rows and wrote none is ordered like a writer, with a record that has nothing in it: else
 //! it could be let through by the loss of a backend whose record is in the log.
 
-use crate::error::{Fault, Refusal};
-use crate::session::{Session, Transaction};
-use crate::transaction::broken;
+use crate::error::{Fault, Refusal, broken};
+use crate::propagate::Recorder;
+use crate::transaction::open::Transaction;
 
 /// NULL when the transaction has no id, so that it wrote and locked no row; else what it wrote that cannot travel, or ''.
 /// And the sequences that it has touched.
@@ -25,35 +25,11 @@ const SHARED_CHANGES_SQL: &str = "SELECT pg_catalog.sum(\
 /// As above, where changes of roles are in the record.
 const RESIDUE_WITH_DDL_SQL: &str = "SELECT onecopy.residue(true), onecopy.sequences(NULL)";
 
-/// How many rows a command tag says were written.
-fn rows_written(tag: &[u8]) -> u64 {
-    let mut words = tag.split(|&byte| byte == b' ');
-    let is_write = matches!(words.next(), Some(b"INSERT" | b"UPDATE" | b"DELETE" | b"MERGE" | b"COPY"));
-    let count = words.next_back().and_then(|word| std::str::from_utf8(word).ok()?.parse().ok());
-    if is_write { count.unwrap_or(0) } else { 0 }
-}
-
-impl Session {
-    /// How many rows of the open update transaction were captured so far.
-    pub(crate) fn rows_captured(&self) -> u64 {
-        match &self.transaction {
-            Transaction::Update(update) => update.capture.record.rows(),
-            _ => 0,
-        }
-    }
-
-    /// Remembers that a statement wrote, or may have written, rows of which none was captured; `rows_before` were captured before it.
-    pub(crate) fn note_written(&mut self, tag: &[u8], rows_before: u64) {
-        if let Transaction::Update(update) = &mut self.transaction {
-            let may_have_written = update.has_uncounted || rows_written(tag) > 0;
-            update.is_uncaptured |= may_have_written && update.capture.record.rows() == rows_before;
-        }
-    }
-
+impl Recorder<'_> {
     /// Before a statement of the client's own that may change shared catalogues: nothing else in the transaction may have
     /// done so, since afterwards the locks do not tell one from the other.
     pub(crate) async fn before_shared_change(&mut self) -> Result<(), Fault> {
-        let Transaction::Update(update) = &self.transaction else {
+        let Transaction::Update(update) = &self.txn.state else {
             return Err(broken("no update transaction is open"));
         };
         if update.shared_changes.is_some() {
@@ -62,7 +38,15 @@ impl Session {
         if !update.is_suspect {
             return Ok(());
         }
-        match self.own_query("SELECT onecopy.residue(false)").await?.row.unwrap_or_default().pop().flatten() {
+        match self
+            .driver()
+            .own_query("SELECT onecopy.residue(false)")
+            .await?
+            .row
+            .unwrap_or_default()
+            .pop()
+            .flatten()
+        {
             Some(what) if !what.is_empty() => Err(refused(&what)),
             _ => Ok(()),
         }
@@ -70,8 +54,8 @@ impl Session {
 
     /// After it: so many changes are in the record.
     pub(crate) async fn after_shared_change(&mut self) -> Result<(), Fault> {
-        let changes = self.own_text(SHARED_CHANGES_SQL).await?;
-        if let Transaction::Update(update) = &mut self.transaction {
+        let changes = self.driver().own_text(SHARED_CHANGES_SQL).await?;
+        if let Transaction::Update(update) = &mut self.txn.state {
             update.shared_changes = Some(changes);
         }
         Ok(())
@@ -79,8 +63,8 @@ impl Session {
 
     /// Nobody else may have changed shared catalogues since.
     async fn check_shared_changes(&mut self) -> Result<(), Fault> {
-        let changes = self.own_text(SHARED_CHANGES_SQL).await?;
-        match &self.transaction {
+        let changes = self.driver().own_text(SHARED_CHANGES_SQL).await?;
+        match &self.txn.state {
             Transaction::Update(update) if update.shared_changes.as_ref() != Some(&changes) => Err(refused(
                 b"a change of roles or of what all databases share inside a function or DO block",
             )),
@@ -90,7 +74,7 @@ impl Session {
 
     /// Refuses what cannot travel; whether the transaction leaves a record even if no row was captured.
     pub(crate) async fn check_residue(&mut self) -> Result<bool, Fault> {
-        let Transaction::Update(update) = &self.transaction else {
+        let Transaction::Update(update) = &self.txn.state else {
             return Err(broken("no update transaction is open"));
         };
         let has_rows = !update.capture.record.is_empty();
@@ -104,11 +88,11 @@ impl Session {
             self.check_shared_changes().await?;
         }
         let sql = if has_shared { RESIDUE_WITH_DDL_SQL } else { RESIDUE_SQL };
-        let reading = self.hub().sequences().reading();
-        let mut row = self.own_query(sql).await?.row.unwrap_or_default().into_iter();
+        let reading = self.link.hub().sequences().reading();
+        let mut row = self.driver().own_query(sql).await?.row.unwrap_or_default().into_iter();
         let answer = row.next().flatten();
         let states = row.next().flatten().unwrap_or_default();
-        if let Transaction::Update(update) = &mut self.transaction {
+        if let Transaction::Update(update) = &mut self.txn.state {
             update.drawn.tell(reading, &states)?;
         }
         match answer.as_deref() {

@@ -19,10 +19,10 @@ use wire::backend::{Status, tag as server_tag};
 use wire::frontend::{Frontend, Target, tag};
 use wire::{Frame, encode, sqlstate};
 
-use super::Worker;
 use crate::client::Client;
 use crate::config::hba::Right;
 use crate::error::{Fault, Refusal};
+use crate::link::Worker;
 use crate::membership::verify;
 use command::{Command, command};
 

@@ -13,15 +13,17 @@ use wire::backend::tag as server_tag;
 use wire::frontend::{Frontend, Target};
 use wire::{Frame, encode, oids, sqlstate};
 
-use super::{Session, Transaction};
+use super::Session;
 use crate::classify::statement_analysis::Demand;
 use crate::client::prepared::{Known, never_ours};
 use crate::client::settings::Settings;
 use crate::error::{Fault, Refusal};
 use crate::execute::ddl::describe_own;
+use crate::execute::statement::refuse;
 use crate::place::home_choice::is_of_session;
 use crate::pool::cached::NOTHING;
 use crate::relay::work::{Message, Work, doubt};
+use crate::transaction::open::Transaction;
 
 /// A batch that takes more memory runs in parts. A client that sends without an end is thereby slowed down to the pace of
 /// the servers, and to its own pace of reading.
@@ -89,9 +91,9 @@ impl Session {
     pub(crate) async fn extended(&mut self) -> Result<(), Fault> {
         let mut group = Group::new();
         loop {
-            let (_, total) = self.client.message().await?;
-            let bytes: Rc<[u8]> = self.client.input.data()[..total].into();
-            self.client.input.consume(total);
+            let (_, total) = self.link.client.message().await?;
+            let bytes: Rc<[u8]> = self.link.client.input.data()[..total].into();
+            self.link.client.input.consume(total);
             let frame = Frame { tag: bytes[0], bytes: &bytes };
             let message = Frontend::parse(frame).map_err(|_| Fault::Fatal(malformed()))?;
             if self.skipping && message != Frontend::Sync {
@@ -142,7 +144,7 @@ impl Session {
             Frontend::Close(target) => self.take_close(target, bytes, group).await?,
             Frontend::Flush => {
                 self.run_group(group, false).await?;
-                self.flush().await?;
+                self.link.flush().await?;
                 return Ok(Next::Flushed);
             }
             Frontend::Sync => {
@@ -180,7 +182,7 @@ impl Session {
         group: &mut Group,
     ) -> Result<(), Fault> {
         never_ours(name)?;
-        if !name.is_empty() && self.prepared.get(name).is_some() {
+        if !name.is_empty() && self.link.prepared.get(name).is_some() {
             let name = String::from_utf8_lossy(name).into_owned();
             return Err(Refusal::plain(
                 sqlstate::DUPLICATE_PREPARED_STATEMENT,
@@ -189,15 +191,16 @@ impl Session {
             .into());
         }
         group.demand.declares_users |= oids::declares_users(types);
-        let script = self.script(sql).await?;
-        let ours = self.stand_ins_of(script.as_ref(), sql);
-        let shared = self.shared_number(name, ours.as_ref().map_or(sql, |ours| ours.text.as_bytes()), types);
-        let known = self.prepared.insert(name, (sql, ours), types, script, shared)?;
+        let script = self.link.script(sql).await?;
+        let ours = self.view().stand_ins_of(script.as_ref(), sql);
+        let shared =
+            self.view().shared_number(name, ours.as_ref().map_or(sql, |ours| ours.text.as_bytes()), types);
+        let known = self.link.prepared.insert(name, (sql, ours), types, script, shared)?;
         if own_statement(&known).is_some() {
             if self.run_group(group, false).await? {
-                encode::bare(&mut self.client.out, server_tag::PARSE_COMPLETE);
+                encode::bare(&mut self.link.client.out, server_tag::PARSE_COMPLETE);
             } else {
-                self.prepared.remove(name);
+                self.link.prepared.remove(name);
             }
             return Ok(());
         }
@@ -214,18 +217,18 @@ impl Session {
         bytes: &Rc<[u8]>,
         group: &mut Group,
     ) -> Result<(), Fault> {
-        let known = self.prepared.get(statement).cloned();
+        let known = self.link.prepared.get(statement).cloned();
         if known.is_none() {
-            self.check_unknown(statement)?;
+            self.link.check_unknown(statement)?;
         }
         if known.as_ref().and_then(own_statement).is_some() {
             if self.run_group(group, false).await? {
                 // Not before: what was gathered may end a transaction, and all portals with it.
-                self.prepared.bind(portal, statement, values)?;
-                encode::bare(&mut self.client.out, server_tag::BIND_COMPLETE);
+                self.link.prepared.bind(portal, statement, values)?;
+                encode::bare(&mut self.link.client.out, server_tag::BIND_COMPLETE);
             }
         } else {
-            self.prepared.bind(portal, statement, values)?;
+            self.link.prepared.bind(portal, statement, values)?;
             group.demand.declares_users |=
                 known.as_ref().is_some_and(|known| oids::declares_users(&known.types));
             group.bound.extend(known.as_deref().and_then(single));
@@ -243,16 +246,16 @@ impl Session {
         group: &mut Group,
     ) -> Result<(), Fault> {
         let (known, statement) = match target {
-            Target::Statement(name) => (self.prepared.get(name).cloned(), Some(name)),
-            Target::Portal(name) => (self.prepared.portal(name).cloned(), None),
+            Target::Statement(name) => (self.link.prepared.get(name).cloned(), Some(name)),
+            Target::Portal(name) => (self.link.prepared.portal(name).cloned(), None),
         };
         if let (None, Some(name)) = (&known, statement) {
-            self.check_unknown(name)?;
+            self.link.check_unknown(name)?;
         }
         group.demand.declares_users |= known.as_ref().is_some_and(|known| oids::declares_users(&known.types));
         if let Some(own) = known.as_ref().and_then(own_statement) {
             if self.run_group(group, false).await? {
-                describe_own(&mut self.client.out, &own.verb, statement.is_some());
+                describe_own(&mut self.link.client.out, &own.verb, statement.is_some());
             }
         } else {
             let known = known.filter(|_| statement.is_some());
@@ -268,7 +271,7 @@ impl Session {
         bytes: &Rc<[u8]>,
         group: &mut Group,
     ) -> Result<(), Fault> {
-        let known = self.prepared.portal(portal).cloned();
+        let known = self.link.prepared.portal(portal).cloned();
         if let Some(statement) = known.as_ref().and_then(own_statement) {
             let known = known.expect("an own statement is known");
             if !self.run_group(group, false).await? {
@@ -278,14 +281,14 @@ impl Session {
         }
         match known.as_ref().and_then(|known| single(known)) {
             Some(statement) => {
-                if let Some(refusal) = Self::refuse(&statement.verb) {
+                if let Some(refusal) = refuse(&statement.verb) {
                     return Err(refusal.into());
                 }
                 group.copies_in |= copies_in(&statement.verb);
                 group.asks.add(known.as_ref().map(|known| known.asks()).unwrap_or_default());
-                group.asks.add(self.asks_of_execute(&statement));
+                group.asks.add(self.view().asks_of_execute(&statement));
                 group.demand.statements.push(statement);
-                group.demand.sent.extend(self.prepared.sent(portal));
+                group.demand.sent.extend(self.link.prepared.sent(portal));
             }
             // A portal that is not known (a cursor of DECLARE, say), or a text that our parser does not accept.
             None => group.demand.has_unparsed = true,
@@ -306,20 +309,20 @@ impl Session {
         statement: &Arc<Statement>,
         sql: &[u8],
     ) -> Result<(), Fault> {
-        let sent = self.prepared.sent(portal);
-        let ours = self.stand_ins(statement, sql);
+        let sent = self.link.prepared.sent(portal);
+        let ours = self.view().stand_ins(statement, sql);
         let text = ours.as_ref().map_or(sql, |ours| ours.text.as_bytes());
         let work = Work::Query { sql: text, position_offset: 0, told: None };
-        let mark = self.client.out.len();
+        let mark = self.link.client.out.len();
         let ended = self.run_statement(statement, sql, sent, work, false).await?;
-        self.note_status(&ended);
+        self.executor().note_status(&ended);
         if matches!(statement.verb, Verb::Show(_) | Verb::ExplainRouting) {
             // Its columns were told by Describe.
-            if let Ok(Some(first)) = wire::next_frame(&self.client.out[mark..])
+            if let Ok(Some(first)) = wire::next_frame(&self.link.client.out[mark..])
                 && first.tag == server_tag::ROW_DESCRIPTION
             {
                 let length = first.bytes.len();
-                self.client.out.drain(mark..mark + length);
+                self.link.client.out.drain(mark..mark + length);
             }
         }
         if ended.error.is_some() {
@@ -335,15 +338,15 @@ impl Session {
         group: &mut Group,
     ) -> Result<(), Fault> {
         let known = match target {
-            Target::Statement(name) => self.prepared.get(name).cloned(),
-            Target::Portal(name) => self.prepared.portal(name).cloned(),
+            Target::Statement(name) => self.link.prepared.get(name).cloned(),
+            Target::Portal(name) => self.link.prepared.portal(name).cloned(),
         };
         let is_own = known.as_ref().and_then(own_statement).is_some();
         if let Target::Statement(name) = target {
-            self.prepared.remove(name);
+            self.link.prepared.remove(name);
             if known.is_none() || is_own {
                 if self.run_group(group, false).await? {
-                    encode::bare(&mut self.client.out, server_tag::CLOSE_COMPLETE);
+                    encode::bare(&mut self.link.client.out, server_tag::CLOSE_COMPLETE);
                 }
                 return Ok(());
             }
@@ -358,11 +361,11 @@ impl Session {
             return Ok(());
         }
         if let Target::Portal(name) = target {
-            self.prepared.drop_portal(name);
+            self.link.prepared.drop_portal(name);
         }
         if is_own {
             if self.run_group(group, false).await? {
-                encode::bare(&mut self.client.out, server_tag::CLOSE_COMPLETE);
+                encode::bare(&mut self.link.client.out, server_tag::CLOSE_COMPLETE);
             }
         } else {
             group.push(bytes, None, None);
@@ -372,22 +375,22 @@ impl Session {
 
     /// Runs what was gathered; whether all went well.
     async fn run_group(&mut self, group: &mut Group, at_sync: bool) -> Result<bool, Fault> {
-        self.begin_statement().await?;
+        self.link.begin_statement().await?;
         let mut group = std::mem::replace(group, Group::new());
         if group.messages.is_empty() {
             return Ok(true);
         }
-        self.tell_loss()?;
-        if self.failed && group.only_closes {
+        self.txn.tell_loss()?;
+        if self.txn.failed && group.only_closes {
             for message in &group.messages {
                 if let Some(name) = &message.closes {
-                    self.close_everywhere(name).await;
+                    self.link.close_everywhere(name).await;
                 }
-                encode::bare(&mut self.client.out, server_tag::CLOSE_COMPLETE);
+                encode::bare(&mut self.link.client.out, server_tag::CLOSE_COMPLETE);
             }
             return Ok(true);
         }
-        if self.failed {
+        if self.txn.failed {
             return Err(Refusal::plain(
                 sqlstate::IN_FAILED_SQL_TRANSACTION,
                 "current transaction is aborted, commands ignored until end of transaction block",
@@ -399,18 +402,18 @@ impl Session {
         }
         // A portal that was bound and not executed yet is to be executed later.
         group.demand.keeps_portal |= group.bound.len() > group.demand.statements.len();
-        let is_free = matches!(self.transaction, Transaction::None | Transaction::Begun(_));
+        let is_free = matches!(self.txn.state, Transaction::None | Transaction::Begun(_));
         // A portal lives as long as its transaction, so one that is to be executed later needs one that is open.
-        let is_begun = matches!(self.transaction, Transaction::Begun(_));
+        let is_begun = matches!(self.txn.state, Transaction::Begun(_));
         if group.demand.is_empty() && !group.bound.is_empty() && is_free && (is_begun || !at_sync) {
             group.demand.statements.append(&mut group.bound);
         }
         let sync = (at_sync && !group.copies_in) || (group.demand.is_empty() && is_free);
-        let told = self.what_is_asked(group.asks);
+        let told = self.view().what_is_asked(group.asks);
         let work = Work::Batch { messages: &group.messages, sync, told: told.as_deref() };
-        let result = self.run(&group.demand, work, sync).await;
-        if matches!(self.transaction, Transaction::None) {
-            self.prepared.drop_portals();
+        let result = self.executor().run(&group.demand, work, sync).await;
+        if matches!(self.txn.state, Transaction::None) {
+            self.link.prepared.drop_portals();
         }
         let ended = match result {
             Ok(ended) => ended,
@@ -419,11 +422,11 @@ impl Session {
                 return Err(fault);
             }
         };
-        self.note_status(&ended);
+        self.executor().note_status(&ended);
         if ended.error.is_some() {
             let parsed = group.messages.iter().rev().filter(|message| message.is_parse);
             for known in parsed.take(ended.parses_left).filter_map(|message| message.statement.as_ref()) {
-                self.prepared.remove(&known.name);
+                self.link.prepared.remove(&known.name);
             }
             self.doubt(&group);
             self.skipping = !at_sync;
@@ -432,13 +435,13 @@ impl Session {
         for statement in &group.demand.statements {
             self.remember(statement, &[], &ended);
         }
-        self.note_parsed(&group.messages);
+        self.view().note_parsed(&group.messages);
         Ok(true)
     }
 
     /// After an error every connection may lack what the group would have prepared.
     fn doubt(&mut self, group: &Group) {
-        for server in self.servers.iter_mut() {
+        for server in self.link.servers.iter_mut() {
             doubt(server, &group.messages);
         }
     }

@@ -9,12 +9,14 @@ use sql::{Script, Statement, Verb};
 use wire::backend::tag;
 use wire::{encode, sqlstate};
 
-use super::{Session, Transaction};
+use super::Session;
 use crate::classify::statement_analysis::Demand;
 use crate::client::sent::{KEPT_BYTES_MAX, Sent};
 use crate::error::{Fault, Refusal};
+use crate::execute::statement::refuse;
+use crate::relay::Ended;
 use crate::relay::work::Work;
-use crate::relay::{Ended, Expected};
+use crate::transaction::open::Transaction;
 
 impl Session {
     /// Handles the body of a Query; only a fault that ends the session is returned. As in PostgreSQL the session goes on
@@ -31,7 +33,7 @@ impl Session {
 
     /// Handles the text of a Query, likewise.
     pub(crate) async fn simple_query(&mut self, sql: &[u8]) -> Result<(), Fault> {
-        let result = match self.script(sql).await {
+        let result = match self.link.script(sql).await {
             Ok(Some(script)) => self.run_script(&script, sql).await,
             Ok(None) => self.run_unparsed(sql).await,
             Err(fault) => Err(fault),
@@ -55,9 +57,9 @@ impl Session {
                 counted = part.start;
             }
             let text = &sql[part.start..part.end];
-            self.begin_statement().await?;
-            let ours = self.stand_ins(&part.statement, text);
-            let told = self.told(&part.statement, ours.as_ref());
+            self.link.begin_statement().await?;
+            let ours = self.view().stand_ins(&part.statement, text);
+            let told = self.view().told(&part.statement, ours.as_ref());
             let work = Work::Query {
                 sql: ours.as_ref().map_or(if several { text } else { sql }, |ours| ours.text.as_bytes()),
                 position_offset: before,
@@ -66,7 +68,7 @@ impl Session {
             let sent = kept.clone().map(|text| Sent::Text { text, from, part: part.clone() });
             from = part.end;
             let ended = self.run_statement(&part.statement, text, sent, work, is_last && !several).await?;
-            self.note_status(&ended);
+            self.executor().note_status(&ended);
             if ended.error.is_some() {
                 return self.end_implicit(false).await;
             }
@@ -81,7 +83,7 @@ impl Session {
             "a statement that Onecopy's parser does not accept",
             "The statement may be of a newer PostgreSQL than Onecopy knows.",
         );
-        let (anchor, patience) = (self.anchor(), self.worker.hub.patience.health_deadline);
+        let (anchor, patience) = (self.link.anchor(), self.link.worker.hub.patience.health_deadline);
         let parsed = tokio::time::timeout(patience, self.parse_only(sql)).await;
         let body = parsed.unwrap_or(Err(Fault::Lost(anchor)))?;
         Err(body.map_or(Fault::Refused(refusal), Fault::Server))
@@ -91,20 +93,20 @@ impl Session {
     async fn parse_only(&mut self, sql: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
         let mut output = Vec::new();
         encode::parse(&mut output, b"", sql, &[]);
-        let seat = &self.worker.hub.seats[usize::from(self.anchor().0)];
-        let options = self.settings.server_options();
-        let parameters = self.settings.start_up(&options);
+        let seat = &self.link.worker.hub.seats[usize::from(self.link.anchor().0)];
+        let options = self.link.settings.server_options();
+        let parameters = self.link.settings.start_up(&options);
         let opened =
-            crate::backend::Connection::open(&seat.address, self.servers.secret(), &parameters).await;
-        let mut connection = opened.map_err(Fault::at(self.anchor()))?;
+            crate::backend::Connection::open(&seat.address, self.link.servers.secret(), &parameters).await;
+        let mut connection = opened.map_err(Fault::at(self.link.anchor()))?;
         encode::sync(&mut output);
         connection.output = output;
         let flushed = connection.flush().await;
-        flushed.map_err(|_| Fault::Lost(self.anchor()))?;
+        flushed.map_err(|_| Fault::Lost(self.link.anchor()))?;
         match connection.drain().await {
             Ok(_) => Ok(None),
             Err(crate::backend::BackendError::Server(body)) => Ok(Some(body)),
-            Err(_) => Err(Fault::Lost(self.anchor())),
+            Err(_) => Err(Fault::Lost(self.link.anchor())),
         }
     }
 
@@ -117,53 +119,53 @@ impl Session {
         work: Work<'_>,
         alone: bool,
     ) -> Result<Ended, Fault> {
-        if std::mem::take(&mut self.must_tell_loss) && !matches!(statement.verb, Verb::Rollback { .. }) {
+        if std::mem::take(&mut self.txn.must_tell_loss) && !matches!(statement.verb, Verb::Rollback { .. }) {
             if matches!(statement.verb, Verb::Commit { .. }) {
                 // A COMMIT that fails ends the transaction all the same.
-                self.end_local(false);
+                self.driver().end_local(false);
             }
-            return Err(self.loss());
+            return Err(self.txn.loss());
         }
-        if self.failed && !ends_failure(&statement.verb) {
+        if self.txn.failed && !ends_failure(&statement.verb) {
             return Err(Refusal::plain(
                 sqlstate::IN_FAILED_SQL_TRANSACTION,
                 "current transaction is aborted, commands ignored until end of transaction block",
             )
             .into());
         }
-        if let Some(refusal) = Self::refuse(&statement.verb) {
+        if let Some(refusal) = refuse(&statement.verb) {
             return Err(refusal.into());
         }
         if matches!(statement.verb, Verb::Empty) {
-            encode::bare(&mut self.client.out, tag::EMPTY_QUERY_RESPONSE);
+            encode::bare(&mut self.link.client.out, tag::EMPTY_QUERY_RESPONSE);
             return Ok(Ended::default());
         }
         if let Some(command) = self.control(&statement.verb).await? {
-            if matches!((&statement.verb, &self.transaction), (Verb::Begin(_), Transaction::Begun(_)))
+            if matches!((&statement.verb, &self.txn.state), (Verb::Begin(_), Transaction::Begun(_)))
                 && let Some(text) = sent.as_ref().and_then(Sent::with_comments)
             {
-                self.take_declaration(text);
+                self.driver().take_declaration(text);
             }
-            encode::command_complete(&mut self.client.out, command);
+            encode::command_complete(&mut self.link.client.out, command);
             return Ok(Ended::default());
         }
         if let Some(ended) = self.special(statement, text, work, alone).await? {
             return Ok(ended);
         }
-        let ended = self.run(&Demand::sent(statement, sent), work, alone).await?;
+        let ended = self.executor().run(&Demand::sent(statement, sent), work, alone).await?;
         self.remember(statement, text, &ended);
         Ok(ended)
     }
 
     /// Ends the implicit transaction of a query string or batch.
     pub(crate) async fn end_implicit(&mut self, commit: bool) -> Result<(), Fault> {
-        if !self.is_implicit() {
+        if !self.txn.is_implicit() {
             return Ok(());
         }
-        if commit && !self.failed {
-            self.commit_home().await
+        if commit && !self.txn.failed {
+            self.committer().commit_home().await
         } else {
-            self.roll_back_home().await;
+            self.driver().roll_back_home().await;
             Ok(())
         }
     }
@@ -173,26 +175,23 @@ impl Session {
         match fault {
             Fault::Client | Fault::Fatal(_) => return Err(fault),
             Fault::Server(body) => {
-                encode::message(&mut self.client.out, tag::ERROR_RESPONSE, |b| b.extend_from_slice(&body));
+                encode::message(&mut self.link.client.out, tag::ERROR_RESPONSE, |b| {
+                    b.extend_from_slice(&body);
+                });
             }
             other => {
                 if matches!(other, Fault::Lost(_) | Fault::Unplaced(_) | Fault::Evicted | Fault::Rival(_)) {
                     // It may be more than a transaction that is lost.
-                    self.keep_state()?;
-                    crate::coordinator::count(&self.hub().stats.aborted);
+                    self.link.keep_state()?;
+                    crate::coordinator::count(&self.link.hub().stats.aborted);
                 }
                 if let Some(refusal) = other.into_refusal() {
-                    refusal.write(&mut self.client.out, "ERROR");
+                    refusal.write(&mut self.link.client.out, "ERROR");
                 }
             }
         }
-        self.failed = !matches!(self.transaction, Transaction::None);
+        self.txn.failed = !matches!(self.txn.state, Transaction::None);
         Ok(())
-    }
-
-    /// What is expected of a unit of our own.
-    pub(crate) fn silent() -> Expected {
-        Expected { silent: true, ..Expected::default() }
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use sql::{Discard, SetValue, Statement, Verb};
 use wire::{encode, sqlstate};
 
-use super::{Session, Transaction};
+use super::Session;
 use crate::classify::statement_analysis::Demand;
 use crate::client::forbidden::{FORBIDDEN, invalid};
 use crate::client::settings::{GivenUp, RESET_ALL, Settings, set_config};
@@ -18,6 +18,19 @@ use crate::pool::cached::is_reserved;
 use crate::pool::pins::Pin;
 use crate::relay::Ended;
 use crate::relay::work::Work;
+use crate::transaction::open::Transaction;
+use crate::transaction::view::View;
+
+impl View<'_> {
+    fn refuse_away_from_home(self, what: &str) -> Result<(), Fault> {
+        match &self.txn.state {
+            Transaction::Read(read) if read.replica != self.link.anchor() => {
+                Err(Refusal::unsupported(what, "Use a transaction that is not READ ONLY.").into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
 
 impl Session {
     /// Handles a statement of these kinds; `None` when it is an ordinary one.
@@ -29,22 +42,22 @@ impl Session {
         alone: bool,
     ) -> Result<Option<Ended>, Fault> {
         Self::check_settings(statement)?;
-        if self.is_roaming() && leaves_something(&statement.verb) {
-            self.come_home(true).await?;
+        if self.txn.is_roaming() && leaves_something(&statement.verb) {
+            self.placer().come_home(true).await?;
         }
-        if let Some(ended) = self.own_setting(&statement.verb)? {
+        if let Some(ended) = self.placer().own_setting(&statement.verb)? {
             return Ok(Some(ended));
         }
-        self.note_traces(statement, text)?;
+        self.connector().note_traces(statement, text)?;
         match &statement.verb {
             Verb::Set { name, value, local } => {
                 self.set(statement, name, value, *local, work, alone).await.map(Some)
             }
             Verb::Reset(Some(name)) => self.reset(statement, name, work, alone).await.map(Some),
-            Verb::Reset(None) if !alone || !matches!(self.transaction, Transaction::None) => {
+            Verb::Reset(None) if !alone || !matches!(self.txn.state, Transaction::None) => {
                 let ended = self.run_beside(statement, work, false).await?;
                 if ended.error.is_none() {
-                    self.settings.stage(RESET_ALL, None, "RESET ALL");
+                    self.link.settings.stage(RESET_ALL, None, "RESET ALL");
                 }
                 Ok(Some(ended))
             }
@@ -55,43 +68,42 @@ impl Session {
                 self.show_own(name);
                 Ok(Some(Ended::default()))
             }
-            Verb::ExplainRouting => self.explain_routing(work).await.map(Some),
+            Verb::ExplainRouting => self.executor().explain_routing(work).await.map(Some),
             Verb::Show(_) | Verb::Discard(_) => self.show_or_discard(statement, work, alone).await.map(Some),
             Verb::Savepoint(_) | Verb::Release(_) | Verb::RollbackTo(_) => {
                 self.savepoint(statement, work).await.map(Some)
             }
             Verb::Execute { name } => {
-                self.prepare_lacking(name).await?;
+                self.connector().prepare_lacking(name).await?;
                 Ok(None)
             }
             Verb::Deallocate(name) => self.deallocate(statement, name.as_deref(), work).await.map(Some),
             Verb::Listen | Verb::Unlisten | Verb::Notify => {
-                self.refuse_away_from_home("LISTEN and NOTIFY in a read-only transaction")?;
+                self.view().refuse_away_from_home("LISTEN and NOTIFY in a read-only transaction")?;
                 Ok(None)
             }
             Verb::Prepare { .. } | Verb::DeclareCursor { hold: true, .. } => {
-                self.refuse_away_from_home("PREPARE and WITH HOLD cursors in a read-only transaction")?;
+                let what = "PREPARE and WITH HOLD cursors in a read-only transaction";
+                self.view().refuse_away_from_home(what)?;
                 if let Verb::Prepare { name } = &statement.verb
-                    && self.prepared.get(name.as_bytes()).is_none()
+                    && self.link.prepared.get(name.as_bytes()).is_none()
                 {
-                    self.close_everywhere(name.as_bytes()).await;
+                    self.link.close_everywhere(name.as_bytes()).await;
                 }
                 Ok(None)
             }
             Verb::Lock | Verb::DeclareCursor { hold: false, .. }
-                if alone && matches!(self.transaction, Transaction::None) =>
+                if alone && matches!(self.txn.state, Transaction::None) =>
             {
-                let what = if matches!(statement.verb, Verb::Lock) { "LOCK TABLE" } else { "DECLARE CURSOR" };
-                Err(Refusal::plain(
-                    sqlstate::NO_ACTIVE_SQL_TRANSACTION,
-                    format!("{what} can only be used in transaction blocks"),
-                )
-                .into())
+                Err(outside_block(&statement.verb).into())
             }
             // Few statements are one, so its state is kept apart.
-            Verb::Ddl(facts) => Box::pin(self.schema_change(statement, facts, text, (work, alone))).await,
-            Verb::Maintenance(_) if matches!(self.transaction, Transaction::None) => {
-                self.maintenance(&statement.reads, text, work).await.map(Some)
+            Verb::Ddl(facts) => {
+                let mut executor = self.executor();
+                Box::pin(executor.schema_change(statement, facts, text, (work, alone))).await
+            }
+            Verb::Maintenance(_) if matches!(self.txn.state, Transaction::None) => {
+                self.executor().maintenance(&statement.reads, text, work).await.map(Some)
             }
             _ => Ok(None),
         }
@@ -105,12 +117,12 @@ impl Session {
         }
         for call in &statement.settings {
             match (&call.name, &call.value, call.local) {
-                (_, _, Some(true)) => self.settings.has_local = true,
+                (_, _, Some(true)) => self.link.settings.has_local = true,
                 (Some(name), Some(value), Some(false)) => {
                     let replay = set_config(name, value);
                     self.stage(&name.to_ascii_lowercase(), Some(value), &replay);
                 }
-                (name, ..) => self.note_set_config(name.as_deref()),
+                (name, ..) => self.connector().note_set_config(name.as_deref()),
             }
         }
     }
@@ -159,18 +171,18 @@ impl Session {
                 .into());
             }
         }
-        let timeouts = self.settings.noted.timeouts;
-        self.settings.note_name(name, text);
+        let timeouts = self.link.settings.noted.timeouts;
+        self.link.settings.note_name(name, text);
         if local {
-            self.settings.has_local = true;
-            self.settings.noted.timeouts = timeouts;
-            self.settings.noted.timeouts.note(name, text, true);
+            self.link.settings.has_local = true;
+            self.link.settings.noted.timeouts = timeouts;
+            self.link.settings.noted.timeouts.note(name, text, true);
         }
         let ended = self.run_beside(statement, work, alone).await;
         match &ended {
             Ok(ended) if ended.error.is_none() && !local => self.stage(name, text, &replayable(work)),
             Ok(ended) if ended.error.is_none() => {}
-            _ => self.settings.note_again(),
+            _ => self.link.settings.note_again(),
         }
         ended
     }
@@ -180,18 +192,22 @@ impl Session {
             _ if local => {
                 return Err(Refusal::unsupported(format!("SET LOCAL {name}"), "Say it in BEGIN.").into());
             }
-            SetValue::Text(text) => self.settings.set_own(name, text).map_err(invalid)?,
+            SetValue::Text(text) => self.link.settings.set_own(name, text).map_err(invalid)?,
             SetValue::Default => self.reset_own(name),
             _ => return Err(invalid(format!("the value of {name} must be a constant")).into()),
         }
-        encode::command_complete(&mut self.client.out, "SET");
+        encode::command_complete(&mut self.link.client.out, "SET");
         Ok(Ended::default())
     }
 
     fn reset_own(&mut self, name: &str) {
         match name {
-            "default_transaction_isolation" => self.settings.isolation = self.settings.start_isolation,
-            "default_transaction_read_only" => self.settings.read_only = self.settings.start_read_only,
+            "default_transaction_isolation" => {
+                self.link.settings.isolation = self.link.settings.start_isolation;
+            }
+            "default_transaction_read_only" => {
+                self.link.settings.read_only = self.link.settings.start_read_only;
+            }
             _ => {}
         }
     }
@@ -205,16 +221,16 @@ impl Session {
     ) -> Result<Ended, Fault> {
         if Settings::is_own(name) {
             self.reset_own(name);
-            encode::command_complete(&mut self.client.out, "RESET");
+            encode::command_complete(&mut self.link.client.out, "RESET");
             return Ok(Ended::default());
         }
-        let is_open = !matches!(self.transaction, Transaction::None);
-        let given_up = if is_open { GivenUp::default() } else { self.settings.give_up_role(Some(name)) };
+        let is_open = !matches!(self.txn.state, Transaction::None);
+        let given_up = if is_open { GivenUp::default() } else { self.link.settings.give_up_role(Some(name)) };
         let ended = self.run_beside(statement, work, alone).await;
         if matches!(&ended, Ok(ended) if ended.error.is_none()) {
             self.stage(name, None, &replayable(work));
         } else {
-            self.settings.take_back_role(given_up);
+            self.link.settings.take_back_role(given_up);
         }
         ended
     }
@@ -228,47 +244,47 @@ impl Session {
     ) -> Result<Ended, Fault> {
         let ended = self.run_beside(statement, work, alone).await?;
         if statement.verb == Verb::Discard(Discard::Sequences) && ended.error.is_none() {
-            self.servers.forget_draws();
+            self.link.servers.forget_draws();
         }
         Ok(ended)
     }
 
     async fn reset_all(&mut self, statement: &Arc<Statement>, work: Work<'_>) -> Result<Ended, Fault> {
         let discards = matches!(statement.verb, Verb::Discard(_));
-        if !matches!(self.transaction, Transaction::None) {
+        if !matches!(self.txn.state, Transaction::None) {
             return Err(Refusal::plain(
                 sqlstate::ACTIVE_SQL_TRANSACTION,
                 "DISCARD ALL cannot run inside a transaction block",
             )
             .into());
         }
-        let given_up = if discards { self.settings.give_up_role(None) } else { GivenUp::default() };
+        let given_up = if discards { self.link.settings.give_up_role(None) } else { GivenUp::default() };
         let ended = self.run_beside(statement, work, true).await;
         if !matches!(&ended, Ok(ended) if ended.error.is_none()) {
-            self.settings.take_back_role(given_up);
+            self.link.settings.take_back_role(given_up);
         }
         let ended = ended?;
         if ended.error.is_none() {
-            let anchor = self.anchor();
-            self.servers.close_others(anchor);
+            let anchor = self.link.anchor();
+            self.link.servers.close_others(anchor);
             if discards {
-                self.settings.discard();
+                self.link.settings.discard();
             } else {
-                self.settings.reset();
+                self.link.settings.reset();
             }
-            let generation = self.settings.generation();
-            if let Some(server) = self.servers.find(anchor) {
+            let generation = self.link.settings.generation();
+            if let Some(server) = self.link.servers.find(anchor) {
                 server.settings = generation;
                 if discards {
                     server.deallocated();
                 }
             }
             if discards {
-                self.prepared.clear();
-                self.pinned = false;
-                self.look.forget();
-                self.servers.forget_state();
-                self.servers.forget_draws();
+                self.link.prepared.clear();
+                self.link.pinned = false;
+                self.link.look.forget();
+                self.link.servers.forget_state();
+                self.link.servers.forget_draws();
             }
         }
         Ok(ended)
@@ -276,25 +292,19 @@ impl Session {
 
     /// Remembers what was set; outside of a transaction it counts at once.
     fn stage(&mut self, name: &str, value: Option<&str>, replay: &str) {
-        self.settings.stage(name, value, replay);
-        if matches!(self.transaction, Transaction::None) {
-            self.settings.keep_staged();
-            let (anchor, generation) = (self.anchor(), self.settings.generation());
-            if let Some(server) = self.servers.find(anchor) {
+        self.link.settings.stage(name, value, replay);
+        if matches!(self.txn.state, Transaction::None) {
+            self.link.settings.keep_staged();
+            let (anchor, generation) = (self.link.anchor(), self.link.settings.generation());
+            if let Some(server) = self.link.servers.find(anchor) {
                 server.settings = generation;
             }
         }
     }
 
     fn show_own(&mut self, name: &str) {
-        let value = self.settings.own_value(name, self.open_options());
-        self.show_value(name, &value);
-    }
-
-    pub(crate) fn show_value(&mut self, name: &str, value: &str) {
-        encode::row_description(&mut self.client.out, &[name]);
-        encode::data_row(&mut self.client.out, &[Some(value.as_bytes())]);
-        encode::command_complete(&mut self.client.out, "SHOW");
+        let value = self.link.settings.own_value(name, self.view().open_options());
+        self.link.show_value(name, &value);
     }
 
     /// Runs a statement that touches no data: in the open transaction, or at the home outside of any.
@@ -304,22 +314,22 @@ impl Session {
         work: Work<'_>,
         alone: bool,
     ) -> Result<Ended, Fault> {
-        match self.transaction {
+        match self.txn.state {
             Transaction::None if alone => {
-                let ended = self.run_at_home_alone(None, work).await;
+                let ended = self.executor().run_at_home_alone(None, work).await;
                 if matches!(statement.verb, Verb::Deallocate(_) | Verb::Discard(_)) {
                     // What it took away is not held any more.
-                    let anchor = self.anchor();
-                    self.note_left(anchor);
+                    let anchor = self.link.anchor();
+                    self.connector().note_left(anchor);
                 }
                 ended
             }
-            _ => self.run(&Demand::one(statement), work, false).await,
+            _ => self.executor().run(&Demand::one(statement), work, false).await,
         }
     }
 
     async fn savepoint(&mut self, statement: &Arc<Statement>, work: Work<'_>) -> Result<Ended, Fault> {
-        if matches!(self.transaction, Transaction::None) || self.is_implicit() {
+        if matches!(self.txn.state, Transaction::None) || self.txn.is_implicit() {
             let what = match &statement.verb {
                 Verb::Savepoint(_) => "SAVEPOINT",
                 Verb::Release(_) => "RELEASE SAVEPOINT",
@@ -331,29 +341,29 @@ impl Session {
             )
             .into());
         }
-        let mark = match &self.transaction {
+        let mark = match &self.txn.state {
             Transaction::Update(update) => Some(update.capture.record.mark()),
             _ => None,
         };
-        self.leave_guard();
-        let ended = self.run(&Demand::one(statement), work, false).await?;
+        self.txn.leave_guard();
+        let ended = self.executor().run(&Demand::one(statement), work, false).await?;
         if ended.error.is_some() {
             return Ok(ended);
         }
-        let find = |name: &str| self.savepoints.iter().rposition(|known| known.name == name);
+        let find = |name: &str| self.txn.savepoints.iter().rposition(|known| known.name == name);
         match &statement.verb {
             Verb::Savepoint(name) => {
-                let staged = self.settings.staged();
-                self.savepoints.push(Savepoint { name: name.clone(), mark, staged });
+                let staged = self.link.settings.staged();
+                self.txn.savepoints.push(Savepoint { name: name.clone(), mark, staged });
             }
             Verb::Release(name) => {
                 if let Some(at) = find(name) {
-                    self.savepoints.truncate(at);
+                    self.txn.savepoints.truncate(at);
                 }
             }
             Verb::RollbackTo(name) => {
                 if let Some(at) = find(name) {
-                    self.savepoints.truncate(at + 1);
+                    self.txn.savepoints.truncate(at + 1);
                     self.go_back_to(at);
                 }
             }
@@ -364,11 +374,11 @@ impl Session {
 
     /// Forgets what was captured and set after a savepoint.
     fn go_back_to(&mut self, at: usize) {
-        let savepoint = &self.savepoints[at];
-        self.settings.unstage(savepoint.staged);
+        let savepoint = &self.txn.savepoints[at];
+        self.link.settings.unstage(savepoint.staged);
         // Without one the transaction was not anywhere yet.
         let mark = savepoint.mark.unwrap_or_default();
-        self.forget_rows(mark);
+        self.txn.forget_rows(mark);
     }
 
     /// Names of the protocol and of PREPARE are one namespace.
@@ -379,31 +389,31 @@ impl Session {
         work: Work<'_>,
     ) -> Result<Ended, Fault> {
         if let Some(name) = name
-            && self.prepared.get(name.as_bytes()).is_some()
+            && self.link.prepared.get(name.as_bytes()).is_some()
         {
-            self.prepared.remove(name.as_bytes());
-            self.close_everywhere(name.as_bytes()).await;
-            encode::command_complete(&mut self.client.out, "DEALLOCATE");
+            self.link.prepared.remove(name.as_bytes());
+            self.link.close_everywhere(name.as_bytes()).await;
+            encode::command_complete(&mut self.link.client.out, "DEALLOCATE");
             return Ok(Ended::default());
         }
         if name.is_some_and(|name| is_reserved(name.as_bytes())) {
             let text = format!("prepared statement \"{}\" does not exist", name.unwrap_or_default());
             return Err(Refusal::plain(sqlstate::INVALID_SQL_STATEMENT_NAME, text).into());
         }
-        if self.servers.is_shared() && !self.may_have_prepared(name)? {
-            self.prepared.clear();
-            encode::command_complete(&mut self.client.out, "DEALLOCATE ALL");
+        if self.link.servers.is_shared() && !self.may_have_prepared(name)? {
+            self.link.prepared.clear();
+            encode::command_complete(&mut self.link.client.out, "DEALLOCATE ALL");
             return Ok(Ended::default());
         }
         let ended = self.run_beside(statement, work, true).await?;
         if name.is_none() && ended.error.is_none() {
-            self.prepared.clear();
-            let anchor = self.anchor();
-            if let Some(server) = self.servers.find(anchor) {
+            self.link.prepared.clear();
+            let anchor = self.link.anchor();
+            if let Some(server) = self.link.servers.find(anchor) {
                 server.deallocated();
                 server.lacking.clear();
             }
-            self.servers.close_others(anchor);
+            self.link.servers.close_others(anchor);
         }
         Ok(ended)
     }
@@ -411,12 +421,13 @@ impl Session {
     /// Where sessions share connections: whether PREPARE may have made statements. What others have prepared on the same
     /// connection is not the session's to end.
     fn may_have_prepared(&mut self, name: Option<&str>) -> Result<bool, Fault> {
-        let anchor = self.anchor();
+        let anchor = self.link.anchor();
         let may = self
+            .link
             .servers
             .find(anchor)
             .is_some_and(|server| server.pins.has(Pin::Prepare) || server.pins.has(Pin::Unknown))
-            || !self.servers.carried.is_empty();
+            || !self.link.servers.carried.is_empty();
         match name {
             Some(name) if !may => Err(Refusal::plain(
                 sqlstate::INVALID_SQL_STATEMENT_NAME,
@@ -426,15 +437,15 @@ impl Session {
             _ => Ok(may),
         }
     }
+}
 
-    fn refuse_away_from_home(&self, what: &str) -> Result<(), Fault> {
-        match &self.transaction {
-            Transaction::Read(read) if read.replica != self.anchor() => {
-                Err(Refusal::unsupported(what, "Use a transaction that is not READ ONLY.").into())
-            }
-            _ => Ok(()),
-        }
-    }
+/// The error of a statement that makes no sense outside of a transaction block.
+fn outside_block(verb: &Verb) -> Refusal {
+    let what = if matches!(verb, Verb::Lock) { "LOCK TABLE" } else { "DECLARE CURSOR" };
+    Refusal::plain(
+        sqlstate::NO_ACTIVE_SQL_TRANSACTION,
+        format!("{what} can only be used in transaction blocks"),
+    )
 }
 
 /// Whether a statement leaves something on its connection, or asks where that is.

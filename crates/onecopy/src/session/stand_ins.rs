@@ -6,51 +6,51 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use sql::{Asks, SESSION_SETTINGS, Script, StandIns, Statement, Verb};
 
-use super::Session;
 use crate::client::cancel::pid_of;
 use crate::client::settings::level;
+use crate::transaction::view::View;
 
-impl Session {
+impl View<'_> {
     /// The statement with stand-ins; `None` if it stays as it is.
-    pub(crate) fn stand_ins(&self, statement: &Statement, text: &[u8]) -> Option<StandIns> {
-        let text = std::str::from_utf8(text).ok().filter(|_| self.settings.noted.conforming)?;
-        sql::stand_ins(statement, text, &self.hub().catalogue(), pid_of(self.id))
+    pub(crate) fn stand_ins(self, statement: &Statement, text: &[u8]) -> Option<StandIns> {
+        let text = std::str::from_utf8(text).ok().filter(|_| self.link.settings.noted.conforming)?;
+        sql::stand_ins(statement, text, &self.link.hub().catalogue(), pid_of(self.link.id))
     }
 
     /// The same of a text that is one statement, if it is.
-    pub(crate) fn stand_ins_of(&self, script: Option<&Arc<Script>>, text: &[u8]) -> Option<StandIns> {
+    pub(crate) fn stand_ins_of(self, script: Option<&Arc<Script>>, text: &[u8]) -> Option<StandIns> {
         let [part] = script?.statements.as_slice() else { return None };
         self.stand_ins(&part.statement, text)
     }
 
     /// What the stand-ins of a statement are told.
-    pub(crate) fn told(&self, statement: &Arc<Statement>, ours: Option<&StandIns>) -> Option<String> {
+    pub(crate) fn told(self, statement: &Arc<Statement>, ours: Option<&StandIns>) -> Option<String> {
         // PREPARE runs nothing, and to tell anything would take a snapshot.
         let asks = ours.filter(|_| !matches!(statement.verb, Verb::Prepare { .. })).map(|ours| ours.asks);
         self.what_is_asked(asks.unwrap_or_else(|| self.asks_of_execute(statement)))
     }
 
     /// What stand-ins are told that ask for this.
-    pub(crate) fn what_is_asked(&self, asks: Asks) -> Option<String> {
+    pub(crate) fn what_is_asked(self, asks: Asks) -> Option<String> {
         if asks == Asks::default() {
             return None;
         }
         let mut told = Map::new();
         if asks.sessions {
-            let cards = self.hub().clients.cards();
+            let cards = self.link.hub().clients.cards();
             let mut sessions: Map<String, Value> = cards
                 .iter()
                 .map(|card| (pid_of(card.id).to_string(), card.who.user.clone().into()))
                 .collect();
-            sessions.insert("own".to_owned(), pid_of(self.id).into());
+            sessions.insert("own".to_owned(), pid_of(self.link.id).into());
             told.insert("sessions".to_owned(), sessions.into());
         }
         if asks.settings {
-            let value = |name: &str| self.settings.own_value(name, self.open_options()).into_owned();
+            let value = |name: &str| self.link.settings.own_value(name, self.open_options()).into_owned();
             let pairs = SESSION_SETTINGS.into_iter().map(|name| (name.to_owned(), value(name).into()));
             told.insert("settings".to_owned(), pairs.collect::<Map<String, Value>>().into());
-            let start = |name: &str| match self.settings.start_read_only {
-                _ if name.ends_with("_isolation") => level(self.settings.start_isolation).to_lowercase(),
+            let start = |name: &str| match self.link.settings.start_read_only {
+                _ if name.ends_with("_isolation") => level(self.link.settings.start_isolation).to_lowercase(),
                 true => "on".to_owned(),
                 false => "off".to_owned(),
             };

@@ -26,8 +26,7 @@ use super::batch::Batch;
 use super::lane::{At, Origin};
 use super::locks::Locks;
 use super::shipment::{Form, Setup};
-use super::statement;
-use super::{Ask, Declined, Shipping, Told};
+use super::{Ask, Declined, Shipping, Told, statement};
 use crate::accept::startup::{DEFAULTS_SQL, welcome};
 use crate::backend::{Connection, assert_qualified};
 use crate::capture;
@@ -38,9 +37,9 @@ use crate::client::settings::Settings;
 use crate::coordinator::mailbox::{End, Mailbox, Note};
 use crate::coordinator::session_registry::{Card, Who};
 use crate::error::{Fault, Refusal};
+use crate::link::Worker;
 use crate::logging::InSession;
 use crate::security::scram::Secret;
-use crate::session::Worker;
 
 /// How long a replica is waited for at log-in.
 pub(super) const GREET_MAX: Duration = Duration::from_secs(30);

@@ -6,24 +6,21 @@
 use std::sync::Arc;
 
 use cluster::claims::Meeting;
-use cluster::event::{AbortCause, Rival};
-use cluster::ids::{ReplicaId, SessionId};
+use cluster::event::Rival;
+use cluster::ids::SessionId;
 use sql::Catalogue;
 use sql::accesses::{Accesses, named};
 use wire::backend::{Fields, tag};
-use wire::{frame, sqlstate};
+use wire::frame;
 
 use crate::classify::statement_analysis::Judged;
-use crate::error::{Fault, Refusal};
-use crate::relay::Ended;
-use crate::session::Session;
 
 /// Of more statements of one transaction it is not kept what they have named: of the first ones, and the last.
 const STATEMENTS_MAX: usize = 32;
 
 /// What the statements of the open transaction have named.
 #[derive(Debug, Default)]
-pub(crate) struct Named(Vec<Arc<Accesses>>);
+pub(crate) struct Named(pub(crate) Vec<Arc<Accesses>>);
 
 impl Named {
     /// A transaction begins with this.
@@ -61,79 +58,7 @@ pub(crate) fn key_of<'a>(
     among.find_map(|touched| named(touched, table, meeting.row?))
 }
 
-impl Session {
-    /// Why the core has ended the open transaction, as the client is told.
-    pub(crate) fn aborted(&self, cause: AbortCause, home: ReplicaId) -> Fault {
-        const HINT: &str = "Run the transaction again.";
-        let (code, what, detail) = match cause {
-            AbortCause::HomeLost => return Fault::Lost(home),
-            AbortCause::Conflict(rival) => (
-                sqlstate::SERIALIZATION_FAILURE,
-                "could not serialize access due to concurrent update",
-                was_first(self.place_of(rival.meeting), rival),
-            ),
-            AbortCause::Deadlock(rival) => (
-                sqlstate::DEADLOCK_DETECTED,
-                "deadlock detected",
-                waited(self.place_of(rival.meeting), rival.session),
-            ),
-        };
-        let refusal = Refusal::new(code, what, HINT);
-        Fault::Rival(match detail {
-            Some(detail) => refusal.about(detail),
-            None => refusal,
-        })
-    }
-
-    /// What NOWAIT is told, if transactions of other homes are in its way.
-    pub(crate) fn must_wait(&self) -> Option<Refusal> {
-        let waiting = self.hub().waiting();
-        let waiting = waiting.into_iter().find(|waiting| waiting.session == self.id)?;
-        let catalogue = self.hub().catalogue();
-        let table = waiting.meeting.and_then(|meeting| catalogue.table(meeting.table));
-        let what = table.map_or_else(String::new, |table| format!(" on row in relation \"{}\"", table.name));
-        let refusal = Refusal::plain(sqlstate::LOCK_NOT_AVAILABLE, format!("could not obtain lock{what}"));
-        Some(self.with_obstacle(refusal))
-    }
-
-    /// With what the statement waits for, if that is a transaction of another home.
-    pub(crate) fn with_obstacle(&self, refusal: Refusal) -> Refusal {
-        let waiting = self.hub().waiting().into_iter().find(|waiting| waiting.session == self.id);
-        let holder = waiting.as_ref().and_then(|waiting| waiting.rivals.first());
-        let place = waiting.as_ref().and_then(|waiting| self.place_of(waiting.meeting));
-        match (place, holder) {
-            (Some(place), Some(holder)) => {
-                refusal.about(format!("{} is held by session {holder}.", with_capital(&place)))
-            }
-            _ => refusal,
-        }
-    }
-
-    /// A server has refused to overwrite what was written there after the transaction's snapshot: who wrote it is added to
-    /// its error, if nothing was sent to the client since the output had this length.
-    pub(crate) fn explain_loss(&mut self, ended: &Ended, judged: &Judged, mark: usize) {
-        if ended.sqlstate() != Some(sqlstate::SERIALIZATION_FAILURE.as_bytes()) || self.client.shown {
-            return;
-        }
-        let Some(rival) = self.hub().who_was_first(self.id, &judged.writes(self.id)) else { return };
-        if let Some(detail) = was_first(self.place_of(rival.meeting), rival) {
-            add_detail(&mut self.client.out, mark, &detail);
-        }
-    }
-
-    /// `key (id)=(7) of table "t"`, or as much of that as is known.
-    fn place_of(&self, meeting: Option<Meeting>) -> Option<String> {
-        let catalogue = self.hub().catalogue();
-        let meeting = meeting?;
-        let table = &catalogue.table(meeting.table)?.name;
-        let key = key_of(meeting, self.named.0.iter(), &catalogue);
-        Some(
-            key.map_or_else(|| format!("table \"{table}\""), |key| format!("key {key} of table \"{table}\"")),
-        )
-    }
-}
-
-fn was_first(place: Option<String>, rival: Rival) -> Option<String> {
+pub(crate) fn was_first(place: Option<String>, rival: Rival) -> Option<String> {
     let who = match (rival.session, rival.version) {
         (None, None) if place.is_none() => return None,
         (None, _) => "another transaction".to_owned(),
@@ -146,14 +71,14 @@ fn was_first(place: Option<String>, rival: Rival) -> Option<String> {
     })
 }
 
-fn waited(place: Option<String>, rival: Option<SessionId>) -> Option<String> {
+pub(crate) fn waited(place: Option<String>, rival: Option<SessionId>) -> Option<String> {
     let place = place?;
     let rival = rival.map_or_else(|| "another one".to_owned(), |session| format!("session {session}"));
     Some(format!("This transaction waited for {place}, and {rival} waited for this transaction."))
 }
 
 /// Adds it to the first error behind a place in the output, if that has none.
-fn add_detail(out: &mut Vec<u8>, mark: usize, detail: &str) {
+pub(crate) fn add_detail(out: &mut Vec<u8>, mark: usize, detail: &str) {
     let mut at = mark;
     while let Some(Ok(Some(found))) = out.get(at..).map(frame::next_frame) {
         let (is_error, size) = (found.tag == tag::ERROR_RESPONSE, found.bytes.len());
@@ -171,7 +96,7 @@ fn add_detail(out: &mut Vec<u8>, mark: usize, detail: &str) {
     }
 }
 
-fn with_capital(text: &str) -> String {
+pub(crate) fn with_capital(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }

@@ -4,13 +4,9 @@
 
 use std::time::Duration;
 
-use cluster::event::Home;
 use cluster::ids::ReplicaId;
 use sql::TemplateId;
 use tokio::time::Instant;
-
-use super::reasons::Reason;
-use crate::session::Session;
 
 /// Of the transaction that is open, or of the last one.
 #[derive(Debug, Default)]
@@ -24,6 +20,22 @@ pub(crate) struct Strain {
 }
 
 impl Strain {
+    /// An update transaction begins.
+    pub(crate) fn begin(template: Option<TemplateId>, anchor: ReplicaId) -> Self {
+        Self { template, anchor, ..Self::default() }
+    }
+
+    /// What is to be learned from a transaction that was away from the anchor all the time: with what it began, how long
+    /// it waited, and how long it worked.
+    pub(crate) fn lesson(
+        self,
+        anchor: ReplicaId,
+        home: ReplicaId,
+    ) -> Option<(TemplateId, Duration, Duration)> {
+        let template = self.template.filter(|_| self.anchor == anchor && home != anchor)?;
+        Some((template, self.waited, self.worked))
+    }
+
     /// It has waited for its place since then.
     pub(crate) fn waited(&mut self, since: Instant) {
         self.waited += since.elapsed();
@@ -32,32 +44,5 @@ impl Strain {
     /// A server has worked for it since then.
     pub(crate) fn worked(&mut self, since: Instant) {
         self.worked += since.elapsed();
-    }
-}
-
-impl Session {
-    /// An update transaction begins.
-    pub(crate) fn begin_strain(&mut self, template: Option<TemplateId>) {
-        self.strain = Strain { template, anchor: self.anchor(), ..Strain::default() };
-    }
-
-    /// The home that was wished for, or the anchor if that has turned out to be better.
-    pub(crate) fn eased(&self, home: Home, template: Option<TemplateId>) -> (Home, Reason) {
-        if template.is_some_and(|template| self.hub().learned.stays(template)) {
-            (Home::Anchor, Reason::Waits)
-        } else {
-            (home, Reason::Chosen)
-        }
-    }
-
-    /// The update transaction has ended, well or not.
-    pub(crate) fn note_strain(&mut self) {
-        let Strain { template, anchor, waited, worked } = std::mem::take(&mut self.strain);
-        if anchor == self.anchor()
-            && self.last_home != anchor
-            && let Some(template) = template
-        {
-            self.hub().learned.note_strain(template, waited, worked);
-        }
     }
 }

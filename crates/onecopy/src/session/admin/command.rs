@@ -6,8 +6,7 @@
 use wire::sqlstate;
 
 use super::Dialect;
-use super::membership;
-use super::membership::Order;
+use super::membership::{self, Order};
 use crate::config::hba::Right;
 use crate::error::Refusal;
 

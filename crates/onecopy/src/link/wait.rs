@@ -1,8 +1,8 @@
-//! How long a statement waits for its place, and what is done meanwhile.
+//! How long a statement waits for its place, and what the session hears meanwhile.
 //!
-//! A read, or an update whose replica is not up, gives up after a while. An update that waits for transactions of other
-//! homes waits for as long as they take, as on one server, within the client's `lock_timeout` and `statement_timeout`; and
-//! now and then somebody looks whether they wait for it, too ([`crate::replica::lock_wait_probe`]).
+//! A read, or an update whose replica is not up, gives up after [`WAIT_MAX`]. An update that waits for transactions of
+//! other homes waits as long as they take, as on one server, within the client's `lock_timeout` and `statement_timeout`.
+//! Meanwhile the lock-wait probe looks for deadlocks between homes ([`crate::replica::lock_wait_probe`]).
 
 use std::time::Duration;
 
@@ -16,34 +16,50 @@ use crate::client::timeouts::Timeouts;
 use crate::coordinator::Hub;
 use crate::coordinator::mailbox::{Mailbox, Note};
 use crate::error::{Fault, Refusal};
+use crate::link::Link;
 use crate::replica::lock_wait_probe::{FIRST_LOOK, NEXT_LOOK};
-use crate::session::{Session, WAIT_MAX};
 
-/// Which of the client's own limits is the first to be reached.
-#[derive(Clone, Copy, Debug)]
-enum Limit {
-    None,
-    Lock(Instant),
-    Statement(Instant),
-}
+impl Link {
+    /// The next note for the session; `None` when the wait is over without one. A client that is gone ends the wait and the
+    /// transaction.
+    pub(crate) async fn next_note(&mut self, wait: &mut Wait) -> Result<Option<Note>, Fault> {
+        loop {
+            if let Some(note) = self.mailbox.try_next() {
+                return Ok(Some(note));
+            }
+            let Self { worker, mailbox, client, .. } = &mut *self;
+            tokio::select! {
+                biased;
+                note = wait.next(&worker.hub, mailbox) => return Ok(note),
+                () = client.time_to_look() => {}
+            }
+            if let Some(fault) = self.client.leaves() {
+                return self.leave_line(fault);
+            }
+        }
+    }
 
-/// Where a statement is to run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Aim {
-    /// It only reads.
-    Read,
-    /// It begins an update transaction wherever that may be.
-    AnyUpdate,
-    /// It is of an update transaction that is there, or can be nowhere else.
-    Update(ReplicaId),
-}
+    /// The session ends while it waits, and its transaction with it.
+    pub(crate) fn leave_line<T>(&self, fault: Fault) -> Result<T, Fault> {
+        self.worker.hub.handle(Event::GiveUp { session: self.id });
+        Err(fault)
+    }
 
-/// Whether the core may choose where it runs. Who had to go to the anchor should not stay there because of that.
-pub(crate) fn is_free(event: &Event) -> bool {
-    match event {
-        Event::Read { reads, at, .. } => at.is_none() && *reads != Reads::Catalogue,
-        Event::Begin { home, .. } => *home == Home::Any,
-        _ => false,
+    /// A statement begins. It may take long, so notices of those before it are sent first.
+    pub(crate) async fn begin_statement(&mut self) -> Result<(), Fault> {
+        if self.client.has_notices() {
+            self.flush().await?;
+        }
+        self.client.begin_statement();
+        Ok(())
+    }
+
+    /// Sends the client its replies. Where the client is slow, an acknowledged record is committed at home first.
+    pub(crate) async fn flush(&mut self) -> Result<(), Fault> {
+        if !self.client.try_flush().await? && self.is_settling {
+            self.settle().await;
+        }
+        self.client.flush().await
     }
 }
 
@@ -123,53 +139,12 @@ impl Wait {
     }
 }
 
-impl Session {
-    /// The next note for the session; `None` when the wait is over without one. A client that is gone ends the wait and the
-    /// transaction.
-    pub(crate) async fn next_note(&mut self, wait: &mut Wait) -> Result<Option<Note>, Fault> {
-        loop {
-            if let Some(note) = self.mailbox.try_next() {
-                return Ok(Some(note));
-            }
-            let Self { worker, mailbox, client, .. } = &mut *self;
-            tokio::select! {
-                biased;
-                note = wait.next(&worker.hub, mailbox) => return Ok(note),
-                () = client.time_to_look() => {}
-            }
-            if let Some(fault) = self.client.leaves() {
-                return self.leave_line(fault);
-            }
-        }
-    }
-
-    /// The session ends while it waits, and its transaction with it.
-    pub(crate) fn leave_line<T>(&self, fault: Fault) -> Result<T, Fault> {
-        self.worker.hub.handle(Event::GiveUp { session: self.id });
-        Err(fault)
-    }
-
-    /// A statement begins. It may take long, so notices of those before it are sent first.
-    pub(crate) async fn begin_statement(&mut self) -> Result<(), Fault> {
-        if self.client.has_notices() {
-            self.flush().await?;
-        }
-        self.client.begin_statement();
-        Ok(())
-    }
-
-    /// Sends the client its replies. Where the client is slow, an acknowledged record is committed at home first.
-    pub(crate) async fn flush(&mut self) -> Result<(), Fault> {
-        if !self.client.try_flush().await? && self.is_settling {
-            self.settle().await;
-        }
-        self.client.flush().await
-    }
-}
-
-/// The client's own limit is reached.
-pub(crate) fn timed_out() -> Refusal {
-    Refusal::plain(sqlstate::QUERY_CANCELED, "canceling statement due to statement timeout")
+/// Which of the client's own limits is the first to be reached.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Limit {
+    None,
+    Lock(Instant),
+    Statement(Instant),
 }
 
 impl Limit {
@@ -179,4 +154,32 @@ impl Limit {
             Self::Lock(at) | Self::Statement(at) => Some(at),
         }
     }
+}
+
+/// Where a statement is to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Aim {
+    /// It only reads.
+    Read,
+    /// It begins an update transaction wherever that may be.
+    AnyUpdate,
+    /// It is of an update transaction that is there, or can be nowhere else.
+    Update(ReplicaId),
+}
+
+/// Whether the core may choose where it runs. Who had to go to the anchor should not stay there because of that.
+pub(crate) fn is_free(event: &Event) -> bool {
+    match event {
+        Event::Read { reads, at, .. } => at.is_none() && *reads != Reads::Catalogue,
+        Event::Begin { home, .. } => *home == Home::Any,
+        _ => false,
+    }
+}
+
+/// How long a statement waits for its place before it gives up.
+pub(crate) const WAIT_MAX: Duration = Duration::from_mins(1);
+
+/// The client's own limit is reached.
+pub(crate) fn timed_out() -> Refusal {
+    Refusal::plain(sqlstate::QUERY_CANCELED, "canceling statement due to statement timeout")
 }

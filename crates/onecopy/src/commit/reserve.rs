@@ -1,0 +1,90 @@
+//! Reserves rows that an update transaction has written without having asked for them before.
+//!
+//! When such rows are known they are asked for. If another home holds one, the transaction waits or ends with 40001.
+
+use cluster::claims::{Claims, ROW_CLAIMS_MAX};
+use cluster::event::{AbortCause, Effect, Event, Reads, Rival};
+use cluster::record::Mark;
+
+use crate::commit::Committer;
+use crate::error::{Fault, broken};
+use crate::transaction::open::Transaction;
+use crate::transaction::view::View;
+use crate::writeset::claims::ClaimsSoFar;
+
+/// Fewer rows are never too many to be told apart.
+const LONG_ROWS_MIN: u64 = 64;
+
+/// Any answer to it will do.
+const ALIVE: &str = "SELECT";
+
+impl View<'_> {
+    /// Whether its rows alone are so many; a row without keys and references counts as `keyless` claims.
+    pub(crate) fn has_many_rows(self, keyless: usize) -> bool {
+        let Transaction::Update(update) = &self.txn.state else { return false };
+        let rows = update.capture.record.rows();
+        if rows < LONG_ROWS_MIN {
+            return false;
+        }
+        let catalogue = self.link.hub().catalogue();
+        let claims_of = |table: &sql::Table| table.keys.len() + table.references.len();
+        let tables = update.capture.record.tables().iter().filter_map(|id| catalogue.table(*id));
+        let a_row = tables.map(claims_of).max().unwrap_or_default().max(keyless) as u64;
+        rows * a_row * 2 >= ROW_CLAIMS_MAX as u64
+    }
+}
+
+impl Committer<'_> {
+    /// Before the record is handed over. A transaction with so many rows that they are not told apart asks for their tables: else
+    /// all others that have written there meanwhile would lose against it (40001). What was written without its having been asked for is asked for now, or somebody who
+    /// has asked for it would lose it. A statement by itself is undone and run again when that is somebody else's; a
+    /// transaction waits for him, and then goes on if he rolls back.
+    pub(crate) async fn secure_rest(&mut self) -> Result<(), Fault> {
+        let has_many_rows = self.view().has_many_rows(0);
+        let Transaction::Update(update) = &mut self.txn.state else { return Ok(()) };
+        let has_surprises = std::mem::take(&mut update.has_surprises);
+        if !has_surprises && !has_many_rows {
+            return Ok(());
+        }
+        let (is_alone, home) = (has_surprises && update.is_alone && !self.link.client.shown, update.replica);
+        match self.secure(Mark::default()).await? {
+            None => Ok(()),
+            Some((rival, written)) if is_alone => {
+                self.txn.again.missed = written;
+                Err(self.view().aborted(AbortCause::Conflict(rival), home))
+            }
+            Some((_, written)) => {
+                self.driver().gate(Reads::Tables([].into()), written, false).await?;
+                self.link.executed();
+                // Home has what it waited for, and so it has to be alive after that: see `cluster`'s certification.
+                self.driver().own_query(ALIVE).await?;
+                Ok(())
+            }
+        }
+    }
+
+    /// Asks for what was written since the mark. `None` when it is the transaction's own now; else whose it is, and what.
+    pub(crate) async fn secure(&mut self, mark: Mark) -> Result<Option<(Rival, Claims)>, Fault> {
+        let catalogue = self.link.hub().catalogue();
+        let Transaction::Update(update) = &mut self.txn.state else {
+            return Err(broken("no update transaction is open"));
+        };
+        let (nonce, record) = (update.identity.nonce, &mut update.capture.record);
+        let (claims, held) = match record.rows_since(mark) {
+            Some(rows) => ClaimsSoFar::of_rows(nonce, rows, &catalogue),
+            None => (Claims { tables: record.tables().to_vec(), ..Claims::default() }, Claims::default()),
+        };
+        let mut written = claims.clone();
+        written.add(&held);
+        let event = Event::Secure { session: self.link.id, claims, held };
+        if let Some(Effect::Secured { rival, .. }) = self.link.worker.hub.ask(Some(self.link.id), event) {
+            return Ok(rival.map(|rival| (rival, written)));
+        }
+        // The core has ended the transaction.
+        let cause = self.driver().why_aborted();
+        let fault = cause
+            .map_or(Fault::Lost(self.txn.last_home), |cause| self.view().aborted(cause, self.txn.last_home));
+        self.driver().step_back().await;
+        Err(fault)
+    }
+}

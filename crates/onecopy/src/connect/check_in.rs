@@ -1,0 +1,250 @@
+//! When a session that shares its connections gets one, and when it gives it back.
+//!
+//! It has one as long as a transaction of it is open there, or something of the session exists there alone
+//! ([`crate::pool::pins`]); else it is given back after each answer. Whoever waits for one holds nothing that others wait for:
+//! what it does not need it gives back first, and an update transaction leaves its place in the order and asks for it
+//! anew. A transaction that needs a second connection, to ask another replica something, holds what others may wait for
+//! with all connections of that pool: there is one more for it ([`crate::pool::wait_queue`]). So sessions do not wait for each
+//! other in a ring.
+//!
+//! Invariant: a connection goes back only at rest: every answer was read, no transaction is open, and no cancel request
+//! that was meant for this session is under way to it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use cluster::event::Event;
+use cluster::ids::ReplicaId;
+use tokio::time::Instant;
+use wire::sqlstate;
+
+use crate::client::cancel::Doing;
+use crate::client::{cancelled, ended};
+use crate::connect::Connector;
+use crate::coordinator::mailbox::{End, Note};
+use crate::coordinator::session_registry::{Card, Doing as Shown};
+use crate::error::{Fault, Refusal};
+use crate::link::Link;
+use crate::pool::check_out::Ticket;
+use crate::pool::pins::{Pin, Pins};
+use crate::pool::wait_queue::Want;
+use crate::transaction::open::Place;
+use crate::transaction::view::View;
+
+/// How long a session waits for a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    until: Instant,
+    /// It is the client's own limit.
+    is_clients: bool,
+}
+
+impl View<'_> {
+    /// How long a wait for a connection that begins now may last.
+    fn patience(self) -> Patience {
+        let wait = self.link.hub().pools.pooling.wait;
+        let limit = self.link.settings.noted.timeouts.statement().filter(|limit| *limit < wait);
+        Patience { until: Instant::now() + limit.unwrap_or(wait), is_clients: limit.is_some() }
+    }
+
+    fn waited_too_long(self, replica: ReplicaId, is_clients: bool) -> Refusal {
+        let hub = self.link.hub();
+        if is_clients {
+            let text = "canceling statement due to statement timeout";
+            let hint = "It waited for a server connection: SHOW POOLS in the database \"onecopy\" shows which roles \
+                        have them.";
+            return Refusal::new(sqlstate::QUERY_CANCELED, text, hint);
+        }
+        let (size, wait) = (hub.pools.pooling.size, hub.pools.pooling.wait);
+        let pinned = self.pinned_at(replica);
+        let releases: Vec<&str> = pinned.iter().map(|(pin, _)| pin.undone_by()).collect();
+        let mut hint =
+            "SHOW POOLS and SHOW CLIENTS in the database \"onecopy\" show which sessions have them, and why. \
+             pool_size limits their number, pool_wait how long a statement waits."
+                .to_owned();
+        if !releases.is_empty() {
+            hint = format!("A session gives its connection back after {}. {hint}", releases.join(" or "));
+        }
+        let message = format!(
+            "none of the {size} connections of role \"{}\" to {} was free within {} ms",
+            self.link.servers.role(),
+            hub.seats[replica].name,
+            wait.as_millis()
+        );
+        let refusal = Refusal::new(sqlstate::TOO_MANY_CONNECTIONS, message, hint);
+        let kept: Vec<String> =
+            pinned.iter().map(|(pin, count)| format!("{} ({count})", pin.word())).collect();
+        if kept.is_empty() {
+            refusal
+        } else {
+            refusal.about(format!("Sessions keep some: {}.", kept.join(", ")))
+        }
+    }
+
+    /// Why other sessions of the role keep their connections to a replica, and how many for each reason.
+    fn pinned_at(self, replica: ReplicaId) -> Vec<(Pin, usize)> {
+        let cards = self.link.hub().clients.cards();
+        let of_role = |card: &&Arc<Card>| card.who.user == self.link.servers.role();
+        let holders: Vec<u16> = cards
+            .iter()
+            .filter(of_role)
+            .filter(|card| card.servers().contains_key(&replica))
+            .map(|card| card.pins.load(Ordering::Relaxed))
+            .collect();
+        let count = |pin: Pin| holders.iter().filter(|bits| Pins::of(**bits).has(pin)).count();
+        Pin::ALL.into_iter().map(|pin| (pin, count(pin))).filter(|(_, count)| *count > 0).collect()
+    }
+}
+
+impl Connector<'_> {
+    /// Sees to it that there is a connection to the place, as the session's settings want it.
+    pub(crate) async fn connect(&mut self, place: Place) -> Result<(), Fault> {
+        let want = if self.txn.open_at().is_some() { Want::Second } else { Want::First };
+        if let Some(ticket) = self.link.servers.claim(place.replica, place.incarnation, want) {
+            let patience = self.view().patience();
+            self.await_server(place, ticket, patience).await?;
+        }
+        let Link { worker, servers, settings, .. } = &mut *self.link;
+        servers.ensure(&worker.hub, settings, place.replica, place.incarnation).await.map(|_| ())
+    }
+
+    /// Whether there is a connection for the update transaction that was let begin; else it was waited for, and the
+    /// transaction is to begin anew, maybe at another place. A transaction has one `patience` for all such waits. Whoever
+    /// waits holds nothing that others wait for, but counts as load.
+    pub(crate) async fn has_room_at(
+        &mut self,
+        place: Place,
+        patience: &mut Option<Patience>,
+    ) -> Result<bool, Fault> {
+        let Some(ticket) = self.link.servers.claim(place.replica, place.incarnation, Want::First) else {
+            if self.link.servers.has_others(place.replica) {
+                // It may have waited for one at another place, or keep one there. What it has here it keeps: if it gave that
+                // back, too, those who wait would hand it to each other for ever.
+                self.give_back_all_but(Some(place.replica)).await;
+            }
+            return Ok(true);
+        };
+        self.link.worker.hub.handle(Event::Yield { session: self.link.id });
+        self.link.mailbox.clear();
+        self.txn.near = Some(place.replica);
+        let patience = *patience.get_or_insert_with(|| self.view().patience());
+        let waited = self.await_server(place, ticket, patience).await;
+        if waited.is_err() {
+            self.link.forget_update();
+        }
+        waited.map(|()| false)
+    }
+
+    /// Waits for a connection that somebody gives back.
+    async fn await_server(
+        &mut self,
+        place: Place,
+        mut ticket: Ticket,
+        Patience { until, is_clients }: Patience,
+    ) -> Result<(), Fault> {
+        self.give_back().await;
+        self.link.mailbox.forget_cancel();
+        self.link.cancel.set(Doing::Waiting);
+        let _shown = self.link.card.wait(Shown::Waiting);
+        let mut later = Vec::new();
+        let mailbox = Arc::clone(&self.link.mailbox);
+        let granted = loop {
+            tokio::select! {
+                biased;
+                granted = &mut ticket => break granted.map_err(|_| Fault::Lost(place.replica)),
+                note = mailbox.next() => match note {
+                    Note::Cancel => break Err(cancelled().into()),
+                    Note::End(End::AfterTransaction) => self.link.note_end(End::AfterTransaction),
+                    Note::End(end) => break Err(Fault::Fatal(ended(end))),
+                    effect @ Note::Effect(_) => later.push(effect),
+                    Note::Drained => {}
+                },
+                () = tokio::time::sleep_until(until) => {
+                    break Err(self.view().waited_too_long(place.replica, is_clients).into());
+                }
+                () = self.link.client.time_to_look() => {
+                    if let Some(fault) = self.link.client.leaves() {
+                        break Err(fault);
+                    }
+                }
+            }
+        };
+        for note in later {
+            mailbox.push(note);
+        }
+        self.link.cancel.set(Doing::Nothing);
+        self.link.servers.take(granted?, place.replica, place.incarnation);
+        Ok(())
+    }
+
+    /// Gives back every connection that the session does not need for what is open. One of its own it keeps, and finds out
+    /// what it has there.
+    pub(crate) async fn give_back(&mut self) {
+        self.give_back_all_but(None).await;
+    }
+
+    async fn give_back_all_but(&mut self, keep: Option<ReplicaId>) {
+        if !self.link.servers.is_shared() {
+            return self.look_around().await;
+        }
+        self.link.servers.drop_permits(keep);
+        self.link.cancel.set(Doing::Nothing);
+        let mut kept = Pins::default();
+        for number in self.link.servers.numbers() {
+            let Some(replica) = self.link.servers.held(number) else { continue };
+            let is_busy = self.txn.open_at() == Some(replica)
+                || (self.link.is_settling && self.link.settling_at == replica);
+            if !is_busy && keep != Some(replica) {
+                kept = kept.with(self.give_back_one(replica).await);
+            }
+        }
+        if keep.is_none() {
+            self.link.card.pins.store(kept.bits(), Ordering::Relaxed);
+        }
+    }
+
+    /// Says where the transaction is open, and closes connections to replicas that are drained, but not one that is in use, or
+    /// is to tell what was drawn on it.
+    pub(crate) fn leave_drained(&mut self) {
+        self.link.card.open_at(self.txn.open_at());
+        let hub = Arc::clone(&self.link.worker.hub);
+        let drains = hub.clients.drains();
+        if self.link.servers.drains_seen != drains {
+            self.link.servers.drains_seen = drains;
+            for replica in hub.drained() {
+                if self.txn.open_at() == Some(replica) {
+                    // To be looked at again when that is over.
+                    self.link.servers.drains_seen = drains.wrapping_sub(1);
+                } else {
+                    self.link.servers.close_unused(replica);
+                }
+            }
+        }
+    }
+
+    /// Gives one back, unless it has to be kept; says why it is.
+    async fn give_back_one(&mut self, replica: ReplicaId) -> Pins {
+        let Some(server) = self.link.servers.find(replica) else { return Pins::default() };
+        if !server.connection.is_at_rest() || !server.ahead.is_empty() {
+            self.link.servers.close(replica);
+            return Pins::default();
+        }
+        if server.pins.has(Pin::Unknown) {
+            self.find_out(replica).await;
+            if self.link.servers.find(replica).is_none() {
+                return Pins::default();
+            }
+        }
+        self.link.client.out.append(&mut self.link.servers.get(replica).connection.notifications);
+        let server = match self.link.servers.take_off(replica, &mut self.link.settings) {
+            Ok(server) => server,
+            Err(pins) => return pins,
+        };
+        // Whoever sends one from now on finds that nothing runs.
+        if server.running.is_left_alone().await && server.connection.is_at_rest() {
+            server.evictions.take(server.running.pid);
+            self.link.hub().pools.give_back(server);
+        }
+        Pins::default()
+    }
+}

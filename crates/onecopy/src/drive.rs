@@ -1,0 +1,191 @@
+//! Drives the open transaction at its home: sends statements there, waits for its turn, ends it.
+//!
+//! Everything that the stages above do with the open transaction goes through here, so a lost home, an abort by the core
+//! and the end of a transaction are handled once.
+
+pub(crate) mod conflict_detail;
+pub(crate) mod definitions;
+pub(crate) mod ending;
+pub(crate) mod gate;
+pub(crate) mod profile;
+pub(crate) mod reading;
+
+use std::sync::Arc;
+
+use cluster::event::AbortCause;
+use cluster::ids::ReplicaId;
+use tokio::time::Instant;
+
+use crate::client::cancel::Doing;
+use crate::connect::Connector;
+use crate::coordinator::mailbox::Note;
+use crate::error::{Fault, broken};
+use crate::link::Link;
+use crate::pool::servers::Server;
+use crate::relay::work::Work;
+use crate::relay::{Ended, Expected, Relay};
+use crate::transaction::open::{OpenTransaction, Transaction};
+use crate::transaction::view::View;
+
+/// Begins, ends and speaks to the open transaction at its home.
+pub(crate) struct Driver<'a> {
+    pub(crate) link: &'a mut Link,
+    pub(crate) txn: &'a mut OpenTransaction,
+}
+
+impl Driver<'_> {
+    pub(crate) fn view(&self) -> View<'_> {
+        View { link: self.link, txn: self.txn }
+    }
+
+    pub(crate) fn connector(&mut self) -> Connector<'_> {
+        Connector { link: self.link, txn: self.txn }
+    }
+}
+
+impl View<'_> {
+    /// Where the open update transaction is; without one, where the next one will be.
+    pub(crate) fn home(self) -> ReplicaId {
+        match &self.txn.state {
+            Transaction::Update(update) => update.replica,
+            _ => self.link.anchor(),
+        }
+    }
+}
+
+impl Driver<'_> {
+    /// Runs work in the open update transaction. After an error of the connection the transaction is gone.
+    pub(crate) async fn at_home(&mut self, work: Work<'_>, hold: bool) -> Result<Ended, Fault> {
+        let before = self.txn.rows_captured();
+        let ended = self.exchange_home(|server| Expected { hold, ..work.write(server) }).await?;
+        self.txn.note_written(&ended.command, before);
+        self.link.executed();
+        Ok(ended)
+    }
+
+    /// Sends what `write` puts into the home's output and reads one unit.
+    pub(crate) async fn exchange_home(
+        &mut self,
+        write: impl FnOnce(&mut Server) -> Expected,
+    ) -> Result<Ended, Fault> {
+        let Transaction::Update(update) = &mut self.txn.state else {
+            return Err(broken("no update transaction is open"));
+        };
+        let server = self.link.servers.get(update.replica);
+        let expected = write(server);
+        self.link.cancel.set(Doing::Running(Arc::clone(&server.running)));
+        let sent = Instant::now();
+        let result = Relay::new(&mut self.link.client, server, Some(&mut update.capture)).run(expected).await;
+        self.link.cancel.set(Doing::Nothing);
+        self.txn.strain.worked(sent);
+        match result {
+            Ok(ended) => Ok(ended),
+            Err(fault) => {
+                // The core may have ended the transaction, and its backend with it.
+                let cause = self.why_aborted();
+                self.leave_home(&fault).await;
+                Err(cause.map_or(fault, |cause| self.view().aborted(cause, self.txn.last_home)))
+            }
+        }
+    }
+
+    /// One query of our own in the open update transaction; its error is the transaction's.
+    pub(crate) async fn own_query(&mut self, sql: &str) -> Result<Ended, Fault> {
+        let ended = self
+            .exchange_home(|server| {
+                server.query_own(sql);
+                Expected { silent: true, runs_code: true, ..Expected::default() }
+            })
+            .await?;
+        match ended.error {
+            Some(body) => Err(Fault::Server(body)),
+            None => Ok(ended),
+        }
+    }
+
+    /// Rolls the open update transaction back at its home.
+    pub(crate) async fn roll_back_home(&mut self) {
+        let Transaction::Update(update) = &self.txn.state else { return };
+        let server = self.link.servers.find(update.replica);
+        let is_in_step = server.is_some_and(|server| {
+            let unsent = !server.ahead.is_empty();
+            if unsent {
+                // Its BEGIN was never sent.
+                server.connection.take_back();
+                server.ahead.clear();
+            }
+            !unsent
+        });
+        if is_in_step {
+            // An error closes the connection, which rolls back as well.
+            let _ = self.own_query("ROLLBACK").await;
+        }
+        match self.txn.state {
+            Transaction::None => {}
+            // The client has asked for its end, so there is nothing left that it would have to be told.
+            Transaction::Lost(_) => self.end_local(false),
+            _ => self.end_transaction(false),
+        }
+    }
+
+    /// Gives the home's connection up, and with it what is open on it.
+    pub(crate) fn abandon_home(&mut self) {
+        if let Transaction::Update(update) = &self.txn.state {
+            let (replica, options, is_implicit) = (update.replica, update.options, update.is_implicit);
+            self.link.servers.close(replica);
+            self.end_transaction(false);
+            if !is_implicit {
+                self.txn.lose(options);
+            }
+        }
+    }
+
+    /// Whether the core has ended the transaction at hand, and why.
+    pub(crate) fn why_aborted(&mut self) -> Option<AbortCause> {
+        let mut why = None;
+        while let Some(note) = self.link.mailbox.try_next() {
+            match note {
+                Note::Effect(cluster::event::Effect::Abort { cause, .. }) => why = Some(cause),
+                Note::End(end) => self.link.note_end(end),
+                Note::Effect(_) | Note::Cancel | Note::Drained => {}
+            }
+        }
+        why
+    }
+
+    /// The one value that a query of our own gives.
+    pub(crate) async fn own_text(&mut self, sql: &str) -> Result<String, Fault> {
+        let row = self.own_query(sql).await?.row.unwrap_or_default();
+        let value = row.into_iter().next().flatten().and_then(|value| String::from_utf8(value).ok());
+        value.ok_or_else(|| broken("a query of our own gave no value"))
+    }
+
+    /// The open update transaction is over, as its connection is not: what the session has there is kept, and only the
+    /// transaction is rolled back. Without anything to be kept the connection is closed, which takes no time.
+    pub(crate) async fn step_back(&mut self) {
+        let Transaction::Update(update) = &self.txn.state else { return };
+        let (replica, options, is_implicit) = (update.replica, update.options, update.is_implicit);
+        if !self.link.is_worth_keeping(replica) {
+            return self.abandon_home();
+        }
+        Box::pin(self.roll_back_home()).await;
+        if let Some(server) = self.link.servers.find(replica) {
+            // A refresh may have sent it away at the same time.
+            server.evictions.take(server.running.pid);
+            if !server.connection.is_at_rest() {
+                self.link.servers.close(replica);
+            }
+        }
+        if !is_implicit {
+            self.txn.lose(options);
+        }
+    }
+
+    /// An exchange in the open update transaction has failed. After a fault of the connection that is given up.
+    pub(crate) async fn leave_home(&mut self, fault: &Fault) {
+        match fault {
+            Fault::Evicted => self.step_back().await,
+            _ => self.abandon_home(),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Tells a client which session was in its way, in the detail of an error ([`crate::transaction::conflict_detail`]).
+
+use cluster::claims::Meeting;
+use cluster::event::AbortCause;
+use cluster::ids::ReplicaId;
+use wire::sqlstate;
+
+use crate::classify::statement_analysis::Judged;
+use crate::drive::Driver;
+use crate::error::{Fault, Refusal};
+use crate::relay::Ended;
+use crate::transaction::conflict_detail::{add_detail, key_of, waited, was_first, with_capital};
+use crate::transaction::view::View;
+
+impl View<'_> {
+    /// Why the core has ended the open transaction, as the client is told.
+    pub(crate) fn aborted(self, cause: AbortCause, home: ReplicaId) -> Fault {
+        const HINT: &str = "Run the transaction again.";
+        let (code, what, detail) = match cause {
+            AbortCause::HomeLost => return Fault::Lost(home),
+            AbortCause::Conflict(rival) => (
+                sqlstate::SERIALIZATION_FAILURE,
+                "could not serialize access due to concurrent update",
+                was_first(self.place_of(rival.meeting), rival),
+            ),
+            AbortCause::Deadlock(rival) => (
+                sqlstate::DEADLOCK_DETECTED,
+                "deadlock detected",
+                waited(self.place_of(rival.meeting), rival.session),
+            ),
+        };
+        let refusal = Refusal::new(code, what, HINT);
+        Fault::Rival(match detail {
+            Some(detail) => refusal.about(detail),
+            None => refusal,
+        })
+    }
+
+    /// What NOWAIT is told, if transactions of other homes are in its way.
+    pub(crate) fn must_wait(self) -> Option<Refusal> {
+        let waiting = self.link.hub().waiting();
+        let waiting = waiting.into_iter().find(|waiting| waiting.session == self.link.id)?;
+        let catalogue = self.link.hub().catalogue();
+        let table = waiting.meeting.and_then(|meeting| catalogue.table(meeting.table));
+        let what = table.map_or_else(String::new, |table| format!(" on row in relation \"{}\"", table.name));
+        let refusal = Refusal::plain(sqlstate::LOCK_NOT_AVAILABLE, format!("could not obtain lock{what}"));
+        Some(self.with_obstacle(refusal))
+    }
+
+    /// With what the statement waits for, if that is a transaction of another home.
+    pub(crate) fn with_obstacle(self, refusal: Refusal) -> Refusal {
+        let waiting = self.link.hub().waiting().into_iter().find(|waiting| waiting.session == self.link.id);
+        let holder = waiting.as_ref().and_then(|waiting| waiting.rivals.first());
+        let place = waiting.as_ref().and_then(|waiting| self.place_of(waiting.meeting));
+        match (place, holder) {
+            (Some(place), Some(holder)) => {
+                refusal.about(format!("{} is held by session {holder}.", with_capital(&place)))
+            }
+            _ => refusal,
+        }
+    }
+
+    /// `key (id)=(7) of table "t"`, or as much of that as is known.
+    fn place_of(self, meeting: Option<Meeting>) -> Option<String> {
+        let catalogue = self.link.hub().catalogue();
+        let meeting = meeting?;
+        let table = &catalogue.table(meeting.table)?.name;
+        let key = key_of(meeting, self.txn.named.0.iter(), &catalogue);
+        Some(
+            key.map_or_else(|| format!("table \"{table}\""), |key| format!("key {key} of table \"{table}\"")),
+        )
+    }
+}
+
+impl Driver<'_> {
+    /// A server has refused to overwrite what was written there after the transaction's snapshot: who wrote it is added to
+    /// its error, if nothing was sent to the client since the output had this length.
+    pub(crate) fn explain_loss(&mut self, ended: &Ended, judged: &Judged, mark: usize) {
+        if ended.sqlstate() != Some(sqlstate::SERIALIZATION_FAILURE.as_bytes()) || self.link.client.shown {
+            return;
+        }
+        let Some(rival) = self.link.hub().who_was_first(self.link.id, &judged.writes(self.link.id)) else {
+            return;
+        };
+        if let Some(detail) = was_first(self.view().place_of(rival.meeting), rival) {
+            add_detail(&mut self.link.client.out, mark, &detail);
+        }
+    }
+}

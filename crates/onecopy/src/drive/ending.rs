@@ -1,0 +1,64 @@
+//! The end of the open transaction in the session: what is learned from it, and what is forgotten.
+
+use sql::profile::Step;
+
+use crate::coordinator::memory_budget::Phase;
+use crate::drive::Driver;
+use crate::transaction::open::Transaction;
+
+impl Driver<'_> {
+    /// The transaction at home is over without a record.
+    pub(crate) fn end_transaction(&mut self, committed: bool) {
+        self.link.forget_update();
+        self.end_local(committed);
+    }
+
+    pub(crate) fn end_local(&mut self, committed: bool) {
+        if committed {
+            self.note_beginning();
+        }
+        if matches!(self.txn.state, Transaction::Update(_)) {
+            let strain = std::mem::take(&mut self.txn.strain);
+            let lesson = strain.lesson(self.link.anchor(), self.txn.last_home);
+            if let Some((template, waited, worked)) = lesson {
+                self.link.hub().learned.note_strain(template, waited, worked);
+            }
+        }
+        self.txn.state = Transaction::None;
+        self.link.progress.set_phase(if self.link.is_settling { Phase::Committing } else { Phase::None });
+        if !self.link.is_settling {
+            self.link.tenancy = None;
+        }
+        self.txn.failed = false;
+        self.txn.named.forget();
+        self.link.settings.end_local();
+        self.txn.savepoints.clear();
+        self.end_course(committed);
+        self.link.prepared.drop_portals();
+        if committed {
+            self.link.settings.keep_staged();
+        } else {
+            self.link.settings.drop_staged();
+        }
+    }
+
+    /// At the end of an interactive transaction, or as soon as it is known to need the anchor.
+    pub(crate) fn note_beginning(&mut self) {
+        let Transaction::Update(update) = &mut self.txn.state else { return };
+        if let Some(template) = update.first.take().filter(|_| !update.is_implicit) {
+            let hub = &self.link.worker.hub;
+            let generation = hub.catalogue().generation();
+            hub.learned.note_beginning(template, generation, update.needs_anchor, &update.draws);
+        }
+    }
+
+    /// The transaction is over: one that committed is learned from.
+    pub(crate) fn end_course(&mut self, committed: bool) {
+        let course = std::mem::take(&mut self.txn.course);
+        if committed && !course.steps.is_empty() {
+            let step = |(statement, arguments)| Step { statement, arguments };
+            let steps: Vec<Step<'_>> = course.steps.iter().map(|(s, d)| step((s, d))).collect();
+            self.link.hub().learned.observe(&steps);
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Waits until the coordinator lets a statement of the open transaction run, and says where.
+
+use cluster::claims::Claims;
+use cluster::event::{Effect, Event, Home, Needs, Reads};
+use cluster::ids::Version;
+use sql::Isolation;
+use tokio::time::Instant;
+
+use crate::client::cancel::Doing;
+use crate::client::{cancelled, ended};
+use crate::coordinator::mailbox::{End, Note};
+use crate::coordinator::session_registry::Doing as Shown;
+use crate::drive::Driver;
+use crate::error::{Fault, Refusal};
+use crate::link::wait::{Aim, Wait, is_free};
+use crate::transaction::definitions::names_in;
+use crate::transaction::open::{Place, Placed, Transaction};
+use crate::transaction::view::View;
+use crate::transaction::{UPDATE_COST_US, lock_reads};
+
+impl View<'_> {
+    pub(crate) fn needs(self, reads: Reads, writes: Claims) -> Needs {
+        Needs {
+            reads,
+            writes,
+            cost_us: self.txn.cost_us.unwrap_or(UPDATE_COST_US),
+            near: self.txn.near,
+            catalogue: Version(self.link.hub().catalogue().generation()),
+        }
+    }
+
+    /// Where what the event is about is to run.
+    fn aim(self, event: &Event) -> Aim {
+        match event {
+            Event::Begin { home: Home::Anchor, .. } => Aim::Update(self.link.anchor()),
+            Event::Begin { .. } => Aim::AnyUpdate,
+            Event::Statement { .. } => Aim::Update(self.txn.last_home),
+            _ => Aim::Read,
+        }
+    }
+}
+
+impl Driver<'_> {
+    /// Waits until a further statement of the open update transaction may run.
+    pub(crate) async fn gate(&mut self, reads: Reads, mut writes: Claims, nowait: bool) -> Result<(), Fault> {
+        let is_write = !writes.is_empty();
+        if let Transaction::Update(update) = &self.txn.state {
+            lock_reads(update.options.isolation.unwrap_or(Isolation::ReadCommitted), &reads, &mut writes);
+        }
+        let reads = match &self.txn.state {
+            Transaction::Update(update) if update.options.isolation >= Some(Isolation::RepeatableRead) => {
+                match update.has_snapshot {
+                    false => Reads::All,
+                    // What its constraints find is not of the snapshot, but of now.
+                    true if is_write => reads,
+                    // Nothing newer than the snapshot is seen.
+                    true => Reads::Tables([].into()),
+                }
+            }
+            _ => reads,
+        };
+        self.pass_gate(reads, writes, nowait).await
+    }
+
+    /// The same, whatever the isolation.
+    pub(crate) async fn pass_gate(
+        &mut self,
+        reads: Reads,
+        mut writes: Claims,
+        nowait: bool,
+    ) -> Result<(), Fault> {
+        if let Transaction::Update(update) = &self.txn.state {
+            update.definitions.leave_out_known(&mut writes);
+        }
+        let asked = names_in(&writes);
+        let event = Event::Statement { session: self.link.id, needs: self.view().needs(reads, writes) };
+        self.link.cancel.set(Doing::Waiting);
+        match self.place_update(event, nowait).await {
+            Ok(Placed::At(_)) => {
+                if let Transaction::Update(update) = &mut self.txn.state {
+                    let elements = update.capture.record.elements();
+                    update.capture.claims.begin_turn(elements);
+                    update.definitions.note_asked(asked);
+                }
+                Ok(())
+            }
+            Ok(Placed::Again) => Err(self.home_lost()),
+            Ok(Placed::Aborted(cause)) => {
+                let fault = self.view().aborted(cause, self.txn.last_home);
+                self.step_back().await;
+                Err(fault)
+            }
+            // Nothing was sent: what the transaction did before stands, and a savepoint leads back to it.
+            Err(fault @ Fault::Refused(_)) => Err(fault),
+            // The core has forgotten the transaction; the server must, too.
+            Err(fault) => {
+                self.abandon_home();
+                Err(fault)
+            }
+        }
+    }
+
+    /// The home is lost under the open transaction; a statement of it was not sent.
+    pub(crate) fn home_lost(&mut self) -> Fault {
+        self.abandon_home();
+        Fault::Lost(self.txn.last_home)
+    }
+
+    /// Asks for a place and waits for it.
+    pub(crate) async fn place(&mut self, event: Event) -> Result<Placed, Fault> {
+        self.place_update(event, false).await
+    }
+
+    /// The same; with `nowait` it is refused to wait for transactions of other homes.
+    pub(crate) async fn place_update(&mut self, event: Event, nowait: bool) -> Result<Placed, Fault> {
+        self.link.mailbox.forget_cancel();
+        let aim = self.view().aim(&event);
+        let is_inside = matches!(event, Event::Statement { .. });
+        let is_free = is_free(&event);
+        if let Some(Effect::Execute { replica, incarnation, identity, .. }) =
+            self.link.worker.hub.ask(Some(self.link.id), event)
+        {
+            return Ok(self.txn.placed_at(Place { replica, incarnation, identity }, is_free));
+        }
+        if let Some(refusal) = nowait.then(|| self.view().must_wait()).flatten() {
+            return self.give_up(is_inside, refusal);
+        }
+        let asked = Instant::now();
+        let _shown = self.link.card.wait(Shown::Waiting);
+        let _wanted = self.link.progress.want(self.txn.named.last());
+        let mut wait = Wait::begin(aim, &self.link.settings.noted.timeouts);
+        loop {
+            let Some(note) = self.link.next_note(&mut wait).await? else {
+                let refusal = self.view().with_obstacle(wait.refusal());
+                return self.give_up(is_inside, refusal);
+            };
+            match note {
+                Note::Effect(Effect::Execute { replica, incarnation, identity, .. }) => {
+                    self.txn.strain.waited(asked);
+                    return Ok(self.txn.placed_at(Place { replica, incarnation, identity }, is_free));
+                }
+                Note::Effect(Effect::Reclassify { .. }) => return Ok(Placed::Again),
+                Note::Effect(Effect::Abort { cause, .. }) => return Ok(Placed::Aborted(cause)),
+                Note::Effect(other) => {
+                    tracing::error!(?other, "a session that waits for a place does not expect this");
+                }
+                Note::Drained => {}
+                Note::Cancel => return self.give_up(is_inside, cancelled()),
+                // What was begun is finished first.
+                Note::End(End::AfterTransaction) => self.link.note_end(End::AfterTransaction),
+                Note::End(end) => return self.link.leave_line(Fault::Fatal(ended(end))),
+            }
+        }
+    }
+
+    /// A statement does not wait any longer. If it is one of an open update transaction, that goes on.
+    fn give_up(&mut self, is_inside: bool, refusal: Refusal) -> Result<Placed, Fault> {
+        let session = self.link.id;
+        let event = if is_inside { Event::Withdraw { session } } else { Event::GiveUp { session } };
+        self.link.worker.hub.handle(event);
+        // The core may have ended the transaction just before.
+        let cause = self.why_aborted().filter(|_| is_inside);
+        cause.map_or(Err(Fault::Refused(refusal)), |cause| Ok(Placed::Aborted(cause)))
+    }
+}

@@ -1,0 +1,119 @@
+//! Reads at a replica: where one runs, and how a read-only transaction ends.
+
+use std::sync::Arc;
+
+use cluster::event::{Event, Reads};
+use cluster::ids::{ReplicaId, Version};
+use sql::TransactionOptions;
+
+use crate::client::cancel::Doing;
+use crate::drive::Driver;
+use crate::error::Fault;
+use crate::pool::servers::Server;
+use crate::relay::work::Work;
+use crate::relay::{Ended, Expected, Relay};
+use crate::transaction::open::{Placed, Transaction};
+use crate::transaction::view::View;
+
+/// Time that a read is expected to take until more is known.
+const READ_COST_US: u32 = 100;
+
+impl View<'_> {
+    /// The options of the open transaction.
+    pub(crate) fn open_options(self) -> Option<TransactionOptions> {
+        match &self.txn.state {
+            Transaction::None => None,
+            Transaction::Begun(options) => Some(self.link.resolve(*options)),
+            Transaction::Lost(options) => Some(*options),
+            Transaction::Read(read) => Some(read.options),
+            Transaction::Update(update) => Some(update.options),
+        }
+    }
+}
+
+impl Driver<'_> {
+    /// Places a read and brings a connection to the replica up to date. A catalogue that is out of date, or a replica
+    /// that is lost, is reported as a loss: the caller judges and asks again.
+    pub(crate) async fn place_read(
+        &mut self,
+        reads: &Reads,
+        at: Option<ReplicaId>,
+        generation: Version,
+    ) -> Result<ReplicaId, Fault> {
+        let event = Event::Read {
+            session: self.link.id,
+            reads: reads.clone(),
+            at,
+            cost_us: self.txn.cost_us.unwrap_or(READ_COST_US),
+            near: self.txn.near,
+            catalogue: generation,
+        };
+        self.link.cancel.set(Doing::Waiting);
+        let place = match self.place(event).await? {
+            Placed::At(place) => place,
+            Placed::Again | Placed::Aborted(_) => {
+                return Err(Fault::Unplaced(at.unwrap_or_else(|| self.link.anchor())));
+            }
+        };
+        match self.connector().connect(place).await {
+            Ok(()) => Ok(place.replica),
+            Err(fault) => {
+                self.link.servers.close(place.replica);
+                self.link.executed();
+                Err(match fault {
+                    Fault::Lost(replica) => Fault::Unplaced(replica),
+                    other => other,
+                })
+            }
+        }
+    }
+
+    /// Runs work on the connection to a replica.
+    pub(crate) async fn at_replica(&mut self, replica: ReplicaId, work: Work<'_>) -> Result<Ended, Fault> {
+        let server = self.link.servers.get(replica);
+        let expected = work.write(server);
+        self.link.cancel.set(Doing::Running(Arc::clone(&server.running)));
+        let result = Relay::new(&mut self.link.client, server, None).run(expected).await;
+        self.link.cancel.set(Doing::Nothing);
+        self.link.executed();
+        result
+    }
+
+    /// The read-only transaction is over because its connection is.
+    pub(crate) fn abandon_read(&mut self) {
+        if let Transaction::Read(read) = &self.txn.state {
+            let (replica, options) = (read.replica, read.options);
+            self.link.servers.close(replica);
+            self.link.settings.drop_staged();
+            self.link.prepared.drop_portals();
+            self.txn.lose(options);
+        }
+    }
+
+    /// Ends a read-only transaction on its replica.
+    pub(crate) async fn end_read(&mut self, commit: bool) {
+        let Transaction::Read(read) = &self.txn.state else { return };
+        let replica = read.replica;
+        let server = self.link.servers.get(replica);
+        server.query_own(if commit { "COMMIT" } else { "ROLLBACK" });
+        let ended = Relay::new(&mut self.link.client, server, None).run(Expected::silent()).await;
+        if !matches!(ended, Ok(Ended { error: None, .. })) {
+            // It only read, and what it read was right: the end of the connection is its end.
+            self.abandon_read();
+            self.end_local(false);
+            return;
+        }
+        self.end_local(commit);
+    }
+
+    /// The client is gone: whoever uses the connection next finds no transaction there.
+    pub(crate) async fn leave_read(&mut self) {
+        let Transaction::Read(read) = &self.txn.state else { return };
+        let replica = read.replica;
+        let is_sent = |server: &mut Server| server.ahead.is_empty() && server.connection.is_in_step();
+        if self.link.servers.is_shared() && self.link.servers.find(replica).is_some_and(is_sent) {
+            self.end_read(false).await;
+        }
+        self.txn.state = Transaction::None;
+    }
+}

@@ -1,0 +1,127 @@
+//! What happens when a transaction that began elsewhere turns out to need the anchor.
+
+use std::collections::BTreeSet;
+
+use cluster::event::Home;
+use sql::{Because, Isolation, Statement, Verb};
+
+use crate::classify::statement_analysis::{Demand, Judged};
+use crate::error::{Fault, Refusal};
+use crate::execute::Executor;
+use crate::place::home_choice::Opening;
+use crate::relay::Ended;
+use crate::relay::work::Work;
+use crate::transaction::open::Transaction;
+
+impl Executor<'_> {
+    /// Sees to it that a statement that only the anchor can run can be run there: whether it is the first one of its
+    /// transaction there. Nor can another replica run it that is not lent what it draws.
+    pub(crate) async fn come_to_anchor(&mut self, judged: &Judged, is_first: bool) -> Result<bool, Fault> {
+        let lacks_lease = !is_first && self.placer().lacks_lease(judged).await?;
+        if !lacks_lease && !self.view().is_away_for(judged) {
+            return Ok(false);
+        }
+        self.placer().note_anchor_needed();
+        let Transaction::Update(update) = &self.txn.state else { return Ok(false) };
+        let (options, was_implicit) = (update.options, update.is_implicit);
+        let may_move = update.only_read
+            && update.capture.record.is_empty()
+            && options.isolation <= Some(Isolation::ReadCommitted)
+            && self.txn.savepoints.is_empty()
+            && self.link.settings.staged() == 0;
+        if !may_move {
+            return Err(self
+                .placer()
+                .lose_at_home("the transaction runs at a replica that cannot run this statement")
+                .await);
+        }
+        self.driver().roll_back_home().await;
+        let opening = Opening { home: Home::Anchor, ..self.placer().opening(judged, BTreeSet::new(), false) };
+        self.placer().open_update(options, opening, was_implicit).await?;
+        Ok(true)
+    }
+
+    /// A query of the catalogues in a transaction elsewhere: at the anchor, beside it.
+    pub(crate) async fn ask_beside(
+        &mut self,
+        demand: &Demand,
+        judged: &Judged,
+        work: Work<'_>,
+    ) -> Option<Result<Ended, Fault>> {
+        let is_whole = !matches!(work, Work::Batch { sync: false, .. });
+        if !is_whole || !self.view().is_away_for(judged) || !asks_catalogues_only(demand, judged) {
+            return None;
+        }
+        let anchor = self.link.anchor();
+        self.link.count(|stats| &stats.anchor_catalogue);
+        Some(self.read_at(anchor, work).await)
+    }
+
+    /// Runs a statement that asks nothing but what was drawn where that is known, unless it runs there in any case.
+    pub(crate) async fn ask_where_drawn(
+        &mut self,
+        judged: &Judged,
+        work: Work<'_>,
+    ) -> Option<Result<Ended, Fault>> {
+        if !judged.asks_draws {
+            return None;
+        }
+        self.link.servers.asks_draws = true;
+        if !self.link.servers.recover_draws() {
+            return Some(Err(lost_draws().into()));
+        }
+        let place = self.link.servers.draws_at()?;
+        let open_at = match &self.txn.state {
+            Transaction::Update(update) => Some(update.replica),
+            Transaction::Read(read) => Some(read.replica),
+            _ => None,
+        };
+        let is_whole = !matches!(work, Work::Batch { sync: false, .. });
+        if judged.only_asks_draws && is_whole {
+            return match (open_at, &self.txn.state) {
+                (None, _) if place == self.link.anchor() => None,
+                (Some(at), Transaction::Update(_)) if at == place => {
+                    Some(self.driver().at_home(work, false).await)
+                }
+                (Some(at), _) if at == place => None,
+                _ => {
+                    // A transaction that begins with it has its turn where it is open.
+                    self.link.executed();
+                    Some(self.read_at(place, work).await)
+                }
+            };
+        }
+        open_at.filter(|at| *at != place).map(|_| {
+            Err(Refusal::unsupported(
+                "currval or lastval in a transaction that runs at another replica than the one where the session drew",
+                "Ask with a statement of its own, or use RETURNING; or SET onecopy.sequences = anchor.",
+            )
+            .into())
+        })
+    }
+}
+
+/// Whether a statement asks the system catalogues and nothing else.
+fn asks_catalogues_only(demand: &Demand, judged: &Judged) -> bool {
+    let is_system = |name: &sql::Name| match name.schema.as_deref() {
+        Some(schema) => matches!(schema, "pg_catalog" | "information_schema"),
+        None => name.name.starts_with("pg_"),
+    };
+    let asks = |statement: &Statement| {
+        statement.verb == Verb::Select
+            && statement.settings.is_empty()
+            && statement.with_names.is_empty()
+            && statement.reads.iter().all(is_system)
+    };
+    matches!(judged.access, Err(Because::Catalogue))
+        && !judged.has_locks
+        && !demand.keeps_portal
+        && demand.statements.iter().all(|statement| asks(statement))
+}
+
+fn lost_draws() -> Refusal {
+    Refusal::unsupported(
+        "currval or lastval after the connection on which the session drew was used by others",
+        "From now on the session keeps the connection on which it draws. Use RETURNING, or ask in the same transaction.",
+    )
+}

@@ -1,0 +1,81 @@
+//! A transaction that has only read so far, away from its home: how it goes on, and how it comes home
+//! ([`crate::place::read_first`]).
+
+use cluster::event::Reads;
+use wire::sqlstate;
+
+use crate::classify::statement_analysis::{Demand, Judged, may_roam};
+use crate::error::{Fault, Refusal};
+use crate::execute::Executor;
+use crate::relay::Ended;
+use crate::relay::work::Work;
+use crate::transaction::open::Transaction;
+
+impl Executor<'_> {
+    /// Work in a transaction that is away from home.
+    pub(crate) async fn roam(
+        &mut self,
+        demand: &Demand,
+        work: Work<'_>,
+        is_first: bool,
+    ) -> Result<Ended, Fault> {
+        let judged = demand.judge(self.view());
+        if !may_roam(demand, &judged) {
+            self.placer().come_home(true).await?;
+            return self.run_inside(demand, work, false).await;
+        }
+        let mark = self.link.client.out.len();
+        self.link.client.shown = false;
+        let result = self.read_away(judged, work, is_first).await;
+        let hides_write =
+            |ended: &Ended| ended.sqlstate() == Some(sqlstate::READ_ONLY_SQL_TRANSACTION.as_bytes());
+        let may_write = match &result {
+            Ok(ended) if !hides_write(ended) => return result,
+            Ok(_) => true,
+            Err(Fault::Lost(_) | Fault::Evicted | Fault::Unplaced(_)) => false,
+            Err(_) => {
+                self.driver().abandon_read();
+                return result;
+            }
+        };
+        if may_write {
+            demand.note_write(self.link.hub());
+        }
+        if self.link.client.shown {
+            self.driver().abandon_read();
+            return if may_write { Err(self.placer().found_out_too_late(&result)) } else { result };
+        }
+        self.link.client.take_back(mark);
+        self.placer().come_home(false).await?;
+        let demand = Demand { has_unparsed: demand.has_unparsed || may_write, ..demand.clone() };
+        self.run_inside(&demand, work, false).await
+    }
+
+    async fn read_away(&mut self, judged: Judged, work: Work<'_>, is_first: bool) -> Result<Ended, Fault> {
+        let Transaction::Read(read) = &self.txn.state else {
+            return Err(crate::error::broken("no read-only transaction is open"));
+        };
+        let replica = read.replica;
+        if !is_first {
+            let reads = judged.access.as_ref().map_or(Reads::All, |tables| judged.spread_reads(tables));
+            self.driver().place_read(&reads, Some(replica), judged.generation).await?;
+        }
+        self.driver().at_replica(replica, work).await
+    }
+
+    /// A session lock is held at the anchor, or it would exclude nobody. A transaction that keeps a snapshot, or has something
+    /// at its replica, cannot go there.
+    pub(crate) async fn come_home_to_lock(&mut self) -> Result<(), Fault> {
+        let Transaction::Read(read) = &self.txn.state else { return Ok(()) };
+        let may_move = !read.is_snapshot
+            && self.txn.savepoints.is_empty()
+            && !self.link.settings.is_astray()
+            && !self.link.prepared.has_named_portals();
+        if may_move {
+            return self.placer().come_home(true).await;
+        }
+        let what =
+            "an advisory lock of the session in a read-only transaction that has begun at another replica";
+        Err(Refusal::unsupported(what, "Take the lock before the transaction, or use READ WRITE.").into())
+    }
+}

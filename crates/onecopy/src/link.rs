@@ -1,0 +1,141 @@
+//! What a session holds as long as its client is there: both ends of it, and what its client has set.
+//!
+//! A [`Link`] knows the client's connection, the connections to servers, and the settings and prepared statements that
+//! follow the session from one server connection to the next. It does not know what transaction is open: that is
+//! [`crate::transaction::open::OpenTransaction`].
+
+pub(crate) mod lost_state;
+pub(crate) mod parsing;
+pub(crate) mod prepared;
+pub(crate) mod settling;
+pub(crate) mod wait;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use cluster::event::Event;
+use cluster::ids::{ReplicaId, SessionId};
+use sql::{Analyzer, TransactionOptions};
+use wire::encode;
+
+use crate::classify::parsing::Parsers;
+use crate::client::Client;
+use crate::client::cancel::{CancelKeys, CancelTarget};
+use crate::client::credentials::Credentials;
+use crate::client::own_settings::Severity;
+use crate::client::prepared::Prepared;
+use crate::client::settings::Settings;
+use crate::coordinator::evictions::Tenancy;
+use crate::coordinator::mailbox::{End, Mailbox};
+use crate::coordinator::memory_budget::Progress;
+use crate::coordinator::session_registry::Card;
+use crate::coordinator::{Hub, count};
+use crate::pool::Thread;
+use crate::pool::leftovers::Look;
+use crate::pool::servers::Servers;
+
+/// What all sessions of one thread share.
+pub(crate) struct Worker {
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) analyzer: RefCell<Analyzer>,
+    pub(crate) parsers: Arc<Parsers>,
+    pub(crate) keys: Arc<CancelKeys>,
+    /// Which of the threads it is.
+    pub(crate) thread: Thread,
+    pub(crate) credentials: Credentials,
+}
+
+/// Both ends of a session, and what its client has set.
+pub(crate) struct Link {
+    pub(crate) worker: Rc<Worker>,
+    pub(crate) id: SessionId,
+    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) client: Client,
+    pub(crate) servers: Servers,
+    pub(crate) settings: Settings,
+    pub(crate) prepared: Prepared,
+    pub(crate) cancel: Arc<CancelTarget>,
+    /// What SHOW CLIENTS tells of this session.
+    pub(crate) card: Arc<Card>,
+    /// What SHOW TRANSACTIONS tells of this session.
+    pub(crate) progress: Arc<Progress>,
+    /// The session was told to end.
+    pub(crate) ending: Option<End>,
+    /// What servers are to be asked about the connections on which something may have been left.
+    pub(crate) look: Look,
+    /// Something exists only on the home's connection (a temporary table, say), so nothing may run elsewhere.
+    pub(crate) pinned: bool,
+    /// A record is acknowledged, and its COMMIT at home is still to be sent.
+    pub(crate) is_settling: bool,
+    /// Where that is.
+    pub(crate) settling_at: ReplicaId,
+    /// The open update transaction on its backend, until that has committed.
+    pub(crate) tenancy: Option<Tenancy>,
+}
+
+impl Link {
+    /// What a transaction is, with the session's defaults where its BEGIN said nothing.
+    pub(crate) fn resolve(&self, said: TransactionOptions) -> TransactionOptions {
+        TransactionOptions {
+            isolation: said.isolation.or(Some(self.settings.isolation)),
+            read_only: said.read_only.or(Some(self.settings.read_only)),
+            deferrable: said.deferrable,
+        }
+    }
+
+    pub(crate) fn forget_update(&mut self) {
+        self.worker.hub.handle(Event::End { session: self.id });
+        self.mailbox.clear();
+    }
+
+    /// The hub.
+    pub(crate) fn hub(&self) -> &Hub {
+        &self.worker.hub
+    }
+
+    /// The home of updates.
+    pub(crate) fn anchor(&self) -> ReplicaId {
+        self.worker.hub.anchor()
+    }
+
+    /// Notifications that came beside queries of our own.
+    pub(crate) fn take_notifications(&mut self) {
+        let Self { client, servers, .. } = self;
+        servers.iter_mut().for_each(|server| client.out.append(&mut server.connection.notifications));
+    }
+
+    /// The session was told to end.
+    pub(crate) fn note_end(&mut self, end: End) {
+        self.ending = self.ending.max(Some(end));
+    }
+
+    /// The statement at the replica has ended.
+    pub(crate) fn executed(&self) {
+        self.worker.hub.handle(Event::Executed { session: self.id });
+    }
+
+    /// Counts a statement that could not be spread.
+    pub(crate) fn count(&self, counter: impl Fn(&crate::coordinator::Stats) -> &AtomicU64) {
+        count(counter(&self.worker.hub.stats));
+    }
+
+    pub(crate) fn warn(&mut self, code: &str, text: &str) {
+        self.tell_client(Severity::Warning, code, text, None);
+    }
+
+    /// A message of our own, if the client wants such.
+    pub(crate) fn tell_client(&mut self, severity: Severity, code: &str, text: &str, hint: Option<&str>) {
+        let word = if severity == Severity::Notice { "NOTICE" } else { "WARNING" };
+        if severity >= self.settings.noted.least {
+            encode::notice(&mut self.client.out, word, code, text, hint);
+        }
+    }
+
+    pub(crate) fn show_value(&mut self, name: &str, value: &str) {
+        encode::row_description(&mut self.client.out, &[name]);
+        encode::data_row(&mut self.client.out, &[Some(value.as_bytes())]);
+        encode::command_complete(&mut self.client.out, "SHOW");
+    }
+}

@@ -1,0 +1,76 @@
+//! Parses what the client sends, on the thread of the session or away from it ([`crate::classify::parsing`]).
+
+use std::sync::Arc;
+
+use sql::{Script, SyntaxError};
+use wire::sqlstate;
+
+use crate::classify::parsing::{SHORT_BYTES_MAX, too_complex};
+use crate::client::Client;
+use crate::error::{Fault, Refusal};
+use crate::link::{Link, Worker};
+
+impl Link {
+    /// Looks at a query string; `None` when our parser does not accept it.
+    pub(crate) async fn script(&mut self, text: &[u8]) -> Result<Option<Arc<Script>>, Fault> {
+        let Self { worker, client, settings, .. } = self;
+        match worker.script(text, settings.noted.conforming, client).await? {
+            Ok(script) => Ok(Some(script)),
+            Err(error) if error.reason == sql::Rejection::Syntax => Ok(None),
+            Err(error) => Err(too_complex(&error).into()),
+        }
+    }
+
+    /// The same at once, for a statement inside of one that was parsed.
+    pub(crate) fn script_inside(&self, text: &str) -> Option<Arc<Script>> {
+        let conforming = self.settings.noted.conforming;
+        self.worker.analyzer.borrow_mut().script(text.as_bytes(), conforming).ok()
+    }
+}
+
+impl Worker {
+    /// Looks at a query string. The inner error is the parser's. A client that is gone ends the wait for the parser.
+    pub(crate) async fn script(
+        &self,
+        text: &[u8],
+        conforming: bool,
+        client: &mut Client,
+    ) -> Result<Result<Arc<Script>, SyntaxError>, Fault> {
+        if text.len() > TEXT_BYTES_MAX {
+            return Err(too_long(text.len()).into());
+        }
+        let unknown = match self.analyzer.borrow_mut().find(text, conforming) {
+            Ok(script) => return Ok(Ok(script)),
+            Err(unknown) => unknown,
+        };
+        let (unknown, understood) = if text.len() <= SHORT_BYTES_MAX && !sql::is_parser_busy() {
+            let understood = unknown.parse(text);
+            (unknown, understood)
+        } else {
+            let mut parsing = std::pin::pin!(self.parsers.parse(unknown, text));
+            loop {
+                tokio::select! {
+                    biased;
+                    parsed = &mut parsing => break parsed?,
+                    () = client.time_to_look() => {
+                        if let Some(fault) = client.leaves() {
+                            return Err(fault);
+                        }
+                    }
+                }
+            }
+        };
+        Ok(understood.map(|understood| self.analyzer.borrow_mut().keep(unknown, understood)))
+    }
+}
+
+/// Longer texts are refused, since a session holds a few copies of its statement.
+pub(crate) const TEXT_BYTES_MAX: usize = 128 << 20;
+
+pub(crate) fn too_long(bytes: usize) -> Refusal {
+    Refusal::new(
+        sqlstate::STATEMENT_TOO_COMPLEX,
+        format!("the statement is too long: {bytes} bytes, of {TEXT_BYTES_MAX} at most"),
+        "Send large values as parameters, or many rows by COPY.",
+    )
+}

@@ -1,0 +1,38 @@
+//! Prepared statements of the session on all of its connections ([`crate::client::prepared`]).
+
+use wire::frontend::Target;
+use wire::{encode, sqlstate};
+
+use crate::client::prepared::never_of_others;
+use crate::error::Refusal;
+use crate::link::Link;
+
+impl Link {
+    /// Closes a statement of the session on every connection that may have it: one of that name which is made next is another
+    /// one, and until then there is none.
+    pub(crate) async fn close_everywhere(&mut self, name: &[u8]) {
+        for server in self.servers.iter_mut() {
+            if !server.prepared.may_have(name) || !server.ahead.is_empty() {
+                continue;
+            }
+            encode::close(&mut server.connection.output, Target::Statement(name));
+            encode::sync(&mut server.connection.output);
+            let sent = server.connection.flush().await.is_ok();
+            // A connection that does not answer is of no use any more, which its next use finds.
+            if sent && server.connection.drain().await.is_ok() {
+                server.prepared.remove(name);
+            }
+        }
+    }
+
+    /// A statement that the session does not know may be one of PREPARE, which the server knows; but not one that was closed and
+    /// is still there on a connection.
+    pub(crate) fn check_unknown(&mut self, name: &[u8]) -> Result<(), Refusal> {
+        never_of_others(name)?;
+        if self.servers.iter_mut().any(|server| server.prepared.may_have(name)) {
+            let what = format!("prepared statement \"{}\" does not exist", String::from_utf8_lossy(name));
+            return Err(Refusal::plain(sqlstate::INVALID_SQL_STATEMENT_NAME, what));
+        }
+        Ok(())
+    }
+}

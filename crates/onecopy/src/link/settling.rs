@@ -1,0 +1,54 @@
+//! The COMMIT at home that is still to be sent after its record was acknowledged.
+
+use cluster::event::{Effect, Event};
+use cluster::ids::{Incarnation, ReplicaId};
+
+use crate::coordinator::mailbox::Note;
+use crate::coordinator::memory_budget::Phase;
+use crate::link::Link;
+use crate::relay::{Expected, Relay};
+
+impl Link {
+    /// Sends the COMMIT of an acknowledged record when it is its turn at home, and reads the reply.
+    pub(crate) async fn settle(&mut self) {
+        let home = self.settling_at;
+        while self.is_settling {
+            match self.mailbox.next().await {
+                Note::Effect(Effect::Commit { .. }) => {
+                    let committed = self.send_commit(home).await;
+                    self.is_settling = false;
+                    let event = match committed {
+                        Ok(()) => Event::Committed { session: self.id },
+                        Err(incarnation) => {
+                            self.servers.close(home);
+                            Event::ReplicaLost { replica: home, incarnation }
+                        }
+                    };
+                    self.worker.hub.handle(event);
+                    self.mailbox.clear();
+                }
+                Note::Effect(Effect::HomeLost { .. }) => {
+                    self.servers.close(home);
+                    self.is_settling = false;
+                }
+                Note::Effect(other) => tracing::error!(?other, "a session that waits for its turn"),
+                Note::Cancel | Note::Drained => {}
+                Note::End(end) => self.note_end(end),
+            }
+        }
+        self.tenancy = None;
+        self.progress.set_phase(Phase::None);
+    }
+
+    /// The error is the incarnation of the home that did not acknowledge.
+    async fn send_commit(&mut self, home: ReplicaId) -> Result<(), Incarnation> {
+        let Some(server) = self.servers.find(home) else { return Ok(()) };
+        let incarnation = server.incarnation;
+        server.query_own("COMMIT");
+        let expected = Expected { silent: true, ..Expected::default() };
+        match Relay::new(&mut self.client, server, None).run(expected).await {
+            Ok(ended) if ended.error.is_none() && ended.command == b"COMMIT" => Ok(()),
+            _ => Err(incarnation),
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Opens an update transaction at its home: asks the coordinator for a place, gets a connection, sends BEGIN with the
+//! first statement.
+
+use std::sync::Arc;
+
+use cluster::claims::Claims;
+use cluster::event::{Event, Home, Level, Needs, Reads};
+use cluster::ids::Nonce;
+use sql::{Because, Isolation, TransactionOptions};
+use wire::sqlstate;
+
+use crate::client::cancel::Doing;
+use crate::error::{Fault, Refusal, broken};
+use crate::link::Link;
+use crate::place::Placer;
+use crate::place::home_choice::{Opening, inside};
+use crate::transaction::definitions::names_in;
+use crate::transaction::open::{Placed, RETRY_PAUSE, Transaction};
+use crate::transaction::reasons::Reason;
+use crate::transaction::view::View;
+use crate::transaction::wait_stats::Strain;
+use crate::transaction::{Update, lock_reads};
+use crate::writeset::Capture;
+
+/// How often its home may be lost before anything of it has run there until the client is told.
+const HOME_LOSSES_MAX: u32 = 500;
+
+impl View<'_> {
+    fn beginning(self, (level, home): (Level, Home), needs: Needs, foreseen: Claims) -> Result<Event, Fault> {
+        Ok(Event::Begin { session: self.link.id, level, nonce: nonce()?, home, needs, foreseen })
+    }
+}
+
+impl Placer<'_> {
+    /// Opens an update transaction at its home: its BEGIN is in the output, before the first statement.
+    pub(crate) async fn open_update(
+        &mut self,
+        options: TransactionOptions,
+        opening: Opening,
+        is_implicit: bool,
+    ) -> Result<(), Fault> {
+        if self.link.is_settling {
+            self.link.settle().await;
+        }
+        let isolation = options.isolation.unwrap_or(Isolation::ReadCommitted);
+        self.txn.strain = Strain::begin(opening.template, self.link.anchor());
+        let Opening { reads, mut writes, foreseen, nowait, mut home, mut reason, .. } = opening;
+        let Opening { draws, asks_draws, generation, .. } = opening;
+        lock_reads(isolation, &reads, &mut writes);
+        let reads = if isolation >= Isolation::RepeatableRead { Reads::All } else { reads };
+        let (mut losses, mut patience) = (0, None);
+        loop {
+            let needs = self.view().needs(reads.clone(), writes.clone());
+            let event = self.view().beginning((level_of(isolation), home), needs, foreseen.clone())?;
+            self.link.cancel.set(Doing::Waiting);
+            let Placed::At(place) = self.driver().place_update(event, nowait).await? else { continue };
+            if self.view().is_stale_at(place.replica, generation) {
+                self.link.forget_update();
+                return Err(Fault::Unplaced(place.replica));
+            }
+            let Some(uses) = self.view().may_draw(&draws, place.replica) else {
+                self.link.forget_update();
+                if asks_draws {
+                    self.await_lease(&draws, place.replica).await?;
+                } else {
+                    (home, reason) = (Home::Anchor, Reason::Needs(Because::Update));
+                }
+                continue;
+            };
+            if let Err(fault) = self.await_sequences(place.replica).await {
+                self.link.forget_update();
+                return Err(fault);
+            }
+            if !self.connector().has_room_at(place, &mut patience).await? {
+                continue;
+            }
+            let Link { id, worker, servers, settings, progress, .. } = &mut *self.link;
+            match servers.ensure(&worker.hub, settings, place.replica, place.incarnation).await {
+                Ok(server) => {
+                    // SERIALIZABLE is ours to certify: PostgreSQL's own could fail a COMMIT that is in the log (pitfalls 1.1).
+                    server.begin(inside(options), options.read_only == Some(true));
+                    let tenancy = server.move_in(*id);
+                    let identity = place.identity.ok_or_else(|| broken("no identity was given"))?;
+                    let mut capture = Capture::new(Arc::clone(&worker.hub), identity, Arc::clone(progress));
+                    capture.claims.begin_turn(0);
+                    worker.hub.transactions.begin(progress, place.replica);
+                    let is_borrowing = place.replica != worker.hub.anchor();
+                    let update = Update::new((identity, place.replica), options, is_implicit, capture);
+                    self.txn.draws.ranges = uses.iter().map(|(id, one)| (*id, one.range())).collect();
+                    let mut update = Update { is_borrowing, uses, ..update };
+                    update.definitions.note_asked(names_in(&writes));
+                    self.txn.state = Transaction::Update(Box::new(update));
+                    (self.txn.last_home, self.link.tenancy) = (place.replica, Some(tenancy));
+                    if !is_borrowing {
+                        self.link.count(|stats| reason.counter(stats));
+                    }
+                    return Ok(());
+                }
+                Err(fault) => {
+                    self.link.forget_update();
+                    losses += 1;
+                    if !matches!(fault, Fault::Lost(_)) || losses >= HOME_LOSSES_MAX {
+                        return Err(fault);
+                    }
+                    tokio::time::sleep(RETRY_PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+fn level_of(isolation: Isolation) -> Level {
+    match isolation {
+        Isolation::Serializable => Level::Serializable,
+        Isolation::RepeatableRead => Level::RepeatableRead,
+        Isolation::ReadUncommitted | Isolation::ReadCommitted => Level::ReadCommitted,
+    }
+}
+
+fn nonce() -> Result<Nonce, Fault> {
+    getrandom::u64().map(Nonce).map_err(|error| {
+        Fault::Refused(Refusal::plain(
+            sqlstate::INTERNAL_ERROR,
+            format!("no random number could be had: {error}"),
+        ))
+    })
+}

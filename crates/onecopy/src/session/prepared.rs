@@ -1,0 +1,60 @@
+//! Numbers of prepared statements, where sessions share connections ([`crate::client::prepared`]).
+
+use std::sync::Arc;
+
+use wire::backend::tag;
+use wire::encode;
+
+use crate::client::prepared::{Known, fresh_generation};
+use crate::relay::work::Message;
+use crate::session::Session;
+use crate::transaction::open::Transaction;
+use crate::transaction::view::View;
+
+impl View<'_> {
+    /// The number of a statement that gets a name of ours on servers, where sessions share connections. Equal ones share
+    /// theirs, if they mean the same: under the same settings and schema, with nothing that one session alone can see.
+    pub(crate) fn shared_number(self, name: &[u8], sql: &[u8], types: &[u8]) -> Option<u64> {
+        if name.is_empty() || !self.link.servers.is_shared() {
+            return None;
+        }
+        let is_own = match &self.txn.state {
+            Transaction::Update(update) => update.has_ddl || update.is_suspect,
+            _ => false,
+        };
+        if is_own || self.link.pinned || self.link.settings.is_astray() {
+            return Some(fresh_generation());
+        }
+        let hub = self.link.hub();
+        let kind = self.link.servers.kind()?;
+        Some(hub.pools.number(kind, (sql, types), self.link.settings.meaning(), hub.last_ddl()))
+    }
+
+    /// A server has accepted these messages.
+    pub(crate) fn note_parsed(self, messages: &[Message]) {
+        let parsed = messages.iter().filter(|message| message.is_parse);
+        for known in parsed.filter_map(|message| message.statement.as_ref()).filter(|known| known.is_shared())
+        {
+            self.link.hub().pools.note_accepted(known.generation);
+        }
+    }
+}
+
+impl Session {
+    /// Where sessions share connections: answers messages that do nothing but to parse what a server has accepted before,
+    /// for whomever. No connection is needed for them, nor waited for.
+    pub(crate) fn answer_parsed(&mut self, messages: &[Message]) -> bool {
+        let is_known =
+            |known: &Arc<Known>| known.is_shared() && self.link.hub().pools.is_accepted(known.generation);
+        if !messages
+            .iter()
+            .all(|message| message.is_parse && message.statement.as_ref().is_some_and(is_known))
+        {
+            return false;
+        }
+        for _ in messages {
+            encode::bare(&mut self.link.client.out, tag::PARSE_COMPLETE);
+        }
+        true
+    }
+}

@@ -1,0 +1,119 @@
+//! Judges statements by the present catalogue and by what the session and its open transaction know.
+
+use std::sync::Arc;
+
+use cluster::claims::Claims;
+use cluster::ids::{TableId, Version};
+use sql::{Access, Because, Catalogue, Routing, Statement, Verb};
+
+use crate::classify::statement_analysis::{Demand, Judged};
+use crate::transaction::definitions::claims_of;
+use crate::transaction::view::View;
+
+impl Demand {
+    /// What is known of the statements before they run.
+    pub(crate) fn judge(&self, session: View<'_>) -> Judged {
+        let catalogue = session.link.hub().catalogue();
+        let hides_write = |statement: &Arc<Statement>| {
+            session.link.hub().learned.hides_write(statement.template, catalogue.generation())
+        };
+        if !self.has_unparsed && self.statements.iter().any(hides_write) {
+            return Self { has_unparsed: true, ..self.clone() }.judge(session);
+        }
+        let routings: Vec<_> = self.statements.iter().map(|s| s.routing(&catalogue)).collect();
+        let mut tables: Vec<TableId> = Vec::new();
+        let mut access = if self.has_unparsed { Err(Because::Unknown) } else { Ok(()) };
+        for routing in &routings {
+            match (&routing.access, access) {
+                (Access::Read(read), Ok(())) => tables.extend(read),
+                (Access::Anchor(because), Ok(())) => access = Err(*because),
+                (Access::Anchor(Because::Update), Err(_)) => access = Err(Because::Update),
+                _ => {}
+            }
+            if self.is_binary && routing.user_types && access.is_ok() {
+                access = Err(Because::Catalogue);
+            }
+        }
+        if self.declares_users && access.is_ok() {
+            access = Err(Because::Catalogue);
+        }
+        // What EXECUTE leaves is what its statement leaves.
+        let run: Vec<_> = self.statements.iter().map(|s| session.executed_by(s).unwrap_or(s)).collect();
+        let left: Vec<_> = run.iter().map(|statement| statement.routing(&catalogue)).collect();
+        let pairs = run.iter().zip(&left);
+        Judged {
+            claims: routings.iter().map(|routing| self.claims_of(routing)).collect(),
+            redefines: self.redefines(session, &catalogue).map(Box::new),
+            access: access.map(|()| tables.into()),
+            may_write: matches!(access, Err(Because::Update | Because::Unknown)) && !self.is_control(),
+            has_locks: self.statements.iter().any(|s| locks(s)),
+            nowait: self.statements.iter().any(|s| s.nowait),
+            has_uncounted: self.statements.iter().any(|s| writes_uncounted(s)),
+            has_hold: self.declares_held(),
+            sets_sequences: self.statements.iter().any(|s| s.verb == Verb::Truncate || s.calls("setval")),
+            calls_setval: self.statements.iter().any(|s| s.calls("setval")),
+            asks_draws: routings.iter().any(|routing| routing.asks_draws),
+            only_asks_draws: !self.has_unparsed
+                && !self.keeps_portal
+                && !self.statements.is_empty()
+                && self.statements.iter().all(|s| sql::only_asks_draws(s, &catalogue)),
+            is_plain: self
+                .statements
+                .iter()
+                .all(|s| matches!(s.verb, Verb::Insert | Verb::Update | Verb::Delete | Verb::Merge)),
+            is_repeatable: !self.keeps_portal
+                && !self.has_unparsed
+                && self.statements.iter().all(|s| {
+                    matches!(s.verb, Verb::Select | Verb::Insert | Verb::Update | Verb::Delete | Verb::Merge)
+                }),
+            // What the client sends with it comes once, so it cannot be run again.
+            is_wide: self.statements.iter().any(|s| matches!(s.verb, Verb::Copy { .. })),
+            is_roamable: may_leave_anchor(self, &routings, &catalogue)
+                && session.may_borrow(&routings.iter().flat_map(|r| sql::draws(r, &catalogue)).collect()),
+            only_sets_settings: self.only_sets_settings(),
+            is_control: self.is_control(),
+            hides_code: self.has_unparsed,
+            code: pairs.filter(|(_, routing)| routing.traces.hidden).map(|(s, _)| Arc::clone(*s)).collect(),
+            traces: self.traces(&left),
+            sets_unseen: self.sets_unseen(),
+            touched: self.touched(&catalogue).map(Arc::new),
+            is_outdated: false,
+            template: self.statements.first().map(|statement| statement.template),
+            routings,
+            has_unparsed: self.has_unparsed,
+            generation: Version(catalogue.generation()),
+            catalogue,
+        }
+    }
+}
+
+impl Demand {
+    /// What a schema change asks for.
+    fn redefines(&self, session: View<'_>, catalogue: &Catalogue) -> Option<Claims> {
+        let statement = self.statements.first().filter(|_| self.is_schema_change)?;
+        let Verb::Ddl(facts) = &statement.verb else { return None };
+        Some(claims_of(session.redefined(facts, catalogue).as_ref()))
+    }
+}
+
+/// Whether a statement, or the one inside of it, locks what it reads.
+pub(crate) fn locks(statement: &Statement) -> bool {
+    !statement.row_locks.is_empty() || statement.inner.as_deref().is_some_and(locks)
+}
+
+/// Whether a statement writes inside a WITH query or under EXPLAIN ANALYZE.
+pub(crate) fn writes_uncounted(statement: &Statement) -> bool {
+    statement.modifies_inside || (statement.inner.is_some() && !statement.writes.is_empty())
+}
+
+/// Whether statements may run at any home.
+pub(crate) fn may_leave_anchor(demand: &Demand, routings: &[Arc<Routing>], catalogue: &Catalogue) -> bool {
+    let pairs = demand.statements.iter().zip(routings);
+    !demand.has_unparsed
+        && !demand.declares_users
+        && !demand.keeps_portal
+        && routings.len() == demand.statements.len()
+        && pairs.into_iter().all(|(statement, routing)| {
+            sql::may_leave_anchor(statement, routing, demand.is_binary, catalogue)
+        })
+}

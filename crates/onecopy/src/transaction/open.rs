@@ -1,0 +1,325 @@
+//! What a session knows of its open transaction, in addition to what is open at a server ([`Transaction`]).
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use cluster::claims::Claims;
+use cluster::event::AbortCause;
+use cluster::ids::{Identity, Incarnation, ReplicaId, TableId};
+use cluster::record::{Mark, Statement as Recorded};
+use sql::{Isolation, TransactionOptions};
+use tokio::time::Instant;
+use wire::backend::Status;
+
+use crate::classify::statement_analysis::{Demand, Judged, may_roam};
+use crate::error::{Fault, Refusal, broken};
+use crate::relay::Ended;
+use crate::session::special::Savepoint;
+use crate::transaction::Update;
+use crate::transaction::conflict_detail::Named;
+use crate::transaction::draws::{Drawn, Draws};
+use crate::transaction::profile::Course;
+use crate::transaction::wait_stats::Strain;
+
+/// How often a single-statement transaction is run again, unseen.
+pub(crate) const RETRIES_MAX: u32 = 3;
+/// The pause before it is run again.
+pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(20);
+
+/// The transaction as the client sees it.
+#[derive(Debug)]
+pub(crate) enum Transaction {
+    /// None is open.
+    None,
+    /// The client said BEGIN, and nothing has run yet.
+    Begun(TransactionOptions),
+    /// A read-only transaction, open on one replica.
+    Read(ReadOnly),
+    /// A transaction that may write, open at its home.
+    Update(Box<Update>),
+    /// The server where it was open is lost; it can only be rolled back.
+    Lost(TransactionOptions),
+}
+
+/// A read-only transaction on a replica.
+#[derive(Debug)]
+pub(crate) struct ReadOnly {
+    pub(crate) replica: ReplicaId,
+    pub(crate) options: TransactionOptions,
+    /// The client may go on to write: it comes home then.
+    pub(crate) is_roaming: bool,
+    /// Its snapshot outlives its statements.
+    pub(crate) is_snapshot: bool,
+    /// The snapshot is taken. SAVEPOINT, SET, SHOW and LOCK take none, so it is not always the first statement's.
+    pub(crate) has_snapshot: bool,
+}
+
+/// Where a statement may run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) replica: ReplicaId,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) identity: Option<Identity>,
+}
+
+/// What came of asking for a place.
+pub(crate) enum Placed {
+    At(Place),
+    /// The catalogue was out of date; the present one is to be used.
+    Again,
+    /// The transaction is over, or the replica where it is open is lost.
+    Aborted(AbortCause),
+}
+
+/// The open transaction of a session; without one, what the next one begins with.
+pub(crate) struct OpenTransaction {
+    pub(crate) state: Transaction,
+    /// The open transaction can only be rolled back.
+    pub(crate) failed: bool,
+    /// Of the open transaction.
+    pub(crate) savepoints: Vec<Savepoint>,
+    /// Of the open transaction: what was declared, done, and is to be expected.
+    pub(crate) course: Course,
+    /// Of the open update transaction.
+    pub(crate) strain: Strain,
+    /// What its statements have named.
+    pub(crate) named: Named,
+    /// Why, if it was not the loss of its home.
+    pub(crate) loss: Option<Refusal>,
+    /// The transaction was lost while the client was silent: its next statement is told so.
+    pub(crate) must_tell_loss: bool,
+    /// Where the last update transaction was, or is.
+    pub(crate) last_home: ReplicaId,
+    /// Where its rows are written that draw from sequences.
+    pub(crate) draws: Draws,
+    /// What is to be done otherwise when it is tried again.
+    pub(crate) again: Again,
+    /// Where its last statement ran.
+    pub(crate) near: Option<ReplicaId>,
+    /// Since when its present statement has a place.
+    pub(crate) placed: Instant,
+    /// How long a server is expected to take for it.
+    pub(crate) cost_us: Option<u32>,
+    /// Tables that the client was warned of.
+    pub(crate) warned: BTreeSet<TableId>,
+}
+
+impl OpenTransaction {
+    /// No transaction is open yet.
+    pub(crate) fn none(anchor: ReplicaId) -> Self {
+        Self {
+            state: Transaction::None,
+            failed: false,
+            savepoints: Vec::new(),
+            course: Course::default(),
+            strain: Strain::default(),
+            named: Named::default(),
+            loss: None,
+            must_tell_loss: false,
+            last_home: anchor,
+            draws: Draws::default(),
+            again: Again::default(),
+            near: None,
+            placed: Instant::now(),
+            cost_us: None,
+            warned: BTreeSet::new(),
+        }
+    }
+
+    /// The client's transaction has lost its server: it is failed until the client ends it.
+    pub(crate) fn lose(&mut self, options: TransactionOptions) {
+        self.state = Transaction::Lost(options);
+        self.failed = true;
+    }
+
+    /// The loss is told once, as an error of the next statement, COMMIT included.
+    pub(crate) fn tell_loss(&mut self) -> Result<(), Fault> {
+        if std::mem::take(&mut self.must_tell_loss) {
+            return Err(self.loss());
+        }
+        Ok(())
+    }
+
+    /// What the client is told of the loss of its transaction, once.
+    pub(crate) fn loss(&mut self) -> Fault {
+        self.loss.take().map_or(Fault::Lost(self.last_home), Fault::Rival)
+    }
+
+    /// Whether it is certified although it may have nothing to say; not if the server lets it write nothing at all.
+    pub(crate) fn must_certify(&self) -> bool {
+        matches!(&self.state, Transaction::Update(update)
+            if update.is_certified && update.options.read_only != Some(true))
+    }
+
+    pub(crate) fn has_ddl(&self) -> bool {
+        matches!(&self.state, Transaction::Update(update) if update.has_ddl)
+    }
+
+    pub(crate) fn is_identified(&self) -> bool {
+        matches!(&self.state, Transaction::Update(update) if update.ticket.is_some())
+    }
+
+    /// The status that the client is to be told.
+    pub(crate) fn status(&self) -> Status {
+        match self.state {
+            Transaction::None => Status::Idle,
+            _ if self.failed => Status::Failed,
+            _ => Status::Open,
+        }
+    }
+
+    pub(crate) fn placed_at(&mut self, place: Place, was_free: bool) -> Placed {
+        self.placed = Instant::now();
+        if was_free {
+            self.near = Some(place.replica);
+        }
+        Placed::At(place)
+    }
+
+    /// Whether the open transaction is away from home and may come back.
+    pub(crate) fn is_roaming(&self) -> bool {
+        matches!(&self.state, Transaction::Read(read) if read.is_roaming)
+    }
+
+    pub(crate) fn push_statement(&mut self, recorded: &Recorded) -> Result<(), Fault> {
+        let Transaction::Update(update) = &mut self.state else {
+            return Err(broken("no update transaction is open"));
+        };
+        update.capture.record.push_statement(recorded).map_err(|_| too_large())
+    }
+
+    pub(crate) fn drawn(&mut self) -> Result<&mut Drawn, Fault> {
+        match &mut self.state {
+            Transaction::Update(update) => Ok(&mut update.drawn),
+            _ => Err(broken("no update transaction is open")),
+        }
+    }
+
+    /// How many rows of the open update transaction were captured so far.
+    pub(crate) fn rows_captured(&self) -> u64 {
+        match &self.state {
+            Transaction::Update(update) => update.capture.record.rows(),
+            _ => 0,
+        }
+    }
+
+    /// Remembers that a statement wrote, or may have written, rows of which none was captured; `rows_before` were captured before it.
+    pub(crate) fn note_written(&mut self, tag: &[u8], rows_before: u64) {
+        if let Transaction::Update(update) = &mut self.state {
+            let may_have_written = update.has_uncounted || rows_written(tag) > 0;
+            update.is_uncaptured |= may_have_written && update.capture.record.rows() == rows_before;
+        }
+    }
+
+    pub(crate) fn captured_rows(&self) -> u64 {
+        match &self.state {
+            Transaction::Update(update) => update.capture.record.rows(),
+            _ => 0,
+        }
+    }
+
+    /// After a statement that has taken the transaction's snapshot, if it keeps one.
+    pub(crate) fn note_snapshot(&mut self, takes_snapshot: bool, ended: &Result<Ended, Fault>) {
+        if !takes_snapshot || !matches!(ended, Ok(ended) if ended.error.is_none()) {
+            return;
+        }
+        match &mut self.state {
+            Transaction::Read(read) => read.has_snapshot = read.is_snapshot,
+            Transaction::Update(update) => update.has_snapshot = true,
+            _ => {}
+        }
+    }
+
+    /// What the transaction's home depends on.
+    pub(crate) fn note_course(&mut self, demand: &Demand, judged: &Judged) {
+        if let Transaction::Update(update) = &mut self.state {
+            update.only_read &= may_roam(demand, judged);
+            update.needs_anchor |= !judged.is_roamable;
+        }
+    }
+
+    pub(crate) fn is_read_committed(&self) -> bool {
+        matches!(&self.state,
+            Transaction::Update(update) if update.options.isolation <= Some(Isolation::ReadCommitted))
+    }
+
+    /// A statement has run, or is about to; what it writes may have to be asked for at the end.
+    pub(crate) fn note_surprise(&mut self, is_secure: bool) {
+        if let Transaction::Update(update) = &mut self.state {
+            update.has_surprises |= !is_secure;
+        }
+    }
+
+    /// The client sets or ends savepoints of its own: ours may be gone, or lie under them.
+    pub(crate) fn leave_guard(&mut self) {
+        if let Transaction::Update(update) = &mut self.state {
+            update.is_guarded = false;
+        }
+    }
+
+    pub(crate) fn record_mark(&mut self) -> Mark {
+        match &mut self.state {
+            Transaction::Update(update) => update.capture.record.mark_whole(),
+            _ => Mark::default(),
+        }
+    }
+
+    /// What was captured after the mark was undone.
+    pub(crate) fn forget_rows(&mut self, mark: Mark) {
+        let Transaction::Update(update) = &mut self.state else { return };
+        let capture = &mut update.capture;
+        capture.record.truncate_to(mark);
+        capture.claims.cut(capture.record.elements());
+        capture.forget_runs(mark.elements());
+    }
+
+    /// Whether the open transaction is one that the client did not ask for.
+    pub(crate) fn is_implicit(&self) -> bool {
+        matches!(&self.state, Transaction::Update(update) if update.is_implicit)
+    }
+
+    pub(crate) fn chain(&mut self, chain: bool, options: Option<TransactionOptions>) {
+        if let (true, Some(options)) = (chain, options) {
+            self.state = Transaction::Begun(options);
+        }
+    }
+
+    /// Where the open transaction is.
+    pub(crate) fn open_at(&self) -> Option<ReplicaId> {
+        match &self.state {
+            Transaction::Update(update) => Some(update.replica),
+            Transaction::Read(read) => Some(read.replica),
+            Transaction::None | Transaction::Begun(_) | Transaction::Lost(_) => None,
+        }
+    }
+
+    pub(crate) fn declared_access(&self) -> String {
+        self.course.declared.as_ref().map(ToString::to_string).unwrap_or_default()
+    }
+
+    /// Whether the open transaction itself has defined anew what these statements use.
+    pub(crate) fn has_redefined(&self, judged: &Judged) -> bool {
+        matches!(&self.state, Transaction::Update(update) if update.definitions.own.concern(judged))
+    }
+}
+
+/// How many rows a command tag says were written.
+fn rows_written(tag: &[u8]) -> u64 {
+    let mut words = tag.split(|&byte| byte == b' ');
+    let is_write = matches!(words.next(), Some(b"INSERT" | b"UPDATE" | b"DELETE" | b"MERGE" | b"COPY"));
+    let count = words.next_back().and_then(|word| std::str::from_utf8(word).ok()?.parse().ok());
+    if is_write { count.unwrap_or(0) } else { 0 }
+}
+
+fn too_large() -> Fault {
+    Fault::Refused(crate::writeset::too_large())
+}
+
+/// What the next transaction does otherwise than the last one, which was undone.
+#[derive(Debug, Default)]
+pub(crate) struct Again {
+    /// Only the anchor could have run that.
+    pub(crate) is_at_anchor: bool,
+    /// It wrote this, which was another's: it is asked for beforehand.
+    pub(crate) missed: Claims,
+}

@@ -1,0 +1,11 @@
+//! Read-only questions about a session: what its open transaction is, and what its client has set.
+
+use crate::link::Link;
+use crate::transaction::open::OpenTransaction;
+
+/// A session, to be looked at.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'a> {
+    pub(crate) link: &'a Link,
+    pub(crate) txn: &'a OpenTransaction,
+}
