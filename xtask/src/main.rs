@@ -11,6 +11,9 @@ mod tree;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
+/// The commands of the program of `conformance`.
+const CHECKS: [&str; 5] = ["check-live", "classify", "differential", "predict", "soundness"];
+
 const USAGE: &str = "usage: cargo xtask TASK
 
 tasks:
@@ -25,6 +28,8 @@ tasks:
   chaos ..        the same while everything fails that can, `chaos --seconds 600 --seed S`
   differential .. random transactions through onecopy and on one server, `differential --schemas N --seed S`
   soundness ..    pairs of statements on a real server, `soundness --pairs N --seed S`; `soundness --help` tells more
+  predict ..      how much of a transaction is known at its first statement; needs no server
+  classify ..     what it costs to know a statement; needs no server
   sim --hashes    whether clients and log still see what `crates/sim/hashes.txt` says; `--write` renews the file
   sim ..          the simulator, `sim --seeds N` or `sim --seed S --trace`; `sim --help` tells more";
 
@@ -40,14 +45,17 @@ fn main() -> ExitCode {
         ["bench", "contention", rest @ ..] => {
             return run_crate("bench", &[&["run", "crates/bench/plans/contention.toml"], rest].concat());
         }
+        ["bench", rest @ ..] if is_check(rest) => return run_crate("conformance", rest),
         ["bench", rest @ ..] => return run_crate("bench", rest),
         ["sim", "--hashes", "--write"] => write_hashes(),
         ["sim", rest @ ..] => {
             let commit = commit();
             return run_crate("sim", &[&["--commit", &commit], rest].concat());
         }
-        ["chaos", rest @ ..] => return run_crate("bench", &[&["check-live", "--chaos"], rest].concat()),
-        ["check-live" | "differential" | "soundness", ..] => return run_crate("bench", &words),
+        ["chaos", rest @ ..] => {
+            return run_crate("conformance", &[&["check-live", "--chaos"], rest].concat());
+        }
+        check if is_check(check) => return run_crate("conformance", check),
         _ => Err(USAGE.to_owned()),
     };
     let (text, code) = match outcome {
@@ -56,6 +64,11 @@ fn main() -> ExitCode {
     };
     println!("{text}");
     code
+}
+
+/// Whether these words are a command of the program of `conformance`.
+fn is_check(words: &[&str]) -> bool {
+    words.first().is_some_and(|word| CHECKS.contains(word))
 }
 
 /// What is checked out, so that a failure can be told with it.

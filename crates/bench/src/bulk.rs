@@ -12,17 +12,18 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use testbed::account::Account;
+use testbed::build;
+use testbed::door::Door;
+use testbed::fault::Fault;
+use testbed::interrupt::Interrupt;
+use testbed::node::{self, Node};
+use testbed::postgres::{Binaries, Likeness, Plain};
+use testbed::program;
+use testbed::scratch::Scratch;
 
-use crate::account::Account;
 use crate::cpu::{self, Ticks};
-use crate::fault::Fault;
-use crate::interrupt::Interrupt;
-use crate::live::node::{self, Node};
-use crate::pgbench::{self, Door};
-use crate::postgres::{Binaries, Likeness, Plain};
-use crate::program;
-use crate::proxy;
-use crate::scratch::Scratch;
+use crate::pgbench;
 
 /// How long the replicas may take to apply one load.
 const APPLIED: Duration = Duration::from_mins(20);
@@ -82,7 +83,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
     let onecopy = match &options.onecopy {
         Some(program) => program.clone(),
         None => {
-            proxy::build(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."), &scratch, interrupt, news)?
+            build::onecopy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."), &scratch, interrupt, news)?
         }
     };
     news("starting the servers");

@@ -8,7 +8,7 @@ use std::fs;
 use std::ops::Sub;
 use std::time::Duration;
 
-use crate::fault::Fault;
+use testbed::fault::Fault;
 
 /// The pause before a reading, in which backends of the run before end and are waited for.
 pub(crate) const SETTLE: Duration = Duration::from_millis(250);

@@ -12,16 +12,17 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use testbed::account::Account;
+use testbed::build;
+use testbed::door::Door;
+use testbed::fault::Fault;
+use testbed::interrupt::Interrupt;
+use testbed::node::{self, Node};
+use testbed::postgres::{Binaries, Likeness, Plain};
+use testbed::program;
+use testbed::scratch::Scratch;
 
-use crate::account::Account;
-use crate::fault::Fault;
-use crate::interrupt::Interrupt;
-use crate::live::node::{self, Node};
-use crate::pgbench::{self, Door};
-use crate::postgres::{Binaries, Likeness, Plain};
-use crate::program;
-use crate::proxy;
-use crate::scratch::Scratch;
+use crate::pgbench;
 use report::{Pace, Replica, Report, ServerLoss};
 
 /// How many accounts there are, in hundred thousands.
@@ -74,7 +75,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
     let beside = std::env::current_exe().ok().map(|own| own.with_file_name("onecopy"));
     let onecopy = match options.onecopy.clone().or_else(|| beside.filter(|program| program.is_file())) {
         Some(program) => program,
-        None => proxy::build(&repository, &scratch, interrupt, news)?,
+        None => build::onecopy(&repository, &scratch, interrupt, news)?,
     };
     news("starting three servers behind onecopy, and one beside it ..");
     let node = Node::start(&onecopy, &binaries, &scratch, interrupt)?;

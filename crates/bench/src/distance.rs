@@ -20,15 +20,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use testbed::account::Account;
+use testbed::build;
+use testbed::fault::Fault;
+use testbed::interrupt::Interrupt;
+use testbed::machine::Circumstances;
+use testbed::postgres::{Binaries, Likeness};
+use testbed::scratch::Scratch;
 
-use crate::account::Account;
-use crate::fault::Fault;
-use crate::interrupt::Interrupt;
-use crate::machine::Circumstances;
 use crate::pgbench::{Entry, Load, Mode, Script};
-use crate::postgres::{Binaries, Likeness};
-use crate::proxy;
-use crate::scratch::Scratch;
 use report::Report;
 use way::{Environment, Way};
 
@@ -82,7 +82,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
     let circumstances = Circumstances::now(&repository);
     let onecopy = match &options.onecopy {
         Some(program) => program.clone(),
-        None => proxy::build(&repository, &scratch, interrupt, news)?,
+        None => build::onecopy(&repository, &scratch, interrupt, news)?,
     };
     let likeness = Likeness::usual().with("synchronous_commit", "on");
     let environment = Environment {

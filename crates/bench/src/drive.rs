@@ -32,10 +32,11 @@ pub(crate) use session::{Doors, Heard, Isolation, Session, Texts, Transaction, c
 pub(crate) use tally::{Kind, SLICE, Slice, Tally};
 pub(crate) use value::{Cents, Rate, Text, cents, rate};
 
+use testbed::fault::Fault;
+use testbed::interrupt::Interrupt;
+use testbed::refusal::Refusal;
+
 use crate::cpu;
-use crate::fault::Fault;
-use crate::interrupt::Interrupt;
-use crate::refusal::Refusal;
 use tally::Ended;
 
 /// How often somebody looks after the clients.

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use testbed::fault::Fault;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 use crate::drive::{Ledger, Workload};
-use crate::fault::Fault;
 
 /// How many rows that break a rule are looked at.
 const ROWS_MAX: usize = 3;

@@ -8,12 +8,12 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use testbed::fault::Fault;
+use testbed::interrupt::Interrupt;
 use tokio::runtime::{Builder, Runtime};
 use tokio_postgres::Config;
 
 use crate::drive::{self, Course, Doors, Fill, Isolation, Outcome, Pace, Workload, connect};
-use crate::fault::Fault;
-use crate::interrupt::Interrupt;
 use crate::judge;
 use crate::micro::{Micro, Shape};
 use crate::rubbos::Rubbos;

@@ -10,11 +10,11 @@ use std::time::Duration;
 use clap::ValueEnum;
 use futures_util::future::LocalBoxFuture;
 use sim::dice::Dice;
+use testbed::fault::Fault;
+use testbed::refusal::Refusal;
+use testbed::workload;
 
 use crate::drive::{Account, Actor, Fill, Next, Rule, Session, Texts, Workload};
-use crate::fault::Fault;
-use crate::refusal::Refusal;
-use crate::workload;
 
 /// Tables and statements.
 const SCHEMA: &str = include_str!("../workloads/micro/schema.sql");

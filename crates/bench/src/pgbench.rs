@@ -3,11 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::fault::Fault;
-use crate::interrupt::Interrupt;
-use crate::postgres::Binaries;
-use crate::program;
-use crate::scratch::Scratch;
+use testbed::door::Door;
+use testbed::fault::Fault;
+use testbed::interrupt::Interrupt;
+use testbed::postgres::Binaries;
+use testbed::program;
+use testbed::scratch::Scratch;
 
 /// What it says goes there.
 const LOG: &str = "pgbench.log";
@@ -49,17 +50,6 @@ impl fmt::Display for Mode {
             Self::Prepared => "prepared",
         })
     }
-}
-
-/// Where to connect.
-#[derive(Clone, Debug)]
-pub(crate) struct Door {
-    /// On the loopback.
-    pub(crate) port: u16,
-    /// The database.
-    pub(crate) database: &'static str,
-    /// Settings for the session, as in `PGOPTIONS`.
-    pub(crate) options: Option<&'static str>,
 }
 
 /// The role, and its password, of clients that prove who they are.

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use clap::ValueEnum as _;
 use serde::Deserialize;
+use testbed::fault::Fault;
 
 use crate::drive::{Isolation, Pace};
-use crate::fault::Fault;
 use crate::load::{Load, Size};
 
 /// Bounds of what a plan may ask for.

@@ -24,15 +24,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use testbed::account::Account;
+use testbed::build;
+use testbed::fault::Fault;
+use testbed::interrupt::Interrupt;
+use testbed::machine::Circumstances;
+use testbed::postgres::{Binaries, Likeness, Plain};
+use testbed::scratch::Scratch;
 
-use crate::account::Account;
-use crate::fault::Fault;
-use crate::interrupt::Interrupt;
-use crate::machine::Circumstances;
 use crate::pgbench::{self, Entry, Load, Mode, Script};
-use crate::postgres::{Binaries, Likeness, Plain};
-use crate::program;
-use crate::scratch::Scratch;
 use contender::{Bench, Contender, Sample};
 use node::Node;
 use pooler::{Pooler, Size};
@@ -105,7 +105,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
     let circumstances = Circumstances::now(&repository);
     let onecopy = match &options.onecopy {
         Some(program) => program.clone(),
-        None => build(&repository, &scratch, interrupt, news)?,
+        None => build::onecopy(&repository, &scratch, interrupt, news)?,
     };
 
     if options.secure {
@@ -196,25 +196,4 @@ fn in_turns(
         }
     }
     Ok(samples)
-}
-
-/// Builds the program that is measured.
-pub(crate) fn build(
-    repository: &Path,
-    scratch: &Scratch,
-    interrupt: &Interrupt,
-    news: &dyn Fn(&str),
-) -> Result<PathBuf, Fault> {
-    news("building onecopy");
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = program::command(cargo);
-    command.current_dir(repository).args(["build", "--release", "--package", "onecopy"]);
-    program::run("cargo build", &mut command, &scratch.path("build.log"), interrupt)?;
-    let ourselves = std::env::current_exe().map_err(Fault::system("find our own program"))?;
-    let target = ourselves.parent().and_then(Path::parent).map(|target| target.join("release/onecopy"));
-    target.filter(|program| program.is_file()).ok_or_else(|| {
-        Fault::Missing(
-            "the built program is not beside ours: run `cargo xtask bench`, or name it by --onecopy".into(),
-        )
-    })
 }

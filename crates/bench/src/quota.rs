@@ -9,8 +9,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use testbed::fault::Fault;
+
 use crate::cpu;
-use crate::fault::Fault;
 
 /// Where control groups are mounted.
 const V1: &str = "/sys/fs/cgroup/cpu";

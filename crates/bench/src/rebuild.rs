@@ -11,16 +11,17 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use rustix::process::Signal;
+use testbed::build;
+use testbed::door::Door;
+use testbed::fault::Fault;
+use testbed::interrupt::Interrupt;
+use testbed::machine::Circumstances;
+use testbed::node::Node;
+use testbed::postgres::Binaries;
+use testbed::program::{self, Program};
+use testbed::scratch::Scratch;
 
-use crate::fault::Fault;
-use crate::interrupt::Interrupt;
-use crate::live::node::Node;
-use crate::machine::Circumstances;
-use crate::pgbench::{self, Door};
-use crate::postgres::Binaries;
-use crate::program::{self, Program};
-use crate::proxy;
-use crate::scratch::Scratch;
+use crate::pgbench;
 
 /// Which replica is rebuilt.
 const REBUILT: &str = "replica-3";
@@ -62,7 +63,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
     let scratch = Scratch::new()?;
     let onecopy = match &options.onecopy {
         Some(program) => program.clone(),
-        None => proxy::build(&repository, &scratch, interrupt, news)?,
+        None => build::onecopy(&repository, &scratch, interrupt, news)?,
     };
     news("starting the servers");
     let node = Node::start(&onecopy, &binaries, &scratch, interrupt)?;

@@ -16,12 +16,12 @@ use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
 use sim::dice::Dice;
+use testbed::fault::Fault;
+use testbed::refusal::Refusal;
+use testbed::workload;
 
 use crate::drive::{Account, Actor, Fill, Next, Rule, Session, Texts, Workload, exponential};
-use crate::fault::Fault;
-use crate::refusal::Refusal;
 use crate::walk::{Moved, Walk};
-use crate::workload;
 
 /// Before a page, on average and at most.
 const THINK: Duration = Duration::from_secs(7);

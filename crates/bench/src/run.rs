@@ -21,19 +21,19 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args;
+use testbed::account::Account;
+use testbed::build;
+use testbed::fault::Fault;
+use testbed::interrupt::Interrupt;
+use testbed::machine::Circumstances;
+use testbed::postgres::{Binaries, Likeness};
+use testbed::program;
+use testbed::scratch::Scratch;
 
-use crate::account::Account;
 use crate::drive;
-use crate::fault::Fault;
-use crate::interrupt::Interrupt;
 use crate::load::{populate, runtime};
-use crate::machine::Circumstances;
 use crate::plan::{self, Entrant, Plan};
-use crate::postgres::{Binaries, Likeness};
-use crate::program;
-use crate::proxy;
 use crate::quota::{Group, Limit};
-use crate::scratch::Scratch;
 use contestant::{Contestant, Environment};
 use measure::Order;
 use result::Results;
@@ -76,7 +76,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
         Some(program) => program.clone(),
         None => match beside() {
             Some(program) => program,
-            None => proxy::build(&repository, &scratch, interrupt, news)?,
+            None => build::onecopy(&repository, &scratch, interrupt, news)?,
         },
     };
     let folder = folder(options)?;

@@ -22,11 +22,11 @@ use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
 use sim::dice::Dice;
+use testbed::fault::Fault;
+use testbed::refusal::Refusal;
+use testbed::workload;
 
 use crate::drive::{Account, Actor, Fill, Next, Rule, Session, Texts, Workload, exponential};
-use crate::fault::Fault;
-use crate::refusal::Refusal;
-use crate::workload;
 
 /// Districts of a warehouse, and terminals.
 const DISTRICTS: i32 = 10;

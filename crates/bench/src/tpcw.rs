@@ -22,10 +22,10 @@ use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
 use sim::dice::Dice;
+use testbed::fault::Fault;
+use testbed::workload;
 
 use crate::drive::{Account, Actor, Fill, Rule, Texts, Workload};
-use crate::fault::Fault;
-use crate::workload;
 use browser::Browser;
 pub(crate) use mix::Mix;
 

@@ -70,7 +70,7 @@ fn main() -> ExitCode {
                 Err(cli::external::become_program(&cli::external::BENCH, &words))
             }
             Command::Bench(bench) => {
-                Err(cli::external::become_program(&cli::external::BENCH, &bench.arguments))
+                Err(cli::external::become_program(cli::external::bench(&bench.arguments), &bench.arguments))
             }
             Command::Sim(sim) => Err(cli::external::become_program(&cli::external::SIM, &sim.arguments)),
             Command::Replica(replica) => cli::replica::command(&replica, &progress).await,

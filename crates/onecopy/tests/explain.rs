@@ -251,7 +251,7 @@ async fn types_have_the_numbers_of_the_server(cluster: &Cluster) {
 
 #[test]
 fn schemas_of_the_workloads_are_understood() {
-    let workloads = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bench/workloads");
+    let workloads = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testbed/workloads");
     for name in ["tpcc", "tpcw", "rubis", "rubbos"] {
         let text = std::fs::read_to_string(workloads.join(name).join("schema.sql")).unwrap();
         assert_eq!(sql::Schema::from_ddl(&text).unwrap().left_out, [], "{name}");

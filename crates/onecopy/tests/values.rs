@@ -10,8 +10,8 @@ use std::fmt::Write;
 use cluster::{Cluster, run, table};
 use tokio_postgres::{Client, NoTls};
 
-const BUILTIN: &str = include_str!("../../bench/workloads/values/builtin.txt");
-const CONTRIB: &str = include_str!("../../bench/workloads/values/contrib.txt");
+const BUILTIN: &str = include_str!("../../testbed/workloads/values/builtin.txt");
+const CONTRIB: &str = include_str!("../../testbed/workloads/values/contrib.txt");
 
 /// Built-in types that allow no column, or have no value.
 const NEVER: &str = "'gtsvector', 'pg_node_tree', 'pg_ndistinct', 'pg_dependencies', 'pg_mcv_list', \

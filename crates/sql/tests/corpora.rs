@@ -104,7 +104,7 @@ fn check(name: &str, entries: &[Entry], ddl: &Path) {
 }
 
 fn check_workload(name: &str, at_least: usize) {
-    let folder: PathBuf = folder().join("../bench/workloads").join(name);
+    let folder: PathBuf = folder().join("../testbed/workloads").join(name);
     let entries = workload(&read(&folder.join("transactions.sql")));
     assert!(entries.len() >= at_least, "{name}: {}", entries.len());
     check(name, &entries, &folder.join("schema.sql"));

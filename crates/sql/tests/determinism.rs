@@ -247,7 +247,7 @@ fn corpora_are_judged_as_written() {
     for name in ["tpcw", "tpcc", "rubis", "rubbos", "varied"] {
         let schema = match name {
             "varied" => root.join("tests/corpus/shop.sql"),
-            _ => root.join("../bench/workloads").join(name).join("schema.sql"),
+            _ => root.join("../testbed/workloads").join(name).join("schema.sql"),
         };
         let read = |path: &Path| std::fs::read_to_string(path).expect("it is part of the repository");
         let catalogue = Schema::from_ddl(&read(&schema)).expect("it is SQL").catalogue();

@@ -9,7 +9,7 @@ use crate::tree::Tree;
 use toml::{Table, Value};
 
 /// A crate, and the crates of this workspace that it may depend on.
-const EDGES: [(&str, &[&str]); 13] = [
+const EDGES: [(&str, &[&str]); 15] = [
     ("chart", &[]),
     ("wire", &[]),
     ("sql", &[]),
@@ -20,13 +20,15 @@ const EDGES: [(&str, &[&str]); 13] = [
     ("sim", &["cluster", "sql", "wire"]),
     ("study", &["chart", "cluster", "sim"]),
     ("onecopy", &["cluster", "commitlog", "owner_only", "pgserver", "sql", "wire"]),
-    ("bench", &["chart", "sim", "sql", "wire"]),
+    ("testbed", &[]),
+    ("conformance", &["sim", "sql", "testbed"]),
+    ("bench", &["chart", "sim", "sql", "testbed", "wire"]),
     ("planner", &["sql"]),
     ("xtask", &[]),
 ];
 
 /// The crates that may depend on tokio and what is built on it.
-const ASYNCHRONOUS: [&str; 3] = ["pgserver", "onecopy", "bench"];
+const ASYNCHRONOUS: [&str; 5] = ["pgserver", "onecopy", "testbed", "conformance", "bench"];
 
 /// What a pure crate must not even depend on, its tests apart.
 const IMPURE: [&str; 7] = ["getrandom", "libc", "mio", "nix", "rand", "rustix", "socket2"];

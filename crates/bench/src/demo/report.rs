@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::fault::Fault;
+use testbed::fault::Fault;
 
 /// What clients got done.
 #[derive(Clone, Debug, PartialEq)]

@@ -20,15 +20,14 @@ use std::time::{Duration, Instant};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
+use testbed::fault::Fault;
+use testbed::postgres::free_port;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
-
-use crate::fault::Fault;
-use crate::postgres::free_port;
 
 /// What may be under way in one direction of a connection.
 const UNDER_WAY_BYTES_MAX: usize = 1 << 20;

@@ -5,16 +5,17 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use testbed::account::Account;
+use testbed::door::Door;
+use testbed::fault::Fault;
+use testbed::interrupt::Interrupt;
+use testbed::postgres::{Binaries, Likeness, Plain, free_port};
+use testbed::program::{self, Program};
+use testbed::scratch::Scratch;
 
 use super::relay::Relay;
-use crate::account::Account;
 use crate::cpu::{Reading, SETTLE, Ticks};
-use crate::fault::Fault;
-use crate::interrupt::Interrupt;
-use crate::pgbench::{self, Door, Load};
-use crate::postgres::{Binaries, Likeness, Plain, free_port};
-use crate::program::{self, Program};
-use crate::scratch::Scratch;
+use crate::pgbench::{self, Load};
 
 /// How long onecopy may take to stop in good order.
 const STOP: Duration = Duration::from_mins(2);

@@ -4,9 +4,8 @@ use std::pin::pin;
 
 use bytes::Bytes;
 use futures_util::SinkExt as _;
-
-use crate::fault::Fault;
-use crate::interrupt::Interrupt;
+use testbed::fault::Fault;
+use testbed::interrupt::Interrupt;
 
 /// How many rows are copied in one transaction.
 const ROWS_MAX: usize = 20_000;

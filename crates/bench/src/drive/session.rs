@@ -10,12 +10,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use testbed::refusal::Refusal;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, NoTls, Row, Statement};
 
 use super::ledger::Ledger;
-use crate::refusal::Refusal;
 
 /// How long a statement may take; longer is for ever.
 const STATEMENT_MAX: Duration = Duration::from_mins(1);

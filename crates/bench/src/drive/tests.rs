@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
+use testbed::account::Account;
+use testbed::interrupt::Interrupt;
+use testbed::postgres::{Binaries, Likeness, Plain};
+use testbed::scratch::Scratch;
 use tokio_postgres::Config;
 
 use super::{Course, Doors, Isolation, Pace, Workload, drive};
-use crate::account::Account;
-use crate::interrupt::Interrupt;
 use crate::judge;
 use crate::load::{open, populate, runtime};
 use crate::micro::{Micro, Shape};
-use crate::postgres::{Binaries, Likeness, Plain};
-use crate::scratch::Scratch;
 
 /// A server of a test, and where it lives; the server goes first.
 pub(crate) struct Server {

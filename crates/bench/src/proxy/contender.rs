@@ -2,14 +2,16 @@
 
 use std::time::Instant;
 
+use testbed::door::Door;
+use testbed::fault::Fault;
+use testbed::interrupt::Interrupt;
+use testbed::postgres::{Binaries, Plain};
+use testbed::scratch::Scratch;
+
 use super::node::Node;
 use super::pooler::Pooler;
 use crate::cpu::{Reading, SETTLE, Ticks};
-use crate::fault::Fault;
-use crate::interrupt::Interrupt;
-use crate::pgbench::{self, Door, Load, Mode, Outcome, Script};
-use crate::postgres::{Binaries, Plain};
-use crate::scratch::Scratch;
+use crate::pgbench::{self, Load, Mode, Outcome, Script};
 
 /// Against whom everybody is held.
 pub(super) const DIRECT: &str = "direct";

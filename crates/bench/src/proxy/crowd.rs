@@ -14,17 +14,19 @@ use std::time::Duration;
 
 use clap::Args;
 use rustix::process::{Resource, getrlimit, setrlimit};
+use testbed::account::Account;
+use testbed::build;
+use testbed::door::Door;
+use testbed::fault::Fault;
+use testbed::interrupt::Interrupt;
+use testbed::machine::Circumstances;
+use testbed::postgres::{Binaries, Likeness, Plain};
+use testbed::scratch::Scratch;
 
 use super::contender::{Bench, Contender};
 use super::node::Node;
 use super::pooler::{Pooler, Size};
-use crate::account::Account;
-use crate::fault::Fault;
-use crate::interrupt::Interrupt;
-use crate::machine::Circumstances;
-use crate::pgbench::{self, Door, Entry, Load, Mode, Script};
-use crate::postgres::{Binaries, Likeness, Plain};
-use crate::scratch::Scratch;
+use crate::pgbench::{self, Entry, Load, Mode, Script};
 
 /// How long a silent client waits to be let in.
 const LOG_IN: Duration = Duration::from_secs(30);
@@ -88,7 +90,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
     let circumstances = Circumstances::now(&repository);
     let onecopy = match &options.onecopy {
         Some(program) => program.clone(),
-        None => super::build(&repository, &scratch, interrupt, news)?,
+        None => build::onecopy(&repository, &scratch, interrupt, news)?,
     };
     news("starting the servers");
     let servers = options.servers.to_string();

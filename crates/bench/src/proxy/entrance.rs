@@ -10,14 +10,15 @@
 
 use std::fmt::{self, Write as _};
 
+use testbed::fault::Fault;
+use testbed::postgres::{Likeness, Plain};
+
 use super::contender::{Bench, Contender, DIRECT, ONECOPY, POOLS, Sample};
 use super::identity::Identity;
 use super::node::Node;
 use super::pooler::{Guard, Pooler, Size};
 use super::{Options, Turn, in_turns};
-use crate::fault::Fault;
 use crate::pgbench::{self, Entry, Mode, PROVEN, Script};
-use crate::postgres::{Likeness, Plain};
 use crate::spread::{Cell, Spread};
 
 /// How clients come in that stay: what they prove costs nothing any more.
@@ -36,7 +37,7 @@ const GOING: [Entry; 4] = [
 /// The programs and folders of this benchmark, and the machine in words.
 pub(super) struct Environment<'a> {
     pub(super) bench: Bench<'a>,
-    pub(super) account: crate::account::Account,
+    pub(super) account: testbed::account::Account,
     pub(super) onecopy: &'a std::path::Path,
     pub(super) circumstances: String,
 }

@@ -8,12 +8,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use rcgen::{CertificateParams, KeyPair};
+use testbed::account::Account;
+use testbed::fault::Fault;
+use testbed::postgres::Likeness;
+use testbed::scratch::Scratch;
 
-use crate::account::Account;
-use crate::fault::Fault;
 use crate::pgbench::PROVEN;
-use crate::postgres::Likeness;
-use crate::scratch::Scratch;
 
 /// A certificate and its key, as files.
 #[derive(Debug)]

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use testbed::door::Door;
+use testbed::fault::Fault;
+use testbed::interrupt::Interrupt;
+use testbed::postgres::{Binaries, Plain, free_port};
+use testbed::program::{self, Program};
+use testbed::scratch::Scratch;
 
 use crate::cpu;
-use crate::fault::Fault;
-use crate::interrupt::Interrupt;
-use crate::pgbench::Door;
-use crate::postgres::{Binaries, Plain, free_port};
-use crate::program::{self, Program};
-use crate::scratch::Scratch;
 
 /// How long it may take to stop in good order, its server included.
 const STOP: Duration = Duration::from_mins(2);

@@ -8,15 +8,16 @@ use std::time::Duration;
 use std::{env, fmt};
 
 use rustix::process::Signal;
+use testbed::account::Account;
+use testbed::door::Door;
+use testbed::fault::Fault;
+use testbed::interrupt::Interrupt;
+use testbed::postgres::{Binaries, Plain, free_port};
+use testbed::program::{self, Program};
+use testbed::scratch::Scratch;
 
 use super::identity::{self, Identity};
-use crate::account::Account;
-use crate::fault::Fault;
-use crate::interrupt::Interrupt;
-use crate::pgbench::{Door, PROVEN};
-use crate::postgres::{Binaries, Plain, free_port};
-use crate::program::{self, Program};
-use crate::scratch::Scratch;
+use crate::pgbench::PROVEN;
 
 /// Where Debian puts it; an ordinary user does not have that on PATH.
 const SYSTEM: &str = "/usr/sbin";

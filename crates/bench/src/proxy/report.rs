@@ -5,10 +5,11 @@
 
 use std::fmt;
 
+use testbed::machine::Circumstances;
+
 use super::Options;
 use super::contender::{DIRECT, ONECOPY, PGBOUNCER, Sample};
 use super::pooler::Pooler;
-use crate::machine::Circumstances;
 use crate::pgbench::{Mode, Script};
 use crate::spread::{Cell, Spread};
 

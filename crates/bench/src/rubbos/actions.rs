@@ -2,12 +2,12 @@
 
 use std::time::{Duration, SystemTime};
 
+use testbed::refusal::Refusal;
 use tokio_postgres::Row;
 
 use super::population::{WORDS, nickname, password};
 use super::{CATEGORIES, Seen, Visitor};
 use crate::drive::{Session, letters};
-use crate::refusal::Refusal;
 
 /// Stories on a page.
 const PAGE: i64 = 20;

@@ -1,10 +1,10 @@
 //! The bulletin board before the first visit.
 
 use sim::dice::Dice;
+use testbed::fault::Fault;
 
 use super::{AUTHORS, CATEGORIES, Rubbos};
 use crate::drive::{Fill, day_ahead, letters};
-use crate::fault::Fault;
 
 /// How long a story and a comment may be.
 const BODY_MAX: u64 = 1_024;

@@ -1,11 +1,11 @@
 //! What a visitor sends on each page.
 
+use testbed::refusal::Refusal;
 use tokio_postgres::Row;
 
 use super::population::{RATINGS, nickname, password, region};
 use super::{CATEGORIES, REGIONS, Visitor};
 use crate::drive::{Session, letters};
-use crate::refusal::Refusal;
 
 /// Items on a page.
 const PAGE: i64 = 20;

@@ -1,10 +1,10 @@
 //! The auction site before the first visit.
 
 use sim::dice::Dice;
+use testbed::fault::Fault;
 
 use super::{CATEGORIES, REGIONS, Rubis};
 use crate::drive::{Fill, day_ahead, letters};
-use crate::fault::Fault;
 
 /// How long a description and a comment may be; the published ones have up to 7,168 and 2,048 characters.
 const DESCRIPTION_MAX: u64 = 1_024;

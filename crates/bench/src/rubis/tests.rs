@@ -1,8 +1,9 @@
 //! RUBiS on a real server: the population, every page that sends something, and that broken rules are found.
 
+use testbed::interrupt::Interrupt;
+
 use super::{Rubis, tables};
 use crate::drive::tests::{Server, course, run_until_seen, run_well};
-use crate::interrupt::Interrupt;
 use crate::judge;
 use crate::load::{open, populate, runtime};
 

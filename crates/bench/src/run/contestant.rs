@@ -8,25 +8,25 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
+use testbed::account::Account;
+use testbed::door::Door;
+use testbed::fault::Fault;
+use testbed::interrupt::Interrupt;
+use testbed::node::{self, Node, Shape};
+use testbed::postgres::{Binaries, Likeness, Plain};
+use testbed::program;
+use testbed::scratch::Scratch;
 use tokio_postgres::Config;
 
 use super::pgpool::{self, Pgpool};
 use super::streaming::Streaming;
-use crate::account::Account;
 use crate::bulk::peak_bytes;
 use crate::cpu;
 use crate::drive::Doors;
-use crate::fault::Fault;
-use crate::interrupt::Interrupt;
-use crate::live::node::{self, Node, Shape};
 use crate::load::open;
-use crate::pgbench::Door;
 use crate::plan::Entrant;
-use crate::postgres::{Binaries, Likeness, Plain};
-use crate::program;
 use crate::proxy::pooler::{Pooler, Size};
 use crate::quota::{Group, Limit};
-use crate::scratch::Scratch;
 
 /// How long copies may take to become the same when nobody writes any more.
 const SETTLED: Duration = Duration::from_mins(2);

@@ -8,16 +8,16 @@ use std::cell::Cell;
 use std::future::pending;
 use std::time::Duration;
 
+use testbed::door::Door;
+use testbed::fault::Fault;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::contestant::{Contestant, Environment, config};
 use super::measure::Reading;
 use super::result::{Loss, Phase, Piece};
 use crate::drive::{self, Course, Outcome, SLICE};
-use crate::fault::Fault;
 use crate::judge;
 use crate::load::{open, runtime};
-use crate::pgbench::Door;
 use crate::plan::Failure;
 
 /// Between two looks at the replicas' states.

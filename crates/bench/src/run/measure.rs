@@ -8,6 +8,7 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
+use testbed::fault::Fault;
 use tokio::time::{sleep, sleep_until};
 
 use super::contestant::{Contestant, Environment};
@@ -15,7 +16,6 @@ use super::probe::Probe;
 use super::result::{self, Middleware, Quantiles, Run};
 use crate::cpu::{self, Ticks};
 use crate::drive::{self, Course, Outcome, Workload};
-use crate::fault::Fault;
 use crate::judge;
 use crate::load::{open, runtime};
 use crate::plan::{Entrant, SETTLING};

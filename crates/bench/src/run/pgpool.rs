@@ -11,13 +11,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use testbed::door::Door;
+use testbed::fault::Fault;
+use testbed::postgres::{Likeness, Plain, free_port};
+use testbed::program::{self, Program};
 use tokio_postgres::Config;
 
 use super::contestant::{Environment, config};
-use crate::fault::Fault;
-use crate::pgbench::Door;
-use crate::postgres::{Likeness, Plain, free_port};
-use crate::program::{self, Program};
 use crate::proxy::pooler::installed;
 
 /// How long a statement waits at most, for locks that others hold on other servers, too.

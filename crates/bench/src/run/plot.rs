@@ -106,7 +106,7 @@ mod tests {
 
     use super::super::report::tests::results;
     use super::*;
-    use crate::scratch::Scratch;
+    use testbed::scratch::Scratch;
 
     #[test]
     fn charts_are_drawn_in_both_forms() {

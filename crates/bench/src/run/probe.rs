@@ -11,12 +11,12 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use testbed::fault::Fault;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::{Client, Config};
 
 use crate::drive::Doors;
-use crate::fault::Fault;
 use crate::load::open;
 
 /// Between an acknowledgement and the next increment.

@@ -17,10 +17,10 @@ use sim::paper::scenario::{
     Discipline, Interaction, Next, Protocol, Scenario, Step, TableId, Template, Workload,
 };
 use sql::{Analyzer, Limits};
+use testbed::fault::Fault;
 
 use super::result::{Run, Simulated};
 use crate::drive::{Heard, Pace, Texts};
-use crate::fault::Fault;
 use crate::plan::{Course, Entrant, Plan};
 use crate::spread::Spread;
 

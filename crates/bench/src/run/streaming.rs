@@ -6,13 +6,13 @@
 
 use std::fs;
 
+use testbed::fault::Fault;
+use testbed::postgres::{Likeness, Plain};
+use testbed::program;
 use tokio_postgres::Config;
 
 use super::contestant::{Environment, config};
 use crate::drive::Doors;
-use crate::fault::Fault;
-use crate::postgres::{Likeness, Plain};
-use crate::program;
 
 /// A primary and its standbys.
 pub(crate) struct Streaming {

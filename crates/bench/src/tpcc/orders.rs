@@ -1,9 +1,10 @@
 //! New-Order, Order-Status, Delivery and Stock-Level (clauses 2.4, 2.6, 2.7 and 2.8).
 
+use testbed::refusal::Refusal;
+
 use super::random::{between, customer, item, name_to_ask};
 use super::{DISTRICTS, Terminal};
 use crate::drive::{Cents, Session, Transaction, cents};
-use crate::refusal::Refusal;
 
 /// The columns of getStock before the texts of the ten districts.
 const BEFORE_DISTRICTS: usize = 1;

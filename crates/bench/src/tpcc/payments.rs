@@ -1,10 +1,11 @@
 //! Payment (clause 2.5).
 
+use testbed::refusal::Refusal;
+
 use super::orders::Whom;
 use super::random::between;
 use super::{DISTRICTS, Terminal};
 use crate::drive::{Cents, Session, Transaction, cents};
-use crate::refusal::Refusal;
 
 /// The column of getPayer that tells the credit.
 const CREDIT: usize = 9;

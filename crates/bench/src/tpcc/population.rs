@@ -1,11 +1,11 @@
 //! The database as it is before the first order comes in (clause 4.3 of the specification).
 
 use sim::dice::Dice;
+use testbed::fault::Fault;
 
 use super::random::{between, digits, last_name, letters, name_to_load, original};
 use super::{DISTRICTS, Scale};
 use crate::drive::{Cents, Fill, Rate, cents, rate};
-use crate::fault::Fault;
 
 /// What a customer has paid before the beginning, in cents; the sums of districts and warehouses follow.
 const PAID: i64 = 1_000;

@@ -29,7 +29,7 @@ fn the_population_has_the_cardinalities_of_the_specification() {
         let doors = server.doors();
         let scale = Scale { warehouses: 1, items: 1_000, customers: 100 };
         let small = Tpcc { scale };
-        populate(&small, &doors.main, 3, &crate::interrupt::Interrupt::default(), &|_| {}).await.unwrap();
+        populate(&small, &doors.main, 3, &testbed::interrupt::Interrupt::default(), &|_| {}).await.unwrap();
         let client = open(&doors.main).await.unwrap();
         let count = async |sql: &str| -> i64 { client.query_one(sql, &[]).await.unwrap().get(0) };
         let of = async |table: &str| count(&format!("SELECT count(*) FROM {table}")).await;
@@ -69,7 +69,7 @@ fn each_condition_finds_what_breaks_it() {
     let server = Server::start();
     runtime().unwrap().block_on(async {
         let doors = server.doors();
-        populate(&SMALL, &doors.main, 1, &crate::interrupt::Interrupt::default(), &|_| {}).await.unwrap();
+        populate(&SMALL, &doors.main, 1, &testbed::interrupt::Interrupt::default(), &|_| {}).await.unwrap();
         let client = open(&doors.main).await.unwrap();
         for (number, sql) in (1..).zip(breaks) {
             client.batch_execute("BEGIN").await.unwrap();

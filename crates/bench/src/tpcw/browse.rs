@@ -1,11 +1,11 @@
 //! What is only read: HOME, NEWP, BESS, PROD, SRES, CREG, ORDD.
 
+use testbed::refusal::Refusal;
 use tokio_postgres::Row;
 
 use super::browser::Browser;
 use super::random::{SUBJECTS, password, searched, syllables};
 use crate::drive::Session;
-use crate::refusal::Refusal;
 
 /// What the last order touches.
 const ORDER: &str = "read customer, orders, order_line, cc_xacts, address, country, item";

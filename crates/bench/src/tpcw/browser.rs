@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
 use sim::dice::Dice;
+use testbed::refusal::Refusal;
 
 use super::Scale;
 use super::mix::{Mix, Page};
 use super::random::{between, customer};
 use crate::drive::{Actor, Next, Session, exponential};
-use crate::refusal::Refusal;
 
 /// Before an interaction, on average and at most.
 const THINK: Duration = Duration::from_secs(7);

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use testbed::refusal::Refusal;
+
 use super::browse::known;
 use super::browser::Browser;
 use super::mix::Page;
@@ -9,7 +11,6 @@ use super::population::COUNTRIES;
 use super::random::{CARDS, SHIPPING, between, country, day_of, digits, password, syllables};
 use super::tax;
 use crate::drive::{Cents, Session, Text, Transaction, cents, day_ahead, letters};
-use crate::refusal::Refusal;
 
 /// What the transactions touch.
 const CART: &str = "read item; write shopping_cart, shopping_cart_line";

@@ -5,11 +5,11 @@
 //! five titles. Days lie before a fixed one, so that a seed is a database.
 
 use sim::dice::Dice;
+use testbed::fault::Fault;
 
 use super::Scale;
 use super::random::{CARDS, SHIPPING, SUBJECTS, between, country, day_of, digits, password, syllables};
 use crate::drive::{Cents, Fill, cents, date, letters};
-use crate::fault::Fault;
 
 /// How many countries there are.
 pub(super) const COUNTRIES: i32 = 92;

@@ -1,10 +1,11 @@
 //! TPC-W on a real server: the population, every interaction of every mix, and that broken rules are found.
 
+use testbed::interrupt::Interrupt;
+
 use super::mix::PAGES;
 use super::{Mix, Scale, Tpcw};
 use crate::drive::tests::{Server, course, run_until_seen, run_well};
 use crate::drive::{Course, Isolation};
-use crate::interrupt::Interrupt;
 use crate::judge;
 use crate::load::{open, populate, runtime};
 

@@ -1,4 +1,5 @@
-//! `onecopy demo`, `onecopy bench` and `onecopy sim`: hand everything on to the programs `onecopy-bench` and `onecopy-sim`.
+//! `onecopy demo`, `onecopy bench` and `onecopy sim` run the programs `onecopy-bench`, `onecopy-conformance` and
+//! `onecopy-sim` with the same arguments.
 //!
 //! Benchmarks and simulated experiments need clients, plots and a simulator, none of which belongs into a program that
 //! stands between people and their data. So they are programs of their own, beside this one or on the path, and this is
@@ -19,8 +20,18 @@ pub(crate) struct Companion {
 
 /// Benchmarks.
 pub(crate) const BENCH: Companion = Companion { program: "onecopy-bench", package: "bench" };
+/// Checks on real servers.
+const CONFORMANCE: Companion = Companion { program: "onecopy-conformance", package: "conformance" };
+/// The commands of `onecopy bench` that are checks.
+const CHECKS: [&str; 5] = ["check-live", "classify", "differential", "predict", "soundness"];
 /// Simulated experiments.
 pub(crate) const SIM: Companion = Companion { program: "onecopy-sim", package: "study" };
+
+/// The program for `onecopy bench` with these arguments.
+pub(crate) fn bench(arguments: &[OsString]) -> &'static Companion {
+    let is_check = arguments.first().is_some_and(|word| CHECKS.iter().any(|check| word == check));
+    if is_check { &CONFORMANCE } else { &BENCH }
+}
 
 /// Becomes the other program; returns only to say why it did not.
 pub(crate) fn become_program(companion: &Companion, arguments: &[OsString]) -> String {

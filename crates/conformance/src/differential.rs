@@ -1,0 +1,354 @@
+//! `bench differential`: whether clients, and every replica, see of random statements what one PostgreSQL shows.
+//!
+//! Schemas, rows and transactions are drawn from a seed, as for [`crate::soundness`], with a deferrable key and values of all
+//! types ([`values`]) besides. Each
+//! transaction is run through onecopy, at a home that is drawn, too, and then on a plain server: answers must agree, and
+//! now and then all tables are read at each replica itself and must be those of the plain server. This is what the
+//! simulator cannot see: capture and refresh on real servers. Several transactions lie between two looks, so that
+//! refresh has batches to fold; nothing happens at the same time, since then answers would be no function of the rows.
+//!
+//! Left out: statements that onecopy refuses, which the plain server is then spared; and schemas from the moment on when
+//! a unique index objects on one side alone, since a statement that changes several rows meets them in the order in which
+//! they lie. The replicas must agree with each other even then.
+
+mod drawn;
+mod values;
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use sim::dice::Dice;
+use sql::Schema;
+use testbed::account::Account;
+use testbed::build;
+use testbed::fault::Fault;
+use testbed::interrupt::Interrupt;
+use testbed::node::{Node, Shape, server};
+use testbed::postgres::{Binaries, Likeness, Plain};
+use testbed::scratch::Scratch;
+use tokio::runtime::Builder;
+
+use crate::soundness::{Answer, Contents, Draft, Session, World, asking};
+use values::Odd;
+
+/// How many replicas there are.
+const REPLICAS: u64 = 3;
+/// Transactions of one schema.
+const TRANSACTIONS: u64 = 24;
+/// How long replicas may take to have everything.
+const PATIENCE: Duration = Duration::from_mins(2);
+/// A statement that has to wait for another home's, or is in conflict with a refresh, may be tried so often.
+const TRIES: u32 = 10;
+/// Between two lines of news.
+const NEWS_SCHEMAS: u64 = 20;
+
+/// What to draw.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Schemas, each with 24 transactions.
+    #[arg(long, default_value_t = 100)]
+    schemas: u64,
+
+    /// Which schemas and statements are drawn.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    /// The folder of PostgreSQL's programs.
+    #[arg(long)]
+    pg_bin: Option<PathBuf>,
+
+    /// The program to test [default: built from these sources].
+    #[arg(long, value_name = "FILE")]
+    onecopy: Option<PathBuf>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    schemas: u64,
+    transactions: u64,
+    statements: u64,
+    errors: u64,
+    refused: u64,
+    looks: u64,
+    /// Schemas that were left because a unique index objected on one side alone.
+    ambiguous: u64,
+}
+
+/// What everything is run on.
+struct Sides {
+    ours: Session,
+    plain: Session,
+    replicas: Vec<Session>,
+}
+
+/// One schema's course.
+struct Course {
+    asked: String,
+    /// All that was run, for whoever has to look into it.
+    script: String,
+    /// From here on the plain server may differ.
+    is_ambiguous: bool,
+}
+
+/// Draws, runs and compares; `news` hears what goes on.
+pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str)) -> Result<String, Fault> {
+    let (account, binaries) = (Account::choose()?, Binaries::find(options.pg_bin.as_deref())?);
+    let scratch = Scratch::new()?;
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let onecopy = match &options.onecopy {
+        Some(file) => file.clone(),
+        None => build::onecopy(&repository, &scratch, interrupt, news)?,
+    };
+    news(&format!("seed {}", options.seed));
+    let plain = Plain::start(&binaries, account, &Likeness::bare(), &scratch, interrupt)?;
+    // On a busy machine a server may answer late, which is nothing that is looked for here.
+    let arguments = ["--health-deadline-ms", "60000"].map(str::to_owned);
+    let shape = Shape { name: "onecopy", folder: None, replicas: REPLICAS, arguments: &arguments };
+    let node = Node::start_shaped(shape, &onecopy, &binaries, &scratch, interrupt)?;
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(Fault::system("start"))?;
+    runtime.block_on(async {
+        let mut sides = Sides {
+            ours: Session::open(node.port).await?,
+            plain: Session::open(plain.door.port).await?,
+            replicas: Vec::new(),
+        };
+        for replica in 1..=REPLICAS {
+            let server = server(node.data(), replica)
+                .ok_or_else(|| Fault::Missing(format!("replica-{replica} does not run")))?;
+            sides.replicas.push(Session::open(server.port).await?);
+        }
+        let (mut dice, mut counts) = (Dice::new(options.seed), Counts::default());
+        while counts.schemas < options.schemas {
+            interrupt.check()?;
+            sides.schema(&mut dice, &mut counts).await?;
+            if counts.schemas.is_multiple_of(NEWS_SCHEMAS) {
+                news(&counts.report(options.seed));
+            }
+        }
+        Ok(counts.report(options.seed))
+    })
+}
+
+impl Sides {
+    async fn schema(&mut self, dice: &mut Dice, counts: &mut Counts) -> Result<(), Fault> {
+        counts.schemas += 1;
+        let mut world = World::draw(dice);
+        add_late(&mut world, dice);
+        let odd = Odd::add(&mut world, dice);
+        let text = world.ddl.join(";\n");
+        let unreadable = |said| Fault::Unreadable { what: "a drawn schema".to_owned(), said };
+        let schema = Schema::from_ddl(&text).map_err(|error| unreadable(format!("{error:?}: {text}")))?;
+        let mut course =
+            Course { asked: asking(&schema.catalogue()), script: format!("{text};\n"), is_ambiguous: false };
+        for side in [&self.ours, &self.plain] {
+            side.order("DROP SCHEMA public CASCADE; CREATE SCHEMA public").await?;
+            for ddl in &world.ddl {
+                side.order(ddl).await?;
+            }
+        }
+        for row in &world.rows {
+            let draft = Draft { text: row.clone(), parameters: Vec::new() };
+            self.transaction(&[draft], false, &mut course, counts).await?;
+        }
+        for _ in 0..TRANSACTIONS {
+            let home = *dice.pick(&["auto", "replica-1", "replica-2", "replica-3"]);
+            self.ours.order(&format!("SET onecopy.home = '{home}'")).await?;
+            _ = writeln!(course.script, "-- home {home}");
+            let statements = if dice.percent(50) { 1 } else { dice.between(2, 4) };
+            let drafts: Vec<Draft> = (0..statements).map(|_| draw(dice, &world, &odd)).collect();
+            self.transaction(&drafts, statements > 1, &mut course, counts).await?;
+            if dice.percent(35) {
+                self.look(&mut course, counts).await?;
+            }
+        }
+        self.look(&mut course, counts).await
+    }
+
+    /// Runs statements through onecopy, in a block or alone, and then on the plain server.
+    async fn transaction(
+        &self,
+        drafts: &[Draft],
+        in_block: bool,
+        course: &mut Course,
+        counts: &mut Counts,
+    ) -> Result<(), Fault> {
+        counts.transactions += 1;
+        if in_block {
+            course.script += "BEGIN;\n";
+        }
+        for draft in drafts {
+            _ = writeln!(course.script, "{};{}", draft.text, shown(draft));
+        }
+        let Some(answers) = self.answers(drafts, in_block, course, counts).await? else {
+            course.script += "-- refused\n";
+            return Ok(());
+        };
+        if in_block {
+            self.plain.order("BEGIN").await?;
+        }
+        let end = ended(answers.len() <= drafts.len());
+        let said = drafts.iter().chain(in_block.then_some(&end));
+        for (draft, ours) in said.zip(&answers) {
+            counts.statements += 1;
+            counts.errors += u64::from(is_error(ours));
+            let theirs = self.plain.run(draft).await?;
+            if *ours == theirs || (is_error(ours) && is_error(&theirs)) || course.is_ambiguous {
+                continue;
+            }
+            let objects = |answer: &Answer| matches!(answer, Answer::Error(code) if code.starts_with("23"));
+            if objects(ours) || objects(&theirs) {
+                course.is_ambiguous = true;
+                counts.ambiguous += 1;
+                continue;
+            }
+            let (text, script) = (&draft.text, &course.script);
+            let said =
+                format!("onecopy answers {ours:?}, PostgreSQL {theirs:?}, to\n{text}\nafter\n{script}");
+            return Err(Fault::Wrong(said));
+        }
+        if in_block {
+            // After an error there is something left to end; otherwise this does nothing.
+            self.plain.order("ROLLBACK").await?;
+            _ = writeln!(course.script, "{};", end.text);
+        }
+        Ok(())
+    }
+
+    /// What onecopy answers up to the first error, and, without one, to the end of the block; `None` if it refuses
+    /// something, so that nothing was done.
+    async fn answers(
+        &self,
+        drafts: &[Draft],
+        in_block: bool,
+        course: &Course,
+        counts: &mut Counts,
+    ) -> Result<Option<Vec<Answer>>, Fault> {
+        for _ in 0..TRIES {
+            let mut answers: Vec<Answer> = Vec::new();
+            if in_block {
+                self.ours.order("BEGIN").await?;
+            }
+            let end = ended(false);
+            for draft in drafts.iter().chain(in_block.then_some(&end)) {
+                answers.push(self.ours.run(draft).await?);
+                if answers.last().is_some_and(is_error) {
+                    break;
+                }
+            }
+            if in_block && answers.len() <= drafts.len() {
+                self.ours.order("ROLLBACK").await?;
+            }
+            match answers.last() {
+                Some(Answer::Error(code)) if code == "40001" || code == "40P01" => {}
+                Some(Answer::Error(code)) if code.starts_with("0A") => {
+                    counts.refused += 1;
+                    return Ok(None);
+                }
+                _ => return Ok(Some(answers)),
+            }
+        }
+        let said = format!("alone, and refused with 40001 {TRIES} times, is the end of\n{}", course.script);
+        Err(Fault::Wrong(said))
+    }
+
+    /// Reads all tables everywhere.
+    async fn look(&self, course: &mut Course, counts: &mut Counts) -> Result<(), Fault> {
+        counts.looks += 1;
+        let through = self.ours.contents(&course.asked).await?;
+        let plain = self.plain.contents(&course.asked).await?;
+        if through != plain && !course.is_ambiguous {
+            return Err(Fault::Wrong(differs("a read through onecopy", &through, &plain, course)));
+        }
+        for (number, replica) in self.replicas.iter().enumerate() {
+            let deadline = Instant::now() + PATIENCE;
+            loop {
+                // A replica that has not applied the schema yet cannot answer.
+                let found = replica.contents(&course.asked).await;
+                match found {
+                    Ok(found) if found == through => break,
+                    Ok(found) if Instant::now() > deadline => {
+                        let who = format!("replica-{}", number + 1);
+                        return Err(Fault::Wrong(differs(&who, &found, &through, course)));
+                    }
+                    Err(fault) if Instant::now() > deadline => return Err(fault),
+                    _ => tokio::time::sleep(Duration::from_millis(5)).await,
+                }
+            }
+        }
+        course.script += "-- all alike\n";
+        Ok(())
+    }
+}
+
+/// A table whose key two rows may hold while a statement runs, which no drawn schema has.
+fn add_late(world: &mut World, dice: &mut Dice) {
+    let when = *dice.pick(&["DEFERRABLE", "DEFERRABLE INITIALLY DEFERRED"]);
+    let unique = *dice.pick(&["", " UNIQUE", " UNIQUE DEFERRABLE"]);
+    world.ddl.push(format!("CREATE TABLE late (k int PRIMARY KEY {when}, a int{unique}, b text)"));
+    world.rows.extend((1..=5).map(|k| format!("INSERT INTO late VALUES ({k}, {k}, 'row {k}')")));
+}
+
+fn draw(dice: &mut Dice, world: &World, odd: &Odd) -> Draft {
+    match dice.below(100) {
+        0..50 => return Draft::draw(dice, world),
+        50..80 => return odd.statement(dice),
+        _ => {}
+    }
+    let (key, which) = (dice.between(1, 6), *dice.pick(&["", "", " WHERE k > 2", " WHERE k < 4"]));
+    let text = match dice.below(10) {
+        0 => format!("INSERT INTO late VALUES ({key}, {}, 'new')", key + 10),
+        1 => format!("DELETE FROM late WHERE k = {key}"),
+        2 => format!("UPDATE late SET a = 20 - a, b = b || '.'{which}"),
+        3 => format!("UPDATE late SET k = {} WHERE k = {key}", dice.between(1, 6)),
+        _ => format!("UPDATE late SET k = {}{which}", dice.pick(&["k + 1", "k - 1", "6 - k", "-k"])),
+    };
+    Draft { text, parameters: Vec::new() }
+}
+
+/// What ends a block.
+fn ended(has_failed: bool) -> Draft {
+    Draft { text: if has_failed { "ROLLBACK" } else { "COMMIT" }.to_owned(), parameters: Vec::new() }
+}
+
+fn is_error(answer: &Answer) -> bool {
+    matches!(answer, Answer::Error(_))
+}
+
+fn shown(draft: &Draft) -> String {
+    let mut text = String::new();
+    for (at, bound) in draft.parameters.iter().enumerate() {
+        let value = bound.bytes.as_deref().map(|bytes| bytes.escape_ascii().to_string());
+        _ = write!(text, " -- ${} {} {value:?}", at + 1, bound.declared);
+    }
+    text
+}
+
+fn differs(who: &str, found: &Contents, expected: &Contents, course: &Course) -> String {
+    let only = |these: &Contents, those: &Contents| {
+        let rows = these.iter().filter(|row| !those.contains(row));
+        rows.map(|row| format!("  {row:?}")).collect::<Vec<_>>().join("\n")
+    };
+    format!(
+        "{who} has\n{}\ninstead of\n{}\nafter\n{}",
+        only(found, expected),
+        only(expected, found),
+        course.script
+    )
+}
+
+impl Counts {
+    fn report(&self, seed: u64) -> String {
+        format!(
+            "seed {seed}: {} schemas, {} transactions ({} refused), {} statements ({} with an error), tables compared {} \
+             times, {} schemas left for the order of rows",
+            self.schemas,
+            self.transactions,
+            self.refused,
+            self.statements,
+            self.errors,
+            self.looks,
+            self.ambiguous
+        )
+    }
+}

@@ -1,0 +1,415 @@
+//! `check-live`: real servers under load, and the simulator's judges over what clients saw.
+//!
+//! Clients append to lists and read them at every level, alone and in transactions, in both protocols; beside them others
+//! move money between accounts, or draw numbers from a sequence. What each saw is a history as `sim::history` has it, with times of one clock, and
+//! `sim::check` says whether one PostgreSQL could have produced it. Lists that are full are put away and new ones
+//! taken, so that a read stays small however long the run is.
+//!
+//! An error is part of the history: 40001 and 40P01 are aborted and tried again, a connection that is lost at COMMIT
+//! leaves the outcome unknown. Any other error is wrong, unless something is made to fail: servers that are killed
+//! (`--kill`), or all that can be done to servers, connections and the node ([`strike`], `cargo xtask chaos`).
+
+mod bank;
+mod client;
+mod drawn;
+mod plan;
+mod session;
+mod stall;
+mod strike;
+mod tally;
+mod verdict;
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use sim::dice::Dice;
+use sim::history::History;
+use testbed::build;
+use testbed::fault::Fault;
+use testbed::interrupt::Interrupt;
+use testbed::node::{self, Node, Shape};
+use testbed::postgres::Binaries;
+use testbed::refusal::Refusal;
+use testbed::scratch::Scratch;
+use tokio::runtime::Builder;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use client::Shelf;
+use session::Session;
+use strike::{Counted, Kind, Strike, Striker};
+use tally::Tally;
+
+/// The protocol that captures rows.
+const ONECOPY: &str = "onecopy";
+/// The table of lists.
+const LISTS: &str = "check_live_list";
+/// The table of accounts.
+const BANK: &str = "check_live_bank";
+/// The table of rows with a number from a sequence.
+const DRAWN: &str = "check_live_drawn";
+/// At how many appends a list is put away; those under way still reach it.
+const LENGTH: u64 = 48;
+/// How many generations of lists are there for each second; a run ends when they are used up.
+const GENERATIONS_PER_SECOND: u32 = 40;
+/// And for all.
+const GENERATIONS_MIN: u32 = 20;
+/// One client in so many is one of the bank.
+const BANK_SHARE: u32 = 4;
+/// A server that has not answered for so long is down, in milliseconds.
+const HEALTH_DEADLINE_MS: &str = "2000";
+/// How often a server is killed.
+const KILL_EVERY: Duration = Duration::from_secs(4);
+/// How long the replicas may take to be the same after the last kill.
+const SETTLE: Duration = Duration::from_mins(1);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(200);
+/// How many findings of a kind are told.
+const TOLD: usize = 10;
+
+/// `check-live`.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// How long clients work.
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    seconds: u32,
+
+    /// How many clients there are; every fourth one moves money.
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..=100))]
+    clients: u32,
+
+    /// How many lists are in use at a time.
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=100))]
+    keys: u32,
+
+    /// What is drawn begins from here.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Use what listens there, instead of starting servers. Tables named `check_live_..` are made anew.
+    #[arg(long, value_name = "PORT", conflicts_with_all = ["onecopy", "kill", "chaos"])]
+    port: Option<u16>,
+
+    /// Where the history goes, as JSON lines.
+    #[arg(long, value_name = "FILE")]
+    history: Option<PathBuf>,
+
+    /// Kill the first process of one PostgreSQL server every few seconds.
+    #[arg(long)]
+    kill: bool,
+
+    /// Strike with everything there is, in an order drawn from the seed: servers killed, hung, cut off, full, drained,
+    /// rebuilt; the node killed; all killed at once.
+    #[arg(long, conflicts_with = "kill")]
+    chaos: bool,
+
+    /// Strike only with these, divided by commas.
+    #[arg(long, value_name = "KINDS", value_enum, value_delimiter = ',', conflicts_with_all = ["kill", "port"])]
+    strikes: Vec<Kind>,
+
+    /// How long clients are left alone after a strike, in milliseconds: from this to twice as long.
+    #[arg(long, value_name = "MS", default_value_t = 3_000, value_parser = clap::value_parser!(u32).range(1..=600_000))]
+    calm_ms: u32,
+
+    /// The folder of the servers' data, which is kept; one that is there is used again.
+    #[arg(long, value_name = "FOLDER", conflicts_with = "port")]
+    data: Option<PathBuf>,
+
+    /// What orders transactions, as `onecopy up --protocol` has it.
+    #[arg(long, value_name = "NAME", default_value = ONECOPY)]
+    protocol: String,
+
+    /// The folder of PostgreSQL's programs; else ONECOPY_PG_BIN, else the newest installed release.
+    #[arg(long, value_name = "FOLDER")]
+    pg_bin: Option<PathBuf>,
+
+    /// The program; it is built if none is named.
+    #[arg(long, value_name = "PROGRAM")]
+    onecopy: Option<PathBuf>,
+}
+
+/// What every client knows.
+#[derive(Clone, Debug)]
+struct Course {
+    port: u16,
+    seed: u64,
+    end: Instant,
+    interrupt: Interrupt,
+    /// Statements are shipped: tables are to be declared, and everything is serializable, whatever was asked for.
+    ships: bool,
+}
+
+impl Course {
+    fn is_over(&self) -> bool {
+        Instant::now() >= self.end || self.interrupt.check().is_err()
+    }
+}
+
+impl Options {
+    fn kinds(&self) -> Vec<Kind> {
+        if self.chaos { strike::KINDS.to_vec() } else { self.strikes.clone() }
+    }
+
+    /// Whether errors are to be expected.
+    fn strikes(&self) -> bool {
+        self.kill || !self.kinds().is_empty()
+    }
+}
+
+/// What came out of it.
+#[derive(Default)]
+struct Run {
+    history: History,
+    tally: Tally,
+    /// Numbers that were drawn from a sequence.
+    given: drawn::Numbers,
+    /// The replicas whose servers were killed, in this order.
+    kills: Vec<u64>,
+    verified: Vec<Vec<String>>,
+    strikes: Vec<Strike>,
+    counted: Counted,
+}
+
+/// Runs it; the report, which is a fault if anything is wrong.
+pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str)) -> Result<String, Fault> {
+    let scratch = Scratch::new()?;
+    let mut node = match options.port {
+        Some(_) => None,
+        None => Some(start(options, &scratch, interrupt, news)?),
+    };
+    let port = options.port.or_else(|| node.as_ref().map(|node| node.port)).unwrap_or_default();
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(Fault::system("run clients"))?;
+    news(&format!("{} clients work for {} s", options.clients, options.seconds));
+    let outcome = runtime.block_on(drive(options, port, node.as_mut(), interrupt));
+    interrupt.check()?;
+    let run = outcome.map_err(|refusal| Fault::Wrong(refusal.to_string()))?;
+    drop(node);
+    news("judging");
+    conclude(options, &run)
+}
+
+fn start(
+    options: &Options,
+    scratch: &Scratch,
+    interrupt: &Interrupt,
+    news: &dyn Fn(&str),
+) -> Result<Node, Fault> {
+    let binaries = Binaries::find(options.pg_bin.as_deref())?;
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let onecopy = match &options.onecopy {
+        Some(program) => program.clone(),
+        None => build::onecopy(&repository, scratch, interrupt, news)?,
+    };
+    news("starting the servers");
+    let words = ["--health-deadline-ms", HEALTH_DEADLINE_MS, "--protocol", &options.protocol];
+    let arguments = words.map(str::to_owned);
+    let folder = options.data.as_deref();
+    let shape = Shape { name: "onecopy", folder, replicas: node::REPLICAS, arguments: &arguments };
+    Node::start_shaped(shape, &onecopy, &binaries, scratch, interrupt)
+}
+
+async fn drive(
+    options: &Options,
+    port: u16,
+    node: Option<&mut Node>,
+    interrupt: &Interrupt,
+) -> Result<Run, Refusal> {
+    let rows = options.keys * (GENERATIONS_MIN + GENERATIONS_PER_SECOND * options.seconds);
+    let session = Session::open(port, "postgres").await?;
+    prepare(&session, rows).await?;
+    drop(session);
+    let shelf = Arc::new(Shelf::new(options.keys, rows));
+    let end = Instant::now() + Duration::from_secs(options.seconds.into());
+    let ships = options.protocol != ONECOPY;
+    let course = Course { port, seed: options.seed, end, interrupt: interrupt.clone(), ships };
+    let mut listers = JoinSet::new();
+    let mut bankers = JoinSet::new();
+    for number in 0..options.clients {
+        let course = course.clone();
+        if number % BANK_SHARE == BANK_SHARE - 1 {
+            bankers.spawn(async move { bank::work(number, &course).await });
+        } else {
+            let shelf = Arc::clone(&shelf);
+            listers.spawn(async move { client::work(number, &course, &shelf).await });
+        }
+    }
+    let mut drawers = JoinSet::new();
+    // Where statements are shipped there are no homes, and no ranges that are lent to them.
+    let has_homes = options.protocol == ONECOPY;
+    for home in drawn::HOMES.into_iter().filter(|_| has_homes) {
+        let course = course.clone();
+        drawers.spawn(async move { drawn::work(home, &course).await });
+    }
+    let mut run = Run::default();
+    match node {
+        Some(node) if options.kill => run.kills = kill_servers(node.data(), &course).await,
+        Some(node) if !options.kinds().is_empty() => {
+            let calm_ms = u64::from(options.calm_ms);
+            let striker = Striker { node, kinds: options.kinds(), calm_ms, clock: shelf.clock(), interrupt };
+            let struck = striker.work(&course).await;
+            (run.strikes, run.counted) = struck.map_err(Refusal::Told)?;
+        }
+        _ => {}
+    }
+    for (transactions, tally) in listers.join_all().await {
+        run.history.transactions.extend(transactions);
+        run.tally.add(tally);
+    }
+    for tally in bankers.join_all().await {
+        run.tally.add(tally);
+    }
+    for (numbers, tally) in drawers.join_all().await {
+        run.given.extend(numbers);
+        run.tally.add(tally);
+    }
+    run.history.transactions.sort_by_key(|t| t.statements.first().map_or(0, |s| s.begin_us));
+    settle(&mut run, &course).await?;
+    Ok(run)
+}
+
+async fn prepare(session: &Session, rows: u32) -> Result<(), Refusal> {
+    let (last, accounts, deposit) = (rows - 1, bank::ACCOUNTS - 1, bank::DEPOSIT);
+    for sql in [
+        format!("drop table if exists {LISTS}"),
+        format!("drop table if exists {BANK}"),
+        format!("drop table if exists {DRAWN}"),
+        format!("create table {DRAWN} (id bigserial primary key, v int)"),
+        format!("create table {LISTS} (k int primary key, v text not null)"),
+        format!("create table {BANK} (k int primary key, balance bigint not null)"),
+        format!("insert into {LISTS} select k, '' from generate_series(0, {last}) k"),
+        format!("insert into {BANK} select k, {deposit} from generate_series(0, {accounts}) k"),
+    ] {
+        session.simple(&sql).await?;
+    }
+    Ok(())
+}
+
+/// Kills until the course is over; which ones.
+async fn kill_servers(data: &Path, course: &Course) -> Vec<u64> {
+    let mut dice = Dice::new(course.seed ^ 0x6b69_6c6c);
+    let mut kills = Vec::new();
+    let mut next = Instant::now() + KILL_EVERY;
+    while !course.is_over() {
+        if Instant::now() >= next {
+            let replica = dice.between(1, node::REPLICAS);
+            if node::kill_server(data, replica) {
+                kills.push(replica);
+            }
+            next += KILL_EVERY;
+        }
+        sleep(LOOK).await;
+    }
+    kills
+}
+
+/// Reads the lists and sums at the end, and has the replicas compared.
+async fn settle(run: &mut Run, course: &Course) -> Result<(), Refusal> {
+    let end = Instant::now() + SETTLE;
+    let mut session = Session::open(course.port, "postgres").await?;
+    loop {
+        let looked = look(run, &session, course.port).await;
+        match looked {
+            Ok(()) => return Ok(()),
+            Err(refusal) if Instant::now() >= end || course.interrupt.check().is_err() => {
+                return Err(refusal);
+            }
+            // A server that was killed last is still being started again.
+            Err(_) => sleep(LOOK).await,
+        }
+        session.reopen().await?;
+    }
+}
+
+async fn look(run: &mut Run, session: &Session, port: u16) -> Result<(), Refusal> {
+    let rows = session.simple(&format!("select k, v from {LISTS} where v <> '' order by k")).await?;
+    let sum = bank::sum(session, "true").await?;
+    let there = drawn::there(session).await?;
+    let admin = Session::open(port, "onecopy").await?;
+    let replicas = admin.simple("SHOW REPLICAS").await?;
+    if let Some(row) = replicas.iter().find(|row| row.get(3).is_none_or(|state| state != "up")) {
+        return Err(Refusal::Told(format!("a replica is not up at the end: {}", row.join(" | "))));
+    }
+    let verified = admin.simple("VERIFY").await?;
+    let finals = rows.iter().map(|row| client::seen(row)).collect::<Option<Vec<_>>>();
+    run.history.finals = finals.ok_or_else(|| Refusal::Told("the final rows are no lists".into()))?;
+    bank::check(sum, "the end", &mut run.tally);
+    run.tally.wrong.extend(drawn::judge(&run.given, &there));
+    run.verified = verified;
+    Ok(())
+}
+
+/// Judges and reports.
+fn conclude(options: &Options, run: &Run) -> Result<String, Fault> {
+    let write = |path: &Path, history: &History| {
+        fs::write(path, history.to_json_lines()).map_err(Fault::system(format!("write {}", path.display())))
+    };
+    if let Some(path) = &options.history {
+        write(path, &run.history)?;
+    }
+    let begin = Instant::now();
+    let verdict = verdict::condemn(&run.history, options.keys);
+    let mut report = tell(options, run);
+    let mut is_wrong = !run.tally.wrong.is_empty();
+    let mut line = |text: String| report.push_str(&(text + "\n"));
+    line(format!("judged in {:.1} s", begin.elapsed().as_secs_f64()));
+    for wrong in run.tally.wrong.iter().take(TOLD) {
+        line(format!("WRONG {wrong}"));
+    }
+    if !options.strikes() && !run.tally.troubles.is_empty() {
+        is_wrong = true;
+        line("WRONG errors that nobody expects".to_owned());
+    }
+    for columns in &run.verified {
+        let is_same = columns.last().is_some_and(|result| result == "identical");
+        is_wrong |= !is_same;
+        line(format!("{}{}", if is_same { "verified " } else { "WRONG replicas: " }, columns.join(" | ")));
+    }
+    if let Some(verdict) = &verdict {
+        is_wrong = true;
+        let path = options.history.clone().map_or_else(
+            || std::env::temp_dir().join(format!("onecopy-check-live-{}.jsonl", std::process::id())),
+            |path| path.with_extension("finding.jsonl"),
+        );
+        write(&path, &verdict.shown_by)?;
+        for finding in verdict.findings.iter().take(TOLD) {
+            line(format!("WRONG {finding}"));
+        }
+        let count = verdict.findings.len();
+        line(format!("{count} findings; T0 is the first line of {}", path.display()));
+    } else {
+        line("the history could be that of one PostgreSQL".to_owned());
+    }
+    if is_wrong { Err(Fault::Wrong(report)) } else { Ok(report) }
+}
+
+fn tell(options: &Options, run: &Run) -> String {
+    let Options { seed, seconds, clients, protocol, .. } = options;
+    let mut text = format!("{protocol}, seed {seed}, {seconds} s, {clients} clients\n");
+    let _ = writeln!(text, "{:<28}{:>10}{:>10}{:>10}", "kind", "committed", "aborted", "unknown");
+    for (kind, ends) in &run.tally.kinds {
+        let _ = writeln!(text, "{kind:<28}{:>10}{:>10}{:>10}", ends.committed, ends.aborted, ends.unknown);
+    }
+    let elements: usize = run.history.finals.iter().map(|seen| seen.list.len()).sum();
+    let _ = writeln!(text, "{elements} appends in {} lists", run.history.finals.len());
+    let _ = writeln!(text, "{} numbers drawn from a sequence", run.given.len());
+    let _ = writeln!(text, "{} aborted by 40001 or 40P01", run.tally.again);
+    if options.kill {
+        let _ = writeln!(text, "killed the servers of the replicas {:?}", run.kills);
+    }
+    if !run.strikes.is_empty() {
+        text.push_str(&stall::table(&run.strikes, &run.history));
+        let Counted { retried, takeovers } = run.counted;
+        let _ =
+            writeln!(text, "{retried} run again unseen, {takeovers} times another replica became the anchor");
+    }
+    let servers = run.tally.servers.iter().map(|(port, count)| format!("{count} at port {port}"));
+    let _ = writeln!(text, "reads of lists: {}", servers.collect::<Vec<_>>().join(", "));
+    for (trouble, count) in &run.tally.troubles {
+        let _ = writeln!(text, "{count} times: {trouble}");
+    }
+    text
+}

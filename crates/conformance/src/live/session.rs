@@ -1,0 +1,122 @@
+//! A client's connection: statements in either protocol, and a limit for each.
+
+use std::time::Duration;
+
+use testbed::refusal::Refusal;
+use tokio::time::{sleep, timeout};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
+
+/// How long a statement may take; longer is for ever.
+const STATEMENT_MAX: Duration = Duration::from_secs(30);
+/// How long a server that does not take connections is asked again.
+const CONNECT_TRIES: u32 = 600;
+/// How long a single attempt may take.
+const TRY_MAX: Duration = Duration::from_secs(5);
+/// Between two of these.
+const CONNECT_PAUSE: Duration = Duration::from_millis(50);
+
+/// A value in a statement.
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    /// An `int`.
+    Key(i32),
+    /// A `text` without quotes in it.
+    Text(String),
+}
+
+impl Value {
+    fn literal(&self) -> String {
+        match self {
+            Self::Key(key) => key.to_string(),
+            Self::Text(text) => format!("'{text}'"),
+        }
+    }
+
+    fn parameter(&self) -> (&(dyn ToSql + Sync), Type) {
+        match self {
+            Self::Key(key) => (key, Type::INT4),
+            Self::Text(text) => (text, Type::TEXT),
+        }
+    }
+}
+
+/// A connection.
+pub(super) struct Session {
+    port: u16,
+    client: Client,
+}
+
+impl Session {
+    /// Connects; a server that is being started again is waited for.
+    pub(super) async fn open(port: u16, database: &str) -> Result<Self, Refusal> {
+        let config = format!("host=127.0.0.1 port={port} user=postgres dbname={database} connect_timeout=5");
+        let mut why = String::new();
+        for _ in 0..CONNECT_TRIES {
+            match tokio_postgres::connect(&config, NoTls).await {
+                Ok((client, connection)) => {
+                    // How the connection ends, its statements say.
+                    tokio::spawn(connection);
+                    return Ok(Self { port, client });
+                }
+                Err(error) => why = error.to_string(),
+            }
+            sleep(CONNECT_PAUSE).await;
+        }
+        Err(Refusal::Stuck(format!("no connection: {why}")))
+    }
+
+    /// Connects at once or not at all.
+    pub(crate) async fn try_open(port: u16, database: &str) -> Option<Self> {
+        let config = format!("host=127.0.0.1 port={port} user=postgres dbname={database} connect_timeout=5");
+        let (client, connection) =
+            timeout(TRY_MAX, tokio_postgres::connect(&config, NoTls)).await.ok()?.ok()?;
+        tokio::spawn(connection);
+        Some(Self { port, client })
+    }
+
+    /// A new connection in place of a lost one.
+    pub(super) async fn reopen(&mut self) -> Result<(), Refusal> {
+        *self = Self::open(self.port, "postgres").await?;
+        Ok(())
+    }
+
+    /// Runs a text as it is; the rows' columns.
+    pub(super) async fn simple(&self, sql: &str) -> Result<Vec<Vec<String>>, Refusal> {
+        let answer = timeout(STATEMENT_MAX, self.client.simple_query(sql)).await;
+        let messages = answer.map_err(|_| stuck(sql))?.map_err(|error| Refusal::of(&error))?;
+        let rows = messages.iter().filter_map(|message| match message {
+            SimpleQueryMessage::Row(row) => {
+                Some((0..row.len()).map(|at| row.get(at).unwrap_or_default().to_owned()).collect())
+            }
+            _ => None,
+        });
+        Ok(rows.collect())
+    }
+
+    /// Runs a statement with values; all its columns are `text`.
+    pub(super) async fn ask(
+        &self,
+        sql: &str,
+        values: &[Value],
+        is_extended: bool,
+    ) -> Result<Vec<Vec<String>>, Refusal> {
+        if !is_extended {
+            let filled = values.iter().enumerate().fold(sql.to_owned(), |text, (place, value)| {
+                text.replace(&format!("${}", place + 1), &value.literal())
+            });
+            return self.simple(&filled).await;
+        }
+        let parameters: Vec<(&(dyn ToSql + Sync), Type)> = values.iter().map(Value::parameter).collect();
+        let answer = timeout(STATEMENT_MAX, self.client.query_typed(sql, &parameters)).await;
+        let rows = answer.map_err(|_| stuck(sql))?.map_err(|error| Refusal::of(&error))?;
+        let columns = |row: &tokio_postgres::Row| {
+            (0..row.len()).map(|at| row.try_get::<_, String>(at)).collect::<Result<Vec<_>, _>>()
+        };
+        rows.iter().map(columns).collect::<Result<_, _>>().map_err(|error| Refusal::Told(error.to_string()))
+    }
+}
+
+fn stuck(sql: &str) -> Refusal {
+    Refusal::Stuck(format!("no reply to `{sql}` within {} s", STATEMENT_MAX.as_secs()))
+}

@@ -1,0 +1,249 @@
+//! What strikes while clients work: servers, connections, the node itself, in an order that the seed draws.
+//!
+//! Every kind comes once before one comes again. A server is killed with all its processes; it hangs when all of them are
+//! stopped; its way is cut when its socket is out of reach and every connection is ended; it is full when somebody
+//! else has all its connections. A replica is drained and takes part again, or is given the data of another one. The node is
+//! killed and started again; at worst everything is killed at once.
+//!
+//! Not here: what the clients saw. A disk that is full takes a file system of its own: see [`KINDS`].
+
+use std::fmt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use sim::dice::Dice;
+use testbed::interrupt::Interrupt;
+use testbed::node::{self, Node};
+use tokio::time::sleep;
+
+use super::session::Session;
+use super::{Course, LOOK};
+
+/// How long a server hangs, is cut off or full.
+const LASTS: Duration = Duration::from_secs(4);
+/// How long the node stays down.
+const DOWN: Duration = Duration::from_millis(500);
+/// More connections than a server has.
+const CONNECTIONS_MAX: usize = 400;
+
+/// A kind of strike.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, clap::ValueEnum)]
+pub(crate) enum Kind {
+    /// kill -9 of a server with all its processes.
+    Kill,
+    /// All processes of a server are stopped for a while.
+    Hang,
+    /// One backend of a session is ended.
+    Backend,
+    /// Every backend of a server is ended, those of its agent too.
+    Backends,
+    /// The way to a server is cut for a while.
+    Cut,
+    /// A server has no connection left for a while.
+    Connections,
+    /// A replica is drained, and takes part again after a while.
+    Drain,
+    /// A replica is rebuilt.
+    Rebuild,
+    /// kill -9 of the node, which is started again.
+    Node,
+    /// kill -9 of everything at once.
+    All,
+}
+
+/// All of them. A full disk is left out: it would need a mounted file system of its own.
+pub(super) const KINDS: [Kind; 10] = [
+    Kind::Kill,
+    Kind::Hang,
+    Kind::Backend,
+    Kind::Backends,
+    Kind::Cut,
+    Kind::Connections,
+    Kind::Drain,
+    Kind::Rebuild,
+    Kind::Node,
+    Kind::All,
+];
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Kill => "server killed",
+            Self::Hang => "server hangs 4 s",
+            Self::Backend => "one backend ended",
+            Self::Backends => "all backends ended",
+            Self::Cut => "way cut for 4 s",
+            Self::Connections => "no connections for 4 s",
+            Self::Drain => "drained for 4 s",
+            Self::Rebuild => "rebuilt",
+            Self::Node => "node killed",
+            Self::All => "all killed at once",
+        })
+    }
+}
+
+/// One that has struck.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Strike {
+    pub(super) kind: Kind,
+    /// At the replica that was the anchor then; of the node and of all it says nothing.
+    pub(super) at_anchor: bool,
+    /// By the clients' clock.
+    pub(super) at_us: u64,
+}
+
+/// What the node counted, over all its lives.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Counted {
+    pub(super) retried: u64,
+    pub(super) takeovers: u64,
+}
+
+/// Strikes until the course is over.
+pub(super) struct Striker<'a> {
+    pub(super) node: &'a mut Node,
+    pub(super) kinds: Vec<Kind>,
+    /// How long the clients are left alone after a strike is over: from this to twice as long.
+    pub(super) calm_ms: u64,
+    pub(super) clock: Instant,
+    pub(super) interrupt: &'a Interrupt,
+}
+
+impl Striker<'_> {
+    pub(super) async fn work(mut self, course: &Course) -> Result<(Vec<Strike>, Counted), String> {
+        let mut dice = Dice::new(course.seed ^ 0x7374_7269_6b65);
+        let (mut strikes, mut counted) = (Vec::new(), Counted::default());
+        let mut bag: Vec<Kind> = Vec::new();
+        let mut now = Counted::default();
+        loop {
+            let end = Instant::now() + Duration::from_millis(dice.between(self.calm_ms, 2 * self.calm_ms));
+            while Instant::now() < end && !course.is_over() {
+                sleep(LOOK).await;
+            }
+            let anchor = match look(course.port).await {
+                Some((stats, anchor)) => {
+                    now = stats;
+                    anchor
+                }
+                None => None,
+            };
+            if course.is_over() {
+                counted.retried += now.retried;
+                counted.takeovers += now.takeovers;
+                return Ok((strikes, counted));
+            }
+            if bag.is_empty() {
+                bag.clone_from(&self.kinds);
+            }
+            let kind = bag.swap_remove(dice.index(bag.len()));
+            let replica = dice.between(1, node::REPLICAS);
+            let at_us = u64::try_from(self.clock.elapsed().as_micros()).unwrap_or(u64::MAX);
+            strikes.push(Strike { kind, at_anchor: anchor == Some(replica), at_us });
+            if matches!(kind, Kind::Node | Kind::All) {
+                counted.retried += now.retried;
+                counted.takeovers += now.takeovers;
+                now = Counted::default();
+            }
+            self.strike(kind, replica, &mut dice).await?;
+        }
+    }
+
+    async fn strike(&mut self, kind: Kind, replica: u64, dice: &mut Dice) -> Result<(), String> {
+        let folder = self.node.data().join(format!("replica-{replica}"));
+        match kind {
+            Kind::Kill => node::signal_all(&folder, Signal::KILL),
+            Kind::Hang => {
+                node::signal_all(&folder, Signal::STOP);
+                sleep(LASTS).await;
+                node::signal_all(&folder, Signal::CONT);
+            }
+            Kind::Backend => {
+                let other = "pid <> pg_backend_pid() and application_name <> 'onecopy agent'";
+                end_backends(&folder, &format!("{other} order by pid offset {} limit 1", dice.below(6)))
+                    .await;
+            }
+            Kind::Backends => end_backends(&folder, "pid <> pg_backend_pid()").await,
+            Kind::Cut => cut(&folder).await,
+            Kind::Connections => take_connections(&folder).await,
+            Kind::Drain => {
+                order(self.node.port, &format!("DRAIN REPLICA replica-{replica}")).await;
+                sleep(LASTS).await;
+                order(self.node.port, &format!("UNDRAIN REPLICA replica-{replica}")).await;
+            }
+            Kind::Rebuild => order(self.node.port, &format!("REBUILD REPLICA replica-{replica}")).await,
+            Kind::Node | Kind::All => {
+                self.node.kill();
+                if kind == Kind::All {
+                    node::signal_all(self.node.data(), Signal::KILL);
+                }
+                sleep(DOWN).await;
+                self.node.start_again(self.interrupt).map_err(|fault| fault.to_string())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the node has counted in this life, and which replica is the anchor.
+async fn look(port: u16) -> Option<(Counted, Option<u64>)> {
+    let admin = Session::try_open(port, "onecopy").await?;
+    let stats = admin.simple("SHOW STATS").await.ok()?;
+    let count = |name: &str| {
+        stats
+            .iter()
+            .find(|row| row.first().is_some_and(|n| n == name))
+            .and_then(|row| row.get(1)?.parse().ok())
+    };
+    let replicas = admin.simple("SHOW REPLICAS").await.ok()?;
+    let anchor = replicas.iter().position(|row| row.iter().any(|cell| cell == "anchor"));
+    let counted = Counted { retried: count("retried_unseen")?, takeovers: count("takeovers")? };
+    Some((counted, anchor.and_then(|index| u64::try_from(index + 1).ok())))
+}
+
+/// In the admin database; what cannot be done just now is left.
+async fn order(port: u16, sql: &str) {
+    if let Some(admin) = Session::try_open(port, "onecopy").await {
+        // It says no where too few replicas are up.
+        let _ = admin.simple(sql).await;
+    }
+}
+
+/// Past the node; a server that is down just now is left alone.
+async fn end_backends(folder: &Path, which: &str) {
+    let Some(server) = node::server_in(folder) else { return };
+    let Some(session) = Session::try_open(server.port, "postgres").await else { return };
+    let sql = format!(
+        "select pg_terminate_backend(pid) from (select pid from pg_stat_activity \
+         where backend_type = 'client backend' and {which}) as found"
+    );
+    // The connection may be among those that end.
+    let _ = session.simple(&sql).await;
+}
+
+async fn cut(folder: &Path) {
+    let Some(socket) = node::server_in(folder).and_then(|_| node::socket_of(folder)) else { return };
+    let away = socket.with_extension("away");
+    if std::fs::rename(&socket, &away).is_err() {
+        return;
+    }
+    end_backends(folder, "pid <> pg_backend_pid()").await;
+    sleep(LASTS).await;
+    // A server that was started meanwhile has a new one.
+    if socket.exists() {
+        let _ = std::fs::remove_file(&away);
+    } else {
+        let _ = std::fs::rename(&away, &socket);
+    }
+}
+
+async fn take_connections(folder: &Path) {
+    let Some(server) = node::server_in(folder) else { return };
+    let mut taken = Vec::new();
+    while taken.len() < CONNECTIONS_MAX
+        && let Some(session) = Session::try_open(server.port, "postgres").await
+    {
+        taken.push(session);
+    }
+    sleep(LASTS).await;
+}
