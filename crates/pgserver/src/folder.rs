@@ -29,8 +29,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
 
-use cluster::ids::ClusterId;
-use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
 use super::MAX_REPLICAS;
@@ -38,19 +36,15 @@ use super::account::Account;
 use super::server::DataFault;
 use super::{leftover, swap};
 
+mod description;
 mod error;
 
+pub(crate) use description::Cluster;
+use description::DESCRIPTION;
 pub use error::FolderError;
 
-/// The layout described above.
-const FORMAT: u32 = 1;
-/// The same, with members that are not numbered from 1 without a gap.
-const FORMAT_WITH_MEMBERS: u32 = 2;
-const DESCRIPTION: &str = "onecopy.json";
 const LOCK: &str = "lock";
 const CREATING: &str = "creating";
-/// Longer than any description that we write.
-const DESCRIPTION_LIMIT_BYTES: u64 = 64 * 1024;
 /// What a server needs before it holds any data, its first log segments included.
 const NEW_SERVER_BYTES: u64 = 96 * 1024 * 1024;
 /// How often a lock that is held is tried.
@@ -62,57 +56,6 @@ const RELEASE_FILE: &str = "PG_VERSION";
 const SERVER_FILES: [&str; 6] = [RELEASE_FILE, "base", "global", "pg_wal", "pg_xact", "postgresql.conf"];
 /// Longer than any process number.
 const HOLDER_LIMIT_BYTES: u64 = 32;
-
-/// What the folder says about its cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Cluster {
-    /// Random at birth.
-    pub(crate) id: ClusterId,
-    /// The release of PostgreSQL that made the servers' files.
-    pub(crate) postgres: u16,
-    /// The numbers of its servers, in order.
-    pub(crate) numbers: Vec<u16>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Format {
-    format: u32,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Description {
-    format: u32,
-    cluster: String,
-    postgres: u16,
-    replicas: u16,
-    /// The numbers of the servers; without it they are numbered from 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    members: Option<Vec<u16>>,
-}
-
-impl Description {
-    fn of(cluster: &Cluster) -> Self {
-        let replicas = u16::try_from(cluster.numbers.len()).expect("there are no more than MAX_REPLICAS");
-        let is_dense = cluster.numbers.iter().copied().eq(1..=replicas);
-        Self {
-            format: if is_dense { FORMAT } else { FORMAT_WITH_MEMBERS },
-            cluster: cluster.id.to_string(),
-            postgres: cluster.postgres,
-            replicas,
-            members: (!is_dense).then(|| cluster.numbers.clone()),
-        }
-    }
-
-    /// The servers' numbers, or what is wrong with them.
-    fn numbers(&self) -> Result<Vec<u16>, String> {
-        let numbers = self.members.clone().unwrap_or_else(|| (1..=self.replicas).collect());
-        let is_right = (1..=MAX_REPLICAS).contains(&self.replicas)
-            && numbers.len() == usize::from(self.replicas)
-            && numbers.is_sorted_by(|one, next| one < next)
-            && numbers.iter().all(|number| (1..=MAX_REPLICAS).contains(number));
-        if is_right { Ok(numbers) } else { Err(format!("{} replicas", self.replicas)) }
-    }
-}
 
 /// A folder that this process has locked.
 #[derive(Debug)]
@@ -187,7 +130,7 @@ impl Folder {
         let creating = self.path.join(CREATING);
         // One call for the whole disk instead of one for each of thousands of files.
         sync_disk_of(&creating)?;
-        describe(&creating, &cluster)?;
+        description::write(&creating, &cluster)?;
         self.move_up(&cluster)?;
         self.cluster = Some(cluster);
         Ok(())
@@ -197,7 +140,7 @@ impl Folder {
     pub(crate) fn set_numbers(&mut self, numbers: Vec<u16>) -> Result<(), FolderError> {
         let cluster = self.cluster.as_mut().expect("only a folder with a cluster changes its members");
         let changed = Cluster { numbers, ..cluster.clone() };
-        describe(&self.path, &changed)?;
+        description::write(&self.path, &changed)?;
         *cluster = changed;
         Ok(())
     }
@@ -224,9 +167,9 @@ impl Folder {
     /// Finishes or removes what a crash has left, and reads the description.
     async fn settle(&mut self) -> Result<(), FolderError> {
         let creating = self.path.join(CREATING);
-        if let Some(cluster) = read_description(&self.path)? {
+        if let Some(cluster) = description::read(&self.path)? {
             self.cluster = Some(cluster);
-        } else if let Some(cluster) = read_description(&creating)? {
+        } else if let Some(cluster) = description::read(&creating)? {
             self.move_up(&cluster)?;
             self.cluster = Some(cluster);
         } else {
@@ -420,49 +363,6 @@ async fn lock(folder: &Path) -> Result<File, FolderError> {
         }
     }
     Err(in_use)
-}
-
-fn read_description(folder: &Path) -> Result<Option<Cluster>, FolderError> {
-    let path = folder.join(DESCRIPTION);
-    owner_only::close(&path).map_err(FolderError::io("close to other accounts", &path))?;
-    let unreadable = |reason: String| FolderError::Unreadable { path: path.clone(), reason };
-    let file = match File::open(&path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(FolderError::io("read", &path)(error)),
-    };
-    let mut text = String::new();
-    file.take(DESCRIPTION_LIMIT_BYTES).read_to_string(&mut text).map_err(FolderError::io("read", &path))?;
-    let Format { format } = serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))?;
-    if !(FORMAT..=FORMAT_WITH_MEMBERS).contains(&format) {
-        return Err(FolderError::OtherFormat {
-            path: folder.to_owned(),
-            found: format,
-            known: FORMAT_WITH_MEMBERS,
-        });
-    }
-    let description: Description =
-        serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))?;
-    let id = u128::from_str_radix(&description.cluster, 16)
-        .map_err(|_| unreadable(format!("{:?} is no cluster id", description.cluster)))?;
-    let numbers = description.numbers().map_err(unreadable)?;
-    Ok(Some(Cluster { id: ClusterId(id), postgres: description.postgres, numbers }))
-}
-
-/// Writes what the folder is, whole or not at all.
-fn describe(folder: &Path, cluster: &Cluster) -> Result<(), FolderError> {
-    let mut text = serde_json::to_string_pretty(&Description::of(cluster))
-        .map_err(|error| FolderError::io("describe the cluster in", folder)(error.into()))?;
-    text.push('\n');
-    let unnamed = folder.join("description");
-    let made = owner_only::options().write(true).create(true).truncate(true).open(&unnamed);
-    let written = made.and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        file.sync_all()
-    });
-    written.map_err(FolderError::io("write", &unnamed))?;
-    rename(&unnamed, &folder.join(DESCRIPTION))?;
-    sync(folder)
 }
 
 /// The paths in a folder; none if it is not there.

@@ -1,5 +1,7 @@
 //! What a folder may hold when we come, and what is left when we go.
 
+use cluster::ids::ClusterId;
+
 use super::*;
 use crate::scratch::{Scratch, names};
 
