@@ -4,6 +4,7 @@
 //! clients were told is held against what is there; anything wrong makes the command fail.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -196,9 +197,29 @@ impl Options {
     }
 }
 
-fn positive(text: &str) -> Result<f64, String> {
-    let number: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    if number.is_finite() && number > 0.0 { Ok(number) } else { Err("not above 0".to_owned()) }
+/// An argument is no number above 0.
+#[derive(Clone, Copy, Debug)]
+enum NotPositive {
+    /// It is not a number at all.
+    NoNumber,
+    /// It is 0, less, or has no end.
+    OutOfRange,
+}
+
+impl fmt::Display for NotPositive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoNumber => "not a number",
+            Self::OutOfRange => "not above 0",
+        })
+    }
+}
+
+impl std::error::Error for NotPositive {}
+
+fn positive(text: &str) -> Result<f64, NotPositive> {
+    let number: f64 = text.parse().map_err(|_| NotPositive::NoNumber)?;
+    if number.is_finite() && number > 0.0 { Ok(number) } else { Err(NotPositive::OutOfRange) }
 }
 
 /// One thread for all clients.

@@ -251,7 +251,7 @@ async fn drive(
             let calm_ms = u64::from(options.calm_ms);
             let striker = Striker { node, kinds: options.kinds(), calm_ms, clock: shelf.clock(), interrupt };
             let struck = striker.work(&course).await;
-            (run.strikes, run.counted) = struck.map_err(Refusal::Told)?;
+            (run.strikes, run.counted) = struck.map_err(|fault| Refusal::Told(fault.to_string()))?;
         }
         _ => {}
     }

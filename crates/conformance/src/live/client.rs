@@ -1,5 +1,6 @@
 //! A client of the lists: does what its plan says, and writes down what it saw and when.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -235,10 +236,36 @@ impl Client<'_> {
     }
 }
 
-/// Writes down what a statement showed; in words what it must not have shown.
-fn note(statement: &mut Statement, action: &Action, rows: &[Vec<String>]) -> Result<(), String> {
+/// A statement showed rows that it must not have shown.
+#[derive(Debug)]
+enum WrongRows {
+    /// Some row is no list.
+    NoList(Vec<Vec<String>>),
+    /// Rows are missing, or there are others.
+    Others {
+        /// The keys that were asked for.
+        wanted: Vec<u32>,
+        /// The rows that came.
+        seen: Vec<Seen>,
+    },
+    /// An append does not show its own element at the end.
+    OwnWriteMissing(u64),
+}
+
+impl fmt::Display for WrongRows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoList(rows) => write!(f, "shows what is no list: {rows:?}"),
+            Self::Others { wanted, seen } => write!(f, "shows other rows than {wanted:?}: {seen:?}"),
+            Self::OwnWriteMissing(element) => write!(f, "does not show {element} at the end"),
+        }
+    }
+}
+
+/// Adds the rows that a statement showed to the history.
+fn note(statement: &mut Statement, action: &Action, rows: &[Vec<String>]) -> Result<(), WrongRows> {
     let seen = rows.iter().map(|row| seen(row)).collect::<Option<Vec<Seen>>>();
-    let mut seen = seen.ok_or_else(|| format!("shows what is no list: {rows:?}"))?;
+    let mut seen = seen.ok_or_else(|| WrongRows::NoList(rows.to_vec()))?;
     seen.sort_unstable_by_key(|seen| seen.row);
     let wanted: Vec<u32> = match action {
         Action::Read(rows) => rows.clone(),
@@ -246,7 +273,7 @@ fn note(statement: &mut Statement, action: &Action, rows: &[Vec<String>]) -> Res
         Action::Append { is_shown: false, .. } => Vec::new(),
     };
     if seen.iter().map(|seen| seen.row).ne(wanted.iter().copied()) {
-        return Err(format!("shows other rows than {wanted:?}: {seen:?}"));
+        return Err(WrongRows::Others { wanted, seen });
     }
     match action {
         Action::Read(_) => statement.reads = seen,
@@ -254,7 +281,7 @@ fn note(statement: &mut Statement, action: &Action, rows: &[Vec<String>]) -> Res
         Action::Append { .. } => {
             for (write, mut seen) in statement.writes.iter_mut().zip(seen) {
                 if seen.list.pop() != Some(write.element) {
-                    return Err(format!("does not show {} at the end", write.element));
+                    return Err(WrongRows::OwnWriteMissing(write.element));
                 }
                 write.base = Some(seen.list);
             }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use sim::dice::Dice;
+use testbed::fault::Fault;
 use testbed::interrupt::Interrupt;
 use testbed::node::{self, Node};
 use tokio::time::sleep;
@@ -111,7 +112,7 @@ pub(super) struct Striker<'a> {
 }
 
 impl Striker<'_> {
-    pub(super) async fn work(mut self, course: &Course) -> Result<(Vec<Strike>, Counted), String> {
+    pub(super) async fn work(mut self, course: &Course) -> Result<(Vec<Strike>, Counted), Fault> {
         let mut dice = Dice::new(course.seed ^ 0x7374_7269_6b65);
         let (mut strikes, mut counted) = (Vec::new(), Counted::default());
         let mut bag: Vec<Kind> = Vec::new();
@@ -149,7 +150,7 @@ impl Striker<'_> {
         }
     }
 
-    async fn strike(&mut self, kind: Kind, replica: u64, dice: &mut Dice) -> Result<(), String> {
+    async fn strike(&mut self, kind: Kind, replica: u64, dice: &mut Dice) -> Result<(), Fault> {
         let folder = self.node.data().join(format!("replica-{replica}"));
         match kind {
             Kind::Kill => node::signal_all(&folder, Signal::KILL),
@@ -178,7 +179,7 @@ impl Striker<'_> {
                     node::signal_all(self.node.data(), Signal::KILL);
                 }
                 sleep(DOWN).await;
-                self.node.start_again(self.interrupt).map_err(|fault| fault.to_string())?;
+                self.node.start_again(self.interrupt)?;
             }
         }
         Ok(())
