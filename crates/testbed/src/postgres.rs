@@ -3,12 +3,12 @@
 //! A comparison is fair when both servers are alike, so nothing is written down twice here: what the replica reads from
 //! its configuration files, its locale and whether it has data checksums are asked for and given to the plain server.
 
+use std::env;
 use std::net::{Ipv4Addr, TcpListener};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
-use std::{env, fs};
 
 use rustix::process::Signal;
 
@@ -23,8 +23,6 @@ use crate::scratch::Scratch;
 const PROGRAMS: [&str; 4] = ["postgres", "initdb", "psql", "pgbench"];
 /// Names the folder of the programs, as for onecopy.
 const VARIABLE: &str = "ONECOPY_PG_BIN";
-/// Where Debian keeps its releases.
-const RELEASES: &str = "/usr/lib/postgresql";
 /// How long a server may take until it lets a session in.
 const START: Duration = Duration::from_mins(1);
 /// How long it may take to stop.
@@ -43,7 +41,7 @@ impl Binaries {
         let named = named.map(Path::to_owned).or_else(|| env::var_os(VARIABLE).map(PathBuf::from));
         let candidates = match named {
             Some(folder) => vec![folder],
-            None => installed(),
+            None => pgserver::program_folders(),
         };
         let complete = |folder: &PathBuf| PROGRAMS.iter().all(|program| folder.join(program).is_file());
         candidates.into_iter().find(complete).map(Self).ok_or_else(|| {
@@ -103,17 +101,6 @@ impl Binaries {
             Err(fault) => Err(fault),
         })
     }
-}
-
-fn installed() -> Vec<PathBuf> {
-    let releases = fs::read_dir(RELEASES).into_iter().flatten().filter_map(|entry| {
-        let number: u16 = entry.ok()?.file_name().to_str()?.parse().ok()?;
-        Some((number, Path::new(RELEASES).join(number.to_string()).join("bin")))
-    });
-    let mut releases: Vec<(u16, PathBuf)> = releases.collect();
-    releases.sort_unstable_by(|a, b| b.cmp(a));
-    let path = env::var_os("PATH").unwrap_or_default();
-    releases.into_iter().map(|(_, folder)| folder).chain(env::split_paths(&path)).collect()
 }
 
 /// Where no system takes the ports of clients from, and no cluster those of its servers.

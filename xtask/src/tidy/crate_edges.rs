@@ -20,7 +20,7 @@ const EDGES: [(&str, &[&str]); 15] = [
     ("sim", &["cluster", "sql", "wire"]),
     ("study", &["chart", "cluster", "sim"]),
     ("onecopy", &["cluster", "commitlog", "owner_only", "pgserver", "sql", "wire"]),
-    ("testbed", &[]),
+    ("testbed", &["pgserver"]),
     ("conformance", &["sim", "sql", "testbed"]),
     ("bench", &["chart", "sim", "sql", "testbed", "wire"]),
     ("planner", &["sql"]),
