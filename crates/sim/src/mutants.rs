@@ -84,7 +84,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant { name: "a sent refresh counts as applied", switch: |r| r.apply_is_awaited = false },
     Mutant { name: "a finished transaction is retried", switch: |r| r.no_rerun_once_finished = false },
     Mutant { name: "unique and parent keys are not claimed", switch: |r| r.constraints_claimed = false },
-    Mutant { name: "unpredicted rows are not reserved", switch: |r| r.surprises_are_asked = false },
+    Mutant { name: "unpredicted rows are not reserved", switch: |r| r.unpredicted_is_reserved = false },
     Mutant { name: "FOR UPDATE claims nothing", switch: |r| r.locked_rows_claimed = false },
     Mutant { name: "LOCK TABLE claims nothing", switch: |r| r.locked_tables_claimed = false },
     Mutant {

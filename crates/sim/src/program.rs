@@ -72,9 +72,9 @@ pub struct Program {
     /// How often the client retries after 40001 or 40P01.
     pub retries: u32,
     /// Its home may be any replica; otherwise it is the anchor.
-    pub roams: bool,
+    pub has_any_home: bool,
     /// Its writes are not predicted.
-    pub is_surprising: bool,
+    pub is_unpredicted: bool,
     /// Its reads and writes are known by tables, not by rows.
     pub is_coarse: bool,
     /// Rows of grouped tables are predicted by their group, except inserted ones. Otherwise they are predicted by key, and
@@ -230,7 +230,7 @@ pub struct Pace {
     /// How long a lost anchor may stay away before another replica replaces it; `None` is for ever.
     pub takeover_us: Option<u64>,
     /// How long refreshes without a waiting statement are delayed for batching.
-    pub gathering_us: u64,
+    pub batching_us: u64,
     /// The extra delay of a read-only statement on its way to the server.
     pub read_us: u64,
 }
@@ -251,7 +251,7 @@ pub struct Plan {
     /// The node's clock when it starts; it is independent of every other clock.
     pub clock_us: u64,
     /// Sessions reserve unpredicted rows when they are written. Otherwise only certification decides.
-    pub asks: bool,
+    pub reserves_late: bool,
     /// Changed rows of a transaction beyond this number claim their tables.
     pub row_claims_max: usize,
     /// How many single keys the core remembers.

@@ -43,7 +43,7 @@ pub struct Rules {
     /// Lock waits inside the servers are reported to the core.
     pub server_waits_told: bool,
     /// Unpredicted rows are reserved before the client gets the reply, or before the record is handed over.
-    pub surprises_are_asked: bool,
+    pub unpredicted_is_reserved: bool,
     /// Of many rows only inserts are held claims of home; updates and deletes claim the whole table.
     pub inserts_alone_are_held: bool,
     /// SELECT FOR UPDATE claims its rows.
@@ -106,7 +106,7 @@ impl Default for Rules {
             tries_are_certified: true,
             refresh_goes_first: true,
             server_waits_told: true,
-            surprises_are_asked: true,
+            unpredicted_is_reserved: true,
             inserts_alone_are_held: true,
             locked_rows_claimed: true,
             locked_tables_claimed: true,

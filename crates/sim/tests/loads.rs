@@ -19,8 +19,8 @@ fn alone(ops: Vec<Op>) -> Program {
         ending: Ending::Commit,
         cancel_us: None,
         retries: 0,
-        roams: true,
-        is_surprising: true,
+        has_any_home: true,
+        is_unpredicted: true,
         is_coarse: false,
         is_grouped: false,
         knows_columns: false,
@@ -46,12 +46,12 @@ fn beside_a_load(others: &[Vec<Op>]) -> Plan {
             flush_us: 5_000,
             notice_us: 5_000,
             refresh_us: 200,
-            gathering_us: 0,
+            batching_us: 0,
             read_us: 0,
             takeover_us: None,
         },
         clock_us: 0,
-        asks: false,
+        reserves_late: false,
         row_claims_max: 1,
         keys_max: KEYS_MAX,
         refresh_versions_max: REFRESH_VERSIONS_MAX,
@@ -99,13 +99,13 @@ fn who_waits_for_one_at_the_new_anchor() {
     let mut plan = beside_a_load(&[]);
     (plan.replicas, plan.placement) = (2, Placement::full(2));
     let mut bound = alone(vec![Op::Insert(Key { table: STOCK, row: 7 })]);
-    (bound.roams, bound.is_surprising, bound.is_coarse) = (false, false, true);
+    (bound.has_any_home, bound.is_unpredicted, bound.is_coarse) = (false, false, true);
     let mut holder = alone(Vec::new());
     holder.frame = Frame::Block;
     holder.statements = vec![step(Op::LockTable(STOCK)), step(update(0)), step(update(1))];
     plan.sessions = vec![vec![bound], vec![holder; 2]];
     plan.faults = vec![(600, Fault::ServerCrash { replica: 0, down_us: 5_000 })];
-    plan.asks = true;
+    plan.reserves_late = true;
     (plan.pace.notice_us, plan.pace.takeover_us) = (50, Some(1));
     for seed in 0..500 {
         assert_eq!(run_plan(plan.clone(), Rules::default(), seed, false).findings, []);

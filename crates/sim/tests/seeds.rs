@@ -74,8 +74,8 @@ fn writers_of_one_row(times: &[usize], at_us: u64, fsync_us: u64) -> Plan {
         ending: Ending::Commit,
         cancel_us: None,
         retries: 0,
-        roams: false,
-        is_surprising: false,
+        has_any_home: false,
+        is_unpredicted: false,
         is_coarse: false,
         is_grouped: false,
         knows_columns: false,
@@ -94,12 +94,12 @@ fn writers_of_one_row(times: &[usize], at_us: u64, fsync_us: u64) -> Plan {
             flush_us: 5_000,
             notice_us: 5_000,
             refresh_us: 0,
-            gathering_us: 0,
+            batching_us: 0,
             read_us: 0,
             takeover_us: None,
         },
         clock_us: 0,
-        asks: false,
+        reserves_late: false,
         row_claims_max: ROW_CLAIMS_MAX,
         keys_max: KEYS_MAX,
         refresh_versions_max: REFRESH_VERSIONS_MAX,
@@ -175,16 +175,16 @@ fn what_a_constraint_says_is_newer_than_the_snapshot() {
         think_us: 10,
         notice_us: 3_000,
         takeover_us: Some(1),
-        gathering_us: 500,
+        batching_us: 500,
         ..plan.pace
     };
     let block = |level, ops: [Op; 2], program: &mut Program| {
         (program.level, program.frame, program.retries) = (level, Frame::Block, 2);
-        (program.statements, program.roams) = (ops.into_iter().map(step).collect(), true);
+        (program.statements, program.has_any_home) = (ops.into_iter().map(step).collect(), true);
     };
     let first = &mut plan.sessions[0][0];
     block(Level::RepeatableRead, [Op::Lock(key(1)), Op::Insert(key(1))], first);
-    (first.is_surprising, first.is_coarse) = (true, true);
+    (first.is_unpredicted, first.is_coarse) = (true, true);
     block(Level::Serializable, [Op::Delete(key(0)), Op::Insert(key(1))], &mut plan.sessions[1][0]);
     let last = &mut plan.sessions[1][1];
     (last.statements, last.retries) = (vec![step(Op::Update(key(1)))], 1);
@@ -203,12 +203,12 @@ fn who_removes_a_row_has_seen_what_refers_to_it() {
     let (parent, child) = (Key { table: 5, row: 0 }, Key { table: 6, row: 0 });
     let step = |op| Statement { ops: vec![op], is_unknown: false, is_ddl: false };
     let mut plan = writers_of_one_row(&[1, 1], 0, 2_000);
-    (plan.asks, plan.pace.network_us, plan.pace.gathering_us) = (false, 20, 3_000);
+    (plan.reserves_late, plan.pace.network_us, plan.pace.batching_us) = (false, 20, 3_000);
     plan.faults.clear();
     let steps = [vec![Op::Insert(child)], vec![Op::Delete(parent), Op::Update(Key { table: 1, row: 0 })]];
     for (session, steps) in steps.into_iter().enumerate() {
         let program = &mut plan.sessions[session][0];
-        (program.frame, program.roams, program.is_surprising) = (Frame::Block, true, true);
+        (program.frame, program.has_any_home, program.is_unpredicted) = (Frame::Block, true, true);
         program.statements = steps.into_iter().map(step).collect();
     }
     let off = Rules { turns_told: false, ..Rules::default() };
@@ -259,7 +259,7 @@ fn views_in_motion(by_itself: bool) -> Plan {
     let row = |table| Key { table, row: 0 };
     let mut plan = writers_of_one_row(&[12, 12, 12, 12], 0, 100);
     plan.faults.clear();
-    (plan.asks, plan.replicas) = (false, 3);
+    (plan.reserves_late, plan.replicas) = (false, 3);
     plan.placement = Placement::full(3);
     let looks =
         |written: Key, ops: &[Op]| vec![statement(ops, false), statement(&[Op::Update(written)], false)];
@@ -280,7 +280,7 @@ fn views_in_motion(by_itself: bool) -> Plan {
             let only_defines = is_ddl && !by_itself;
             program.level = if only_defines { Level::ReadCommitted } else { Level::Serializable };
             (program.frame, program.statements) = (Frame::Block, statements.clone());
-            (program.roams, program.is_surprising, program.is_coarse) = (!is_ddl, !is_ddl, false);
+            (program.has_any_home, program.is_unpredicted, program.is_coarse) = (!is_ddl, !is_ddl, false);
         }
     }
     plan

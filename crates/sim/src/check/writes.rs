@@ -25,7 +25,10 @@ fn check_final(row: &Seen, history: &History, index: &Index, find: &mut impl FnM
             find(Anomaly::AppliedTwice, format!("{element} is in row {row} twice: {list:?}"));
         }
         match index.writers.get(element).map(|t| history.transactions[*t].outcome) {
-            None => find(Anomaly::AppliedTwice, format!("{element} in row {row} is nobody's: run twice")),
+            None => find(
+                Anomaly::AppliedTwice,
+                format!("{element} in row {row} belongs to no transaction: it ran twice"),
+            ),
             Some(Outcome::Aborted) => {
                 find(Anomaly::AbortedRead, format!("{element} in row {row} is of an aborted transaction"));
             }

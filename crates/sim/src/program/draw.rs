@@ -37,8 +37,8 @@ impl Plan {
             registers: if dice.percent(25) { 30 } else { 0 },
             loads: 0,
             forks: None,
-            roaming: *dice.pick(&[0, 80, 100, 100]),
-            surprising: *dice.pick(&[0, 0, 20, 60]),
+            any_home: *dice.pick(&[0, 80, 100, 100]),
+            unpredicted: *dice.pick(&[0, 0, 20, 60]),
             coarse: *dice.pick(&[0, 20, 60]),
         };
         let clients = dice.between(2, 7);
@@ -52,14 +52,14 @@ impl Plan {
             flush_us: *dice.pick(&[500, 5_000, 50_000]),
             notice_us: if is_crowded { 5_000 } else { *dice.pick(&[20, 500, 3_000]) },
             refresh_us: *dice.pick(&[0, 0, 200, 3_000]),
-            gathering_us: 0,
+            batching_us: 0,
             read_us: 0,
             takeover_us: *dice.pick(&[None, Some(1), Some(500), Some(3_000)]),
         };
         let faults = draw_faults(dice, replicas, is_crowded);
         let clock_us = if dice.percent(50) { 0 } else { dice.number() >> dice.between(1, 40) };
-        pace.gathering_us = *dice.pick(&[0, 0, 0, 0, 500, 3_000, 20_000]);
-        let asks = dice.percent(50);
+        pace.batching_us = *dice.pick(&[0, 0, 0, 0, 500, 3_000, 20_000]);
+        let reserves_late = dice.percent(50);
         let (row_claims_max, keys_max, refresh_versions_max) =
             (ROW_CLAIMS_MAX, KEYS_MAX, REFRESH_VERSIONS_MAX);
         let mut plan = Self {
@@ -69,7 +69,7 @@ impl Plan {
             faults,
             pace,
             clock_us,
-            asks,
+            reserves_late,
             row_claims_max,
             keys_max,
             refresh_versions_max,
@@ -78,13 +78,13 @@ impl Plan {
             plan.load(&flavour, dice);
         }
         // With forgotten keys certification is coarse, so even a reserved row can be lost.
-        if !plan.asks && dice.percent(30) {
+        if !plan.reserves_late && dice.percent(30) {
             plan.keys_max = *dice.pick(&[0, 0, 2, 8]);
         }
         if dice.percent(20) {
             let forks = Some(*dice.pick(&[ReadCommitted, RepeatableRead, Serializable]));
             let flavour =
-                Flavour { forks, roaming: 100, surprising: *dice.pick(&[0, 90]), ddl: None, ..flavour };
+                Flavour { forks, any_home: 100, unpredicted: *dice.pick(&[0, 90]), ddl: None, ..flavour };
             plan.sessions = flavour.sessions(dice.between(6, 9), dice);
             plan.crowd_the_way(dice);
         }
@@ -99,11 +99,11 @@ impl Plan {
             visitors: 0,
             loads: *dice.pick(&[60, 90]),
             unknown: flavour.unknown / 10,
-            roaming: flavour.roaming.max(*dice.pick(&[0, 90])),
-            surprising: *dice.pick(&[20, 60, 90, 90]),
+            any_home: flavour.any_home.max(*dice.pick(&[0, 90])),
+            unpredicted: *dice.pick(&[20, 60, 90, 90]),
             ..*flavour
         };
-        self.asks &= dice.percent(50);
+        self.reserves_late &= dice.percent(50);
         self.pace.refresh_us = *dice.pick(&[0, 200, 3_000, 3_000]);
         self.pace.think_us = *dice.pick(&[10, 10, 200]);
         self.sessions = flavour.sessions(dice.between(3, 8), dice);
@@ -198,8 +198,8 @@ struct Flavour {
     /// All programs are small, use few rows, and have this level.
     forks: Option<Level>,
     /// Per cent of the programs: with any home, with unpredicted writes, known by tables only.
-    roaming: u64,
-    surprising: u64,
+    any_home: u64,
+    unpredicted: u64,
     coarse: u64,
 }
 
@@ -253,8 +253,8 @@ impl Flavour {
             ending,
             cancel_us,
             retries,
-            roams: !has_ddl && dice.percent(self.roaming),
-            is_surprising: dice.percent(self.surprising),
+            has_any_home: !has_ddl && dice.percent(self.any_home),
+            is_unpredicted: dice.percent(self.unpredicted),
             is_coarse: dice.percent(self.coarse),
             is_grouped: dice.percent(50),
             knows_columns: dice.percent(50),

@@ -40,12 +40,13 @@ impl Plan {
         (pace.network_us, pace.op_us, pace.think_us) = (dice.between(20, 200), dice.between(1, 20), 10);
         (pace.fsync_us, pace.show_us) = (dice.between(100, 1_000), dice.between(50, 1_000));
         pace.read_us = dice.between(500, 3_000);
-        (pace.refresh_us, pace.gathering_us) = (0, 0);
+        (pace.refresh_us, pace.batching_us) = (0, 0);
         if dice.percent(70) {
             self.faults.clear();
         }
         self.placement = Placement::full(self.replicas);
         self.refresh_versions_max = *dice.pick(&[1, 1, 2]);
-        (self.asks, self.keys_max, self.row_claims_max) = (dice.percent(50), KEYS_MAX, ROW_CLAIMS_MAX);
+        (self.reserves_late, self.keys_max, self.row_claims_max) =
+            (dice.percent(50), KEYS_MAX, ROW_CLAIMS_MAX);
     }
 }

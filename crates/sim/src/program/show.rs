@@ -27,9 +27,9 @@ impl fmt::Display for Plan {
         for (at_us, fault) in &self.faults {
             writeln!(f, "at {at_us} us: {fault:?}")?;
         }
-        let asks = if self.asks { "reserved late" } else { "certified only" };
+        let decision = if self.reserves_late { "reserved late" } else { "certified only" };
         writeln!(f, "{:?}, the node's clock begins at {} us", self.pace, self.clock_us)?;
-        writeln!(f, "unpredicted rows are {asks}")?;
+        writeln!(f, "unpredicted rows are {decision}")?;
         if self.row_claims_max != ROW_CLAIMS_MAX {
             writeln!(f, "more than {} rows claim their table", self.row_claims_max)?;
         }

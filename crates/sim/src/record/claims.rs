@@ -165,7 +165,7 @@ pub(crate) fn wants(program: &Program, at: usize, done: Done<'_>, rules: &Rules)
         return Claims::everything();
     }
     let is_long = done.becomes_long(statement, rules);
-    if program.is_surprising && (!is_long || done.changes.is_empty()) {
+    if program.is_unpredicted && (!is_long || done.changes.is_empty()) {
         return claims;
     }
     for op in &statement.ops {

@@ -49,7 +49,7 @@ impl Run {
     pub(super) fn has_own_savepoint(&self) -> bool {
         let statement = &self.program.statements[self.at];
         self.is_begun
-            && self.program.is_surprising
+            && self.program.is_unpredicted
             && self.program.level == Level::ReadCommitted
             && self.program.frame == Frame::Block
             && !statement.is_unknown
@@ -61,20 +61,20 @@ impl Run {
 impl World {
     /// A statement is about to be sent: the savepoint to set before it, if it needs one.
     pub(super) fn own_savepoint(&mut self, session: usize) -> Option<Op> {
-        let asks = self.rules.surprises_are_asked && self.plan.asks;
+        let reserves_late = self.rules.unpredicted_is_reserved && self.plan.reserves_late;
         let run = self.sessions[session].run.as_mut()?;
         run.late.before = (run.changes.len(), run.locked.len());
-        run.late.is_open |= run.program.is_surprising && !run.has_own_savepoint();
-        (asks && run.has_own_savepoint()).then_some(Op::OwnSavepoint)
+        run.late.is_open |= run.program.is_unpredicted && !run.has_own_savepoint();
+        (reserves_late && run.has_own_savepoint()).then_some(Op::OwnSavepoint)
     }
 
     /// The current statement has run: reserves its rows, or replies to the client if nothing is to be reserved.
     pub(super) fn reserve_statement(&mut self, session: usize) {
-        let asks = self.rules.surprises_are_asked && self.plan.asks;
+        let reserves_late = self.rules.unpredicted_is_reserved && self.plan.reserves_late;
         let Some(run) = self.sessions[session].run.as_mut() else { return };
         let (changes, locked) = run.late.before;
-        if !asks || !run.has_own_savepoint() || run.late.losses == LOSSES_MAX {
-            run.late.has_given_up |= asks && run.has_own_savepoint();
+        if !reserves_late || !run.has_own_savepoint() || run.late.losses == LOSSES_MAX {
+            run.late.has_given_up |= reserves_late && run.has_own_savepoint();
             run.late.losses = 0;
             self.reply_to_client(session);
             return;
@@ -87,9 +87,9 @@ impl World {
 
     /// Reserves the remaining rows before the record is handed over; false if there are none.
     pub(super) fn reserves_rest(&mut self, session: usize) -> bool {
-        let asks = self.rules.surprises_are_asked && self.plan.asks;
+        let reserves_late = self.rules.unpredicted_is_reserved && self.plan.reserves_late;
         let Some(run) = self.sessions[session].run.as_mut() else { return false };
-        let is_asked = asks && std::mem::take(&mut run.late.is_open) && run.unbounded.is_none();
+        let is_asked = reserves_late && std::mem::take(&mut run.late.is_open) && run.unbounded.is_none();
         if is_asked {
             run.late.is_ending = true;
             let (changes, locked) = (&run.changes[..], &run.locked[..]);
@@ -161,9 +161,9 @@ impl World {
 
     /// Cancels the statement for a refresh, if it runs behind a savepoint; it runs again after the refresh.
     pub(super) fn evict(&mut self, session: usize, line: Connection) -> bool {
-        let asks = self.rules.surprises_are_asked && self.plan.asks;
+        let reserves_late = self.rules.unpredicted_is_reserved && self.plan.reserves_late;
         let run = self.sessions[session].run.as_ref();
-        if !asks || !run.is_some_and(|run| run.phase == Phase::Running && run.has_own_savepoint()) {
+        if !reserves_late || !run.is_some_and(|run| run.phase == Phase::Running && run.has_own_savepoint()) {
             return false;
         }
         let replica = self.network.replica(line);
@@ -204,7 +204,7 @@ impl World {
         let meets_misjudged =
             rival.meeting.is_none() && self.plan.sessions.iter().flatten().any(changes_view);
         let is_unforeseeable =
-            !self.plan.asks || run.late.has_given_up || run.unbounded.is_some() || meets_misjudged;
+            !self.plan.reserves_late || run.late.has_given_up || run.unbounded.is_some() || meets_misjudged;
         if run.program.level == Level::ReadCommitted && rival.version.is_some() && !is_unforeseeable {
             let text = format!("session {session} loses at READ COMMITTED against {rival:?}");
             self.find(Anomaly::Order, text);

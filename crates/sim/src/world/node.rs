@@ -149,7 +149,7 @@ impl World {
             placement: self.plan.placement.clone(),
             epoch: Epoch(self.epoch),
             last,
-            refresh_pause_us: self.plan.pace.gathering_us,
+            refresh_pause_us: self.plan.pace.batching_us,
             keys_max: self.plan.keys_max,
             refresh_versions_max: self.plan.refresh_versions_max,
             rules: self.rules.core,
@@ -252,7 +252,7 @@ impl World {
     }
 
     pub(super) fn agent(&mut self, replica: usize) -> &mut Agent {
-        let node = self.node.as_mut().expect("whoever asks for an agent belongs to a node that runs");
+        let node = self.node.as_mut().expect("only a running node uses its agents");
         &mut node.agents[replica]
     }
 

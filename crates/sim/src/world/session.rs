@@ -205,7 +205,7 @@ impl World {
                     history::Level::Serializable | history::Level::RepeatableRead => Level::RepeatableRead,
                     history::Level::ReadCommitted => Level::ReadCommitted,
                 };
-                let home = if program.roams { Home::Any } else { Home::Anchor };
+                let home = if program.has_any_home { Home::Any } else { Home::Anchor };
                 Event::Begin {
                     session: id,
                     level,
