@@ -29,7 +29,7 @@ use crate::pgbench;
 const APPLIED: Duration = Duration::from_mins(20);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(100);
-/// What a replica's row ends with when it has everything.
+/// The end of a replica's row when it has applied everything.
 const CAUGHT_UP: &str = "up\t0";
 
 /// `bulk`.
@@ -60,7 +60,7 @@ enum Load {
     Update,
 }
 
-/// What one load cost.
+/// The cost of one load.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
     wait: Duration,

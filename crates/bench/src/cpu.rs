@@ -2,7 +2,7 @@
 //!
 //! A process counts with all its threads. A server of many processes counts with its children, those that have ended
 //! and were waited for included; so a run's backends are in the difference although they are gone. The machine's busy
-//! time tells how much somebody else used, which is what makes a run doubtful.
+//! time shows how much other processes used. If that is much, the run is doubtful.
 
 use std::fs;
 use std::ops::Sub;
@@ -24,7 +24,7 @@ impl Ticks {
     }
 }
 
-/// Everybody's processor time at one moment, or between two.
+/// The processor time of all processes at one moment, or between two.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
     /// The process in between.
@@ -61,7 +61,7 @@ impl Reading {
 impl Sub for Reading {
     type Output = Self;
 
-    /// What was used since an earlier reading.
+    /// The time used since an earlier reading.
     fn sub(self, earlier: Self) -> Self {
         Self {
             middleware: self.middleware - earlier.middleware,
@@ -82,12 +82,12 @@ impl Sub for Ticks {
     }
 }
 
-/// What a process used.
+/// The time that a process has used.
 pub(crate) fn of_process(pid: u32) -> Result<Ticks, Fault> {
     Ok(Ticks(Process::read(pid)?.own))
 }
 
-/// What a process, its children and its former children used.
+/// The time that a process, its children and its former children have used.
 pub(crate) fn of_family(pid: u32) -> Result<Ticks, Fault> {
     Ok(of_families(&[pid])?[0])
 }
@@ -105,13 +105,13 @@ pub(crate) fn of_families(parents: &[u32]) -> Result<Vec<Ticks>, Fault> {
     Ok(sums)
 }
 
-/// What we and the errands that we waited for used.
+/// The time that this process and the finished programs that it started have used.
 pub(crate) fn of_ourselves() -> Result<Ticks, Fault> {
     let process = Process::read(std::process::id())?;
     Ok(Ticks(process.own + process.reaped))
 }
 
-/// What all processors of the machine did for anybody, time taken by a host included.
+/// The busy time of all processors of the machine, time taken by a host included.
 pub(crate) fn of_machine() -> Result<Ticks, Fault> {
     let text = fs::read_to_string("/proc/stat").map_err(Fault::system("read /proc/stat"))?;
     machine_busy(&text).ok_or_else(|| Fault::Unreadable { what: "the processors' time".into(), said: text })

@@ -29,13 +29,13 @@ use report::{Pace, Replica, Report, ServerLoss};
 const SCALE: u32 = 2;
 /// For how long the single server is measured, before and after, in seconds.
 const ALONE_S: u32 = 4;
-/// Which replica is killed. The first one would be the anchor, whose place another one takes; `check-live` does that.
+/// The replica that is killed. It is not the first one, the anchor, whose place another one takes; `check-live` kills that.
 const KILLED: u64 = 2;
 /// How often the line is renewed.
 const LOOK: Duration = Duration::from_secs(1);
 /// How often the state is asked for while the killed server is awaited.
 const CLOSE_LOOK: Duration = Duration::from_millis(250);
-/// How long replicas may take to be level when nobody writes any more.
+/// The time in which replicas must be level after the last write.
 const LEVEL: Duration = Duration::from_mins(1);
 
 /// `demo`.
@@ -112,7 +112,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
     if report.is_right() { Ok(report.to_string()) } else { Err(Fault::Wrong(report.to_string())) }
 }
 
-/// What the clients do: read an account, and move money from one to another.
+/// The transactions of the clients: read an account, and move money from one to another.
 fn scripts(scratch: &Scratch) -> Result<[PathBuf; 2], Fault> {
     let accounts = SCALE * 100_000;
     let read =

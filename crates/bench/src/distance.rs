@@ -2,9 +2,9 @@
 //!
 //! Whatever is bounded by the round trips of one connection, and not by work, shows only at a distance: above all how many
 //! transactions a home commits in one. So each server stands behind a relay that delivers every byte a fixed time later, and
-//! TPC-B runs by many clients, at a scale at which they seldom meet at a row. Against whom onecopy is held, one PostgreSQL,
-//! stands behind a relay of its own. There clients wait for a round trip each statement; onecopy, which is with them, does so
-//! in their place, and saves only what it sends without waiting for the reply.
+//! TPC-B runs by many clients, at a scale at which they seldom meet at a row. Onecopy is compared with one PostgreSQL
+//! behind a relay of its own, whose clients wait for a round trip each statement. Onecopy, which is beside its clients, waits
+//! in their place, and saves a round trip where it sends without waiting for the reply.
 //!
 //! All servers have `synchronous_commit=on`, PostgreSQL's default. All take turns within a round, and only what is of a
 //! round is divided. After each run the sums of TPC-B must agree, the history must have what pgbench was told, and all
@@ -117,7 +117,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
     Ok(Report { head, rows }.to_string())
 }
 
-/// Measures everybody in turns; each with its samples, by round.
+/// Measures all ways in turns; each with its samples, by round.
 fn in_turns(
     ways: &mut [Way],
     options: &Options,
@@ -138,7 +138,7 @@ fn in_turns(
     }
     let mut rows: Vec<_> = ways.iter().map(|way| (way.name.clone(), Vec::new())).collect();
     for round in 1..=options.rounds {
-        // Each round begins with another one, so that nobody always follows the same neighbour after a pause.
+        // Each round begins with another way, so that none always follows the same neighbour after a pause.
         for turn in 0..ways.len() {
             let at = (turn + round as usize) % ways.len();
             let sample = ways[at].measure(&load(Duration::from_secs(options.seconds), round), environment)?;

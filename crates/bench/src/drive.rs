@@ -1,4 +1,4 @@
-//! The frame of all drivers: clients that do what a workload says, at a pace, for a time, and what was measured of it.
+//! The frame of all drivers: clients that run a workload at a pace, for a time, with measurements.
 //!
 //! In a *closed* loop a client sends its next interaction when it has the reply to the one before and has thought for
 //! a while; the offered load follows the system. In an *open* loop interactions are due at a constant rate whatever
@@ -39,12 +39,12 @@ use testbed::refusal::Refusal;
 use crate::cpu;
 use tally::Ended;
 
-/// How often somebody looks after the clients.
+/// The interval of the checks on the clients.
 const LOOK: Duration = Duration::from_millis(100);
 /// Seeds of clients lie apart by this.
 const APART: u64 = 0x5851_f42d_4c95_7f2d;
 
-/// What a client does next.
+/// The next step of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Next {
     /// The kind of interaction.
@@ -71,12 +71,12 @@ pub(crate) struct Rule {
     pub(crate) sql: String,
 }
 
-/// What clients do, on which tables.
+/// The transactions of clients, and their tables.
 pub(crate) trait Workload {
     /// Its name, with what tells it apart from its kin.
     fn name(&self) -> String;
 
-    /// What its statements say.
+    /// The texts of its statements.
     fn texts(&self) -> Texts;
 
     /// Makes its tables and fills them.
@@ -85,10 +85,10 @@ pub(crate) trait Workload {
     /// A client.
     fn actor(&self, number: usize, dice: Dice) -> Box<dyn Actor>;
 
-    /// What can be counted.
+    /// The things whose number can be counted.
     fn accounts(&self) -> Vec<Account>;
 
-    /// What must hold.
+    /// The rules that must hold.
     fn rules(&self) -> Vec<Rule>;
 
     /// How long nine in ten interactions of a kind may take, if that is laid down.
@@ -115,28 +115,28 @@ pub(crate) struct Course {
     pub(crate) clients: usize,
     /// When their interactions are due.
     pub(crate) pace: Pace,
-    /// What is not counted at the beginning.
+    /// The time at the beginning that is not counted.
     pub(crate) warm_up: Duration,
-    /// What is.
+    /// The time that is counted.
     pub(crate) length: Duration,
-    /// What is drawn.
+    /// The seed of all random choices.
     pub(crate) seed: u64,
     /// How transactions are isolated.
     pub(crate) isolation: Isolation,
 }
 
-/// What came out.
+/// The result of a course.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// What was measured.
+    /// The measurements.
     pub(crate) tally: Tally,
-    /// What clients were told, warm-up included.
+    /// The acknowledgements that clients got, warm-up included.
     pub(crate) ledger: Ledger,
     /// How much of one processor the clients used, from the beginning to the end.
     pub(crate) driver: f64,
 }
 
-/// What all clients of a course share.
+/// The state that all clients of a course share.
 struct Shared<'a> {
     course: &'a Course,
     begin: Instant,
@@ -182,7 +182,7 @@ pub(crate) async fn drive(
     Ok(Outcome { tally: shared.tally.into_inner(), ledger: shared.ledger.into_inner(), driver })
 }
 
-/// What one client sends for each of its interactions, with their kinds, for as long as this; what fails is left out.
+/// Records the statements of one client for each of its interactions, for as long as this, without those that fail.
 pub(crate) async fn trace(
     workload: &dyn Workload,
     doors: &Doors,

@@ -1,4 +1,4 @@
-//! Whether a database is as its workload and its clients say it must be.
+//! Checks a database against the rules of its workload and the acknowledgements of its clients.
 
 use std::collections::BTreeMap;
 

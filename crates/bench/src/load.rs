@@ -271,7 +271,7 @@ pub(crate) async fn populate(
     workload.populate(&fill).await
 }
 
-/// A connection that somebody answers.
+/// A connection that a server answers.
 pub(crate) async fn open(to: &Config) -> Result<tokio_postgres::Client, Fault> {
     connect(to).await.map_err(|why| Fault::Database(why.to_string()))
 }
@@ -294,7 +294,7 @@ async fn course_of(
     drive::drive(workload, doors, course, interrupt, &watch).await
 }
 
-/// What was measured, by kind of interaction.
+/// The measurements, by kind of interaction.
 fn table(workload: &dyn Workload, outcome: &Outcome) -> String {
     let tally = &outcome.tally;
     let mut text = format!(

@@ -1,6 +1,6 @@
 //! Micro loads: each does one thing, so that a difference between two contestants has one reason.
 //!
-//! A point read; a counter that everybody increments; read, compute, write back (which at READ COMMITTED would lose
+//! A point read; a counter that all clients increment; read, compute, write back (which at READ COMMITTED would lose
 //! updates, so it runs at REPEATABLE READ at least, and its sum must come out); TPC-B; rows of many pages; and a bulk
 //! load. None of them thinks.
 

@@ -10,7 +10,7 @@ use testbed::postgres::Binaries;
 use testbed::program;
 use testbed::scratch::Scratch;
 
-/// What it says goes there.
+/// The file of its output.
 const LOG: &str = "pgbench.log";
 
 /// What the clients do.
@@ -52,7 +52,7 @@ impl fmt::Display for Mode {
     }
 }
 
-/// The role, and its password, of clients that prove who they are.
+/// The role of clients that log in with a password, and this password.
 pub(crate) const PROVEN: (&str, &str) = ("proven", "a password of the benchmark");
 
 /// How clients come in.
@@ -84,13 +84,13 @@ pub(crate) struct Load {
     pub(crate) clients: u32,
     /// For how long.
     pub(crate) length: Duration,
-    /// Where random choices begin; the same for everybody who is compared.
+    /// Where random choices begin; the same for all contenders.
     pub(crate) seed: u64,
     /// How they come in.
     pub(crate) entry: Entry,
 }
 
-/// What came out.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Outcome {
     /// How many transactions committed.

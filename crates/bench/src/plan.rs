@@ -1,4 +1,4 @@
-//! A plan of comparisons, as a file in TOML: who is compared, on which loads, for how long.
+//! A plan of comparisons, as a file in TOML: the contestants, their loads and times.
 //!
 //! An unknown word is an error: a plan that means something else than it says would be worse than none.
 
@@ -50,7 +50,7 @@ pub(crate) struct Plan {
     /// Whether contestants are started one after the other, each alone on the machine, instead of all at once and in turns.
     #[serde(default)]
     pub(crate) one_by_one: bool,
-    /// Who is compared; the first one is what the others are held against.
+    /// The contestants. The others are compared with the first one.
     #[serde(rename = "contestant")]
     pub(crate) contestants: Vec<Entrant>,
     /// On what.
@@ -65,7 +65,7 @@ fn period_ms() -> u32 {
     20
 }
 
-/// Somebody who is compared.
+/// A contestant.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub(crate) enum Entrant {
@@ -171,7 +171,7 @@ impl Entrant {
     }
 }
 
-/// A load and how it is put on somebody.
+/// A load, with the clients and the pace at which it runs.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Course {
@@ -201,7 +201,7 @@ fn one() -> i32 {
 }
 
 impl Course {
-    /// Which load it is.
+    /// The load of that name.
     pub(crate) fn which(&self) -> Result<Load, Fault> {
         Load::from_str(&self.load, true)
             .map_err(|_| Fault::Missing(format!("no load is called {}", self.load)))
@@ -245,7 +245,7 @@ pub(crate) struct Failure {
     /// Further words for `onecopy up`.
     #[serde(default)]
     pub(crate) arguments: Vec<String>,
-    /// Which of them is killed, counted from 1.
+    /// The number of the replica that is killed, counted from 1.
     pub(crate) killed: u16,
     /// When, in seconds.
     pub(crate) after_s: u32,

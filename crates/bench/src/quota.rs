@@ -21,7 +21,7 @@ const SHARES: &str = "20000";
 /// The same in version 2, where 100 is usual and 10,000 the most.
 const WEIGHT: &str = "2000";
 
-/// What servers may use.
+/// The share of the processors that servers may use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Limit {
     /// Processors.
@@ -31,7 +31,7 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
-    /// What a server gets, as the kernel takes it.
+    /// A server's share, as the kernel takes it.
     pub(crate) fn given(self) -> f64 {
         self.quota_us() as f64 / self.period_us() as f64
     }

@@ -1,4 +1,4 @@
-//! `rebuild`: what clients feel while a replica is given the data of another one.
+//! `rebuild`: the throughput of clients while a replica gets the data of another one.
 //!
 //! TPC-B runs through onecopy all the time; a replica is rebuilt in the middle. The throughput of each second is what
 //! pgbench itself reports, so that before, during and after are of one run on one machine. At the end all replicas must
@@ -23,7 +23,7 @@ use testbed::scratch::Scratch;
 
 use crate::pgbench;
 
-/// Which replica is rebuilt.
+/// The replica that is rebuilt.
 const REBUILT: &str = "replica-3";
 /// Longer than any run; pgbench is stopped when it is over.
 const LOAD_S: u32 = 24 * 3600;

@@ -145,7 +145,7 @@ struct Seen {
     parent: i32,
 }
 
-/// Somebody at the board.
+/// A visitor of the board.
 struct Visitor {
     rubbos: Rubbos,
     walk: Walk,

@@ -128,7 +128,7 @@ fn schema() -> workload::Workload {
     workload::named("rubis").expect("it is one of those that are built in")
 }
 
-/// Somebody at the site.
+/// A visitor of the site.
 struct Visitor {
     rubis: Rubis,
     walk: Walk,

@@ -3,7 +3,7 @@
 //! For each group of loads that share their tables, all contestants are started and filled from one seed; then they take
 //! turns, load by load and round by round, so that what the machine does besides hits everybody alike. After every run it is
 //! checked that replicas are identical, that the workload's rules hold, that what clients were told is there, and that
-//! no read was stale; a contestant that fails at that is marked in the report, whoever it is.
+//! no read was stale; the report marks each contestant that fails at that.
 
 mod contestant;
 mod failure;
@@ -67,7 +67,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
     let plan = Plan::read(&options.plan)?;
     let text = fs::read_to_string(&options.plan).map_err(Fault::system("read the plan"))?;
     if plan.cores_per_server.is_some() {
-        // Whoever may not limit servers hears it now and not in the middle.
+        // A missing right to limit servers is reported now and not in the middle.
         drop(Group::new("trial")?);
     }
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -115,14 +115,14 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
     if is_ours_wrong(&results) { Err(Fault::Wrong(report)) } else { Ok(report) }
 }
 
-/// What `onecopy` says that it is.
+/// The version that `onecopy` reports.
 fn version(onecopy: &Path, scratch: &Scratch, interrupt: &Interrupt) -> Result<String, Fault> {
     let mut ask = program::command(onecopy);
     let said = program::run("onecopy", ask.arg("--version"), &scratch.path("version.log"), interrupt)?;
     Ok(said.trim().to_owned())
 }
 
-/// Whether onecopy gave wrong answers. The report marks whoever does; when we do, the command fails.
+/// Whether onecopy gave wrong answers. The report marks every contestant that does; if onecopy does, the command fails.
 fn is_ours_wrong(results: &Results) -> bool {
     let mut ours = results.runs.iter().filter(|run| run.family.starts_with("onecopy"));
     ours.any(|run| !run.wrong.is_empty()) || results.losses.iter().any(|loss| !loss.wrong.is_empty())
@@ -263,7 +263,7 @@ impl Bench<'_> {
     ) -> Result<(), Fault> {
         let workload = load.which()?.workload(&load.size());
         for round in 1..=self.plan.rounds {
-            // Each round begins with another one, so that nobody always follows the same neighbour.
+            // Each round begins with another contestant, so that none always follows the same neighbour.
             for turn in 0..contestants.len() {
                 let next = (turn + round as usize) % contestants.len();
                 let (entrant, running) = &mut contestants[next];
@@ -315,7 +315,7 @@ impl Bench<'_> {
         self.plan.cores_per_server.map(|cores| Limit { cores, period_ms })
     }
 
-    /// Starts and fills everybody of these who can be. The first one of ours says what all are like.
+    /// Starts and fills those of these contestants that can run. The first onecopy gives all the others their settings.
     fn start(
         &mut self,
         batch: &[usize],

@@ -1,4 +1,4 @@
-//! The median of some rounds, the least and the most: what a report shows of something that was measured several times.
+//! The median of some rounds, with the least and the most, as reports show them.
 
 use std::fmt;
 

@@ -17,7 +17,7 @@ const BACK: &str = "BACK";
 const END: &str = "END";
 const STAY: &str = "STAY";
 
-/// Somebody who moves.
+/// A visitor who moves.
 #[derive(Debug)]
 pub(crate) struct Walk {
     table: Table,
@@ -26,7 +26,7 @@ pub(crate) struct Walk {
     moves: u32,
 }
 
-/// What became of a move.
+/// The result of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moved {
     /// To a page within the session.

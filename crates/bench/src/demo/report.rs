@@ -1,11 +1,11 @@
-//! What pgbench and the node said, as a table.
+//! The output of pgbench and the node as a table.
 
 use std::fmt;
 use std::time::Duration;
 
 use testbed::fault::Fault;
 
-/// What clients got done.
+/// The transactions that clients have completed.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Pace {
     /// The rate of each second, by its end.
@@ -83,7 +83,7 @@ impl Replica {
         })
     }
 
-    /// What it served since.
+    /// The reads and writes that it has served since an earlier reading.
     pub(super) fn since(self, before: &Self) -> Self {
         let (reads, writes) =
             (self.reads.saturating_sub(before.reads), self.writes.saturating_sub(before.writes));

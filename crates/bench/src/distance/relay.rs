@@ -1,4 +1,4 @@
-//! What stands for a network between two processes of one machine: a relay that delivers each byte a fixed time after it came.
+//! A relay between two processes of one machine that stands for a network: it delivers each byte a fixed time after it came.
 //!
 //! The delay is the same for everything that passes, so what came first is due first, on whatever connection, and one queue
 //! in the order of arrival is all there is to keep. A round trip takes two delays and what the relay itself needs; bandwidth
@@ -29,9 +29,9 @@ use tokio::runtime::Builder;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-/// What may be under way in one direction of a connection.
+/// The most bytes under way in one direction of a connection.
 const UNDER_WAY_BYTES_MAX: usize = 1 << 20;
-/// What is read at once.
+/// The most bytes that are read at once.
 const READ_BYTES: u32 = 16 << 10;
 /// More connections wait to be accepted.
 const CONNECTIONS_MAX: usize = 1000;

@@ -11,7 +11,7 @@ use crate::spread::{Cell, Spread};
 pub(super) struct Report {
     /// Under which circumstances.
     pub(super) head: String,
-    /// Who did what, by round; the first one is who the others are held against.
+    /// The samples of each way, by round. The others are compared with the first one.
     pub(super) rows: Vec<(String, Vec<Sample>)>,
 }
 

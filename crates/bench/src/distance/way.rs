@@ -1,5 +1,5 @@
-//! Those who are compared: one server, or onecopy before some, each server behind a relay; what a run of one is like, and
-//! whether what it left behind is right.
+//! The ways that are compared: one server, or onecopy before some, each server behind a relay. A way starts its programs,
+//! measures a run and checks the rows that it leaves behind.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ struct Middleware {
     onecopy: PathBuf,
 }
 
-/// Somebody who is compared; what needs something else is stopped before it.
+/// A way that is compared. Its parts are stopped in the order of the fields: none outlives one that it needs.
 pub(super) struct Way {
     /// How the report calls it.
     pub(super) name: String,
@@ -53,7 +53,7 @@ pub(super) struct Way {
     done: u64,
 }
 
-/// What it did in one round.
+/// The result of one round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Sample {
     /// Transactions in a second.
@@ -183,7 +183,7 @@ fn distant(name: &str, environment: &Environment<'_>) -> Result<(Plain, Relay), 
     Ok((server, relay))
 }
 
-/// What is wrong with the sums after so many transactions.
+/// Describes what is wrong with the sums after so many transactions.
 fn wrong(said: &str, done: u64) -> Option<String> {
     let fields: Option<Vec<i64>> = said.trim_end().split('\t').map(|field| field.parse().ok()).collect();
     let Some([accounts, tellers, branches, history, count]) = fields.as_deref() else {

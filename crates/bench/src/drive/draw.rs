@@ -1,4 +1,4 @@
-//! What more than one workload draws.
+//! Random values that more than one workload draws.
 
 use std::time::Duration;
 

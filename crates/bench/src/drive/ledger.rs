@@ -1,4 +1,4 @@
-//! What clients were told, to be held against what the database has afterwards.
+//! The acknowledgements that clients got, to be compared with the database afterwards.
 //!
 //! A workload names things that its transactions add and that can be counted (orders, payments, increments). A
 //! transaction enters them while it runs; they count when its COMMIT was acknowledged, and are doubtful when the
@@ -17,16 +17,16 @@ pub(crate) struct Account {
     pub(crate) sql: &'static str,
 }
 
-/// What was added of one thing.
+/// The number of one thing that was added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Entry {
     /// By transactions that were acknowledged.
     pub(crate) told: i64,
-    /// By transactions of which nobody knows.
+    /// Added by transactions whose outcome is unknown.
     pub(crate) doubtful: i64,
 }
 
-/// What was added of everything.
+/// The numbers of all things that were added.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ledger(pub(crate) BTreeMap<&'static str, Entry>);
 

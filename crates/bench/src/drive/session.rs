@@ -1,8 +1,8 @@
-//! A client's connections: statements by their names, transactions that are tried again, and what was told of them.
+//! A client's connections: statements by their names, transactions with retries, and the replies to them.
 //!
 //! Statements are prepared once on a connection, and then bound and executed. A transaction is given as a closure: on
 //! 40001 and 40P01 it is rolled back and the closure runs again with the same input, as a client of PostgreSQL has to
-//! do. Reads that are said to be reads go to the reader, where the contestant has one; with everybody else they go
+//! do. Reads that are said to be reads go to the reader, where the contestant has one; else they go
 //! where everything goes, as `BEGIN READ ONLY`.
 
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ const TRIES_MAX: u64 = 1000;
 
 /// A statement's parameters.
 pub(crate) type Values<'a> = &'a [&'a (dyn ToSql + Sync)];
-/// What the statements of a workload say, by their names.
+/// The texts of a workload's statements, by their names.
 pub(crate) type Texts = Rc<BTreeMap<&'static str, String>>;
 
 /// Where a contestant is.
@@ -45,7 +45,7 @@ pub(crate) struct Doors {
 /// How transactions that write are isolated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Isolation {
-    /// What PostgreSQL does when nothing is said.
+    /// PostgreSQL's default.
     #[default]
     ReadCommitted,
     /// A snapshot.
@@ -65,7 +65,7 @@ impl Isolation {
     }
 }
 
-/// What a client sent, and how long it took.
+/// The statements of a client, and how long they took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
     /// BEGIN, with whatever it says.
@@ -146,7 +146,7 @@ impl Session {
         if self.declares { format!(" /* onecopy: {tables} */") } else { String::new() }
     }
 
-    /// The same at REPEATABLE READ at least, for those that depend on nobody writing what they have read.
+    /// The same at REPEATABLE READ at least, for transactions that depend on the rows that they have read.
     pub(crate) async fn update_snapshot<T>(
         &mut self,
         body: impl AsyncFn(&mut Transaction<'_>) -> Result<T, Refusal>,
@@ -320,7 +320,7 @@ struct Connection {
     client: Client,
     texts: Texts,
     prepared: BTreeMap<&'static str, Statement>,
-    /// What was sent, if somebody wants to know.
+    /// The statements sent, if they are recorded.
     heard: Option<Vec<Heard>>,
 }
 

@@ -1,4 +1,4 @@
-//! What was measured of one course: a histogram of times for each kind of interaction, and a timeline.
+//! The measurements of one course: a histogram of times for each kind of interaction, and a timeline.
 //!
 //! Two times are kept. The *response time* of an interaction begins when it was due; the *service time* when it was
 //! sent. They differ in an open loop only, where a client that is kept waiting sends its next interactions late: to
@@ -24,7 +24,7 @@ const TROUBLES_MAX: usize = 12;
 /// What the rest is called.
 const OTHERS: &str = "others";
 
-/// What was measured of one kind of interaction.
+/// The measurements of one kind of interaction.
 #[derive(Clone, Debug)]
 pub(crate) struct Kind {
     /// From the moment when it was due.

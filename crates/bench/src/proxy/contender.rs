@@ -1,4 +1,4 @@
-//! Those who are compared, and one measurement of one of them.
+//! The contenders, and one measurement of one of them.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use super::pooler::Pooler;
 use crate::cpu::{Reading, SETTLE, Ticks};
 use crate::pgbench::{self, Load, Mode, Outcome, Script};
 
-/// Against whom everybody is held.
+/// The contender with which all are compared.
 pub(super) const DIRECT: &str = "direct";
 /// The same, with commits that wait for the disk.
 const DIRECT_SYNCHRONOUS: &str = "direct, sync";
@@ -43,7 +43,7 @@ pub(super) struct Contender {
 }
 
 impl Contender {
-    /// Everybody, the direct way first.
+    /// All contenders, the direct way first.
     pub(super) fn all(
         plain: &Plain,
         pooler: Option<&Pooler>,
@@ -103,7 +103,7 @@ impl Contender {
     }
 }
 
-/// What one contender did in one round.
+/// The result of one contender in one round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Sample {
     /// Transactions in a second.
@@ -118,7 +118,7 @@ pub(super) struct Sample {
     pub(super) strangers: f64,
 }
 
-/// What measuring needs.
+/// The programs and folders that a measurement uses.
 #[derive(Debug)]
 pub(super) struct Bench<'a> {
     pub(super) binaries: &'a Binaries,
@@ -127,12 +127,12 @@ pub(super) struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Puts a load on somebody.
+    /// Runs a load against a contender.
     pub(super) fn run(&self, contender: &Contender, load: &Load) -> Result<Outcome, Fault> {
         pgbench::run(self.binaries, contender.door(load.mode), load, self.scratch, self.interrupt)
     }
 
-    /// Measures somebody once.
+    /// Measures a contender once.
     pub(super) fn measure(
         &self,
         contender: &Contender,

@@ -1,7 +1,7 @@
-//! What servers show clients that come over TLS, and of whom they ask a password.
+//! The certificate that servers show over TLS, and the roles of which they ask a password.
 //!
-//! One certificate that signs itself serves everybody who is compared, and one list of rules: a role proves its password by
-//! SCRAM, everybody else is believed. So the same servers are measured with and without either.
+//! All contenders share one self-signed certificate and one list of rules: one role proves its password by SCRAM, all others
+//! log in without one. So the same servers are measured with and without either.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -20,7 +20,7 @@ use crate::pgbench::PROVEN;
 pub(crate) struct Identity {
     pub(super) certificate: PathBuf,
     pub(super) key: PathBuf,
-    /// Who may come into a PostgreSQL server, and how.
+    /// The rules of `pg_hba.conf` for a PostgreSQL server.
     rules: PathBuf,
 }
 
@@ -70,7 +70,7 @@ impl Identity {
     }
 }
 
-/// What is asked of whom over TCP, in PostgreSQL's words, which are also PgBouncer's and onecopy's.
+/// The rules for connections over TCP, in the words of PostgreSQL, which PgBouncer and onecopy share.
 pub(super) fn rules() -> String {
     format!("host all {} 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n", PROVEN.0)
 }

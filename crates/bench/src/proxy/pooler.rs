@@ -1,4 +1,4 @@
-//! PgBouncer before the plain server: what people put there today.
+//! PgBouncer before the plain server, as is usual today.
 //!
 //! It pools transactions, which is its usual way. Before release 1.21 it cannot do that for clients with prepared
 //! statements; those get a database that pools sessions, which is less work for it, and the report says so.

@@ -1,4 +1,4 @@
-//! Those who are compared: how each is started, where its clients go, and whether its copies are the same.
+//! The contestants: each starts its programs, names the endpoints of its clients, and compares its copies.
 //!
 //! All servers have the settings of onecopy's replicas, which are asked for and not written down again; they differ in
 //! what a contestant is about. All live in the runner's own folder, on the loopback.
@@ -28,7 +28,7 @@ use crate::plan::Entrant;
 use crate::proxy::pooler::{Pooler, Size};
 use crate::quota::{Group, Limit};
 
-/// How long copies may take to become the same when nobody writes any more.
+/// The time in which copies must be the same after the last write.
 const SETTLED: Duration = Duration::from_mins(2);
 /// How long transactions of clients that have gone may take to be rolled back.
 const ROLLED_BACK: Duration = Duration::from_secs(3);
@@ -46,7 +46,7 @@ pub(crate) struct Environment<'a> {
     pub(crate) clients: u32,
 }
 
-/// What runs for a contestant; each part is stopped when it is dropped, the first one first.
+/// The programs of a contestant. Each is stopped when it is dropped, the first one first.
 enum Running {
     Plain { _server: Plain },
     Pooled { pooler: Pooler, _server: Plain },
@@ -55,9 +55,9 @@ enum Running {
     Onecopy { node: Node, program: PathBuf },
 }
 
-/// Somebody who is compared, running.
+/// A contestant that runs.
 pub(crate) struct Contestant {
-    /// What it is called.
+    /// Its name in the report.
     pub(crate) name: String,
     /// Where clients go.
     pub(crate) doors: Doors,
@@ -228,7 +228,7 @@ impl Contestant {
         node::kill_server(node.data(), replica).then_some(absence)
     }
 
-    /// In words, how its copies differ when nobody writes.
+    /// Describes how its copies differ at rest.
     pub(crate) fn differences(&self, environment: &Environment<'_>) -> Result<Vec<String>, Fault> {
         match &self.running {
             Running::Plain { .. } | Running::Pooled { .. } => Ok(Vec::new()),

@@ -84,7 +84,7 @@ pub(crate) fn run(
     })
 }
 
-/// What is seen beside the clients.
+/// The observations beside those of the clients.
 #[derive(Default)]
 struct Seen {
     /// When clients began to work, after all of them had connected.
@@ -134,7 +134,7 @@ async fn disturb(failure: &Failure, contestant: &Contestant, seen: &Seen) -> Fau
     pending().await
 }
 
-/// Waits until all replicas are there, if that will be; who is still away is found by what is checked then.
+/// Waits a limited time until all replicas serve. The checks that follow find one that does not.
 async fn settled(contestant: &Contestant) -> Result<(), Fault> {
     let end = Instant::now() + RETURN_MAX;
     while Instant::now() < end && states(contestant).await?.iter().any(|state| state != "up") {
@@ -143,7 +143,7 @@ async fn settled(contestant: &Contestant) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What onecopy says of each replica.
+/// The state of each replica as onecopy shows it.
 async fn states(contestant: &Contestant) -> Result<Vec<String>, Fault> {
     let port = contestant.doors.main.get_ports().first().copied().unwrap_or_default();
     let client = open(&config(&Door { port, database: "onecopy", options: None })).await?;

@@ -1,4 +1,4 @@
-//! One run: a load on a contestant, what it cost everybody, and whether the answers were right.
+//! One run: a load on a contestant, its cost in processor time, and a check of the answers.
 //!
 //! A limited server would need minutes to become warm: its connections have to plan statements, compile functions and read
 //! catalogues first. So servers are limited only when clients have worked for as long as the plan says, and what is
@@ -28,7 +28,7 @@ const EARLY: Duration = Duration::from_millis(50);
 /// A server may use so many times its share before a run counts for nothing: the kernel's precision, and that of its clocks.
 const TOLERANCE: f64 = 1.3;
 
-/// What is run.
+/// A run to be made: its load, contestant and limit.
 pub(crate) struct Order<'a> {
     pub(crate) workload: &'a dyn Workload,
     pub(crate) course: &'a Course,
@@ -37,7 +37,7 @@ pub(crate) struct Order<'a> {
     pub(crate) limit: Option<Limit>,
 }
 
-/// Everybody's processor time at one moment.
+/// The processor time of all parts at one moment.
 pub(super) struct Reading {
     at: Instant,
     machine: Ticks,
@@ -86,7 +86,7 @@ impl Reading {
     }
 }
 
-/// What a run has shown.
+/// The observations of a run.
 struct Shown {
     outcome: Outcome,
     /// Before and after what was counted.
@@ -214,7 +214,7 @@ fn summed(
     })
 }
 
-/// Which servers used more than they may have.
+/// The servers that used more than their share.
 fn beyond(limit: Limit, servers_cores: &[f64]) -> Vec<String> {
     let share = limit.given();
     let too_much = servers_cores.iter().enumerate().filter(|(_, used)| **used > share * TOLERANCE);

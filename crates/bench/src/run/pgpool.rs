@@ -1,9 +1,9 @@
-//! Pgpool-II in native replication mode: what people put there who want several PostgreSQL servers to behave as one.
+//! Pgpool-II in native replication mode, a usual way to make several PostgreSQL servers behave as one.
 //!
 //! Every statement that writes goes to all servers, the first one before the others; reads go to one of them, session by session.
 //! Inserts into tables with serial columns lock these tables (`insert_lock`), so that values are alike. There is no commit of
-//! all servers or none, no snapshot over them, and nobody sees a deadlock between them: a limit on the time of a statement
-//! ends those here. What differs afterwards is reported like anybody's.
+//! all servers or none, no snapshot over them, and no part sees a deadlock between them: a limit on the time of a statement
+//! ends those here. Differences afterwards are reported as for every contestant.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -44,7 +44,7 @@ pub(crate) async fn prepare(to: &Config) -> Result<(), Fault> {
 pub(crate) struct Probe {
     writer: Client,
     readers: Vec<Client>,
-    /// The most that anybody was told.
+    /// The highest number that any session was told.
     known: Cell<i64>,
     reads: Cell<u64>,
     stale: Cell<u64>,

@@ -207,7 +207,7 @@ fn answers(wrong: &[String]) -> String {
     if wrong.is_empty() { "right".to_owned() } else { format!("**WRONG** ({})", wrong.len()) }
 }
 
-/// What a reader of a row has to know.
+/// The remarks of a row.
 fn remarks_on(name: &str, runs: &[&Run]) -> Vec<String> {
     let beyond = runs.iter().flat_map(|run| {
         run.beyond.iter().map(|what| format!("{name}: **round {} does not count**, {what}", run.round))

@@ -1,4 +1,4 @@
-//! What a plan's runs came to, as it is written to `result.json`, and what is concluded from several of them.
+//! The results of a plan's runs, as written to `result.json`, and the conclusions from several of them.
 
 use std::collections::BTreeMap;
 
@@ -18,9 +18,9 @@ pub(crate) struct Results {
     pub(crate) versions: Vec<String>,
     /// The plan's text.
     pub(crate) plan: String,
-    /// Who is compared, in the plan's order.
+    /// The contestants, in the plan's order.
     pub(crate) contestants: Vec<String>,
-    /// What a reader must know.
+    /// Remarks that a reader must know.
     pub(crate) notes: Vec<String>,
     /// Each run, in the order in which they were made.
     pub(crate) runs: Vec<Run>,

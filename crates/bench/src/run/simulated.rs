@@ -1,4 +1,4 @@
-//! What the simulator says of the same runs: costs from one server, then more servers.
+//! The simulator's forecast of the same runs: costs from one server, then more servers.
 //!
 //! One client alone sends each load to the contestant that is one plain PostgreSQL, without a limit, and every statement is
 //! timed; that gives the weight of each template and which transactions an interaction is made of. BEGIN and COMMIT count

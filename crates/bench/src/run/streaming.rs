@@ -2,7 +2,7 @@
 //! updates to the primary and their reads to all servers in turn.
 //!
 //! What is acknowledged is then visible on every standby. It is no single copy all the same: a standby can show a commit
-//! before the primary does, a lost standby holds up every commit until somebody acts, and nobody fails over.
+//! before the primary does, a lost standby holds up every commit until an operator acts, and there is no failover.
 
 use std::fs;
 
@@ -69,7 +69,7 @@ impl Streaming {
         self.servers().map(|server| config(&server.door)).collect()
     }
 
-    /// Updates to the primary, reads to everybody; commits wait until they are applied everywhere.
+    /// Updates to the primary, reads to all servers; commits wait until they are applied everywhere.
     pub(crate) fn doors(&self) -> Doors {
         let mut main = config(&self.primary.door);
         main.options("-c synchronous_commit=remote_apply");
