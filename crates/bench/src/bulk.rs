@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use testbed::account::Account;
 use testbed::build;
-use testbed::door::Door;
+use testbed::endpoint::Endpoint;
 use testbed::fault::Fault;
 use testbed::interrupt::Interrupt;
 use testbed::node::{self, Node};
@@ -88,16 +88,16 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
     };
     news("starting the servers");
     let node = Node::start(&onecopy, &binaries, &scratch, interrupt)?;
-    let door = Door { port: node.port, database: "postgres", options: None };
+    let endpoint = Endpoint { port: node.port, database: "postgres", options: None };
     let home = node::server(node.data(), 1).ok_or_else(|| Fault::Missing("the home's server".into()))?;
-    let direct = Door { port: home.port, ..door.clone() };
+    let direct = Endpoint { port: home.port, ..endpoint.clone() };
     let likeness = Likeness::of(&binaries, &direct, &scratch, interrupt)?;
     let plain = Plain::start(&binaries, account, &likeness, &scratch, interrupt)?;
     let lines = lines(&scratch, options.rows)?;
     let bench = Bench { options, binaries: &binaries, scratch: &scratch, interrupt, lines: &lines };
-    for door in [&door, &plain.door] {
+    for endpoint in [&endpoint, &plain.endpoint] {
         let table = "CREATE TABLE bulk (id int PRIMARY KEY, v int NOT NULL, t text NOT NULL)";
-        binaries.ask(door, table, &scratch, interrupt)?;
+        binaries.ask(endpoint, table, &scratch, interrupt)?;
     }
     let mut report = String::from(
         "| load | plain s | onecopy s | ratio | on all replicas s | home CPU, ratio | onecopy CPU s | VmHWM MB |\n\
@@ -105,10 +105,10 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
     );
     for load in [Load::Fill, Load::Copy, Load::Update] {
         news(&format!("{} on the plain server", load.name(options)));
-        let ours = bench.measure(load, &plain.door, plain.pid())?;
+        let ours = bench.measure(load, &plain.endpoint, plain.pid())?;
         news(&format!("{} through onecopy", load.name(options)));
         let (begun, cpu) = (Instant::now(), cpu::of_process(node.pid())?);
-        let theirs = bench.measure(load, &door, home.pid)?;
+        let theirs = bench.measure(load, &endpoint, home.pid)?;
         bench.wait_applied(node.port)?;
         let applied = begun.elapsed();
         let own_cpu = cpu::of_process(node.pid())? - cpu;
@@ -144,18 +144,18 @@ impl Load {
 }
 
 impl Bench<'_> {
-    fn measure(&self, load: Load, door: &Door, server: u32) -> Result<Cost, Fault> {
+    fn measure(&self, load: Load, endpoint: &Endpoint, server: u32) -> Result<Cost, Fault> {
         self.interrupt.pause(cpu::SETTLE)?;
         let before = cpu::of_family(server)?;
         let begun = Instant::now();
         match load {
             Load::Fill => {
-                pgbench::fill(self.binaries, door, self.options.scale, self.scratch, self.interrupt)?;
+                pgbench::fill(self.binaries, endpoint, self.options.scale, self.scratch, self.interrupt)?;
             }
-            Load::Copy => self.ask(door, &format!("\\copy bulk from '{}'", self.lines.display()))?,
+            Load::Copy => self.ask(endpoint, &format!("\\copy bulk from '{}'", self.lines.display()))?,
             Load::Update => {
                 let half = self.options.rows / 2;
-                self.ask(door, &format!("UPDATE bulk SET v = v + 1 WHERE id < {half}"))?;
+                self.ask(endpoint, &format!("UPDATE bulk SET v = v + 1 WHERE id < {half}"))?;
             }
         }
         let wait = begun.elapsed();
@@ -164,13 +164,13 @@ impl Bench<'_> {
     }
 
     /// At the server whose processor time is counted.
-    fn ask(&self, door: &Door, query: &str) -> Result<(), Fault> {
+    fn ask(&self, endpoint: &Endpoint, query: &str) -> Result<(), Fault> {
         let queries = ["SET onecopy.home = 'anchor'", query];
-        self.binaries.ask_all(door, &queries, self.scratch, self.interrupt).map(drop)
+        self.binaries.ask_all(endpoint, &queries, self.scratch, self.interrupt).map(drop)
     }
 
     fn wait_applied(&self, port: u16) -> Result<(), Fault> {
-        let admin = Door { port, database: "onecopy", options: None };
+        let admin = Endpoint { port, database: "onecopy", options: None };
         let end = Instant::now() + APPLIED;
         loop {
             let replicas = self.binaries.ask(&admin, "SHOW REPLICAS", self.scratch, self.interrupt)?;

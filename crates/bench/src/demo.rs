@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use testbed::account::Account;
 use testbed::build;
-use testbed::door::Door;
+use testbed::endpoint::Endpoint;
 use testbed::fault::Fault;
 use testbed::interrupt::Interrupt;
 use testbed::node::{self, Node};
@@ -79,14 +79,15 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
     };
     news("starting three servers behind onecopy, and one beside it ..");
     let node = Node::start(&onecopy, &binaries, &scratch, interrupt)?;
-    let door = Door { port: node.port, database: "postgres", options: None };
+    let endpoint = Endpoint { port: node.port, database: "postgres", options: None };
     let first =
         node::server(node.data(), 1).ok_or_else(|| Fault::Missing("there is no first replica".into()))?;
-    let likeness = Likeness::of(&binaries, &Door { port: first.port, ..door.clone() }, &scratch, interrupt)?;
+    let likeness =
+        Likeness::of(&binaries, &Endpoint { port: first.port, ..endpoint.clone() }, &scratch, interrupt)?;
     let plain = Plain::start(&binaries, Account::choose()?, &likeness, &scratch, interrupt)?;
     news("filling both with accounts ..");
-    for door in [&door, &plain.door] {
-        pgbench::fill(&binaries, door, SCALE, &scratch, interrupt)?;
+    for endpoint in [&endpoint, &plain.endpoint] {
+        pgbench::fill(&binaries, endpoint, SCALE, &scratch, interrupt)?;
     }
     let scripts = scripts(&scratch)?;
     let stage = Stage { options, binaries: &binaries, scratch: &scratch, interrupt, scripts };
@@ -98,7 +99,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
     let after = stage.alone(&plain)?;
     news("comparing the replicas ..");
     let compared = stage.settle(&onecopy, &node)?;
-    let money = binaries.ask(&door, "SELECT sum(abalance) FROM pgbench_accounts", &scratch, interrupt)?;
+    let money = binaries.ask(&endpoint, "SELECT sum(abalance) FROM pgbench_accounts", &scratch, interrupt)?;
     let report = Report {
         version: likeness.version().to_owned(),
         clients: options.clients,
@@ -128,28 +129,38 @@ fn scripts(scratch: &Scratch) -> Result<[PathBuf; 2], Fault> {
 
 impl Stage<'_> {
     /// The clients, to their end; what pgbench reports.
-    fn load(&self, door: &Door, seconds: u32, log: &Path) -> Result<String, Fault> {
+    fn load(&self, endpoint: &Endpoint, seconds: u32, log: &Path) -> Result<String, Fault> {
         let mut command = program::command(self.binaries.program("pgbench"));
-        command.args(["-h", "127.0.0.1", "-p", &door.port.to_string(), "-U", "postgres", "-n", "-P", "1"]);
+        command.args([
+            "-h",
+            "127.0.0.1",
+            "-p",
+            &endpoint.port.to_string(),
+            "-U",
+            "postgres",
+            "-n",
+            "-P",
+            "1",
+        ]);
         command.args(["-M", "prepared", "--max-tries", "20", "-c", &self.options.clients.to_string()]);
         command.args(["-T", &seconds.to_string(), "-j", "2"]);
         for (script, weight) in self.scripts.iter().zip([4, 1]) {
             command.arg("-f").arg(format!("{}@{weight}", script.display()));
         }
-        program::run("pgbench", command.arg(door.database), log, self.interrupt)
+        program::run("pgbench", command.arg(endpoint.database), log, self.interrupt)
     }
 
     fn alone(&self, plain: &Plain) -> Result<Pace, Fault> {
-        Pace::read(&self.load(&plain.door, ALONE_S, &self.scratch.path("alone.log"))?)
+        Pace::read(&self.load(&plain.endpoint, ALONE_S, &self.scratch.path("alone.log"))?)
     }
 
     /// The part through onecopy: the clients beside a line that tells what goes on.
     fn through(&self, node: &Node) -> Result<(Pace, ServerLoss, Vec<Replica>), Fault> {
-        let door = Door { port: node.port, database: "postgres", options: None };
+        let endpoint = Endpoint { port: node.port, database: "postgres", options: None };
         let log = self.scratch.path("through.log");
         let before = self.replicas(node)?;
         let (said, loss) = std::thread::scope(|scope| {
-            let load = scope.spawn(|| self.load(&door, self.options.seconds, &log));
+            let load = scope.spawn(|| self.load(&endpoint, self.options.seconds, &log));
             let loss = self.watch(node, &log, || load.is_finished());
             let said = load.join().unwrap_or_else(|_| Err(Fault::Missing("the clients were lost".into())));
             Ok::<_, Fault>((said?, loss?))
@@ -195,8 +206,8 @@ impl Stage<'_> {
     }
 
     fn replicas(&self, node: &Node) -> Result<Vec<Replica>, Fault> {
-        let door = Door { port: node.port, database: "onecopy", options: None };
-        let shown = self.binaries.ask(&door, "SHOW REPLICAS", self.scratch, self.interrupt)?;
+        let endpoint = Endpoint { port: node.port, database: "onecopy", options: None };
+        let shown = self.binaries.ask(&endpoint, "SHOW REPLICAS", self.scratch, self.interrupt)?;
         shown.lines().map(Replica::read).collect()
     }
 

@@ -28,7 +28,7 @@ use tokio::time::{sleep, sleep_until};
 pub(crate) use draw::{date, day_ahead, exponential, letters};
 pub(crate) use fill::Fill;
 pub(crate) use ledger::{Account, Ledger};
-pub(crate) use session::{Doors, Heard, Isolation, Session, Texts, Transaction, connect};
+pub(crate) use session::{Endpoints, Heard, Isolation, Session, Texts, Transaction, connect};
 pub(crate) use tally::{Kind, SLICE, Slice, Tally};
 pub(crate) use value::{Cents, Rate, Text, cents, rate};
 
@@ -148,7 +148,7 @@ struct Shared<'a> {
 /// Runs a course; `watch` hears when it begins, and now and then how far it is.
 pub(crate) async fn drive(
     workload: &dyn Workload,
-    doors: &Doors,
+    endpoints: &Endpoints,
     course: &Course,
     interrupt: &Interrupt,
     watch: &dyn Fn(Duration, u64),
@@ -156,7 +156,7 @@ pub(crate) async fn drive(
     let texts = workload.texts();
     let mut sessions = Vec::new();
     for number in 0..course.clients {
-        let session = Session::open(doors, number, course.isolation, &texts).await;
+        let session = Session::open(endpoints, number, course.isolation, &texts).await;
         sessions.push(session.map_err(|why| Fault::Database(format!("client {number}: {why}")))?);
     }
     let begin = Instant::now();
@@ -185,12 +185,12 @@ pub(crate) async fn drive(
 /// Records the statements of one client for each of its interactions, for as long as this, without those that fail.
 pub(crate) async fn trace(
     workload: &dyn Workload,
-    doors: &Doors,
+    endpoints: &Endpoints,
     course: &Course,
     interrupt: &Interrupt,
 ) -> Result<Vec<(&'static str, Vec<Heard>)>, Fault> {
     let said = |why: Refusal| Fault::Database(format!("a trace: {why}"));
-    let mut session = Session::open(doors, 0, course.isolation, &workload.texts()).await.map_err(said)?;
+    let mut session = Session::open(endpoints, 0, course.isolation, &workload.texts()).await.map_err(said)?;
     let mut actor = workload.actor(0, Dice::new(course.seed.wrapping_add(APART)));
     let begin = Instant::now();
     let mut traced = Vec::new();

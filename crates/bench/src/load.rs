@@ -14,7 +14,7 @@ use testbed::interrupt::Interrupt;
 use tokio::runtime::{Builder, Runtime};
 use tokio_postgres::Config;
 
-use crate::drive::{self, Course, Doors, Fill, Isolation, Outcome, Pace, Workload, connect};
+use crate::drive::{self, Course, Endpoints, Fill, Isolation, Outcome, Pace, Workload, connect};
 use crate::judge;
 use crate::micro::{Micro, Shape};
 use crate::rubbos::Rubbos;
@@ -231,18 +231,21 @@ pub(crate) fn runtime() -> Result<Runtime, Fault> {
 pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str)) -> Result<String, Fault> {
     let workload = options.load.workload(&options.size);
     runtime()?.block_on(async {
-        let doors =
-            Doors { main: options.to.clone(), readers: options.reader.clone(), declares: options.declares };
+        let endpoints = Endpoints {
+            main: options.to.clone(),
+            readers: options.reader.clone(),
+            declares: options.declares,
+        };
         if options.populate {
-            populate(&*workload, &doors.main, options.seed, interrupt, news).await?;
+            populate(&*workload, &endpoints.main, options.seed, interrupt, news).await?;
         }
-        let client = open(&doors.main).await?;
+        let client = open(&endpoints.main).await?;
         let before = judge::counts(&client, &*workload).await?;
         let course = options.course();
         let outcome = if course.length.is_zero() {
             None
         } else {
-            Some(course_of(&*workload, &doors, &course, interrupt, news).await?)
+            Some(course_of(&*workload, &endpoints, &course, interrupt, news).await?)
         };
         let ledger = outcome.as_ref().map(|outcome| outcome.ledger.clone()).unwrap_or_default();
         news("checking");
@@ -278,7 +281,7 @@ pub(crate) async fn open(to: &Config) -> Result<tokio_postgres::Client, Fault> {
 
 async fn course_of(
     workload: &dyn Workload,
-    doors: &Doors,
+    endpoints: &Endpoints,
     course: &Course,
     interrupt: &Interrupt,
     news: &dyn Fn(&str),
@@ -291,7 +294,7 @@ async fn course_of(
             news(&format!("{} of {} s, {done} interactions", at.as_secs(), whole.as_secs()));
         }
     };
-    drive::drive(workload, doors, course, interrupt, &watch).await
+    drive::drive(workload, endpoints, course, interrupt, &watch).await
 }
 
 /// The measurements, by kind of interaction.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use testbed::door::Door;
+use testbed::endpoint::Endpoint;
 use testbed::fault::Fault;
 use testbed::interrupt::Interrupt;
 use testbed::postgres::Binaries;
@@ -104,25 +104,25 @@ pub(crate) struct Outcome {
 /// Makes the four tables and fills them.
 pub(crate) fn fill(
     binaries: &Binaries,
-    door: &Door,
+    endpoint: &Endpoint,
     scale: u32,
     scratch: &Scratch,
     interrupt: &Interrupt,
 ) -> Result<(), Fault> {
-    let mut command = command(binaries, door, Entry::default());
-    command.args(["-i", "-q", "-s", &scale.to_string(), door.database]);
+    let mut command = command(binaries, endpoint, Entry::default());
+    command.args(["-i", "-q", "-s", &scale.to_string(), endpoint.database]);
     program::run("pgbench -i", &mut command, &scratch.path(LOG), interrupt).map(drop)
 }
 
 /// Runs a load; a failed transaction is a fault, since the comparison would be of different work.
 pub(crate) fn run(
     binaries: &Binaries,
-    door: &Door,
+    endpoint: &Endpoint,
     load: &Load,
     scratch: &Scratch,
     interrupt: &Interrupt,
 ) -> Result<Outcome, Fault> {
-    let (outcome, failed) = run_counting_failures(binaries, door, load, scratch, interrupt)?;
+    let (outcome, failed) = run_counting_failures(binaries, endpoint, load, scratch, interrupt)?;
     if failed == 0 {
         return Ok(outcome);
     }
@@ -133,13 +133,13 @@ pub(crate) fn run(
 /// Runs a load; with what came out, how many transactions failed with something after which clients try again.
 pub(crate) fn run_counting_failures(
     binaries: &Binaries,
-    door: &Door,
+    endpoint: &Endpoint,
     load: &Load,
     scratch: &Scratch,
     interrupt: &Interrupt,
 ) -> Result<(Outcome, u64), Fault> {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get() as u32).min(load.clients);
-    let mut command = command(binaries, door, load.entry);
+    let mut command = command(binaries, endpoint, load.entry);
     if load.entry.is_repeated {
         command.arg("-C");
     }
@@ -150,21 +150,21 @@ pub(crate) fn run_counting_failures(
         .args(["-n", "-M", &load.mode.to_string()])
         .args(["-c", &load.clients.to_string(), "-j", &threads.to_string()])
         .args(["-T", &load.length.as_secs().to_string()])
-        .args([&format!("--random-seed={}", load.seed), door.database]);
+        .args([&format!("--random-seed={}", load.seed), endpoint.database]);
     let text = program::run("pgbench", &mut command, &scratch.path(LOG), interrupt)?;
     Outcome::parse(&text)
         .ok_or_else(|| Fault::Unreadable { what: "the report of pgbench".into(), said: text })
 }
 
-fn command(binaries: &Binaries, door: &Door, entry: Entry) -> std::process::Command {
+fn command(binaries: &Binaries, endpoint: &Endpoint, entry: Entry) -> std::process::Command {
     let mut command = program::command(binaries.program("pgbench"));
-    command.args(["-h", "127.0.0.1", "-p", &door.port.to_string()]);
+    command.args(["-h", "127.0.0.1", "-p", &endpoint.port.to_string()]);
     command.args(["-U", if entry.is_proven { PROVEN.0 } else { "postgres" }]);
     command.env("PGSSLMODE", if entry.is_encrypted { "require" } else { "disable" });
     if entry.is_proven {
         command.env("PGPASSWORD", PROVEN.1);
     }
-    if let Some(options) = door.options {
+    if let Some(options) = endpoint.options {
         command.env("PGOPTIONS", options);
     }
     command

@@ -130,10 +130,11 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
     let size = Size { servers: pool, clients: options.clients + 8 };
     let pooler = Pooler::start(&binaries, account, &plain, size, None, &scratch, interrupt)?;
     news("filling the tables");
-    for door in
-        [&node.door, &pools.door, &plain.door].into_iter().chain(before.as_ref().map(|node| &node.door))
+    for endpoint in [&node.endpoint, &pools.endpoint, &plain.endpoint]
+        .into_iter()
+        .chain(before.as_ref().map(|node| &node.endpoint))
     {
-        pgbench::fill(&binaries, door, options.scale, &scratch, interrupt)?;
+        pgbench::fill(&binaries, endpoint, options.scale, &scratch, interrupt)?;
     }
 
     let contenders = Contender::all(&plain, pooler.as_ref(), before.as_ref(), [&node, &pools]);

@@ -303,7 +303,7 @@ impl Bench<'_> {
         let course = measure::course(self.plan, load, 1)?;
         let traced = runtime()?.block_on(drive::trace(
             &*workload,
-            &plain.doors,
+            &plain.endpoints,
             &course,
             self.environment.interrupt,
         ))?;

@@ -110,7 +110,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
     runtime.block_on(async {
         let mut sides = Sides {
             ours: Session::open(node.port).await?,
-            plain: Session::open(plain.door.port).await?,
+            plain: Session::open(plain.endpoint.port).await?,
             replicas: Vec::new(),
         };
         for replica in 1..=REPLICAS {

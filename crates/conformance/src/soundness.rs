@@ -110,7 +110,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
     news(&format!("seed {}", options.seed));
     let server = Plain::start(&binaries, account, &Likeness::bare(), &scratch, interrupt)?;
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Fault::system("start"))?;
-    runtime.block_on(check(server.door.port, options, interrupt, news))
+    runtime.block_on(check(server.endpoint.port, options, interrupt, news))
 }
 
 async fn check(

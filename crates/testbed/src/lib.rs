@@ -7,7 +7,7 @@
 
 pub mod account;
 pub mod build;
-pub mod door;
+pub mod endpoint;
 pub mod fault;
 pub mod interrupt;
 pub mod machine;

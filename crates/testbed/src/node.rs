@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::door::Door;
+use crate::endpoint::Endpoint;
 use crate::fault::Fault;
 use crate::interrupt::Interrupt;
 use crate::postgres::{Binaries, free_port};
@@ -64,19 +64,20 @@ impl Node {
         scratch: &Scratch,
         interrupt: &Interrupt,
     ) -> Result<Self, Fault> {
-        let door = Door { port: free_port()?, database: "postgres", options: None };
+        let endpoint = Endpoint { port: free_port()?, database: "postgres", options: None };
         let data = shape.folder.map_or_else(|| scratch.path(shape.name), Path::to_owned);
-        let numbers = (shape.replicas.to_string(), door.port.to_string());
+        let numbers = (shape.replicas.to_string(), endpoint.port.to_string());
         let mut words: Vec<OsString> =
             vec![onecopy.into(), "up".into(), "--replicas".into(), numbers.0.into()];
         words.extend(["--port".into(), numbers.1.into(), "--pg-bin".into(), binaries.folder().into()]);
         words.extend(["--data".into(), data.clone().into()]);
         words.extend(shape.arguments.iter().map(OsString::from));
         let log = scratch.path(&format!("{}.log", shape.name));
-        let mut node = Self { program: None, port: door.port, data, replicas: shape.replicas, log, words };
+        let mut node =
+            Self { program: None, port: endpoint.port, data, replicas: shape.replicas, log, words };
         node.run()?;
         if let Some(program) = &mut node.program {
-            binaries.wait_for(program, &door, scratch, interrupt)?;
+            binaries.wait_for(program, &endpoint, scratch, interrupt)?;
         }
         Ok(node)
     }

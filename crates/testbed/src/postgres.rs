@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::account::Account;
-use crate::door::Door;
+use crate::endpoint::Endpoint;
 use crate::fault::Fault;
 use crate::interrupt::Interrupt;
 use crate::program::{self, Program};
@@ -65,25 +65,35 @@ impl Binaries {
     /// Asks a server; columns are separated by tabs.
     pub fn ask(
         &self,
-        door: &Door,
+        endpoint: &Endpoint,
         query: &str,
         scratch: &Scratch,
         interrupt: &Interrupt,
     ) -> Result<String, Fault> {
-        self.ask_all(door, &[query], scratch, interrupt)
+        self.ask_all(endpoint, &[query], scratch, interrupt)
     }
 
     /// The same with several queries of one session, each by itself.
     pub fn ask_all(
         &self,
-        door: &Door,
+        endpoint: &Endpoint,
         queries: &[&str],
         scratch: &Scratch,
         interrupt: &Interrupt,
     ) -> Result<String, Fault> {
         let mut psql = program::command(self.program("psql"));
-        psql.args(["-XAtq", "-F", "\t", "-h", "127.0.0.1", "-p", &door.port.to_string(), "-U", "postgres"]);
-        psql.args(queries.iter().flat_map(|query| ["-c", query])).arg(door.database);
+        psql.args([
+            "-XAtq",
+            "-F",
+            "\t",
+            "-h",
+            "127.0.0.1",
+            "-p",
+            &endpoint.port.to_string(),
+            "-U",
+            "postgres",
+        ]);
+        psql.args(queries.iter().flat_map(|query| ["-c", query])).arg(endpoint.database);
         program::run("psql", &mut psql, &scratch.path("psql.log"), interrupt)
     }
 
@@ -91,11 +101,11 @@ impl Binaries {
     pub fn wait_for(
         &self,
         program: &mut Program,
-        door: &Door,
+        endpoint: &Endpoint,
         scratch: &Scratch,
         interrupt: &Interrupt,
     ) -> Result<(), Fault> {
-        program.wait_until(START, interrupt, || match self.ask(door, "SELECT 1", scratch, interrupt) {
+        program.wait_until(START, interrupt, || match self.ask(endpoint, "SELECT 1", scratch, interrupt) {
             Ok(_) => Ok(true),
             Err(Fault::Program { .. }) => Ok(false),
             Err(fault) => Err(fault),
@@ -135,11 +145,11 @@ impl Likeness {
     /// That of a running server.
     pub fn of(
         binaries: &Binaries,
-        door: &Door,
+        endpoint: &Endpoint,
         scratch: &Scratch,
         interrupt: &Interrupt,
     ) -> Result<Self, Fault> {
-        let ask = |query: &str| binaries.ask(door, query, scratch, interrupt);
+        let ask = |query: &str| binaries.ask(endpoint, query, scratch, interrupt);
         let facts =
             ask("SELECT current_setting('server_version'), datcollate, current_setting('data_checksums') \
              FROM pg_database WHERE datname = current_database()")?;
@@ -195,7 +205,7 @@ pub struct Plain {
     /// Where its socket is.
     pub sockets: PathBuf,
     /// Where to connect.
-    pub door: Door,
+    pub endpoint: Endpoint,
 }
 
 impl Plain {
@@ -241,19 +251,19 @@ impl Plain {
         interrupt: &Interrupt,
     ) -> Result<Self, Fault> {
         let (data, sockets) = (scratch.path(name), scratch.folder(&format!("{name}-sockets"), account)?);
-        let door = Door { port: free_port()?, database: "postgres", options: None };
+        let endpoint = Endpoint { port: free_port()?, database: "postgres", options: None };
         let mut postgres = program::command(binaries.program("postgres"));
         postgres.arg("-D").arg(&data).current_dir(&data);
         for (name, value) in &likeness.settings {
             postgres.args(["-c", &format!("{name}={value}")]);
         }
-        postgres.args(["-c", &format!("port={}", door.port), "-c", "listen_addresses=127.0.0.1", "-c"]);
+        postgres.args(["-c", &format!("port={}", endpoint.port), "-c", "listen_addresses=127.0.0.1", "-c"]);
         postgres.arg(format!("unix_socket_directories={}", sockets.display()));
         account.runs(&mut postgres);
         let log = scratch.path(&format!("{name}.log"));
         let mut program = Program::start("postgres", &mut postgres, log, Signal::INT, STOP)?;
-        binaries.wait_for(&mut program, &door, scratch, interrupt)?;
-        Ok(Self { program, sockets, door })
+        binaries.wait_for(&mut program, &endpoint, scratch, interrupt)?;
+        Ok(Self { program, sockets, endpoint })
     }
 
     /// Its first process.

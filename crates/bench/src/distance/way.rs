@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use testbed::account::Account;
-use testbed::door::Door;
+use testbed::endpoint::Endpoint;
 use testbed::fault::Fault;
 use testbed::interrupt::Interrupt;
 use testbed::postgres::{Binaries, Likeness, Plain, free_port};
@@ -45,7 +45,7 @@ struct Middleware {
 pub(super) struct Way {
     /// How the report calls it.
     pub(super) name: String,
-    door: Door,
+    endpoint: Endpoint,
     middleware: Option<Middleware>,
     _relays: Vec<Relay>,
     servers: Vec<Plain>,
@@ -74,9 +74,9 @@ impl Way {
     /// One server and nothing in between but its distance.
     pub(super) fn direct(name: &str, environment: &Environment<'_>) -> Result<Self, Fault> {
         let (server, relay) = distant("direct", environment)?;
-        let door = Door { port: relay.port, ..server.door.clone() };
+        let endpoint = Endpoint { port: relay.port, ..server.endpoint.clone() };
         let (relays, servers) = (vec![relay], vec![server]);
-        Ok(Self { name: name.to_owned(), door, middleware: None, _relays: relays, servers, done: 0 })
+        Ok(Self { name: name.to_owned(), endpoint, middleware: None, _relays: relays, servers, done: 0 })
     }
 
     /// A program of ours before so many servers.
@@ -90,11 +90,11 @@ impl Way {
         let both = (1..=replicas).map(|replica| distant(&format!("{folder}-{replica}"), environment));
         let (servers, relays): (Vec<Plain>, Vec<Relay>) =
             both.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
-        let door = Door { port: free_port()?, database: "postgres", options: None };
+        let endpoint = Endpoint { port: free_port()?, database: "postgres", options: None };
         let scratch = environment.scratch;
         let mut settings = format!(
             "listen = \"127.0.0.1:{}\"\ndata = \"{}\"\nhba = \"host all all all trust\"\nhttp_listen = \"\"\n",
-            door.port,
+            endpoint.port,
             scratch.path(&format!("{folder}-data")).display()
         );
         for relay in &relays {
@@ -104,18 +104,18 @@ impl Way {
         command.args(["serve", "--config"]).arg(scratch.file(&format!("{folder}.toml"), &settings)?);
         let log = scratch.path(&format!("{folder}.log"));
         let mut program = Program::start("onecopy serve", &mut command, log, Signal::TERM, STOP)?;
-        environment.binaries.wait_for(&mut program, &door, scratch, environment.interrupt)?;
+        environment.binaries.wait_for(&mut program, &endpoint, scratch, environment.interrupt)?;
         let middleware = Some(Middleware { program, onecopy: onecopy.to_owned() });
-        Ok(Self { name: name.to_owned(), door, middleware, _relays: relays, servers, done: 0 })
+        Ok(Self { name: name.to_owned(), endpoint, middleware, _relays: relays, servers, done: 0 })
     }
 
     /// Makes the tables; what that leaves to be written is written before anything is measured.
     pub(super) fn fill(&self, scale: u32, environment: &Environment<'_>) -> Result<(), Fault> {
         let Environment { binaries, scratch, interrupt, .. } = environment;
-        pgbench::fill(binaries, &self.door, scale, scratch, interrupt)?;
+        pgbench::fill(binaries, &self.endpoint, scale, scratch, interrupt)?;
         self.compare(environment)?;
         for server in &self.servers {
-            binaries.ask(&server.door, "CHECKPOINT", scratch, interrupt)?;
+            binaries.ask(&server.endpoint, "CHECKPOINT", scratch, interrupt)?;
         }
         Ok(())
     }
@@ -123,7 +123,7 @@ impl Way {
     /// The release of its servers.
     pub(super) fn version(&self, environment: &Environment<'_>) -> Result<String, Fault> {
         let said = environment.binaries.ask(
-            &self.door,
+            &self.endpoint,
             "SHOW server_version",
             environment.scratch,
             environment.interrupt,
@@ -139,7 +139,7 @@ impl Way {
         interrupt.pause(SETTLE)?;
         let (begin, before) = (Instant::now(), Reading::take(pid, &postmasters)?);
         let (outcome, failed) =
-            pgbench::run_counting_failures(binaries, &self.door, load, scratch, interrupt)?;
+            pgbench::run_counting_failures(binaries, &self.endpoint, load, scratch, interrupt)?;
         interrupt.pause(SETTLE)?;
         let (length, used) = (begin.elapsed(), Reading::take(pid, &postmasters)? - before);
         self.done += outcome.transactions;
@@ -158,7 +158,8 @@ impl Way {
 
     /// A fault unless what was acknowledged is there, whole, and everywhere.
     fn check(&self, environment: &Environment<'_>) -> Result<(), Fault> {
-        let said = environment.binaries.ask(&self.door, SUMS, environment.scratch, environment.interrupt)?;
+        let said =
+            environment.binaries.ask(&self.endpoint, SUMS, environment.scratch, environment.interrupt)?;
         if let Some(wrong) = wrong(&said, self.done) {
             return Err(Fault::Wrong(format!("{}: {wrong}", self.name)));
         }
@@ -169,7 +170,7 @@ impl Way {
     fn compare(&self, environment: &Environment<'_>) -> Result<(), Fault> {
         let Some(Middleware { onecopy, .. }) = &self.middleware else { return Ok(()) };
         let mut verify = program::command(onecopy);
-        verify.args(["verify", "--port", &self.door.port.to_string()]);
+        verify.args(["verify", "--port", &self.endpoint.port.to_string()]);
         let log = environment.scratch.path("verify.log");
         program::run("onecopy verify", &mut verify, &log, environment.interrupt).map(drop)
     }
@@ -179,7 +180,7 @@ impl Way {
 fn distant(name: &str, environment: &Environment<'_>) -> Result<(Plain, Relay), Fault> {
     let Environment { binaries, account, likeness, scratch, interrupt, delay } = environment;
     let server = Plain::start_named(name, binaries, *account, likeness, scratch, interrupt)?;
-    let relay = Relay::start(server.door.port, *delay)?;
+    let relay = Relay::start(server.endpoint.port, *delay)?;
     Ok((server, relay))
 }
 

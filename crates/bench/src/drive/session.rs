@@ -31,9 +31,9 @@ pub(crate) type Values<'a> = &'a [&'a (dyn ToSql + Sync)];
 /// The texts of a workload's statements, by their names.
 pub(crate) type Texts = Rc<BTreeMap<&'static str, String>>;
 
-/// Where a contestant is.
+/// The addresses of a contestant.
 #[derive(Clone, Debug)]
-pub(crate) struct Doors {
+pub(crate) struct Endpoints {
     /// Where everything may go.
     pub(crate) main: Config,
     /// Where reads go, client by client, if they do not go there.
@@ -91,21 +91,21 @@ pub(crate) struct Session {
 impl Session {
     /// Connects; `number` tells clients apart.
     pub(crate) async fn open(
-        doors: &Doors,
+        endpoints: &Endpoints,
         number: usize,
         isolation: Isolation,
         texts: &Texts,
     ) -> Result<Self, Refusal> {
-        let reader = match doors.readers.len() {
+        let reader = match endpoints.readers.len() {
             0 => None,
-            count => Some(Connection::open(&doors.readers[number % count], texts).await?),
+            count => Some(Connection::open(&endpoints.readers[number % count], texts).await?),
         };
-        let main = Connection::open(&doors.main, texts).await?;
-        let declares = doors.declares;
+        let main = Connection::open(&endpoints.main, texts).await?;
+        let declares = endpoints.declares;
         Ok(Self { main, reader, isolation, declares, ledger: Ledger::default(), retries: 0 })
     }
 
-    /// What was sent to the main door since the last call; nothing before the first one.
+    /// What was sent to the main endpoint since the last call; nothing before the first one.
     pub(crate) fn heard(&mut self) -> Vec<Heard> {
         self.main.heard.replace(Vec::new()).unwrap_or_default()
     }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use testbed::door::Door;
+use testbed::endpoint::Endpoint;
 use testbed::fault::Fault;
 use testbed::interrupt::Interrupt;
 use testbed::postgres::{Binaries, Plain};
@@ -31,9 +31,9 @@ const BEFORE: &str = "onecopy, before";
 pub(super) struct Contender {
     /// How the report calls it.
     pub(super) name: &'static str,
-    door: Door,
+    endpoint: Endpoint,
     /// Where clients with prepared statements go, if elsewhere.
-    prepared_door: Option<Door>,
+    prepared_endpoint: Option<Endpoint>,
     /// The process in between.
     middleware: Option<u32>,
     /// The server's first process.
@@ -63,8 +63,8 @@ impl Contender {
     pub(super) fn direct(plain: &Plain, name: &'static str, options: Option<&'static str>) -> Self {
         Self {
             name,
-            door: Door { options, ..plain.door.clone() },
-            prepared_door: None,
+            endpoint: Endpoint { options, ..plain.endpoint.clone() },
+            prepared_endpoint: None,
             middleware: None,
             server: plain.pid(),
             writes_only: false,
@@ -74,8 +74,8 @@ impl Contender {
     /// PgBouncer before the plain server.
     pub(super) fn pooled(plain: &Plain, pooler: &Pooler) -> Self {
         Self {
-            door: pooler.door.clone(),
-            prepared_door: Some(pooler.prepared_door.clone()),
+            endpoint: pooler.endpoint.clone(),
+            prepared_endpoint: Some(pooler.prepared_endpoint.clone()),
             middleware: Some(pooler.pid()),
             ..Self::direct(plain, PGBOUNCER, None)
         }
@@ -85,8 +85,8 @@ impl Contender {
     pub(super) fn through(name: &'static str, node: &Node) -> Self {
         Self {
             name,
-            door: node.door.clone(),
-            prepared_door: None,
+            endpoint: node.endpoint.clone(),
+            prepared_endpoint: None,
             middleware: Some(node.pid()),
             server: node.postmaster,
             writes_only: false,
@@ -98,8 +98,8 @@ impl Contender {
         script == Script::TpcB || !self.writes_only
     }
 
-    fn door(&self, mode: Mode) -> &Door {
-        self.prepared_door.as_ref().filter(|_| mode == Mode::Prepared).unwrap_or(&self.door)
+    fn endpoint(&self, mode: Mode) -> &Endpoint {
+        self.prepared_endpoint.as_ref().filter(|_| mode == Mode::Prepared).unwrap_or(&self.endpoint)
     }
 }
 
@@ -129,7 +129,7 @@ pub(super) struct Bench<'a> {
 impl Bench<'_> {
     /// Runs a load against a contender.
     pub(super) fn run(&self, contender: &Contender, load: &Load) -> Result<Outcome, Fault> {
-        pgbench::run(self.binaries, contender.door(load.mode), load, self.scratch, self.interrupt)
+        pgbench::run(self.binaries, contender.endpoint(load.mode), load, self.scratch, self.interrupt)
     }
 
     /// Measures a contender once.

@@ -16,7 +16,7 @@ use clap::Args;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use testbed::account::Account;
 use testbed::build;
-use testbed::door::Door;
+use testbed::endpoint::Endpoint;
 use testbed::fault::Fault;
 use testbed::interrupt::Interrupt;
 use testbed::machine::Circumstances;
@@ -101,17 +101,17 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
     let size = Size { servers: options.servers, clients: options.idle + options.clients + 8 };
     let pooler = Pooler::start(&binaries, account, &plain, size, None, &scratch, interrupt)?;
     news("filling the tables");
-    for door in [&node.door, &plain.door] {
-        pgbench::fill(&binaries, door, options.scale, &scratch, interrupt)?;
+    for endpoint in [&node.endpoint, &plain.endpoint] {
+        pgbench::fill(&binaries, endpoint, options.scale, &scratch, interrupt)?;
     }
     let bench = Bench { binaries: &binaries, scratch: &scratch, interrupt };
     let mut ways = Vec::new();
     if let Some(pooler) = &pooler {
-        let (contender, door) = (Contender::pooled(&plain, pooler), pooler.door.clone());
-        ways.push(Way { contender, pid: pooler.pid(), door, takes_prepared: pooler.pools_prepared() });
+        let (contender, endpoint) = (Contender::pooled(&plain, pooler), pooler.endpoint.clone());
+        ways.push(Way { contender, pid: pooler.pid(), endpoint, takes_prepared: pooler.pools_prepared() });
     }
     let contender = Contender::through(super::contender::POOLS, &node);
-    ways.push(Way { contender, pid: node.pid(), door: node.door.clone(), takes_prepared: true });
+    ways.push(Way { contender, pid: node.pid(), endpoint: node.endpoint.clone(), takes_prepared: true });
     let mut report = format!(
         "{circumstances}; PostgreSQL {}; {}. {} silent clients and {} that work on {} server connections, {} rounds of {} s, \
          scale {}.\n\n| way | load | protocol | transactions a second | its CPU, us | server's CPU, us | its memory, MB: \
@@ -138,7 +138,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt, news: &dyn Fn(&str))
 struct Way {
     contender: Contender,
     pid: u32,
-    door: Door,
+    endpoint: Endpoint,
     /// Clients with prepared statements share its server connections.
     takes_prepared: bool,
 }
@@ -150,9 +150,9 @@ fn measure(
     way: &Way,
     report: &mut String,
 ) -> Result<(), Fault> {
-    let Way { contender, pid, door, takes_prepared } = way;
+    let Way { contender, pid, endpoint, takes_prepared } = way;
     let empty = resident_bytes(*pid)?;
-    let silent: Vec<TcpStream> = (0..options.idle).map(|_| log_in(door)).collect::<Result<_, _>>()?;
+    let silent: Vec<TcpStream> = (0..options.idle).map(|_| log_in(endpoint)).collect::<Result<_, _>>()?;
     bench.interrupt.pause(REST)?;
     let full = resident_bytes(*pid)?;
     let modes = [Mode::Simple, Mode::Extended, Mode::Prepared];
@@ -198,12 +198,12 @@ fn allow_files(options: &Options) -> Result<(), Fault> {
 }
 
 /// A client that is let in and says nothing more.
-fn log_in(door: &Door) -> Result<TcpStream, Fault> {
+fn log_in(endpoint: &Endpoint) -> Result<TcpStream, Fault> {
     let failed = |error| Fault::system("log a silent client in")(error);
-    let mut stream = TcpStream::connect(("127.0.0.1", door.port)).map_err(failed)?;
+    let mut stream = TcpStream::connect(("127.0.0.1", endpoint.port)).map_err(failed)?;
     stream.set_read_timeout(Some(LOG_IN)).map_err(failed)?;
     let mut out = Vec::new();
-    wire::encode::startup(&mut out, &[("user", "postgres"), ("database", door.database)]);
+    wire::encode::startup(&mut out, &[("user", "postgres"), ("database", endpoint.database)]);
     stream.write_all(&out).map_err(failed)?;
     let (mut input, mut more) = (Vec::new(), [0; 4096]);
     while input.len() < BYTES_MAX {

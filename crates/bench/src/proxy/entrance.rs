@@ -62,7 +62,7 @@ pub(super) fn run(
             "CREATE ROLE {} LOGIN PASSWORD '{}' IN ROLE pg_read_all_data, pg_write_all_data",
             PROVEN.0, PROVEN.1
         );
-        binaries.ask(&server.door, &role, scratch, interrupt)?;
+        binaries.ask(&server.endpoint, &role, scratch, interrupt)?;
         Ok(server)
     };
     let (plain, first, second) = (server("plain")?, server("first")?, server("second")?);
@@ -74,14 +74,14 @@ pub(super) fn run(
     let node = serve("serve", &first, "")?;
     let pools = serve("pools", &second, &format!("pool_mode = \"transaction\"\npool_size = {pool}\n"))?;
     let kept = format!("SELECT rolpassword FROM pg_authid WHERE rolname = '{}'", PROVEN.0);
-    let verifier = binaries.ask(&plain.door, &kept, scratch, interrupt)?;
+    let verifier = binaries.ask(&plain.endpoint, &kept, scratch, interrupt)?;
     let guard = Guard { identity: &identity, verifier: verifier.trim() };
     // One that is gone counts until it is noticed.
     let size = Size { servers: pool, clients: 4 * options.clients + 8 };
     let pooler = Pooler::start(binaries, *account, &plain, size, Some(guard), scratch, interrupt)?;
     news("filling the tables");
-    for door in [&plain.door, &node.door, &pools.door] {
-        pgbench::fill(binaries, door, options.scale, scratch, interrupt)?;
+    for endpoint in [&plain.endpoint, &node.endpoint, &pools.endpoint] {
+        pgbench::fill(binaries, endpoint, options.scale, scratch, interrupt)?;
     }
 
     let mut ways = vec![Contender::direct(&plain, DIRECT, None)];

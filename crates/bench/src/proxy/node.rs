@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use testbed::door::Door;
+use testbed::endpoint::Endpoint;
 use testbed::fault::Fault;
 use testbed::interrupt::Interrupt;
 use testbed::postgres::{Binaries, Plain, free_port};
@@ -22,9 +22,9 @@ const STOP: Duration = Duration::from_mins(2);
 pub(super) struct Node {
     program: Option<Program>,
     /// Where clients connect.
-    pub(super) door: Door,
+    pub(super) endpoint: Endpoint,
     /// Where the replica itself listens.
-    pub(super) replica: Door,
+    pub(super) replica: Endpoint,
     /// The first process of the replica.
     pub(super) postmaster: u32,
     data: PathBuf,
@@ -40,24 +40,24 @@ impl Node {
         scratch: &Scratch,
         interrupt: &Interrupt,
     ) -> Result<Self, Fault> {
-        let door = Door { port: free_port()?, database: "postgres", options: None };
+        let endpoint = Endpoint { port: free_port()?, database: "postgres", options: None };
         let data = scratch.path(name);
         let mut command = program::command(onecopy);
-        command.args(["up", "--replicas", "1", "--port", &door.port.to_string()]);
+        command.args(["up", "--replicas", "1", "--port", &endpoint.port.to_string()]);
         command.arg("--pg-bin").arg(binaries.folder()).arg("--data").arg(&data).args(more);
         let log = scratch.path(&format!("{name}.log"));
         let mut program = Program::start("onecopy up", &mut command, log, Signal::TERM, STOP)?;
-        binaries.wait_for(&mut program, &door, scratch, interrupt)?;
+        binaries.wait_for(&mut program, &endpoint, scratch, interrupt)?;
 
-        let admin = Door { database: "onecopy", ..door.clone() };
+        let admin = Endpoint { database: "onecopy", ..endpoint.clone() };
         let shown = binaries.ask(&admin, "SHOW REPLICAS", scratch, interrupt)?;
         let port = shown.split('\t').nth(2).and_then(|port| port.parse().ok());
         let port =
             port.ok_or_else(|| Fault::Unreadable { what: "the replica's port".into(), said: shown.clone() })?;
         let postmaster = cpu::child_named(program.pid(), "postgres")?
             .ok_or_else(|| Fault::Missing("onecopy runs no server as its child".into()))?;
-        let replica = Door { port, ..door.clone() };
-        Ok(Self { program: Some(program), door, replica, postmaster, data })
+        let replica = Endpoint { port, ..endpoint.clone() };
+        Ok(Self { program: Some(program), endpoint, replica, postmaster, data })
     }
 
     /// Puts one before a server that runs already, with these lines of configuration.
@@ -70,22 +70,22 @@ impl Node {
         scratch: &Scratch,
         interrupt: &Interrupt,
     ) -> Result<Self, Fault> {
-        let door = Door { port: free_port()?, ..server.door.clone() };
+        let endpoint = Endpoint { port: free_port()?, ..server.endpoint.clone() };
         let data = scratch.path(&format!("{name}-data"));
         let sockets = server.sockets.display().to_string().replace('/', "%2F");
         let text = format!(
             "listen = \"127.0.0.1:{}\"\ndata = \"{}\"\n{settings}\n[[replica]]\nurl = \"postgresql://{sockets}:{}\"\n",
-            door.port,
+            endpoint.port,
             data.display(),
-            server.door.port
+            server.endpoint.port
         );
         let mut command = program::command(onecopy);
         command.args(["serve", "--config"]).arg(scratch.file(&format!("{name}.toml"), &text)?);
         let log = scratch.path(&format!("{name}.log"));
         let mut program = Program::start("onecopy serve", &mut command, log, Signal::TERM, STOP)?;
-        binaries.wait_for(&mut program, &door, scratch, interrupt)?;
-        let replica = server.door.clone();
-        Ok(Self { program: Some(program), door, replica, postmaster: server.pid(), data })
+        binaries.wait_for(&mut program, &endpoint, scratch, interrupt)?;
+        let replica = server.endpoint.clone();
+        Ok(Self { program: Some(program), endpoint, replica, postmaster: server.pid(), data })
     }
 
     /// Its process.

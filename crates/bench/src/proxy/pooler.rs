@@ -9,7 +9,7 @@ use std::{env, fmt};
 
 use rustix::process::Signal;
 use testbed::account::Account;
-use testbed::door::Door;
+use testbed::endpoint::Endpoint;
 use testbed::fault::Fault;
 use testbed::interrupt::Interrupt;
 use testbed::postgres::{Binaries, Plain, free_port};
@@ -50,9 +50,9 @@ pub(crate) struct Pooler {
     program: Program,
     release: Release,
     /// Where clients connect.
-    pub(crate) door: Door,
+    pub(crate) endpoint: Endpoint,
     /// Where clients with prepared statements connect.
-    pub(crate) prepared_door: Door,
+    pub(crate) prepared_endpoint: Endpoint,
 }
 
 impl Pooler {
@@ -75,7 +75,7 @@ impl Pooler {
         let port = free_port()?;
         let (users, asks) = asked(guard, scratch)?;
         let prepares = if release.prepares() { "max_prepared_statements = 200\n" } else { "" };
-        let server = format!("host={} port={} dbname=postgres", plain.sockets.display(), plain.door.port);
+        let server = format!("host={} port={} dbname=postgres", plain.sockets.display(), plain.endpoint.port);
         let settings = format!(
             "[databases]\npostgres = {server}\nsessions = {server} pool_mode=session pool_size={}\n\
              [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n\
@@ -91,11 +91,11 @@ impl Pooler {
         account.runs(&mut command);
         let log = scratch.path("pgbouncer.log");
         let mut program = Program::start("pgbouncer", &mut command, log, Signal::INT, STOP)?;
-        let door = Door { port, database: "postgres", options: None };
+        let endpoint = Endpoint { port, database: "postgres", options: None };
         let pool = if release.prepares() { "postgres" } else { "sessions" };
-        let prepared_door = Door { database: pool, ..door.clone() };
-        binaries.wait_for(&mut program, &door, scratch, interrupt)?;
-        Ok(Some(Self { program, release, door, prepared_door }))
+        let prepared_endpoint = Endpoint { database: pool, ..endpoint.clone() };
+        binaries.wait_for(&mut program, &endpoint, scratch, interrupt)?;
+        Ok(Some(Self { program, release, endpoint, prepared_endpoint }))
     }
 
     /// Whether it pools transactions of clients with prepared statements, too.

@@ -13,12 +13,12 @@ const SMALL: Rubbos = Rubbos { stories: 20, is_browsing: false };
 fn every_page_runs_and_the_rules_hold() {
     let server = Server::start();
     runtime().unwrap().block_on(async {
-        let doors = server.doors();
+        let endpoints = server.endpoints();
         // Among eleven are two authors.
         let pages = tables::USER.iter().map(|(page, _)| *page).collect();
         let entered = vec!["users", "stories", "submissions", "comments", "moderations"];
-        run_until_seen(&SMALL, &doors, &course(11, 3_000), (pages, entered)).await;
-        run_well(&Rubbos { is_browsing: true, ..SMALL }, &doors, &course(4, 600), false).await;
+        run_until_seen(&SMALL, &endpoints, &course(11, 3_000), (pages, entered)).await;
+        run_well(&Rubbos { is_browsing: true, ..SMALL }, &endpoints, &course(4, 600), false).await;
     });
 }
 
@@ -32,9 +32,9 @@ fn the_population_has_its_proportions_and_broken_rules_are_found() {
     ];
     let server = Server::start();
     runtime().unwrap().block_on(async {
-        let doors = server.doors();
-        populate(&SMALL, &doors.main, 2, &Interrupt::default(), &|_| {}).await.unwrap();
-        let client = open(&doors.main).await.unwrap();
+        let endpoints = server.endpoints();
+        populate(&SMALL, &endpoints.main, 2, &Interrupt::default(), &|_| {}).await.unwrap();
+        let client = open(&endpoints.main).await.unwrap();
         let of = async |table: &str| -> i64 {
             client.query_one(&format!("SELECT count(*) FROM {table}"), &[]).await.unwrap().get(0)
         };

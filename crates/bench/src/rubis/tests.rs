@@ -13,12 +13,12 @@ const SMALL: Rubis = Rubis { items: 60, is_browsing: false };
 fn every_page_runs_and_the_rules_hold() {
     let server = Server::start();
     runtime().unwrap().block_on(async {
-        let doors = server.doors();
+        let endpoints = server.endpoints();
         // PutCommentAuth is hardly ever visited.
         let pages = tables::BIDDING.iter().map(|(page, _)| *page).filter(|page| *page != "PutCommentAuth");
         let entered = vec!["users", "items", "bids", "purchases", "comments"];
-        run_until_seen(&SMALL, &doors, &course(6, 2_000), (pages.collect(), entered)).await;
-        run_well(&Rubis { is_browsing: true, ..SMALL }, &doors, &course(4, 600), false).await;
+        run_until_seen(&SMALL, &endpoints, &course(6, 2_000), (pages.collect(), entered)).await;
+        run_well(&Rubis { is_browsing: true, ..SMALL }, &endpoints, &course(4, 600), false).await;
     });
 }
 
@@ -34,9 +34,9 @@ fn the_population_keeps_the_published_proportions_and_broken_rules_are_found() {
     ];
     let server = Server::start();
     runtime().unwrap().block_on(async {
-        let doors = server.doors();
-        populate(&SMALL, &doors.main, 2, &Interrupt::default(), &|_| {}).await.unwrap();
-        let client = open(&doors.main).await.unwrap();
+        let endpoints = server.endpoints();
+        populate(&SMALL, &endpoints.main, 2, &Interrupt::default(), &|_| {}).await.unwrap();
+        let client = open(&endpoints.main).await.unwrap();
         let of = async |table: &str| -> i64 {
             client.query_one(&format!("SELECT count(*) FROM {table}"), &[]).await.unwrap().get(0)
         };

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use std::{fs, io};
 
 use testbed::account::Account;
-use testbed::door::Door;
+use testbed::endpoint::Endpoint;
 use testbed::fault::Fault;
 use testbed::interrupt::Interrupt;
 use testbed::node::{self, Node, Shape};
@@ -22,7 +22,7 @@ use super::pgpool::{self, Pgpool};
 use super::streaming::Streaming;
 use crate::bulk::peak_bytes;
 use crate::cpu;
-use crate::drive::Doors;
+use crate::drive::Endpoints;
 use crate::load::open;
 use crate::plan::Entrant;
 use crate::proxy::pooler::{Pooler, Size};
@@ -60,7 +60,7 @@ pub(crate) struct Contestant {
     /// Its name in the report.
     pub(crate) name: String,
     /// Where clients go.
-    pub(crate) doors: Doors,
+    pub(crate) endpoints: Endpoints,
     /// The first process of each of its servers.
     pub(crate) postmasters: Vec<u32>,
     /// The process in between, if there is one.
@@ -84,11 +84,11 @@ impl Contestant {
             Plain::start_named(&folder, binaries, *account, likeness, scratch, interrupt)
         };
         let synchronous = likeness.clone().with("synchronous_commit", "on");
-        let (doors, middleware, running) = match entrant {
+        let (endpoints, middleware, running) = match entrant {
             Entrant::Postgres { synchronous_commit } => {
                 let value = if *synchronous_commit { "on" } else { "off" };
                 let server = plain(&likeness.clone().with("synchronous_commit", value))?;
-                (only(config(&server.door)), None, Running::Plain { _server: server })
+                (only(config(&server.endpoint)), None, Running::Plain { _server: server })
             }
             Entrant::Pgbouncer { pool_size } => {
                 let server = plain(&synchronous)?;
@@ -97,17 +97,17 @@ impl Contestant {
                 let size = Size { servers: pool_size.map_or(clients, u32::from), clients };
                 let pooler = Pooler::start(binaries, *account, &server, size, None, scratch, interrupt)?;
                 let Some(pooler) = pooler else { return Ok(None) };
-                let doors = only(config(&pooler.prepared_door));
-                (doors, Some(pooler.pid()), Running::Pooled { pooler, _server: server })
+                let endpoints = only(config(&pooler.prepared_endpoint));
+                (endpoints, Some(pooler.pid()), Running::Pooled { pooler, _server: server })
             }
             Entrant::Streaming { replicas } => {
                 let streaming = Streaming::start(&folder, *replicas, &synchronous, environment)?;
-                (streaming.doors(), None, Running::Streaming(streaming))
+                (streaming.endpoints(), None, Running::Streaming(streaming))
             }
             Entrant::Pgpool { replicas } => {
                 let pgpool = Pgpool::start(&folder, *replicas, &synchronous, environment)?;
                 let Some(pgpool) = pgpool else { return Ok(None) };
-                (only(config(&pgpool.door)), Some(pgpool.pid()), Running::Pgpool(pgpool))
+                (only(config(&pgpool.endpoint)), Some(pgpool.pid()), Running::Pgpool(pgpool))
             }
             Entrant::Onecopy { replicas, arguments, .. } => {
                 let words = entrant.words();
@@ -120,12 +120,12 @@ impl Contestant {
                     environment.scratch,
                     environment.interrupt,
                 )?;
-                let door = Door { port: node.port, database: "postgres", options: None };
+                let endpoint = Endpoint { port: node.port, database: "postgres", options: None };
                 let (pid, program) = (node.pid(), environment.onecopy.to_owned());
                 // To the protocol onecopy a declaration of tables would say less than the statements do.
                 let declares = arguments.iter().any(|word| word == "--protocol");
-                let doors = Doors { declares, ..only(config(&door)) };
-                (doors, Some(pid), Running::Onecopy { node, program })
+                let endpoints = Endpoints { declares, ..only(config(&endpoint)) };
+                (endpoints, Some(pid), Running::Onecopy { node, program })
             }
         };
         let name = match &running {
@@ -135,7 +135,7 @@ impl Contestant {
             _ => entrant.name(),
         };
         let mut contestant =
-            Self { name, doors, postmasters: Vec::new(), middleware, running, groups: Vec::new() };
+            Self { name, endpoints, postmasters: Vec::new(), middleware, running, groups: Vec::new() };
         contestant.postmasters = contestant.find_postmasters(entrant.servers())?;
         Ok(Some(contestant))
     }
@@ -160,8 +160,8 @@ impl Contestant {
         let Running::Onecopy { node, .. } = &self.running else { return Ok(None) };
         let server = node::server(node.data(), 1)
             .ok_or_else(|| Fault::Missing("the first replica of onecopy does not run".into()))?;
-        let door = Door { port: server.port, database: "postgres", options: None };
-        Likeness::of(environment.binaries, &door, environment.scratch, environment.interrupt).map(Some)
+        let endpoint = Endpoint { port: server.port, database: "postgres", options: None };
+        Likeness::of(environment.binaries, &endpoint, environment.scratch, environment.interrupt).map(Some)
     }
 
     /// Puts each server into a control group of its own.
@@ -189,7 +189,7 @@ impl Contestant {
         match &self.running {
             // A COPY of the extended protocol stands still in it for ever, so each server gets the same rows by itself.
             Running::Pgpool(pgpool) => pgpool.configs(),
-            _ => vec![self.doors.main.clone()],
+            _ => vec![self.endpoints.main.clone()],
         }
     }
 
@@ -289,14 +289,14 @@ pub(super) fn folder(number: usize) -> String {
 }
 
 /// Where a server is.
-pub(super) fn config(door: &Door) -> Config {
+pub(super) fn config(endpoint: &Endpoint) -> Config {
     let mut config = Config::new();
-    config.host("127.0.0.1").port(door.port).user("postgres").dbname(door.database);
+    config.host("127.0.0.1").port(endpoint.port).user("postgres").dbname(endpoint.database);
     config
 }
 
-fn only(main: Config) -> Doors {
-    Doors { main, readers: Vec::new(), declares: false }
+fn only(main: Config) -> Endpoints {
+    Endpoints { main, readers: Vec::new(), declares: false }
 }
 
 /// How servers differ from the first one, once they have had time to follow it.

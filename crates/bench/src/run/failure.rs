@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::future::pending;
 use std::time::Duration;
 
-use testbed::door::Door;
+use testbed::endpoint::Endpoint;
 use testbed::fault::Fault;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -44,14 +44,14 @@ pub(crate) fn run(
     let runtime = runtime()?;
     let (outcome, seen) = (Cell::new(None), Seen::default());
     let mut wrong = runtime.block_on(async {
-        let client = open(&contestant.doors.main).await?;
+        let client = open(&contestant.endpoints.main).await?;
         let before = judge::counts(&client, &*workload).await?;
         let watch = |at: Duration, _| {
             if seen.begin.get().is_none() {
                 seen.begin.set(Some(Instant::now() - at));
             }
         };
-        let load = drive::drive(&*workload, &contestant.doors, &course, environment.interrupt, &watch);
+        let load = drive::drive(&*workload, &contestant.endpoints, &course, environment.interrupt, &watch);
         tokio::select! {
             ended = load => outcome.set(Some(ended?)),
             fault = disturb(failure, contestant, &seen) => return Err(fault),
@@ -145,8 +145,8 @@ async fn settled(contestant: &Contestant) -> Result<(), Fault> {
 
 /// The state of each replica as onecopy shows it.
 async fn states(contestant: &Contestant) -> Result<Vec<String>, Fault> {
-    let port = contestant.doors.main.get_ports().first().copied().unwrap_or_default();
-    let client = open(&config(&Door { port, database: "onecopy", options: None })).await?;
+    let port = contestant.endpoints.main.get_ports().first().copied().unwrap_or_default();
+    let client = open(&config(&Endpoint { port, database: "onecopy", options: None })).await?;
     let said = |error: tokio_postgres::Error| Fault::Database(format!("SHOW REPLICAS: {error}"));
     let messages = client.simple_query("SHOW REPLICAS").await.map_err(said)?;
     let state = |message: &tokio_postgres::SimpleQueryMessage| match message {

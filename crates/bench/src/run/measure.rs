@@ -103,13 +103,13 @@ pub(crate) fn run(
 ) -> Result<Run, Fault> {
     let runtime = runtime()?;
     let before = runtime
-        .block_on(async { judge::counts(&open(&contestant.doors.main).await?, order.workload).await })?;
+        .block_on(async { judge::counts(&open(&contestant.endpoints.main).await?, order.workload).await })?;
     let driven = runtime.block_on(driven(order, contestant, environment));
     // What follows is not measured, and need not wait for a share of the processors.
     contestant.limit(None)?;
     let shown = driven?;
     let mut wrong = runtime.block_on(async {
-        let client = open(&contestant.doors.main).await?;
+        let client = open(&contestant.endpoints.main).await?;
         judge::wrong(&client, order.workload, &before, &shown.outcome.ledger).await
     })?;
     wrong.extend(contestant.differences(environment)?);
@@ -127,14 +127,15 @@ async fn driven(
     environment: &Environment<'_>,
 ) -> Result<Shown, Fault> {
     contestant.limit(None)?;
-    let probe = Probe::open(&contestant.doors, order.entrant.servers()).await?;
+    let probe = Probe::open(&contestant.endpoints, order.entrant.servers()).await?;
     let begin = Cell::new(None);
     let watch = |at: Duration, _| {
         if begin.get().is_none() {
             begin.set(Instant::now().checked_sub(at));
         }
     };
-    let load = drive::drive(order.workload, &contestant.doors, order.course, environment.interrupt, &watch);
+    let load =
+        drive::drive(order.workload, &contestant.endpoints, order.course, environment.interrupt, &watch);
     let ((outcome, readings), probed) = tokio::select! {
         both = async { tokio::try_join!(load, conducted(order, contestant, &begin)) } => (both?, probe.seen()),
         never = probe.look() => match never {},

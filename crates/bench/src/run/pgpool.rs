@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use testbed::door::Door;
+use testbed::endpoint::Endpoint;
 use testbed::fault::Fault;
 use testbed::postgres::{Likeness, Plain, free_port};
 use testbed::program::{self, Program};
@@ -32,7 +32,7 @@ pub(crate) struct Pgpool {
     program: Program,
     servers: Vec<Plain>,
     /// Where clients connect.
-    pub(crate) door: Door,
+    pub(crate) endpoint: Endpoint,
     /// What it says that it is.
     pub(crate) release: String,
 }
@@ -57,19 +57,19 @@ impl Pgpool {
             Plain::start_named(&folder, binaries, *account, &likeness, scratch, interrupt)
         };
         let servers: Vec<Plain> = (0..servers).map(start).collect::<Result<_, _>>()?;
-        let door = Door { port: free_port()?, database: "postgres", options: None };
+        let endpoint = Endpoint { port: free_port()?, database: "postgres", options: None };
         let home = scratch.folder(&format!("{name}-pgpool"), *account)?;
         let text =
-            settings(&servers, door.port, free_port()?, &home.display().to_string(), environment.clients);
+            settings(&servers, endpoint.port, free_port()?, &home.display().to_string(), environment.clients);
         let file = scratch.file(&format!("{name}-pgpool.conf"), &text)?;
         let empty = scratch.file(&format!("{name}-pcp.conf"), "")?;
         let mut command = program::command(pgpool);
         command.args(["-n", "-D", "-f"]).arg(file).arg("-F").arg(&empty).arg("-a").arg(&empty);
         account.runs(command.current_dir(home));
         let mut program = Program::start("pgpool", &mut command, log, Signal::INT, STOP)?;
-        binaries.wait_for(&mut program, &door, scratch, interrupt)?;
+        binaries.wait_for(&mut program, &endpoint, scratch, interrupt)?;
         let release = said.lines().next().unwrap_or_default().trim().to_owned();
-        Ok(Some(Self { program, servers, door, release }))
+        Ok(Some(Self { program, servers, endpoint, release }))
     }
 
     /// The first one gets every write first.
@@ -80,7 +80,7 @@ impl Pgpool {
     /// Where the servers are, for statements that take as long as they take.
     pub(crate) fn configs(&self) -> Vec<Config> {
         let patient = |server: &Plain| {
-            let mut config = config(&server.door);
+            let mut config = config(&server.endpoint);
             config.options("-c statement_timeout=0");
             config
         };
@@ -107,7 +107,7 @@ fn settings(servers: &[Plain], port: u16, control: u16, home: &str, clients: u32
             text,
             "backend_hostname{number} = '{}'\nbackend_port{number} = {}\nbackend_weight{number} = 1",
             server.sockets.display(),
-            server.door.port
+            server.endpoint.port
         );
     }
     text

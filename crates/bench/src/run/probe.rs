@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::{Client, Config};
 
-use crate::drive::Doors;
+use crate::drive::Endpoints;
 use crate::load::open;
 
 /// Between an acknowledgement and the next increment.
@@ -54,15 +54,18 @@ pub(crate) struct Probe {
 
 impl Probe {
     /// Connects, with at least so many readers, and one for each place where reads may go.
-    pub(crate) async fn open(doors: &Doors, readers: u16) -> Result<Self, Fault> {
-        let places =
-            if doors.readers.is_empty() { vec![&doors.main] } else { doors.readers.iter().collect() };
+    pub(crate) async fn open(endpoints: &Endpoints, readers: u16) -> Result<Self, Fault> {
+        let places = if endpoints.readers.is_empty() {
+            vec![&endpoints.main]
+        } else {
+            endpoints.readers.iter().collect()
+        };
         let count = places.len().max(readers.into());
         let mut readers = Vec::new();
         for place in places.into_iter().cycle().take(count) {
             readers.push(open(place).await?);
         }
-        let writer = open(&doors.main).await?;
+        let writer = open(&endpoints.main).await?;
         let (known, reads, stale) = (Cell::new(0), Cell::new(0), Cell::new(0));
         Ok(Self { writer, readers, known, reads, stale, is_sent: watch::Sender::new(false) })
     }
@@ -164,9 +167,9 @@ mod tests {
         let server = Server::start();
         let second = Duration::from_secs(1);
         runtime().unwrap().block_on(async {
-            let doors = server.doors();
-            prepare(&doors.main).await.unwrap();
-            let honest = Probe::open(&doors, 2).await.unwrap();
+            let endpoints = server.endpoints();
+            prepare(&endpoints.main).await.unwrap();
+            let honest = Probe::open(&endpoints, 2).await.unwrap();
             let begun = Instant::now();
             // On a slow machine an increment takes its time.
             while honest.known.get() < 2 && begun.elapsed() < 30 * second {
@@ -180,13 +183,13 @@ mod tests {
             assert!((3 * known..=20 * most).contains(&reads), "{known} {reads}");
 
             // A reader that sees an old copy: the database beside it, which nobody writes.
-            let client = open(&doors.main).await.unwrap();
+            let client = open(&endpoints.main).await.unwrap();
             client.batch_execute("CREATE DATABASE old TEMPLATE template0").await.unwrap();
-            let mut old = doors.main.clone();
+            let mut old = endpoints.main.clone();
             old.dbname("old");
             prepare(&old).await.unwrap();
-            let readers = vec![doors.main.clone(), old.clone()];
-            let split = Doors { main: doors.main.clone(), readers, declares: false };
+            let readers = vec![endpoints.main.clone(), old.clone()];
+            let split = Endpoints { main: endpoints.main.clone(), readers, declares: false };
             let probe = Probe::open(&split, 1).await.unwrap();
             until_seen(&probe, probe.look()).await;
 

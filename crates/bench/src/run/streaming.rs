@@ -12,7 +12,7 @@ use testbed::program;
 use tokio_postgres::Config;
 
 use super::contestant::{Environment, config};
-use crate::drive::Doors;
+use crate::drive::Endpoints;
 
 /// A primary and its standbys.
 pub(crate) struct Streaming {
@@ -36,8 +36,10 @@ impl Streaming {
         for standby in &names {
             let folder = format!("{name}-{standby}");
             let data = scratch.path(&folder);
-            let source =
-                format!("host=127.0.0.1 port={} user=postgres application_name={standby}", primary.door.port);
+            let source = format!(
+                "host=127.0.0.1 port={} user=postgres application_name={standby}",
+                primary.endpoint.port
+            );
             let mut copy = program::command(binaries.program("pg_basebackup"));
             copy.args(["-R", "-c", "fast", "-d", &source, "-D"]).arg(scratch.folder(&folder, *account)?);
             copy.current_dir(&data);
@@ -48,7 +50,7 @@ impl Streaming {
             standbys.push(Plain::start_on(&folder, binaries, *account, likeness, scratch, interrupt)?);
         }
         if !names.is_empty() {
-            let ask = |sql: &str| binaries.ask(&primary.door, sql, scratch, interrupt);
+            let ask = |sql: &str| binaries.ask(&primary.endpoint, sql, scratch, interrupt);
             ask(&format!(
                 "ALTER SYSTEM SET synchronous_standby_names = '{} ({})'",
                 names.len(),
@@ -66,13 +68,13 @@ impl Streaming {
 
     /// Where they are.
     pub(crate) fn configs(&self) -> Vec<Config> {
-        self.servers().map(|server| config(&server.door)).collect()
+        self.servers().map(|server| config(&server.endpoint)).collect()
     }
 
     /// Updates to the primary, reads to all servers; commits wait until they are applied everywhere.
-    pub(crate) fn doors(&self) -> Doors {
-        let mut main = config(&self.primary.door);
+    pub(crate) fn endpoints(&self) -> Endpoints {
+        let mut main = config(&self.primary.endpoint);
         main.options("-c synchronous_commit=remote_apply");
-        Doors { main, readers: self.configs(), declares: false }
+        Endpoints { main, readers: self.configs(), declares: false }
     }
 }

@@ -12,12 +12,12 @@ const SMALL: Tpcc = Tpcc { scale: Scale { warehouses: 2, items: 200, customers: 
 fn every_transaction_runs_and_the_conditions_hold() {
     let server = Server::start();
     runtime().unwrap().block_on(async {
-        let doors = server.doors();
+        let endpoints = server.endpoints();
         let kinds = vec!["Delivery", "NewOrder", "OrderStatus", "Payment", "StockLevel"];
-        run_until_seen(&SMALL, &doors, &course(8, 1_500), (kinds, Vec::new())).await;
+        run_until_seen(&SMALL, &endpoints, &course(8, 1_500), (kinds, Vec::new())).await;
         for isolation in [Isolation::RepeatableRead, Isolation::Serializable] {
             let course = Course { isolation, seed: 8, ..course(8, 1_000) };
-            run_well(&SMALL, &doors, &course, false).await;
+            run_well(&SMALL, &endpoints, &course, false).await;
         }
     });
 }
@@ -26,11 +26,13 @@ fn every_transaction_runs_and_the_conditions_hold() {
 fn the_population_has_the_cardinalities_of_the_specification() {
     let server = Server::start();
     runtime().unwrap().block_on(async {
-        let doors = server.doors();
+        let endpoints = server.endpoints();
         let scale = Scale { warehouses: 1, items: 1_000, customers: 100 };
         let small = Tpcc { scale };
-        populate(&small, &doors.main, 3, &testbed::interrupt::Interrupt::default(), &|_| {}).await.unwrap();
-        let client = open(&doors.main).await.unwrap();
+        populate(&small, &endpoints.main, 3, &testbed::interrupt::Interrupt::default(), &|_| {})
+            .await
+            .unwrap();
+        let client = open(&endpoints.main).await.unwrap();
         let count = async |sql: &str| -> i64 { client.query_one(sql, &[]).await.unwrap().get(0) };
         let of = async |table: &str| count(&format!("SELECT count(*) FROM {table}")).await;
         assert_eq!(of("district").await, i64::from(DISTRICTS));
@@ -68,9 +70,11 @@ fn each_condition_finds_what_breaks_it() {
     ];
     let server = Server::start();
     runtime().unwrap().block_on(async {
-        let doors = server.doors();
-        populate(&SMALL, &doors.main, 1, &testbed::interrupt::Interrupt::default(), &|_| {}).await.unwrap();
-        let client = open(&doors.main).await.unwrap();
+        let endpoints = server.endpoints();
+        populate(&SMALL, &endpoints.main, 1, &testbed::interrupt::Interrupt::default(), &|_| {})
+            .await
+            .unwrap();
+        let client = open(&endpoints.main).await.unwrap();
         for (number, sql) in (1..).zip(breaks) {
             client.batch_execute("BEGIN").await.unwrap();
             assert_eq!(client.execute(sql, &[]).await.unwrap(), 1, "{sql}");

@@ -19,13 +19,13 @@ fn shop(mix: Mix) -> Tpcw {
 fn every_interaction_of_every_mix_runs_and_the_rules_hold() {
     let server = Server::start();
     runtime().unwrap().block_on(async {
-        let doors = server.doors();
+        let endpoints = server.endpoints();
         let pages = PAGES.iter().map(|page| page.name()).collect();
         let entered = vec!["orders", "order lines", "customers", "carts"];
-        run_until_seen(&shop(Mix::Ordering), &doors, &course(6, 2_000), (pages, entered)).await;
-        run_well(&shop(Mix::Browsing), &doors, &course(4, 800), false).await;
+        run_until_seen(&shop(Mix::Ordering), &endpoints, &course(6, 2_000), (pages, entered)).await;
+        run_well(&shop(Mix::Browsing), &endpoints, &course(4, 800), false).await;
         let strict = Course { isolation: Isolation::Serializable, ..course(4, 1_000) };
-        run_well(&shop(Mix::Shopping), &doors, &strict, false).await;
+        run_well(&shop(Mix::Shopping), &endpoints, &strict, false).await;
     });
 }
 
@@ -33,9 +33,9 @@ fn every_interaction_of_every_mix_runs_and_the_rules_hold() {
 fn the_population_has_the_cardinalities_of_the_specification() {
     let server = Server::start();
     runtime().unwrap().block_on(async {
-        let doors = server.doors();
-        populate(&shop(Mix::Shopping), &doors.main, 5, &Interrupt::default(), &|_| {}).await.unwrap();
-        let client = open(&doors.main).await.unwrap();
+        let endpoints = server.endpoints();
+        populate(&shop(Mix::Shopping), &endpoints.main, 5, &Interrupt::default(), &|_| {}).await.unwrap();
+        let client = open(&endpoints.main).await.unwrap();
         let of = async |table: &str| -> i64 {
             client.query_one(&format!("SELECT count(*) FROM {table}"), &[]).await.unwrap().get(0)
         };
@@ -75,10 +75,10 @@ fn broken_rules_are_found() {
     ];
     let server = Server::start();
     runtime().unwrap().block_on(async {
-        let doors = server.doors();
+        let endpoints = server.endpoints();
         let shop = shop(Mix::Shopping);
-        populate(&shop, &doors.main, 1, &Interrupt::default(), &|_| {}).await.unwrap();
-        let client = open(&doors.main).await.unwrap();
+        populate(&shop, &endpoints.main, 1, &Interrupt::default(), &|_| {}).await.unwrap();
+        let client = open(&endpoints.main).await.unwrap();
         for (rule, sql) in breaks {
             client.batch_execute("BEGIN").await.unwrap();
             assert_eq!(client.execute(sql, &[]).await.unwrap(), 1, "{sql}");

@@ -59,7 +59,7 @@ fn a_server_takes_every_statement() {
             writeln!(script, "PREPARE \"{name}\" AS {sql};").unwrap();
         }
         script.push_str("SELECT count(*) FROM pg_prepared_statements");
-        let said = binaries.ask(&server.door, &script, &scratch, &interrupt).unwrap();
+        let said = binaries.ask(&server.endpoint, &script, &scratch, &interrupt).unwrap();
         assert_eq!(said.trim(), workload.queries.len().to_string(), "{}", workload.name);
         statements += workload.queries.len();
     }

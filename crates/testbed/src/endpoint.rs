@@ -1,8 +1,8 @@
-//! Where a server or a node of ours listens.
+//! The address at which a server or a node of a test listens.
 
-/// Where to connect.
+/// The port, database and settings of a connection.
 #[derive(Clone, Debug)]
-pub struct Door {
+pub struct Endpoint {
     /// On the loopback.
     pub port: u16,
     /// The database.
