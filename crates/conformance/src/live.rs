@@ -7,15 +7,15 @@
 //!
 //! An error is part of the history: 40001 and 40P01 are aborted and tried again, a connection that is lost at COMMIT
 //! leaves the outcome unknown. Any other error is wrong, unless something is made to fail: servers that are killed
-//! (`--kill`), or all that can be done to servers, connections and the node ([`strike`], `cargo xtask chaos`).
+//! (`--kill`), or all that can be done to servers, connections and the node ([`fault_injector`], `cargo xtask chaos`).
 
 mod bank;
 mod client;
 mod drawn;
+mod fault_injector;
 mod plan;
 mod session;
 mod stall;
-mod strike;
 mod tally;
 mod verdict;
 
@@ -40,8 +40,8 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use client::Shelf;
+use fault_injector::{Counted, FaultInjector, InjectedFault, Kind};
 use session::Session;
-use strike::{Counted, Kind, Strike, Striker};
 use tally::Tally;
 
 /// The protocol that captures rows.
@@ -151,7 +151,7 @@ impl Course {
 
 impl Options {
     fn kinds(&self) -> Vec<Kind> {
-        if self.chaos { strike::KINDS.to_vec() } else { self.strikes.clone() }
+        if self.chaos { fault_injector::KINDS.to_vec() } else { self.strikes.clone() }
     }
 
     /// Whether errors are to be expected.
@@ -170,7 +170,7 @@ struct Run {
     /// The replicas whose servers were killed, in this order.
     kills: Vec<u64>,
     verified: Vec<Vec<String>>,
-    strikes: Vec<Strike>,
+    strikes: Vec<InjectedFault>,
     counted: Counted,
 }
 
@@ -249,8 +249,9 @@ async fn drive(
         Some(node) if options.kill => run.kills = kill_servers(node.data(), &course).await,
         Some(node) if !options.kinds().is_empty() => {
             let calm_ms = u64::from(options.calm_ms);
-            let striker = Striker { node, kinds: options.kinds(), calm_ms, clock: shelf.clock(), interrupt };
-            let struck = striker.work(&course).await;
+            let injector =
+                FaultInjector { node, kinds: options.kinds(), calm_ms, clock: shelf.clock(), interrupt };
+            let struck = injector.work(&course).await;
             (run.strikes, run.counted) = struck.map_err(|fault| Refusal::Told(fault.to_string()))?;
         }
         _ => {}

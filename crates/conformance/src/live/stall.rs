@@ -1,15 +1,15 @@
-//! How long nobody's commit succeeded, by what had struck.
+//! The longest time without a successful commit, by kind of fault.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use sim::history::{History, Outcome};
 
-use super::strike::{Kind, Strike};
+use super::fault_injector::{InjectedFault, Kind};
 
 /// For each kind, at the anchor and elsewhere, how often it struck and the longest time between two successful commits from
 /// then on to the next strike.
-pub(super) fn table(strikes: &[Strike], history: &History) -> String {
+pub(super) fn table(strikes: &[InjectedFault], history: &History) -> String {
     let commits = commits(history);
     let mut kinds: BTreeMap<(Kind, bool), (u64, u64)> = BTreeMap::new();
     for (index, strike) in strikes.iter().enumerate() {

@@ -1,11 +1,11 @@
-//! What strikes while clients work: servers, connections, the node itself, in an order that the seed draws.
+//! Faults while clients work: of servers, of connections and of the node itself, in an order that the seed draws.
 //!
-//! Every kind comes once before one comes again. A server is killed with all its processes; it hangs when all of them are
-//! stopped; its way is cut when its socket is out of reach and every connection is ended; it is full when somebody
-//! else has all its connections. A replica is drained and takes part again, or is given the data of another one. The node is
-//! killed and started again; at worst everything is killed at once.
+//! Every kind comes once before one comes again. A killed server loses all its processes. All processes of a hung one are
+//! stopped. A server that is cut off has its socket out of reach, and every connection to it ends. A full one has no free
+//! connection left. A replica is drained and takes part again, or gets the data of another one. The node is killed and
+//! started again; at worst everything is killed at once.
 //!
-//! Not here: what the clients saw. A disk that is full takes a file system of its own: see [`KINDS`].
+//! Not here: the observations of the clients. A full disk needs a file system of its own: see [`KINDS`].
 
 use std::fmt;
 use std::path::Path;
@@ -28,7 +28,7 @@ const DOWN: Duration = Duration::from_millis(500);
 /// More connections than a server has.
 const CONNECTIONS_MAX: usize = 400;
 
-/// A kind of strike.
+/// A kind of fault.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, clap::ValueEnum)]
 pub(crate) enum Kind {
     /// kill -9 of a server with all its processes.
@@ -84,9 +84,9 @@ impl fmt::Display for Kind {
     }
 }
 
-/// One that has struck.
+/// A fault that was injected.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Strike {
+pub(super) struct InjectedFault {
     pub(super) kind: Kind,
     /// At the replica that was the anchor then; of the node and of all it says nothing.
     pub(super) at_anchor: bool,
@@ -94,25 +94,25 @@ pub(super) struct Strike {
     pub(super) at_us: u64,
 }
 
-/// What the node counted, over all its lives.
+/// The counters of the node, over all its lives.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Counted {
     pub(super) retried: u64,
     pub(super) takeovers: u64,
 }
 
-/// Strikes until the course is over.
-pub(super) struct Striker<'a> {
+/// Injects faults until the course is over.
+pub(super) struct FaultInjector<'a> {
     pub(super) node: &'a mut Node,
     pub(super) kinds: Vec<Kind>,
-    /// How long the clients are left alone after a strike is over: from this to twice as long.
+    /// How long the clients are left alone after a fault is over: from this to twice as long.
     pub(super) calm_ms: u64,
     pub(super) clock: Instant,
     pub(super) interrupt: &'a Interrupt,
 }
 
-impl Striker<'_> {
-    pub(super) async fn work(mut self, course: &Course) -> Result<(Vec<Strike>, Counted), Fault> {
+impl FaultInjector<'_> {
+    pub(super) async fn work(mut self, course: &Course) -> Result<(Vec<InjectedFault>, Counted), Fault> {
         let mut dice = Dice::new(course.seed ^ 0x7374_7269_6b65);
         let (mut strikes, mut counted) = (Vec::new(), Counted::default());
         let mut bag: Vec<Kind> = Vec::new();
@@ -140,17 +140,17 @@ impl Striker<'_> {
             let kind = bag.swap_remove(dice.index(bag.len()));
             let replica = dice.between(1, node::REPLICAS);
             let at_us = u64::try_from(self.clock.elapsed().as_micros()).unwrap_or(u64::MAX);
-            strikes.push(Strike { kind, at_anchor: anchor == Some(replica), at_us });
+            strikes.push(InjectedFault { kind, at_anchor: anchor == Some(replica), at_us });
             if matches!(kind, Kind::Node | Kind::All) {
                 counted.retried += now.retried;
                 counted.takeovers += now.takeovers;
                 now = Counted::default();
             }
-            self.strike(kind, replica, &mut dice).await?;
+            self.inject(kind, replica, &mut dice).await?;
         }
     }
 
-    async fn strike(&mut self, kind: Kind, replica: u64, dice: &mut Dice) -> Result<(), Fault> {
+    async fn inject(&mut self, kind: Kind, replica: u64, dice: &mut Dice) -> Result<(), Fault> {
         let folder = self.node.data().join(format!("replica-{replica}"));
         match kind {
             Kind::Kill => node::signal_all(&folder, Signal::KILL),
