@@ -1,8 +1,7 @@
 //! How a crate is built, in numbers: `cargo xtask house [--crate NAME]`.
 //!
-//! Prints what grows when structure is missing: circles of imports, large types, bools that should be states, vague
-//! signatures, long files. A table comes first, the places after it. Tests are not counted. `tidy` holds some of these
-//! numbers down (see xtask/ratchet.toml); this task shows where they come from.
+//! Prints circles of imports, large types, structs of many bools, vague signatures and long files: first a table, then
+//! the places. Tests are not counted. `tidy` keeps most of these numbers from growing (see xtask/ratchet.toml).
 
 pub(crate) mod imports;
 pub(crate) mod modules;

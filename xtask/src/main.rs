@@ -1,6 +1,7 @@
 //! Development tasks, run as `cargo xtask TASK`.
 //!
-//! Only what cargo itself cannot do lives here. Each task is a module; this file knows nothing but their names.
+//! A task is here because cargo itself cannot do it. Each is a module, or a program of another crate that this one
+//! starts with all optimizations; this file only maps names to them.
 
 mod house;
 mod syntax;
@@ -71,7 +72,7 @@ fn is_check(words: &[&str]) -> bool {
     words.first().is_some_and(|word| CHECKS.contains(word))
 }
 
-/// What is checked out, so that a failure can be told with it.
+/// The commit that is checked out; the simulator prints it with a failure.
 fn commit() -> String {
     let git = |arguments: &[&str]| {
         let output = Command::new("git").current_dir(repository()).args(arguments).output().ok()?;
@@ -83,7 +84,7 @@ fn commit() -> String {
     if is_changed { format!("{commit} with changes") } else { commit }
 }
 
-/// Runs the program of a crate, built with all optimizations; it speaks for itself.
+/// Runs the program of a crate, built with all optimizations. It prints its own results.
 #[expect(clippy::print_stdout, reason = "this is where a task tells a person how it went")]
 fn run_crate(name: &str, arguments: &[&str]) -> ExitCode {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -115,7 +116,7 @@ fn write_hashes() -> Result<String, String> {
     Ok(format!("{FILE} is written; name the changed decision in the subject of the commit"))
 }
 
-/// The folder of the workspace, which is the one above this crate's.
+/// The folder of the workspace.
 fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("this crate lies in a folder of the workspace")
 }

@@ -1,10 +1,10 @@
 //! Runs the test files of the workspace, two at a time.
 //!
-//! Most of them start servers of their own and wait for them more than they compute, and cargo runs one after the other.
-//! Each file's output is shown when it has ended, whole. Unlike `cargo test`, a file that fails does not keep the others
-//! from being run; all that failed are named at the end.
+//! Most test files start servers and wait for them longer than they compute, so two at a time take less than cargo's one
+//! after the other. The output of a file is printed when the file has ended. The run goes on after a failure and names
+//! every file that failed at the end.
 //!
-//! Non-goals: choosing single tests, which `cargo test` is for.
+//! Non-goal: choosing single tests; use `cargo test`.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -15,23 +15,24 @@ use std::time::{Duration, Instant};
 /// How many files run at a time.
 const AT_ONCE: usize = 2;
 
-/// A program that cargo has built out of a file of tests.
+/// A test file, built by cargo.
 struct Program {
-    /// The crate's folder, in which it runs.
+    /// The folder of its crate; the program runs there.
     folder: PathBuf,
     /// The crate and the file.
     name: String,
     path: PathBuf,
 }
 
-/// What came of one.
+/// The result of one test file.
 struct Outcome {
     name: String,
     took: Duration,
     has_failed: bool,
 }
 
-/// Builds all test files, and the examples in documentation, and runs them. Says which were slow, or which have failed.
+/// Builds and runs all test files and the examples in the documentation. Returns the slow ones; the error names those that
+/// failed.
 pub(crate) fn run(repository: &Path) -> Result<String, String> {
     let programs = Mutex::new(build(repository)?);
     let outcomes = Mutex::new(Vec::new());
@@ -73,7 +74,7 @@ fn build(repository: &Path) -> Result<VecDeque<Program>, String> {
     Ok(programs)
 }
 
-/// The program that a message of cargo's is about, if it is one of tests.
+/// The test program that a message of cargo reports, if it reports one.
 fn program(message: &str) -> Option<Program> {
     let message: serde_json::Value = serde_json::from_str(message).ok()?;
     let is_test = message["profile"]["test"].as_bool()?;

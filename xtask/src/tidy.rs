@@ -1,10 +1,10 @@
-//! The rules of the house that a compiler does not check.
+//! The project's rules that the compiler does not check.
 //!
-//! Every rule is one file with one function from a `Tree` (the texts of the repository, read once) to findings. Rules
-//! never touch the disk, so a test gives them a bad tree and sees them object. Limits that old code cannot meet yet are
-//! a ratchet: its present size is written down, and may only fall.
+//! Each rule is one file with one function from a `Tree` (the texts of the repository, read once) to findings. Rules never
+//! touch the disk, so a test gives them a bad tree and expects the finding. Code that does not meet a limit yet is listed
+//! in a ratchet with its present size, which may only fall.
 //!
-//! The whole also runs as an ordinary test (`cargo test -p xtask`), so that nobody has to remember it.
+//! `cargo test -p xtask` runs all rules, too.
 
 mod architecture;
 mod crate_edges;
@@ -27,7 +27,7 @@ use crate::tree::Tree;
 use std::fmt::{self, Display, Formatter};
 use std::path::Path;
 
-/// One objection of one rule.
+/// A violation of a rule.
 #[derive(Debug, PartialEq, Eq)]
 struct Finding {
     path: String,

@@ -1,7 +1,7 @@
 //! The texts of the repository, read once.
 //!
-//! Paths are relative to the repository and use `/`. What version control ignores by name here (`target`, hidden
-//! folders but `.ci` and `.cargo`) is not read; neither is any file whose kind is not in `KINDS`.
+//! Paths are relative to the repository and use `/`. `target` and hidden folders are skipped, except `.ci` and `.cargo`.
+//! Only files of the kinds in `KINDS` are read; of others the path is kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::path::Path;
 const KINDS: [&str; 10] =
     [".rs", ".toml", ".md", ".sql", ".sh", ".py", "Makefile", "LICENSE", "run", "setup"];
 const HIDDEN_FOLDERS_READ: [&str; 2] = [".ci", ".cargo"];
-/// `spec` is a workspace of its own, with the ways of a sketch.
+/// `spec` is a workspace of its own, to which the rules do not apply.
 const FOLDERS_SKIPPED: [&str; 2] = ["target", "spec"];
 
 /// A read-only picture of the repository.

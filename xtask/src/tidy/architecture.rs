@@ -1,7 +1,6 @@
-//! ARCHITECTURE.md names every room of the house and everything brought in from outside.
+//! ARCHITECTURE.md names every crate, every folder at the top, and every dependency, in backquotes.
 //!
-//! Every crate, every folder at the top and every dependency stands there in backquotes. A dependency needs a line of
-//! its own in a table: the line is the reason for it. The file stays short enough to be read.
+//! A dependency needs a line in a table, which gives the reason for it. The file stays short enough to be read.
 
 use super::Finding;
 use super::crate_edges::dependencies;
@@ -17,7 +16,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     let lines = text.lines().count();
     if lines > LINES_MAX {
-        findings.push(Finding::file(FILE, format!("{lines} lines are more than anybody reads")));
+        findings.push(Finding::file(FILE, format!("{lines} lines are too many: at most {LINES_MAX}")));
     }
     let folders = tree.members().into_iter().map(|(folder, _)| folder).chain(tree.top_folders());
     for folder in folders.collect::<BTreeSet<_>>() {
@@ -35,7 +34,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The crates from outside that any member, or the workspace for all, depends on.
+/// The crates of other projects that a member or the workspace depends on.
 fn foreign_dependencies(tree: &Tree) -> BTreeSet<String> {
     let members = tree.members();
     let ours: BTreeSet<&str> = members.iter().filter_map(|(folder, _)| folder.rsplit('/').next()).collect();

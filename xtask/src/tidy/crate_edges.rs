@@ -1,8 +1,8 @@
-//! Which crate may know which.
+//! The crates of the workspace that each crate may depend on.
 //!
-//! The table is the architecture: `wire, sql <- cluster <- sim | onecopy`. A crate that is not in it fails until it
-//! gets a row, so that nobody adds a room to the house without thinking where its doors are. Sockets and clocks come
-//! with tokio, so only the crates that may touch them may depend on it.
+//! The table is the architecture: `wire, sql <- cluster <- sim | onecopy`. A crate without a row is a finding, so a new
+//! crate gets its place in the order when it is made. Sockets and clocks come with tokio, so a pure crate must not depend
+//! on it.
 
 use super::Finding;
 use crate::tree::Tree;
@@ -30,7 +30,7 @@ const EDGES: [(&str, &[&str]); 15] = [
 /// The crates that may depend on tokio and what is built on it.
 const ASYNCHRONOUS: [&str; 5] = ["pgserver", "onecopy", "testbed", "conformance", "bench"];
 
-/// What a pure crate must not even depend on, its tests apart.
+/// Crates that a pure crate must not depend on, except in its tests.
 const IMPURE: [&str; 7] = ["getrandom", "libc", "mio", "nix", "rand", "rustix", "socket2"];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {

@@ -1,11 +1,11 @@
-//! Words that mean the work is not done.
+//! Words for unfinished work, such as the macro `todo`, are forbidden.
 
 use super::Finding;
 use crate::tree::Tree;
 
 const UNFINISHED: [&str; 6] = ["todo!", "unimplemented!", "dbg!", "FIXME", "TODO", "XXX"];
 
-/// The rules themselves must be able to name what they forbid.
+/// The rules themselves name the words that they forbid.
 pub(super) const RULES: &str = "xtask/src/tidy/";
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {

@@ -1,4 +1,4 @@
-//! Every Rust file begins by saying what it is for.
+//! Every Rust file begins with a `//!` head that says its purpose.
 
 use super::Finding;
 use crate::tree::Tree;

@@ -1,7 +1,7 @@
-//! Every relative link leads to a file, and to a heading in it.
+//! Every relative link leads to a file that exists, and to a heading in it.
 //!
-//! Checked are the links of Markdown files, `[text](path#heading)`, and pages that any text names by their path from
-//! the top, such as `docs/explanation/design.md`. Addresses on the network are not followed.
+//! The rule checks links of Markdown files, `[text](path#heading)`, and pages that any text names by their path from the
+//! top, such as `docs/explanation/design.md`. It does not follow addresses on the network.
 
 use super::{Finding, forbidden::RULES};
 use crate::tree::{Tree, has_ending};

@@ -1,12 +1,11 @@
-//! Which module may use which, in `cluster` and in `onecopy`.
+//! The modules that each top-level module of `cluster` and `onecopy` may use.
 //!
-//! A crate can be read one part at a time as long as its parts have a direction. In `cluster`, a table names for each
-//! module those that it may use. Edges are read from every path that begins with `crate::`, or with enough `super::` to
-//! leave a top-level module, outside of tests. Names that `lib.rs` re-exports would hide an edge, so inside the crate the
-//! module is named.
+//! In `cluster`, a table lists for each module the modules that it may use. An edge is any path outside tests that begins
+//! with `crate::`, or with enough `super::` to leave a top-level module. Code of the crate names the module of an item, not
+//! a re-export of `lib.rs`, which would hide the edge.
 //!
-//! In `onecopy` the top-level modules, which are folders, stand in an order, and each may use those before it. Uses
-//! against the order that are there already are counted in the ratchet, by pair of folders.
+//! In `onecopy` the top-level modules are folders in an order, and each may use the folders before it. The ratchet counts
+//! the present uses against the order, by pair of folders.
 
 use super::Finding;
 use super::ratchet::{self, Section};
@@ -86,7 +85,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Folders of `onecopy` that stand in no order, and uses against it that the ratchet does not know.
+/// Folders of `onecopy` without a place in the order, and more uses against the order than the ratchet allows.
 fn check_order(tree: &Tree) -> Vec<Finding> {
     let listed = match ratchet::listed(tree, SECTION.name) {
         Ok(listed) => listed,

@@ -1,4 +1,4 @@
-//! Files and types are named by their noun, never by a word that means nothing; a module's file lies beside its folder.
+//! Files and types are named by a noun that says what they are, and a module is `x.rs` with `x/`, never `x/mod.rs`.
 
 use super::Finding;
 use crate::syntax::tokens_without_tests;

@@ -1,4 +1,4 @@
-//! Statements of Onecopy's own mean the same under every search path.
+//! Onecopy's own statements mean the same under every search path.
 //!
 //! On a connection that has a client's settings, a statement of Onecopy's own passes `backend::assert_qualified`. So few
 //! files of the stages of a session and of the shipping protocols send SQL; the table below says what each of them sends.

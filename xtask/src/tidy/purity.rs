@@ -2,7 +2,7 @@
 //!
 //! Their code, tests apart, names no clock, socket, thread, file, process, environment, random source or hash-ordered
 //! container. Clippy checks types and methods as the compiler resolves them, from a `clippy.toml` in the crate; this
-//! rule sees whole modules of the standard library, and that the `clippy.toml` still says what it should.
+//! rule also forbids whole modules of the standard library, and checks that the `clippy.toml` is complete.
 
 use super::Finding;
 use crate::syntax::{paths, tokens_without_tests};
@@ -12,7 +12,7 @@ use toml::{Table, Value};
 /// The crates without side effects.
 pub(super) const PURE: [&str; 4] = ["wire", "sql", "cluster", "sim"];
 
-/// Beginnings of paths that reach outside.
+/// Beginnings of paths with side effects.
 const FORBIDDEN_PATHS: [&[&str]; 14] = [
     &["std", "env"],
     &["std", "fs"],
@@ -30,7 +30,7 @@ const FORBIDDEN_PATHS: [&[&str]; 14] = [
     &["rustix"],
 ];
 
-/// Words that are wrong wherever they stand.
+/// Words that are forbidden anywhere in a pure crate.
 const FORBIDDEN_WORDS: [&str; 6] =
     ["HashMap", "HashSet", "SystemTime", "RandomState", "thread_local", "now_utc"];
 

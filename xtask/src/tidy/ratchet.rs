@@ -1,17 +1,17 @@
-//! Limits that old code does not meet yet: its present sizes are written down in `xtask/ratchet.toml` and may only fall.
+//! The ratchet `xtask/ratchet.toml`: present sizes of code that exceeds a limit. They may only fall.
 //!
-//! `cargo xtask tidy --update` lowers them. The file has a section for each rule that uses it. Some rules also object to
-//! a number that is too high; others leave it to the next `--update`, so that work on several branches does not collide.
+//! `cargo xtask tidy --update` lowers them. Each rule that uses the file has a section. The rule of sizes wants exact
+//! numbers. The other rules accept less than the number until the next `--update`, so that branches do not collide.
 
 use crate::tree::Tree;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use toml::{Table, Value};
 
-/// Where the sizes are written down.
+/// The file.
 pub(super) const FILE: &str = "xtask/ratchet.toml";
 
-/// Sizes by what they are of, for example `path::function`.
+/// Sizes by name, for example by `path::function`.
 pub(super) type Sizes = BTreeMap<String, usize>;
 
 const HEAD: &str =
@@ -39,7 +39,7 @@ pub(super) fn listed(tree: &Tree, section: &str) -> Result<Sizes, String> {
     entries.iter().map(size).collect()
 }
 
-/// The file with every number lowered that can be; nothing if none can.
+/// The text of the file with all numbers lowered to the present sizes; nothing if that changes nothing.
 pub(super) fn lowered<'a>(
     tree: &Tree,
     sections: impl IntoIterator<Item = &'a Section>,

@@ -1,7 +1,6 @@
-//! What is refused is documented, in the very words of the error.
+//! docs/reference/compatibility.md lists every statement that Onecopy refuses, in the words of the error.
 //!
-//! `sql` keeps one list of refusals, each with what is refused and what to do instead. A person who gets the error, or
-//! wants to know beforehand, finds both in docs/reference/compatibility.md.
+//! `sql` keeps one list of refusals, each with the refused statement and the alternative.
 
 use super::Finding;
 use crate::tree::Tree;

@@ -1,8 +1,8 @@
-//! Files and functions stay small, and what is too large already may only shrink.
+//! Files and functions stay below a limit of lines.
 //!
 //! A file counts up to its `#[cfg(test)] mod`; a function counts the lines between its braces that are neither blank nor
-//! a comment. What is over the limit must stand in the ratchet with its present size: a larger one fails, and so does a
-//! smaller one until the number is lowered (`cargo xtask tidy --update`), so the number is always the true one.
+//! a comment. A file or function over the limit must be in the ratchet with its exact size. When it has shrunk, lower the
+//! number with `cargo xtask tidy --update`.
 
 use super::Finding;
 use super::ratchet::{self, Section, Sizes};
@@ -11,7 +11,7 @@ use crate::tree::{Tree, is_test_file};
 use syn::spanned::Spanned;
 use syn::{Block, ImplItem, Item, Signature, TraitItem};
 
-/// What is over the limit, by path or by `path::function`.
+/// Files by path, and functions by `path::function`.
 pub(super) const SECTIONS: [Section; 2] = [
     Section { name: "files", remark: "", present: large_files },
     Section { name: "functions", remark: "", present: large_functions },

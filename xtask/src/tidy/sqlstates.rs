@@ -1,13 +1,13 @@
 //! Every SQLSTATE that Onecopy gives is documented.
 //!
-//! `wire` keeps them in one list. A developer who gets one finds in docs/reference/errors.md what it means and what to do.
+//! `wire` keeps them in one list; docs/reference/errors.md says of each what it means and what to do.
 
 use super::Finding;
 use crate::tree::Tree;
 
 const LIST: &str = "crates/wire/src/sqlstate.rs";
 const DOCUMENT: &str = "docs/reference/errors.md";
-/// Success is no error.
+/// The code of success, which is no error.
 const SUCCESS: &str = "00000";
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {

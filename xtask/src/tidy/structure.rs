@@ -1,6 +1,6 @@
-//! What `cargo xtask house` finds in the binary becomes less, never more.
+//! The numbers of `cargo xtask house` for the binary may only fall.
 //!
-//! Each number is a sum over the whole crate, so that a renamed or moved type changes nothing. The ratchet holds the sums.
+//! The ratchet holds each number as a sum over the whole crate, so renaming or moving a type changes none of them.
 
 use super::Finding;
 use super::ratchet::{self, Section, Sizes};

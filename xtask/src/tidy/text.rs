@@ -1,10 +1,10 @@
-//! Plain hygiene of every text: no place of one machine, no stray blanks.
+//! Texts name no folder of one machine and have no blanks at the ends of lines.
 
 use super::Finding;
 use super::forbidden::RULES;
 use crate::tree::Tree;
 
-/// Folders that exist only where somebody happened to work.
+/// Folders of one developer's machine.
 const PLACES: [&str; 3] = ["/work/", "/root/", "/home/"];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
