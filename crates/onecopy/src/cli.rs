@@ -18,9 +18,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use cluster::protocols::shipping::Choices;
 use pgserver::MAX_REPLICAS;
 
+use crate::client::own_settings::SEQUENCES_LENT;
 use crate::config::Given;
 use crate::config::runtime::DEFAULT_LOGINS_MAX;
-use crate::place::sequence_leases::SEQUENCES_LENT;
 use crate::shipping::PROTOCOLS;
 
 /// The port that `onecopy up` serves on when none is named.

@@ -1,8 +1,8 @@
 //! Onecopy: unmodified PostgreSQL servers behind one address, as one copy of the database.
 //!
-//! The binary is everything that the pure crates are not: sockets, clocks, processes, files. `node` puts it together,
-//! over servers that `up` runs; `hub` is where everybody meets; `frontend` serves clients, `agent` and `keeper` serve
-//! replicas, the crate `commitlog` makes records durable, `pgserver` runs servers, `capture` is what lies inside them.
+//! The binary is everything that the pure crates are not: sockets, clocks, processes, files. `node` puts it together;
+//! `coordinator` holds the cluster core; `accept` and `session` serve clients, `replica` applies the log at servers. The
+//! order of the folders is in ARCHITECTURE.md.
 
 mod accept;
 mod backend;

@@ -60,8 +60,8 @@ const ORDER: &[&str] = &[
     "place",
     "execute",
     "session",
-    "accept",
     "shipping",
+    "accept",
     "cli",
     "node",
 ];

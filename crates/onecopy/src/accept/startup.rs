@@ -17,13 +17,12 @@ use wire::startup::{Opening, OpeningError, opening};
 use wire::{encode, sqlstate};
 
 use super::login::authenticate;
-use crate::backend::Connection;
-use crate::client::Client;
-use crate::client::cancel::{CancelTarget, pid_of};
+use crate::client::cancel::pid_of;
 use crate::client::own_settings::Severity;
 use crate::client::prepared::Prepared;
 use crate::client::settings::Settings;
 use crate::client::signals::Signals;
+use crate::client::{Client, DEFAULTS_SQL, welcome};
 use crate::config::hba::Right;
 use crate::config::runtime::Logins;
 use crate::coordinator::session_registry::Who;
@@ -49,18 +48,6 @@ const OPENING_DEADLINE: Duration = Duration::from_secs(10);
 const REFUSAL_DEADLINE: Duration = Duration::from_secs(5);
 /// How long they wait.
 const ROOM_DEADLINE: Duration = Duration::from_secs(5);
-
-/// What ALTER ROLE and ALTER DATABASE have set, weakest first; then what has come of everything that can be set, in files of
-/// the server, too, of settings that mean something to us.
-pub(crate) const DEFAULTS_SQL: &str = "SELECT pg_catalog.unnest(setconfig) FROM pg_catalog.pg_db_role_setting \
-     WHERE setrole OPERATOR(pg_catalog.=) ANY (ARRAY['0', \
-         (SELECT oid FROM pg_catalog.pg_roles WHERE rolname OPERATOR(pg_catalog.=) session_user)]) \
-     AND setdatabase OPERATOR(pg_catalog.=) ANY (ARRAY['0', (SELECT oid FROM pg_catalog.pg_database \
-         WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database())]) \
-     ORDER BY setrole OPERATOR(pg_catalog.<>) '0', setdatabase OPERATOR(pg_catalog.<>) '0'; \
-     SELECT pg_catalog.concat(name, '=', pg_catalog.current_setting(name, true)) FROM pg_catalog.unnest(\
-         '{statement_timeout,lock_timeout,idle_in_transaction_session_timeout,transaction_timeout,client_min_messages,\
-           standard_conforming_strings}'::pg_catalog.text[]) AS name WHERE pg_catalog.current_setting(name, true) IS NOT NULL";
 
 /// Which role this is, whether it may log in, and what it begins with.
 const STANDING_SQL: &str = "SELECT pg_catalog.concat_ws(' ', r.oid, r.rolcanlogin, \
@@ -414,20 +401,4 @@ impl Session {
         self.ready();
         Ok(())
     }
-}
-
-/// Tells a client that it is logged in, the settings that a server reports, and by what it can cancel; not yet that it may go on. The default of READ ONLY is
-/// the session's: connections for reads have another.
-pub(crate) fn welcome(client: &mut Client, connection: &Connection, read_only: bool, cancel: &CancelTarget) {
-    let out = &mut client.out;
-    encode::authentication_ok(out);
-    for (name, value) in &connection.parameters {
-        let shown: &[u8] = match (name == b"default_transaction_read_only", read_only) {
-            (false, _) => value,
-            (true, true) => b"on",
-            (true, false) => b"off",
-        };
-        encode::parameter_status(out, name, shown);
-    }
-    encode::backend_key_data(out, cancel.pid, &cancel.secret);
 }

@@ -15,8 +15,11 @@
 //! was written is certified by the captured rows ([`crate::writeset::claims`]). So values that only the rows tell, such as the one
 //! that an update frees, are left out here. What is read is no forecast: a statement that needs too little is stale.
 
+use std::hash::{Hash, Hasher};
+
 use cluster::claims::{Claims, DEFINITIONS, Footprint};
 use cluster::ids::TableId;
+use rustc_hash::FxHasher;
 use sql::accesses::{
     self, Access, Accesses, Claim, ColumnSet, Columns, KeyDigest, Rows, Strength, Value, is_keyed,
 };
@@ -167,7 +170,7 @@ pub(crate) fn forecast(touched: &Accesses, own: u64, catalogue: &Catalogue) -> C
 /// The tables that a statement writes, but for new rows that meet nothing.
 pub(crate) fn written_whole(touched: &Accesses, catalogue: &Catalogue) -> Vec<TableId> {
     let meets = |write: &&Access| {
-        let is_alone = |table| write.new && crate::writeset::claims::meets_nothing(table);
+        let is_alone = |table| write.new && meets_nothing(table);
         !write.rows.is_none() && !catalogue.table(write.table).is_some_and(is_alone)
     };
     touched.writes.iter().filter(meets).map(|write| write.table).collect()
@@ -178,9 +181,9 @@ fn write_rows(write: &Access, table: &Table, own: u64, catalogue: &Catalogue, cl
         return;
     }
     if write.new {
-        if is_keyed(table) || crate::writeset::claims::meets_parents_alone(table, catalogue) {
+        if is_keyed(table) || meets_parents_alone(table, catalogue) {
             // Its keys are among the claims, where they are known. This is for who claims the whole table.
-            claims.rows.push((table.id, crate::writeset::claims::own_hash(own, table.id)));
+            claims.rows.push((table.id, own_hash(own, table.id)));
             write_beside(&write.rows, table, None, claims);
         } else {
             claims.tables.push(table.id);
@@ -285,6 +288,23 @@ fn claim_values(claim: &Claim, table: &Table, catalogue: &Catalogue, claims: &mu
     if is_referenced {
         claims.rows.extend(digests.iter().map(|digest| (table.id, digest.reference())));
     }
+}
+
+/// New rows of such a table conflict with nothing.
+pub(crate) fn meets_nothing(table: &Table) -> bool {
+    table.primary_key.is_empty() && !table.other_unique && !table.foreign_keys && !table.user_triggers
+}
+
+/// New rows of such a table meet no others of it, but the parents that they refer to.
+pub(crate) fn meets_parents_alone(table: &Table, catalogue: &Catalogue) -> bool {
+    let has_key = !table.primary_key.is_empty() || table.other_unique;
+    !has_key && !table.user_triggers && catalogue.knows_references(table)
+}
+
+pub(crate) fn own_hash(own: u64, table: TableId) -> u64 {
+    let mut hasher = FxHasher::default();
+    (own, table).hash(&mut hasher);
+    hasher.finish()
 }
 
 #[cfg(test)]

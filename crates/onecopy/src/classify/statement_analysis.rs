@@ -13,7 +13,6 @@ use super::footprint::{footprint, forecast, written_whole};
 use super::foresight::is_foreseen;
 use crate::client::sent::Sent;
 use crate::coordinator::Hub;
-use crate::transaction::draws::Drawn;
 
 /// The function that changes a setting by its name.
 const SETS: &str = "set_config";
@@ -285,28 +284,13 @@ impl Judged {
         self.routings.iter().flat_map(of).collect()
     }
 
-    /// Which sequences may be drawn from or set.
-    pub(crate) fn note_draws(&self, drawn: &mut Drawn, catalogue: &Catalogue) {
-        if self.sets_sequences {
-            drawn.are_set();
-        }
-        if self.may_set_unseen() {
-            drawn.may_be_any();
-        } else if self.may_draw_unseen() {
-            drawn.draws_from_any();
-        }
-        for table in self.routings.iter().flat_map(|routing| routing.writes.iter().flatten()) {
-            drawn.written(*table, catalogue);
-        }
-    }
-
     /// Something may run that draws, of which nobody knows from what. Savepoints and settings do not.
     pub(crate) fn may_draw_unseen(&self) -> bool {
         self.is_suspect() && !self.is_control
     }
 
     /// Something may run that sets sequences, unlike a call of `nextval`, of which only the name is not known.
-    fn may_set_unseen(&self) -> bool {
+    pub(crate) fn may_set_unseen(&self) -> bool {
         let is_unbounded =
             |routing: &Arc<Routing>| !is_harmless(routing) && routing.claims == sql::Claims::Everything;
         self.may_draw_unseen() && (self.has_unparsed || self.routings.iter().any(is_unbounded))

@@ -2,8 +2,8 @@
 
 use wire::sqlstate;
 
+use crate::client::own_settings::is_of_session;
 use crate::error::Refusal;
-use crate::place::home_choice::is_of_session;
 
 /// Those of PostgreSQL's, and why.
 pub(crate) const FORBIDDEN: [(&str, &str); 5] = [

@@ -6,7 +6,6 @@
 use std::sync::Arc;
 
 use super::timeouts::Timeouts;
-use crate::place::sequence_leases::SEQUENCES_LENT;
 
 /// The setting by which a client asks for a home.
 pub(crate) const HOME_SETTING: &str = "onecopy.home";
@@ -77,3 +76,14 @@ impl Noted {
         }
     }
 }
+
+/// The setting that declares.
+pub(crate) const ACCESS_SETTING: &str = "onecopy.access";
+
+/// Whether a setting is one of our own that holds in the session or transaction only; no server hears of it.
+pub(crate) fn is_of_session(name: &str) -> bool {
+    name == ACCESS_SETTING || is_kept(name)
+}
+
+/// It does.
+pub(crate) const SEQUENCES_LENT: &str = "lent";

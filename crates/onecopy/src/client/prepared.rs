@@ -14,7 +14,6 @@ use wire::{encode, sqlstate};
 
 use super::sent::{KEPT_BYTES_MAX, Sent};
 use crate::error::Refusal;
-use crate::pool::cached::{is_reserved, name_of};
 
 /// Most named statements of one session, and the bytes of their texts.
 const STATEMENTS_MAX: usize = 10_000;
@@ -232,3 +231,16 @@ impl Prepared {
         self.drop_portals();
     }
 }
+
+/// Whether a name is kept for us.
+pub(crate) fn is_reserved(name: &[u8]) -> bool {
+    name.starts_with(b"onecopy ")
+}
+
+/// The name of ours for the statement of that number.
+pub(crate) fn name_of(generation: u64) -> Vec<u8> {
+    [OURS, generation.to_string().as_bytes()].concat()
+}
+
+/// What names of ours begin with.
+pub(crate) const OURS: &[u8] = b"onecopy p";

@@ -19,8 +19,9 @@ use sql::{Isolation, TransactionOptions};
 use super::forbidden::{invalid, refuse_forbidden};
 use super::own_settings::{Noted, is_kept};
 use super::timeouts::{is_none, is_timeout};
+use crate::client::own_settings::is_of_session;
 use crate::error::Refusal;
-use crate::place::home_choice::is_of_session;
+
 pub(crate) use roles::GivenUp;
 
 /// One thing that was set.

@@ -9,12 +9,13 @@ use sql::{Catalogue, SetValue, Verb};
 use wire::{encode, sqlstate};
 
 use crate::classify::statement_analysis::Demand;
+use crate::client::own_settings::ACCESS_SETTING;
 use crate::client::sent::Sent;
 use crate::drive::Driver;
 use crate::error::{Fault, Refusal};
 use crate::relay::Ended;
 use crate::transaction::open::Transaction;
-use crate::transaction::profile::{ACCESS_SETTING, Foreseen, Origin};
+use crate::transaction::profile::{Foreseen, Origin};
 use crate::transaction::view::View;
 
 /// As sure as this, a prediction decides where a transaction begins: with ten of ten so far, say.

@@ -405,12 +405,6 @@ impl Executor<'_> {
     }
 }
 
-/// A statement of our own, run by the applier's own role.
-pub(crate) fn recorded_text(text: String) -> cluster::record::Statement {
-    let search_path = "pg_catalog".to_owned();
-    cluster::record::Statement { text, role: String::new(), search_path, settings: Vec::new() }
-}
-
 /// The settings that go into a record with a schema change; role and search path have places of their own there.
 fn recorded_settings() -> impl Iterator<Item = &'static str> {
     let of_effects = SHIPPED_SETTINGS.into_iter().filter(|name| !matches!(*name, "role" | "search_path"));

@@ -225,7 +225,7 @@ impl Executor<'_> {
             update.has_locks |= judged.has_locks;
             update.has_uncounted = judged.has_uncounted;
             update.generation = update.generation.min(judged.generation);
-            judged.note_draws(&mut update.drawn, &catalogue);
+            update.drawn.note(judged, &catalogue);
             for claims in &judged.claims {
                 update.capture.claims.add(claims, judged.touched.as_deref(), &catalogue);
             }

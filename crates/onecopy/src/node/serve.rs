@@ -14,29 +14,23 @@ use cluster::ids::ReplicaId;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind};
 
-use super::metrics;
-use super::systemd;
-use super::{Node, Signals};
+use super::{Node, Signals, metrics, systemd};
 use crate::backend::{Address, Served};
 use crate::cli::Serve;
+use crate::client::own_settings::SEQUENCES_LENT;
 use crate::config::runtime::{InForce, LoginLimits, Logins, Reloaded};
 use crate::config::{Config, Given, Mistake, Replica};
-use crate::coordinator::ReplicaAddress;
 use crate::coordinator::plan::{Adoption, Plan};
 use crate::coordinator::requests::Reason;
-use crate::coordinator::{Hub, Limits, Patience};
-use crate::logging;
-use crate::logging::Level;
-use crate::membership::adoption;
-use crate::membership::adoption::Membership;
+use crate::coordinator::{Hub, Limits, Patience, ReplicaAddress};
+use crate::logging::{self, Level};
+use crate::membership::adoption::{self, Membership};
 use crate::membership::verify;
 use crate::node;
-use crate::place::sequence_leases::SEQUENCES_LENT;
 use crate::pool::{POOL_MODE_TRANSACTION, Pooling};
 use crate::security::tls::Identity;
 use crate::shipping::PROTOCOLS;
 use crate::terminal::Progress;
-
 use roster::Roster;
 
 /// `onecopy check`.

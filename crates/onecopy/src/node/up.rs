@@ -15,19 +15,17 @@ use std::time::Duration;
 use pgserver::{Home, ServerError, UpError, UpOptions};
 use tokio::net::TcpListener;
 
-use super::metrics;
-use super::{Node, Signals};
+use super::{Node, Signals, metrics};
 use crate::backend::Served;
 use crate::cli::Up;
+use crate::client::own_settings::SEQUENCES_LENT;
 use crate::config::hba::Access;
 use crate::config::runtime::{DEFAULT_SESSIONS_MAX, InForce, Logins, POOLED_SESSIONS_MAX};
 use crate::coordinator::plan::{Adoption, Plan};
 use crate::coordinator::requests::Reason;
 use crate::coordinator::{Hub, Limits, Patience};
-use crate::place::sequence_leases::SEQUENCES_LENT;
 use crate::pool::{POOL_MODE_TRANSACTION, Pooling};
 use crate::terminal::Progress;
-
 use yard::{Yard, place};
 
 /// Runs a node and its servers until it is told to stop.

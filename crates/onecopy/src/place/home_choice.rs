@@ -20,26 +20,20 @@ use cluster::ids::{ReplicaId, SequenceId, Version};
 use sql::{Because, Isolation, SetValue, TemplateId, TransactionOptions, Verb};
 use wire::{encode, sqlstate};
 
-use super::sequence_leases::{SEQUENCES_ANCHOR, SEQUENCES_LENT};
+use super::sequence_leases::SEQUENCES_ANCHOR;
 use crate::classify::footprint::forecast;
 use crate::classify::statement_analysis::{Demand, Judged};
 use crate::client::forbidden::invalid;
-use crate::client::own_settings::{HOME_SETTING, SEQUENCES_SETTING, is_kept};
+use crate::client::own_settings::{HOME_SETTING, SEQUENCES_LENT, SEQUENCES_SETTING, is_kept};
 use crate::error::{Fault, Refusal};
 use crate::place::Placer;
 use crate::relay::Ended;
 use crate::transaction::open::Transaction;
-use crate::transaction::profile::ACCESS_SETTING;
 use crate::transaction::reasons::Reason;
 use crate::transaction::view::View;
 
 /// The value of `onecopy.home` when nothing is said.
 const HOME_AUTO: &str = "auto";
-
-/// Whether a setting is one of our own that holds in the session or transaction only; no server hears of it.
-pub(crate) fn is_of_session(name: &str) -> bool {
-    name == ACCESS_SETTING || is_kept(name)
-}
 
 /// How long a statement waits for the catalogue after a schema change.
 const CATALOGUE_PATIENCE: Duration = Duration::from_secs(2);

@@ -34,8 +34,6 @@ use crate::transaction::draws::Uses;
 use crate::transaction::open::Transaction;
 use crate::transaction::view::View;
 
-/// It does.
-pub(crate) const SEQUENCES_LENT: &str = "lent";
 /// It draws at the anchor, in order.
 pub(crate) const SEQUENCES_ANCHOR: &str = "anchor";
 

@@ -9,24 +9,13 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
+use crate::client::prepared::OURS;
+
 /// Statements with names of ours on one connection, at most.
 const OURS_MAX: usize = 500;
 
-/// What names of ours begin with.
-const OURS: &[u8] = b"onecopy p";
-
 /// A name of a statement that is never prepared: to close it does nothing, and is answered all the same.
 pub(crate) const NOTHING: &[u8] = b"onecopy nothing";
-
-/// Whether a name is kept for us.
-pub(crate) fn is_reserved(name: &[u8]) -> bool {
-    name.starts_with(b"onecopy ")
-}
-
-/// The name of ours for the statement of that number.
-pub(crate) fn name_of(generation: u64) -> Vec<u8> {
-    [OURS, generation.to_string().as_bytes()].concat()
-}
 
 /// Whether a name may be one of ours.
 pub(crate) fn is_ours(name: &[u8]) -> bool {
@@ -116,6 +105,7 @@ impl Cached {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::prepared::name_of;
 
     #[test]
     fn what_is_used_stays_and_the_rest_is_bounded() {

@@ -16,8 +16,8 @@ use wire::sqlstate;
 
 use crate::capture::sequences::{STATES_CALL, put_sql};
 use crate::error::{Fault, Refusal, broken};
-use crate::execute::ddl::recorded_text;
 use crate::propagate::Recorder;
+use crate::propagate::table_rewrite::recorded_text;
 use crate::transaction::open::Transaction;
 use crate::transaction::view::View;
 

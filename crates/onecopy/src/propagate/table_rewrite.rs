@@ -22,7 +22,6 @@ use sql::{Catalogue, Column, Determinism, Frozen, Isolation, Name, RowEffect, Su
 
 use crate::drive::definitions::{array, literal};
 use crate::error::{Fault, Refusal, broken};
-use crate::execute::ddl::recorded_text;
 use crate::propagate::Recorder;
 use crate::relay::Expected;
 use crate::transaction::open::Transaction;
@@ -269,4 +268,10 @@ pub(crate) fn oid_of(name: &Name) -> String {
         None => quoted(&name.name),
     };
     format!("pg_catalog.to_regclass({})::pg_catalog.oid", literal(&name))
+}
+
+/// A statement of our own, run by the applier's own role.
+pub(crate) fn recorded_text(text: String) -> cluster::record::Statement {
+    let search_path = "pg_catalog".to_owned();
+    cluster::record::Statement { text, role: String::new(), search_path, settings: Vec::new() }
 }

@@ -15,12 +15,12 @@ use wire::{Frame, encode, oids, sqlstate};
 
 use super::Session;
 use crate::classify::statement_analysis::Demand;
+use crate::client::own_settings::is_of_session;
 use crate::client::prepared::{Known, never_ours};
 use crate::client::settings::Settings;
 use crate::error::{Fault, Refusal};
 use crate::execute::ddl::describe_own;
 use crate::execute::statement::refuse;
-use crate::place::home_choice::is_of_session;
 use crate::pool::cached::NOTHING;
 use crate::relay::work::{Message, Work, doubt};
 use crate::transaction::open::Transaction;

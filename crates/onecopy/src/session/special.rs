@@ -11,14 +11,14 @@ use wire::{encode, sqlstate};
 use super::Session;
 use crate::classify::statement_analysis::Demand;
 use crate::client::forbidden::{FORBIDDEN, invalid};
+use crate::client::own_settings::is_of_session;
+use crate::client::prepared::is_reserved;
 use crate::client::settings::{GivenUp, RESET_ALL, Settings, set_config};
 use crate::error::{Fault, Refusal};
-use crate::place::home_choice::is_of_session;
-use crate::pool::cached::is_reserved;
 use crate::pool::pins::Pin;
 use crate::relay::Ended;
 use crate::relay::work::Work;
-use crate::transaction::open::Transaction;
+use crate::transaction::open::{Savepoint, Transaction};
 use crate::transaction::view::View;
 
 impl View<'_> {
@@ -466,16 +466,6 @@ fn leaves_something(verb: &Verb) -> bool {
         | Verb::Ddl(_) => true,
         _ => false,
     }
-}
-
-/// What there was when a savepoint was set.
-#[derive(Debug)]
-pub(crate) struct Savepoint {
-    name: String,
-    /// Of the record; `None` where nothing is captured.
-    mark: Option<cluster::record::Mark>,
-    /// How many settings were staged.
-    staged: usize,
 }
 
 /// The text to be run again on other connections.

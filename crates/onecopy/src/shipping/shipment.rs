@@ -9,7 +9,8 @@ use sql::TemplateId;
 use wire::encode;
 use wire::frontend::Target;
 
-use crate::pool::cached::{Cached, name_of};
+use crate::client::prepared::name_of;
+use crate::pool::cached::Cached;
 
 /// The settings that a session has put into force, as they travel with its statements.
 #[derive(Debug)]

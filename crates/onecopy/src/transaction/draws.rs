@@ -9,6 +9,7 @@ use cluster::record::Sequence;
 use sql::Catalogue;
 
 use crate::capture::sequences::{STATES_CALL, states};
+use crate::classify::statement_analysis::Judged;
 use crate::error::{Fault, broken};
 
 /// What is known of an update transaction's draws.
@@ -29,6 +30,21 @@ pub(crate) struct Drawn {
 }
 
 impl Drawn {
+    /// A statement is about to run: which sequences it may draw from or set.
+    pub(crate) fn note(&mut self, judged: &Judged, catalogue: &Catalogue) {
+        if judged.sets_sequences {
+            self.are_set();
+        }
+        if judged.may_set_unseen() {
+            self.may_be_any();
+        } else if judged.may_draw_unseen() {
+            self.draws_from_any();
+        }
+        for table in judged.routings.iter().flat_map(|routing| routing.writes.iter().flatten()) {
+            self.written(*table, catalogue);
+        }
+    }
+
     /// Something ran that may do anything with any sequence.
     pub(crate) fn may_be_any(&mut self) {
         self.may_be_set = true;

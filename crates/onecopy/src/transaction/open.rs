@@ -14,7 +14,6 @@ use wire::backend::Status;
 use crate::classify::statement_analysis::{Demand, Judged, may_roam};
 use crate::error::{Fault, Refusal, broken};
 use crate::relay::Ended;
-use crate::session::special::Savepoint;
 use crate::transaction::Update;
 use crate::transaction::conflict_detail::Named;
 use crate::transaction::draws::{Drawn, Draws};
@@ -322,4 +321,14 @@ pub(crate) struct Again {
     pub(crate) is_at_anchor: bool,
     /// It wrote this, which was another's: it is asked for beforehand.
     pub(crate) missed: Claims,
+}
+
+/// What there was when a savepoint was set.
+#[derive(Debug)]
+pub(crate) struct Savepoint {
+    pub(crate) name: String,
+    /// Of the record; `None` where nothing is captured.
+    pub(crate) mark: Option<Mark>,
+    /// How many settings were staged.
+    pub(crate) staged: usize,
 }

@@ -14,9 +14,6 @@ use sql::profile::{Declaration, Digests};
 
 use crate::client::sent::Sent;
 
-/// The setting that declares.
-pub(crate) const ACCESS_SETTING: &str = "onecopy.access";
-
 /// Of the open transaction; empty when there is none.
 #[derive(Debug, Default)]
 pub(crate) struct Course {

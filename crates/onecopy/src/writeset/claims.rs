@@ -14,17 +14,15 @@
 //! that is too small is a lost update.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{Hash, Hasher};
 
 use cluster::claims::{Claimed, Claims, ROW_CLAIMS_MAX};
 use cluster::ids::{Nonce, TableId};
 use cluster::protocols::onecopy::TURNS_MAX;
 use cluster::record::{Change, Image, RowChange, RowChanges, SealedBody};
-use rustc_hash::FxHasher;
 use sql::accesses::{self, Accesses, ColumnSet, Columns, Told};
 use sql::{Catalogue, Table};
 
-use crate::classify::footprint::lock_rows;
+use crate::classify::footprint::{lock_rows, meets_nothing, meets_parents_alone, own_hash};
 
 /// All tables with foreign keys of which the catalogue does not know all are claimed under this number.
 const FOREIGN_KEYS: TableId = TableId(u32::MAX);
@@ -425,23 +423,6 @@ fn locked(touched: &Accesses, catalogue: &Catalogue, claims: &mut Claims) {
         };
         lock_rows(&lock.rows, lock.strength, table, catalogue, claims);
     }
-}
-
-/// New rows of such a table meet no others of it, but the parents that they refer to.
-pub(crate) fn meets_parents_alone(table: &Table, catalogue: &Catalogue) -> bool {
-    let has_key = !table.primary_key.is_empty() || table.other_unique;
-    !has_key && !table.user_triggers && catalogue.knows_references(table)
-}
-
-/// New rows of such a table conflict with nothing.
-pub(crate) fn meets_nothing(table: &Table) -> bool {
-    table.primary_key.is_empty() && !table.other_unique && !table.foreign_keys && !table.user_triggers
-}
-
-pub(crate) fn own_hash(own: u64, table: TableId) -> u64 {
-    let mut hasher = FxHasher::default();
-    (own, table).hash(&mut hasher);
-    hasher.finish()
 }
 
 #[cfg(test)]
