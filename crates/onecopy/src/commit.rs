@@ -78,7 +78,7 @@ impl Committer<'_> {
 impl View<'_> {
     /// Once the record is handed to the log the transaction cannot be refused any more.
     fn check_room(self) -> Result<(), Fault> {
-        if !self.link.hub().log.is_full() {
+        if !self.link.coordinator().log.is_full() {
             return Ok(());
         }
         Err(Fault::Refused(Refusal::new(
@@ -96,10 +96,10 @@ impl Committer<'_> {
             return Err(broken("no update transaction is open"));
         };
         let server = self.link.servers.get(update.replica);
-        let hub = &self.link.worker.hub;
+        let coordinator = &self.link.worker.coordinator;
         // Elsewhere it draws what was lent, which marks cover.
-        let is_anchor = update.replica == hub.anchor();
-        let asks = update.drawn.ask(is_anchor, || hub.sequences().reading());
+        let is_anchor = update.replica == coordinator.anchor();
+        let asks = update.drawn.ask(is_anchor, || coordinator.sequences().reading());
         let (name, sql, is_ready) = if asks {
             (DRAWN_STATEMENT, DRAWN_SQL, server.drawn_ready)
         } else {
@@ -115,7 +115,7 @@ impl Committer<'_> {
             assert_qualified(sql);
             encode::parse(output, name, sql.as_bytes(), &types[..parameters]);
         }
-        let proof = hub.seal.proof(update.identity).to_be_bytes();
+        let proof = coordinator.seal.proof(update.identity).to_be_bytes();
         let Identity { epoch, n, nonce } = update.identity;
         let (epoch, n, nonce) = (epoch.0.to_be_bytes(), n.to_be_bytes(), nonce.0.to_be_bytes());
         let which = update.drawn.parameter();
@@ -165,7 +165,7 @@ impl Committer<'_> {
     /// Does all that can fail; whether it leaves a record.
     async fn prepare_commit(&mut self) -> Result<bool, Fault> {
         self.link.progress.set_phase(Phase::Checking);
-        // A statement was judged by what a schema change has made untrue since: then anything may have happened.
+        // A statement was analysis by what a schema change has made untrue since: then anything may have happened.
         let is_misjudged = matches!(&self.txn.state, Transaction::Update(update)
             if self.view().is_misjudged(update.capture.record.tables()));
         if let Transaction::Update(update) = &mut self.txn.state
@@ -221,8 +221,8 @@ impl Committer<'_> {
         update.has_file = update.capture.hand_over().await?;
         // Not into the file: whoever orders the record has to see them.
         let mut marks = update.drawn.take_marks();
-        if update.replica == self.link.worker.hub.anchor() {
-            marks.append(&mut self.link.worker.hub.wanted_marks());
+        if update.replica == self.link.worker.coordinator.anchor() {
+            marks.append(&mut self.link.worker.coordinator.wanted_marks());
         }
         for mark in marks {
             update
@@ -242,7 +242,7 @@ impl Committer<'_> {
         if written.is_empty() {
             return Ok(());
         }
-        let catalogue = self.link.hub().catalogue();
+        let catalogue = self.link.coordinator().catalogue();
         let mut checked = written.to_vec();
         for table in catalogue.tables() {
             let is_written = written.contains(&table.id);
@@ -264,8 +264,8 @@ impl Committer<'_> {
     pub(crate) fn may_defer(&mut self) -> bool {
         let home = self.view().home();
         let has_left = self.connector().is_unknown_at(home);
-        let (hub, catalogue) = (self.link.hub(), self.link.hub().catalogue());
-        let may_be_unknown = hub.is_outdated(Version(catalogue.generation()));
+        let (coordinator, catalogue) = (self.link.coordinator(), self.link.coordinator().catalogue());
+        let may_be_unknown = coordinator.is_outdated(Version(catalogue.generation()));
         self.link.pinned || has_left || self.txn.has_ddl() || catalogue.has_deferrable() || may_be_unknown
     }
 
@@ -291,7 +291,7 @@ impl Committer<'_> {
         let (identity, has_file) = (update.identity, update.has_file);
         let committed = self.commit_logged().await;
         if committed.is_err() && has_file {
-            forget_file(Arc::clone(&self.link.worker.hub), identity).await;
+            forget_file(Arc::clone(&self.link.worker.coordinator), identity).await;
         }
         committed
     }
@@ -306,7 +306,7 @@ impl Committer<'_> {
         let read = if is_serializable { update.read.take() } else { Reads::All };
         let mut claims = std::mem::take(&mut update.capture.claims);
         let body = Box::new(std::mem::take(&mut update.capture.record).seal());
-        let catalogue = self.link.hub().catalogue();
+        let catalogue = self.link.coordinator().catalogue();
         let claimed = claims.complete(&body, &catalogue);
         let changed = claims.changed();
         self.warn_of_searches(&claims);
@@ -318,14 +318,20 @@ impl Committer<'_> {
             (claimed, changed)
         };
         self.link.progress.set_phase(Phase::Logging);
-        while !self.link.hub().log.has_room() {
+        while !self.link.coordinator().log.has_room() {
             tokio::time::sleep(RETRY_PAUSE).await;
         }
         if let Some(ticket) = ticket {
-            self.link.worker.hub.handle(Event::Drawn { session: self.link.id, ticket });
+            self.link.worker.coordinator.handle(Event::Drawn { session: self.link.id, ticket });
         }
         let reads = if is_misjudged { Reads::All } else { read };
-        self.link.worker.hub.handle(Event::Finish { session: self.link.id, body, claims, changed, reads });
+        self.link.worker.coordinator.handle(Event::Finish {
+            session: self.link.id,
+            body,
+            claims,
+            changed,
+            reads,
+        });
         (self.link.is_settling, self.link.settling_at) = (true, home);
         loop {
             match self.link.mailbox.next().await {
@@ -361,7 +367,7 @@ impl Committer<'_> {
         };
         let drawn = drawn.and_then(|value| String::from_utf8(value).ok()?.parse::<u64>().ok());
         if let Some(ticket) = drawn {
-            self.link.worker.hub.handle(Event::Drawn { session: self.link.id, ticket });
+            self.link.worker.coordinator.handle(Event::Drawn { session: self.link.id, ticket });
             return Ok(());
         }
         self.link.is_settling = false;

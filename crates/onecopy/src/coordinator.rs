@@ -1,6 +1,6 @@
 //! The one cluster core behind its mutex, and the ways in and out of it.
 //!
-//! Everybody hands events to [`Hub::handle`]: sessions on their threads, the log's writer thread, the agents. Effects
+//! Everybody hands events to [`Coordinator::handle`]: sessions on their threads, the log's writer thread, the agents. Effects
 //! are carried out under the same lock, in the order given: a record is queued for the log, a note put into a
 //! session's mailbox, a command put into an agent's queue. None of these waits, so the lock is held for microseconds.
 
@@ -50,21 +50,21 @@ use tokio::task::JoinSet;
 
 use crate::backend::Served;
 use crate::capture::vouch::Voucher;
-use crate::config::runtime::InForce;
+use crate::config::runtime::RuntimeConfig;
 use crate::pool::leftovers::HidingCode;
 use crate::pool::{Pooling, Pools};
 use crate::security::seal::Seal;
 use identities::Identities;
-use log_retention::Standing;
+use log_retention::LogRetention;
 use mailbox::{End, Mailbox, Note};
-use memory_budget::Transactions;
-use oid_map::Names;
+use memory_budget::MemoryBudget;
+use oid_map::OidMap;
 use requests::MemberRequest;
-use session_registry::Clients;
-use workload_stats::Learned;
+use session_registry::SessionRegistry;
+use workload_stats::WorkloadStats;
 
 pub(crate) use absence::{Absence, Obstacle};
-pub(crate) use log_retention::Lasting;
+pub(crate) use log_retention::QuarantineDuration;
 pub(crate) use memory::{Kept, resident_bytes};
 pub(crate) use seat::{ReplicaAddress, Seat};
 pub(crate) use seats::Seats;
@@ -98,8 +98,8 @@ struct Inside {
     sessions: FxHashMap<SessionId, Arc<Mailbox>>,
 }
 
-/// What a hub is told at its birth.
-pub(crate) struct Birth {
+/// What the node gives the coordinator when it starts.
+pub(crate) struct CoordinatorOptions {
     /// The home of updates.
     pub(crate) anchor: ReplicaId,
     /// Which cluster this is.
@@ -121,7 +121,7 @@ pub(crate) struct Birth {
     /// What the operator allows.
     pub(crate) limits: Limits,
     /// What can change while it runs.
-    pub(crate) in_force: InForce,
+    pub(crate) runtime_config: RuntimeConfig,
 }
 
 /// What the operator allows.
@@ -150,8 +150,8 @@ pub(crate) struct Patience {
     pub(crate) drain: Duration,
 }
 
-/// Shared by everything in the node.
-pub(crate) struct Hub {
+/// The state that all parts of the node share: the core behind its lock, the log and the replicas.
+pub(crate) struct Coordinator {
     inside: Mutex<Inside>,
     /// The log.
     pub(crate) log: Log,
@@ -159,8 +159,8 @@ pub(crate) struct Hub {
     pub(crate) seats: Seats,
     /// Set where statements are shipped.
     pub(crate) shipping: OnceLock<Arc<dyn ShipsStatements>>,
-    /// Their keepers.
-    keepers: Mutex<JoinSet<()>>,
+    /// Their replica_drivers.
+    replica_drivers: Mutex<JoinSet<()>>,
     /// Where those run, whoever calls for a new one.
     runtime: Handle,
     /// The way to whoever keeps the list of members.
@@ -194,15 +194,15 @@ pub(crate) struct Hub {
     /// VERIFY is running.
     pub(crate) is_verifying: AtomicBool,
     /// What is known of clients' statements and transactions.
-    pub(crate) learned: Learned,
+    pub(crate) workload: WorkloadStats,
     /// Wakes whoever looks for deadlocks.
     pub(crate) looking: Notify,
     /// The update transactions that are open.
-    pub(crate) transactions: Transactions,
+    pub(crate) memory_budget: MemoryBudget,
     /// The sessions, as others see them.
-    pub(crate) clients: Clients,
+    pub(crate) sessions: SessionRegistry,
     /// The settings that can change.
-    pub(crate) in_force: InForce,
+    pub(crate) runtime_config: RuntimeConfig,
     /// The server connections that sessions share.
     pub(crate) pools: Arc<Pools>,
     /// Whether functions of the database may set what no server tells.
@@ -219,39 +219,45 @@ pub(crate) struct Hub {
     has_learned: AtomicBool,
     /// One for each client that may wait for such a permit.
     pub(crate) waiting_room: Arc<Semaphore>,
-    /// Clients that have not proven themselves.
+    /// SessionRegistry that have not proven themselves.
     pub(crate) half_open: Arc<half_open::HalfOpen>,
-    /// Held by the keeper that finds that out.
+    /// Held by the replica_driver that finds that out.
     pub(crate) learning: tokio::sync::Mutex<()>,
     catalogue: RwLock<Arc<Catalogue>>,
     /// What the anchor calls the objects of each replica, forgotten whenever a server comes up anew.
-    names: RwLock<(u64, BTreeMap<ReplicaId, Arc<Names>>)>,
+    names: RwLock<(u64, BTreeMap<ReplicaId, Arc<OidMap>>)>,
     /// How often the names were forgotten.
     names_forgotten: AtomicU64,
     /// What is durable at each replica, and why one is quarantined.
-    standing: Mutex<Standing>,
+    standing: Mutex<LogRetention>,
     log_bytes_max: u64,
     next_session: AtomicU64,
     start: Instant,
     failure: watch::Sender<Option<String>>,
 }
 
-impl Hub {
+impl Coordinator {
     /// Nothing runs yet; the log's writer is started by the caller.
-    pub(crate) fn new(cluster: Cluster, log: Log, seats: Vec<Seat>, birth: Birth) -> Arc<Self> {
-        let Birth { anchor, cluster_id, served, epoch, log_was_empty, is_founding, .. } = birth;
-        let Birth { identities, voucher, seal, limits, in_force, .. } = birth;
+    pub(crate) fn new(
+        cluster: Cluster,
+        log: Log,
+        seats: Vec<Seat>,
+        options: CoordinatorOptions,
+    ) -> Arc<Self> {
+        let CoordinatorOptions { anchor, cluster_id, served, epoch, log_was_empty, is_founding, .. } =
+            options;
+        let CoordinatorOptions { identities, voucher, seal, limits, runtime_config, .. } = options;
         let Limits { transaction_bytes_max, reader_patience, log_bytes_max, patience, pooling } = limits;
         let seats = Seats::new(seats);
-        let standing = Mutex::new(Standing::of(seats.iter().map(|seat| seat.replica)));
+        let standing = Mutex::new(LogRetention::of(seats.iter().map(|seat| seat.replica)));
         let names = RwLock::new((0, unknown_names(&seats, anchor, &served)));
         let inside = Inside { cluster, effects: Vec::new(), sessions: FxHashMap::default() };
-        let hub = Arc::new(Self {
+        let coordinator = Arc::new(Self {
             inside: Mutex::new(inside),
             log,
             seats,
             shipping: OnceLock::new(),
-            keepers: Mutex::default(),
+            replica_drivers: Mutex::default(),
             runtime: Handle::current(),
             registry: OnceLock::new(),
             anchor: AtomicU16::new(anchor.0),
@@ -267,13 +273,13 @@ impl Hub {
             identities,
             voucher,
             seal,
-            transactions: Transactions::new(transaction_bytes_max),
-            clients: Clients::default(),
+            memory_budget: MemoryBudget::new(transaction_bytes_max),
+            sessions: SessionRegistry::default(),
             is_verifying: AtomicBool::new(false),
-            in_force,
+            runtime_config,
             pools: Pools::new(pooling),
             hiding_code: HidingCode::default(),
-            learned: Learned::default(),
+            workload: WorkloadStats::default(),
             looking: Notify::new(),
             sequences: Mutex::default(),
             rousing: watch::channel(None).0,
@@ -292,9 +298,9 @@ impl Hub {
             start: Instant::now(),
             failure: watch::channel(None).0,
         });
-        hub.set_reader_patience();
-        hub.remember_quarantines();
-        hub
+        coordinator.set_reader_patience();
+        coordinator.remember_quarantines();
+        coordinator
     }
 
     /// Hands one event to the core and carries out its effects.
@@ -302,7 +308,7 @@ impl Hub {
         self.ask(None, event);
     }
 
-    /// As [`Hub::handle`]; if the event lets this session execute at once, or answers its question, that effect is returned
+    /// As [`Coordinator::handle`]; if the event lets this session execute at once, or answers its question, that effect is returned
     /// instead of going through the mailbox.
     pub(crate) fn ask(&self, own: Option<SessionId>, event: Event) -> Option<Effect> {
         let now = Time { us: u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX) };
@@ -414,8 +420,8 @@ impl Hub {
         self.handle(Event::Release { session: id });
         let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
         inside.sessions.remove(&id);
-        self.transactions.remove(id);
-        self.clients.remove(id);
+        self.memory_budget.remove(id);
+        self.sessions.remove(id);
         self.stats.sessions.fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -437,7 +443,7 @@ impl Hub {
 
     /// What the anchor calls the objects of a replica, which is nothing at the anchor itself, and which edition of that
     /// this is.
-    pub(crate) fn names(&self, replica: ReplicaId) -> (u64, Option<Arc<Names>>) {
+    pub(crate) fn names(&self, replica: ReplicaId) -> (u64, Option<Arc<OidMap>>) {
         let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
         (names.0, names.1.get(&replica).cloned())
     }
@@ -459,7 +465,7 @@ impl Hub {
         self.failure.send_replace(Some(failure.to_string()));
     }
 
-    /// Waits for [`Hub::log_failed`] and returns its reason.
+    /// Waits for [`Coordinator::log_failed`] and returns its reason.
     pub(crate) async fn failed(&self) -> String {
         let mut failure = self.failure.subscribe();
         match failure.wait_for(Option::is_some).await {
@@ -469,15 +475,15 @@ impl Hub {
     }
 }
 
-fn unknown_names(seats: &Seats, anchor: ReplicaId, served: &Served) -> BTreeMap<ReplicaId, Arc<Names>> {
+fn unknown_names(seats: &Seats, anchor: ReplicaId, served: &Served) -> BTreeMap<ReplicaId, Arc<OidMap>> {
     let home = &seats[anchor].address;
     let others = seats.iter().filter(|seat| seat.replica != anchor);
-    let unknown = |seat: &Seat| Arc::new(Names::new(seat.address.clone(), home.clone(), served.clone()));
+    let unknown = |seat: &Seat| Arc::new(OidMap::new(seat.address.clone(), home.clone(), served.clone()));
     others.map(|seat| (seat.replica, unknown(seat))).collect()
 }
 
-impl std::fmt::Debug for Hub {
+impl std::fmt::Debug for Coordinator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Hub").field("cluster", &self.cluster_id).finish_non_exhaustive()
+        f.debug_struct("Coordinator").field("cluster", &self.cluster_id).finish_non_exhaustive()
     }
 }

@@ -77,7 +77,7 @@ impl Driver<'_> {
         let sent = Instant::now();
         let result = Relay::new(&mut self.link.client, server, Some(&mut update.capture)).run(expected).await;
         self.link.cancel.set(Doing::Nothing);
-        self.txn.strain.worked(sent);
+        self.txn.wait_stats.worked(sent);
         match result {
             Ok(ended) => Ok(ended),
             Err(fault) => {

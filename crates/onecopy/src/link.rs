@@ -30,15 +30,15 @@ use crate::client::settings::Settings;
 use crate::coordinator::evictions::Tenancy;
 use crate::coordinator::mailbox::{End, Mailbox};
 use crate::coordinator::memory_budget::Progress;
-use crate::coordinator::session_registry::Card;
-use crate::coordinator::{Hub, count};
+use crate::coordinator::session_registry::SessionEntry;
+use crate::coordinator::{Coordinator, count};
 use crate::pool::Thread;
 use crate::pool::leftovers::Look;
 use crate::pool::servers::Servers;
 
 /// What all sessions of one thread share.
 pub(crate) struct Worker {
-    pub(crate) hub: Arc<Hub>,
+    pub(crate) coordinator: Arc<Coordinator>,
     pub(crate) analyzer: RefCell<Analyzer>,
     pub(crate) parsers: Arc<Parsers>,
     pub(crate) keys: Arc<CancelKeys>,
@@ -58,7 +58,7 @@ pub(crate) struct Link {
     pub(crate) prepared: Prepared,
     pub(crate) cancel: Arc<CancelTarget>,
     /// What SHOW CLIENTS tells of this session.
-    pub(crate) card: Arc<Card>,
+    pub(crate) entry: Arc<SessionEntry>,
     /// What SHOW TRANSACTIONS tells of this session.
     pub(crate) progress: Arc<Progress>,
     /// The session was told to end.
@@ -86,18 +86,18 @@ impl Link {
     }
 
     pub(crate) fn forget_update(&mut self) {
-        self.worker.hub.handle(Event::End { session: self.id });
+        self.worker.coordinator.handle(Event::End { session: self.id });
         self.mailbox.clear();
     }
 
-    /// The hub.
-    pub(crate) fn hub(&self) -> &Hub {
-        &self.worker.hub
+    /// The coordinator.
+    pub(crate) fn coordinator(&self) -> &Coordinator {
+        &self.worker.coordinator
     }
 
     /// The home of updates.
     pub(crate) fn anchor(&self) -> ReplicaId {
-        self.worker.hub.anchor()
+        self.worker.coordinator.anchor()
     }
 
     /// Notifications that came beside queries of our own.
@@ -113,12 +113,12 @@ impl Link {
 
     /// The statement at the replica has ended.
     pub(crate) fn executed(&self) {
-        self.worker.hub.handle(Event::Executed { session: self.id });
+        self.worker.coordinator.handle(Event::Executed { session: self.id });
     }
 
     /// Counts a statement that could not be spread.
     pub(crate) fn count(&self, counter: impl Fn(&crate::coordinator::Stats) -> &AtomicU64) {
-        count(counter(&self.worker.hub.stats));
+        count(counter(&self.worker.coordinator.stats));
     }
 
     pub(crate) fn warn(&mut self, code: &str, text: &str) {

@@ -1,6 +1,6 @@
 //! One node over servers that run: log, core, agents and front end, put together and taken apart again.
 //!
-//! The order matters. The log is fenced with a record of the new epoch before the core exists. Clients are served when
+//! The order matters. The log is fenced with a record of the new epoch before the core exists. SessionRegistry are served when
 //! every replica that can serve is connected ([`beginning`]), which is after the backends of an earlier incarnation are gone
 //! and its applied set was read. A node that is told to stop takes no new clients, lets each session finish its transaction for as long as the
 //! operator allows, and closes the log last; a second signal ends the waiting.
@@ -40,8 +40,8 @@ use crate::coordinator::mailbox::End;
 use crate::coordinator::plan::{self, Plan};
 use crate::coordinator::requests::Reason;
 use crate::coordinator::session_registry::STATS_PERIOD;
-use crate::coordinator::{AgentOrder, Birth, Hub, Seat};
-use crate::replica::driver::Keeper;
+use crate::coordinator::{AgentOrder, Coordinator, CoordinatorOptions, Seat};
+use crate::replica::driver::ReplicaDriver;
 use crate::replica::sequence_allocator;
 use crate::shipping::Opened;
 
@@ -87,7 +87,7 @@ impl Signals {
 /// A node that is put together.
 pub(crate) struct Node {
     /// Where everybody meets.
-    pub(crate) hub: Arc<Hub>,
+    pub(crate) coordinator: Arc<Coordinator>,
     chores: Vec<JoinHandle<()>>,
     /// What nobody takes in a node without agents.
     _orders: Vec<mpsc::Receiver<AgentOrder>>,
@@ -100,9 +100,9 @@ impl Node {
         raise_file_limit();
         if let Some(choices) = plan.shipping {
             let start_patience = plan.start_patience;
-            let Opened { hub, mut chores, orders } = crate::shipping::open(plan, choices).await?;
-            chores.push(end_periods(&hub));
-            return Ok(Self { hub, chores, _orders: orders, start_patience });
+            let Opened { coordinator, mut chores, orders } = crate::shipping::open(plan, choices).await?;
+            chores.push(end_periods(&coordinator));
+            return Ok(Self { coordinator, chores, _orders: orders, start_patience });
         }
         crate::shipping::refuse_other_kind(&plan.log)?;
         let rules = rules()?;
@@ -110,7 +110,7 @@ impl Node {
         if let Some(torn) = &recovered.torn_tail {
             tracing::warn!(?torn, "the end of the log was cut");
         }
-        let hub_cell: Arc<OnceLock<Arc<Hub>>> = Arc::default();
+        let hub_cell: Arc<OnceLock<Arc<Coordinator>>> = Arc::default();
         let (fenced, mut fence_durable) = mpsc::channel(1);
         start_log(&log, &hub_cell, fenced)?;
         let seal = Arc::new(Seal::beside(&plan.log)?);
@@ -128,7 +128,7 @@ impl Node {
         let (seats, queues): (Vec<Seat>, Vec<mpsc::Receiver<AgentOrder>>) =
             plan.places.into_iter().map(Seat::new).unzip();
         let core = core(&seats, epoch, last, rules)?;
-        let birth = Birth {
+        let options = CoordinatorOptions {
             anchor: seats[0].replica,
             cluster_id: plan.cluster,
             served: plan.served,
@@ -139,24 +139,24 @@ impl Node {
             voucher: Voucher::draw()?,
             seal,
             limits: plan.limits,
-            in_force: plan.in_force,
+            runtime_config: plan.runtime_config,
         };
-        let hub = Hub::new(core, log, seats, birth);
-        if hub_cell.set(Arc::clone(&hub)).is_err() {
+        let coordinator = Coordinator::new(core, log, seats, options);
+        if hub_cell.set(Arc::clone(&coordinator)).is_err() {
             return Err("the log was started twice".into());
         }
         let slow = slow_refresh()?;
-        let replicas: Vec<ReplicaId> = hub.seats.iter().map(|seat| seat.replica).collect();
+        let replicas: Vec<ReplicaId> = coordinator.seats.iter().map(|seat| seat.replica).collect();
         for (replica, orders) in replicas.iter().zip(queues) {
             let delay = if replicas.last() == Some(replica) { slow } else { Duration::ZERO };
-            hub.spawn_driver(Keeper::run(Arc::clone(&hub), *replica, orders, delay));
+            coordinator.spawn_driver(ReplicaDriver::run(Arc::clone(&coordinator), *replica, orders, delay));
         }
-        let lender = tokio::spawn(sequence_allocator::run(Arc::clone(&hub)));
-        let looker = tokio::spawn(lock_wait_probe::run(Arc::clone(&hub)));
-        let roused = Arc::clone(&hub);
+        let lender = tokio::spawn(sequence_allocator::run(Arc::clone(&coordinator)));
+        let looker = tokio::spawn(lock_wait_probe::run(Arc::clone(&coordinator)));
+        let roused = Arc::clone(&coordinator);
         let rouser = tokio::spawn(async move { roused.rouse().await });
-        let chores = vec![end_periods(&hub), lender, looker, rouser];
-        Ok(Self { hub, chores, _orders: Vec::new(), start_patience: plan.start_patience })
+        let chores = vec![end_periods(&coordinator), lender, looker, rouser];
+        Ok(Self { coordinator, chores, _orders: Vec::new(), start_patience: plan.start_patience })
     }
 
     /// Serves clients until a signal comes or the node cannot go on, and stops. `begin` is called just before
@@ -166,49 +166,51 @@ impl Node {
         listeners: Vec<TcpListener>,
         signals: &mut Signals,
         progress: &Progress,
-        begin: impl AsyncFnOnce(&Hub) -> Result<(), Reason>,
+        begin: impl AsyncFnOnce(&Coordinator) -> Result<(), Reason>,
     ) -> Result<(), Reason> {
-        let hub = Arc::clone(&self.hub);
-        let workers = Workers::start(&hub).map_err(|error| format!("no threads for sessions: {error}"))?;
+        let coordinator = Arc::clone(&self.coordinator);
+        let workers =
+            Workers::start(&coordinator).map_err(|error| format!("no threads for sessions: {error}"))?;
         let serve = async {
-            start::catch_up(&hub, self.start_patience, progress).await?;
-            start::check_schemas(&hub, progress).await?;
-            begin(&hub).await?;
-            hub.is_founding.store(false, Ordering::Release);
-            hub.clients.open(true);
+            start::catch_up(&coordinator, self.start_patience, progress).await?;
+            start::check_schemas(&coordinator, progress).await?;
+            begin(&coordinator).await?;
+            coordinator.is_founding.store(false, Ordering::Release);
+            coordinator.sessions.open(true);
             let accepted = workers.accept(&listeners).await;
             accepted.map_err(|error| format!("clients cannot be accepted: {error}"))
         };
         let ended = tokio::select! {
             ended = serve => ended,
-            reason = hub.failed() => Err(format!("the log cannot be written any more: {reason}")),
+            reason = coordinator.failed() => Err(format!("the log cannot be written any more: {reason}")),
             () = signals.stop() => Ok(()),
         };
         drop(listeners);
-        hub.clients.open(false);
+        coordinator.sessions.open(false);
         progress.say("stopping");
         systemd::tell("STOPPING=1");
         // Without its log no session could finish anything.
-        let patience = if ended.is_ok() { hub.in_force.stop_patience() } else { Duration::ZERO };
-        end_sessions(&hub, patience, signals, progress).await;
-        for status in hub.replicas().iter().filter(|status| status.state == State::Up) {
-            hub.sequences().leases.replica_changed(status.replica);
-            sequence_allocator::take_back(&hub, status.replica).await;
+        let patience =
+            if ended.is_ok() { coordinator.runtime_config.stop_patience() } else { Duration::ZERO };
+        end_sessions(&coordinator, patience, signals, progress).await;
+        for status in coordinator.replicas().iter().filter(|status| status.state == State::Up) {
+            coordinator.sequences().leases.replica_changed(status.replica);
+            sequence_allocator::take_back(&coordinator, status.replica).await;
         }
-        hub.log.close();
-        hub.stop_drivers().await;
+        coordinator.log.close();
+        coordinator.stop_drivers().await;
         self.chores.iter().for_each(JoinHandle::abort);
         ended
     }
 }
 
 /// Statistics are taken over periods.
-fn end_periods(hub: &Arc<Hub>) -> JoinHandle<()> {
-    let hub = Arc::clone(hub);
+fn end_periods(coordinator: &Arc<Coordinator>) -> JoinHandle<()> {
+    let coordinator = Arc::clone(coordinator);
     tokio::spawn(async move {
         loop {
             tokio::time::sleep(STATS_PERIOD).await;
-            hub.clients.end_period();
+            coordinator.sessions.end_period();
         }
     })
 }
@@ -245,12 +247,17 @@ fn core(seats: &[Seat], epoch: Epoch, last: Version, rules: Rules) -> Result<Clu
 }
 
 /// Lets sessions finish what they do, and then ends those that do not.
-async fn end_sessions(hub: &Hub, patience: Duration, signals: &mut Signals, progress: &Progress) {
+async fn end_sessions(
+    coordinator: &Coordinator,
+    patience: Duration,
+    signals: &mut Signals,
+    progress: &Progress,
+) {
     let rounds = [(End::AfterTransaction, patience), (End::Now, STOP_SESSIONS)];
     for (end, patience) in rounds {
-        hub.end_sessions(end);
+        coordinator.end_sessions(end);
         let deadline = Instant::now() + patience;
-        let left = || hub.stats.sessions.load(Ordering::Relaxed);
+        let left = || coordinator.stats.sessions.load(Ordering::Relaxed);
         let gone = async {
             while left() > 0 && Instant::now() < deadline {
                 tokio::time::sleep(LOOK).await;
@@ -270,20 +277,21 @@ async fn end_sessions(hub: &Hub, patience: Duration, signals: &mut Signals, prog
     }
 }
 
-/// Starts the log's writer: what it reports before there is a hub is about the fence.
+/// Starts the log's writer: what it reports before there is a coordinator is about the fence.
 fn start_log(
     log: &Log,
-    hub: &Arc<OnceLock<Arc<Hub>>>,
+    coordinator: &Arc<OnceLock<Arc<Coordinator>>>,
     fenced: mpsc::Sender<Result<(), Reason>>,
 ) -> Result<(), Reason> {
-    let (durable_hub, failed_hub, failed_fence) = (Arc::clone(hub), Arc::clone(hub), fenced.clone());
+    let (durable_hub, failed_hub, failed_fence) =
+        (Arc::clone(coordinator), Arc::clone(coordinator), fenced.clone());
     let notices = Notices {
         durable: Box::new(move |upto: Version| match durable_hub.get() {
-            Some(hub) => hub.handle(Event::Logged { upto }),
+            Some(coordinator) => coordinator.handle(Event::Logged { upto }),
             None => drop(fenced.try_send(Ok(()))),
         }),
         failed: Box::new(move |failure: LogFailure| match failed_hub.get() {
-            Some(hub) => hub.log_failed(&failure),
+            Some(coordinator) => coordinator.log_failed(&failure),
             None => drop(failed_fence.try_send(Err(failure.to_string()))),
         }),
     };

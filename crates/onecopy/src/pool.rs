@@ -39,7 +39,7 @@ use crate::client::prepared::fresh_generation;
 use crate::client::settings::Settings;
 use crate::security::scram::Secret;
 use servers::Server;
-use wait_queue::{Line, Want};
+use wait_queue::{WaitQueue, Want};
 
 /// The word for it in the configuration.
 pub(crate) const POOL_MODE_TRANSACTION: &str = "transaction";
@@ -158,7 +158,7 @@ struct Pool {
     /// Connections that nobody uses; the last one was used last.
     #[expect(clippy::vec_box, reason = "they are large, and go from hand to hand with each statement")]
     idle: Vec<Box<Server>>,
-    waiting: Line,
+    waiting: WaitQueue,
 }
 
 /// What the servers say of a role, and since when.

@@ -1,7 +1,7 @@
 //! A session: one client connection, from log-in to its end.
 //!
 //! It is one task on one thread, and owns everything it uses: the client's socket, its server connections, its
-//! settings and prepared statements, its transaction. What it shares with others is the hub: events go there, notes
+//! settings and prepared statements, its transaction. What it shares with others is the coordinator: events go there, notes
 //! come from there. The files beside this one are its parts: [`simple`] and [`extended`] read the two
 //! query protocols, [`crate::execute::statement`] decides what becomes of one statement, [`crate::transaction`] begins and ends
 //! transactions, [`crate::relay`] passes replies on.
@@ -100,7 +100,7 @@ impl Session {
             }
             self.connector().leave_drained();
             let is_open = !matches!(self.txn.state, Transaction::None);
-            self.link.card.rest(is_open, self.link.client.received, self.link.client.sent);
+            self.link.entry.rest(is_open, self.link.client.received, self.link.client.sent);
             self.link.take_notifications();
             self.view().check_ending()?;
             self.link.keep_state()?;
@@ -165,11 +165,12 @@ impl Session {
         if tag == tag::TERMINATE {
             return Ok(());
         }
-        self.link.card.work();
-        while self.link.worker.hub.clients.is_paused() && matches!(self.txn.state, Transaction::None) {
-            let _shown = self.link.card.wait(Doing::Paused);
+        self.link.entry.work();
+        while self.link.worker.coordinator.sessions.is_paused() && matches!(self.txn.state, Transaction::None)
+        {
+            let _shown = self.link.entry.wait(Doing::Paused);
             tokio::select! {
-                () = self.link.worker.hub.clients.resumed() => {}
+                () = self.link.worker.coordinator.sessions.resumed() => {}
                 note = self.link.mailbox.next() => {
                     if let Note::End(end) = note {
                         self.link.note_end(end);
@@ -200,7 +201,7 @@ impl Session {
             self.link.servers.close_all();
         }
         self.connector().give_back().await;
-        self.link.worker.hub.close_session(self.link.id);
+        self.link.worker.coordinator.close_session(self.link.id);
     }
 
     /// Appends ReadyForQuery.

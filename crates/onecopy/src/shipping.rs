@@ -19,7 +19,7 @@
 //! whatever a transaction reads was locked before its first statement, so between its statements nothing that they read
 //! changes, and at each replica all conflicting transactions with lower numbers have committed there.
 //!
-//! Invariant: this mutex is never held over a wait, nor while the hub's is asked for.
+//! Invariant: this mutex is never held over a wait, nor while the coordinator's is asked for.
 
 mod batch;
 mod board;
@@ -53,7 +53,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
 use crate::backend::Address;
-use crate::coordinator::{Hub, Lasting, ShipsStatements};
+use crate::coordinator::{Coordinator, QuarantineDuration, ShipsStatements};
 use inside::{Desk, Inside};
 use kept::Limits;
 use lane::{At, Job, Origin};
@@ -120,7 +120,7 @@ pub(crate) enum Declined {
 /// Everything that sessions, replicas and the log share.
 pub(crate) struct Shipping {
     inside: Mutex<Inside>,
-    hub: OnceLock<Arc<Hub>>,
+    coordinator: OnceLock<Arc<Coordinator>>,
     choices: Choices,
     epoch: Epoch,
     nonce: Nonce,
@@ -160,19 +160,19 @@ impl Shipping {
     }
 
     /// The scheduler of this node, if it ships statements.
-    fn of(hub: &Hub) -> Option<Arc<Self>> {
-        let shipping = Arc::clone(hub.shipping.get()?);
+    fn of(coordinator: &Coordinator) -> Option<Arc<Self>> {
+        let shipping = Arc::clone(coordinator.shipping.get()?);
         (shipping as Arc<dyn Any + Send + Sync>).downcast().ok()
     }
 
-    /// The hub of the node.
-    fn hub(&self) -> &Arc<Hub> {
-        self.hub.get().expect("the node's hub is there before anybody is served")
+    /// The coordinator of the node.
+    fn coordinator(&self) -> &Arc<Coordinator> {
+        self.coordinator.get().expect("the node's coordinator is there before anybody is served")
     }
 
     /// Where a replica listens.
     fn address(&self, replica: ReplicaId) -> Address {
-        self.hub().seats[replica].address.clone()
+        self.coordinator().seats[replica].address.clone()
     }
 
     /// The protocol's name.
@@ -260,7 +260,7 @@ impl Shipping {
             }
         }
         let is_held = inside.exclusive.is_some_and(|holder| holder != session);
-        let is_old = || self.hub().catalogue().generation() != generation;
+        let is_old = || self.coordinator().catalogue().generation() != generation;
         if begins && (is_held || is_crowded(&inside) || is_old()) {
             return Err(Declined::Later);
         }
@@ -309,7 +309,7 @@ impl Shipping {
         if inside.sides[index].incarnation != at.incarnation {
             return;
         }
-        tracing::warn!(replica = %self.hub().seats[at.replica].name, reason, "the replica is given up");
+        tracing::warn!(replica = %self.coordinator().seats[at.replica].name, reason, "the replica is given up");
         let side = &mut inside.sides[index];
         side.incarnation = at.incarnation.next();
         side.lanes.clear();
@@ -325,8 +325,8 @@ impl Shipping {
     /// A replica did something else than the others: it takes no part any more.
     fn diverged(self: &Arc<Self>, at: At, reason: &str) {
         if self.is_present(at) {
-            // The hub remembers it over a restart, and the board hears of it.
-            self.hub().quarantine(at.replica, reason, Lasting::UntilRebuilt);
+            // The coordinator remembers it over a restart, and the board hears of it.
+            self.coordinator().quarantine(at.replica, reason, QuarantineDuration::UntilRebuilt);
         }
     }
 
@@ -338,7 +338,7 @@ impl Shipping {
             side.is_diverged = true;
             side.incarnation
         };
-        if self.hub.get().is_some() {
+        if self.coordinator.get().is_some() {
             self.give_up(At { replica: id, incarnation }, "it is in quarantine");
         }
     }

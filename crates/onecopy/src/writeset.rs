@@ -20,7 +20,7 @@ use wire::backend::Fields;
 use wire::sqlstate;
 
 use crate::capture::{Captured, Decoder, Operation};
-use crate::coordinator::Hub;
+use crate::coordinator::Coordinator;
 use crate::coordinator::memory_budget::{Phase, Progress};
 use crate::error::{Fault, Refusal};
 use claims::ClaimsSoFar;
@@ -73,16 +73,16 @@ pub(crate) struct Capture {
     pub(crate) claims: ClaimsSoFar,
     chains: Chains,
     file: Option<SpillFile>,
-    /// What of the record's memory the hub was told of.
+    /// What of the record's memory the coordinator was told of.
     counted_bytes: usize,
-    hub: Arc<Hub>,
+    coordinator: Arc<Coordinator>,
     identity: Identity,
     progress: Arc<Progress>,
     decoder: Decoder,
 }
 
 impl Capture {
-    pub(crate) fn new(hub: Arc<Hub>, identity: Identity, progress: Arc<Progress>) -> Self {
+    pub(crate) fn new(coordinator: Arc<Coordinator>, identity: Identity, progress: Arc<Progress>) -> Self {
         Self {
             record: RecordBuilder::new(),
             runs: Vec::new(),
@@ -97,7 +97,7 @@ impl Capture {
             chains: Chains::default(),
             file: None,
             counted_bytes: 0,
-            hub,
+            coordinator,
             identity,
             progress,
             decoder: Decoder::default(),
@@ -176,12 +176,12 @@ impl Capture {
     pub(crate) async fn make_room(&mut self) -> Result<(), Fault> {
         let held_bytes = self.record.len_bytes();
         if held_bytes >= UNCOUNTED_BYTES || self.counted_bytes > 0 {
-            self.hub.transactions.hold(self.counted_bytes, held_bytes);
+            self.coordinator.memory_budget.hold(self.counted_bytes, held_bytes);
             self.counted_bytes = held_bytes;
         }
         self.show();
         self.check_limits()?;
-        if self.hub.transactions.is_too_much(held_bytes) {
+        if self.coordinator.memory_budget.is_too_much(held_bytes) {
             self.progress.set_phase(Phase::Spilling);
             self.spill().await?;
             self.progress.set_phase(Phase::Open);
@@ -197,7 +197,7 @@ impl Capture {
     }
 
     fn check_limits(&self) -> Result<(), Fault> {
-        let limit_bytes = self.hub.transactions.limit_bytes();
+        let limit_bytes = self.coordinator.memory_budget.limit_bytes();
         let captured_bytes = self.record.spilled_bytes() + self.record.len_bytes() as u64;
         if captured_bytes > limit_bytes || self.broken == Some(Captured::TooLarge) {
             return Err(Fault::Refused(Refusal::new(
@@ -222,9 +222,9 @@ impl Capture {
     async fn spill(&mut self) -> Result<(), Fault> {
         let Some(chunk) = self.record.spill() else { return Ok(()) };
         // What the order of its rows depends on must not be missed.
-        let Some(catalogue) = self.hub.fresh_catalogue().await else {
+        let Some(catalogue) = self.coordinator.fresh_catalogue().await else {
             self.broken = Some(Captured::TooLarge);
-            return Err(Fault::Lost(self.hub.anchor()));
+            return Err(Fault::Lost(self.coordinator.anchor()));
         };
         self.generation = self.generation.min(Version(catalogue.generation()));
         self.claims.add_rows(chunk.row_changes(), self.record.elements(), &catalogue);
@@ -232,13 +232,13 @@ impl Capture {
             self.broken = Some(Captured::TooLarge);
             return Err(refusal.into());
         }
-        self.hub.transactions.hold(self.counted_bytes, 0);
+        self.coordinator.memory_budget.hold(self.counted_bytes, 0);
         self.counted_bytes = 0;
-        let (hub, identity, file) = (Arc::clone(&self.hub), self.identity, self.file.take());
+        let (coordinator, identity, file) = (Arc::clone(&self.coordinator), self.identity, self.file.take());
         let written = tokio::task::spawn_blocking(move || {
             let mut file = match file {
                 Some(file) => file,
-                None => hub.log.spills().create(identity)?,
+                None => coordinator.log.spills().create(identity)?,
             };
             file.append(&chunk).map(|()| file)
         });
@@ -268,7 +268,7 @@ impl Capture {
 
 impl Drop for Capture {
     fn drop(&mut self) {
-        self.hub.transactions.hold(self.counted_bytes, 0);
+        self.coordinator.memory_budget.hold(self.counted_bytes, 0);
         // Deleting a large file takes a while.
         if let (Some(file), Ok(runtime)) = (self.file.take(), tokio::runtime::Handle::try_current()) {
             runtime.spawn_blocking(move || drop(file));
@@ -277,8 +277,8 @@ impl Drop for Capture {
 }
 
 /// The record will never be in the log, so nothing needs its file.
-pub(crate) async fn forget_file(hub: Arc<Hub>, identity: Identity) {
-    let removed = tokio::task::spawn_blocking(move || hub.log.spills().remove(identity)).await;
+pub(crate) async fn forget_file(coordinator: Arc<Coordinator>, identity: Identity) {
+    let removed = tokio::task::spawn_blocking(move || coordinator.log.spills().remove(identity)).await;
     if let Ok(Err(error)) = removed {
         tracing::warn!(%identity, %error, "the rows of a transaction that did not commit could not be deleted");
     }

@@ -323,8 +323,8 @@ async fn drained(cluster: &Cluster) {
     let (listener, process) = listener(cluster).await;
     let patient = Watched::new(cluster, "a lock that is given up").await;
     run(&patient.client, "select pg_advisory_lock(70)").await;
-    let keeper = Watched::new(cluster, "a lock that is kept").await;
-    run(&keeper.client, "select pg_advisory_lock(71)").await;
+    let replica_driver = Watched::new(cluster, "a lock that is kept").await;
+    run(&replica_driver.client, "select pg_advisory_lock(71)").await;
     let drain = format!("drain replica {}", old.name);
     let draining = async {
         let begun = Instant::now();
@@ -341,7 +341,7 @@ async fn drained(cluster: &Cluster) {
     let (took, ()) = tokio::join!(draining, async {
         assert_eq!(value(&patient.client, "select pg_advisory_unlock(70)").await, "t");
         // By then the listener is to end, too.
-        keeper.ends().await;
+        replica_driver.ends().await;
         kill_process(process, Signal::CONT).unwrap();
     });
     assert!(took >= DRAIN_WAIT, "it has not waited for the listener: {took:?}");

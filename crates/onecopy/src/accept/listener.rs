@@ -5,7 +5,7 @@
 //!
 //! Sockets are handed out in turn (an operating system that spreads by hash does it unevenly for few connections, and
 //! a work-stealing runtime wakes other threads for nothing). A session stays on its thread; what threads share is the
-//! hub.
+//! coordinator.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -22,7 +22,7 @@ use super::startup;
 use crate::classify::parsing::Parsers;
 use crate::client::cancel::CancelKeys;
 use crate::client::credentials::Credentials;
-use crate::coordinator::Hub;
+use crate::coordinator::Coordinator;
 use crate::coordinator::half_open::HalfOpen;
 use crate::link::Worker;
 use crate::pool::{REAP_EVERY, Thread};
@@ -46,12 +46,12 @@ pub(crate) struct Workers {
 
 impl Workers {
     /// Starts the threads.
-    pub(crate) fn start(hub: &Arc<Hub>) -> std::io::Result<Self> {
+    pub(crate) fn start(coordinator: &Arc<Coordinator>) -> std::io::Result<Self> {
         let keys = Arc::new(CancelKeys::default());
         let parsers = Arc::new(Parsers::default());
         let threads = threads();
         let mut senders = Vec::new();
-        let pools = Arc::clone(&hub.pools);
+        let pools = Arc::clone(&coordinator.pools);
         tokio::spawn(async move {
             loop {
                 tokio::time::sleep(REAP_EVERY).await;
@@ -61,7 +61,7 @@ impl Workers {
         for index in 0..threads {
             let (sender, receiver) = mpsc::channel(HANDED_MAX);
             let worker = Worker {
-                hub: Arc::clone(hub),
+                coordinator: Arc::clone(coordinator),
                 analyzer: RefCell::new(Analyzer::new(Limits::default())),
                 parsers: Arc::clone(&parsers),
                 keys: Arc::clone(&keys),
@@ -73,7 +73,7 @@ impl Workers {
                 .spawn(move || work(worker, receiver))?;
             senders.push(sender);
         }
-        Ok(Self { senders, half_open: Arc::clone(&hub.half_open), turn: AtomicUsize::new(0) })
+        Ok(Self { senders, half_open: Arc::clone(&coordinator.half_open), turn: AtomicUsize::new(0) })
     }
 
     /// Accepts clients until the task is dropped.

@@ -9,7 +9,7 @@ use wire::frontend::tag;
 use wire::{encode, frame, sqlstate};
 
 use crate::client::Client;
-use crate::config::hba::{Method, Visitor};
+use crate::config::hba::{LoginAttempt, Method};
 use crate::error::{Fault, Refusal};
 use crate::link::Worker;
 use crate::link::wait::WAIT_MAX;
@@ -28,7 +28,7 @@ pub(crate) async fn authenticate(
 ) -> Result<Secret, Fault> {
     let address = client.peer().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip());
     let is_encrypted = client.is_encrypted();
-    let visitor = Visitor { database, role, address, is_encrypted };
+    let visitor = LoginAttempt { database, role, address, is_encrypted };
     let whom = || {
         let encryption = if is_encrypted { "SSL encryption" } else { "no encryption" };
         format!("host \"{}\", user \"{role}\", database \"{database}\", {encryption}", address.to_canonical())
@@ -38,7 +38,7 @@ pub(crate) async fn authenticate(
         Fault::Fatal(Refusal::new(sqlstate::INVALID_AUTHORIZATION_SPECIFICATION, text, hint))
     };
     const HINT: &str = "The rules are in the setting hba of Onecopy's configuration.";
-    match worker.hub.in_force.access().method(visitor) {
+    match worker.coordinator.runtime_config.access().method(visitor) {
         None => Err(refused(format!("no rule lets in {}", whom()), HINT)),
         Some(Method::Reject) => Err(refused(format!("a rule rejects {}", whom()), HINT)),
         Some(Method::Trust) => Ok(Secret::None),
@@ -47,7 +47,7 @@ pub(crate) async fn authenticate(
 }
 
 async fn scram(worker: &Worker, client: &mut Client, role: &str) -> Result<Secret, Fault> {
-    let nobody = Verifier::of_nobody(role, &worker.hub.cluster_id.0.to_be_bytes());
+    let nobody = Verifier::of_nobody(role, &worker.coordinator.cluster_id.0.to_be_bytes());
     let found = kept(worker, role).await?;
     let offer = Offer { certificate: client.certificate() };
     encode::authentication_sasl(&mut client.out, offer.mechanisms());
@@ -82,7 +82,7 @@ async fn scram(worker: &Worker, client: &mut Client, role: &str) -> Result<Secre
 async fn kept(worker: &Worker, role: &str) -> Result<Option<Verifier>, Fault> {
     let started = tokio::time::Instant::now();
     loop {
-        match worker.credentials.verifier(&worker.hub, role).await {
+        match worker.credentials.verifier(&worker.coordinator, role).await {
             Ok(found) => return Ok(found),
             Err(error) if started.elapsed() < WAIT_MAX => {
                 tracing::debug!(%error, "a password cannot be looked up");

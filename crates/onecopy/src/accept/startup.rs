@@ -26,7 +26,7 @@ use crate::client::{Client, DEFAULTS_SQL, welcome};
 use crate::config::hba::Right;
 use crate::config::runtime::Logins;
 use crate::coordinator::session_registry::Who;
-use crate::coordinator::{Hub, WAITING_MAX};
+use crate::coordinator::{Coordinator, WAITING_MAX};
 use crate::error::{Fault, Refusal};
 use crate::link::{Link, Worker};
 use crate::logging::InSession;
@@ -64,8 +64,8 @@ const DOUBTS_MAX: u32 = 10;
 pub(crate) async fn serve(worker: Rc<Worker>, stream: TcpStream) {
     let _ = stream.set_nodelay(true);
     let address = stream.peer_addr().ok().map(|address| address.ip());
-    let Logins { limits, patience } = worker.hub.in_force.logins();
-    let place = worker.hub.half_open.enter(address, limits);
+    let Logins { limits, patience } = worker.coordinator.runtime_config.logins();
+    let place = worker.coordinator.half_open.enter(address, limits);
     let until = Instant::now() + patience;
     let opening = timeout(OPENING_DEADLINE.min(patience), open(Client::new(stream), &worker));
     let opened = tokio::select! {
@@ -85,7 +85,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, stream: TcpStream) {
         Ok(Request::Admin(dialect, right)) => Admin::new(worker, client, dialect, right).serve().await,
         Ok(Request::Session { settings, who, secret }) => {
             // Until the session has ended.
-            match room(&worker.hub).await {
+            match room(&worker.coordinator).await {
                 Ok(_room) => serve_session(worker, client, *settings, who, secret).await,
                 Err(fault) => refuse(client, fault).await,
             }
@@ -106,13 +106,13 @@ async fn log_in(
         ADMIN_DATABASE => Dialect::Own,
         ADMIN_ALIAS => Dialect::PgBouncer,
         _ => {
-            check_database(&worker.hub.served.database, database, parameters)?;
+            check_database(&worker.coordinator.served.database, database, parameters)?;
             let settings = Settings::new(parameters, role, database).map_err(Fault::Fatal)?;
             let who = who(client, parameters);
             return Ok(Request::Session { settings: Box::new(settings), who, secret });
         }
     };
-    let right = worker.hub.in_force.access().right(role).ok_or_else(|| {
+    let right = worker.coordinator.runtime_config.access().right(role).ok_or_else(|| {
         Fault::Fatal(Refusal::new(
             sqlstate::INVALID_AUTHORIZATION_SPECIFICATION,
             format!("role \"{role}\" has no right to the database \"{database}\""),
@@ -126,12 +126,13 @@ async fn log_in(
 type Opened = (Client, Vec<(String, String)>);
 
 /// Waits until there is room for one more session. Who came first is served first; those who wait are bounded, too.
-async fn room(hub: &Hub) -> Result<OwnedSemaphorePermit, Fault> {
-    let (room, waiting) = (hub.in_force.room(), Arc::clone(&hub.waiting_room));
+async fn room(coordinator: &Coordinator) -> Result<OwnedSemaphorePermit, Fault> {
+    let (room, waiting) = (coordinator.runtime_config.room(), Arc::clone(&coordinator.waiting_room));
     if let Ok(permit) = Arc::clone(&room).try_acquire_owned() {
         return Ok(permit);
     }
-    let sessions = format!("Onecopy serves {} sessions at a time.", hub.in_force.sessions_max());
+    let sessions =
+        format!("Onecopy serves {} sessions at a time.", coordinator.runtime_config.sessions_max());
     let Ok(_place) = waiting.try_acquire_owned() else {
         return Err(full(format!("{sessions} {WAITING_MAX} more wait for a place; try again later.")));
     };
@@ -180,7 +181,7 @@ async fn refuse(mut client: Client, fault: Fault) {
 /// The client, encrypted if it wants that and we can, and its start-up parameters; `None` when the connection was for
 /// something else.
 async fn open(mut client: Client, worker: &Worker) -> Result<Option<Opened>, Fault> {
-    let identity = worker.hub.in_force.identity();
+    let identity = worker.coordinator.runtime_config.identity();
     if let Some(identity) = &identity
         && client.begins_with_handshake().await?
     {
@@ -272,30 +273,30 @@ fn who(client: &Client, parameters: &[(String, String)]) -> Who {
 }
 
 async fn serve_session(worker: Rc<Worker>, client: Client, settings: Settings, who: Who, secret: Secret) {
-    if worker.hub.shipping.get().is_some() {
+    if worker.coordinator.shipping.get().is_some() {
         if let Err((client, fault)) = crate::shipping::serve(worker, client, settings, who, secret).await {
             refuse(client, fault).await;
         }
         return;
     }
     let keys = Arc::clone(&worker.keys);
-    let hub = Arc::clone(&worker.hub);
-    let (id, mailbox) = hub.open_session();
+    let coordinator = Arc::clone(&worker.coordinator);
+    let (id, mailbox) = coordinator.open_session();
     let pid = pid_of(id);
     let cancel = match keys.register(pid, Arc::clone(&mailbox)) {
         Ok(cancel) => cancel,
         Err(error) => {
-            hub.close_session(id);
+            coordinator.close_session(id);
             let refusal = Refusal::plain(sqlstate::INTERNAL_ERROR, format!("no random number: {error}"));
             return refuse(client, Fault::Fatal(refusal)).await;
         }
     };
-    let card = hub.clients.register(id, who);
+    let entry = coordinator.sessions.register(id, who);
     let (thread, keys_of_all) = (worker.thread, Arc::clone(&keys));
-    let anchor = hub.anchor();
-    let progress = hub.transactions.register(id);
-    let signals = Signals::new(id, Arc::clone(&hub), keys_of_all);
-    let servers = Servers::new(&hub, thread, &settings, Arc::clone(&card), secret);
+    let anchor = coordinator.anchor();
+    let progress = coordinator.memory_budget.register(id);
+    let signals = Signals::new(id, Arc::clone(&coordinator), keys_of_all);
+    let servers = Servers::new(&coordinator, thread, &settings, Arc::clone(&entry), secret);
     let client = client.of_session(&mailbox).with_signals(signals);
     let link = Link {
         worker,
@@ -303,7 +304,7 @@ async fn serve_session(worker: Rc<Worker>, client: Client, settings: Settings, w
         client,
         mailbox,
         servers,
-        card,
+        entry,
         settings,
         prepared: Prepared::default(),
         pinned: false,
@@ -320,7 +321,7 @@ async fn serve_session(worker: Rc<Worker>, client: Client, settings: Settings, w
         match session.greet().await {
             Ok(()) => session.serve().await,
             Err(fault) => {
-                hub.close_session(id);
+                coordinator.close_session(id);
                 refuse(session.link.client, fault).await;
             }
         }
@@ -386,7 +387,7 @@ impl Session {
 
     /// Connects to the home and tells the client what the server says of itself.
     async fn greet(&mut self) -> Result<(), Fault> {
-        self.link.card.tell_beginning();
+        self.link.entry.tell_beginning();
         let anchor = self.connect_first().await?;
         let defaults = self.link.servers.get(anchor).ask(DEFAULTS_SQL).await.map_err(Fault::at(anchor))?;
         let defaults: Vec<String> = defaults.into_iter().flatten().flatten().collect();

@@ -12,14 +12,14 @@ use sql::{Because, Catalogue, CopyDirection, Routing, Statement, TemplateId, Tra
 use super::footprint::{footprint, forecast, written_whole};
 use super::foresight::is_foreseen;
 use crate::client::sent::Sent;
-use crate::coordinator::Hub;
+use crate::coordinator::Coordinator;
 
 /// The function that changes a setting by its name.
 const SETS: &str = "set_config";
 
 /// What a group of statements that run together needs.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Demand {
+pub(crate) struct Requirements {
     /// The statements; none when nothing is executed.
     pub(crate) statements: Vec<Arc<Statement>>,
     /// The same as they were sent, where that was kept.
@@ -38,7 +38,7 @@ pub(crate) struct Demand {
 
 /// The demand under one catalogue.
 #[derive(Clone, Debug)]
-pub(crate) struct Judged {
+pub(crate) struct StatementAnalysis {
     /// Where it may run, if no transaction decides that.
     pub(crate) access: Result<Arc<[TableId]>, Because>,
     /// Of each statement.
@@ -96,7 +96,7 @@ pub(crate) struct Judged {
     pub(crate) generation: Version,
 }
 
-impl Demand {
+impl Requirements {
     /// One statement.
     pub(crate) fn one(statement: &Arc<Statement>) -> Self {
         Self { statements: vec![Arc::clone(statement)], ..Self::default() }
@@ -176,9 +176,9 @@ impl Demand {
     }
 
     /// It seemed to read only, and writes: those that come after it are not taken for what they seem.
-    pub(crate) fn note_write(&self, hub: &Hub) {
+    pub(crate) fn note_write(&self, coordinator: &Coordinator) {
         for statement in &self.statements {
-            hub.learned.note_write(statement.template, hub.catalogue().generation());
+            coordinator.workload.note_write(statement.template, coordinator.catalogue().generation());
         }
     }
 
@@ -200,7 +200,7 @@ impl Demand {
     }
 }
 
-impl Judged {
+impl StatementAnalysis {
     /// What it reads when it runs wherever that is: these tables, or some of their rows.
     pub(crate) fn spread_reads(&self, tables: &Arc<[TableId]>) -> Reads {
         match &self.touched {
@@ -315,15 +315,15 @@ fn home_tables(routing: &Routing) -> Option<Vec<TableId>> {
 }
 
 /// Whether work leaves nothing behind, and shows nothing of when and where the transaction began.
-pub(crate) fn may_roam(demand: &Demand, judged: &Judged) -> bool {
+pub(crate) fn may_roam(demand: &Requirements, analysis: &StatementAnalysis) -> bool {
     let only_reads =
         |verb: &Verb| matches!(verb, Verb::Select | Verb::Copy { direction: CopyDirection::To, .. });
-    judged.access.is_ok()
-        && !judged.has_locks
+    analysis.access.is_ok()
+        && !analysis.has_locks
         && !demand.keeps_portal
         && demand.sent.len() == demand.statements.len()
         && demand.statements.iter().all(|s| only_reads(&s.verb) && s.settings.is_empty())
-        && judged.routings.iter().all(|routing| !routing.transaction_time)
+        && analysis.routings.iter().all(|routing| !routing.transaction_time)
         && !demand.sent.iter().any(Sent::may_read_clock)
 }
 

@@ -14,7 +14,7 @@ use super::DEFAULT_PORT;
 use crate::security::tls::{Outward, Stream, Trust};
 
 /// What moves a command's words to the node and back.
-pub(crate) type Line = Connection<Stream<TcpStream>, NoTlsStream>;
+pub(crate) type ControlConnection = Connection<Stream<TcpStream>, NoTlsStream>;
 
 /// Whom to talk to, as whom.
 #[derive(Debug, PartialEq, Eq)]
@@ -27,7 +27,10 @@ struct Caller {
 }
 
 /// Connects to a node; `database` if it is not for the caller to say.
-pub(crate) async fn connect(port: Option<u16>, database: Option<&str>) -> Result<(Client, Line), String> {
+pub(crate) async fn connect(
+    port: Option<u16>,
+    database: Option<&str>,
+) -> Result<(Client, ControlConnection), String> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let caller = Caller::new(port, database, variable)?;
     let password = match variable("PGPASSWORD") {

@@ -12,29 +12,30 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// Another program.
-pub(crate) struct Companion {
+pub(crate) struct ExternalProgram {
     program: &'static str,
     /// What makes it.
     package: &'static str,
 }
 
 /// Benchmarks.
-pub(crate) const BENCH: Companion = Companion { program: "onecopy-bench", package: "bench" };
+pub(crate) const BENCH: ExternalProgram = ExternalProgram { program: "onecopy-bench", package: "bench" };
 /// Checks on real servers.
-const CONFORMANCE: Companion = Companion { program: "onecopy-conformance", package: "conformance" };
+const CONFORMANCE: ExternalProgram =
+    ExternalProgram { program: "onecopy-conformance", package: "conformance" };
 /// The commands of `onecopy bench` that are checks.
 const CHECKS: [&str; 5] = ["check-live", "classify", "differential", "predict", "soundness"];
 /// Simulated experiments.
-pub(crate) const SIM: Companion = Companion { program: "onecopy-sim", package: "study" };
+pub(crate) const SIM: ExternalProgram = ExternalProgram { program: "onecopy-sim", package: "study" };
 
 /// The program for `onecopy bench` with these arguments.
-pub(crate) fn bench(arguments: &[OsString]) -> &'static Companion {
+pub(crate) fn bench(arguments: &[OsString]) -> &'static ExternalProgram {
     let is_check = arguments.first().is_some_and(|word| CHECKS.iter().any(|check| word == check));
     if is_check { &CONFORMANCE } else { &BENCH }
 }
 
 /// Becomes the other program; returns only to say why it did not.
-pub(crate) fn become_program(companion: &Companion, arguments: &[OsString]) -> String {
+pub(crate) fn become_program(companion: &ExternalProgram, arguments: &[OsString]) -> String {
     let name = companion.program;
     let beside = std::env::current_exe().ok().and_then(|ourselves| Some(ourselves.parent()?.join(name)));
     let program = beside.filter(|program| program.is_file()).unwrap_or_else(|| PathBuf::from(name));

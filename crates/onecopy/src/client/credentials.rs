@@ -11,7 +11,7 @@ use tokio::sync::Mutex;
 use wire::encode::{self, Format};
 
 use crate::backend::{BackendError, Connection};
-use crate::coordinator::{Hub, Seat};
+use crate::coordinator::{Coordinator, Seat};
 use crate::security::scram::Verifier;
 
 /// What the server has, unless it is no longer valid. The name is a parameter: nobody knows yet who sends it.
@@ -32,13 +32,18 @@ pub(crate) struct Credentials {
 
 impl Credentials {
     /// What is kept of a role's password; `None` if there is no such role, or nothing that can be checked.
-    pub(crate) async fn verifier(&self, hub: &Hub, role: &str) -> Result<Option<Verifier>, BackendError> {
+    pub(crate) async fn verifier(
+        &self,
+        coordinator: &Coordinator,
+        role: &str,
+    ) -> Result<Option<Verifier>, BackendError> {
         // One after the other: another one's answer is never taken for ours.
         let mut slot = self.connection.lock().await;
         let mut attempt = 1;
         loop {
             let known = slot.take();
-            let asked = tokio::time::timeout(hub.patience.health_deadline, ask(hub, known, role));
+            let asked =
+                tokio::time::timeout(coordinator.patience.health_deadline, ask(coordinator, known, role));
             match asked.await.unwrap_or(Err(BackendError::Protocol("no answer in time"))) {
                 Ok((connection, kept)) => {
                     *slot = Some(connection);
@@ -59,11 +64,11 @@ impl Credentials {
 }
 
 /// The anchor, when it shows the last schema change. Whoever waits for that bounds it.
-async fn fresh_anchor(hub: &Hub) -> ReplicaId {
-    let wanted = hub.last_ddl();
+async fn fresh_anchor(coordinator: &Coordinator) -> ReplicaId {
+    let wanted = coordinator.last_ddl();
     loop {
-        let anchor = hub.anchor();
-        let mut replicas = hub.replicas().into_iter();
+        let anchor = coordinator.anchor();
+        let mut replicas = coordinator.replicas().into_iter();
         if replicas.any(|it| it.replica == anchor && it.state == State::Up && it.applied >= wanted) {
             return anchor;
         }
@@ -75,16 +80,16 @@ type Answer = ((ReplicaId, Connection), Option<String>);
 
 /// Asks the anchor; the next one, if it is given up meanwhile.
 async fn ask(
-    hub: &Hub,
+    coordinator: &Coordinator,
     mut known: Option<(ReplicaId, Connection)>,
     role: &str,
 ) -> Result<Answer, BackendError> {
     loop {
-        let anchor = fresh_anchor(hub).await;
-        let seat = &hub.seats[anchor];
+        let anchor = fresh_anchor(coordinator).await;
+        let seat = &coordinator.seats[anchor];
         let connection = known.take().filter(|(at, _)| *at == anchor).map(|(_, connection)| connection);
-        let asked = ask_at(hub, seat, connection, role);
-        if let Some(answer) = hub.unless_given_up(anchor, asked).await {
+        let asked = ask_at(coordinator, seat, connection, role);
+        if let Some(answer) = coordinator.unless_given_up(anchor, asked).await {
             return answer;
         }
         tokio::time::sleep(LOOK).await;
@@ -92,7 +97,7 @@ async fn ask(
 }
 
 async fn ask_at(
-    hub: &Hub,
+    coordinator: &Coordinator,
     seat: &Seat,
     known: Option<Connection>,
     role: &str,
@@ -101,7 +106,7 @@ async fn ask_at(
         connection
     } else {
         let own = [("application_name", "onecopy log-in")];
-        Connection::open_own(&seat.address, &hub.served, &own).await?
+        Connection::open_own(&seat.address, &coordinator.served, &own).await?
     };
     let out = &mut connection.output;
     encode::parse(out, b"", PASSWORD_SQL, &[]);

@@ -30,7 +30,7 @@ pub(crate) enum Severity {
 
 /// What is noted.
 #[derive(Clone, Debug)]
-pub(crate) struct Noted {
+pub(crate) struct OwnSettings {
     /// How long the client waits.
     pub(crate) timeouts: Timeouts,
     /// `standard_conforming_strings`.
@@ -43,7 +43,7 @@ pub(crate) struct Noted {
     pub(crate) borrows: Option<bool>,
 }
 
-impl Default for Noted {
+impl Default for OwnSettings {
     fn default() -> Self {
         Self {
             timeouts: Timeouts::default(),
@@ -55,7 +55,7 @@ impl Default for Noted {
     }
 }
 
-impl Noted {
+impl OwnSettings {
     /// Whoever sets it and for how long.
     pub(crate) fn note(&mut self, name: &str, value: Option<&str>) {
         match name {

@@ -1,6 +1,6 @@
 //! A statement as the client sent it: its place in its text, and the values of its parameters.
 //!
-//! What is known of rows and of the course of a transaction comes from here. Texts are shared, not copied for each of
+//! What is known of rows and of the txn_profile of a transaction comes from here. Texts are shared, not copied for each of
 //! their statements.
 
 use std::sync::Arc;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use sql::{Isolation, TransactionOptions};
 
 use super::forbidden::{invalid, refuse_forbidden};
-use super::own_settings::{Noted, is_kept};
+use super::own_settings::{OwnSettings, is_kept};
 use super::timeouts::{is_none, is_timeout};
 use crate::client::own_settings::is_of_session;
 use crate::error::Refusal;
@@ -76,9 +76,9 @@ pub(crate) struct Settings {
     /// What start-up and the servers say of settings of Onecopy's own, weakest first, until it is checked.
     own: Vec<Said>,
     /// What settings mean to us, as they are now.
-    pub(crate) noted: Noted,
+    pub(crate) noted: OwnSettings,
     /// What that began with.
-    start_noted: Noted,
+    start_noted: OwnSettings,
     /// Some time-out is set, so the window between append and COMMIT must be protected from it.
     pub(crate) has_timeouts: bool,
 }
@@ -127,8 +127,8 @@ impl Settings {
             start_read_only: false,
             given: Vec::new(),
             own: Vec::new(),
-            noted: Noted::default(),
-            start_noted: Noted::default(),
+            noted: OwnSettings::default(),
+            start_noted: OwnSettings::default(),
             has_timeouts: false,
         };
         // What stands in `options` is weaker than what is said beside it, as with the server.

@@ -15,9 +15,9 @@ use wire::backend::Fields;
 
 use super::cancel::{CancelKeys, PID_BASE, pid_of, session_of};
 use crate::client::ended;
-use crate::coordinator::Hub;
+use crate::coordinator::Coordinator;
 use crate::coordinator::mailbox::End;
-use crate::coordinator::session_registry::Clients;
+use crate::coordinator::session_registry::SessionRegistry;
 use crate::error::Fault;
 
 /// The SQLSTATE of the messages. It proves nothing.
@@ -64,16 +64,16 @@ impl Signal {
     }
 
     /// The session that is meant, if there is one.
-    fn target(&self, clients: &Clients) -> Option<SessionId> {
+    fn target(&self, clients: &SessionRegistry) -> Option<SessionId> {
         let session = if self.pid < PID_BASE {
             clients.backends().get(&(self.replica, self.pid)).copied()?
         } else {
             session_of(self.pid)
         };
-        let is_meant = |card: &Arc<crate::coordinator::session_registry::Card>| {
-            card.id == session && card.who.user == self.role
+        let is_meant = |entry: &Arc<crate::coordinator::session_registry::SessionEntry>| {
+            entry.id == session && entry.who.user == self.role
         };
-        clients.cards().iter().any(is_meant).then_some(session)
+        clients.entries().iter().any(is_meant).then_some(session)
     }
 }
 
@@ -87,14 +87,14 @@ fn is_our_context(context: &[u8]) -> bool {
 #[derive(Debug)]
 pub(crate) struct Signals {
     own: SessionId,
-    hub: Arc<Hub>,
+    coordinator: Arc<Coordinator>,
     keys: Arc<CancelKeys>,
     asked: Vec<Signal>,
 }
 
 impl Signals {
-    pub(crate) fn new(own: SessionId, hub: Arc<Hub>, keys: Arc<CancelKeys>) -> Self {
-        Self { own, hub, keys, asked: Vec::new() }
+    pub(crate) fn new(own: SessionId, coordinator: Arc<Coordinator>, keys: Arc<CancelKeys>) -> Self {
+        Self { own, coordinator, keys, asked: Vec::new() }
     }
 
     /// Takes a notice of a server; whether it was ours.
@@ -111,7 +111,7 @@ impl Signals {
     /// If the session has ended itself.
     pub(crate) fn deliver(&mut self) -> Result<(), Fault> {
         for signal in std::mem::take(&mut self.asked) {
-            let Some(session) = signal.target(&self.hub.clients) else { continue };
+            let Some(session) = signal.target(&self.coordinator.sessions) else { continue };
             if (signal.action, session) == (Action::Terminate, self.own) {
                 return Err(Fault::Fatal(ended(End::Killed)));
             }

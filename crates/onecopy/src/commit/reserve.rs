@@ -26,7 +26,7 @@ impl View<'_> {
         if rows < LONG_ROWS_MIN {
             return false;
         }
-        let catalogue = self.link.hub().catalogue();
+        let catalogue = self.link.coordinator().catalogue();
         let claims_of = |table: &sql::Table| table.keys.len() + table.references.len();
         let tables = update.capture.record.tables().iter().filter_map(|id| catalogue.table(*id));
         let a_row = tables.map(claims_of).max().unwrap_or_default().max(keyless) as u64;
@@ -65,7 +65,7 @@ impl Committer<'_> {
 
     /// Asks for what was written since the mark. `None` when it is the transaction's own now; else whose it is, and what.
     pub(crate) async fn secure(&mut self, mark: Mark) -> Result<Option<(Rival, Claims)>, Fault> {
-        let catalogue = self.link.hub().catalogue();
+        let catalogue = self.link.coordinator().catalogue();
         let Transaction::Update(update) = &mut self.txn.state else {
             return Err(broken("no update transaction is open"));
         };
@@ -77,7 +77,9 @@ impl Committer<'_> {
         let mut written = claims.clone();
         written.add(&held);
         let event = Event::Secure { session: self.link.id, claims, held };
-        if let Some(Effect::Secured { rival, .. }) = self.link.worker.hub.ask(Some(self.link.id), event) {
+        if let Some(Effect::Secured { rival, .. }) =
+            self.link.worker.coordinator.ask(Some(self.link.id), event)
+        {
             return Ok(rival.map(|rival| (rival, written)));
         }
         // The core has ended the transaction.

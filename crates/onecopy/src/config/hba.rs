@@ -51,7 +51,7 @@ pub(crate) struct Rule {
 
 /// Somebody who wants to come in.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Visitor<'a> {
+pub(crate) struct LoginAttempt<'a> {
     /// The database he asks for.
     pub(crate) database: &'a str,
     /// The role he says he has.
@@ -98,7 +98,7 @@ impl Access {
     }
 
     /// How somebody has to prove who he is; `None` if no rule is for him.
-    pub(crate) fn method(&self, visitor: Visitor<'_>) -> Option<Method> {
+    pub(crate) fn method(&self, visitor: LoginAttempt<'_>) -> Option<Method> {
         self.rules.iter().find(|rule| rule.fits(visitor)).map(|rule| rule.method)
     }
 
@@ -152,7 +152,7 @@ impl Rule {
         self.method == Method::Trust && is_anywhere
     }
 
-    fn fits(&self, visitor: Visitor<'_>) -> bool {
+    fn fits(&self, visitor: LoginAttempt<'_>) -> bool {
         let transport = match self.transport {
             Transport::Any => true,
             Transport::Encrypted => visitor.is_encrypted,
@@ -221,7 +221,7 @@ mod tests {
         address: &str,
         is_encrypted: bool,
     ) -> Option<Method> {
-        access.method(Visitor { database, role, address: address.parse().unwrap(), is_encrypted })
+        access.method(LoginAttempt { database, role, address: address.parse().unwrap(), is_encrypted })
     }
 
     #[test]

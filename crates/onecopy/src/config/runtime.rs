@@ -49,10 +49,10 @@ impl Logins {
 pub(crate) type Reloaded = Result<Vec<String>, String>;
 
 /// Reads the configuration and puts what can change into force.
-type Reload = Box<dyn Fn(&InForce) -> Reloaded + Send>;
+type Reload = Box<dyn Fn(&RuntimeConfig) -> Reloaded + Send>;
 
 /// The settings in force.
-pub(crate) struct InForce {
+pub(crate) struct RuntimeConfig {
     sessions_max: AtomicU64,
     /// A place for each session, and how many there are: as many as may be, or as were in use when they became fewer.
     room: Arc<Semaphore>,
@@ -67,10 +67,10 @@ pub(crate) struct InForce {
     reload: Mutex<Option<Reload>>,
 }
 
-impl InForce {
-    /// Settings that nothing changes, until [`InForce::reload_by`].
+impl RuntimeConfig {
+    /// Settings that nothing changes, until [`RuntimeConfig::reload_by`].
     pub(crate) fn new(sessions_max: u64, stop_patience: Duration, access: Access) -> Self {
-        let in_force = Self {
+        let runtime_config = Self {
             sessions_max: AtomicU64::new(0),
             room: Arc::new(Semaphore::new(0)),
             places: Mutex::new(0),
@@ -82,8 +82,8 @@ impl InForce {
             shown: Mutex::default(),
             reload: Mutex::new(None),
         };
-        in_force.set(sessions_max, stop_patience, Vec::new());
-        in_force
+        runtime_config.set(sessions_max, stop_patience, Vec::new());
+        runtime_config
     }
 
     /// From now on these.
@@ -179,8 +179,8 @@ impl InForce {
     }
 }
 
-impl std::fmt::Debug for InForce {
+impl std::fmt::Debug for RuntimeConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("InForce").field("sessions_max", &self.sessions_max).finish_non_exhaustive()
+        f.debug_struct("RuntimeConfig").field("sessions_max", &self.sessions_max).finish_non_exhaustive()
     }
 }

@@ -1,6 +1,6 @@
 //! The configuration: what is read, in which rank, and how mistakes are told.
 
-use super::hba::{Method, Visitor};
+use super::hba::{LoginAttempt, Method};
 use super::*;
 
 fn load(text: &str) -> Result<Config, Vec<Mistake>> {
@@ -120,7 +120,7 @@ fn who_can_be_reached_asks_for_passwords() {
         load(&format!("{more}\n[[replica]]\nurl = \"postgresql://a\"\n")).map_err(|all| all[0].to_string())
     };
     let here = "127.0.0.1".parse().unwrap();
-    let visitor = Visitor { database: "any", role: "any", address: here, is_encrypted: false };
+    let visitor = LoginAttempt { database: "any", role: "any", address: here, is_encrypted: false };
     assert_eq!(with("").unwrap().access().method(visitor), Some(Method::Scram), "trust is only what is said");
     with("listen = \"127.0.0.1:1\"\nhba = \"host all all all trust\"").unwrap();
     with("listen = \"0.0.0.0:1\"\nhba = [\"host all all 10.0.0.0/8 trust\"]").unwrap();

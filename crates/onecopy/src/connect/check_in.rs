@@ -22,7 +22,7 @@ use crate::client::cancel::Doing;
 use crate::client::{cancelled, ended};
 use crate::connect::Connector;
 use crate::coordinator::mailbox::{End, Note};
-use crate::coordinator::session_registry::{Card, Doing as Shown};
+use crate::coordinator::session_registry::{Doing as Shown, SessionEntry};
 use crate::error::{Fault, Refusal};
 use crate::link::Link;
 use crate::pool::check_out::Ticket;
@@ -42,20 +42,20 @@ pub(crate) struct Patience {
 impl View<'_> {
     /// How long a wait for a connection that begins now may last.
     fn patience(self) -> Patience {
-        let wait = self.link.hub().pools.pooling.wait;
+        let wait = self.link.coordinator().pools.pooling.wait;
         let limit = self.link.settings.noted.timeouts.statement().filter(|limit| *limit < wait);
         Patience { until: Instant::now() + limit.unwrap_or(wait), is_clients: limit.is_some() }
     }
 
     fn waited_too_long(self, replica: ReplicaId, is_clients: bool) -> Refusal {
-        let hub = self.link.hub();
+        let coordinator = self.link.coordinator();
         if is_clients {
             let text = "canceling statement due to statement timeout";
             let hint = "It waited for a server connection: SHOW POOLS in the database \"onecopy\" shows which roles \
                         have them.";
             return Refusal::new(sqlstate::QUERY_CANCELED, text, hint);
         }
-        let (size, wait) = (hub.pools.pooling.size, hub.pools.pooling.wait);
+        let (size, wait) = (coordinator.pools.pooling.size, coordinator.pools.pooling.wait);
         let pinned = self.pinned_at(replica);
         let releases: Vec<&str> = pinned.iter().map(|(pin, _)| pin.undone_by()).collect();
         let mut hint =
@@ -68,7 +68,7 @@ impl View<'_> {
         let message = format!(
             "none of the {size} connections of role \"{}\" to {} was free within {} ms",
             self.link.servers.role(),
-            hub.seats[replica].name,
+            coordinator.seats[replica].name,
             wait.as_millis()
         );
         let refusal = Refusal::new(sqlstate::TOO_MANY_CONNECTIONS, message, hint);
@@ -83,13 +83,13 @@ impl View<'_> {
 
     /// Why other sessions of the role keep their connections to a replica, and how many for each reason.
     fn pinned_at(self, replica: ReplicaId) -> Vec<(Pin, usize)> {
-        let cards = self.link.hub().clients.cards();
-        let of_role = |card: &&Arc<Card>| card.who.user == self.link.servers.role();
-        let holders: Vec<u16> = cards
+        let entries = self.link.coordinator().sessions.entries();
+        let of_role = |entry: &&Arc<SessionEntry>| entry.who.user == self.link.servers.role();
+        let holders: Vec<u16> = entries
             .iter()
             .filter(of_role)
-            .filter(|card| card.servers().contains_key(&replica))
-            .map(|card| card.pins.load(Ordering::Relaxed))
+            .filter(|entry| entry.servers().contains_key(&replica))
+            .map(|entry| entry.pins.load(Ordering::Relaxed))
             .collect();
         let count = |pin: Pin| holders.iter().filter(|bits| Pins::of(**bits).has(pin)).count();
         Pin::ALL.into_iter().map(|pin| (pin, count(pin))).filter(|(_, count)| *count > 0).collect()
@@ -105,7 +105,7 @@ impl Connector<'_> {
             self.await_server(place, ticket, patience).await?;
         }
         let Link { worker, servers, settings, .. } = &mut *self.link;
-        servers.ensure(&worker.hub, settings, place.replica, place.incarnation).await.map(|_| ())
+        servers.ensure(&worker.coordinator, settings, place.replica, place.incarnation).await.map(|_| ())
     }
 
     /// Whether there is a connection for the update transaction that was let begin; else it was waited for, and the
@@ -124,7 +124,7 @@ impl Connector<'_> {
             }
             return Ok(true);
         };
-        self.link.worker.hub.handle(Event::Yield { session: self.link.id });
+        self.link.worker.coordinator.handle(Event::Yield { session: self.link.id });
         self.link.mailbox.clear();
         self.txn.near = Some(place.replica);
         let patience = *patience.get_or_insert_with(|| self.view().patience());
@@ -145,7 +145,7 @@ impl Connector<'_> {
         self.give_back().await;
         self.link.mailbox.forget_cancel();
         self.link.cancel.set(Doing::Waiting);
-        let _shown = self.link.card.wait(Shown::Waiting);
+        let _shown = self.link.entry.wait(Shown::Waiting);
         let mut later = Vec::new();
         let mailbox = Arc::clone(&self.link.mailbox);
         let granted = loop {
@@ -199,19 +199,19 @@ impl Connector<'_> {
             }
         }
         if keep.is_none() {
-            self.link.card.pins.store(kept.bits(), Ordering::Relaxed);
+            self.link.entry.pins.store(kept.bits(), Ordering::Relaxed);
         }
     }
 
     /// Says where the transaction is open, and closes connections to replicas that are drained, but not one that is in use, or
     /// is to tell what was drawn on it.
     pub(crate) fn leave_drained(&mut self) {
-        self.link.card.open_at(self.txn.open_at());
-        let hub = Arc::clone(&self.link.worker.hub);
-        let drains = hub.clients.drains();
+        self.link.entry.open_at(self.txn.open_at());
+        let coordinator = Arc::clone(&self.link.worker.coordinator);
+        let drains = coordinator.sessions.drains();
         if self.link.servers.drains_seen != drains {
             self.link.servers.drains_seen = drains;
-            for replica in hub.drained() {
+            for replica in coordinator.drained() {
                 if self.txn.open_at() == Some(replica) {
                     // To be looked at again when that is over.
                     self.link.servers.drains_seen = drains.wrapping_sub(1);
@@ -243,7 +243,7 @@ impl Connector<'_> {
         // Whoever sends one from now on finds that nothing runs.
         if server.running.is_left_alone().await && server.connection.is_at_rest() {
             server.evictions.take(server.running.pid);
-            self.link.hub().pools.give_back(server);
+            self.link.coordinator().pools.give_back(server);
         }
         Pins::default()
     }

@@ -17,10 +17,10 @@ use sql::{Statement, Verb};
 use wire::sqlstate;
 
 use crate::backend::{BackendError, Rows};
-use crate::classify::statement_analysis::Judged;
+use crate::classify::statement_analysis::StatementAnalysis;
 use crate::client::prepared::never_ours;
 use crate::connect::Connector;
-use crate::coordinator::Hub;
+use crate::coordinator::Coordinator;
 use crate::error::{Fault, Refusal};
 use crate::pool::pins::{Pin, Pins};
 use crate::transaction::open::Transaction;
@@ -77,14 +77,17 @@ const HIDES_SQL: &str = "\
 impl Connector<'_> {
     /// Work is about to run on the connection to a replica, which counts as holding something from then on if that may
     /// leave anything.
-    pub(crate) fn foresee_traces(&mut self, judged: &Judged, replica: ReplicaId) {
-        if judged.only_sets_settings || judged.is_control || !(judged.traces.shown || judged.is_outdated) {
+    pub(crate) fn foresee_traces(&mut self, analysis: &StatementAnalysis, replica: ReplicaId) {
+        if analysis.only_sets_settings
+            || analysis.is_control
+            || !(analysis.traces.shown || analysis.is_outdated)
+        {
             return;
         }
         self.note_left(replica);
-        self.link.look.hides |= judged.hides_code;
-        self.link.look.take_code(&judged.code);
-        if judged.sets_unseen {
+        self.link.look.hides |= analysis.hides_code;
+        self.link.look.take_code(&analysis.code);
+        if analysis.sets_unseen {
             self.link.look.forced.add(Pin::Function);
         }
     }
@@ -162,7 +165,7 @@ impl Connector<'_> {
             }
         }
         let held = self.link.servers.iter_mut().fold(Pins::default(), |all, server| all.with(server.pins));
-        self.link.card.pins.store(held.bits(), Ordering::Relaxed);
+        self.link.entry.pins.store(held.bits(), Ordering::Relaxed);
     }
 
     /// Asks a server what the session has left on its connection there. If the server does not say, to a role without the
@@ -184,8 +187,8 @@ impl Connector<'_> {
         if is_limited {
             sql.insert_str(0, UNLIMITED);
         }
-        let last_ddl = self.link.hub().last_ddl();
-        let known = self.link.hub().hiding_code.known(last_ddl);
+        let last_ddl = self.link.coordinator().last_ddl();
+        let known = self.link.coordinator().hiding_code.known(last_ddl);
         if self.link.look.hides && known.is_none() {
             sql.push_str(HIDES_SQL);
         }
@@ -221,7 +224,7 @@ impl Connector<'_> {
         }
         if self.link.look.hides {
             if known.is_none() {
-                self.link.hub().hiding_code.note(last_ddl, hides);
+                self.link.coordinator().hiding_code.note(last_ddl, hides);
             }
             if known.unwrap_or(hides) {
                 pins.add(Pin::Function);
@@ -258,14 +261,16 @@ impl Connector<'_> {
         }
     }
 
-    /// Right after a schema change nothing is known of any statement: those are judged by the present catalogue.
+    /// Right after a schema change nothing is known of any statement: those are analysis by the present catalogue.
     async fn judge_code(&mut self) {
         let code = std::mem::take(&mut self.link.look.code);
-        let is_old = |hub: &Hub| hub.is_outdated(Version(hub.catalogue().generation()));
-        if !code.is_empty() && is_old(self.link.hub()) {
-            let _ = tokio::time::timeout(CATALOGUE_PATIENCE, self.link.hub().fresh_catalogue()).await;
+        let is_old = |coordinator: &Coordinator| {
+            coordinator.is_outdated(Version(coordinator.catalogue().generation()))
+        };
+        if !code.is_empty() && is_old(self.link.coordinator()) {
+            let _ = tokio::time::timeout(CATALOGUE_PATIENCE, self.link.coordinator().fresh_catalogue()).await;
         }
-        let catalogue = self.link.hub().catalogue();
+        let catalogue = self.link.coordinator().catalogue();
         self.link.look.hides |= code.iter().any(|statement| statement.routing(&catalogue).traces.hidden);
     }
 

@@ -1,6 +1,6 @@
 //! Reasons why a replica is down: SHOW REPLICAS shows them, and the start waits only for replicas that may come.
 //!
-//! Two tasks report them. The steward of a server of ours reports that the server does not start. The agent reports that it
+//! Two tasks report them. The supervisor of a server of ours reports that the server does not start. The agent reports that it
 //! cannot reach the server, or that another server than the expected one answers.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ pub(crate) enum Obstacle {
     /// It may pass by itself.
     Passing,
     /// Somebody has to do something about it.
-    Lasting,
+    QuarantineDuration,
 }
 
 /// What is known of one replica.
@@ -57,7 +57,7 @@ impl Absence {
     /// Why it is not there, as far as anybody knows.
     pub(crate) fn reason(&self) -> Option<(Obstacle, String)> {
         let known = self.known();
-        let server = known.server.clone().map(|reason| (Obstacle::Lasting, reason));
+        let server = known.server.clone().map(|reason| (Obstacle::QuarantineDuration, reason));
         server.or_else(|| known.link.clone())
     }
 }
@@ -74,7 +74,7 @@ mod tests {
         assert_eq!(absence.reason(), Some((Obstacle::Passing, "refused".to_owned())));
         assert!(absence.note_server(Some("no data".to_owned())));
         assert!(!absence.note_server(Some("no data".to_owned())), "said once");
-        assert_eq!(absence.reason(), Some((Obstacle::Lasting, "no data".to_owned())));
+        assert_eq!(absence.reason(), Some((Obstacle::QuarantineDuration, "no data".to_owned())));
         assert!(absence.note_server(None));
         assert_eq!(absence.reason(), Some((Obstacle::Passing, "refused".to_owned())));
         absence.end();

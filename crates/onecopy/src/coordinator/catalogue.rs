@@ -7,9 +7,9 @@ use cluster::event::Event;
 use cluster::ids::Version;
 use sql::Catalogue;
 
-use super::Hub;
+use super::Coordinator;
 
-impl Hub {
+impl Coordinator {
     /// Whether a conclusion from a catalogue of this generation may be out of date. Rows that were written after a schema
     /// change are captured after it is durable, so for them the answer is exact.
     pub(crate) fn is_outdated(&self, generation: Version) -> bool {

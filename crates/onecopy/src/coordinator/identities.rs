@@ -21,7 +21,7 @@ pub(crate) const IDENTITY_BYTES: usize = 2 * size_of::<(Identity, Version)>() * 
 /// Records read from the log at a time, in bytes (one record may be larger).
 const READ_BYTES_MAX: usize = 8 << 20;
 
-/// Shared by all keepers.
+/// Shared by all replica_drivers.
 #[derive(Debug, Default)]
 pub(crate) struct Identities(Mutex<Known>);
 
@@ -124,7 +124,7 @@ impl Identities {
     }
 
     /// What an applied set says. Reads the log if it has identities that are not in memory.
-    pub(crate) fn judge(&self, applied: &[Identity], log: &impl Records) -> Result<Judged, String> {
+    pub(crate) fn judge(&self, applied: &[Identity], log: &impl Records) -> Result<AppliedVerdict, String> {
         let found = self.find(applied, log)?;
         let mut versions: Vec<Version> = found.values().copied().collect();
         versions.sort_unstable();
@@ -151,7 +151,7 @@ impl Identities {
         }
         let is_missing = |version: &Version| versions.binary_search(version).is_err();
         let missing = (together.0.max(1)..=last.0).map(Version).filter(is_missing).collect();
-        Ok(Judged { first, last, missing, strangers })
+        Ok(AppliedVerdict { first, last, missing, strangers })
     }
 
     fn find(&self, wanted: &[Identity], log: &impl Records) -> Result<BTreeMap<Identity, Version>, String> {
@@ -179,7 +179,7 @@ impl Identities {
 
 /// What an applied set says.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Judged {
+pub(crate) struct AppliedVerdict {
     /// The oldest version whose identity is there; those before it were forgotten.
     pub(crate) first: Version,
     /// The replica has every version up to this one, but for those that are missing.
@@ -228,16 +228,16 @@ mod tests {
     #[test]
     fn an_applied_set_begins_where_it_was_last_forgotten() {
         let (log, known) = (Kept(1, 100), known(100));
-        let judged = known.judge(&has(40, 80), &log).unwrap();
-        assert_eq!((judged.first, judged.last, judged.strangers), (Version(40), Version(80), vec![]));
-        let judged = known.judge(&[], &log).unwrap();
-        assert_eq!((judged.first, judged.last), (Version::ZERO, Version::ZERO));
+        let analysis = known.judge(&has(40, 80), &log).unwrap();
+        assert_eq!((analysis.first, analysis.last, analysis.strangers), (Version(40), Version(80), vec![]));
+        let analysis = known.judge(&[], &log).unwrap();
+        assert_eq!((analysis.first, analysis.last), (Version::ZERO, Version::ZERO));
         let gap = [has(20, 30), has(32, 80)].concat();
         let reason = known.judge(&gap, &log).unwrap_err();
         assert!(reason.starts_with("it has version 32 but not version 31"), "{reason}");
         let stranger = Identity { epoch: Epoch(9), ..identity(5) };
-        let judged = known.judge(&[has(40, 80), vec![stranger]].concat(), &log).unwrap();
-        assert_eq!((judged.last, judged.strangers), (Version(80), vec![stranger]));
+        let analysis = known.judge(&[has(40, 80), vec![stranger]].concat(), &log).unwrap();
+        assert_eq!((analysis.last, analysis.strangers), (Version(80), vec![stranger]));
         let behind = known.judge(&has(1, 2), &Kept(5, 10)).unwrap_err();
         assert!(behind.contains("the log begins with version 5"), "{behind}");
     }
@@ -247,7 +247,7 @@ mod tests {
         const LAST: u64 = 100;
         const OLDEST: u64 = LAST - COMMITS_TOGETHER_MAX + 1;
         let (log, known) = (Kept(1, LAST), known(LAST));
-        let missing = |set: &[Identity]| known.judge(set, &log).map(|judged| judged.missing);
+        let missing = |set: &[Identity]| known.judge(set, &log).map(|analysis| analysis.missing);
         assert_eq!(
             missing(&[has(1, 96), has(98, 98), has(100, 100)].concat()),
             Ok(vec![Version(97), Version(99)])
@@ -256,8 +256,8 @@ mod tests {
         missing(&[has(1, OLDEST - 2), has(OLDEST, LAST)].concat()).unwrap_err();
         // The first ones of all.
         assert_eq!(missing(&has(3, 4)), Ok(vec![Version(1), Version(2)]));
-        let judged = known.judge(&has(3, 4), &Kept(3, LAST)).unwrap();
-        assert_eq!(judged.missing, vec![], "what every replica has is not in the log any more");
+        let analysis = known.judge(&has(3, 4), &Kept(3, LAST)).unwrap();
+        assert_eq!(analysis.missing, vec![], "what every replica has is not in the log any more");
     }
 
     #[test]
@@ -269,11 +269,15 @@ mod tests {
         let first = MANY - NEWEST_IDENTITIES as u64 + 1;
         // Before what is in memory, across its beginning, and in it.
         for (from, upto) in [(2_500, 4_700), (first - 3, first + 3), (MANY - 9, MANY)] {
-            let judged = known.judge(&[has(from, upto), vec![stranger]].concat(), &log).unwrap();
+            let analysis = known.judge(&[has(from, upto), vec![stranger]].concat(), &log).unwrap();
             let missing = (upto.saturating_sub(COMMITS_TOGETHER_MAX - 1).max(1)..from).map(Version).collect();
-            let wanted =
-                Judged { first: Version(from), last: Version(upto), missing, strangers: vec![stranger] };
-            assert_eq!(judged, wanted);
+            let wanted = AppliedVerdict {
+                first: Version(from),
+                last: Version(upto),
+                missing,
+                strangers: vec![stranger],
+            };
+            assert_eq!(analysis, wanted);
         }
         let gap = known.judge(&[has(10, 11), has(first, first + 1)].concat(), &log).unwrap_err();
         assert!(gap.contains("but not version 12"), "{gap}");

@@ -31,7 +31,7 @@ const MAY_BE_TRIED_AGAIN: &str = "[may be tried again]";
 /// How long a quarantine lasts.
 #[expect(clippy::enum_variant_names, reason = "each is what follows the word")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Lasting {
+pub(crate) enum QuarantineDuration {
     /// Until the replica has the data of another one. The next start would not notice by itself what is wrong.
     UntilRebuilt,
     /// The same, or until the replica has applied the record that it could not apply. It outlives a restart, too.
@@ -43,7 +43,7 @@ pub(crate) enum Lasting {
 #[derive(Debug, Default)]
 struct One {
     durable: Version,
-    quarantine: Option<(String, Lasting)>,
+    quarantine: Option<(String, QuarantineDuration)>,
     needs_from: Option<Version>,
 }
 
@@ -56,17 +56,17 @@ impl One {
     }
 
     fn may_be_tried_again(&self) -> bool {
-        matches!(self.quarantine, Some((_, Lasting::UntilApplied)))
+        matches!(self.quarantine, Some((_, QuarantineDuration::UntilApplied)))
     }
 }
 
 /// What is remembered of all replicas.
 #[derive(Debug, Default)]
-pub(crate) struct Standing {
+pub(crate) struct LogRetention {
     replicas: BTreeMap<ReplicaId, One>,
 }
 
-impl Standing {
+impl LogRetention {
     /// Of replicas of which nothing is known.
     pub(crate) fn of(replicas: impl Iterator<Item = ReplicaId>) -> Self {
         Self { replicas: replicas.map(|replica| (replica, One::default())).collect() }
@@ -95,7 +95,7 @@ impl Standing {
     }
 
     /// The replica serves nothing.
-    pub(crate) fn quarantine(&mut self, replica: ReplicaId, reason: &str, lasting: Lasting) {
+    pub(crate) fn quarantine(&mut self, replica: ReplicaId, reason: &str, lasting: QuarantineDuration) {
         self.change(replica, |one| one.quarantine = Some((reason.to_owned(), lasting)));
     }
 
@@ -115,12 +115,12 @@ impl Standing {
         self.replicas.get(&replica)?.quarantine.as_ref().map(|(reason, _)| reason.as_str())
     }
 
-    /// Everything after this version is kept for the replica, until [`Standing::forgo`].
+    /// Everything after this version is kept for the replica, until [`LogRetention::forgo`].
     pub(crate) fn keep_from(&mut self, replica: ReplicaId, version: Version) {
         self.change(replica, |one| one.needs_from = Some(version));
     }
 
-    /// The end of what [`Standing::keep_from`] began.
+    /// The end of what [`LogRetention::keep_from`] began.
     pub(crate) fn forgo(&mut self, replica: ReplicaId) {
         self.change(replica, |one| one.needs_from = None);
     }
@@ -155,14 +155,19 @@ fn path(folder: &Path, name: &str) -> PathBuf {
 }
 
 /// Keeps a replica in quarantine over a restart.
-pub(crate) fn write_quarantine(folder: &Path, name: &str, reason: &str, lasting: Lasting) -> io::Result<()> {
+pub(crate) fn write_quarantine(
+    folder: &Path,
+    name: &str,
+    reason: &str,
+    lasting: QuarantineDuration,
+) -> io::Result<()> {
     let path = path(folder, name);
     let unfinished = folder.join(format!("{FILE_PREFIX}{name}.new"));
     let mut file = owner_only::options().write(true).create(true).truncate(true).open(&unfinished)?;
     // Bounded, so that the last line is read as well.
     let end = reason.floor_char_boundary(REASON_BYTES_MAX / 2);
     writeln!(file, "{}", &reason[..end])?;
-    if lasting == Lasting::UntilApplied {
+    if lasting == QuarantineDuration::UntilApplied {
         writeln!(file, "{MAY_BE_TRIED_AGAIN}")?;
     }
     file.sync_all()?;
@@ -171,14 +176,14 @@ pub(crate) fn write_quarantine(folder: &Path, name: &str, reason: &str, lasting:
 }
 
 /// Why a replica was in quarantine when the node ended, and how long it stays there; `None` when it was not.
-pub(crate) fn read_quarantine(folder: &Path, name: &str) -> io::Result<Option<(String, Lasting)>> {
+pub(crate) fn read_quarantine(folder: &Path, name: &str) -> io::Result<Option<(String, QuarantineDuration)>> {
     match fs::read(path(folder, name)) {
         Ok(mut reason) => {
             reason.truncate(REASON_BYTES_MAX);
             let text = String::from_utf8_lossy(&reason);
             Ok(Some(match text.trim().strip_suffix(MAY_BE_TRIED_AGAIN) {
-                Some(reason) => (reason.trim().to_owned(), Lasting::UntilApplied),
-                None => (text.trim().to_owned(), Lasting::UntilRebuilt),
+                Some(reason) => (reason.trim().to_owned(), QuarantineDuration::UntilApplied),
+                None => (text.trim().to_owned(), QuarantineDuration::UntilRebuilt),
             }))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -202,8 +207,8 @@ mod tests {
     const B: ReplicaId = ReplicaId(1);
     const C: ReplicaId = ReplicaId(2);
 
-    fn standing() -> Standing {
-        let mut standing = Standing::of([A, B, C].into_iter());
+    fn standing() -> LogRetention {
+        let mut standing = LogRetention::of([A, B, C].into_iter());
         for (replica, version) in [(A, 90), (B, 70), (C, 20)] {
             standing.note_durable(replica, Version(version));
         }
@@ -215,11 +220,11 @@ mod tests {
         let mut standing = standing();
         assert_eq!(standing.unneeded(), Some(Version(20)));
         assert_eq!(standing.unneeded_but_by(|replica| replica != C), Some(Version(70)));
-        standing.quarantine(C, "changed behind our back", Lasting::UntilRebuilt);
+        standing.quarantine(C, "changed behind our back", QuarantineDuration::UntilRebuilt);
         assert_eq!(standing.unneeded(), Some(Version(70)));
         assert_eq!(standing.unneeded_but_by(|_| false), None);
         for replica in [A, B] {
-            standing.quarantine(replica, "too", Lasting::UntilRebuilt);
+            standing.quarantine(replica, "too", QuarantineDuration::UntilRebuilt);
         }
         assert_eq!(standing.unneeded(), None);
         // Nobody waits for one that is no longer a member.
@@ -228,13 +233,13 @@ mod tests {
         standing.note_durable(C, Version(30));
         assert_eq!(standing.unneeded(), Some(Version(70)));
         // One that has not said anything yet may need everything.
-        assert_eq!(Standing::of([A, B].into_iter()).unneeded(), Some(Version::ZERO));
+        assert_eq!(LogRetention::of([A, B].into_iter()).unneeded(), Some(Version::ZERO));
     }
 
     #[test]
     fn the_log_is_kept_for_one_that_may_be_tried_again() {
         let mut standing = standing();
-        standing.quarantine(C, "version 21 cannot be applied", Lasting::UntilApplied);
+        standing.quarantine(C, "version 21 cannot be applied", QuarantineDuration::UntilApplied);
         assert_eq!(standing.unneeded(), Some(Version(20)));
         assert_eq!(standing.may_be_tried_again(), [C]);
         standing.tried_again(C);
@@ -245,7 +250,7 @@ mod tests {
     #[test]
     fn a_rebuild_keeps_what_it_will_need() {
         let mut standing = standing();
-        standing.quarantine(C, "is being rebuilt", Lasting::UntilRestart);
+        standing.quarantine(C, "is being rebuilt", QuarantineDuration::UntilRestart);
         standing.keep_from(C, Version(60));
         standing.note_durable(B, Version(95));
         assert_eq!(standing.unneeded(), Some(Version(60)));
@@ -256,7 +261,7 @@ mod tests {
         assert_eq!((standing.reason(C), standing.unneeded()), (None, Some(Version(60))));
         // What its former data had survived says nothing about the new.
         let mut standing = self::standing();
-        standing.quarantine(A, "is being rebuilt", Lasting::UntilRestart);
+        standing.quarantine(A, "is being rebuilt", QuarantineDuration::UntilRestart);
         standing.keep_from(A, Version(65));
         standing.rebuilt(A);
         standing.forgo(A);
@@ -270,7 +275,9 @@ mod tests {
         fs::create_dir(&folder).unwrap();
         assert_eq!(read_quarantine(&folder, "replica-2").unwrap(), None);
         let long = "ä".repeat(REASON_BYTES_MAX);
-        for (reason, lasting) in [("it differs", Lasting::UntilRebuilt), (&long, Lasting::UntilApplied)] {
+        for (reason, lasting) in
+            [("it differs", QuarantineDuration::UntilRebuilt), (&long, QuarantineDuration::UntilApplied)]
+        {
             write_quarantine(&folder, "replica-2", reason, lasting).unwrap();
             let (read, read_lasting) = read_quarantine(&folder, "replica-2").unwrap().unwrap();
             assert!(reason.starts_with(&read) && read.len() >= 10 && read_lasting == lasting, "{read}");

@@ -1,4 +1,4 @@
-//! The hub's part in the coming and going of replicas: their seats, their keepers, what is remembered of them.
+//! The coordinator's part in the coming and going of replicas: their seats, their replica_drivers, what is remembered of them.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -9,24 +9,25 @@ use cluster::protocols::ReplicaStatus;
 use tokio::sync::mpsc;
 
 use super::log_retention;
-use super::log_retention::Lasting;
+use super::log_retention::QuarantineDuration;
 use super::resync_progress::ResyncStage;
-use super::{AgentOrder, Hub, ReplicaAddress, Seat};
+use super::{AgentOrder, Coordinator, ReplicaAddress, Seat};
 
-impl Hub {
+impl Coordinator {
     /// Runs the driver of a replica until it ends or the node stops.
     pub(crate) fn spawn_driver(&self, driver: impl Future<Output = ()> + Send + 'static) {
-        let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
-        keepers.spawn_on(driver, &self.runtime);
+        let mut replica_drivers = self.replica_drivers.lock().unwrap_or_else(PoisonError::into_inner);
+        replica_drivers.spawn_on(driver, &self.runtime);
     }
 
     /// Stops the drivers of all replicas.
     pub(crate) async fn stop_drivers(&self) {
-        let mut keepers = std::mem::take(&mut *self.keepers.lock().unwrap_or_else(PoisonError::into_inner));
-        keepers.shutdown().await;
+        let mut replica_drivers =
+            std::mem::take(&mut *self.replica_drivers.lock().unwrap_or_else(PoisonError::into_inner));
+        replica_drivers.shutdown().await;
     }
 
-    /// A new member, which has no data yet and no keeper: the orders for that one.
+    /// A new member, which has no data yet and no replica_driver: the orders for that one.
     pub(crate) fn join(&self, at: ReplicaAddress) -> mpsc::Receiver<AgentOrder> {
         let (seat, orders) = Seat::new(at);
         let replica = seat.replica;
@@ -34,7 +35,7 @@ impl Hub {
         self.seats.take(seat);
         self.set_stage(replica, Some(ResyncStage::Preparing));
         self.standing().join(replica);
-        self.standing().quarantine(replica, "it has no data yet", Lasting::UntilRestart);
+        self.standing().quarantine(replica, "it has no data yet", QuarantineDuration::UntilRestart);
         self.set_reader_patience();
         self.forget_names();
         self.handle(Event::Joined { replica });
@@ -61,7 +62,7 @@ impl Hub {
         self.handle(Event::Drained { replica, is_drained });
         self.pools.leave(replica, is_drained);
         if is_drained {
-            self.clients.note_drain();
+            self.sessions.note_drain();
             self.rouse_holders();
         }
     }
@@ -81,7 +82,7 @@ impl Hub {
     /// How many sessions are in the middle of something at a replica: those that run something there, and those whose
     /// transaction is open there.
     pub(crate) fn users_of(&self, status: &ReplicaStatus) -> usize {
-        let cards = self.clients.cards();
-        cards.iter().filter(|card| card.is_open_at(status.replica)).count().max(status.open)
+        let entries = self.sessions.entries();
+        entries.iter().filter(|entry| entry.is_open_at(status.replica)).count().max(status.open)
     }
 }

@@ -8,7 +8,7 @@ use std::sync::PoisonError;
 use cluster::parts::version_index::{KEY_BYTES, KEYS_MAX};
 use commitlog::NEWEST_IDENTITIES;
 
-use super::Hub;
+use super::Coordinator;
 use super::identities::IDENTITY_BYTES;
 
 /// What is kept of one kind.
@@ -24,15 +24,15 @@ pub(crate) struct Kept {
     pub(crate) limit_bytes: usize,
 }
 
-impl Hub {
+impl Coordinator {
     /// All kinds.
     pub(crate) fn memory(&self) -> Vec<Kept> {
         let keys = self.inside.lock().unwrap_or_else(PoisonError::into_inner).cluster.keys_remembered();
         let (records, record_bytes, limit_bytes) = self.log.in_memory();
         let (texts, text_bytes, texts_max) = self.pools.statements_in_memory();
         let identities = self.identities.in_memory();
-        let (templates, template_bytes, templates_max) = self.learned.in_memory();
-        let (captured, captured_max) = self.transactions.in_memory();
+        let (templates, template_bytes, templates_max) = self.workload.in_memory();
+        let (captured, captured_max) = self.memory_budget.in_memory();
         let kept = |name, entries, bytes, limit_bytes| Kept { name, entries, bytes, limit_bytes };
         vec![
             kept("records", records, record_bytes, limit_bytes),
@@ -40,7 +40,7 @@ impl Hub {
             kept("identities", identities, identities * IDENTITY_BYTES, NEWEST_IDENTITIES * IDENTITY_BYTES),
             kept("prepared", texts, text_bytes, texts_max),
             kept("templates", templates, template_bytes, templates_max),
-            kept("captured", self.transactions.show().len(), captured, captured_max),
+            kept("captured", self.memory_budget.show().len(), captured, captured_max),
         ]
     }
 }

@@ -113,7 +113,7 @@ pub(crate) struct Shown {
 
 /// Shared by all sessions.
 #[derive(Debug)]
-pub(crate) struct Transactions {
+pub(crate) struct MemoryBudget {
     limit_bytes: u64,
     transaction_bytes: usize,
     held_bytes: AtomicUsize,
@@ -121,7 +121,7 @@ pub(crate) struct Transactions {
     start: Instant,
 }
 
-impl Transactions {
+impl MemoryBudget {
     /// None are open; one may capture so many bytes.
     pub(crate) fn new(limit_bytes: u64) -> Self {
         let asked = std::env::var(SPILL_VARIABLE).ok().and_then(|text| text.parse().ok());
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn many_small_transactions_make_room_together() {
-        let all = Transactions::new(1);
+        let all = MemoryBudget::new(1);
         assert!(!all.is_too_much(CROWDED_BYTES));
         assert!(all.is_too_much(all.transaction_bytes));
         all.hold(0, NODE_BYTES);
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_transaction_is_shown_while_it_is_open() {
-        let all = Transactions::new(1);
+        let all = MemoryBudget::new(1);
         let progress = all.register(SessionId(4));
         assert_eq!(all.show(), []);
         all.begin(&progress, ReplicaId(2));

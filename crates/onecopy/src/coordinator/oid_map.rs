@@ -32,7 +32,7 @@ const ANSWER_DEADLINE: Duration = Duration::from_secs(2);
 
 /// The ids of one server and what the anchor calls the same things.
 #[derive(Debug)]
-pub(crate) struct Names {
+pub(crate) struct OidMap {
     replica: Address,
     anchor: Address,
     served: Served,
@@ -57,7 +57,7 @@ impl Pairs {
     }
 }
 
-impl Names {
+impl OidMap {
     /// Nothing is known yet.
     pub(crate) fn new(replica: Address, anchor: Address, served: Served) -> Self {
         Self { replica, anchor, served, known: RwLock::default() }

@@ -13,7 +13,7 @@ use super::identities::Identities;
 use super::requests::Reason;
 use super::{Limits, ReplicaAddress};
 use crate::backend::Served;
-use crate::config::runtime::InForce;
+use crate::config::runtime::RuntimeConfig;
 
 /// The number in the identities of the records that open a term; transactions have higher ones.
 const FENCE_NUMBER: u64 = 0;
@@ -57,7 +57,7 @@ pub(crate) struct Plan {
     /// What the operator allows.
     pub(crate) limits: Limits,
     /// What can change while it runs.
-    pub(crate) in_force: InForce,
+    pub(crate) runtime_config: RuntimeConfig,
     /// Whether servers may become members by this start.
     pub(crate) adoption: Adoption,
     /// How long replicas are waited for at the start; if none, those of a new cluster for ever and others for a while.

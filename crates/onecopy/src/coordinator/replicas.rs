@@ -1,4 +1,4 @@
-//! The hub's account of replicas beside the core: quarantine, what is durable, and how far the log can be trimmed.
+//! The coordinator's account of replicas beside the core: quarantine, what is durable, and how far the log can be trimmed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -7,14 +7,14 @@ use cluster::event::Event;
 use cluster::ids::{Identity, ReplicaId, Version};
 use cluster::parts::replica::State;
 
-use super::identities::Judged;
+use super::identities::AppliedVerdict;
 use super::log_retention;
-use super::log_retention::{Lasting, Standing};
+use super::log_retention::{LogRetention, QuarantineDuration};
 use super::resync_progress::ResyncStage;
-use super::{AgentOrder, Hub};
+use super::{AgentOrder, Coordinator};
 
-impl Hub {
-    pub(super) fn standing(&self) -> MutexGuard<'_, Standing> {
+impl Coordinator {
+    pub(super) fn standing(&self) -> MutexGuard<'_, LogRetention> {
         self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -29,9 +29,10 @@ impl Hub {
     }
 
     /// What a replica's applied set says. If it was away for long, much of the log is read for it.
-    pub(crate) async fn judge(self: &Arc<Self>, applied: Vec<Identity>) -> Result<Judged, String> {
-        let hub = Arc::clone(self);
-        let judging = tokio::task::spawn_blocking(move || hub.identities.judge(&applied, &hub.log));
+    pub(crate) async fn judge(self: &Arc<Self>, applied: Vec<Identity>) -> Result<AppliedVerdict, String> {
+        let coordinator = Arc::clone(self);
+        let judging =
+            tokio::task::spawn_blocking(move || coordinator.identities.judge(&applied, &coordinator.log));
         judging.await.unwrap_or_else(|error| Err(error.to_string()))
     }
 
@@ -73,16 +74,16 @@ impl Hub {
             let needs = self.standing().needs(replica);
             if needs.is_some_and(|needs| needs.next() < first) {
                 let reason = "it was away for longer than the log is kept (log-max-mb)";
-                self.quarantine(replica, reason, Lasting::UntilRebuilt);
+                self.quarantine(replica, reason, QuarantineDuration::UntilRebuilt);
             }
         }
     }
 
     /// From now on the replica serves nothing.
-    pub(crate) fn quarantine(&self, replica: ReplicaId, reason: &str, lasting: Lasting) {
+    pub(crate) fn quarantine(&self, replica: ReplicaId, reason: &str, lasting: QuarantineDuration) {
         let name = &self.seats[replica].name;
         tracing::error!(replica = %name, reason, "the replica is quarantined");
-        if lasting != Lasting::UntilRestart
+        if lasting != QuarantineDuration::UntilRestart
             && let Err(error) = log_retention::write_quarantine(self.log.folder(), name, reason, lasting)
         {
             tracing::error!(replica = %name, %error, "after a restart the replica will not be in quarantine any more");
@@ -104,7 +105,7 @@ impl Hub {
                 Ok(Some((reason, lasting))) => self.quarantine(status.replica, &reason, lasting),
                 Err(error) => {
                     let reason = format!("whether it was in quarantine cannot be read: {error}");
-                    self.quarantine(status.replica, &reason, Lasting::UntilRestart);
+                    self.quarantine(status.replica, &reason, QuarantineDuration::UntilRestart);
                 }
             }
         }

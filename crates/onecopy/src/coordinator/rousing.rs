@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use cluster::event::Event;
 
-use super::Hub;
+use super::Coordinator;
 
-impl Hub {
+impl Coordinator {
     /// Rouses the core when it wants to be, for as long as the node runs.
     pub(crate) async fn rouse(&self) {
         let mut wishes = self.rousing.subscribe();

@@ -1,4 +1,4 @@
-//! What the hub knows of sequences: their marks, and what is lent of them.
+//! What the coordinator knows of sequences: their marks, and what is lent of them.
 
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
@@ -6,9 +6,9 @@ use std::sync::{MutexGuard, PoisonError};
 use cluster::parts::sequences::Sequences;
 use cluster::record::Sequence;
 
-use super::Hub;
+use super::Coordinator;
 
-impl Hub {
+impl Coordinator {
     /// What is known of sequences.
     pub(crate) fn sequences(&self) -> MutexGuard<'_, Sequences> {
         self.sequences.lock().unwrap_or_else(PoisonError::into_inner)

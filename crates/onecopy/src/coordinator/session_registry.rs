@@ -1,9 +1,9 @@
 //! Who is connected, what each session does, and whether sessions may begin anything.
 //!
-//! Each session has a card here that it alone writes, without locks; `SHOW CLIENTS` and the metrics read the cards of
+//! Each session has a entry here that it alone writes, without locks; `SHOW CLIENTS` and the metrics read the entries of
 //! all. What a session has counted is added to the totals when it leaves, so totals never fall.
 //!
-//! PAUSE works over the cards: a session says that it is active before it looks whether it may begin, and whoever pauses
+//! PAUSE works over the entries: a session says that it is active before it looks whether it may begin, and whoever pauses
 //! says so before looking for active sessions. So of the two at least one sees the other.
 
 use std::collections::BTreeMap;
@@ -119,7 +119,7 @@ pub(crate) struct Who {
 
 /// A session, as others see it.
 #[derive(Debug)]
-pub(crate) struct Card {
+pub(crate) struct SessionEntry {
     /// The session.
     pub(crate) id: SessionId,
     /// Whom it serves.
@@ -141,7 +141,7 @@ pub(crate) struct Card {
     pub(crate) pins: AtomicU16,
 }
 
-impl Card {
+impl SessionEntry {
     /// What is told of every session; to be called within its span.
     pub(crate) fn tell_beginning(&self) {
         let Who { user, application_name, peer, .. } = &self.who;
@@ -232,7 +232,7 @@ impl Card {
     /// It uses one that was opened before, until the guard is dropped.
     pub(crate) fn use_server(self: &Arc<Self>, replica: ReplicaId, pid: i32) -> Connected {
         self.servers.lock().unwrap_or_else(PoisonError::into_inner).insert(replica, pid);
-        Connected { card: Arc::clone(self), replica, pid }
+        Connected { entry: Arc::clone(self), replica, pid }
     }
 
     /// What it does.
@@ -265,28 +265,28 @@ impl Card {
 }
 
 /// A session waits as long as this lives.
-pub(crate) struct Waits(Arc<Card>);
+pub(crate) struct Waits(Arc<SessionEntry>);
 
 impl Drop for Waits {
     fn drop(&mut self) {
-        let card = &self.0;
-        card.count(6, u64::try_from(card.since().as_micros()).unwrap_or(u64::MAX));
-        card.since_us.store(card.now_us(), Ordering::Relaxed);
-        card.doing.store(Doing::Active as u8, Ordering::SeqCst);
+        let entry = &self.0;
+        entry.count(6, u64::try_from(entry.since().as_micros()).unwrap_or(u64::MAX));
+        entry.since_us.store(entry.now_us(), Ordering::Relaxed);
+        entry.doing.store(Doing::Active as u8, Ordering::SeqCst);
     }
 }
 
 /// A server connection is shown as long as this lives.
 #[derive(Debug)]
 pub(crate) struct Connected {
-    card: Arc<Card>,
+    entry: Arc<SessionEntry>,
     replica: ReplicaId,
     pid: i32,
 }
 
 impl Drop for Connected {
     fn drop(&mut self) {
-        let mut servers = self.card.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut servers = self.entry.servers.lock().unwrap_or_else(PoisonError::into_inner);
         // Its successor may be there already.
         if servers.get(&self.replica) == Some(&self.pid) {
             servers.remove(&self.replica);
@@ -296,7 +296,7 @@ impl Drop for Connected {
 
 #[derive(Debug, Default)]
 struct Inside {
-    cards: BTreeMap<SessionId, Arc<Card>>,
+    entries: BTreeMap<SessionId, Arc<SessionEntry>>,
     /// Of sessions that have left.
     past: Counted,
     /// The totals one and two periods ago.
@@ -305,7 +305,7 @@ struct Inside {
 
 /// All sessions.
 #[derive(Debug)]
-pub(crate) struct Clients {
+pub(crate) struct SessionRegistry {
     inside: Mutex<Inside>,
     is_paused: watch::Sender<bool>,
     is_open: AtomicBool,
@@ -315,7 +315,7 @@ pub(crate) struct Clients {
     leaving: AtomicU32,
 }
 
-impl Default for Clients {
+impl Default for SessionRegistry {
     fn default() -> Self {
         Self {
             inside: Mutex::default(),
@@ -327,7 +327,7 @@ impl Default for Clients {
     }
 }
 
-impl Clients {
+impl SessionRegistry {
     fn inside(&self) -> MutexGuard<'_, Inside> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -353,40 +353,40 @@ impl Clients {
     }
 
     /// A session begins.
-    pub(crate) fn register(&self, id: SessionId, who: Who) -> Arc<Card> {
-        let card = Arc::new(Card::new(id, who));
-        self.inside().cards.insert(id, Arc::clone(&card));
-        card
+    pub(crate) fn register(&self, id: SessionId, who: Who) -> Arc<SessionEntry> {
+        let entry = Arc::new(SessionEntry::new(id, who));
+        self.inside().entries.insert(id, Arc::clone(&entry));
+        entry
     }
 
     /// A session has ended.
     pub(crate) fn remove(&self, id: SessionId) {
         let mut inside = self.inside();
-        if let Some(card) = inside.cards.remove(&id) {
-            inside.past.add(card.counted());
+        if let Some(entry) = inside.entries.remove(&id) {
+            inside.past.add(entry.counted());
         }
     }
 
     /// The sessions, by number.
-    pub(crate) fn cards(&self) -> Vec<Arc<Card>> {
-        self.inside().cards.values().map(Arc::clone).collect()
+    pub(crate) fn entries(&self) -> Vec<Arc<SessionEntry>> {
+        self.inside().entries.values().map(Arc::clone).collect()
     }
 
     /// The session that each server process serves at present.
     pub(crate) fn backends(&self) -> BTreeMap<(ReplicaId, i32), SessionId> {
         let inside = self.inside();
-        let of_card = |card: &Arc<Card>| {
-            let id = card.id;
-            card.servers().into_iter().map(move |backend| (backend, id))
+        let of_card = |entry: &Arc<SessionEntry>| {
+            let id = entry.id;
+            entry.servers().into_iter().map(move |backend| (backend, id))
         };
-        inside.cards.values().flat_map(of_card).collect()
+        inside.entries.values().flat_map(of_card).collect()
     }
 
     /// What all sessions have counted, those that have left included.
     pub(crate) fn totals(&self) -> Counted {
         let inside = self.inside();
         let mut totals = inside.past;
-        inside.cards.values().for_each(|card| totals.add(card.counted()));
+        inside.entries.values().for_each(|entry| totals.add(entry.counted()));
         totals
     }
 
@@ -432,14 +432,15 @@ impl Clients {
 
     /// How many sessions hold what they have on one connection alone.
     pub(crate) fn holders(&self) -> usize {
-        let holds = |card: &&Arc<Card>| !Pins::of(card.pins.load(Ordering::Relaxed)).held().is_empty();
-        self.inside().cards.values().filter(holds).count()
+        let holds =
+            |entry: &&Arc<SessionEntry>| !Pins::of(entry.pins.load(Ordering::Relaxed)).held().is_empty();
+        self.inside().entries.values().filter(holds).count()
     }
 
     /// How many sessions are in the middle of something.
     pub(crate) fn busy(&self) -> usize {
-        let busy = |card: &&Arc<Card>| !matches!(card.doing(), Doing::Idle | Doing::Paused);
-        self.inside().cards.values().filter(busy).count()
+        let busy = |entry: &&Arc<SessionEntry>| !matches!(entry.doing(), Doing::Idle | Doing::Paused);
+        self.inside().entries.values().filter(busy).count()
     }
 }
 
@@ -453,21 +454,21 @@ mod tests {
 
     #[test]
     fn what_a_session_counted_stays_in_the_totals() {
-        let clients = Clients::default();
-        let card = clients.register(SessionId(1), who());
-        card.work();
-        card.rest(true, 10, 20);
-        card.work();
-        drop(card.wait(Doing::Waiting));
-        card.rest(false, 15, 40);
+        let clients = SessionRegistry::default();
+        let entry = clients.register(SessionId(1), who());
+        entry.work();
+        entry.rest(true, 10, 20);
+        entry.work();
+        drop(entry.wait(Doing::Waiting));
+        entry.rest(false, 15, 40);
         // Resting twice counts once.
-        card.rest(false, 15, 40);
+        entry.rest(false, 15, 40);
         let totals = clients.totals();
         assert_eq!((totals.transactions, totals.queries), (1, 2));
         assert_eq!((totals.received_bytes, totals.sent_bytes), (15, 40));
         clients.remove(SessionId(1));
         assert_eq!(clients.totals(), totals);
-        assert!(clients.cards().is_empty());
+        assert!(clients.entries().is_empty());
         clients.end_period();
         assert_eq!(clients.last_period().queries, 2);
         clients.end_period();
@@ -476,31 +477,31 @@ mod tests {
 
     #[test]
     fn whoever_is_in_a_transaction_is_busy() {
-        let clients = Clients::default();
-        let card = clients.register(SessionId(1), who());
+        let clients = SessionRegistry::default();
+        let entry = clients.register(SessionId(1), who());
         assert_eq!(clients.busy(), 0);
-        card.work();
-        assert_eq!((clients.busy(), card.doing()), (1, Doing::Active));
-        let paused = card.wait(Doing::Paused);
+        entry.work();
+        assert_eq!((clients.busy(), entry.doing()), (1, Doing::Active));
+        let paused = entry.wait(Doing::Paused);
         assert_eq!(clients.busy(), 0);
         drop(paused);
-        card.rest(true, 0, 0);
-        assert_eq!((clients.busy(), card.doing()), (1, Doing::InTransaction));
-        card.work();
-        card.rest(false, 0, 0);
+        entry.rest(true, 0, 0);
+        assert_eq!((clients.busy(), entry.doing()), (1, Doing::InTransaction));
+        entry.work();
+        entry.rest(false, 0, 0);
         assert_eq!(clients.busy(), 0);
     }
 
     #[test]
     fn a_server_connection_is_shown_while_it_lives() {
-        let clients = Clients::default();
-        let card = clients.register(SessionId(1), who());
-        let first = card.connect(ReplicaId(2), 70);
-        let second = card.connect(ReplicaId(2), 71);
+        let clients = SessionRegistry::default();
+        let entry = clients.register(SessionId(1), who());
+        let first = entry.connect(ReplicaId(2), 70);
+        let second = entry.connect(ReplicaId(2), 71);
         drop(first);
-        assert_eq!(card.servers(), BTreeMap::from([(ReplicaId(2), 71)]));
+        assert_eq!(entry.servers(), BTreeMap::from([(ReplicaId(2), 71)]));
         drop(second);
-        assert_eq!(card.servers(), BTreeMap::new());
+        assert_eq!(entry.servers(), BTreeMap::new());
         assert_eq!(clients.totals().connections, 2);
     }
 }

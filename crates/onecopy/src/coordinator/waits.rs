@@ -11,9 +11,9 @@ use cluster::parts::conflicts::Count;
 use cluster::protocols::Waiting;
 use cluster::time::Time;
 
-use super::Hub;
+use super::Coordinator;
 
-impl Hub {
+impl Coordinator {
     /// What transactions waited for and were aborted for, the worst first.
     pub(crate) fn conflicts(&self) -> Vec<Count> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner).cluster.conflicts()

@@ -12,7 +12,7 @@
 
 mod beginnings;
 mod disguised;
-mod strains;
+mod wait_history;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -24,7 +24,7 @@ use sql::profile::{Prediction, ProfileLimits, Profiles, Step};
 
 use beginnings::Beginnings;
 use disguised::Disguised;
-use strains::Strains;
+use wait_history::WaitHistory;
 
 /// Parts that the book of templates is divided in.
 const SHARDS: usize = 16;
@@ -68,21 +68,21 @@ struct Shard {
 
 /// Both books.
 #[derive(Debug)]
-pub(crate) struct Learned {
+pub(crate) struct WorkloadStats {
     profiles: Mutex<Profiles>,
     beginnings: Mutex<Beginnings>,
-    strains: Mutex<Strains>,
+    wait_history: Mutex<WaitHistory>,
     disguised: Disguised,
     start: Instant,
     shards: [Mutex<Shard>; SHARDS],
 }
 
-impl Default for Learned {
+impl Default for WorkloadStats {
     fn default() -> Self {
         Self {
             profiles: Mutex::new(Profiles::new(ProfileLimits::default())),
             beginnings: Mutex::default(),
-            strains: Mutex::default(),
+            wait_history: Mutex::default(),
             disguised: Disguised::default(),
             start: Instant::now(),
             shards: Default::default(),
@@ -90,7 +90,7 @@ impl Default for Learned {
     }
 }
 
-impl Learned {
+impl WorkloadStats {
     /// Learns from a transaction that committed.
     pub(crate) fn observe(&self, transaction: &[Step<'_>]) {
         if let Ok(mut profiles) = self.profiles.try_lock() {
@@ -125,14 +125,14 @@ impl Learned {
     /// A transaction that began with this template, away from the anchor, has ended: how long it waited for other homes, and
     /// how long servers worked for it.
     pub(crate) fn note_strain(&self, template: TemplateId, waited: Duration, worked: Duration) {
-        if let Ok(mut strains) = self.strains.try_lock() {
-            strains.note(template, waited, worked, self.start.elapsed());
+        if let Ok(mut wait_history) = self.wait_history.try_lock() {
+            wait_history.note(template, waited, worked, self.start.elapsed());
         }
     }
 
     /// Whether a transaction that begins with this template had better begin at the anchor.
     pub(crate) fn stays(&self, template: TemplateId) -> bool {
-        self.strains.lock().unwrap_or_else(PoisonError::into_inner).stays(template, self.start.elapsed())
+        self.wait_history.lock().unwrap_or_else(PoisonError::into_inner).stays(template, self.start.elapsed())
     }
 
     /// A statement with this template seemed to read only, by the catalogue of that generation, and writes.
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn what_ran_longest_ago_is_forgotten_first() {
-        let learned = Learned::default();
+        let learned = WorkloadStats::default();
         let step = u64::try_from(SHARDS).unwrap();
         let count = u64::try_from(SHARD_TEMPLATES_MAX).unwrap();
         let note = |n: u64| {

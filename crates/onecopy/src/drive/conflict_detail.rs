@@ -5,7 +5,7 @@ use cluster::event::AbortCause;
 use cluster::ids::ReplicaId;
 use wire::sqlstate;
 
-use crate::classify::statement_analysis::Judged;
+use crate::classify::statement_analysis::StatementAnalysis;
 use crate::drive::Driver;
 use crate::error::{Fault, Refusal};
 use crate::relay::Ended;
@@ -38,9 +38,9 @@ impl View<'_> {
 
     /// What NOWAIT is told, if transactions of other homes are in its way.
     pub(crate) fn must_wait(self) -> Option<Refusal> {
-        let waiting = self.link.hub().waiting();
+        let waiting = self.link.coordinator().waiting();
         let waiting = waiting.into_iter().find(|waiting| waiting.session == self.link.id)?;
-        let catalogue = self.link.hub().catalogue();
+        let catalogue = self.link.coordinator().catalogue();
         let table = waiting.meeting.and_then(|meeting| catalogue.table(meeting.table));
         let what = table.map_or_else(String::new, |table| format!(" on row in relation \"{}\"", table.name));
         let refusal = Refusal::plain(sqlstate::LOCK_NOT_AVAILABLE, format!("could not obtain lock{what}"));
@@ -49,7 +49,8 @@ impl View<'_> {
 
     /// With what the statement waits for, if that is a transaction of another home.
     pub(crate) fn with_obstacle(self, refusal: Refusal) -> Refusal {
-        let waiting = self.link.hub().waiting().into_iter().find(|waiting| waiting.session == self.link.id);
+        let waiting =
+            self.link.coordinator().waiting().into_iter().find(|waiting| waiting.session == self.link.id);
         let holder = waiting.as_ref().and_then(|waiting| waiting.rivals.first());
         let place = waiting.as_ref().and_then(|waiting| self.place_of(waiting.meeting));
         match (place, holder) {
@@ -62,7 +63,7 @@ impl View<'_> {
 
     /// `key (id)=(7) of table "t"`, or as much of that as is known.
     fn place_of(self, meeting: Option<Meeting>) -> Option<String> {
-        let catalogue = self.link.hub().catalogue();
+        let catalogue = self.link.coordinator().catalogue();
         let meeting = meeting?;
         let table = &catalogue.table(meeting.table)?.name;
         let key = key_of(meeting, self.txn.named.0.iter(), &catalogue);
@@ -75,11 +76,12 @@ impl View<'_> {
 impl Driver<'_> {
     /// A server has refused to overwrite what was written there after the transaction's snapshot: who wrote it is added to
     /// its error, if nothing was sent to the client since the output had this length.
-    pub(crate) fn explain_loss(&mut self, ended: &Ended, judged: &Judged, mark: usize) {
+    pub(crate) fn explain_loss(&mut self, ended: &Ended, analysis: &StatementAnalysis, mark: usize) {
         if ended.sqlstate() != Some(sqlstate::SERIALIZATION_FAILURE.as_bytes()) || self.link.client.shown {
             return;
         }
-        let Some(rival) = self.link.hub().who_was_first(self.link.id, &judged.writes(self.link.id)) else {
+        let Some(rival) = self.link.coordinator().who_was_first(self.link.id, &analysis.writes(self.link.id))
+        else {
             return;
         };
         if let Some(detail) = was_first(self.view().place_of(rival.meeting), rival) {

@@ -30,7 +30,7 @@ impl View<'_> {
         let is_serializable = isolation == Some(Isolation::Serializable);
         let is_known = matches!(facts.rows, RowEffect::Same | RowEffect::Made(_))
             && !is_serializable
-            && !self.link.hub().is_outdated(Version(catalogue.generation()));
+            && !self.link.coordinator().is_outdated(Version(catalogue.generation()));
         facts.scope.redefined(catalogue, own).filter(|_| is_known)
     }
 
@@ -38,9 +38,9 @@ impl View<'_> {
     /// transaction has run, so later ones do not count.
     pub(crate) fn is_misjudged(self, rows: &[TableId]) -> bool {
         let Transaction::Update(update) = &self.txn.state else { return true };
-        let (hub, catalogue) = (self.link.hub(), self.link.hub().catalogue());
+        let (coordinator, catalogue) = (self.link.coordinator(), self.link.coordinator().catalogue());
         let of_rows = update.capture.generation.min(Version(catalogue.generation()));
-        if !hub.is_outdated(of_rows.min(update.generation)) {
+        if !coordinator.is_outdated(of_rows.min(update.generation)) {
             return false;
         }
         let mentioned = &update.definitions.mentioned;
@@ -49,7 +49,7 @@ impl View<'_> {
             let Some(table) = catalogue.table(*id) else { return true };
             names.entry(of_rows).or_default().push(of_relation(&table.name));
         }
-        mentioned.has_too_many || names.iter().any(|(since, names)| hub.redefines(*since, names))
+        mentioned.has_too_many || names.iter().any(|(since, names)| coordinator.redefines(*since, names))
     }
 }
 
@@ -88,7 +88,7 @@ impl Driver<'_> {
             let texts: BTreeMap<String, String> = serde_json::from_slice(&told.numbers).map_err(shape)?;
             texts.into_iter().filter_map(|(thing, number)| Some((thing, number.parse().ok()?))).collect()
         };
-        let catalogue = self.link.hub().catalogue();
+        let catalogue = self.link.coordinator().catalogue();
         let redefined = self
             .view()
             .redefined(facts, &catalogue)

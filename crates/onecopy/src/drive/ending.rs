@@ -18,10 +18,10 @@ impl Driver<'_> {
             self.note_beginning();
         }
         if matches!(self.txn.state, Transaction::Update(_)) {
-            let strain = std::mem::take(&mut self.txn.strain);
-            let lesson = strain.lesson(self.link.anchor(), self.txn.last_home);
+            let wait_stats = std::mem::take(&mut self.txn.wait_stats);
+            let lesson = wait_stats.lesson(self.link.anchor(), self.txn.last_home);
             if let Some((template, waited, worked)) = lesson {
-                self.link.hub().learned.note_strain(template, waited, worked);
+                self.link.coordinator().workload.note_strain(template, waited, worked);
             }
         }
         self.txn.state = Transaction::None;
@@ -46,19 +46,19 @@ impl Driver<'_> {
     pub(crate) fn note_beginning(&mut self) {
         let Transaction::Update(update) = &mut self.txn.state else { return };
         if let Some(template) = update.first.take().filter(|_| !update.is_implicit) {
-            let hub = &self.link.worker.hub;
-            let generation = hub.catalogue().generation();
-            hub.learned.note_beginning(template, generation, update.needs_anchor, &update.draws);
+            let coordinator = &self.link.worker.coordinator;
+            let generation = coordinator.catalogue().generation();
+            coordinator.workload.note_beginning(template, generation, update.needs_anchor, &update.draws);
         }
     }
 
     /// The transaction is over: one that committed is learned from.
     pub(crate) fn end_course(&mut self, committed: bool) {
-        let course = std::mem::take(&mut self.txn.course);
-        if committed && !course.steps.is_empty() {
+        let txn_profile = std::mem::take(&mut self.txn.txn_profile);
+        if committed && !txn_profile.steps.is_empty() {
             let step = |(statement, arguments)| Step { statement, arguments };
-            let steps: Vec<Step<'_>> = course.steps.iter().map(|(s, d)| step((s, d))).collect();
-            self.link.hub().learned.observe(&steps);
+            let steps: Vec<Step<'_>> = txn_profile.steps.iter().map(|(s, d)| step((s, d))).collect();
+            self.link.coordinator().workload.observe(&steps);
         }
     }
 }

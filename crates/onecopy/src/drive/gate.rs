@@ -25,7 +25,7 @@ impl View<'_> {
             writes,
             cost_us: self.txn.cost_us.unwrap_or(UPDATE_COST_US),
             near: self.txn.near,
-            catalogue: Version(self.link.hub().catalogue().generation()),
+            catalogue: Version(self.link.coordinator().catalogue().generation()),
         }
     }
 
@@ -118,7 +118,7 @@ impl Driver<'_> {
         let is_inside = matches!(event, Event::Statement { .. });
         let is_free = is_free(&event);
         if let Some(Effect::Execute { replica, incarnation, identity, .. }) =
-            self.link.worker.hub.ask(Some(self.link.id), event)
+            self.link.worker.coordinator.ask(Some(self.link.id), event)
         {
             return Ok(self.txn.placed_at(Place { replica, incarnation, identity }, is_free));
         }
@@ -126,7 +126,7 @@ impl Driver<'_> {
             return self.give_up(is_inside, refusal);
         }
         let asked = Instant::now();
-        let _shown = self.link.card.wait(Shown::Waiting);
+        let _shown = self.link.entry.wait(Shown::Waiting);
         let _wanted = self.link.progress.want(self.txn.named.last());
         let mut wait = Wait::begin(aim, &self.link.settings.noted.timeouts);
         loop {
@@ -136,7 +136,7 @@ impl Driver<'_> {
             };
             match note {
                 Note::Effect(Effect::Execute { replica, incarnation, identity, .. }) => {
-                    self.txn.strain.waited(asked);
+                    self.txn.wait_stats.waited(asked);
                     return Ok(self.txn.placed_at(Place { replica, incarnation, identity }, is_free));
                 }
                 Note::Effect(Effect::Reclassify { .. }) => return Ok(Placed::Again),
@@ -157,7 +157,7 @@ impl Driver<'_> {
     fn give_up(&mut self, is_inside: bool, refusal: Refusal) -> Result<Placed, Fault> {
         let session = self.link.id;
         let event = if is_inside { Event::Withdraw { session } } else { Event::GiveUp { session } };
-        self.link.worker.hub.handle(event);
+        self.link.worker.coordinator.handle(event);
         // The core may have ended the transaction just before.
         let cause = self.why_aborted().filter(|_| is_inside);
         cause.map_or(Err(Fault::Refused(refusal)), |cause| Ok(Placed::Aborted(cause)))

@@ -8,7 +8,7 @@ use sql::profile::{Declaration, DeclarationError, declaration_of};
 use sql::{Catalogue, SetValue, Verb};
 use wire::{encode, sqlstate};
 
-use crate::classify::statement_analysis::Demand;
+use crate::classify::statement_analysis::Requirements;
 use crate::client::own_settings::ACCESS_SETTING;
 use crate::client::sent::Sent;
 use crate::drive::Driver;
@@ -33,16 +33,16 @@ const BEGINNING_MAX: usize = 4;
 impl View<'_> {
     /// What the open transaction is going to touch; `None` when nothing was declared and nothing like it was seen.
     pub(crate) fn prediction(self) -> Option<Foreseen> {
-        self.foresee(&self.link.hub().catalogue(), &self.txn.course.beginning)
+        self.foresee(&self.link.coordinator().catalogue(), &self.txn.txn_profile.beginning)
     }
 
     fn foresee(self, catalogue: &Catalogue, beginning: &[Sent]) -> Option<Foreseen> {
-        if let Some(declared) = &self.txn.course.declared {
+        if let Some(declared) = &self.txn.txn_profile.declared {
             let accesses = declared.resolve(catalogue).accesses();
             return Some(Foreseen { accesses, origin: Origin::Declared });
         }
         let templates: Vec<_> = beginning.iter().map(|sent| sent.statement().template).collect();
-        let prediction = self.link.hub().learned.predict(&templates)?;
+        let prediction = self.link.coordinator().workload.predict(&templates)?;
         let parameters: Vec<Vec<Parameter<'_>>> = beginning.iter().map(Sent::parameters).collect();
         let arguments: Vec<Arguments<'_>> =
             beginning.iter().zip(&parameters).map(|(sent, parameters)| sent.arguments(parameters)).collect();
@@ -50,26 +50,27 @@ impl View<'_> {
         for (sent, arguments) in beginning.iter().zip(&arguments) {
             accesses.add(sent.statement().outline(catalogue).bind(arguments));
         }
-        let origin = Origin::Learned { confidence: prediction.confidence, seen: prediction.seen };
+        let origin = Origin::WorkloadStats { confidence: prediction.confidence, seen: prediction.seen };
         Some(Foreseen { accesses, origin })
     }
 
     /// Whether the open transaction is likely to read only.
     pub(crate) fn expects_only_reads(self) -> bool {
-        if let Some(declared) = &self.txn.course.declared {
+        if let Some(declared) = &self.txn.txn_profile.declared {
             return declared.writes.is_empty();
         }
         let templates: Vec<_> =
-            self.txn.course.beginning.iter().map(|sent| sent.statement().template).collect();
-        self.link.hub().learned.predict(&templates).is_some_and(|prediction| {
-            prediction.confidence >= SURE && prediction.only_reads(&self.link.hub().catalogue())
+            self.txn.txn_profile.beginning.iter().map(|sent| sent.statement().template).collect();
+        self.link.coordinator().workload.predict(&templates).is_some_and(|prediction| {
+            prediction.confidence >= SURE && prediction.only_reads(&self.link.coordinator().catalogue())
         })
     }
 
     /// What EXPLAIN (ROUTING) tells of the profile in force: of the open transaction, or of one that began with the
     /// statement.
     pub(crate) fn tell_profile(self, catalogue: &Catalogue, explained: Option<&Sent>) -> Vec<String> {
-        let is_open = !matches!(self.txn.state, Transaction::None) && !self.txn.course.beginning.is_empty();
+        let is_open =
+            !matches!(self.txn.state, Transaction::None) && !self.txn.txn_profile.beginning.is_empty();
         let told = |word: &str, what: &str| format!("{word:<12}{what}");
         let of = if is_open { "this transaction" } else { "a transaction that begins so" };
         let foreseen = if is_open {
@@ -85,7 +86,7 @@ impl View<'_> {
         };
         let mut lines = vec![match foreseen.origin {
             Origin::Declared => told("profile", &format!("declared: {}", self.txn.declared_access())),
-            Origin::Learned { confidence, seen } => told(
+            Origin::WorkloadStats { confidence, seen } => told(
                 "profile",
                 &format!("learned of {of}: {seen} seen, {}.{} % foreseen", confidence / 10, confidence % 10),
             ),
@@ -113,15 +114,15 @@ impl Driver<'_> {
     }
 
     fn declare(&mut self, declaration: Declaration) {
-        let catalogue = self.link.hub().catalogue();
+        let catalogue = self.link.coordinator().catalogue();
         // Right after a schema change the catalogue may not have what was made.
-        let is_present = !self.link.hub().is_outdated(Version(catalogue.generation()));
+        let is_present = !self.link.coordinator().is_outdated(Version(catalogue.generation()));
         let unknown = declaration.resolve(&catalogue).unknown;
         for name in unknown.into_iter().filter(|_| is_present) {
             let text = format!("the declared table \"{name}\" is not known, so nothing follows from it");
             self.link.warn(sqlstate::WARNING, &text);
         }
-        self.txn.course.declared = Some(declaration);
+        self.txn.txn_profile.declared = Some(declaration);
     }
 
     /// SET LOCAL, RESET and SHOW of onecopy.access; `None` when the statement is something else.
@@ -132,7 +133,7 @@ impl Driver<'_> {
                 encode::command_complete(&mut self.link.client.out, "SET");
             }
             Verb::Reset(Some(name)) if name == ACCESS_SETTING => {
-                self.txn.course.declared = None;
+                self.txn.txn_profile.declared = None;
                 encode::command_complete(&mut self.link.client.out, "RESET");
             }
             Verb::Show(name) if name == ACCESS_SETTING => {
@@ -171,29 +172,29 @@ impl Driver<'_> {
         } else if let Some(declaration) = declaration {
             self.declare(declaration);
         } else {
-            self.txn.course.declared = None;
+            self.txn.txn_profile.declared = None;
         }
         Ok(())
     }
 
     /// Statements are about to run in the open transaction.
-    pub(crate) fn note_steps(&mut self, demand: &Demand) {
+    pub(crate) fn note_steps(&mut self, demand: &Requirements) {
         let is_first = matches!(self.txn.state, Transaction::Begun(_));
         if (matches!(self.txn.state, Transaction::None) || self.txn.is_implicit()) && !is_first {
             return;
         }
         for sent in demand.sent.iter().filter(|sent| is_step(&sent.statement().verb)) {
-            if self.txn.course.steps.is_empty()
-                && self.txn.course.declared.is_none()
+            if self.txn.txn_profile.steps.is_empty()
+                && self.txn.txn_profile.declared.is_none()
                 && let Some(text) = sent.with_comments()
             {
                 self.take_declaration(text);
             }
-            if self.txn.course.steps.len() < STEPS_MAX {
-                self.txn.course.steps.push((Arc::clone(sent.statement()), sent.digests()));
+            if self.txn.txn_profile.steps.len() < STEPS_MAX {
+                self.txn.txn_profile.steps.push((Arc::clone(sent.statement()), sent.digests()));
             }
-            if self.txn.course.beginning.len() < BEGINNING_MAX {
-                self.txn.course.beginning.push(sent.clone());
+            if self.txn.txn_profile.beginning.len() < BEGINNING_MAX {
+                self.txn.txn_profile.beginning.push(sent.clone());
             }
         }
     }

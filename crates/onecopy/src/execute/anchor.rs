@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use cluster::event::Home;
 use sql::{Because, Isolation, Statement, Verb};
 
-use crate::classify::statement_analysis::{Demand, Judged};
+use crate::classify::statement_analysis::{Requirements, StatementAnalysis};
 use crate::error::{Fault, Refusal};
 use crate::execute::Executor;
 use crate::place::home_choice::Opening;
@@ -16,9 +16,13 @@ use crate::transaction::open::Transaction;
 impl Executor<'_> {
     /// Sees to it that a statement that only the anchor can run can be run there: whether it is the first one of its
     /// transaction there. Nor can another replica run it that is not lent what it draws.
-    pub(crate) async fn come_to_anchor(&mut self, judged: &Judged, is_first: bool) -> Result<bool, Fault> {
-        let lacks_lease = !is_first && self.placer().lacks_lease(judged).await?;
-        if !lacks_lease && !self.view().is_away_for(judged) {
+    pub(crate) async fn come_to_anchor(
+        &mut self,
+        analysis: &StatementAnalysis,
+        is_first: bool,
+    ) -> Result<bool, Fault> {
+        let lacks_lease = !is_first && self.placer().lacks_lease(analysis).await?;
+        if !lacks_lease && !self.view().is_away_for(analysis) {
             return Ok(false);
         }
         self.placer().note_anchor_needed();
@@ -36,7 +40,8 @@ impl Executor<'_> {
                 .await);
         }
         self.driver().roll_back_home().await;
-        let opening = Opening { home: Home::Anchor, ..self.placer().opening(judged, BTreeSet::new(), false) };
+        let opening =
+            Opening { home: Home::Anchor, ..self.placer().opening(analysis, BTreeSet::new(), false) };
         self.placer().open_update(options, opening, was_implicit).await?;
         Ok(true)
     }
@@ -44,12 +49,12 @@ impl Executor<'_> {
     /// A query of the catalogues in a transaction elsewhere: at the anchor, beside it.
     pub(crate) async fn ask_beside(
         &mut self,
-        demand: &Demand,
-        judged: &Judged,
+        demand: &Requirements,
+        analysis: &StatementAnalysis,
         work: Work<'_>,
     ) -> Option<Result<Ended, Fault>> {
         let is_whole = !matches!(work, Work::Batch { sync: false, .. });
-        if !is_whole || !self.view().is_away_for(judged) || !asks_catalogues_only(demand, judged) {
+        if !is_whole || !self.view().is_away_for(analysis) || !asks_catalogues_only(demand, analysis) {
             return None;
         }
         let anchor = self.link.anchor();
@@ -60,10 +65,10 @@ impl Executor<'_> {
     /// Runs a statement that asks nothing but what was drawn where that is known, unless it runs there in any case.
     pub(crate) async fn ask_where_drawn(
         &mut self,
-        judged: &Judged,
+        analysis: &StatementAnalysis,
         work: Work<'_>,
     ) -> Option<Result<Ended, Fault>> {
-        if !judged.asks_draws {
+        if !analysis.asks_draws {
             return None;
         }
         self.link.servers.asks_draws = true;
@@ -77,7 +82,7 @@ impl Executor<'_> {
             _ => None,
         };
         let is_whole = !matches!(work, Work::Batch { sync: false, .. });
-        if judged.only_asks_draws && is_whole {
+        if analysis.only_asks_draws && is_whole {
             return match (open_at, &self.txn.state) {
                 (None, _) if place == self.link.anchor() => None,
                 (Some(at), Transaction::Update(_)) if at == place => {
@@ -102,7 +107,7 @@ impl Executor<'_> {
 }
 
 /// Whether a statement asks the system catalogues and nothing else.
-fn asks_catalogues_only(demand: &Demand, judged: &Judged) -> bool {
+fn asks_catalogues_only(demand: &Requirements, analysis: &StatementAnalysis) -> bool {
     let is_system = |name: &sql::Name| match name.schema.as_deref() {
         Some(schema) => matches!(schema, "pg_catalog" | "information_schema"),
         None => name.name.starts_with("pg_"),
@@ -113,8 +118,8 @@ fn asks_catalogues_only(demand: &Demand, judged: &Judged) -> bool {
             && statement.with_names.is_empty()
             && statement.reads.iter().all(is_system)
     };
-    matches!(judged.access, Err(Because::Catalogue))
-        && !judged.has_locks
+    matches!(analysis.access, Err(Because::Catalogue))
+        && !analysis.has_locks
         && !demand.keeps_portal
         && demand.statements.iter().all(|statement| asks(statement))
 }

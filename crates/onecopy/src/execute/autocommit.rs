@@ -10,7 +10,7 @@ use cluster::ids::ReplicaId;
 use sql::{Because, TransactionOptions};
 use wire::sqlstate;
 
-use crate::classify::statement_analysis::{Demand, Judged};
+use crate::classify::statement_analysis::{Requirements, StatementAnalysis};
 use crate::coordinator::count;
 use crate::error::Fault;
 use crate::execute::Executor;
@@ -41,7 +41,7 @@ impl Executor<'_> {
     /// Work outside of a transaction; `ends` is false when more may follow before the implicit transaction ends.
     pub(crate) async fn run_alone(
         &mut self,
-        demand: &Demand,
+        demand: &Requirements,
         work: Work<'_>,
         ends: bool,
     ) -> Result<Ended, Fault> {
@@ -52,14 +52,14 @@ impl Executor<'_> {
         self.txn.again.missed = Claims::default();
         let mut only_anchor = false;
         loop {
-            let mut judged = self.view().judge_update(demand).await;
-            judged.is_roamable &= !only_anchor;
-            judged.is_wide |= losses >= BY_ROWS_MAX;
-            if let Some(answered) = self.ask_where_drawn(&judged, work).await {
+            let mut analysis = self.view().judge_update(demand).await;
+            analysis.is_roamable &= !only_anchor;
+            analysis.is_wide |= losses >= BY_ROWS_MAX;
+            if let Some(answered) = self.ask_where_drawn(&analysis, work).await {
                 return answered;
             }
-            let result = self.run_once(&judged, work, ends).await;
-            self.view().after_setting(&judged);
+            let result = self.run_once(&analysis, work, ends).await;
+            self.view().after_setting(&analysis);
             let error = match &result {
                 Err(Fault::Lost(_) | Fault::Evicted) if !self.link.client.shown && retries < RETRIES_MAX => {
                     retries += 1;
@@ -69,7 +69,7 @@ impl Executor<'_> {
                     retries += 1;
                     losses += 1;
                     self.link.client.take_back(mark);
-                    count(&self.link.hub().stats.retried);
+                    count(&self.link.coordinator().stats.retried);
                     tokio::time::sleep(jittered(retries)).await;
                     continue;
                 }
@@ -86,7 +86,7 @@ impl Executor<'_> {
                 None if result.is_ok() => return result,
                 None => tokio::time::sleep(RETRY_PAUSE * (retries + 1)).await,
                 Some(code) if self.view().is_hidden_write(code) => {
-                    demand.note_write(self.link.hub());
+                    demand.note_write(self.link.coordinator());
                     if self.link.client.shown {
                         return Err(self.placer().found_out_too_late(&result));
                     }
@@ -95,7 +95,7 @@ impl Executor<'_> {
                 }
                 Some(_) => {
                     let is_end =
-                        |ended| self.view().met_end_of_range(ended, &judged, self.txn.last_home, false);
+                        |ended| self.view().met_end_of_range(ended, &analysis, self.txn.last_home, false);
                     if self.link.client.shown || only_anchor || !result.as_ref().is_ok_and(is_end) {
                         return result;
                     }
@@ -103,39 +103,44 @@ impl Executor<'_> {
                 }
             }
             self.link.client.take_back(mark);
-            count(&self.link.hub().stats.retried);
+            count(&self.link.coordinator().stats.retried);
         }
     }
 
     async fn run_hidden_write(
         &mut self,
-        demand: &Demand,
+        demand: &Requirements,
         work: Work<'_>,
         ends: bool,
     ) -> Result<Ended, Fault> {
-        let mut judged = demand.judge(self.view());
-        judged.access = Err(Because::Unknown);
-        (judged.has_unparsed, judged.hides_code) = (true, true);
-        (judged.touched, judged.is_roamable) = (None, false);
-        self.update_once(&judged, work, ends).await
+        let mut analysis = demand.judge(self.view());
+        analysis.access = Err(Because::Unknown);
+        (analysis.has_unparsed, analysis.hides_code) = (true, true);
+        (analysis.touched, analysis.is_roamable) = (None, false);
+        self.update_once(&analysis, work, ends).await
     }
 
-    async fn run_once(&mut self, judged: &Judged, work: Work<'_>, ends: bool) -> Result<Ended, Fault> {
-        let nothing_runs = judged.routings.is_empty() && !judged.has_unparsed;
+    async fn run_once(
+        &mut self,
+        analysis: &StatementAnalysis,
+        work: Work<'_>,
+        ends: bool,
+    ) -> Result<Ended, Fault> {
+        let nothing_runs = analysis.routings.is_empty() && !analysis.has_unparsed;
         // A part of an implicit transaction may be followed by anything; and what the session has at home may change
         // what the statement means, so it runs there with capture.
         let may_leave = nothing_runs || (ends && !self.placer().must_stay_home().await?);
-        match &judged.access {
-            Ok(_) if nothing_runs => self.read_once(&Reads::Catalogue, None, judged, work).await,
+        match &analysis.access {
+            Ok(_) if nothing_runs => self.read_once(&Reads::Catalogue, None, analysis, work).await,
             Ok(tables) if may_leave => {
-                count(&self.link.hub().stats.reads);
-                self.read_once(&judged.spread_reads(tables), None, judged, work).await
+                count(&self.link.coordinator().stats.reads);
+                self.read_once(&analysis.spread_reads(tables), None, analysis, work).await
             }
             Err(Because::Catalogue) if may_leave => {
                 self.link.count(|stats| &stats.anchor_catalogue);
-                self.read_once(&Reads::All, Some(self.link.anchor()), judged, work).await
+                self.read_once(&Reads::All, Some(self.link.anchor()), analysis, work).await
             }
-            _ => self.update_once(judged, work, ends).await,
+            _ => self.update_once(analysis, work, ends).await,
         }
     }
 
@@ -144,13 +149,13 @@ impl Executor<'_> {
         &mut self,
         reads: &Reads,
         at: Option<ReplicaId>,
-        judged: &Judged,
+        analysis: &StatementAnalysis,
         work: Work<'_>,
     ) -> Result<Ended, Fault> {
         if self.link.is_settling {
             self.link.settle().await;
         }
-        let replica = self.driver().place_read(reads, at, judged.generation).await?;
+        let replica = self.driver().place_read(reads, at, analysis.generation).await?;
         let ended = self.driver().at_replica(replica, work).await;
         if ended.is_err() {
             self.link.servers.close(replica);
@@ -159,19 +164,24 @@ impl Executor<'_> {
     }
 
     /// One update transaction for this work alone, or the beginning of an implicit one.
-    async fn update_once(&mut self, judged: &Judged, work: Work<'_>, ends: bool) -> Result<Ended, Fault> {
+    async fn update_once(
+        &mut self,
+        analysis: &StatementAnalysis,
+        work: Work<'_>,
+        ends: bool,
+    ) -> Result<Ended, Fault> {
         let options = self.link.resolve(TransactionOptions::default());
-        let opening = self.placer().opening_alone(judged, ends).await?;
+        let opening = self.placer().opening_alone(analysis, ends).await?;
         self.placer().open_update(options, opening, true).await?;
-        self.claim(judged);
+        self.claim(analysis);
         if !ends {
-            return self.at_home_guarded(judged, work).await;
+            return self.at_home_guarded(analysis, work).await;
         }
-        self.txn.note_surprise(!self.view().surprises(judged));
+        self.txn.note_surprise(!self.view().surprises(analysis));
         if let Transaction::Update(update) = &mut self.txn.state {
             update.is_alone = true;
         }
-        if self.can_identify_ahead(judged, options) {
+        if self.can_identify_ahead(analysis, options) {
             return self.update_ahead(work).await;
         }
         let ended = self.driver().at_home(work, true).await?;
@@ -184,13 +194,13 @@ impl Executor<'_> {
     }
 
     /// Whether the identity can go with the statement in one flush: nothing of it needs to be seen before.
-    fn can_identify_ahead(&mut self, judged: &Judged, options: TransactionOptions) -> bool {
+    fn can_identify_ahead(&mut self, analysis: &StatementAnalysis, options: TransactionOptions) -> bool {
         options.read_only != Some(true)
             && !self.link.settings.has_timeouts
             && !self.committer().may_defer()
-            && judged.is_plain
-            && judged.routings.len() == 1
-            && judged.routings.iter().all(|r| r.claims != sql::Claims::Everything)
+            && analysis.is_plain
+            && analysis.routings.len() == 1
+            && analysis.routings.iter().all(|r| r.claims != sql::Claims::Everything)
     }
 
     /// BEGIN, the statement and the identity in one flush; COMMIT is the second one.

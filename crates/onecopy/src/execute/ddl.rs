@@ -17,7 +17,7 @@ use wire::{encode, sqlstate};
 
 use super::explain_routing::ROUTING_COLUMN;
 use crate::capture;
-use crate::classify::statement_analysis::Demand;
+use crate::classify::statement_analysis::Requirements;
 use crate::client::own_settings::Severity;
 use crate::error::{Fault, Refusal, broken};
 use crate::execute::Executor;
@@ -65,8 +65,8 @@ const CHANGES_SHARED: [&str; 13] = [
 impl View<'_> {
     /// What the statement does to rows, as far as the catalogue is known to be right about what it names.
     fn row_effect(self, facts: &DdlFacts, text: &[u8]) -> RowEffect {
-        let catalogue = self.link.hub().catalogue();
-        let is_present = !self.link.hub().is_outdated(Version(catalogue.generation()));
+        let catalogue = self.link.coordinator().catalogue();
+        let is_present = !self.link.coordinator().is_outdated(Version(catalogue.generation()));
         let knows = match &self.txn.state {
             Transaction::Update(update) => update.schema_changes.leave(&facts.relations),
             _ => true,
@@ -129,7 +129,7 @@ impl Executor<'_> {
         // Only a transaction that begins here ends here.
         let alone = alone && matches!(self.txn.state, Transaction::None);
         let Verb::Ddl(facts) = &statement.verb else { return Err(broken("this is no schema change")) };
-        let demand = Demand::schema_change(statement);
+        let demand = Requirements::schema_change(statement);
         match &self.txn.state {
             Transaction::None => {
                 let said = match facts.rows {
@@ -149,15 +149,15 @@ impl Executor<'_> {
             }
             Transaction::Begun(_) => self.start_transaction(&demand).await?,
             Transaction::Update(_) => {
-                let judged = self.view().judge_update(&demand).await;
-                if !self.come_to_anchor(&judged, true).await? {
-                    let writes = judged.writes(self.link.id);
+                let analysis = self.view().judge_update(&demand).await;
+                if !self.come_to_anchor(&analysis, true).await? {
+                    let writes = analysis.writes(self.link.id);
                     self.driver().gate(Reads::All, writes, false).await?;
                 }
                 self.placer().note_anchor_needed();
             }
             Transaction::Read(_) | Transaction::Lost(_) => {
-                return self.run(&Demand::one(statement), work, false).await;
+                return self.run(&Requirements::one(statement), work, false).await;
             }
         }
         let result = self.ddl_at_home(facts, text, work).await;
@@ -193,7 +193,7 @@ impl Executor<'_> {
         if CHANGES_SHARED.contains(&facts.tag) {
             self.recorder().before_shared_change().await?;
         }
-        let token = capture::ddl_token(self.link.hub().cluster_id);
+        let token = capture::ddl_token(self.link.coordinator().cluster_id);
         let (ddl, made) = (capture::DDL_SETTING, capture::MADE_SETTING);
         self.driver().own_query(&format!("SET LOCAL {ddl} = '{token}'; SET LOCAL {made} = ''")).await?;
         let rows = self.txn.captured_rows();
@@ -288,7 +288,7 @@ impl Executor<'_> {
         let plain = plain.ok_or_else(|| broken("there is no CONCURRENTLY in a statement that has it"))?;
         let work = Work::Query { sql: plain.as_bytes(), position_offset, told: None };
         if self.names_temporary(&facts.relations).await? {
-            return self.run(&Demand::one(statement), work, alone).await;
+            return self.run(&Requirements::one(statement), work, alone).await;
         }
         let text = "CONCURRENTLY is left out: the statement runs in one transaction, and writes to the table wait for it";
         self.link.tell_client(Severity::Notice, sqlstate::SUCCESS, text, None);
@@ -342,13 +342,14 @@ impl Executor<'_> {
             return Ok(ended);
         }
         let reply = self.link.client.out.split_off(mark.min(self.link.client.out.len()));
-        let members: Vec<ReplicaId> = self.link.hub().seats.iter().map(|seat| seat.replica).collect();
+        let members: Vec<ReplicaId> = self.link.coordinator().seats.iter().map(|seat| seat.replica).collect();
         for replica in members {
             if replica == anchor {
                 continue;
             }
             if let Err(reason) = self.maintain_replica(replica, text).await {
-                let text = format!("it was not done at {}: {reason}", self.link.hub().seats[replica].name);
+                let text =
+                    format!("it was not done at {}: {reason}", self.link.coordinator().seats[replica].name);
                 self.link.warn(sqlstate::CONNECTION_FAILURE, &text);
             }
         }

@@ -9,7 +9,7 @@ use cluster::event::Reads;
 use cluster::ids::Version;
 use wire::{encode, sqlstate};
 
-use crate::classify::statement_analysis::Demand;
+use crate::classify::statement_analysis::Requirements;
 use crate::client::sent::Sent;
 use crate::error::{Fault, Refusal};
 use crate::execute::Executor;
@@ -58,15 +58,15 @@ impl Executor<'_> {
         if let Some(sent) = &sent {
             // The planner calls functions that are declared immutable.
             let at = self.txn.open_at().unwrap_or_else(|| self.link.anchor());
-            let judged = Demand::one(sent.statement()).judge(self.view());
-            self.connector().foresee_traces(&judged, at);
+            let analysis = Requirements::one(sent.statement()).judge(self.view());
+            self.connector().foresee_traces(&analysis, at);
         }
         let ended = self.plan_unseen(plan).await?;
         if let Some(body) = &ended.error {
             self.link.client.out.extend_from_slice(&shift_position(body, position_offset));
             return Ok(ended);
         }
-        let present = self.link.hub().fresh_catalogue().await;
+        let present = self.link.coordinator().fresh_catalogue().await;
         let catalogue = present.ok_or_else(|| Fault::Lost(self.link.anchor()))?;
         let mut lines =
             sql::explain(inner, self.link.settings.noted.conforming, &catalogue, self.view().borrows())
@@ -89,7 +89,7 @@ impl Executor<'_> {
             Transaction::Read(read) => {
                 let (replica, has_snapshot) = (read.replica, read.has_snapshot);
                 let reads = if has_snapshot { Reads::Tables([].into()) } else { Reads::Catalogue };
-                let generation = Version(self.link.hub().catalogue().generation());
+                let generation = Version(self.link.coordinator().catalogue().generation());
                 self.driver().place_read(&reads, Some(replica), generation).await?;
                 let ended = self.driver().at_replica(replica, plan).await;
                 if ended.is_err() {

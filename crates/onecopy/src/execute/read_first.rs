@@ -4,7 +4,7 @@
 use cluster::event::Reads;
 use wire::sqlstate;
 
-use crate::classify::statement_analysis::{Demand, Judged, may_roam};
+use crate::classify::statement_analysis::{Requirements, StatementAnalysis, may_roam};
 use crate::error::{Fault, Refusal};
 use crate::execute::Executor;
 use crate::relay::Ended;
@@ -15,18 +15,18 @@ impl Executor<'_> {
     /// Work in a transaction that is away from home.
     pub(crate) async fn roam(
         &mut self,
-        demand: &Demand,
+        demand: &Requirements,
         work: Work<'_>,
         is_first: bool,
     ) -> Result<Ended, Fault> {
-        let judged = demand.judge(self.view());
-        if !may_roam(demand, &judged) {
+        let analysis = demand.judge(self.view());
+        if !may_roam(demand, &analysis) {
             self.placer().come_home(true).await?;
             return self.run_inside(demand, work, false).await;
         }
         let mark = self.link.client.out.len();
         self.link.client.shown = false;
-        let result = self.read_away(judged, work, is_first).await;
+        let result = self.read_away(analysis, work, is_first).await;
         let hides_write =
             |ended: &Ended| ended.sqlstate() == Some(sqlstate::READ_ONLY_SQL_TRANSACTION.as_bytes());
         let may_write = match &result {
@@ -39,7 +39,7 @@ impl Executor<'_> {
             }
         };
         if may_write {
-            demand.note_write(self.link.hub());
+            demand.note_write(self.link.coordinator());
         }
         if self.link.client.shown {
             self.driver().abandon_read();
@@ -47,18 +47,23 @@ impl Executor<'_> {
         }
         self.link.client.take_back(mark);
         self.placer().come_home(false).await?;
-        let demand = Demand { has_unparsed: demand.has_unparsed || may_write, ..demand.clone() };
+        let demand = Requirements { has_unparsed: demand.has_unparsed || may_write, ..demand.clone() };
         self.run_inside(&demand, work, false).await
     }
 
-    async fn read_away(&mut self, judged: Judged, work: Work<'_>, is_first: bool) -> Result<Ended, Fault> {
+    async fn read_away(
+        &mut self,
+        analysis: StatementAnalysis,
+        work: Work<'_>,
+        is_first: bool,
+    ) -> Result<Ended, Fault> {
         let Transaction::Read(read) = &self.txn.state else {
             return Err(crate::error::broken("no read-only transaction is open"));
         };
         let replica = read.replica;
         if !is_first {
-            let reads = judged.access.as_ref().map_or(Reads::All, |tables| judged.spread_reads(tables));
-            self.driver().place_read(&reads, Some(replica), judged.generation).await?;
+            let reads = analysis.access.as_ref().map_or(Reads::All, |tables| analysis.spread_reads(tables));
+            self.driver().place_read(&reads, Some(replica), analysis.generation).await?;
         }
         self.driver().at_replica(replica, work).await
     }

@@ -9,7 +9,7 @@ use cluster::ids::{ReplicaId, Version};
 use sql::{TransactionOptions, Verb};
 use wire::backend::Status;
 
-use crate::classify::statement_analysis::{Demand, Judged};
+use crate::classify::statement_analysis::{Requirements, StatementAnalysis};
 use crate::client::cancel::Doing;
 use crate::coordinator::count;
 use crate::error::{Fault, Refusal};
@@ -23,11 +23,14 @@ use crate::transaction::view::View;
 
 impl View<'_> {
     /// For the book of templates. Of several statements each has its share of the time.
-    fn note_time(self, demand: &Demand, times: [std::time::Duration; 2]) {
+    fn note_time(self, demand: &Requirements, times: [std::time::Duration; 2]) {
         let [took, served] =
             times.map(|time| time / u32::try_from(demand.sent.len()).unwrap_or(u32::MAX).max(1));
         for sent in &demand.sent {
-            self.link.hub().learned.note(sent.statement().template, (took, served), || sent.template());
+            self.link
+                .coordinator()
+                .workload
+                .note(sent.statement().template, (took, served), || sent.template());
         }
     }
 }
@@ -35,12 +38,19 @@ impl View<'_> {
 impl Executor<'_> {
     /// Runs work in the open transaction, or in one of its own. The reply, less ReadyForQuery, is in the client's
     /// output; the error of the server, if there was one, is in what is returned and in the output, too.
-    pub(crate) async fn run(&mut self, demand: &Demand, work: Work<'_>, ends: bool) -> Result<Ended, Fault> {
+    pub(crate) async fn run(
+        &mut self,
+        demand: &Requirements,
+        work: Work<'_>,
+        ends: bool,
+    ) -> Result<Ended, Fault> {
         let started = tokio::time::Instant::now();
         self.txn.placed = started;
         self.driver().note_steps(demand);
-        self.txn.cost_us =
-            demand.sent.first().and_then(|sent| self.link.hub().learned.cost_us(sent.statement().template));
+        self.txn.cost_us = demand
+            .sent
+            .first()
+            .and_then(|sent| self.link.coordinator().workload.cost_us(sent.statement().template));
         let ended = match &self.txn.state {
             Transaction::None => self.run_alone(demand, work, ends).await,
             // Nothing is executed, so the transaction need not be anywhere yet.
@@ -71,15 +81,15 @@ impl Executor<'_> {
     }
 
     /// The first statement after BEGIN decides where the transaction is.
-    pub(crate) async fn start_transaction(&mut self, demand: &Demand) -> Result<(), Fault> {
+    pub(crate) async fn start_transaction(&mut self, demand: &Requirements) -> Result<(), Fault> {
         let Transaction::Begun(said) = self.txn.state else { return Ok(()) };
         let options = self.link.resolve(said);
-        let mut judged = self.view().judge_update(demand).await;
+        let mut analysis = self.view().judge_update(demand).await;
         let is_spread = options.read_only == Some(true)
-            && judged.access.is_ok()
+            && analysis.access.is_ok()
             && !self.placer().must_stay_home().await?;
         if is_spread {
-            match self.open_read(options, judged.clone(), false).await {
+            match self.open_read(options, analysis.clone(), false).await {
                 Err(Fault::Unplaced(_)) if self.link.servers.has_other_defaults() => {}
                 opened => {
                     self.txn.state = opened?;
@@ -87,26 +97,26 @@ impl Executor<'_> {
                 }
             }
         }
-        if self.placer().may_begin_away(options, demand, &judged).await?
-            && let Ok(transaction) = self.open_read(options, judged.clone(), true).await
+        if self.placer().may_begin_away(options, demand, &analysis).await?
+            && let Ok(transaction) = self.open_read(options, analysis.clone(), true).await
         {
-            count(&self.link.hub().stats.roamed);
+            count(&self.link.coordinator().stats.roamed);
             self.txn.state = transaction;
             return Ok(());
         }
         self.txn.state = Transaction::None;
-        let mut opening = self.placer().opening_interactive(&judged).await?;
+        let mut opening = self.placer().opening_interactive(&analysis).await?;
         let mut opened = self.placer().open_update(options, opening, false).await;
         while let Err(Fault::Unplaced(_)) = opened {
-            judged = self.view().judge_update(demand).await;
-            opening = self.placer().opening_interactive(&judged).await?;
+            analysis = self.view().judge_update(demand).await;
+            opening = self.placer().opening_interactive(&analysis).await?;
             opened = self.placer().open_update(options, opening, false).await;
         }
         if opened.is_err() {
             self.txn.state = Transaction::Begun(said);
         }
         if let Transaction::Update(update) = &mut self.txn.state {
-            update.first = judged.template;
+            update.first = analysis.template;
         }
         opened
     }
@@ -127,18 +137,18 @@ impl Executor<'_> {
     async fn open_read(
         &mut self,
         options: TransactionOptions,
-        judged: Judged,
+        analysis: StatementAnalysis,
         is_roaming: bool,
     ) -> Result<Transaction, Fault> {
         if self.link.is_settling {
             self.link.settle().await;
         }
         let is_snapshot = options.isolation >= Some(sql::Isolation::RepeatableRead);
-        let reads = match &judged.access {
-            Ok(tables) if !is_snapshot => judged.spread_reads(tables),
+        let reads = match &analysis.access {
+            Ok(tables) if !is_snapshot => analysis.spread_reads(tables),
             _ => Reads::All,
         };
-        let replica = self.driver().place_read(&reads, None, judged.generation).await?;
+        let replica = self.driver().place_read(&reads, None, analysis.generation).await?;
         let server = self.link.servers.get(replica);
         server.begin(inside(options), true);
         Ok(Transaction::Read(ReadOnly { replica, options, is_roaming, is_snapshot, has_snapshot: false }))
@@ -147,30 +157,30 @@ impl Executor<'_> {
     /// Work in the open transaction.
     pub(crate) async fn run_inside(
         &mut self,
-        demand: &Demand,
+        demand: &Requirements,
         work: Work<'_>,
         is_first: bool,
     ) -> Result<Ended, Fault> {
         if self.txn.is_roaming() {
             return Box::pin(self.roam(demand, work, is_first)).await;
         }
-        let mut judged = self.view().judge_inside(demand).await;
+        let mut analysis = self.view().judge_inside(demand).await;
         let takes_snapshot = demand.takes_snapshot();
-        if judged.traces.locks && self.view().is_reading_away() {
+        if analysis.traces.locks && self.view().is_reading_away() {
             self.come_home_to_lock().await?;
         }
         if let Transaction::Read(read) = &self.txn.state {
             let replica = read.replica;
             if !is_first {
-                let reads = match &judged.access {
+                let reads = match &analysis.access {
                     _ if read.has_snapshot => Reads::Tables([].into()),
                     _ if read.is_snapshot => Reads::All,
-                    Ok(tables) => judged.spread_reads(tables),
+                    Ok(tables) => analysis.spread_reads(tables),
                     Err(_) => Reads::All,
                 };
-                self.driver().place_read(&reads, Some(replica), judged.generation).await?;
+                self.driver().place_read(&reads, Some(replica), analysis.generation).await?;
             }
-            self.connector().foresee_traces(&judged, replica);
+            self.connector().foresee_traces(&analysis, replica);
             let ended = self.driver().at_replica(replica, work).await;
             if ended.is_err() {
                 self.driver().abandon_read();
@@ -178,67 +188,67 @@ impl Executor<'_> {
             self.txn.note_snapshot(takes_snapshot, &ended);
             return ended;
         }
-        if let Some(answered) = self.ask_where_drawn(&judged, work).await {
+        if let Some(answered) = self.ask_where_drawn(&analysis, work).await {
             return answered;
         }
-        if let Some(answered) = self.ask_beside(demand, &judged, work).await {
+        if let Some(answered) = self.ask_beside(demand, &analysis, work).await {
             return answered;
         }
         if !is_first {
-            self.txn.named.add(&judged);
+            self.txn.named.add(&analysis);
         }
-        let is_first = self.come_to_anchor(&judged, is_first).await? || is_first;
+        let is_first = self.come_to_anchor(&analysis, is_first).await? || is_first;
         if !is_first {
-            self.pass(&judged).await?;
-            while self.view().is_stale_at(self.txn.last_home, judged.generation) {
+            self.pass(&analysis).await?;
+            while self.view().is_stale_at(self.txn.last_home, analysis.generation) {
                 // What was concluded no longer holds; nothing was sent.
                 self.link.executed();
-                judged = self.view().judge_inside(demand).await;
-                if self.come_to_anchor(&judged, false).await? {
+                analysis = self.view().judge_inside(demand).await;
+                if self.come_to_anchor(&analysis, false).await? {
                     break;
                 }
-                self.pass(&judged).await?;
+                self.pass(&analysis).await?;
             }
         }
-        self.claim(&judged);
-        self.txn.note_course(demand, &judged);
+        self.claim(&analysis);
+        self.txn.record_profile(demand, &analysis);
         let home = self.txn.last_home;
         self.placer().await_sequences(home).await?;
         let mark = self.link.client.out.len();
         self.link.client.shown = false;
-        let ended = self.at_home_guarded(&judged, work).await;
+        let ended = self.at_home_guarded(&analysis, work).await;
         self.txn.note_snapshot(takes_snapshot, &ended);
         if let Ok(ended) = &ended {
-            self.driver().explain_loss(ended, &judged, mark);
+            self.driver().explain_loss(ended, &analysis, mark);
         }
-        self.placer().after_draw(&judged, mark, ended).await
+        self.placer().after_draw(&analysis, mark, ended).await
     }
 
-    pub(crate) fn claim(&mut self, judged: &Judged) {
-        let catalogue = self.link.hub().catalogue();
+    pub(crate) fn claim(&mut self, analysis: &StatementAnalysis) {
+        let catalogue = self.link.coordinator().catalogue();
         if let Some(replica) = self.txn.open_at() {
-            self.connector().foresee_traces(judged, replica);
+            self.connector().foresee_traces(analysis, replica);
         }
-        self.placer().note_place_of_draws(judged);
+        self.placer().note_place_of_draws(analysis);
         if let Transaction::Update(update) = &mut self.txn.state {
-            update.has_hold |= judged.has_hold;
-            update.has_locks |= judged.has_locks;
-            update.has_uncounted = judged.has_uncounted;
-            update.generation = update.generation.min(judged.generation);
-            update.drawn.note(judged, &catalogue);
-            for claims in &judged.claims {
-                update.capture.claims.add(claims, judged.touched.as_deref(), &catalogue);
+            update.has_hold |= analysis.has_hold;
+            update.has_locks |= analysis.has_locks;
+            update.has_uncounted = analysis.has_uncounted;
+            update.generation = update.generation.min(analysis.generation);
+            update.drawn.note(analysis, &catalogue);
+            for claims in &analysis.claims {
+                update.capture.claims.add(claims, analysis.touched.as_deref(), &catalogue);
             }
-            if judged.has_unparsed {
+            if analysis.has_unparsed {
                 update.capture.claims.add_everything();
             }
-            update.definitions.begin_statement(judged);
+            update.definitions.begin_statement(analysis);
             if update.options.isolation == Some(sql::Isolation::Serializable) {
-                update.read.add(&judged.home_reads());
-                update.read.add(&definitions::read(judged));
-                update.is_certified |= judged.may_write;
+                update.read.add(&analysis.home_reads());
+                update.read.add(&definitions::read(analysis));
+                update.is_certified |= analysis.may_write;
             }
-            update.is_suspect |= judged.is_suspect();
+            update.is_suspect |= analysis.is_suspect();
         }
     }
 
@@ -256,9 +266,9 @@ impl Executor<'_> {
     }
 
     /// Waits for the turn of a further statement of the open update transaction.
-    async fn pass(&mut self, judged: &Judged) -> Result<(), Fault> {
-        let writes = judged.writes(self.link.id);
-        self.driver().gate(judged.home_reads(), writes, judged.nowait).await
+    async fn pass(&mut self, analysis: &StatementAnalysis) -> Result<(), Fault> {
+        let writes = analysis.writes(self.link.id);
+        self.driver().gate(analysis.home_reads(), writes, analysis.nowait).await
     }
 
     /// The same after a statement of ours on the same connection.
@@ -268,7 +278,7 @@ impl Executor<'_> {
         replica: ReplicaId,
         work: Work<'_>,
     ) -> Result<Ended, Fault> {
-        let catalogue = Version(self.link.hub().catalogue().generation());
+        let catalogue = Version(self.link.coordinator().catalogue().generation());
         self.driver().place_read(&Reads::All, Some(replica), catalogue).await?;
         let prepared = match before {
             Some(sql) => {
@@ -305,7 +315,7 @@ impl Executor<'_> {
             && matches!(self.txn.state, Transaction::Update(_))
         {
             // As on one server nobody waits for it any more.
-            self.link.hub().handle(Event::Failed { session: self.link.id });
+            self.link.coordinator().handle(Event::Failed { session: self.link.id });
         }
     }
 }

@@ -19,7 +19,7 @@ use cluster::claims::Claims;
 use cluster::event::{AbortCause, Rival};
 use cluster::record::Mark;
 
-use crate::classify::statement_analysis::{Demand, Judged};
+use crate::classify::statement_analysis::{Requirements, StatementAnalysis};
 use crate::coordinator::count;
 use crate::error::Fault;
 use crate::execute::Executor;
@@ -40,23 +40,23 @@ const BY_ROWS_MAX: u32 = 5;
 
 impl View<'_> {
     /// Whether the statement draws, or may, from what the home of the open transaction is lent.
-    fn borrows_for(self, judged: &Judged) -> bool {
+    fn borrows_for(self, analysis: &StatementAnalysis) -> bool {
         let is_away =
             matches!(&self.txn.state, Transaction::Update(update) if update.replica != self.link.anchor());
-        is_away && !self.txn.failed && judged.is_repeatable && !judged.draws().is_empty()
+        is_away && !self.txn.failed && analysis.is_repeatable && !analysis.draws().is_empty()
     }
 
     /// Whether the statement may write rows that are another's by now without its having been told beforehand.
-    pub(crate) fn surprises(self, judged: &Judged) -> bool {
-        !self.txn.failed && self.link.hub().seats.len() > 1 && !judged.is_foreseen()
+    pub(crate) fn surprises(self, analysis: &StatementAnalysis) -> bool {
+        !self.txn.failed && self.link.coordinator().seats.len() > 1 && !analysis.is_foreseen()
     }
 
     /// What the catalogue says of statements of the open transaction. Those that can be neither foreseen nor undone ask for
     /// whole tables; and so do all when there are so many rows that they will not be told apart.
-    pub(crate) async fn judge_inside(self, demand: &Demand) -> Judged {
-        let mut judged = self.judge_update(demand).await;
-        judged.is_wide |= self.is_long() || (!judged.is_repeatable && self.surprises(&judged));
-        judged
+    pub(crate) async fn judge_inside(self, demand: &Requirements) -> StatementAnalysis {
+        let mut analysis = self.judge_update(demand).await;
+        analysis.is_wide |= self.is_long() || (!analysis.is_repeatable && self.surprises(&analysis));
+        analysis
     }
 
     /// Whether the transaction has come near what is told apart of one.
@@ -66,20 +66,24 @@ impl View<'_> {
     }
 
     /// Whether the statement stays is decided, or it is undone.
-    fn judged(self) {
+    fn analysis(self) {
         if let Some(tenancy) = &self.link.tenancy {
-            tenancy.judged();
+            tenancy.analysis();
         }
     }
 }
 
 impl Executor<'_> {
     /// Runs a statement of the open update transaction.
-    pub(crate) async fn at_home_guarded(&mut self, judged: &Judged, work: Work<'_>) -> Result<Ended, Fault> {
-        let is_surprise = self.view().surprises(judged);
-        let surprises = is_surprise && judged.is_repeatable && self.txn.is_read_committed();
+    pub(crate) async fn at_home_guarded(
+        &mut self,
+        analysis: &StatementAnalysis,
+        work: Work<'_>,
+    ) -> Result<Ended, Fault> {
+        let is_surprise = self.view().surprises(analysis);
+        let surprises = is_surprise && analysis.is_repeatable && self.txn.is_read_committed();
         let mut is_secure = !is_surprise;
-        if !surprises && !self.view().borrows_for(judged) {
+        if !surprises && !self.view().borrows_for(analysis) {
             self.txn.note_surprise(is_secure);
             return self.driver().at_home(work, false).await;
         }
@@ -92,11 +96,11 @@ impl Executor<'_> {
                 // Whoever was first has committed, and what is read is waited for.
                 losses += 1;
                 self.undo(out, mark).await?;
-                self.await_rows(judged, Claims::default(), false).await?;
-            } else if self.view().met_end_of_range(&ended, judged, self.txn.last_home, ends > 0) {
+                self.await_rows(analysis, Claims::default(), false).await?;
+            } else if self.view().met_end_of_range(&ended, analysis, self.txn.last_home, ends > 0) {
                 ends += 1;
                 self.undo(out, mark).await?;
-                if self.placer().lacks_lease(judged).await? {
+                if self.placer().lacks_lease(analysis).await? {
                     break;
                 }
             } else if surprises && ended.error.is_none() {
@@ -106,14 +110,14 @@ impl Executor<'_> {
                 };
                 losses += 1;
                 self.undo(out, mark).await?;
-                self.await_rows(judged, written, losses > BY_ROWS_MAX).await?;
+                self.await_rows(analysis, written, losses > BY_ROWS_MAX).await?;
             } else {
                 break;
             }
             ended = self.behind_savepoint(work, surprises, true).await?;
         }
         self.txn.note_surprise(is_secure);
-        self.view().judged();
+        self.view().analysis();
         if ended.is_evicted {
             let fault = self.view().aborted(AbortCause::Conflict(Rival::default()), self.txn.last_home);
             self.driver().step_back().await;
@@ -171,20 +175,25 @@ impl Executor<'_> {
     /// Nothing of the statement is left.
     async fn undo(&mut self, out: usize, mark: Mark) -> Result<(), Fault> {
         self.driver().own_query(UNDO).await?;
-        self.view().judged();
+        self.view().analysis();
         self.link.client.take_back(out);
         self.txn.forget_rows(mark);
-        count(&self.link.hub().stats.retried);
+        count(&self.link.coordinator().stats.retried);
         Ok(())
     }
 
     /// Waits for what the statement wrote when it was undone, or for all of the tables.
-    async fn await_rows(&mut self, judged: &Judged, written: Claims, by_tables: bool) -> Result<(), Fault> {
-        let mut writes = judged.writes(self.link.id);
+    async fn await_rows(
+        &mut self,
+        analysis: &StatementAnalysis,
+        written: Claims,
+        by_tables: bool,
+    ) -> Result<(), Fault> {
+        let mut writes = analysis.writes(self.link.id);
         writes.add(&written);
         if by_tables {
             writes = writes.widened();
         }
-        self.driver().gate(judged.home_reads(), writes, judged.nowait).await
+        self.driver().gate(analysis.home_reads(), writes, analysis.nowait).await
     }
 }

@@ -20,7 +20,7 @@ const LAST_ANSWER_MAX: Duration = Duration::from_secs(5);
 impl Link {
     /// Ends the session if something of it is lost that it had on one connection alone.
     pub(crate) fn keep_state(&mut self) -> Result<(), Fault> {
-        match self.servers.lost_state(&self.worker.hub) {
+        match self.servers.lost_state(&self.worker.coordinator) {
             Some(what) => Err(lost(what)),
             None => Ok(()),
         }

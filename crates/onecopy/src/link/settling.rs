@@ -24,7 +24,7 @@ impl Link {
                             Event::ReplicaLost { replica: home, incarnation }
                         }
                     };
-                    self.worker.hub.handle(event);
+                    self.worker.coordinator.handle(event);
                     self.mailbox.clear();
                 }
                 Note::Effect(Effect::HomeLost { .. }) => {

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use wire::sqlstate;
 
 use crate::client::timeouts::Timeouts;
-use crate::coordinator::Hub;
+use crate::coordinator::Coordinator;
 use crate::coordinator::mailbox::{Mailbox, Note};
 use crate::error::{Fault, Refusal};
 use crate::link::Link;
@@ -30,7 +30,7 @@ impl Link {
             let Self { worker, mailbox, client, .. } = &mut *self;
             tokio::select! {
                 biased;
-                note = wait.next(&worker.hub, mailbox) => return Ok(note),
+                note = wait.next(&worker.coordinator, mailbox) => return Ok(note),
                 () = client.time_to_look() => {}
             }
             if let Some(fault) = self.client.leaves() {
@@ -41,7 +41,7 @@ impl Link {
 
     /// The session ends while it waits, and its transaction with it.
     pub(crate) fn leave_line<T>(&self, fault: Fault) -> Result<T, Fault> {
-        self.worker.hub.handle(Event::GiveUp { session: self.id });
+        self.worker.coordinator.handle(Event::GiveUp { session: self.id });
         Err(fault)
     }
 
@@ -89,7 +89,7 @@ impl Wait {
     }
 
     /// The next note for the session; `None` when it is not to wait any longer.
-    pub(crate) async fn next(&mut self, hub: &Hub, mailbox: &Mailbox) -> Option<Note> {
+    pub(crate) async fn next(&mut self, coordinator: &Coordinator, mailbox: &Mailbox) -> Option<Note> {
         loop {
             let until = [self.look, self.limit.at()].into_iter().flatten().fold(self.give_up, Instant::min);
             if let Ok(note) = tokio::time::timeout_at(until, mailbox.next()).await {
@@ -100,26 +100,26 @@ impl Wait {
                 return None;
             }
             if self.give_up <= now {
-                if !self.waits_for_others(hub) {
+                if !self.waits_for_others(coordinator) {
                     return None;
                 }
                 self.give_up = now + WAIT_MAX;
             }
             if self.look.is_some_and(|at| at <= now) {
-                hub.looking.notify_one();
+                coordinator.looking.notify_one();
                 self.look = Some(now + NEXT_LOOK);
             }
         }
     }
 
     /// Whether the replica is up, so that only other transactions can be what it waits for.
-    fn waits_for_others(&self, hub: &Hub) -> bool {
+    fn waits_for_others(&self, coordinator: &Coordinator) -> bool {
         let is_target = |replica: ReplicaId| match self.aim {
             Aim::Read => false,
             Aim::AnyUpdate => true,
             Aim::Update(at) => at == replica,
         };
-        let mut replicas = hub.replicas().into_iter();
+        let mut replicas = coordinator.replicas().into_iter();
         replicas.any(|status| status.state == State::Up && is_target(status.replica))
     }
 

@@ -10,7 +10,7 @@
 //! of the configuration ([`super::members`]). A server that cannot be reached then, or is not of the cluster, keeps the others
 //! from nothing: its agent makes the same check again and again, and lets it in when it is what it should be.
 //!
-//! Not here: what was applied where (the keeper reads it), and copying data to an empty server ([`super::initial_copy`]).
+//! Not here: what was applied where (the replica_driver reads it), and copying data to an empty server ([`super::initial_copy`]).
 
 mod contents;
 
@@ -104,7 +104,7 @@ impl Membership {
 
     /// The members with their places. The configuration says where they are; one that was added later may be missing
     /// there, and one that was dropped may still be there.
-    fn in_force(&self, served: &Served, configured: &[Replica]) -> Result<Places, String> {
+    fn runtime_config(&self, served: &Served, configured: &[Replica]) -> Result<Places, String> {
         let mut places = Vec::new();
         for Member { number, name, url } in self.members() {
             let found = configured.iter().find(|replica| replica.name == name).cloned();
@@ -163,7 +163,7 @@ pub(crate) async fn settle(
 ) -> Result<(Membership, Places), String> {
     let known = read(folder)?;
     if let Some(membership) = known.clone().filter(|membership| membership.is_adopted) {
-        let places = membership.in_force(served, replicas)?;
+        let places = membership.runtime_config(served, replicas)?;
         check_members(&membership, served, &places).await?;
         return Ok((membership, places));
     }

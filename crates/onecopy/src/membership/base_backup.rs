@@ -3,7 +3,7 @@
 //! PostgreSQL makes such copies for its own standbys: the command `BASE_BACKUP` sends every file and, behind them, the
 //! part of the write-ahead log that makes them consistent. A server that is started on the copy recovers to the moment
 //! at which the copying ended. What it has then is a prefix of the versions, but for some of the last that were being
-//! committed together: its `onecopy.applied` says which, and the keeper has the others applied first. Nothing is locked
+//! committed together: its `onecopy.applied` says which, and the replica_driver has the others applied first. Nothing is locked
 //! at the donor, whatever its clients or schema changes do meanwhile; the copy has everything that the donor has: roles,
 //! object ids, indexes, sequences, our own objects.
 //!

@@ -18,7 +18,7 @@ use wire::sqlstate;
 
 use super::verify;
 use crate::backend::BackendError;
-use crate::coordinator::{Hub, Lasting};
+use crate::coordinator::{Coordinator, QuarantineDuration};
 use crate::error::Refusal;
 
 /// The columns of the answer.
@@ -32,9 +32,9 @@ const DAMAGE_CLASS: &[u8] = b"XX";
 type Sums = Result<BTreeMap<String, String>, String>;
 
 /// One row a replica.
-pub(crate) async fn run(hub: &Hub) -> Result<Vec<Vec<String>>, Refusal> {
+pub(crate) async fn run(coordinator: &Coordinator) -> Result<Vec<Vec<String>>, Refusal> {
     let (checked, skipped): (Vec<_>, Vec<_>) =
-        hub.replicas().into_iter().partition(|status| status.state == State::Up);
+        coordinator.replicas().into_iter().partition(|status| status.state == State::Up);
     let checked: Vec<ReplicaId> = checked.iter().map(|status| status.replica).collect();
     if checked.len() < 2 {
         return Err(Refusal::new(
@@ -43,23 +43,23 @@ pub(crate) async fn run(hub: &Hub) -> Result<Vec<Vec<String>>, Refusal> {
             "SHOW REPLICAS shows the state of each replica.",
         ));
     }
-    let _turn = verify::Turn::take(hub)?;
-    let (version, sums) = sums(hub, &checked).await?;
-    let right = &sums[most_common(hub.anchor(), &checked, &sums)];
+    let _turn = verify::Turn::take(coordinator)?;
+    let (version, sums) = sums(coordinator, &checked).await?;
+    let right = &sums[most_common(coordinator.anchor(), &checked, &sums)];
     let mut rows = Vec::new();
     for (replica, found) in checked.iter().zip(&sums) {
-        let name = hub.seats[usize::from(replica.0)].name.clone();
+        let name = coordinator.seats[usize::from(replica.0)].name.clone();
         let Some(what) = difference(found, right) else {
             rows.push(vec![name, version.to_string(), "identical".to_owned(), String::new()]);
             continue;
         };
         let reason = format!("it differs from the other replicas at version {version}: {what}");
-        hub.quarantine(*replica, &reason, Lasting::UntilRebuilt);
+        coordinator.quarantine(*replica, &reason, QuarantineDuration::UntilRebuilt);
         let detail = format!("{what}; REBUILD REPLICA {name} repairs it");
         rows.push(vec![name, version.to_string(), "QUARANTINED".to_owned(), detail]);
     }
     for status in skipped {
-        let name = hub.seats[usize::from(status.replica.0)].name.clone();
+        let name = coordinator.seats[usize::from(status.replica.0)].name.clone();
         rows.push(vec![name, String::new(), "NOT CHECKED".to_owned(), "it is not up".to_owned()]);
     }
     rows.sort();
@@ -67,24 +67,27 @@ pub(crate) async fn run(hub: &Hub) -> Result<Vec<Vec<String>>, Refusal> {
 }
 
 /// In what a replica that has just joined differs from the home of updates, at one version; nothing if in nothing.
-pub(crate) async fn newcomer(hub: &Hub, replica: ReplicaId) -> Result<Option<String>, String> {
+pub(crate) async fn newcomer(
+    coordinator: &Coordinator,
+    replica: ReplicaId,
+) -> Result<Option<String>, String> {
     let text = |refusal: Refusal| refusal.message;
-    let _turn = verify::Turn::take(hub).map_err(text)?;
-    let (version, sums) = sums(hub, &[replica, hub.anchor()]).await.map_err(text)?;
+    let _turn = verify::Turn::take(coordinator).map_err(text)?;
+    let (version, sums) = sums(coordinator, &[replica, coordinator.anchor()]).await.map_err(text)?;
     let what = difference(&sums[0], &sums[1]);
     Ok(what.map(|what| format!("it differs from the other replicas at version {version}: {what}")))
 }
 
 /// The checksums of these replicas, at one version.
-async fn sums(hub: &Hub, replicas: &[ReplicaId]) -> Result<(Version, Vec<Sums>), Refusal> {
-    let (version, mut open) = verify::snapshots(hub, replicas).await?;
+async fn sums(coordinator: &Coordinator, replicas: &[ReplicaId]) -> Result<(Version, Vec<Sums>), Refusal> {
+    let (version, mut open) = verify::snapshots(coordinator, replicas).await?;
     let mut all = Vec::new();
     for (connection, replica) in open.iter_mut().zip(replicas) {
         let found = match super::checksum::checksums(connection).await {
             Ok(sums) => Ok(sums),
             Err(error) if is_damage(&error) => Err(error.to_string()),
             Err(error) => {
-                let name = &hub.seats[usize::from(replica.0)].name;
+                let name = &coordinator.seats[usize::from(replica.0)].name;
                 return Err(Refusal::plain(
                     sqlstate::CONNECTION_FAILURE,
                     format!("{name} could not be read: {error}"),

@@ -32,11 +32,11 @@ use super::checksum::schema_checksums;
 use crate::backend::{BackendError, Connection, Served};
 use crate::capture;
 use crate::config::Replica;
-use crate::coordinator::Hub;
+use crate::coordinator::Coordinator;
 use crate::coordinator::requests::Reason;
 use crate::coordinator::resync_progress::Transfer;
 
-pub(crate) use place::{Standing, standing};
+pub(crate) use place::{ServerCondition, standing};
 
 /// How often it is begun anew because the schema has changed.
 const ATTEMPTS: u32 = 5;
@@ -73,26 +73,28 @@ struct Source {
 }
 
 /// What can be known before anything is changed.
-pub(crate) async fn prepare(hub: &Hub) -> Result<(), Reason> {
-    dump::Program::find(&hub.served, &hub.seats[hub.anchor()].address).await.map(|_| ())
+pub(crate) async fn prepare(coordinator: &Coordinator) -> Result<(), Reason> {
+    dump::Program::find(&coordinator.served, &coordinator.seats[coordinator.anchor()].address)
+        .await
+        .map(|_| ())
 }
 
 /// Fills the server; it is not a member yet, and nobody else uses its database. `is_former`: what it has may go.
 pub(crate) async fn run(
-    hub: &Hub,
+    coordinator: &Coordinator,
     donor: ReplicaId,
     target: &Replica,
     is_former: bool,
     transfer: &Transfer,
 ) -> Result<(), Reason> {
-    let program = dump::Program::find(&hub.served, &hub.seats[donor].address).await?;
-    let name = &hub.seats[donor].name;
+    let program = dump::Program::find(&coordinator.served, &coordinator.seats[donor].address).await?;
+    let name = &coordinator.seats[donor].name;
     let at_donor = |error: BackendError| format!("{name}, which is copied, cannot be read: {error}");
     let there = |error: BackendError| format!("the server at {} cannot be filled: {error}", target.address);
-    let mut source = open(hub, donor, &program).await?;
+    let mut source = open(coordinator, donor, &program).await?;
     transfer.expect(rows::total_bytes(&source.tables));
     let source_roles = roles::read(&mut source.connection).await.map_err(at_donor)?;
-    let mut outside = place::connect_beside(&hub.served, target).await?;
+    let mut outside = place::connect_beside(&coordinator.served, target).await?;
     roles::write(&mut outside, &source_roles, is_former).await.map_err(|error| match error {
         roles::WriteError::Server(error) => there(error),
         strangers @ roles::WriteError::Strangers(_) => {
@@ -100,9 +102,9 @@ pub(crate) async fn run(
         }
     })?;
     let database = roles::database(&mut source.connection).await.map_err(at_donor)?;
-    place::make_anew(&mut outside, &hub.served, &database, is_former).await.map_err(there)?;
-    let mut connection = connect(&hub.served, target, hub).await.map_err(there)?;
-    mark(&mut connection, hub).await.map_err(there)?;
+    place::make_anew(&mut outside, &coordinator.served, &database, is_former).await.map_err(there)?;
+    let mut connection = connect(&coordinator.served, target, coordinator).await.map_err(there)?;
+    mark(&mut connection, coordinator).await.map_err(there)?;
     // A new database has it, and no dump takes it away.
     if source.connection.simple(HAS_PUBLIC).await.map_err(at_donor)?.is_empty() {
         connection.simple("DROP SCHEMA public").await.map_err(there)?;
@@ -133,17 +135,21 @@ pub(crate) async fn run(
         ));
     }
     connection.simple("ANALYZE").await.map_err(there)?;
-    complete(&mut connection, hub).await.map_err(there)
+    complete(&mut connection, coordinator).await.map_err(there)
 }
 
 /// The donor's snapshot, with everything locked and the schema written down.
-async fn open(hub: &Hub, donor: ReplicaId, program: &dump::Program) -> Result<Source, Reason> {
+async fn open(
+    coordinator: &Coordinator,
+    donor: ReplicaId,
+    program: &dump::Program,
+) -> Result<Source, Reason> {
     let mut why = String::new();
     for attempt in 0..ATTEMPTS {
         if attempt > 0 {
             tokio::time::sleep(PAUSE).await;
         }
-        let opened = read(hub, donor, program).await;
+        let opened = read(coordinator, donor, program).await;
         match opened {
             Ok(source) => return Ok(source),
             Err(reason) => {
@@ -155,18 +161,23 @@ async fn open(hub: &Hub, donor: ReplicaId, program: &dump::Program) -> Result<So
     Err(why)
 }
 
-async fn read(hub: &Hub, donor: ReplicaId, program: &dump::Program) -> Result<Source, Reason> {
+async fn read(
+    coordinator: &Coordinator,
+    donor: ReplicaId,
+    program: &dump::Program,
+) -> Result<Source, Reason> {
     let changed =
         || "the schema changes while it is written down; try it again when that has ended".to_owned();
-    let seat = &hub.seats[donor];
+    let seat = &coordinator.seats[donor];
     let text = |error: BackendError| format!("{} cannot be read: {error}", seat.name);
-    let last_ddl = hub.last_ddl();
+    let last_ddl = coordinator.last_ddl();
     let has_it = |status: &ReplicaStatus| status.replica == donor && status.applied >= last_ddl;
-    if !hub.replicas().iter().any(has_it) {
+    if !coordinator.replicas().iter().any(has_it) {
         return Err(changed());
     }
     let own = [("application_name", "onecopy filling"), ("client_encoding", "UTF8")];
-    let mut connection = Connection::open_own(&seat.address, &hub.served, &own).await.map_err(text)?;
+    let mut connection =
+        Connection::open_own(&seat.address, &coordinator.served, &own).await.map_err(text)?;
     connection.simple(SNAPSHOT).await.map_err(text)?;
     connection.simple(capture::HIDE_CODE).await.map_err(text)?;
     connection.simple(PIN).await.map_err(text)?;
@@ -175,23 +186,27 @@ async fn read(hub: &Hub, donor: ReplicaId, program: &dump::Program) -> Result<So
     let snapshot = connection.simple("SELECT pg_export_snapshot()").await.map_err(text)?;
     let snapshot = snapshot.into_iter().flatten().flatten().next().unwrap_or_default();
     let schema = program.schema(&snapshot, &mut connection).await?;
-    if hub.last_ddl() != last_ddl {
+    if coordinator.last_ddl() != last_ddl {
         return Err(changed());
     }
     Ok(Source { connection, tables, schema })
 }
 
-async fn connect(served: &Served, target: &Replica, hub: &Hub) -> Result<Connection, BackendError> {
-    let token = capture::apply_token(hub.cluster_id);
+async fn connect(
+    served: &Served,
+    target: &Replica,
+    coordinator: &Coordinator,
+) -> Result<Connection, BackendError> {
+    let token = capture::apply_token(coordinator.cluster_id);
     let options = format!("{QUIET} -c {}={token}", capture::VIA_SETTING);
     let own = [("options", options.as_str()), ("client_encoding", "UTF8")];
     Connection::open_own(&target.address, served, &own).await
 }
 
 /// What of ours has to be there before the schema, without the id of the cluster.
-async fn mark(connection: &mut Connection, hub: &Hub) -> Result<(), BackendError> {
+async fn mark(connection: &mut Connection, coordinator: &Coordinator) -> Result<(), BackendError> {
     connection.simple(&format!("CREATE SCHEMA {MARK}")).await?;
-    connection.simple(&capture::install_sql(hub.cluster_id)).await?;
+    connection.simple(&capture::install_sql(coordinator.cluster_id)).await?;
     connection.simple("TRUNCATE onecopy.cluster").await?;
     Ok(())
 }
@@ -205,8 +220,8 @@ async fn drop_guards(connection: &mut Connection) -> Result<(), BackendError> {
 }
 
 /// From here on it is a server of the cluster, also after a crash of its own.
-async fn complete(connection: &mut Connection, hub: &Hub) -> Result<(), BackendError> {
-    let id = hub.cluster_id;
+async fn complete(connection: &mut Connection, coordinator: &Coordinator) -> Result<(), BackendError> {
+    let id = coordinator.cluster_id;
     connection
         .simple(&format!(
             "BEGIN; SET LOCAL synchronous_commit = on; INSERT INTO onecopy.cluster VALUES ('{id}'); DROP SCHEMA {MARK}; COMMIT"

@@ -32,16 +32,16 @@ use tokio::time::Instant;
 
 use super::check;
 use super::initial_copy;
-use super::initial_copy::Standing;
+use super::initial_copy::ServerCondition;
 use super::resync;
 use super::resync::{RebuildError, Rebuilt, Underway};
 use crate::config::Replica;
 use crate::coordinator::log_retention;
-use crate::coordinator::log_retention::Lasting;
+use crate::coordinator::log_retention::QuarantineDuration;
 use crate::coordinator::requests::{Data, Invitation, Invited, Invitee, MemberRequest, Reason};
 use crate::coordinator::resync_progress::{ResyncStage, Transfer};
-use crate::coordinator::{AgentOrder, Hub};
-use crate::replica::driver::Keeper;
+use crate::coordinator::{AgentOrder, Coordinator};
+use crate::replica::driver::ReplicaDriver;
 
 /// How long transactions may take to end before the anchor gives its place up.
 const QUIET_MAX: Duration = Duration::from_secs(5);
@@ -86,155 +86,176 @@ pub(crate) struct Newcomer {
 }
 
 /// A new member without data. [`furnish`] has to follow.
-pub(crate) async fn invite(hub: &Hub, who: Invitee) -> Result<Newcomer, MemberError> {
-    if !hub.replicas().iter().any(|status| status.state == State::Up) {
+pub(crate) async fn invite(coordinator: &Coordinator, who: Invitee) -> Result<Newcomer, MemberError> {
+    if !coordinator.replicas().iter().any(|status| status.state == State::Up) {
         return Err(MemberError::NoOther);
     }
     let (invited, answer) = oneshot::channel();
-    let invitation = ask(hub, MemberRequest::Invite { who, invited }, answer).await?;
+    let invitation = ask(coordinator, MemberRequest::Invite { who, invited }, answer).await?;
     let Invited { place, data } = invitation.map_err(|why| match why {
         Invitation::Unsupported(what, instead) => MemberError::Unsupported(what, instead),
         Invitation::Unfit(reason) => MemberError::Failed(reason),
     })?;
     let replica = place.replica;
-    Ok(Newcomer { replica, orders: hub.join(place), data })
+    Ok(Newcomer { replica, orders: coordinator.join(place), data })
 }
 
 /// Gives it data; returns when it has all that was durable when its server ran. What fails leaves no member.
-pub(crate) async fn furnish(hub: Arc<Hub>, newcomer: Newcomer) -> Result<Rebuilt, MemberError> {
+pub(crate) async fn furnish(
+    coordinator: Arc<Coordinator>,
+    newcomer: Newcomer,
+) -> Result<Rebuilt, MemberError> {
     let Newcomer { replica, orders, data } = newcomer;
-    let underway = Underway { hub: Arc::clone(&hub), replica };
+    let underway = Underway { coordinator: Arc::clone(&coordinator), replica };
     let transfer = Arc::new(Transfer::default());
-    let donor = match give_data(&hub, replica, &data, &transfer).await {
+    let donor = match give_data(&coordinator, replica, &data, &transfer).await {
         Ok(donor) => donor,
         Err(error) => {
-            hub.leave(replica);
+            coordinator.leave(replica);
             return Err(error);
         }
     };
-    let target = hub.durable();
-    hub.set_stage(replica, Some(ResyncStage::CatchingUp { target }));
+    let target = coordinator.durable();
+    coordinator.set_stage(replica, Some(ResyncStage::CatchingUp { target }));
     let is_ours = matches!(data, Data::Copied);
     if !is_ours {
-        hub.drain(replica, true);
+        coordinator.drain(replica, true);
     }
-    hub.spawn_driver(Keeper::run(Arc::clone(&hub), replica, orders, Duration::ZERO));
-    hub.rebuilt(replica);
+    coordinator.spawn_driver(ReplicaDriver::run(Arc::clone(&coordinator), replica, orders, Duration::ZERO));
+    coordinator.rebuilt(replica);
     if !is_ours {
-        not_compared(&hub, replica);
+        not_compared(&coordinator, replica);
     }
-    let version = resync::caught_up(&hub, replica, target).await.map_err(|error| match error {
+    let version = resync::caught_up(&coordinator, replica, target).await.map_err(|error| match error {
         RebuildError::Stuck(reason) | RebuildError::Failed(reason) => MemberError::Stuck(reason),
         other => MemberError::Stuck(other.to_string()),
     })?;
     if !is_ours {
-        compare(&hub, replica).await?;
+        compare(&coordinator, replica).await?;
     }
     drop(underway);
     let (bytes, _) = transfer.bytes();
-    tracing::warn!(replica = %hub.seats[replica].name, %donor, bytes, %version, "a replica has joined");
+    tracing::warn!(replica = %coordinator.seats[replica].name, %donor, bytes, %version, "a replica has joined");
     // Of a server that came with its data nothing was copied.
     let donor = if bytes > 0 { donor } else { String::new() };
     Ok(Rebuilt { donor, bytes, version })
 }
 
 /// Until it is compared it does not serve, also if the node starts anew.
-fn not_compared(hub: &Hub, replica: ReplicaId) {
-    let name = &hub.seats[replica].name;
+fn not_compared(coordinator: &Coordinator, replica: ReplicaId) {
+    let name = &coordinator.seats[replica].name;
     let reason = "the node has ended before it was compared with the others; it must be rebuilt";
-    if let Err(error) = log_retention::write_quarantine(hub.log.folder(), name, reason, Lasting::UntilRebuilt)
-    {
+    if let Err(error) = log_retention::write_quarantine(
+        coordinator.log.folder(),
+        name,
+        reason,
+        QuarantineDuration::UntilRebuilt,
+    ) {
         tracing::warn!(replica = %name, %error, "if the node ends now, it will serve without having been compared");
     }
 }
 
 /// It serves from now on if it has what the others have; else it is no longer a member.
-async fn compare(hub: &Hub, replica: ReplicaId) -> Result<(), MemberError> {
-    hub.set_stage(replica, Some(ResyncStage::Comparing));
-    let found = check::newcomer(hub, replica).await;
+async fn compare(coordinator: &Coordinator, replica: ReplicaId) -> Result<(), MemberError> {
+    coordinator.set_stage(replica, Some(ResyncStage::Comparing));
+    let found = check::newcomer(coordinator, replica).await;
     let differs = match found {
         Ok(None) => {
-            let name = &hub.seats[replica].name;
-            if let Err(error) = log_retention::lift_quarantine(hub.log.folder(), name) {
+            let name = &coordinator.seats[replica].name;
+            if let Err(error) = log_retention::lift_quarantine(coordinator.log.folder(), name) {
                 tracing::warn!(replica = %name, %error, "after a restart it will begin in quarantine");
             }
-            hub.drain(replica, false);
+            coordinator.drain(replica, false);
             return Ok(());
         }
         Ok(Some(what)) => what,
         Err(reason) => format!("it cannot be compared with the other replicas: {reason}"),
     };
     let (done, answer) = oneshot::channel();
-    let struck = ask(hub, MemberRequest::Strike { replica, done }, answer).await?;
-    hub.leave(replica);
+    let struck = ask(coordinator, MemberRequest::Strike { replica, done }, answer).await?;
+    coordinator.leave(replica);
     struck.map_err(MemberError::Failed)?;
     Err(MemberError::Failed(differs))
 }
 
 /// The name of the donor.
 async fn give_data(
-    hub: &Hub,
+    coordinator: &Coordinator,
     replica: ReplicaId,
     data: &Data,
     transfer: &Arc<Transfer>,
 ) -> Result<String, MemberError> {
-    let slowest = resync::donors(hub, replica).map(|donor| donor.applied).min();
-    hub.keep_from(replica, slowest.ok_or(MemberError::NoOther)?);
-    let donor = resync::donor(hub, replica).await.map_err(|_| MemberError::NoOther)?;
-    let seat = &hub.seats[donor];
+    let slowest = resync::donors(coordinator, replica).map(|donor| donor.applied).min();
+    coordinator.keep_from(replica, slowest.ok_or(MemberError::NoOther)?);
+    let donor = resync::donor(coordinator, replica).await.map_err(|_| MemberError::NoOther)?;
+    let seat = &coordinator.seats[donor];
     let stage = ResyncStage::Copying { donor: seat.name.clone(), transfer: Arc::clone(transfer) };
-    hub.set_stage(replica, Some(stage));
+    coordinator.set_stage(replica, Some(stage));
     if let Data::Filled { server, is_former } = data {
-        initial_copy::run(hub, donor, server, *is_former, transfer).await.map_err(MemberError::Failed)?;
+        initial_copy::run(coordinator, donor, server, *is_former, transfer)
+            .await
+            .map_err(MemberError::Failed)?;
     }
     let (done, answer) = oneshot::channel();
     let request = MemberRequest::Furnish { replica, donor, transfer: Arc::clone(transfer), done };
-    let furnished = resync::unless_donor_is_lost(hub, donor, transfer, ask(hub, request, answer)).await?;
+    let furnished =
+        resync::unless_donor_is_lost(coordinator, donor, transfer, ask(coordinator, request, answer)).await?;
     furnished.map_err(MemberError::Failed)?;
     Ok(seat.name.clone())
 }
 
 /// A replica is no longer a member; the error of the second kind is about what is left of its server.
-pub(crate) async fn dismiss(hub: &Hub, replica: ReplicaId) -> Result<Result<(), Reason>, MemberError> {
-    if hub.stage(replica).is_some() {
+pub(crate) async fn dismiss(
+    coordinator: &Coordinator,
+    replica: ReplicaId,
+) -> Result<Result<(), Reason>, MemberError> {
+    if coordinator.stage(replica).is_some() {
         return Err(MemberError::Underway);
     }
-    if hub.registry.get().is_none() {
+    if coordinator.registry.get().is_none() {
         return Err(UNSUPPORTED);
     }
-    let was_drained = status(hub, replica).is_some_and(|status| status.is_drained);
-    drain(hub, replica).await?;
+    let was_drained = status(coordinator, replica).is_some_and(|status| status.is_drained);
+    drain(coordinator, replica).await?;
     let (done, answer) = oneshot::channel();
-    let struck = ask(hub, MemberRequest::Strike { replica, done }, answer).await;
+    let struck = ask(coordinator, MemberRequest::Strike { replica, done }, answer).await;
     if let Err(error) = struck.and_then(|struck| struck.map_err(MemberError::Failed)) {
         if !was_drained {
-            hub.drain(replica, false);
+            coordinator.drain(replica, false);
         }
         return Err(error);
     }
-    hub.leave(replica);
+    coordinator.leave(replica);
     let (done, answer) = oneshot::channel();
-    ask(hub, MemberRequest::Dismiss { replica, done }, answer).await
+    ask(coordinator, MemberRequest::Dismiss { replica, done }, answer).await
 }
 
 /// Whether a member whose server is not ours could be filled anew: looked at before it stops being one.
-pub(crate) async fn may_be_refilled(hub: &Hub, replica: ReplicaId) -> Result<(), MemberError> {
-    if hub.registry.get().is_none() {
+pub(crate) async fn may_be_refilled(
+    coordinator: &Coordinator,
+    replica: ReplicaId,
+) -> Result<(), MemberError> {
+    if coordinator.registry.get().is_none() {
         return Err(UNSUPPORTED);
     }
-    if resync::donors(hub, replica).next().is_none() {
+    if resync::donors(coordinator, replica).next().is_none() {
         return Err(MemberError::NoOther);
     }
-    let seat = &hub.seats[replica];
+    let seat = &coordinator.seats[replica];
     let server = Replica { name: seat.name.clone(), address: seat.address.clone() };
     // What is there is dropped, so it must not be anybody else's.
-    let whose = match initial_copy::standing(&hub.served, &server).await.map_err(MemberError::Failed)? {
-        Standing::Member(found) if found.cluster == Some(hub.cluster_id.to_string()) => None,
-        Standing::Empty => None,
-        Standing::Member(found) => {
+    let whose = match initial_copy::standing(&coordinator.served, &server)
+        .await
+        .map_err(MemberError::Failed)?
+    {
+        ServerCondition::Member(found) if found.cluster == Some(coordinator.cluster_id.to_string()) => None,
+        ServerCondition::Empty => None,
+        ServerCondition::Member(found) => {
             Some(format!("belongs to the cluster {}", found.cluster.unwrap_or_default()))
         }
-        Standing::Full(what) => Some(format!("has nothing of the cluster, but something of its own: {what}")),
+        ServerCondition::Full(what) => {
+            Some(format!("has nothing of the cluster, but something of its own: {what}"))
+        }
     };
     if let Some(whose) = whose {
         let at = &server.address;
@@ -242,25 +263,25 @@ pub(crate) async fn may_be_refilled(hub: &Hub, replica: ReplicaId) -> Result<(),
             "the server at {at} {whose}; correct the address, or empty that server if its data is not needed"
         )));
     }
-    initial_copy::prepare(hub).await.map_err(MemberError::Failed)
+    initial_copy::prepare(coordinator).await.map_err(MemberError::Failed)
 }
 
 /// A replica takes nothing new from now on; what is open there may still be.
-pub(crate) async fn drain(hub: &Hub, replica: ReplicaId) -> Result<(), MemberError> {
-    if status(hub, replica).is_some_and(|status| status.is_drained) {
+pub(crate) async fn drain(coordinator: &Coordinator, replica: ReplicaId) -> Result<(), MemberError> {
+    if status(coordinator, replica).is_some_and(|status| status.is_drained) {
         return Ok(());
     }
-    if hub.anchor() == replica {
-        await_holders(hub).await;
+    if coordinator.anchor() == replica {
+        await_holders(coordinator).await;
     }
-    let quiet = if hub.anchor() == replica { Some(Quiet::begin(hub).await) } else { None };
-    if quiet.is_some() && has_successor(hub, replica) {
-        end_holders(hub, replica).await;
+    let quiet = if coordinator.anchor() == replica { Some(Quiet::begin(coordinator).await) } else { None };
+    if quiet.is_some() && has_successor(coordinator, replica) {
+        end_holders(coordinator, replica).await;
     }
-    hub.drain(replica, true);
-    hub.clients.leave(None);
+    coordinator.drain(replica, true);
+    coordinator.sessions.leave(None);
     drop(quiet);
-    match status(hub, replica) {
+    match status(coordinator, replica) {
         Some(status) if status.is_drained => Ok(()),
         _ => Err(MemberError::NoOther),
     }
@@ -268,35 +289,35 @@ pub(crate) async fn drain(hub: &Hub, replica: ReplicaId) -> Result<(), MemberErr
 
 /// What sessions hold on connections of their own is at the anchor, and they end when that gives its place up: so they
 /// get some time to let go of it.
-async fn await_holders(hub: &Hub) {
-    let deadline = Instant::now() + hub.patience.drain;
-    while hub.clients.holders() > 0 && Instant::now() < deadline {
+async fn await_holders(coordinator: &Coordinator) {
+    let deadline = Instant::now() + coordinator.patience.drain;
+    while coordinator.sessions.holders() > 0 && Instant::now() < deadline {
         tokio::time::sleep(LOOK).await;
     }
 }
 
 /// Sessions that hold state at the anchor end before it gives its place up: its connections are cut then, and a listener has
 /// to have what was notified before.
-async fn end_holders(hub: &Hub, anchor: ReplicaId) {
-    hub.clients.leave(Some(anchor));
-    hub.rouse_holders();
+async fn end_holders(coordinator: &Coordinator, anchor: ReplicaId) {
+    coordinator.sessions.leave(Some(anchor));
+    coordinator.rouse_holders();
     let deadline = Instant::now() + LAST_WORDS_MAX;
-    while hub.clients.holders() > 0 && Instant::now() < deadline {
+    while coordinator.sessions.holders() > 0 && Instant::now() < deadline {
         tokio::time::sleep(LOOK).await;
     }
 }
 
 /// Whether another replica can take the place of the anchor.
-fn has_successor(hub: &Hub, anchor: ReplicaId) -> bool {
+fn has_successor(coordinator: &Coordinator, anchor: ReplicaId) -> bool {
     let can = |status: &ReplicaStatus| {
         status.replica != anchor && status.state == State::Up && !status.is_drained && !status.is_forgotten
     };
-    hub.replicas().iter().any(can)
+    coordinator.replicas().iter().any(can)
 }
 
 /// How many sessions may still use a replica that was drained.
-pub(crate) fn users(hub: &Hub, replica: ReplicaId) -> usize {
-    status(hub, replica).map_or(0, |status| hub.users_of(&status))
+pub(crate) fn users(coordinator: &Coordinator, replica: ReplicaId) -> usize {
+    status(coordinator, replica).map_or(0, |status| coordinator.users_of(&status))
 }
 
 const UNSUPPORTED: MemberError = MemberError::Unsupported(
@@ -304,12 +325,16 @@ const UNSUPPORTED: MemberError = MemberError::Unsupported(
     "Stop the node, and make a cluster of other servers.",
 );
 
-fn status(hub: &Hub, replica: ReplicaId) -> Option<ReplicaStatus> {
-    hub.replicas().into_iter().find(|status| status.replica == replica)
+fn status(coordinator: &Coordinator, replica: ReplicaId) -> Option<ReplicaStatus> {
+    coordinator.replicas().into_iter().find(|status| status.replica == replica)
 }
 
-async fn ask<T>(hub: &Hub, request: MemberRequest, answer: oneshot::Receiver<T>) -> Result<T, MemberError> {
-    let registry = hub.registry.get().ok_or(UNSUPPORTED)?;
+async fn ask<T>(
+    coordinator: &Coordinator,
+    request: MemberRequest,
+    answer: oneshot::Receiver<T>,
+) -> Result<T, MemberError> {
+    let registry = coordinator.registry.get().ok_or(UNSUPPORTED)?;
     let stopping = || MemberError::Failed("the node is stopping".to_owned());
     registry.send(request).await.map_err(|_| stopping())?;
     answer.await.map_err(|_| stopping())
@@ -317,17 +342,17 @@ async fn ask<T>(hub: &Hub, request: MemberRequest, answer: oneshot::Receiver<T>)
 
 /// No session is in the middle of anything, or it took too long; none begins anything while this lives.
 struct Quiet<'a> {
-    hub: &'a Hub,
+    coordinator: &'a Coordinator,
     /// Somebody else has paused everything before.
     was_paused: bool,
 }
 
 impl<'a> Quiet<'a> {
-    async fn begin(hub: &'a Hub) -> Self {
-        let quiet = Self { hub, was_paused: hub.clients.is_paused() };
-        hub.clients.pause(true);
+    async fn begin(coordinator: &'a Coordinator) -> Self {
+        let quiet = Self { coordinator, was_paused: coordinator.sessions.is_paused() };
+        coordinator.sessions.pause(true);
         let deadline = Instant::now() + QUIET_MAX;
-        while hub.clients.busy() > 0 && Instant::now() < deadline {
+        while coordinator.sessions.busy() > 0 && Instant::now() < deadline {
             tokio::time::sleep(LOOK).await;
         }
         quiet
@@ -337,7 +362,7 @@ impl<'a> Quiet<'a> {
 impl Drop for Quiet<'_> {
     fn drop(&mut self) {
         if !self.was_paused {
-            self.hub.clients.pause(false);
+            self.coordinator.sessions.pause(false);
         }
     }
 }

@@ -28,7 +28,7 @@ use tokio::time::Instant;
 
 use crate::coordinator::requests::{Replacement, SupervisorOrder};
 use crate::coordinator::resync_progress::{ResyncStage, Transfer};
-use crate::coordinator::{Hub, Lasting};
+use crate::coordinator::{Coordinator, QuarantineDuration};
 
 /// How many donors may go down during one rebuild.
 const DONORS_MAX: u32 = 3;
@@ -78,43 +78,48 @@ pub(crate) struct Rebuilt {
 }
 
 /// Rebuilds a replica; returns when it has all that was durable when its server ran again.
-pub(crate) async fn run(hub: Arc<Hub>, replica: ReplicaId) -> Result<Rebuilt, RebuildError> {
-    if let Some(version) = revive(&hub, replica).await {
+pub(crate) async fn run(coordinator: Arc<Coordinator>, replica: ReplicaId) -> Result<Rebuilt, RebuildError> {
+    if let Some(version) = revive(&coordinator, replica).await {
         return Ok(Rebuilt { donor: String::new(), bytes: 0, version });
     }
-    let seat = &hub.seats[replica];
+    let seat = &coordinator.seats[replica];
     let errands = seat.errands.get().ok_or(RebuildError::NotOurs)?;
-    let slowest = donors(&hub, replica).map(|donor| donor.applied).min().ok_or(RebuildError::NoDonor)?;
-    if let Some(before) = hub.set_stage(replica, Some(ResyncStage::LeavingService)) {
-        hub.set_stage(replica, Some(before));
+    let slowest =
+        donors(&coordinator, replica).map(|donor| donor.applied).min().ok_or(RebuildError::NoDonor)?;
+    if let Some(before) = coordinator.set_stage(replica, Some(ResyncStage::LeavingService)) {
+        coordinator.set_stage(replica, Some(before));
         return Err(RebuildError::Underway);
     }
-    let underway = Underway { hub: Arc::clone(&hub), replica };
-    hub.keep_from(replica, slowest);
+    let underway = Underway { coordinator: Arc::clone(&coordinator), replica };
+    coordinator.keep_from(replica, slowest);
     // Where statements are shipped the log does not show by itself how far a server is behind it.
-    let lasting = if hub.shipping.get().is_some() { Lasting::UntilRebuilt } else { Lasting::UntilRestart };
-    hub.quarantine(replica, "it is being rebuilt", lasting);
-    let mut copied = copy(&hub, replica, errands).await;
+    let lasting = if coordinator.shipping.get().is_some() {
+        QuarantineDuration::UntilRebuilt
+    } else {
+        QuarantineDuration::UntilRestart
+    };
+    coordinator.quarantine(replica, "it is being rebuilt", lasting);
+    let mut copied = copy(&coordinator, replica, errands).await;
     for _ in 0..DONORS_MAX {
         // Another one may do.
-        if !matches!(copied, Err(Copying::Abandoned(_))) || donors(&hub, replica).next().is_none() {
+        if !matches!(copied, Err(Copying::Abandoned(_))) || donors(&coordinator, replica).next().is_none() {
             break;
         }
-        copied = copy(&hub, replica, errands).await;
+        copied = copy(&coordinator, replica, errands).await;
     }
     let (donor, bytes) = match copied {
         Ok(copied) => copied,
         Err(Copying::Failed(reason) | Copying::Abandoned(reason)) => {
             let said = format!("its rebuild failed: {reason}");
-            hub.quarantine(replica, &said, lasting);
+            coordinator.quarantine(replica, &said, lasting);
             return Err(RebuildError::Failed(reason));
         }
         Err(Copying::NotBegun(error)) => return Err(error),
     };
-    let target = hub.durable();
-    hub.set_stage(replica, Some(ResyncStage::CatchingUp { target }));
-    hub.rebuilt(replica);
-    let version = caught_up(&hub, replica, target).await?;
+    let target = coordinator.durable();
+    coordinator.set_stage(replica, Some(ResyncStage::CatchingUp { target }));
+    coordinator.rebuilt(replica);
+    let version = caught_up(&coordinator, replica, target).await?;
     drop(underway);
     tracing::info!(replica = %seat.name, %donor, bytes, %version, "the replica was rebuilt");
     Ok(Rebuilt { donor, bytes, version })
@@ -130,26 +135,26 @@ enum Copying {
 
 /// Has the server take the data of a donor: the donor's name, and how many bytes came.
 async fn copy(
-    hub: &Hub,
+    coordinator: &Coordinator,
     replica: ReplicaId,
     errands: &mpsc::Sender<SupervisorOrder>,
 ) -> Result<(String, u64), Copying> {
-    let donor = donor(hub, replica).await.map_err(Copying::NotBegun)?;
-    let seat = &hub.seats[donor];
+    let donor = donor(coordinator, replica).await.map_err(Copying::NotBegun)?;
+    let seat = &coordinator.seats[donor];
     let transfer = Arc::new(Transfer::default());
-    hub.set_stage(
+    coordinator.set_stage(
         replica,
         Some(ResyncStage::Copying { donor: seat.name.clone(), transfer: Arc::clone(&transfer) }),
     );
     let (done, outcome) = oneshot::channel();
     let errand = SupervisorOrder::Replace(Replacement {
         donor: seat.address.clone(),
-        superuser: hub.served.superuser.clone(),
+        superuser: coordinator.served.superuser.clone(),
         transfer: Arc::clone(&transfer),
         done,
     });
     let ended = match errands.send(errand).await {
-        Ok(()) => unless_donor_is_lost(hub, donor, &transfer, outcome)
+        Ok(()) => unless_donor_is_lost(coordinator, donor, &transfer, outcome)
             .await
             .unwrap_or_else(|_| Err(STOPPING.to_owned())),
         Err(_) => Err(STOPPING.to_owned()),
@@ -157,7 +162,7 @@ async fn copy(
     match ended {
         Ok(()) => Ok((seat.name.clone(), transfer.bytes().0)),
         Err(reason) if transfer.is_abandoned() => {
-            tracing::warn!(replica = %hub.seats[replica].name, donor = %seat.name, reason, "the copy was abandoned");
+            tracing::warn!(replica = %coordinator.seats[replica].name, donor = %seat.name, reason, "the copy was abandoned");
             Err(Copying::Abandoned(reason))
         }
         Err(reason) => Err(Copying::Failed(reason)),
@@ -166,13 +171,13 @@ async fn copy(
 
 /// Waits for the outcome of a copy, and abandons it when the donor is down: a server that hangs would never end it.
 pub(crate) async fn unless_donor_is_lost<T>(
-    hub: &Hub,
+    coordinator: &Coordinator,
     donor: ReplicaId,
     transfer: &Transfer,
     outcome: impl Future<Output = T>,
 ) -> T {
     let mut outcome = pin!(outcome);
-    if let Some(done) = hub.unless_given_up(donor, outcome.as_mut()).await {
+    if let Some(done) = coordinator.unless_given_up(donor, outcome.as_mut()).await {
         return done;
     }
     transfer.abandon();
@@ -181,17 +186,17 @@ pub(crate) async fn unless_donor_is_lost<T>(
 
 /// If no other replica is up, tries those again that could not apply a record. The version that the replica itself has now, if it
 /// serves again.
-pub(crate) async fn revive(hub: &Hub, replica: ReplicaId) -> Option<Version> {
-    if donors(hub, replica).next().is_some() {
+pub(crate) async fn revive(coordinator: &Coordinator, replica: ReplicaId) -> Option<Version> {
+    if donors(coordinator, replica).next().is_some() {
         return None;
     }
     let mut own = None;
-    for tried in hub.try_again() {
-        match caught_up(hub, tried, hub.durable()).await {
+    for tried in coordinator.try_again() {
+        match caught_up(coordinator, tried, coordinator.durable()).await {
             Ok(version) if tried == replica => own = Some(version),
             Ok(_) => {}
             Err(error) => {
-                tracing::warn!(replica = %hub.seats[tried].name, %error, "the replica was tried again in vain");
+                tracing::warn!(replica = %coordinator.seats[tried].name, %error, "the replica was tried again in vain");
             }
         }
     }
@@ -201,53 +206,53 @@ pub(crate) async fn revive(hub: &Hub, replica: ReplicaId) -> Option<Version> {
 /// Ends the rebuild, also when whoever waited for it has gone.
 pub(crate) struct Underway {
     /// Where it is.
-    pub(crate) hub: Arc<Hub>,
+    pub(crate) coordinator: Arc<Coordinator>,
     /// Which.
     pub(crate) replica: ReplicaId,
 }
 
 impl Drop for Underway {
     fn drop(&mut self) {
-        self.hub.end_rebuild(self.replica);
+        self.coordinator.end_rebuild(self.replica);
     }
 }
 
 /// Who could be copied.
-pub(crate) fn donors(hub: &Hub, replica: ReplicaId) -> impl Iterator<Item = ReplicaStatus> {
-    hub.replicas().into_iter().filter(move |r| r.state == State::Up && r.replica != replica)
+pub(crate) fn donors(coordinator: &Coordinator, replica: ReplicaId) -> impl Iterator<Item = ReplicaStatus> {
+    coordinator.replicas().into_iter().filter(move |r| r.state == State::Up && r.replica != replica)
 }
 
 /// Who is copied, as soon as the replica itself is not the home of updates any more. That one has the most to do, and
 /// among the others it is the one with the least.
-pub(crate) async fn donor(hub: &Hub, replica: ReplicaId) -> Result<ReplicaId, RebuildError> {
+pub(crate) async fn donor(coordinator: &Coordinator, replica: ReplicaId) -> Result<ReplicaId, RebuildError> {
     let deadline = Instant::now() + LEAVE_MAX;
     // Where statements are shipped no replica is the home of updates.
-    while hub.anchor() == replica && hub.shipping.get().is_none() {
+    while coordinator.anchor() == replica && coordinator.shipping.get().is_none() {
         if Instant::now() > deadline {
             return Err(RebuildError::NoDonor);
         }
         tokio::time::sleep(LOOK).await;
     }
-    let best =
-        donors(hub, replica).min_by_key(|r| (r.replica == hub.anchor(), r.expected_wait_us, r.replica));
+    let best = donors(coordinator, replica)
+        .min_by_key(|r| (r.replica == coordinator.anchor(), r.expected_wait_us, r.replica));
     best.map(|donor| donor.replica).ok_or(RebuildError::NoDonor)
 }
 
 /// Waits until the replica has this version; as long as it moves, it is waited for.
 pub(crate) async fn caught_up(
-    hub: &Hub,
+    coordinator: &Coordinator,
     replica: ReplicaId,
     target: Version,
 ) -> Result<Version, RebuildError> {
     let (mut seen, mut moved) = (Version::ZERO, Instant::now());
     loop {
-        let status = hub.replicas().into_iter().find(|status| status.replica == replica);
+        let status = coordinator.replicas().into_iter().find(|status| status.replica == replica);
         let Some(status) = status else { return Err(RebuildError::Stuck("it is gone".to_owned())) };
         match status.state {
             State::Up if status.applied >= target => return Ok(status.applied),
             State::Up if status.applied > seen => (seen, moved) = (status.applied, Instant::now()),
             State::Quarantined | State::Absent => {
-                let reason = hub.quarantined().remove(&replica).unwrap_or_default();
+                let reason = coordinator.quarantined().remove(&replica).unwrap_or_default();
                 return Err(RebuildError::Stuck(reason));
             }
             State::Up | State::Down => {}

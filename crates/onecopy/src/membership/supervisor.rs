@@ -16,7 +16,7 @@ use super::base_backup;
 use crate::backend::Address;
 use crate::coordinator::requests::{Replacement, SupervisorOrder};
 use crate::coordinator::resync_progress::Transfer;
-use crate::coordinator::{Absence, Hub};
+use crate::coordinator::{Absence, Coordinator};
 use crate::terminal::Progress;
 
 /// Between two attempts to start a server, at first; each further pause is twice as long.
@@ -28,16 +28,16 @@ const DAMAGED_AFTER: u32 = 2;
 /// Errands that can wait; a rebuild is asked for once.
 const ERRANDS: usize = 1;
 
-/// The way to a steward, and its own end of it.
+/// The way to a supervisor, and its own end of it.
 pub(crate) fn errands() -> (mpsc::Sender<SupervisorOrder>, mpsc::Receiver<SupervisorOrder>) {
     mpsc::channel(ERRANDS)
 }
 
-/// What a steward works with beside its server.
+/// What a supervisor works with beside its server.
 #[derive(Debug)]
-pub(crate) struct Post {
+pub(crate) struct SupervisorContext {
     /// The node.
-    pub(crate) hub: Arc<Hub>,
+    pub(crate) coordinator: Arc<Coordinator>,
     /// The replica that the server is.
     pub(crate) replica: ReplicaId,
     /// The way to the mender.
@@ -52,47 +52,47 @@ pub(crate) async fn run(
     failure: Option<ServerError>,
     mut errands: mpsc::Receiver<SupervisorOrder>,
     mut stopped: watch::Receiver<()>,
-    post: Post,
+    post: SupervisorContext,
 ) {
     let is_running = server.is_running();
-    let mut steward = Steward { server, is_running, failures: 0, damages: 0, post };
+    let mut supervisor = Supervisor { server, is_running, failures: 0, damages: 0, post };
     if let Some(error) = failure {
-        steward.failed(&error);
+        supervisor.failed(&error);
     }
     loop {
         let errand = tokio::select! {
-            () = steward.keep_running() => continue,
+            () = supervisor.keep_running() => continue,
             Some(errand) = errands.recv() => errand,
             _ = stopped.changed() => break,
         };
         let replacement = match errand {
             SupervisorOrder::Replace(replacement) => replacement,
             SupervisorOrder::Leave { done } => {
-                steward.server.stop().await;
+                supervisor.server.stop().await;
                 // Whoever asked may have gone; the server has stopped all the same.
                 let _ = done.send(());
                 return;
             }
         };
         tokio::select! {
-            () = steward.carry_out(replacement) => {}
+            () = supervisor.carry_out(replacement) => {}
             _ = stopped.changed() => break,
         }
     }
-    steward.server.stop().await;
+    supervisor.server.stop().await;
 }
 
-struct Steward {
+struct Supervisor {
     server: Server,
     is_running: bool,
     /// Attempts to start it that have failed since it ran.
     failures: u32,
     /// Those of them, the last in a row, that failed because of its data.
     damages: u32,
-    post: Post,
+    post: SupervisorContext,
 }
 
-impl Steward {
+impl Supervisor {
     /// Returns when the server has ended, or has been started again. Whoever drops this loses nothing but a start.
     async fn keep_running(&mut self) {
         if self.is_running {
@@ -135,7 +135,7 @@ impl Steward {
     }
 
     fn absence(&self) -> &Absence {
-        &self.post.hub.seats[self.post.replica].absence
+        &self.post.coordinator.seats[self.post.replica].absence
     }
 
     async fn carry_out(&mut self, replacement: Replacement) {

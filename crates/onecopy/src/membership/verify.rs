@@ -15,7 +15,7 @@ use wire::sqlstate;
 
 use super::checksum::{checksums, schema_checksums};
 use crate::backend::{BackendError, Connection};
-use crate::coordinator::Hub;
+use crate::coordinator::Coordinator;
 use crate::coordinator::mailbox::Note;
 use crate::error::Refusal;
 
@@ -30,15 +30,15 @@ pub(crate) struct Turn<'a>(&'a AtomicBool);
 
 impl<'a> Turn<'a> {
     /// Refused while it is somebody else's.
-    pub(crate) fn take(hub: &'a Hub) -> Result<Self, Refusal> {
-        if hub.is_verifying.swap(true, Ordering::AcqRel) {
+    pub(crate) fn take(coordinator: &'a Coordinator) -> Result<Self, Refusal> {
+        if coordinator.is_verifying.swap(true, Ordering::AcqRel) {
             return Err(Refusal::new(
                 sqlstate::OBJECT_IN_USE,
                 "the replicas are being verified already",
                 "Wait until the other VERIFY has ended.",
             ));
         }
-        Ok(Self(&hub.is_verifying))
+        Ok(Self(&coordinator.is_verifying))
     }
 }
 
@@ -49,12 +49,12 @@ impl Drop for Turn<'_> {
 }
 
 /// One row a table: its name, the version, `identical` or which replicas differ.
-pub(crate) async fn run(hub: &Hub) -> Result<Vec<Vec<String>>, Refusal> {
-    let down: Vec<&str> = hub
+pub(crate) async fn run(coordinator: &Coordinator) -> Result<Vec<Vec<String>>, Refusal> {
+    let down: Vec<&str> = coordinator
         .replicas()
         .iter()
         .filter(|status| status.state != State::Up)
-        .map(|status| hub.seats[status.replica].name.as_str())
+        .map(|status| coordinator.seats[status.replica].name.as_str())
         .collect();
     if !down.is_empty() {
         return Err(Refusal::new(
@@ -63,25 +63,25 @@ pub(crate) async fn run(hub: &Hub) -> Result<Vec<Vec<String>>, Refusal> {
             "SHOW REPLICAS shows the state of each replica.",
         ));
     }
-    let _turn = Turn::take(hub)?;
-    let replicas: Vec<ReplicaId> = hub.replicas().iter().map(|status| status.replica).collect();
-    let (version, mut open) = snapshots(hub, &replicas).await?;
+    let _turn = Turn::take(coordinator)?;
+    let replicas: Vec<ReplicaId> = coordinator.replicas().iter().map(|status| status.replica).collect();
+    let (version, mut open) = snapshots(coordinator, &replicas).await?;
     let mut sums = Vec::new();
     for connection in &mut open {
         sums.push(checksums(connection).await.map_err(|error| failed(&error))?);
     }
-    Ok(compare(hub, version, &replicas, &sums))
+    Ok(compare(coordinator, version, &replicas, &sums))
 }
 
 /// A snapshot of each of these replicas, which are up, at one version.
 pub(crate) async fn snapshots(
-    hub: &Hub,
+    coordinator: &Coordinator,
     replicas: &[ReplicaId],
 ) -> Result<(Version, Vec<Connection>), Refusal> {
-    let (id, mailbox) = hub.open_session();
-    hub.handle(Event::Hold { session: id });
+    let (id, mailbox) = coordinator.open_session();
+    coordinator.handle(Event::Hold { session: id });
     let held = async {
-        if let Some(shipping) = hub.shipping.get() {
+        if let Some(shipping) = coordinator.shipping.get() {
             return shipping.hold(id).await;
         }
         loop {
@@ -92,7 +92,7 @@ pub(crate) async fn snapshots(
     };
     let snapshots = match tokio::time::timeout(HOLD_MAX, held).await {
         Ok(version) => {
-            let open = open_snapshots(hub, replicas).await;
+            let open = open_snapshots(coordinator, replicas).await;
             open.map(|open| (version, open)).map_err(|error| failed(&error))
         }
         Err(_) => Err(Refusal::plain(
@@ -100,16 +100,19 @@ pub(crate) async fn snapshots(
             format!("the replicas did not come to one version within {} seconds", HOLD_MAX.as_secs()),
         )),
     };
-    if let Some(shipping) = hub.shipping.get() {
+    if let Some(shipping) = coordinator.shipping.get() {
         shipping.give_everything_back(id);
     }
-    hub.close_session(id);
+    coordinator.close_session(id);
     snapshots
 }
 
 /// The checksums of a replica's schema, by kind of object.
-pub(crate) async fn schema(hub: &Hub, replica: ReplicaId) -> Result<BTreeMap<String, String>, BackendError> {
-    let mut connection = open_snapshot(hub, replica).await?;
+pub(crate) async fn schema(
+    coordinator: &Coordinator,
+    replica: ReplicaId,
+) -> Result<BTreeMap<String, String>, BackendError> {
+    let mut connection = open_snapshot(coordinator, replica).await?;
     schema_checksums(&mut connection).await
 }
 
@@ -117,19 +120,22 @@ fn failed(error: &BackendError) -> Refusal {
     Refusal::plain(sqlstate::CONNECTION_FAILURE, format!("a replica could not be read: {error}"))
 }
 
-async fn open_snapshots(hub: &Hub, replicas: &[ReplicaId]) -> Result<Vec<Connection>, BackendError> {
+async fn open_snapshots(
+    coordinator: &Coordinator,
+    replicas: &[ReplicaId],
+) -> Result<Vec<Connection>, BackendError> {
     let mut open = Vec::new();
     for replica in replicas {
-        open.push(open_snapshot(hub, *replica).await?);
+        open.push(open_snapshot(coordinator, *replica).await?);
     }
     Ok(open)
 }
 
-async fn open_snapshot(hub: &Hub, replica: ReplicaId) -> Result<Connection, BackendError> {
-    let seat = &hub.seats[usize::from(replica.0)];
+async fn open_snapshot(coordinator: &Coordinator, replica: ReplicaId) -> Result<Connection, BackendError> {
+    let seat = &coordinator.seats[usize::from(replica.0)];
     let own = [("application_name", "onecopy verify")];
     let opening = async {
-        let mut connection = Connection::open_own(&seat.address, &hub.served, &own).await?;
+        let mut connection = Connection::open_own(&seat.address, &coordinator.served, &own).await?;
         connection.simple("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").await?;
         connection.simple(crate::capture::HIDE_CODE).await?;
         Ok(connection)
@@ -139,7 +145,7 @@ async fn open_snapshot(hub: &Hub, replica: ReplicaId) -> Result<Connection, Back
 }
 
 fn compare(
-    hub: &Hub,
+    coordinator: &Coordinator,
     version: Version,
     replicas: &[ReplicaId],
     sums: &[BTreeMap<String, String>],
@@ -155,7 +161,7 @@ fn compare(
                 .iter()
                 .zip(replicas)
                 .filter(|(sum, _)| sum.get(name) != first.get(name))
-                .map(|(_, replica)| hub.seats[*replica].name.clone())
+                .map(|(_, replica)| coordinator.seats[*replica].name.clone())
                 .collect();
             let result = if differ.is_empty() {
                 "identical".to_owned()

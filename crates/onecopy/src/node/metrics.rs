@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::config::runtime::LoginLimits;
-use crate::coordinator::Hub;
+use crate::coordinator::Coordinator;
 use crate::coordinator::half_open::HalfOpen;
 use crate::coordinator::session_registry::Doing;
 
@@ -28,7 +28,7 @@ const LIMITS: LoginLimits = LoginLimits { total_max: 32, address_max: 32 };
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Answers until the task is dropped.
-pub(crate) async fn serve(hub: Arc<Hub>, listener: TcpListener) {
+pub(crate) async fn serve(coordinator: Arc<Coordinator>, listener: TcpListener) {
     let half_open = Arc::new(HalfOpen::default());
     loop {
         let Ok((stream, peer)) = listener.accept().await else {
@@ -36,25 +36,25 @@ pub(crate) async fn serve(hub: Arc<Hub>, listener: TcpListener) {
             continue;
         };
         let place = half_open.enter(Some(peer.ip()), LIMITS);
-        let hub = Arc::clone(&hub);
+        let coordinator = Arc::clone(&coordinator);
         tokio::spawn(async move {
             // Whoever asks for numbers does not hear why there were none.
             tokio::select! {
-                _ = tokio::time::timeout(PATIENCE, answer(&hub, stream)) => {}
+                _ = tokio::time::timeout(PATIENCE, answer(&coordinator, stream)) => {}
                 () = place.is_cut() => {}
             }
         });
     }
 }
 
-async fn answer(hub: &Hub, mut stream: TcpStream) -> std::io::Result<()> {
+async fn answer(coordinator: &Coordinator, mut stream: TcpStream) -> std::io::Result<()> {
     let mut request = Vec::new();
     while !request.windows(4).any(|end| end == b"\r\n\r\n") {
         if request.len() >= REQUEST_BYTES_MAX || stream.read_buf(&mut request).await? == 0 {
             return Ok(());
         }
     }
-    let (status, kind, body) = respond(hub, &request);
+    let (status, kind, body) = respond(coordinator, &request);
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
@@ -64,7 +64,7 @@ async fn answer(hub: &Hub, mut stream: TcpStream) -> std::io::Result<()> {
     stream.shutdown().await
 }
 
-fn respond(hub: &Hub, request: &[u8]) -> (&'static str, &'static str, String) {
+fn respond(coordinator: &Coordinator, request: &[u8]) -> (&'static str, &'static str, String) {
     const PLAIN: &str = "text/plain";
     let line = request.split(|byte| *byte == b'\r').next().unwrap_or_default();
     let line = String::from_utf8_lossy(line);
@@ -74,10 +74,10 @@ fn respond(hub: &Hub, request: &[u8]) -> (&'static str, &'static str, String) {
     }
     let path = words.next().unwrap_or_default();
     match path.split('?').next().unwrap_or_default() {
-        "/metrics" => ("200 OK", "text/plain; version=0.0.4", metrics(hub)),
+        "/metrics" => ("200 OK", "text/plain; version=0.0.4", metrics(coordinator)),
         // It answers, so it lives; a node whose log has failed ends by itself.
         "/health" => ("200 OK", PLAIN, "alive\n".to_owned()),
-        "/ready" => match obstacle(hub) {
+        "/ready" => match obstacle(coordinator) {
             None => ("200 OK", PLAIN, "ready\n".to_owned()),
             Some(why) => ("503 Service Unavailable", PLAIN, format!("{why}\n")),
         },
@@ -86,13 +86,17 @@ fn respond(hub: &Hub, request: &[u8]) -> (&'static str, &'static str, String) {
 }
 
 /// Why a client should go elsewhere.
-fn obstacle(hub: &Hub) -> Option<&'static str> {
-    let anchor = hub.anchor();
-    if !hub.clients.is_open() {
+fn obstacle(coordinator: &Coordinator) -> Option<&'static str> {
+    let anchor = coordinator.anchor();
+    if !coordinator.sessions.is_open() {
         Some("no clients are let in: starting or stopping")
-    } else if hub.clients.is_paused() {
+    } else if coordinator.sessions.is_paused() {
         Some("paused")
-    } else if !hub.replicas().iter().any(|status| status.replica == anchor && status.state == State::Up) {
+    } else if !coordinator
+        .replicas()
+        .iter()
+        .any(|status| status.replica == anchor && status.state == State::Up)
+    {
         Some("the anchor is not up")
     } else {
         None
@@ -123,21 +127,26 @@ fn escape(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-fn metrics(hub: &Hub) -> String {
+fn metrics(coordinator: &Coordinator) -> String {
     let mut page = Page(String::new());
     page.family("info", "gauge", "The version.");
     page.number("info", Some(("version", env!("CARGO_PKG_VERSION"))), 1.0);
-    replicas(hub, &mut page);
-    statements(hub, &mut page);
-    clients(hub, &mut page);
-    page.single("log_durable_version", "gauge", "The newest durable version.", hub.log.durable().0 as f64);
+    replicas(coordinator, &mut page);
+    statements(coordinator, &mut page);
+    clients(coordinator, &mut page);
+    page.single(
+        "log_durable_version",
+        "gauge",
+        "The newest durable version.",
+        coordinator.log.durable().0 as f64,
+    );
     page.single(
         "log_first_version",
         "gauge",
         "The oldest version that the log has.",
-        hub.log.first_retained().0 as f64,
+        coordinator.log.first_retained().0 as f64,
     );
-    if let Some(ends_s) = hub.in_force.identity().and_then(|identity| identity.ends_s()) {
+    if let Some(ends_s) = coordinator.runtime_config.identity().and_then(|identity| identity.ends_s()) {
         page.single(
             "tls_certificate_expiry_timestamp_seconds",
             "gauge",
@@ -145,17 +154,17 @@ fn metrics(hub: &Hub) -> String {
             ends_s as f64,
         );
     }
-    page.single("log_bytes", "gauge", "Size of the log on disk.", hub.log.bytes() as f64);
+    page.single("log_bytes", "gauge", "Size of the log on disk.", coordinator.log.bytes() as f64);
     page.0
 }
 
-fn replicas(hub: &Hub, page: &mut Page) {
-    let replicas = hub.replicas();
+fn replicas(coordinator: &Coordinator, page: &mut Page) {
+    let replicas = coordinator.replicas();
     let mut family =
         |name: &str, kind: &str, help: &str, value: &dyn Fn(&cluster::protocols::ReplicaStatus) -> f64| {
             page.family(name, kind, help);
             for status in &replicas {
-                page.number(name, Some(("replica", &hub.seats[status.replica].name)), value(status));
+                page.number(name, Some(("replica", &coordinator.seats[status.replica].name)), value(status));
             }
         };
     family("replica_up", "gauge", "Whether the replica serves.", &|r| {
@@ -180,9 +189,9 @@ fn replicas(hub: &Hub, page: &mut Page) {
     );
 }
 
-fn statements(hub: &Hub, page: &mut Page) {
+fn statements(coordinator: &Coordinator, page: &mut Page) {
     let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed) as f64;
-    let stats = &hub.stats;
+    let stats = &coordinator.stats;
     page.single(
         "reads_spread_total",
         "counter",
@@ -210,18 +219,18 @@ fn statements(hub: &Hub, page: &mut Page) {
     page.single("aborted_total", "counter", "Errors 40001 that Onecopy gave.", load(&stats.aborted));
 }
 
-fn clients(hub: &Hub, page: &mut Page) {
-    let cards = hub.clients.cards();
+fn clients(coordinator: &Coordinator, page: &mut Page) {
+    let entries = coordinator.sessions.entries();
     page.family("sessions", "gauge", "Sessions, by what they do.");
     for doing in Doing::ALL {
-        let count = cards.iter().filter(|card| card.doing() == doing).count();
+        let count = entries.iter().filter(|entry| entry.doing() == doing).count();
         page.number("sessions", Some(("doing", doing.word())), count as f64);
     }
-    let servers: usize = cards.iter().map(|card| card.servers().len()).sum();
+    let servers: usize = entries.iter().map(|entry| entry.servers().len()).sum();
     page.single("server_connections", "gauge", "Connections of sessions to servers.", servers as f64);
-    let open = hub.transactions.show().len();
+    let open = coordinator.memory_budget.show().len();
     page.single("update_transactions_open", "gauge", "Open update transactions.", open as f64);
-    let (logins, logins_cut) = hub.half_open.counts();
+    let (logins, logins_cut) = coordinator.half_open.counts();
     page.single("logins", "gauge", "Connections that have not logged in yet.", logins as f64);
     let help = "Connections closed before they logged in, because there were too many.";
     page.single("logins_cut_total", "counter", help, logins_cut as f64);
@@ -229,9 +238,9 @@ fn clients(hub: &Hub, page: &mut Page) {
         "paused",
         "gauge",
         "Whether PAUSE is in force.",
-        f64::from(u8::from(hub.clients.is_paused())),
+        f64::from(u8::from(coordinator.sessions.is_paused())),
     );
-    let totals = hub.clients.totals();
+    let totals = coordinator.sessions.totals();
     for (name, help, value) in [
         ("client_transactions_total", "Transactions of clients that have ended.", totals.transactions as f64),
         ("client_queries_total", "Queries, and batches of the extended protocol.", totals.queries as f64),

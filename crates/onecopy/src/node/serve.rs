@@ -4,7 +4,7 @@
 //! At the first start everything is compared once more before a client is let in, since somebody may have written to a
 //! server until our guards were in it.
 
-mod roster;
+mod member_registry;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -18,11 +18,11 @@ use super::{Node, Signals, metrics, systemd};
 use crate::backend::{Address, Served};
 use crate::cli::Serve;
 use crate::client::own_settings::SEQUENCES_LENT;
-use crate::config::runtime::{InForce, LoginLimits, Logins, Reloaded};
+use crate::config::runtime::{LoginLimits, Logins, Reloaded, RuntimeConfig};
 use crate::config::{Config, Given, Mistake, Replica};
 use crate::coordinator::plan::{Adoption, Plan};
 use crate::coordinator::requests::Reason;
-use crate::coordinator::{Hub, Limits, Patience, ReplicaAddress};
+use crate::coordinator::{Coordinator, Limits, Patience, ReplicaAddress};
 use crate::logging::{self, Level};
 use crate::membership::adoption::{self, Membership};
 use crate::membership::verify;
@@ -31,7 +31,7 @@ use crate::pool::{POOL_MODE_TRANSACTION, Pooling};
 use crate::security::tls::Identity;
 use crate::shipping::PROTOCOLS;
 use crate::terminal::Progress;
-use roster::Roster;
+use member_registry::MemberRegistry;
 
 /// `onecopy check`.
 pub(crate) fn check(serve: &Serve, progress: &Progress) -> Result<(), Reason> {
@@ -77,7 +77,7 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), Reason>
         adoption: if membership.is_adopted() { Adoption::Done } else { Adoption::UnderWay },
         places: members.iter().map(|(replica, member)| place((*replica, member))).collect(),
         limits: limits(&config),
-        in_force: InForce::new(
+        runtime_config: RuntimeConfig::new(
             config.number("sessions_max"),
             config.duration("stop_patience"),
             config.access(),
@@ -86,21 +86,21 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), Reason>
         shipping: PROTOCOLS.into_iter().find(|choices| choices.name == config.text("protocol")),
     })
     .await?;
-    let hub = Arc::clone(&node.hub);
+    let coordinator = Arc::clone(&node.coordinator);
     for listener in pages {
-        tokio::spawn(metrics::serve(Arc::clone(&hub), listener));
+        tokio::spawn(metrics::serve(Arc::clone(&coordinator), listener));
     }
-    if let Some(concern) = put_into_force(&config, &hub.in_force, &level)? {
+    if let Some(concern) = put_into_force(&config, &coordinator.runtime_config, &level)? {
         tracing::warn!("{concern}");
     }
     let replicas = config.replicas.clone();
-    reload_by(config, serve, &hub, level);
+    reload_by(config, serve, &coordinator, level);
     let addresses: Vec<String> =
         listeners.iter().filter_map(|listener| Some(listener.local_addr().ok()?.to_string())).collect();
-    let reloading = Arc::downgrade(&hub);
-    let begin = async |hub: &Hub| {
+    let reloading = Arc::downgrade(&coordinator);
+    let begin = async |coordinator: &Coordinator| {
         if !membership.is_adopted() {
-            adopt(hub, &folder, &membership, &served, &replicas, progress).await?;
+            adopt(coordinator, &folder, &membership, &served, &replicas, progress).await?;
         }
         progress.result(format_args!(
             "onecopy serves database {} on {}",
@@ -111,10 +111,11 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), Reason>
         reload_on(hangup, reloading);
         Ok(())
     };
-    let mut roster = Roster::open(&hub, folder.clone(), membership.clone(), members)?;
+    let mut member_registry =
+        MemberRegistry::open(&coordinator, folder.clone(), membership.clone(), members)?;
     tokio::select! {
         ended = node.run(listeners, &mut signals, progress, begin) => ended,
-        () = roster.run() => Err("nobody keeps the list of members any more".to_owned()),
+        () = member_registry.run() => Err("nobody keeps the list of members any more".to_owned()),
     }
 }
 
@@ -143,7 +144,7 @@ fn place((number, replica): (ReplicaId, &Replica)) -> ReplicaAddress {
 
 /// The last look before the first client: everything is the same everywhere, or nothing is left of us.
 async fn adopt(
-    hub: &Hub,
+    coordinator: &Coordinator,
     folder: &std::path::Path,
     membership: &Membership,
     served: &Served,
@@ -151,7 +152,7 @@ async fn adopt(
     progress: &Progress,
 ) -> Result<(), Reason> {
     let step = progress.step("the servers are compared once more");
-    let found = verify::run(hub).await;
+    let found = verify::run(coordinator).await;
     let reason = match found {
         Ok(rows) => {
             let differ: Vec<&str> =
@@ -185,24 +186,28 @@ fn explain(mistakes: &[Mistake]) -> Reason {
 }
 
 /// Puts what can change into force: all of it, or nothing. What is worth a warning.
-fn put_into_force(config: &Config, in_force: &InForce, level: &Level) -> Result<Option<String>, Reason> {
+fn put_into_force(
+    config: &Config,
+    runtime_config: &RuntimeConfig,
+    level: &Level,
+) -> Result<Option<String>, Reason> {
     let identity = config.identity()?;
     let concern = identity.as_ref().and_then(Identity::concern);
-    in_force.set_identity(identity);
-    in_force.set_access(config.access());
-    in_force.set(config.number("sessions_max"), config.duration("stop_patience"), config.shown());
-    in_force.set_logins(logins(config));
-    in_force.set_lends_sequences(config.text("sequences") == SEQUENCES_LENT);
+    runtime_config.set_identity(identity);
+    runtime_config.set_access(config.access());
+    runtime_config.set(config.number("sessions_max"), config.duration("stop_patience"), config.shown());
+    runtime_config.set_logins(logins(config));
+    runtime_config.set_lends_sequences(config.text("sequences") == SEQUENCES_LENT);
     level.set(config.text("log_level"));
     Ok(concern)
 }
 
 /// What RELOAD and SIGHUP do: the configuration is read anew.
-fn reload_by(config: Config, serve: Serve, hub: &Hub, level: Level) {
-    hub.in_force.reload_by(Box::new(move |in_force| -> Reloaded {
+fn reload_by(config: Config, serve: Serve, coordinator: &Coordinator, level: Level) {
+    coordinator.runtime_config.reload_by(Box::new(move |runtime_config| -> Reloaded {
         let new = load(serve.config.as_ref(), &serve.settings)?;
         let differ = config.fixed_that_differ(&new);
-        let concern = put_into_force(&new, in_force, &level)?;
+        let concern = put_into_force(&new, runtime_config, &level)?;
         if let Some(concern) = &concern {
             tracing::warn!("{concern}");
         }
@@ -212,12 +217,12 @@ fn reload_by(config: Config, serve: Serve, hub: &Hub, level: Level) {
 }
 
 /// From now on SIGHUP does it; one that came before has waited for that.
-fn reload_on(mut hangup: Signal, hub: Weak<Hub>) {
+fn reload_on(mut hangup: Signal, coordinator: Weak<Coordinator>) {
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
-            let Some(hub) = hub.upgrade() else { return };
+            let Some(coordinator) = coordinator.upgrade() else { return };
             systemd::reloading();
-            match hub.in_force.reload() {
+            match coordinator.runtime_config.reload() {
                 Ok(notes) => tracing::warn!(notes = notes.join("; "), "the configuration was read again"),
                 Err(reason) => tracing::error!(%reason, "the configuration stays as it was"),
             }

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use super::LOOK;
 use crate::coordinator::requests::Reason;
-use crate::coordinator::{Hub, Lasting, Obstacle};
+use crate::coordinator::{Coordinator, Obstacle, QuarantineDuration};
 use crate::membership::verify;
 use crate::terminal::Progress;
 
@@ -34,7 +34,7 @@ const SCHEMA_PATIENCE: Duration = Duration::from_secs(30);
 
 /// How a replica stands at the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Standing {
+enum ReplicaCondition {
     /// It has everything that the log has.
     Ready,
     /// It is connected, and gets what it lacks.
@@ -45,17 +45,17 @@ enum Standing {
     Lost(String),
 }
 
-impl Standing {
-    fn of(hub: &Hub, status: &ReplicaStatus) -> Self {
-        let seat = &hub.seats[status.replica];
+impl ReplicaCondition {
+    fn of(coordinator: &Coordinator, status: &ReplicaStatus) -> Self {
+        let seat = &coordinator.seats[status.replica];
         match status.state {
-            State::Up if status.applied == hub.durable() => Self::Ready,
+            State::Up if status.applied == coordinator.durable() => Self::Ready,
             State::Up => Self::Coming,
             State::Quarantined | State::Absent => {
-                Self::Lost(hub.quarantined().remove(&status.replica).unwrap_or_default())
+                Self::Lost(coordinator.quarantined().remove(&status.replica).unwrap_or_default())
             }
             State::Down => match seat.absence.reason() {
-                Some((Obstacle::Lasting, reason)) => Self::Lost(reason),
+                Some((Obstacle::QuarantineDuration, reason)) => Self::Lost(reason),
                 _ if seat.is_catching_up.load(Ordering::Relaxed) => Self::Coming,
                 Some((Obstacle::Passing, reason)) => Self::Awaited(reason),
                 None => Self::Awaited("it did not come up in time".to_owned()),
@@ -74,120 +74,134 @@ impl Standing {
 
 /// Waits until every replica that can serve stands where the log ends, and one of them is the home of updates.
 pub(super) async fn catch_up(
-    hub: &Hub,
+    coordinator: &Coordinator,
     patience: Option<Duration>,
     progress: &Progress,
 ) -> Result<(), Reason> {
     let step = progress.step("replicas are brought up to date");
     let begun = Instant::now();
-    let patience = patience.or_else(|| (!hub.is_founding.load(Ordering::Acquire)).then_some(PATIENCE));
+    let patience =
+        patience.or_else(|| (!coordinator.is_founding.load(Ordering::Acquire)).then_some(PATIENCE));
     let mut has_tried_again = false;
     let all = loop {
-        let all: Vec<(ReplicaStatus, Standing)> =
-            hub.replicas().into_iter().map(|status| (status, Standing::of(hub, &status))).collect();
+        let all: Vec<(ReplicaStatus, ReplicaCondition)> = coordinator
+            .replicas()
+            .into_iter()
+            .map(|status| (status, ReplicaCondition::of(coordinator, &status)))
+            .collect();
         let is_late = patience.is_some_and(|patience| begun.elapsed() > patience);
-        let is_over = |standing: &Standing| match standing {
-            Standing::Ready | Standing::Lost(_) => true,
-            Standing::Coming | Standing::Awaited(_) => is_late,
+        let is_over = |standing: &ReplicaCondition| match standing {
+            ReplicaCondition::Ready | ReplicaCondition::Lost(_) => true,
+            ReplicaCondition::Coming | ReplicaCondition::Awaited(_) => is_late,
         };
         let may_serve = all.iter().any(|(_, standing)| match standing {
-            Standing::Ready | Standing::Coming => true,
-            Standing::Awaited(_) => !is_late,
-            Standing::Lost(_) => false,
+            ReplicaCondition::Ready | ReplicaCondition::Coming => true,
+            ReplicaCondition::Awaited(_) => !is_late,
+            ReplicaCondition::Lost(_) => false,
         });
         // What a replica has that the log has not was acknowledged: one that does not have it must not serve in its place.
-        if !may_serve && !has_tried_again && !hub.log_is_lost.load(Ordering::Relaxed) {
+        if !may_serve && !has_tried_again && !coordinator.log_is_lost.load(Ordering::Relaxed) {
             has_tried_again = true;
-            let tried = hub.try_again();
+            let tried = coordinator.try_again();
             for replica in &tried {
-                progress
-                    .say(format_args!("{} is tried again, as no other can serve", hub.seats[*replica].name));
+                progress.say(format_args!(
+                    "{} is tried again, as no other can serve",
+                    coordinator.seats[*replica].name
+                ));
             }
             if !tried.is_empty() {
                 continue;
             }
         }
-        if !may_serve || hub.log_is_lost.load(Ordering::Relaxed) {
-            return Err(explain(hub, &all));
+        if !may_serve || coordinator.log_is_lost.load(Ordering::Relaxed) {
+            return Err(explain(coordinator, &all));
         }
-        if has_home(hub, &all, is_over) && all.iter().all(|(_, standing)| is_over(standing)) {
+        if has_home(coordinator, &all, is_over) && all.iter().all(|(_, standing)| is_over(standing)) {
             break all;
         }
         tokio::time::sleep(LOOK).await;
     };
-    let ready = all.iter().filter(|(_, standing)| *standing == Standing::Ready).count();
-    step.done(format_args!("{ready} replicas stand at version {}", hub.durable()));
-    tell(hub, &all, progress);
+    let ready = all.iter().filter(|(_, standing)| *standing == ReplicaCondition::Ready).count();
+    step.done(format_args!("{ready} replicas stand at version {}", coordinator.durable()));
+    tell(coordinator, &all, progress);
     Ok(())
 }
 
 /// Whether the home of updates is there and its catalogue is known. One that does not come loses its place.
-fn has_home(hub: &Hub, all: &[(ReplicaStatus, Standing)], is_over: impl Fn(&Standing) -> bool) -> bool {
-    let has_catalogue = hub.catalogue().generation() == hub.durable().0;
-    if hub.shipping.get().is_some() {
+fn has_home(
+    coordinator: &Coordinator,
+    all: &[(ReplicaStatus, ReplicaCondition)],
+    is_over: impl Fn(&ReplicaCondition) -> bool,
+) -> bool {
+    let has_catalogue = coordinator.catalogue().generation() == coordinator.durable().0;
+    if coordinator.shipping.get().is_some() {
         // Any replica does.
-        return has_catalogue && all.iter().any(|(_, standing)| *standing == Standing::Ready);
+        return has_catalogue && all.iter().any(|(_, standing)| *standing == ReplicaCondition::Ready);
     }
-    let anchor = hub.anchor();
+    let anchor = coordinator.anchor();
     let Some((_, standing)) = all.iter().find(|(status, _)| status.replica == anchor) else { return false };
     if standing.reason().is_some() && is_over(standing) {
-        hub.handle(Event::TakeOver { from: anchor });
+        coordinator.handle(Event::TakeOver { from: anchor });
         return false;
     }
-    *standing == Standing::Ready && has_catalogue
+    *standing == ReplicaCondition::Ready && has_catalogue
 }
 
-fn explain(hub: &Hub, all: &[(ReplicaStatus, Standing)]) -> Reason {
+fn explain(coordinator: &Coordinator, all: &[(ReplicaStatus, ReplicaCondition)]) -> Reason {
     let mut text = "no replica can serve".to_owned();
     for (status, standing) in all {
         let reason = standing.reason().unwrap_or_default();
-        text.push_str(&format!("\n{}: {reason}", hub.seats[status.replica].name));
+        text.push_str(&format!("\n{}: {reason}", coordinator.seats[status.replica].name));
     }
     text
 }
 
-fn tell(hub: &Hub, all: &[(ReplicaStatus, Standing)], progress: &Progress) {
+fn tell(coordinator: &Coordinator, all: &[(ReplicaStatus, ReplicaCondition)], progress: &Progress) {
     for (status, standing) in all {
-        let name = &hub.seats[status.replica].name;
+        let name = &coordinator.seats[status.replica].name;
         match standing {
-            Standing::Ready => {}
-            Standing::Coming => {
+            ReplicaCondition::Ready => {}
+            ReplicaCondition::Coming => {
                 progress.say(format_args!("{name} is still brought up to date; the others serve"));
             }
             _ if status.state == State::Quarantined => {
                 progress
                     .say(format_args!("{name} is quarantined: {}", standing.reason().unwrap_or_default()));
             }
-            Standing::Awaited(reason) => {
+            ReplicaCondition::Awaited(reason) => {
                 progress.say(format_args!(
                     "{name} is down: {reason}; the others serve, and it follows when it is back"
                 ));
             }
-            Standing::Lost(reason) => {
+            ReplicaCondition::Lost(reason) => {
                 progress.say(format_args!("{name} is down: {reason}; the others serve"));
             }
         }
     }
-    for seat in hub.seats.iter() {
+    for seat in coordinator.seats.iter() {
         progress.say(format_args!("{} listens on {}:{}", seat.name, seat.host, seat.port));
     }
 }
 
 /// A replica whose schema is not that of the home serves nothing: somebody has changed it behind our back. Nor does one
 /// whose schema cannot be read.
-pub(super) async fn check_schemas(hub: &Hub, progress: &Progress) -> Result<(), Reason> {
+pub(super) async fn check_schemas(coordinator: &Coordinator, progress: &Progress) -> Result<(), Reason> {
     let deadline = Instant::now() + SCHEMA_PATIENCE;
     let mut schemas: BTreeMap<ReplicaId, BTreeMap<String, String>> = BTreeMap::new();
     let shut_out = |replica: ReplicaId, reason: String| {
-        progress.say(format_args!("{} is quarantined: {reason}", hub.seats[replica].name));
-        hub.quarantine(replica, &reason, Lasting::UntilRestart);
+        progress.say(format_args!("{} is quarantined: {reason}", coordinator.seats[replica].name));
+        coordinator.quarantine(replica, &reason, QuarantineDuration::UntilRestart);
     };
     loop {
-        let up: Vec<ReplicaId> =
-            hub.replicas().iter().filter(|status| status.state == State::Up).map(|s| s.replica).collect();
+        let up: Vec<ReplicaId> = coordinator
+            .replicas()
+            .iter()
+            .filter(|status| status.state == State::Up)
+            .map(|s| s.replica)
+            .collect();
         for replica in up.iter().filter(|replica| !schemas.contains_key(replica)).copied().collect::<Vec<_>>()
         {
-            match verify::schema(hub, replica).await {
+            match verify::schema(coordinator, replica).await {
                 Ok(schema) => drop(schemas.insert(replica, schema)),
                 // A server that is lost is found to be so by its agent.
                 Err(error) if error.is_of_the_connection() && Instant::now() < deadline => {}
@@ -195,7 +209,7 @@ pub(super) async fn check_schemas(hub: &Hub, progress: &Progress) -> Result<(), 
             }
         }
         let is_known = up.iter().all(|replica| schemas.contains_key(replica));
-        if let Some(home) = schemas.get(&hub.anchor()).filter(|_| is_known) {
+        if let Some(home) = schemas.get(&coordinator.anchor()).filter(|_| is_known) {
             for replica in up {
                 let kinds = differing(home, &schemas[&replica]);
                 if !kinds.is_empty() {

@@ -5,7 +5,7 @@
 //! others from serving; if its data is the cause, it is rebuilt.
 
 mod mender;
-mod yard;
+mod server_registry;
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,13 +20,13 @@ use crate::backend::Served;
 use crate::cli::Up;
 use crate::client::own_settings::SEQUENCES_LENT;
 use crate::config::hba::Access;
-use crate::config::runtime::{DEFAULT_SESSIONS_MAX, InForce, Logins, POOLED_SESSIONS_MAX};
+use crate::config::runtime::{DEFAULT_SESSIONS_MAX, Logins, POOLED_SESSIONS_MAX, RuntimeConfig};
 use crate::coordinator::plan::{Adoption, Plan};
 use crate::coordinator::requests::Reason;
-use crate::coordinator::{Hub, Limits, Patience};
+use crate::coordinator::{Coordinator, Limits, Patience};
 use crate::pool::{POOL_MODE_TRANSACTION, Pooling};
 use crate::terminal::Progress;
-use yard::{Yard, place};
+use server_registry::{ServerRegistry, place};
 
 /// Runs a node and its servers until it is told to stop.
 pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), Reason> {
@@ -59,7 +59,7 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), Reason> {
         adoption: Adoption::AsTheLogSays,
         places: home.servers.iter().map(place).collect(),
         limits,
-        in_force: InForce::new(
+        runtime_config: RuntimeConfig::new(
             if limits.pooling.is_shared { POOLED_SESSIONS_MAX } else { DEFAULT_SESSIONS_MAX },
             Duration::from_secs(up.stop_patience.into()),
             // It listens on the loopback only, and so do its servers, which trust whoever is on the machine.
@@ -68,8 +68,8 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), Reason> {
         start_patience: None,
         shipping: up.protocol.choices(),
     };
-    plan.in_force.set_logins(Logins::of(up.logins_max.into()));
-    plan.in_force.set_lends_sequences(up.sequences == SEQUENCES_LENT);
+    plan.runtime_config.set_logins(Logins::of(up.logins_max.into()));
+    plan.runtime_config.set_lends_sequences(up.sequences == SEQUENCES_LENT);
     let node = match Node::open(plan).await {
         Ok(node) => node,
         Err(reason) => {
@@ -78,18 +78,18 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), Reason> {
         }
     };
     if let Some(listener) = pages {
-        tokio::spawn(metrics::serve(Arc::clone(&node.hub), listener));
+        tokio::spawn(metrics::serve(Arc::clone(&node.coordinator), listener));
     }
-    let mut yard = Yard::open(&node.hub, home, failed, progress)?;
-    let begin = async |_: &Hub| {
+    let mut server_registry = ServerRegistry::open(&node.coordinator, home, failed, progress)?;
+    let begin = async |_: &Coordinator| {
         progress.result(format_args!("psql -h 127.0.0.1 -p {} -U postgres", up.port));
         Ok(())
     };
     let ended = tokio::select! {
         ended = node.run(vec![listener], &mut signals, progress, begin) => ended,
-        () = yard.run() => Err("nobody keeps the list of members any more".to_owned()),
+        () = server_registry.run() => Err("nobody keeps the list of members any more".to_owned()),
     };
-    yard.close().await;
+    server_registry.close().await;
     ended
 }
 

@@ -22,7 +22,7 @@ use wire::{encode, sqlstate};
 
 use super::sequence_leases::SEQUENCES_ANCHOR;
 use crate::classify::footprint::forecast;
-use crate::classify::statement_analysis::{Demand, Judged};
+use crate::classify::statement_analysis::{Requirements, StatementAnalysis};
 use crate::client::forbidden::invalid;
 use crate::client::own_settings::{HOME_SETTING, SEQUENCES_LENT, SEQUENCES_SETTING, is_kept};
 use crate::error::{Fault, Refusal};
@@ -40,7 +40,7 @@ const CATALOGUE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Where the session's update transactions begin, if they may run there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum HomePreference {
     /// Where the core thinks best, once it is known that such transactions do not need the anchor.
     #[default]
     Auto,
@@ -99,7 +99,7 @@ impl Opening {
 impl View<'_> {
     /// The home that was wished for, or the anchor if that has turned out to be better.
     pub(crate) fn eased(self, home: Home, template: Option<TemplateId>) -> (Home, Reason) {
-        if template.is_some_and(|template| self.link.hub().learned.stays(template)) {
+        if template.is_some_and(|template| self.link.coordinator().workload.stays(template)) {
             (Home::Anchor, Reason::Waits)
         } else {
             (home, Reason::Chosen)
@@ -108,41 +108,42 @@ impl View<'_> {
 
     /// What the catalogue says of statements that may write. Others that conflict with them may know the present schema, so
     /// this one has to, too.
-    pub(crate) async fn judge_update(self, demand: &Demand) -> Judged {
-        let mut judged = demand.judge(self);
-        // What only reads, by itself or in a read-only transaction, the core has judged again.
+    pub(crate) async fn judge_update(self, demand: &Requirements) -> StatementAnalysis {
+        let mut analysis = demand.judge(self);
+        // What only reads, by itself or in a read-only transaction, the core has analysis again.
         let only_reads = match &self.txn.state {
-            Transaction::None => judged.access.is_ok(),
+            Transaction::None => analysis.access.is_ok(),
             Transaction::Read(_) => true,
             _ => false,
         };
-        if self.txn.has_redefined(&judged) {
+        if self.txn.has_redefined(&analysis) {
             // No catalogue knows that yet. What stays on the connection is seen when the transaction is over.
-            let mut anything = Demand { has_unparsed: true, ..demand.clone() }.judge(self);
-            (anything.traces, anything.hides_code) = (judged.traces, judged.hides_code);
-            (anything.code, anything.sets_unseen) = (judged.code, judged.sets_unseen);
+            let mut anything = Requirements { has_unparsed: true, ..demand.clone() }.judge(self);
+            (anything.traces, anything.hides_code) = (analysis.traces, analysis.hides_code);
+            (anything.code, anything.sets_unseen) = (analysis.code, analysis.sets_unseen);
             anything.is_outdated = true;
             return anything;
         }
         let has_ddl = matches!(&self.txn.state, Transaction::Update(update) if update.has_ddl);
-        if only_reads || has_ddl || !self.link.hub().is_outdated(judged.generation) {
-            return judged;
+        if only_reads || has_ddl || !self.link.coordinator().is_outdated(analysis.generation) {
+            return analysis;
         }
         // Who has locks may be waited for by whoever reads the catalogue.
-        let loaded = tokio::time::timeout(CATALOGUE_PATIENCE, self.link.hub().fresh_catalogue()).await;
+        let loaded =
+            tokio::time::timeout(CATALOGUE_PATIENCE, self.link.coordinator().fresh_catalogue()).await;
         if matches!(loaded, Ok(Some(_))) {
-            judged = demand.judge(self);
+            analysis = demand.judge(self);
         }
-        if self.link.hub().is_outdated(judged.generation) {
-            (judged.is_outdated, judged.is_roamable) = (true, false);
-            judged.code.clone_from(&demand.statements);
+        if self.link.coordinator().is_outdated(analysis.generation) {
+            (analysis.is_outdated, analysis.is_roamable) = (true, false);
+            analysis.code.clone_from(&demand.statements);
         }
-        judged
+        analysis
     }
 
     /// Whether the schema has changed since, which only the anchor's own locks keep from being seen.
     pub(crate) fn is_stale_at(self, replica: ReplicaId, generation: Version) -> bool {
-        replica != self.link.anchor() && self.link.hub().is_outdated(generation)
+        replica != self.link.anchor() && self.link.coordinator().is_outdated(generation)
     }
 
     /// What tells where a transaction belongs whose first statement does not: an order's, say, that begins by looking at
@@ -153,7 +154,7 @@ impl View<'_> {
             return Claims::default();
         }
         let foreseen = self.prediction().map(|foreseen| foreseen.accesses).unwrap_or_default();
-        let rows = forecast(&foreseen, self.link.id.0, &self.link.hub().catalogue()).rows;
+        let rows = forecast(&foreseen, self.link.id.0, &self.link.coordinator().catalogue()).rows;
         Claims { rows, ..Claims::default() }
     }
 
@@ -187,48 +188,59 @@ impl View<'_> {
     }
 
     /// Where the session wants its update transactions to begin.
-    pub(crate) fn wish(self) -> Wish {
+    pub(crate) fn wish(self) -> HomePreference {
         self.link.settings.noted.home.as_deref().and_then(|text| self.wish_of(text)).unwrap_or_default()
     }
 
-    fn wish_of(self, text: &str) -> Option<Wish> {
-        let words = [(HOME_AUTO, Wish::Auto), ("anchor", Wish::Anchor), ("any", Wish::Any)];
+    fn wish_of(self, text: &str) -> Option<HomePreference> {
+        let words = [
+            (HOME_AUTO, HomePreference::Auto),
+            ("anchor", HomePreference::Anchor),
+            ("any", HomePreference::Any),
+        ];
         let word = words.into_iter().find(|(word, _)| word.eq_ignore_ascii_case(text));
-        let named = || self.link.hub().seats.named(text).map(|seat| Wish::At(seat.replica));
+        let named = || self.link.coordinator().seats.named(text).map(|seat| HomePreference::At(seat.replica));
         word.map(|(_, wish)| wish).or_else(named)
     }
 
     /// Before a statement of an open update transaction: one that only the anchor can run, in a transaction elsewhere.
-    pub(crate) fn is_away_for(self, judged: &Judged) -> bool {
+    pub(crate) fn is_away_for(self, analysis: &StatementAnalysis) -> bool {
         matches!(&self.txn.state, Transaction::Update(update)
-            if update.replica != self.link.anchor() && !judged.is_roamable)
+            if update.replica != self.link.anchor() && !analysis.is_roamable)
     }
 }
 
 impl Placer<'_> {
     /// With what a transaction of its own begins that is this work alone, if `is_whole`.
-    pub(crate) async fn opening_alone(&mut self, judged: &Judged, is_whole: bool) -> Result<Opening, Fault> {
-        let may = is_whole && judged.is_roamable && !self.must_stay_home().await?;
-        Ok(self.opening(judged, BTreeSet::new(), may))
+    pub(crate) async fn opening_alone(
+        &mut self,
+        analysis: &StatementAnalysis,
+        is_whole: bool,
+    ) -> Result<Opening, Fault> {
+        let may = is_whole && analysis.is_roamable && !self.must_stay_home().await?;
+        Ok(self.opening(analysis, BTreeSet::new(), may))
     }
 
     /// With what an interactive transaction begins.
-    pub(crate) async fn opening_interactive(&mut self, judged: &Judged) -> Result<Opening, Fault> {
-        let hub = self.link.hub();
-        let known = judged
-            .template
-            .and_then(|template| hub.learned.may_leave(template, hub.catalogue().generation()));
+    pub(crate) async fn opening_interactive(
+        &mut self,
+        analysis: &StatementAnalysis,
+    ) -> Result<Opening, Fault> {
+        let coordinator = self.link.coordinator();
+        let known = analysis.template.and_then(|template| {
+            coordinator.workload.may_leave(template, coordinator.catalogue().generation())
+        });
         let is_known = known.is_some()
-            || matches!(self.view().wish(), Wish::Any | Wish::At(_))
-            || self.asks_elsewhere(judged);
+            || matches!(self.view().wish(), HomePreference::Any | HomePreference::At(_))
+            || self.asks_elsewhere(analysis);
         let foreseen = known.unwrap_or_default();
         let returns = std::mem::take(&mut self.txn.again.is_at_anchor);
-        let may = judged.is_roamable
+        let may = analysis.is_roamable
             && is_known
             && self.view().may_borrow(&foreseen)
             && !returns
             && !self.must_stay_home().await?;
-        let opening = self.opening(judged, foreseen, may);
+        let opening = self.opening(analysis, foreseen, may);
         let foreseen = self.view().foreseen_rows(&opening);
         Ok(Opening { foreseen, ..opening })
     }
@@ -236,31 +248,33 @@ impl Placer<'_> {
     /// `foreseen` are sequences that it may draw from later.
     pub(crate) fn opening(
         &mut self,
-        judged: &Judged,
+        analysis: &StatementAnalysis,
         foreseen: BTreeSet<SequenceId>,
         may_leave: bool,
     ) -> Opening {
-        self.txn.named.begin(judged);
-        let mut draws = judged.draws();
+        self.txn.named.begin(analysis);
+        let mut draws = analysis.draws();
         draws.extend(foreseen);
         let (wished, reason) = match self.view().wish() {
-            _ if !may_leave => (Home::Anchor, Reason::of(judged)),
-            Wish::Anchor => (Home::Anchor, Reason::Chosen),
-            Wish::Auto if draws.is_empty() => self.view().eased(Home::Any, judged.template),
-            Wish::Auto => self.view().eased(Home::Drawing { last: self.txn.draws.last_at }, judged.template),
-            Wish::Any => (Home::Any, Reason::Chosen),
-            Wish::At(replica) => (Home::At(replica), Reason::Chosen),
+            _ if !may_leave => (Home::Anchor, Reason::of(analysis)),
+            HomePreference::Anchor => (Home::Anchor, Reason::Chosen),
+            HomePreference::Auto if draws.is_empty() => self.view().eased(Home::Any, analysis.template),
+            HomePreference::Auto => {
+                self.view().eased(Home::Drawing { last: self.txn.draws.last_at }, analysis.template)
+            }
+            HomePreference::Any => (Home::Any, Reason::Chosen),
+            HomePreference::At(replica) => (Home::At(replica), Reason::Chosen),
         };
-        let home = if may_leave { self.drawn_home(judged, wished) } else { wished };
-        let reason = if home == wished { reason } else { Reason::of(judged) };
+        let home = if may_leave { self.drawn_home(analysis, wished) } else { wished };
+        let reason = if home == wished { reason } else { Reason::of(analysis) };
         if home == Home::Anchor {
             draws.clear();
         }
-        let (reads, mut writes) = (judged.home_reads(), judged.writes(self.link.id));
+        let (reads, mut writes) = (analysis.home_reads(), analysis.writes(self.link.id));
         writes.add(&std::mem::take(&mut self.txn.again.missed));
-        let asks_draws = judged.asks_draws && home != Home::Anchor;
-        let nowait = judged.nowait;
-        let (generation, template) = (judged.generation, judged.template);
+        let asks_draws = analysis.asks_draws && home != Home::Anchor;
+        let nowait = analysis.nowait;
+        let (generation, template) = (analysis.generation, analysis.template);
         let foreseen = Claims::default();
         Opening { reads, writes, foreseen, nowait, home, reason, draws, asks_draws, generation, template }
     }

@@ -18,7 +18,7 @@ use crate::transaction::definitions::names_in;
 use crate::transaction::open::{Placed, RETRY_PAUSE, Transaction};
 use crate::transaction::reasons::Reason;
 use crate::transaction::view::View;
-use crate::transaction::wait_stats::Strain;
+use crate::transaction::wait_stats::WaitStats;
 use crate::transaction::{Update, lock_reads};
 use crate::writeset::Capture;
 
@@ -43,7 +43,7 @@ impl Placer<'_> {
             self.link.settle().await;
         }
         let isolation = options.isolation.unwrap_or(Isolation::ReadCommitted);
-        self.txn.strain = Strain::begin(opening.template, self.link.anchor());
+        self.txn.wait_stats = WaitStats::begin(opening.template, self.link.anchor());
         let Opening { reads, mut writes, foreseen, nowait, mut home, mut reason, .. } = opening;
         let Opening { draws, asks_draws, generation, .. } = opening;
         lock_reads(isolation, &reads, &mut writes);
@@ -75,16 +75,17 @@ impl Placer<'_> {
                 continue;
             }
             let Link { id, worker, servers, settings, progress, .. } = &mut *self.link;
-            match servers.ensure(&worker.hub, settings, place.replica, place.incarnation).await {
+            match servers.ensure(&worker.coordinator, settings, place.replica, place.incarnation).await {
                 Ok(server) => {
                     // SERIALIZABLE is ours to certify: PostgreSQL's own could fail a COMMIT that is in the log (pitfalls 1.1).
                     server.begin(inside(options), options.read_only == Some(true));
                     let tenancy = server.move_in(*id);
                     let identity = place.identity.ok_or_else(|| broken("no identity was given"))?;
-                    let mut capture = Capture::new(Arc::clone(&worker.hub), identity, Arc::clone(progress));
+                    let mut capture =
+                        Capture::new(Arc::clone(&worker.coordinator), identity, Arc::clone(progress));
                     capture.claims.begin_turn(0);
-                    worker.hub.transactions.begin(progress, place.replica);
-                    let is_borrowing = place.replica != worker.hub.anchor();
+                    worker.coordinator.memory_budget.begin(progress, place.replica);
+                    let is_borrowing = place.replica != worker.coordinator.anchor();
                     let update = Update::new((identity, place.replica), options, is_implicit, capture);
                     self.txn.draws.ranges = uses.iter().map(|(id, one)| (*id, one.range())).collect();
                     let mut update = Update { is_borrowing, uses, ..update };

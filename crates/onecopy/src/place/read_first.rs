@@ -1,6 +1,6 @@
 //! A transaction that is expected to read only, away from home.
 //!
-//! Clients say BEGIN and then often only read. Where that is declared or learned ([`crate::transaction::profile`]) the transaction
+//! SessionRegistry say BEGIN and then often only read. Where that is declared or learned ([`crate::transaction::profile`]) the transaction
 //! begins on any replica that is fresh enough, read-only there, and comes home with the first statement that is more
 //! than a bounded read. Until then nothing depends on where it is: at READ COMMITTED each statement has a snapshot of
 //! its own, and what one has seen every later one needs (DESIGN section 3, visibility). What would show the move stays
@@ -17,7 +17,7 @@ use wire::frame::HEADER_BYTES;
 use wire::sqlstate;
 
 use super::home_choice::Opening;
-use crate::classify::statement_analysis::{Demand, Judged, may_roam};
+use crate::classify::statement_analysis::{Requirements, StatementAnalysis, may_roam};
 use crate::coordinator::count;
 use crate::error::{Fault, Refusal};
 use crate::place::Placer;
@@ -38,13 +38,13 @@ impl Placer<'_> {
     pub(crate) async fn may_begin_away(
         &mut self,
         options: TransactionOptions,
-        demand: &Demand,
-        judged: &Judged,
+        demand: &Requirements,
+        analysis: &StatementAnalysis,
     ) -> Result<bool, Fault> {
         let may = options.read_only != Some(true)
             && options.deferrable != Some(true)
             && options.isolation <= Some(Isolation::ReadCommitted)
-            && may_roam(demand, judged)
+            && may_roam(demand, analysis)
             && self.view().expects_only_reads();
         Ok(may && !self.must_stay_home().await?)
     }
@@ -70,7 +70,7 @@ impl Placer<'_> {
     pub(crate) async fn come_home(&mut self, is_intact: bool) -> Result<(), Fault> {
         let Transaction::Read(read) = &self.txn.state else { return Ok(()) };
         let (replica, options) = (read.replica, read.options);
-        count(&self.link.hub().stats.came_home);
+        count(&self.link.coordinator().stats.came_home);
         let ended = is_intact && self.end_away(replica).await;
         if !ended {
             self.link.servers.close(replica);

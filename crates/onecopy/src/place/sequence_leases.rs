@@ -20,8 +20,8 @@ use cluster::ids::{ReplicaId, SequenceId};
 use tokio::time::Instant;
 use wire::sqlstate;
 
-use super::home_choice::Wish;
-use crate::classify::statement_analysis::Judged;
+use super::home_choice::HomePreference;
+use crate::classify::statement_analysis::StatementAnalysis;
 use crate::client::cancel::Doing;
 use crate::client::{cancelled, ended};
 use crate::coordinator::mailbox::{End, Note};
@@ -45,27 +45,32 @@ const LOOK_MAX: Duration = Duration::from_millis(64);
 impl View<'_> {
     /// Whether rows that draw are written also where ranges are lent to.
     pub(crate) fn borrows(self) -> bool {
-        self.link.settings.noted.borrows.unwrap_or_else(|| self.link.hub().in_force.lends_sequences())
+        self.link
+            .settings
+            .noted
+            .borrows
+            .unwrap_or_else(|| self.link.coordinator().runtime_config.lends_sequences())
     }
 
     /// Whether what may draw from these sequences may run away from the anchor.
     pub(crate) fn may_borrow(self, draws: &BTreeSet<SequenceId>) -> bool {
-        draws.is_empty() || (self.borrows() && self.wish() != Wish::Anchor && !self.are_refused(draws))
+        draws.is_empty()
+            || (self.borrows() && self.wish() != HomePreference::Anchor && !self.are_refused(draws))
     }
 
     fn are_refused(self, draws: &BTreeSet<SequenceId>) -> bool {
-        self.link.hub().sequences().leases.is_any_refused(draws)
+        self.link.coordinator().sequences().leases.is_any_refused(draws)
     }
 
     /// Whether a statement that may draw from these sequences may run at a replica. If not, it soon may. As long as the
     /// transaction has what is returned, what was lent stays valid for it.
     pub(crate) fn may_draw(self, draws: &BTreeSet<SequenceId>, replica: ReplicaId) -> Option<Uses> {
-        let hub = self.link.hub();
+        let coordinator = self.link.coordinator();
         let mut uses = Uses::new();
-        if draws.is_empty() || replica == hub.anchor() {
+        if draws.is_empty() || replica == coordinator.anchor() {
             return Some(uses);
         }
-        let mut sequences = hub.sequences();
+        let mut sequences = coordinator.sequences();
         for id in draws {
             uses.extend(sequences.leases.ask(*id, replica, 1).map(|of| (*id, of)));
         }
@@ -73,16 +78,16 @@ impl View<'_> {
         let is_asked = sequences.leases.is_asked();
         drop(sequences);
         if is_asked {
-            hub.lending.notify_one();
+            coordinator.lending.notify_one();
         }
         may.then_some(uses)
     }
 
     /// After a statement that may have set sequences: that is done whatever becomes of it, and no value that was lent before
     /// may be drawn by who begins from now on.
-    pub(crate) fn after_setting(self, judged: &Judged) {
-        if judged.calls_setval {
-            self.link.hub().sequences().leases.void_all();
+    pub(crate) fn after_setting(self, analysis: &StatementAnalysis) {
+        if analysis.calls_setval {
+            self.link.coordinator().sequences().leases.void_all();
         }
     }
 
@@ -91,21 +96,21 @@ impl View<'_> {
     pub(crate) fn met_end_of_range(
         self,
         ended: &Ended,
-        judged: &Judged,
+        analysis: &StatementAnalysis,
         replica: ReplicaId,
         is_short: bool,
     ) -> bool {
-        let draws = judged.draws();
+        let draws = analysis.draws();
         let is_end = ended.sqlstate() == Some(sqlstate::SEQUENCE_GENERATOR_LIMIT_EXCEEDED.as_bytes())
             && !self.txn.draws.ranges.is_empty()
             && !draws.is_empty();
         if is_end {
-            let mut sequences = self.link.hub().sequences();
+            let mut sequences = self.link.coordinator().sequences();
             for (id, range) in self.txn.draws.ranges.iter().filter(|(id, _)| draws.contains(id)) {
                 sequences.leases.spent(*id, replica, *range, is_short);
             }
             drop(sequences);
-            self.link.hub().lending.notify_one();
+            self.link.coordinator().lending.notify_one();
         }
         is_end
     }
@@ -113,20 +118,20 @@ impl View<'_> {
 
 impl Placer<'_> {
     /// Whether it asks for what is known at another replica than the anchor.
-    pub(crate) fn asks_elsewhere(&mut self, judged: &Judged) -> bool {
+    pub(crate) fn asks_elsewhere(&mut self, analysis: &StatementAnalysis) -> bool {
         let anchor = self.link.anchor();
-        judged.asks_draws && self.link.servers.draws_at().is_some_and(|place| place != anchor)
+        analysis.asks_draws && self.link.servers.draws_at().is_some_and(|place| place != anchor)
     }
 
     /// Whether the open update transaction is at a replica that is not lent what a further statement may draw, even after
     /// some time.
-    pub(crate) async fn lacks_lease(&mut self, judged: &Judged) -> Result<bool, Fault> {
+    pub(crate) async fn lacks_lease(&mut self, analysis: &StatementAnalysis) -> Result<bool, Fault> {
         let Transaction::Update(update) = &self.txn.state else { return Ok(false) };
         let replica = update.replica;
-        if replica == self.link.anchor() || !judged.is_roamable {
+        if replica == self.link.anchor() || !analysis.is_roamable {
             return Ok(false);
         }
-        let Some(mut uses) = self.await_loan(&judged.draws(), replica).await? else { return Ok(true) };
+        let Some(mut uses) = self.await_loan(&analysis.draws(), replica).await? else { return Ok(true) };
         self.txn.draws.ranges.extend(uses.iter().map(|(id, one)| (*id, one.range())));
         if let Transaction::Update(update) = &mut self.txn.state {
             update.uses.append(&mut uses);
@@ -148,9 +153,11 @@ impl Placer<'_> {
         let until = Instant::now() + limit.unwrap_or(WAIT_MAX);
         self.link.mailbox.forget_cancel();
         self.link.cancel.set(Doing::Waiting);
-        let _shown = self.link.card.wait(Shown::Waiting);
+        let _shown = self.link.entry.wait(Shown::Waiting);
         let mut look = LOOK;
-        while !self.view().are_refused(draws) && !self.link.hub().sequences().leases.is_barred(replica) {
+        while !self.view().are_refused(draws)
+            && !self.link.coordinator().sequences().leases.is_barred(replica)
+        {
             if let Some(uses) = self.view().may_draw(draws, replica) {
                 return Ok(Some(uses));
             }
@@ -201,8 +208,8 @@ impl Placer<'_> {
     /// The anchor's sequences have to be those of the anchor: another replica that became it may have been lent ranges.
     pub(crate) async fn await_sequences(&mut self, replica: ReplicaId) -> Result<(), Fault> {
         let started = Instant::now();
-        let hub = Arc::clone(&self.link.worker.hub);
-        let seat = &hub.seats[replica];
+        let coordinator = Arc::clone(&self.link.worker.coordinator);
+        let seat = &coordinator.seats[replica];
         while self.link.anchor() == replica && seat.is_lent.load(Ordering::Acquire) {
             if started.elapsed() > WAIT_MAX {
                 return Err(Fault::Lost(replica));
@@ -216,26 +223,26 @@ impl Placer<'_> {
     }
 
     /// Where a statement has to run that asks what was drawn, or that draws in a session which asks that.
-    pub(crate) fn drawn_home(&mut self, judged: &Judged, home: Home) -> Home {
-        self.link.servers.asks_draws |= judged.asks_draws;
+    pub(crate) fn drawn_home(&mut self, analysis: &StatementAnalysis, home: Home) -> Home {
+        self.link.servers.asks_draws |= analysis.asks_draws;
         let Some(place) = self.link.servers.draws_at() else { return home };
-        if !judged.asks_draws && (!self.link.servers.asks_draws || judged.draws().is_empty()) {
+        if !analysis.asks_draws && (!self.link.servers.asks_draws || analysis.draws().is_empty()) {
             return home;
         }
         if place == self.link.anchor() { Home::Anchor } else { Home::At(place) }
     }
 
     /// A statement that draws, or may do so, is about to run in the open update transaction.
-    pub(crate) fn note_place_of_draws(&mut self, judged: &Judged) {
+    pub(crate) fn note_place_of_draws(&mut self, analysis: &StatementAnalysis) {
         let Transaction::Update(update) = &self.txn.state else { return };
-        let (replica, draws) = (update.replica, judged.draws());
+        let (replica, draws) = (update.replica, analysis.draws());
         if !draws.is_empty() {
             self.link.servers.draw_at(replica);
             self.txn.draws.last_at = Some(replica);
             if let Transaction::Update(update) = &mut self.txn.state {
                 update.draws.extend(draws);
             }
-        } else if judged.may_draw_unseen() || judged.calls_setval {
+        } else if analysis.may_draw_unseen() || analysis.calls_setval {
             self.link.servers.may_draw_at(replica);
         }
     }
@@ -244,21 +251,21 @@ impl Placer<'_> {
     /// cost the transaction, which is not the client's fault.
     pub(crate) async fn after_draw(
         &mut self,
-        judged: &Judged,
+        analysis: &StatementAnalysis,
         mark: usize,
         ended: Result<Ended, Fault>,
     ) -> Result<Ended, Fault> {
         if let Ok(Ended { error: Some(_), .. }) = &ended
             && !self.link.client.shown
             && let Ok(failed) = &ended
-            && self.view().met_end_of_range(failed, judged, self.txn.last_home, false)
+            && self.view().met_end_of_range(failed, analysis, self.txn.last_home, false)
         {
             self.link.client.take_back(mark);
             return Err(self
                 .lose_at_home("the values of a sequence that the replica was lent are used up")
                 .await);
         }
-        self.view().after_setting(judged);
+        self.view().after_setting(analysis);
         ended
     }
 }

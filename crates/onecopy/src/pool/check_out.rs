@@ -15,7 +15,7 @@ use super::wait_queue::Want;
 use super::{FRESH_MAX, Granted, Kind, Permit, Pools, Taken, Thread};
 use crate::backend::{BackendError, Rows};
 use crate::client::settings::Settings;
-use crate::coordinator::Hub;
+use crate::coordinator::Coordinator;
 use crate::error::{Fault, broken};
 use crate::security::scram::Secret;
 
@@ -140,7 +140,7 @@ impl Servers {
         if sharing.permits.iter().any(|(at, _)| *at == replica) {
             return None;
         }
-        let whose = (self.card.id, sharing.thread);
+        let whose = (self.entry.id, sharing.thread);
         match sharing.pools.take(&sharing.kind, (replica, incarnation), whose, want) {
             Taken::Now(granted) => {
                 self.take_looked_at(granted, replica, incarnation);
@@ -192,7 +192,7 @@ impl Servers {
     /// A connection from the pool is this session's for now.
     fn put(&mut self, mut server: Box<Server>) {
         let replica = server.replica;
-        let is_own = server.wearer() == self.card.id;
+        let is_own = server.wearer() == self.entry.id;
         if let Some(sharing) = &mut self.sharing
             && !is_own
             && self.draws_at == Some(replica)
@@ -200,7 +200,7 @@ impl Servers {
             (self.draws_at, sharing.has_lost_draws) = (None, true);
         }
         server.has_carried = false;
-        server.shown = Some(self.card.use_server(replica, server.running.pid));
+        server.shown = Some(self.entry.use_server(replica, server.running.pid));
         let number = usize::from(replica.0);
         if self.all.len() <= number {
             self.all.resize_with(number + 1, || None);
@@ -214,7 +214,7 @@ impl Servers {
         if let Some(replica) = self.draws_at
             && self.all.get(usize::from(replica.0)).is_none_or(Option::is_none)
         {
-            let own = sharing.pools.take_own(&sharing.kind, replica, self.card.id);
+            let own = sharing.pools.take_own(&sharing.kind, replica, self.entry.id);
             let own = own.and_then(|server| server.brought_to(sharing.thread).ok());
             sharing.has_lost_draws |= own.is_none();
             self.draws_at.take_if(|_| own.is_none());
@@ -302,8 +302,13 @@ impl Servers {
 
 impl Sharing {
     /// If sessions share connections.
-    pub(crate) fn of(hub: &Hub, thread: Thread, settings: &Settings, secret: &Secret) -> Option<Self> {
-        let pools = Arc::clone(&hub.pools);
+    pub(crate) fn of(
+        coordinator: &Coordinator,
+        thread: Thread,
+        settings: &Settings,
+        secret: &Secret,
+    ) -> Option<Self> {
+        let pools = Arc::clone(&coordinator.pools);
         pools.pooling.is_shared.then(|| Self {
             kind: pools.kind(settings, secret),
             pools,

@@ -17,8 +17,8 @@ use crate::backend::{BackendError, Connection, assert_qualified};
 use crate::capture::vouch::STARTED_SQL;
 use crate::client::cancel::Running;
 use crate::client::settings::Settings;
-use crate::coordinator::Hub;
-use crate::coordinator::session_registry::Card;
+use crate::coordinator::Coordinator;
+use crate::coordinator::session_registry::SessionEntry;
 use crate::error::Fault;
 use crate::security::scram::Secret;
 
@@ -95,7 +95,7 @@ impl Servers {
 /// Proves that the server has not restarted, and proves to the server that the connection is ours: the defaults with which it
 /// has begun; `None` if it has restarted.
 async fn prove(
-    hub: &Hub,
+    coordinator: &Coordinator,
     connection: &mut Connection,
     proof: &str,
 ) -> Result<Option<Defaults>, BackendError> {
@@ -104,7 +104,7 @@ async fn prove(
     let rows = connection.simple(&question).await?;
     let mut answers = rows.into_iter().flatten();
     let (Some(_), Some(Some(started))) = (answers.next(), answers.next()) else { return Ok(None) };
-    let vouch = hub.voucher.vouch_sql(connection.pid, &started);
+    let vouch = coordinator.voucher.vouch_sql(connection.pid, &started);
     assert_qualified(&vouch);
     connection.simple(&vouch).await?;
     Ok(Some(Defaults(answers.flatten().collect())))
@@ -112,13 +112,13 @@ async fn prove(
 
 /// A new connection of a session to this incarnation of a replica.
 pub(crate) async fn open(
-    hub: &Hub,
+    coordinator: &Coordinator,
     settings: &Settings,
-    (card, secret): (&Arc<Card>, &Secret),
+    (entry, secret): (&Arc<SessionEntry>, &Secret),
     replica: ReplicaId,
     incarnation: Incarnation,
 ) -> Result<Server, Fault> {
-    let seat = &hub.seats[usize::from(replica.0)];
+    let seat = &coordinator.seats[usize::from(replica.0)];
     let options = settings.server_options();
     let parameters = settings.start_up(&options);
     let mut failed = None;
@@ -128,12 +128,12 @@ pub(crate) async fn open(
                 let line = seat.lines.enter(&connection).map_err(|_| Fault::Lost(replica))?;
                 // After the entry: whoever gave the server up before that has taken the proof away.
                 let proof = seat.proof_of(incarnation).ok_or(Fault::Lost(replica))?;
-                let proven = prove(hub, &mut connection, &proof).await.map_err(Fault::at(replica))?;
+                let proven = prove(coordinator, &mut connection, &proof).await.map_err(Fault::at(replica))?;
                 let defaults = proven.ok_or(Fault::Lost(replica))?;
                 let running = Running::new(seat.address.clone(), &connection);
-                let (edition, names) = ServerNames::of(hub, replica);
+                let (edition, names) = ServerNames::of(coordinator, replica);
                 return Ok(Server {
-                    shown: Some(card.connect(replica, connection.pid)),
+                    shown: Some(entry.connect(replica, connection.pid)),
                     shared: None,
                     _line: line,
                     running: Arc::new(running),

@@ -21,7 +21,7 @@ use wire::sqlstate;
 
 use super::pins::Pins;
 use super::servers::{Server, Servers};
-use crate::coordinator::Hub;
+use crate::coordinator::Coordinator;
 use crate::coordinator::evictions::Tenancy;
 use crate::error::{Fault, Refusal};
 
@@ -49,14 +49,14 @@ impl Server {
 
 impl Servers {
     /// What of the session was on a connection that is gone or cannot be used any more, and nowhere else.
-    pub(crate) fn lost_state(&mut self, hub: &Hub) -> Option<Pins> {
-        let anchor = hub.anchor();
+    pub(crate) fn lost_state(&mut self, coordinator: &Coordinator) -> Option<Pins> {
+        let anchor = coordinator.anchor();
         for server in self.all.iter().flatten() {
             let held = server.pins.held();
             let is_usable = || {
-                let seat = &hub.seats[usize::from(server.replica.0)];
+                let seat = &coordinator.seats[usize::from(server.replica.0)];
                 server.replica == anchor
-                    && !hub.clients.is_leaving(anchor)
+                    && !coordinator.sessions.is_leaving(anchor)
                     && seat.proof_of(server.incarnation).is_some()
             };
             if !held.is_empty() && !is_usable() {

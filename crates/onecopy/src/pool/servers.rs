@@ -27,10 +27,10 @@ use super::state_sync::{Shared, dress};
 use crate::backend::{BackendError, Connection, Line, Rows, assert_qualified};
 use crate::client::cancel::Running;
 use crate::client::settings::Settings;
-use crate::coordinator::Hub;
+use crate::coordinator::Coordinator;
 use crate::coordinator::evictions::Evictions;
-use crate::coordinator::oid_map::{Names, Pairs};
-use crate::coordinator::session_registry::{Card, Connected};
+use crate::coordinator::oid_map::{OidMap, Pairs};
+use crate::coordinator::session_registry::{Connected, SessionEntry};
 use crate::error::Fault;
 use crate::security::scram::Secret;
 
@@ -94,14 +94,14 @@ pub(crate) struct Opening {
 #[derive(Debug)]
 pub(crate) struct ServerNames {
     /// Where more can be learned.
-    pub(crate) source: Arc<Names>,
+    pub(crate) source: Arc<OidMap>,
     /// What is known.
     pub(crate) pairs: Arc<Pairs>,
 }
 
 impl ServerNames {
-    pub(crate) fn of(hub: &Hub, replica: ReplicaId) -> (u64, Option<Self>) {
-        let (edition, source) = hub.names(replica);
+    pub(crate) fn of(coordinator: &Coordinator, replica: ReplicaId) -> (u64, Option<Self>) {
+        let (edition, source) = coordinator.names(replica);
         (edition, source.map(|source| Self { pairs: source.pairs(), source }))
     }
 }
@@ -235,7 +235,7 @@ fn opening(isolation: Isolation, is_read_only: bool) -> &'static str {
 pub(crate) struct Servers {
     /// By the numbers of the replicas, as far as any was used.
     pub(crate) all: Vec<Option<Box<Server>>>,
-    pub(crate) card: Arc<Card>,
+    pub(crate) entry: Arc<SessionEntry>,
     /// What the client has proven itself with, which opens the servers to its role.
     secret: Secret,
     /// What was on connections that are gone, and nowhere else.
@@ -258,17 +258,17 @@ pub(crate) struct Servers {
 
 impl Servers {
     pub(crate) fn new(
-        hub: &Hub,
+        coordinator: &Coordinator,
         thread: Thread,
         settings: &Settings,
-        card: Arc<Card>,
+        entry: Arc<SessionEntry>,
         secret: Secret,
     ) -> Self {
-        let sharing = Sharing::of(hub, thread, settings, &secret);
+        let sharing = Sharing::of(coordinator, thread, settings, &secret);
         Self {
             sharing,
             all: Vec::new(),
-            card,
+            entry,
             secret,
             lost: Pins::default(),
             carried: AllCarried::default(),
@@ -276,7 +276,7 @@ impl Servers {
             draws_at: None,
             is_unsure: false,
             asks_draws: false,
-            drains_seen: hub.clients.drains(),
+            drains_seen: coordinator.sessions.drains(),
         }
     }
 
@@ -390,7 +390,7 @@ impl Servers {
     /// A connection of just this incarnation, with the session's settings.
     pub(crate) async fn ensure(
         &mut self,
-        hub: &Hub,
+        coordinator: &Coordinator,
         settings: &mut Settings,
         replica: ReplicaId,
         incarnation: Incarnation,
@@ -398,7 +398,7 @@ impl Servers {
         if self.find(replica).is_some_and(|server| server.incarnation != incarnation) {
             self.close(replica);
         }
-        if let Some(what) = self.lost_state(hub) {
+        if let Some(what) = self.lost_state(coordinator) {
             return Err(pinned_state::lost(what));
         }
         let number = usize::from(replica.0);
@@ -409,35 +409,36 @@ impl Servers {
         if slot.is_none() {
             // A server that hangs takes connections and says nothing, until it is given up.
             let shared = match &mut self.sharing {
-                Some(sharing) => Some(sharing.new_one(replica, self.card.id)?),
+                Some(sharing) => Some(sharing.new_one(replica, self.entry.id)?),
                 None => None,
             };
-            let opening = open(hub, settings, (&self.card, &self.secret), replica, incarnation);
-            let opening = tokio::time::timeout(hub.patience.health_deadline, opening);
-            let opened = hub.seats[number].unless_given_up(incarnation, opening).await;
+            let opening = open(coordinator, settings, (&self.entry, &self.secret), replica, incarnation);
+            let opening = tokio::time::timeout(coordinator.patience.health_deadline, opening);
+            let opened = coordinator.seats[number].unless_given_up(incarnation, opening).await;
             let opened = opened.and_then(Result::ok).unwrap_or(Err(Fault::Lost(replica)))?;
-            if replica != hub.anchor() && !self.defaults.suit(&opened.defaults) {
+            if replica != coordinator.anchor() && !self.defaults.suit(&opened.defaults) {
                 return Err(Fault::Unplaced(replica));
             }
             *slot = Some(Box::new(Server { shared, ..opened }));
         }
-        let defaults = slot.as_ref().map(|server| &server.defaults).filter(|_| replica == hub.anchor());
+        let defaults =
+            slot.as_ref().map(|server| &server.defaults).filter(|_| replica == coordinator.anchor());
         if defaults.is_some_and(|defaults| self.defaults.take(defaults)) {
             self.close_unsuited();
         }
         let slot = &mut self.all[number];
         let server = slot.as_mut().expect("it was put there just now");
-        if server.edition != hub.names_edition() {
-            (server.edition, server.names) = ServerNames::of(hub, replica);
+        if server.edition != coordinator.names_edition() {
+            (server.edition, server.names) = ServerNames::of(coordinator, replica);
         }
         let forgets_draws = server.has_draws && self.draws_at != Some(replica);
-        let dressed = dress(server, settings, self.card.id, forgets_draws).await;
+        let dressed = dress(server, settings, self.entry.id, forgets_draws).await;
         if dressed.is_err() && server.shared.is_some() {
             // Nobody knows what it has now.
             *slot = None;
         }
         dressed?;
-        if replica == hub.anchor() {
+        if replica == coordinator.anchor() {
             self.carry(replica).await?;
         }
         let slot = &mut self.all[number];

@@ -35,9 +35,9 @@ struct Waiting {
 
 /// Those who wait; who wants a second one stands before who wants a first.
 #[derive(Debug, Default)]
-pub(crate) struct Line(VecDeque<Waiting>);
+pub(crate) struct WaitQueue(VecDeque<Waiting>);
 
-impl Line {
+impl WaitQueue {
     /// Somebody comes.
     pub(crate) fn enter(&mut self, want: Want, thread: Thread) -> oneshot::Receiver<Granted> {
         let (sender, receiver) = oneshot::channel();
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn who_has_something_open_comes_first_and_needs_no_room() {
-        let mut line = Line::default();
+        let mut line = WaitQueue::default();
         let mut tickets: Vec<_> = [Want::First, Want::Second, Want::First, Want::Second]
             .map(|want| line.enter(want, Thread(0)))
             .into_iter()

@@ -30,12 +30,12 @@ impl View<'_> {
         if values == 0 {
             return;
         }
-        let mut sequences = self.link.hub().sequences();
+        let mut sequences = self.link.coordinator().sequences();
         for id in ids {
             drop(sequences.leases.ask(*id, replica, values));
         }
         drop(sequences);
-        self.link.hub().lending.notify_one();
+        self.link.coordinator().lending.notify_one();
     }
 
     /// Whether the open update transaction is where sequences count.
@@ -47,7 +47,7 @@ impl View<'_> {
 impl Recorder<'_> {
     /// Notes the tables that rows were captured of: whether the transaction may have drawn.
     pub(crate) fn note_drawing(&mut self) -> Result<bool, Fault> {
-        let catalogue = self.link.hub().catalogue();
+        let catalogue = self.link.coordinator().catalogue();
         let Transaction::Update(update) = &mut self.txn.state else {
             return Err(broken("no update transaction is open"));
         };
@@ -67,7 +67,10 @@ impl Recorder<'_> {
         if is_anchor || !draws {
             return Ok(draws);
         }
-        if update.is_borrowing && !update.drawn.from_any && !self.link.hub().voids_lent(update.generation) {
+        if update.is_borrowing
+            && !update.drawn.from_any
+            && !self.link.coordinator().voids_lent(update.generation)
+        {
             let rows = u32::try_from(update.capture.record.rows()).unwrap_or(u32::MAX);
             let (ids, replica) = (update.drawn.from.clone(), update.replica);
             self.view().use_lease(&ids, replica, rows.saturating_sub(1));
@@ -124,7 +127,7 @@ impl Recorder<'_> {
     }
 
     async fn read_sequences(&mut self) -> Result<(Reading, Vec<State>), Fault> {
-        let reading = self.link.hub().sequences().reading();
+        let reading = self.link.coordinator().sequences().reading();
         let query = self.txn.drawn()?.query();
         let ended = self.driver().own_query(&query).await?;
         let answer = ended.row.and_then(|row| row.into_iter().next().flatten()).unwrap_or_default();
@@ -143,9 +146,9 @@ impl Recorder<'_> {
         let Transaction::Update(update) = &mut self.txn.state else {
             return Err(broken("no update transaction is open"));
         };
-        let hub = &self.link.worker.hub;
-        let durable = hub.log.durable();
-        let mut sequences = hub.sequences();
+        let coordinator = &self.link.worker.coordinator;
+        let durable = coordinator.log.durable();
+        let mut sequences = coordinator.sequences();
         if update.drawn.from_any {
             if update.drawn.may_be_set {
                 for state in states {

@@ -1,6 +1,6 @@
-//! The hub's side of a replica's agent: translates between the core's orders and the agent's commands.
+//! The coordinator's side of a replica's agent: translates between the core's orders and the agent's commands.
 //!
-//! The core speaks of versions, the agent of records and identities. A keeper reads records from the log for its
+//! The core speaks of versions, the agent of records and identities. A replica_driver reads records from the log for its
 //! agent, turns a replica's set of identities ([`crate::coordinator::identities`]) into the version that it has applied, and now and then lets the agent
 //! make durable what is applied, which is what the log is trimmed behind.
 
@@ -17,8 +17,8 @@ use tokio::sync::mpsc;
 
 use super::agent::{Agent, AgentEvent, Assignment, Command, Misfit};
 use super::sequence_allocator;
-use crate::coordinator::identities::Judged;
-use crate::coordinator::{AgentOrder, Hub, Lasting, Obstacle};
+use crate::coordinator::identities::AppliedVerdict;
+use crate::coordinator::{AgentOrder, Coordinator, Obstacle, QuarantineDuration};
 
 /// How often what is applied is made durable.
 const MAINTAIN_EVERY: Duration = Duration::from_secs(10);
@@ -31,9 +31,9 @@ const MEND_DEADLINE: Duration = Duration::from_secs(30);
 /// Records read from the log at a time, in bytes (one record may be larger).
 const READ_BYTES_MAX: usize = 8 << 20;
 
-/// One replica's keeper.
-pub(crate) struct Keeper {
-    hub: Arc<Hub>,
+/// One replica's replica_driver.
+pub(crate) struct ReplicaDriver {
+    coordinator: Arc<Coordinator>,
     replica: ReplicaId,
     commands: mpsc::Sender<Command>,
     incarnation: Incarnation,
@@ -47,39 +47,39 @@ pub(crate) struct Keeper {
     recovering: Option<Version>,
     /// It has a later version than these, which were committed together with that when it was lost.
     missing: Vec<Version>,
-    /// What the hub has ordered and the agent has not been given yet: up to this version. The agent gets it in pieces,
+    /// What the coordinator has ordered and the agent has not been given yet: up to this version. The agent gets it in pieces,
     /// since all of it need not fit into memory.
     ordered: Option<Version>,
     /// The replica's server has the marks of sequences up to this version.
     marked: Option<Version>,
 }
 
-impl Keeper {
-    /// Runs the agent and its keeper until the hub's orders end.
+impl ReplicaDriver {
+    /// Runs the agent and its replica_driver until the coordinator's orders end.
     pub(crate) async fn run(
-        hub: Arc<Hub>,
+        coordinator: Arc<Coordinator>,
         replica: ReplicaId,
         mut orders: mpsc::Receiver<AgentOrder>,
         delay: Duration,
     ) {
-        let seat = &hub.seats[replica];
+        let seat = &coordinator.seats[replica];
         let assignment = Assignment {
             name: seat.name.clone(),
             address: seat.address.clone(),
-            served: hub.served.clone(),
-            cluster: hub.cluster_id,
-            voucher: hub.voucher.clone(),
-            seal: Arc::clone(&hub.seal),
-            spills: hub.log.spills().clone(),
+            served: coordinator.served.clone(),
+            cluster: coordinator.cluster_id,
+            voucher: coordinator.voucher.clone(),
+            seal: Arc::clone(&coordinator.seal),
+            spills: coordinator.log.spills().clone(),
             reader_patience_ms: Arc::clone(&seat.reader_patience_ms),
-            health_deadline: hub.patience.health_deadline,
-            is_founding: Arc::clone(&hub.is_founding),
+            health_deadline: coordinator.patience.health_deadline,
+            is_founding: Arc::clone(&coordinator.is_founding),
             evictions: Arc::clone(&seat.evictions),
         };
         let (agent, commands, mut events) = Agent::new(assignment);
         let agent = tokio::spawn(agent.run());
-        let mut keeper = Self {
-            hub,
+        let mut replica_driver = Self {
+            coordinator,
             replica,
             commands,
             incarnation: Incarnation::default(),
@@ -98,27 +98,27 @@ impl Keeper {
             let command = tokio::select! {
                 order = orders.recv() => match order {
                     Some(AgentOrder::Leave) | None => break,
-                    Some(order) => keeper.order(&order),
+                    Some(order) => replica_driver.order(&order),
                 },
                 event = events.recv() => match event {
-                    Some(event) => keeper.event(event).await,
+                    Some(event) => replica_driver.event(event).await,
                     None => break,
                 },
                 _ = maintain.tick() => {
-                    let command = keeper.maintain();
-                    if keeper.is_up && keeper.forgotten < keeper.forgettable() {
+                    let command = replica_driver.maintain();
+                    if replica_driver.is_up && replica_driver.forgotten < replica_driver.forgettable() {
                         maintain.reset_after(MAINTAIN_AGAIN);
                     }
                     command
                 }
             };
             if matches!(command, Some(Command::Apply { .. } | Command::LoadCatalogue { .. }))
-                && !keeper.delay.is_zero()
+                && !replica_driver.delay.is_zero()
             {
-                tokio::time::sleep(keeper.delay).await;
+                tokio::time::sleep(replica_driver.delay).await;
             }
             if let Some(command) = command
-                && keeper.commands.send(command).await.is_err()
+                && replica_driver.commands.send(command).await.is_err()
             {
                 break;
             }
@@ -137,8 +137,8 @@ impl Keeper {
             }
             AgentOrder::Leave => None,
             AgentOrder::TakeBack => {
-                let (hub, replica) = (Arc::clone(&self.hub), self.replica);
-                tokio::spawn(async move { sequence_allocator::take_back(&hub, replica).await });
+                let (coordinator, replica) = (Arc::clone(&self.coordinator), self.replica);
+                tokio::spawn(async move { sequence_allocator::take_back(&coordinator, replica).await });
                 None
             }
             AgentOrder::Reset => Some(Command::Reset { incarnation: self.incarnation }),
@@ -150,45 +150,45 @@ impl Keeper {
 
     /// As many of these versions as fit into memory.
     fn next_piece(&mut self, from: Version, upto: Version) -> Option<Command> {
-        let reason = match self.hub.log.read_from(from, READ_BYTES_MAX) {
+        let reason = match self.coordinator.log.read_from(from, READ_BYTES_MAX) {
             Ok(mut records) => {
                 records.retain(|record| record.header().last <= upto);
                 if !records.is_empty() {
                     if records.iter().any(|record| takes_lent_back(record)) {
                         // Applying it takes back what was lent here.
-                        self.hub.sequences().leases.close(self.replica);
+                        self.coordinator.sequences().leases.close(self.replica);
                     }
-                    let (incarnation, last_ddl) = (self.incarnation, self.hub.last_ddl());
+                    let (incarnation, last_ddl) = (self.incarnation, self.coordinator.last_ddl());
                     return Some(Command::Apply { incarnation, records, last_ddl });
                 }
                 format!("the log does not have version {from}")
             }
             Err(error) => error.to_string(),
         };
-        self.quarantine(&reason, Lasting::UntilRestart);
+        self.quarantine(&reason, QuarantineDuration::UntilRestart);
         None
     }
 
-    fn quarantine(&mut self, reason: &str, lasting: Lasting) {
+    fn quarantine(&mut self, reason: &str, lasting: QuarantineDuration) {
         self.is_up = false;
         self.catching_up(false);
-        self.hub.quarantine(self.replica, reason, lasting);
+        self.coordinator.quarantine(self.replica, reason, lasting);
     }
 
     /// The anchor is waited for, but not for long.
     fn lose_anchor(&self) {
-        if self.hub.anchor() != self.replica {
+        if self.coordinator.anchor() != self.replica {
             return;
         }
-        let (hub, from) = (Arc::clone(&self.hub), self.replica);
+        let (coordinator, from) = (Arc::clone(&self.coordinator), self.replica);
         tokio::spawn(async move {
-            tokio::time::sleep(hub.patience.takeover_after).await;
-            hub.handle(Event::TakeOver { from });
+            tokio::time::sleep(coordinator.patience.takeover_after).await;
+            coordinator.handle(Event::TakeOver { from });
         });
     }
 
     fn catching_up(&self, is_so: bool) {
-        self.hub.seats[self.replica].is_catching_up.store(is_so, Ordering::Relaxed);
+        self.coordinator.seats[self.replica].is_catching_up.store(is_so, Ordering::Relaxed);
     }
 
     async fn event(&mut self, event: AgentEvent) -> Option<Command> {
@@ -198,27 +198,27 @@ impl Keeper {
                 return self.up(incarnation, proof_sql, applied).await;
             }
             AgentEvent::Down { incarnation, reason } => {
-                let name = &self.hub.seats[replica].name;
+                let name = &self.coordinator.seats[replica].name;
                 tracing::warn!(replica = %name, %reason, "the replica is down");
-                self.hub.seats[replica].absence.note_unreachable(Obstacle::Passing, reason);
+                self.coordinator.seats[replica].absence.note_unreachable(Obstacle::Passing, reason);
                 self.is_up = false;
-                self.hub.sequences().leases.replica_changed(replica);
+                self.coordinator.sequences().leases.replica_changed(replica);
                 (self.recovering, self.ordered) = (None, None);
                 self.missing.clear();
                 self.catching_up(false);
-                self.hub.handle(Event::ReplicaLost { replica, incarnation });
-                self.hub.seats[replica].give_up();
+                self.coordinator.handle(Event::ReplicaLost { replica, incarnation });
+                self.coordinator.seats[replica].give_up();
                 self.lose_anchor();
             }
             AgentEvent::Unreachable { obstacle, reason } => {
-                self.hub.seats[replica].absence.note_unreachable(obstacle, reason);
+                self.coordinator.seats[replica].absence.note_unreachable(obstacle, reason);
             }
             AgentEvent::Suspect { incarnation, is_suspect } => {
-                self.hub.handle(Event::Suspect { replica, incarnation, is_suspect });
+                self.coordinator.handle(Event::Suspect { replica, incarnation, is_suspect });
             }
             AgentEvent::Applied { incarnation, upto } => {
                 self.applied = self.applied.max(upto);
-                self.hub.sequences().leases.open(replica);
+                self.coordinator.sequences().leases.open(replica);
                 if self.recovering.is_some() {
                     return self.recover().await;
                 }
@@ -226,21 +226,21 @@ impl Keeper {
                     return self.next_piece(upto.next(), ordered);
                 }
                 self.ordered = None;
-                self.hub.handle(Event::Applied { replica, incarnation, upto });
+                self.coordinator.handle(Event::Applied { replica, incarnation, upto });
             }
             AgentEvent::Diverged { version, misfit, reason } => {
                 let reason = format!("version {version} cannot be applied: {reason}");
                 let lasting = match misfit {
-                    Misfit::Rows => Lasting::UntilRebuilt,
-                    Misfit::Record => Lasting::UntilApplied,
+                    Misfit::Rows => QuarantineDuration::UntilRebuilt,
+                    Misfit::Record => QuarantineDuration::UntilApplied,
                 };
                 self.quarantine(&reason, lasting);
             }
             AgentEvent::InTheWay { session } => {
-                self.hub.handle(Event::InTheWay { session, replica, incarnation: self.incarnation });
+                self.coordinator.handle(Event::InTheWay { session, replica, incarnation: self.incarnation });
             }
-            AgentEvent::Durable { upto, .. } => self.hub.note_durable(replica, upto),
-            AgentEvent::Catalogue { catalogue, .. } => self.hub.set_catalogue(*catalogue),
+            AgentEvent::Durable { upto, .. } => self.coordinator.note_durable(replica, upto),
+            AgentEvent::Catalogue { catalogue, .. } => self.coordinator.set_catalogue(*catalogue),
         }
         None
     }
@@ -251,37 +251,37 @@ impl Keeper {
         proof_sql: String,
         applied: Vec<Identity>,
     ) -> Option<Command> {
-        let seat = &self.hub.seats[self.replica];
+        let seat = &self.coordinator.seats[self.replica];
         seat.absence.end();
         *seat.proof.lock().unwrap_or_else(PoisonError::into_inner) = (incarnation, proof_sql);
         self.incarnation = incarnation;
-        self.hub.sequences().leases.replica_changed(self.replica);
-        self.hub.forget_names();
-        if self.hub.is_quarantined(self.replica) {
+        self.coordinator.sequences().leases.replica_changed(self.replica);
+        self.coordinator.forget_names();
+        if self.coordinator.is_quarantined(self.replica) {
             // What it could not apply it would fail to apply again; when it was rebuilt, or is to be tried again, it is
             // connected anew.
             return None;
         }
-        match self.hub.judge(applied).await {
-            Ok(Judged { strangers, .. }) if self.are_of_a_lost_log(&strangers) => {
-                self.hub.log_is_lost.store(true, Ordering::Relaxed);
+        match self.coordinator.judge(applied).await {
+            Ok(AppliedVerdict { strangers, .. }) if self.are_of_a_lost_log(&strangers) => {
+                self.coordinator.log_is_lost.store(true, Ordering::Relaxed);
                 let reason = "it has transactions that the log has not: the log was lost or removed";
-                self.quarantine(reason, Lasting::UntilRestart);
+                self.quarantine(reason, QuarantineDuration::UntilRestart);
             }
-            Ok(Judged { first, last: version, missing, strangers }) => {
+            Ok(AppliedVerdict { first, last: version, missing, strangers }) => {
                 tracing::info!(replica = %seat.name, %version, missing = missing.len(), "the replica is up");
                 self.missing = missing;
                 self.applied = version;
                 // What it was told to forget when it was lost it may still have; left there, it would look like a gap.
                 self.forgotten = Version(first.0.saturating_sub(1));
-                self.strangers = strangers.into_iter().filter(|i| i.epoch < self.hub.epoch).collect();
-                let durable = self.hub.log.durable();
+                self.strangers = strangers.into_iter().filter(|i| i.epoch < self.coordinator.epoch).collect();
+                let durable = self.coordinator.log.durable();
                 self.marked = None;
                 self.recovering = Some(durable);
                 self.catching_up(true);
                 return self.recover().await;
             }
-            Err(reason) => self.quarantine(&reason, Lasting::UntilRestart),
+            Err(reason) => self.quarantine(&reason, QuarantineDuration::UntilRestart),
         }
         None
     }
@@ -289,8 +289,9 @@ impl Keeper {
     /// In the first term of a log whoever is not in it is of another one: of a term that was not yet, or from before a client
     /// could write anything.
     fn are_of_a_lost_log(&self, strangers: &[Identity]) -> bool {
-        let is_early = !self.hub.clients.is_open();
-        self.hub.log_was_empty && strangers.iter().any(|i| is_early || i.epoch != self.hub.epoch)
+        let is_early = !self.coordinator.sessions.is_open();
+        self.coordinator.log_was_empty
+            && strangers.iter().any(|i| is_early || i.epoch != self.coordinator.epoch)
     }
 
     /// A replica is brought up to the log before it serves. It may be the home, or become it at any time: a crash may have
@@ -305,7 +306,7 @@ impl Keeper {
             return self.next_piece(self.applied.next(), target);
         }
         self.recovering = None;
-        let mending = home::mend_sequences(&self.hub, self.replica, target);
+        let mending = home::mend_sequences(&self.coordinator, self.replica, target);
         let mended = tokio::time::timeout(MEND_DEADLINE, mending).await;
         if let Err(reason) = mended.unwrap_or_else(|_| Err("the server does not answer".to_owned())) {
             tracing::warn!(%reason, "the sequences of a replica could not be mended");
@@ -318,24 +319,24 @@ impl Keeper {
     /// What would be there as well, had the replica not been lost in the midst of COMMITs.
     fn apply_missing(&mut self) -> Option<Command> {
         let missing = std::mem::take(&mut self.missing);
-        let found = self.hub.log.read_from(*missing.first()?, READ_BYTES_MAX);
+        let found = self.coordinator.log.read_from(*missing.first()?, READ_BYTES_MAX);
         let mut records = found.unwrap_or_default();
         records.retain(|record| missing.contains(&record.header().last));
         if records.len() == missing.len() {
-            let (incarnation, last_ddl) = (self.incarnation, self.hub.last_ddl());
+            let (incarnation, last_ddl) = (self.incarnation, self.coordinator.last_ddl());
             return Some(Command::Apply { incarnation, records, last_ddl });
         }
         let reason = format!("it lacks version {}, which cannot be read", missing[0]);
-        self.quarantine(&reason, Lasting::UntilRestart);
+        self.quarantine(&reason, QuarantineDuration::UntilRestart);
         None
     }
 
     fn serve(&mut self) {
         self.is_up = true;
-        self.hub.seats[self.replica].is_new.store(false, Ordering::Relaxed);
+        self.coordinator.seats[self.replica].is_new.store(false, Ordering::Relaxed);
         self.catching_up(false);
         let (replica, incarnation, applied) = (self.replica, self.incarnation, self.applied);
-        self.hub.handle(Event::ReplicaUp { replica, incarnation, applied });
+        self.coordinator.handle(Event::ReplicaUp { replica, incarnation, applied });
     }
 
     /// Identities up to this version need not stay in the replica.
@@ -348,20 +349,20 @@ impl Keeper {
         if !self.is_up {
             return None;
         }
-        let status = self.hub.replicas().into_iter().find(|status| status.replica == self.replica)?;
+        let status = self.coordinator.replicas().into_iter().find(|status| status.replica == self.replica)?;
         self.applied = status.applied;
         let limit = self.forgettable();
         let mut forget = Vec::new();
         if self.forgotten < limit {
-            match self.hub.identities.range(self.forgotten, limit, &self.hub.log) {
+            match self.coordinator.identities.range(self.forgotten, limit, &self.coordinator.log) {
                 Ok((found, reached)) => (forget, self.forgotten) = (found, reached),
                 Err(reason) => tracing::warn!(%reason, "what a replica could forget cannot be read"),
             }
         }
         forget.append(&mut self.strangers);
         // A replica keeps the marks of the records that it applies; those of its own transactions are told here.
-        let durable = self.hub.log.durable();
-        let marks = self.hub.sequences().marks(self.marked, self.applied, durable);
+        let durable = self.coordinator.log.durable();
+        let marks = self.coordinator.sequences().marks(self.marked, self.applied, durable);
         self.marked = Some(self.applied);
         Some(Command::Maintain { incarnation: self.incarnation, applied: self.applied, forget, marks })
     }

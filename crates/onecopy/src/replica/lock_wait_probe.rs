@@ -18,7 +18,7 @@ use cluster::ids::{ReplicaId, SessionId};
 use tokio::time::Instant;
 
 use crate::backend::{BackendError, Connection};
-use crate::coordinator::{Hub, Seat};
+use crate::coordinator::{Coordinator, Seat};
 
 /// A session that has waited so long wants it to be looked.
 pub(crate) const FIRST_LOOK: Duration = Duration::from_millis(200);
@@ -43,24 +43,24 @@ type Connections = BTreeMap<ReplicaId, Connection>;
 type Pair = (i32, i32);
 
 /// Looks whenever a session wants it, for as long as the node runs.
-pub(crate) async fn run(hub: Arc<Hub>) {
+pub(crate) async fn run(coordinator: Arc<Coordinator>) {
     let mut connections = Connections::new();
     loop {
-        hub.looking.notified().await;
+        coordinator.looking.notified().await;
         let began = Instant::now();
-        look(&hub, &mut connections).await;
+        look(&coordinator, &mut connections).await;
         tokio::time::sleep((began.elapsed() * PAUSE_LENGTHS).clamp(PAUSE_MIN, PAUSE_MAX)).await;
     }
 }
 
 /// Asks every server who waits for whom there, and tells the core.
-async fn look(hub: &Hub, connections: &mut Connections) {
+async fn look(coordinator: &Coordinator, connections: &mut Connections) {
     let mut pairs = Vec::new();
-    connections.retain(|replica, _| hub.seats.iter().any(|seat| seat.replica == *replica));
-    for seat in hub.seats.iter() {
+    connections.retain(|replica, _| coordinator.seats.iter().any(|seat| seat.replica == *replica));
+    for seat in coordinator.seats.iter() {
         // Whoever does not answer gets another connection the next time.
         let connection = connections.remove(&seat.replica);
-        match tokio::time::timeout(ANSWERS_WITHIN, waits_at(hub, seat, connection)).await {
+        match tokio::time::timeout(ANSWERS_WITHIN, waits_at(coordinator, seat, connection)).await {
             Ok(Ok((connection, found))) => {
                 connections.insert(seat.replica, connection);
                 pairs.extend(found.into_iter().map(|pair| (seat, pair)));
@@ -72,20 +72,20 @@ async fn look(hub: &Hub, connections: &mut Connections) {
     if pairs.is_empty() {
         return;
     }
-    let owners = hub.clients.backends();
+    let owners = coordinator.sessions.backends();
     let session = |seat: &Seat, pid: i32| {
         seat.evictions.tenant(pid).or_else(|| owners.get(&(seat.replica, pid)).copied())
     };
     let edge = |(seat, pair): (&Seat, Pair)| Some((session(seat, pair.0)?, session(seat, pair.1)?));
     let edges: Vec<(SessionId, SessionId)> = pairs.into_iter().filter_map(edge).collect();
     if !edges.is_empty() {
-        hub.handle(Event::ServerWaits { edges });
+        coordinator.handle(Event::ServerWaits { edges });
     }
 }
 
 /// The connection may be one of before that has ended meanwhile.
 async fn waits_at(
-    hub: &Hub,
+    coordinator: &Coordinator,
     seat: &Seat,
     connection: Option<Connection>,
 ) -> Result<(Connection, Vec<Pair>), BackendError> {
@@ -97,7 +97,7 @@ async fn waits_at(
         known
     } else {
         let own = [("application_name", "onecopy waits")];
-        let mut connection = Connection::open_own(&seat.address, &hub.served, &own).await?;
+        let mut connection = Connection::open_own(&seat.address, &coordinator.served, &own).await?;
         let rows = connection.simple(WAITS_SQL).await?;
         (connection, rows)
     };

@@ -26,7 +26,7 @@ use tokio::time::Instant;
 
 use crate::backend::{BackendError, Connection};
 use crate::capture::sequences::{drawn_range, move_call, states};
-use crate::coordinator::{AgentOrder, Hub};
+use crate::coordinator::{AgentOrder, Coordinator};
 
 /// How long a server may take for one step of it.
 const STEP_DEADLINE: Duration = Duration::from_secs(5);
@@ -45,7 +45,7 @@ const OPTIONS: &str = "-c session_replication_role=replica -c search_path=pg_cat
 
 /// The task's connections, each with the incarnation that it was made in.
 #[derive(Debug, Default)]
-struct Lender {
+struct SequenceAllocator {
     connections: BTreeMap<ReplicaId, (Incarnation, Connection)>,
     /// Since when something waits for its mark.
     waits: Option<Instant>,
@@ -60,29 +60,29 @@ enum Failure {
 }
 
 /// Lends for as long as the node runs.
-pub(crate) async fn run(hub: Arc<Hub>) {
-    let mut lender = Lender::default();
+pub(crate) async fn run(coordinator: Arc<Coordinator>) {
+    let mut lender = SequenceAllocator::default();
     loop {
-        let want = hub.sequences().leases.next_want();
+        let want = coordinator.sequences().leases.next_want();
         if let Some(want) = want {
-            lender.draw(&hub, want).await;
+            lender.draw(&coordinator, want).await;
             continue;
         }
-        let (anchor, durable) = (hub.anchor(), hub.log.durable());
-        let loan = hub.sequences().next_loan(anchor, durable);
+        let (anchor, durable) = (coordinator.anchor(), coordinator.log.durable());
+        let loan = coordinator.sequences().next_loan(anchor, durable);
         if let Some(loan) = loan {
-            lender.lend(&hub, loan).await;
+            lender.lend(&coordinator, loan).await;
             continue;
         }
-        let has_drawn = hub.sequences().has_drawn();
-        hub.wants_marks.store(has_drawn, Ordering::Release);
-        let asked = hub.lending.notified();
+        let has_drawn = coordinator.sequences().has_drawn();
+        coordinator.wants_marks.store(has_drawn, Ordering::Release);
+        let asked = coordinator.lending.notified();
         // Whoever asked before this was registered is seen here.
-        if hub.sequences().leases.is_asked() {
+        if coordinator.sequences().leases.is_asked() {
             continue;
         }
-        if lender.wants_record(hub.as_ref(), has_drawn) {
-            lender.bring_marks(&hub).await;
+        if lender.wants_record(coordinator.as_ref(), has_drawn) {
+            lender.bring_marks(&coordinator).await;
             continue;
         }
         if has_drawn {
@@ -93,10 +93,10 @@ pub(crate) async fn run(hub: Arc<Hub>) {
     }
 }
 
-impl Lender {
+impl SequenceAllocator {
     /// Whether nobody has brought the marks that are waited for, for a while.
-    fn wants_record(&mut self, hub: &Hub, has_drawn: bool) -> bool {
-        if !has_drawn || hub.wanted_marks().is_empty() {
+    fn wants_record(&mut self, coordinator: &Coordinator, has_drawn: bool) -> bool {
+        if !has_drawn || coordinator.wanted_marks().is_empty() {
             self.waits = None;
             return false;
         }
@@ -104,14 +104,14 @@ impl Lender {
     }
 
     /// Makes a record that has nothing but the marks.
-    async fn bring_marks(&mut self, hub: &Arc<Hub>) {
+    async fn bring_marks(&mut self, coordinator: &Arc<Coordinator>) {
         self.waits = None;
-        let anchor = hub.anchor();
-        let connected = tokio::time::timeout(STEP_DEADLINE, self.connect(hub, anchor)).await;
+        let anchor = coordinator.anchor();
+        let connected = tokio::time::timeout(STEP_DEADLINE, self.connect(coordinator, anchor)).await;
         let is_connected = matches!(connected, Ok(Ok(_)));
         let brought = match self.connections.remove(&anchor).filter(|_| is_connected) {
             Some((incarnation, connection)) => {
-                let bringing = marks::bring(Arc::clone(hub), incarnation, connection);
+                let bringing = marks::bring(Arc::clone(coordinator), incarnation, connection);
                 // It goes on to its end whatever becomes of this task.
                 let brought = tokio::spawn(bringing).await;
                 brought.ok().flatten().map(|connection| (incarnation, connection))
@@ -125,26 +125,26 @@ impl Lender {
     }
 
     /// Draws at the anchor what somebody wants.
-    async fn draw(&mut self, hub: &Hub, want: Want) {
-        let drawn = tokio::time::timeout(STEP_DEADLINE, self.draw_at_anchor(hub, want)).await;
+    async fn draw(&mut self, coordinator: &Coordinator, want: Want) {
+        let drawn = tokio::time::timeout(STEP_DEADLINE, self.draw_at_anchor(coordinator, want)).await;
         let drawn = drawn.unwrap_or_else(|_| Err(Failure::NotDone("it takes too long".to_owned())));
         match drawn {
-            Ok(true) => hub.wants_marks.store(true, Ordering::Release),
-            Ok(false) => hub.sequences().leases.refuse(want, true),
+            Ok(true) => coordinator.wants_marks.store(true, Ordering::Release),
+            Ok(false) => coordinator.sequences().leases.refuse(want, true),
             Err(Failure::NotDone(reason) | Failure::Unknown(reason)) => {
                 tracing::debug!(sequence = %want.id, %reason, "no range could be drawn");
-                self.connections.remove(&hub.anchor());
+                self.connections.remove(&coordinator.anchor());
                 tokio::time::sleep(PAUSE).await;
-                hub.sequences().leases.refuse(want, false);
+                coordinator.sequences().leases.refuse(want, false);
             }
         }
     }
 
     /// Whether the sequence is one of which ranges are lent.
-    async fn draw_at_anchor(&mut self, hub: &Hub, want: Want) -> Result<bool, Failure> {
-        let anchor = hub.anchor();
+    async fn draw_at_anchor(&mut self, coordinator: &Coordinator, want: Want) -> Result<bool, Failure> {
+        let anchor = coordinator.anchor();
         let not_done = |error: BackendError| Failure::NotDone(error.to_string());
-        let connection = self.connect(hub, anchor).await?;
+        let connection = self.connect(coordinator, anchor).await?;
         // First a look without a draw, for its bounds.
         let look = connection.simple(&format!("SELECT onecopy_capture.state_of({})", want.id)).await;
         let look = look.map_err(not_done).map(|rows| answer(&rows))?;
@@ -154,7 +154,7 @@ impl Lender {
         }) else {
             return Ok(false);
         };
-        if !hub.sequences().leases.may_be_drawn(want, &state) {
+        if !coordinator.sequences().leases.may_be_drawn(want, &state) {
             tokio::time::sleep(LOOK).await;
             return Ok(true);
         }
@@ -163,14 +163,14 @@ impl Lender {
         let Some((state, range)) = answer(&rows).and_then(|text| drawn_range(&text)) else {
             return Ok(false);
         };
-        hub.sequences().leases.drew(want, range, state);
+        coordinator.sequences().leases.drew(want, range, state);
         Ok(true)
     }
 
     /// Puts a range into force.
-    async fn lend(&mut self, hub: &Hub, loan: Loan) {
+    async fn lend(&mut self, coordinator: &Coordinator, loan: Loan) {
         let Want { replica, id, .. } = loan.want;
-        match self.lend_at(hub, replica, loan).await {
+        match self.lend_at(coordinator, replica, loan).await {
             Ok(()) => {
                 let Range { first, last, .. } = loan.range;
                 tracing::debug!(sequence = %id, replica = %replica, first, last, "a range is lent");
@@ -183,25 +183,30 @@ impl Lender {
                 tracing::debug!(sequence = %id, replica = %replica, %reason, "a range could not be lent");
                 self.connections.remove(&replica);
                 if is_unknown {
-                    hub.sequences().leases.bar(replica);
+                    coordinator.sequences().leases.bar(replica);
                 } else {
-                    hub.sequences().leases.refuse(loan.want, false);
+                    coordinator.sequences().leases.refuse(loan.want, false);
                 }
             }
         }
     }
 
-    async fn lend_at(&mut self, hub: &Hub, replica: ReplicaId, loan: Loan) -> Result<(), Failure> {
-        let seat = &hub.seats[replica];
+    async fn lend_at(
+        &mut self,
+        coordinator: &Coordinator,
+        replica: ReplicaId,
+        loan: Loan,
+    ) -> Result<(), Failure> {
+        let seat = &coordinator.seats[replica];
         let incarnation = seat.incarnation();
-        let asked = tokio::time::timeout(STEP_DEADLINE, self.ask_stint(hub, replica)).await;
+        let asked = tokio::time::timeout(STEP_DEADLINE, self.ask_stint(coordinator, replica)).await;
         let (connection, stint) =
             asked.unwrap_or_else(|_| Err(Failure::NotDone("the server does not answer".to_owned())))?;
         {
             // Whoever makes it the anchor has to have this lock, too, after that.
-            let mut sequences = hub.sequences();
+            let mut sequences = coordinator.sequences();
             let is_wanted = sequences.leases.is_wanted(loan);
-            if !is_wanted || hub.anchor() == replica || seat.incarnation() != incarnation {
+            if !is_wanted || coordinator.anchor() == replica || seat.incarnation() != incarnation {
                 return Err(Failure::NotDone("the replica is another than it was".to_owned()));
             }
             seat.is_lent.store(true, Ordering::Release);
@@ -217,8 +222,8 @@ impl Lender {
         if answer(&rows).as_deref() != Some("t") {
             return Err(Failure::NotDone("what was lent was taken back".to_owned()));
         }
-        let mut sequences = hub.sequences();
-        if hub.anchor() == replica || seat.incarnation() != incarnation {
+        let mut sequences = coordinator.sequences();
+        if coordinator.anchor() == replica || seat.incarnation() != incarnation {
             return Err(Failure::NotDone("the replica is another than it was".to_owned()));
         }
         sequences.leases.lent(loan);
@@ -229,20 +234,24 @@ impl Lender {
     /// not put into force.
     async fn ask_stint(
         &mut self,
-        hub: &Hub,
+        coordinator: &Coordinator,
         replica: ReplicaId,
     ) -> Result<(&mut Connection, String), Failure> {
-        let connection = self.connect(hub, replica).await?;
+        let connection = self.connect(coordinator, replica).await?;
         let rows = connection.simple("SELECT n FROM onecopy_capture.stint").await;
         let rows = rows.map_err(|error| Failure::NotDone(error.to_string()))?;
         let stint = answer(&rows).ok_or_else(|| Failure::NotDone("it has no number".to_owned()))?;
         Ok((connection, stint))
     }
 
-    async fn connect(&mut self, hub: &Hub, replica: ReplicaId) -> Result<&mut Connection, Failure> {
-        let present = hub.seats[replica].incarnation();
+    async fn connect(
+        &mut self,
+        coordinator: &Coordinator,
+        replica: ReplicaId,
+    ) -> Result<&mut Connection, Failure> {
+        let present = coordinator.seats[replica].incarnation();
         if self.connections.get(&replica).is_none_or(|(incarnation, _)| *incarnation != present) {
-            let opened = open(hub, replica, &format!("{OPTIONS} {STATEMENT_TIMEOUT}")).await;
+            let opened = open(coordinator, replica, &format!("{OPTIONS} {STATEMENT_TIMEOUT}")).await;
             let opened = opened.map_err(|error| Failure::NotDone(error.to_string()))?;
             self.connections.insert(replica, (present, opened));
         }
@@ -255,20 +264,25 @@ fn answer(rows: &[Vec<Option<String>>]) -> Option<String> {
     rows.first()?.first()?.clone()
 }
 
-async fn open(hub: &Hub, replica: ReplicaId, options: &str) -> Result<Connection, BackendError> {
-    Connection::open_own(&hub.seats[replica].address, &hub.served, &[("options", options)]).await
+async fn open(
+    coordinator: &Coordinator,
+    replica: ReplicaId,
+    options: &str,
+) -> Result<Connection, BackendError> {
+    Connection::open_own(&coordinator.seats[replica].address, &coordinator.served, &[("options", options)])
+        .await
 }
 
 /// Takes back what a replica was lent: it is the anchor now, or the node stops. Its sequences stand at their marks then.
-pub(crate) async fn take_back(hub: &Hub, replica: ReplicaId) {
-    let seat = &hub.seats[replica];
+pub(crate) async fn take_back(coordinator: &Coordinator, replica: ReplicaId) {
+    let seat = &coordinator.seats[replica];
     if !seat.is_lent.load(Ordering::Acquire) {
         return;
     }
     let incarnation = seat.incarnation();
     let taken = tokio::time::timeout(STEP_DEADLINE, async {
-        let mut connection = open(hub, replica, OPTIONS).await?;
-        unlend(hub, &mut connection).await
+        let mut connection = open(coordinator, replica, OPTIONS).await?;
+        unlend(coordinator, &mut connection).await
     });
     match taken.await {
         Ok(Ok(_)) if seat.incarnation() == incarnation => seat.is_lent.store(false, Ordering::Release),
@@ -280,16 +294,19 @@ pub(crate) async fn take_back(hub: &Hub, replica: ReplicaId) {
                 _ => "the server does not answer".to_owned(),
             };
             tracing::warn!(replica = %seat.name, %reason, "its sequences could not be taken back");
-            hub.order(replica, AgentOrder::Reset);
+            coordinator.order(replica, AgentOrder::Reset);
         }
     }
 }
 
 /// Takes back what the server was lent, and moves these sequences to their marks; how many there were.
-pub(crate) async fn unlend(hub: &Hub, connection: &mut Connection) -> Result<usize, BackendError> {
+pub(crate) async fn unlend(
+    coordinator: &Coordinator,
+    connection: &mut Connection,
+) -> Result<usize, BackendError> {
     connection.simple("BEGIN").await?;
     let taken = connection.simple("SELECT onecopy_capture.unlend()").await?;
-    let marks = hub.sequences().all_marks();
+    let marks = coordinator.sequences().all_marks();
     for mark in &marks {
         if taken.iter().any(|row| row.first().and_then(|id| id.as_deref()) == Some(&mark.id.to_string())) {
             connection.simple(&format!("SELECT {}", move_call(mark))).await?;

@@ -183,14 +183,14 @@ impl Admin {
     }
 
     async fn answer(&mut self, sql: &[u8], describe: bool) -> Result<(), Refusal> {
-        let hub = &Arc::clone(&self.worker.hub);
+        let coordinator = &Arc::clone(&self.worker.coordinator);
         let command = command(sql)?;
         if command.needs() > self.right {
             let text = "this role may only look at the admin database";
             let hint = "The setting admin_users of Onecopy's configuration lists the roles that may.";
             return Err(Refusal::new(sqlstate::INSUFFICIENT_PRIVILEGE, text, hint));
         }
-        if hub.shipping.get().is_some() && !command.is_for_shipped_statements() {
+        if coordinator.shipping.get().is_some() && !command.is_for_shipped_statements() {
             return Err(Refusal::new(
                 sqlstate::FEATURE_NOT_SUPPORTED,
                 "this command is not offered where statements are shipped",
@@ -198,9 +198,9 @@ impl Admin {
             ));
         }
         let rows = match &command {
-            Command::Show(view) => show::rows(hub, *view, self.dialect),
-            Command::Verify => verify::run(hub).await?,
-            Command::Replica(order) => membership::run(hub, order, &mut self.client).await?,
+            Command::Show(view) => show::rows(coordinator, *view, self.dialect),
+            Command::Verify => verify::run(coordinator).await?,
+            Command::Replica(order) => membership::run(coordinator, order, &mut self.client).await?,
             Command::Pause => self.pause().await?,
             Command::Resume => self.resume()?,
             Command::Kill(id) => self.kill(*id).await?,
@@ -226,7 +226,7 @@ impl Admin {
 
     /// Returns when no session is in the middle of anything, and none begins anything before RESUME.
     async fn pause(&self) -> Result<Vec<Vec<String>>, Refusal> {
-        let clients = &self.worker.hub.clients;
+        let clients = &self.worker.coordinator.sessions;
         if clients.is_paused() {
             return Err(Refusal::new(
                 sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
@@ -255,15 +255,15 @@ impl Admin {
     }
 
     fn resume(&self) -> Result<Vec<Vec<String>>, Refusal> {
-        if !self.worker.hub.clients.is_paused() {
+        if !self.worker.coordinator.sessions.is_paused() {
             return Err(Refusal::plain(sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE, "nothing is paused"));
         }
-        self.worker.hub.clients.pause(false);
+        self.worker.coordinator.sessions.pause(false);
         Ok(Vec::new())
     }
 
     fn reload(&mut self) -> Result<Vec<Vec<String>>, Refusal> {
-        let told = self.worker.hub.in_force.reload();
+        let told = self.worker.coordinator.runtime_config.reload();
         let notes = told.map_err(|reason| Refusal::plain(sqlstate::CONFIG_FILE_ERROR, reason))?;
         for note in notes {
             encode::notice(&mut self.client.out, "NOTICE", sqlstate::SUCCESS, &note, None);

@@ -14,7 +14,7 @@ use wire::frontend::{Frontend, Target};
 use wire::{Frame, encode, oids, sqlstate};
 
 use super::Session;
-use crate::classify::statement_analysis::Demand;
+use crate::classify::statement_analysis::Requirements;
 use crate::client::own_settings::is_of_session;
 use crate::client::prepared::{Known, never_ours};
 use crate::client::settings::Settings;
@@ -35,7 +35,7 @@ const MESSAGE_BYTES: usize = 200;
 #[derive(Debug)]
 struct Group {
     messages: Vec<Message>,
-    demand: Demand,
+    demand: Requirements,
     /// Approximate memory that it takes.
     bytes: usize,
     /// Statements that were bound to portals and not executed so far.
@@ -54,7 +54,7 @@ impl Group {
     fn new() -> Self {
         Self {
             messages: Vec::new(),
-            demand: Demand::default(),
+            demand: Requirements::default(),
             bytes: 0,
             bound: Vec::new(),
             portals: Vec::new(),

@@ -25,9 +25,14 @@ impl View<'_> {
         if is_own || self.link.pinned || self.link.settings.is_astray() {
             return Some(fresh_generation());
         }
-        let hub = self.link.hub();
+        let coordinator = self.link.coordinator();
         let kind = self.link.servers.kind()?;
-        Some(hub.pools.number(kind, (sql, types), self.link.settings.meaning(), hub.last_ddl()))
+        Some(coordinator.pools.number(
+            kind,
+            (sql, types),
+            self.link.settings.meaning(),
+            coordinator.last_ddl(),
+        ))
     }
 
     /// A server has accepted these messages.
@@ -35,7 +40,7 @@ impl View<'_> {
         let parsed = messages.iter().filter(|message| message.is_parse);
         for known in parsed.filter_map(|message| message.statement.as_ref()).filter(|known| known.is_shared())
         {
-            self.link.hub().pools.note_accepted(known.generation);
+            self.link.coordinator().pools.note_accepted(known.generation);
         }
     }
 }
@@ -44,8 +49,9 @@ impl Session {
     /// Where sessions share connections: answers messages that do nothing but to parse what a server has accepted before,
     /// for whomever. No connection is needed for them, nor waited for.
     pub(crate) fn answer_parsed(&mut self, messages: &[Message]) -> bool {
-        let is_known =
-            |known: &Arc<Known>| known.is_shared() && self.link.hub().pools.is_accepted(known.generation);
+        let is_known = |known: &Arc<Known>| {
+            known.is_shared() && self.link.coordinator().pools.is_accepted(known.generation)
+        };
         if !messages
             .iter()
             .all(|message| message.is_parse && message.statement.as_ref().is_some_and(is_known))

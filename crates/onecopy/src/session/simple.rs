@@ -10,7 +10,7 @@ use wire::backend::tag;
 use wire::{encode, sqlstate};
 
 use super::Session;
-use crate::classify::statement_analysis::Demand;
+use crate::classify::statement_analysis::Requirements;
 use crate::client::sent::{KEPT_BYTES_MAX, Sent};
 use crate::error::{Fault, Refusal};
 use crate::execute::statement::refuse;
@@ -83,7 +83,7 @@ impl Session {
             "a statement that Onecopy's parser does not accept",
             "The statement may be of a newer PostgreSQL than Onecopy knows.",
         );
-        let (anchor, patience) = (self.link.anchor(), self.link.worker.hub.patience.health_deadline);
+        let (anchor, patience) = (self.link.anchor(), self.link.worker.coordinator.patience.health_deadline);
         let parsed = tokio::time::timeout(patience, self.parse_only(sql)).await;
         let body = parsed.unwrap_or(Err(Fault::Lost(anchor)))?;
         Err(body.map_or(Fault::Refused(refusal), Fault::Server))
@@ -93,7 +93,7 @@ impl Session {
     async fn parse_only(&mut self, sql: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
         let mut output = Vec::new();
         encode::parse(&mut output, b"", sql, &[]);
-        let seat = &self.link.worker.hub.seats[usize::from(self.link.anchor().0)];
+        let seat = &self.link.worker.coordinator.seats[usize::from(self.link.anchor().0)];
         let options = self.link.settings.server_options();
         let parameters = self.link.settings.start_up(&options);
         let opened =
@@ -152,7 +152,7 @@ impl Session {
         if let Some(ended) = self.special(statement, text, work, alone).await? {
             return Ok(ended);
         }
-        let ended = self.executor().run(&Demand::sent(statement, sent), work, alone).await?;
+        let ended = self.executor().run(&Requirements::sent(statement, sent), work, alone).await?;
         self.remember(statement, text, &ended);
         Ok(ended)
     }
@@ -183,7 +183,7 @@ impl Session {
                 if matches!(other, Fault::Lost(_) | Fault::Unplaced(_) | Fault::Evicted | Fault::Rival(_)) {
                     // It may be more than a transaction that is lost.
                     self.link.keep_state()?;
-                    crate::coordinator::count(&self.link.hub().stats.aborted);
+                    crate::coordinator::count(&self.link.coordinator().stats.aborted);
                 }
                 if let Some(refusal) = other.into_refusal() {
                     refusal.write(&mut self.link.client.out, "ERROR");

@@ -9,7 +9,7 @@ use sql::{Discard, SetValue, Statement, Verb};
 use wire::{encode, sqlstate};
 
 use super::Session;
-use crate::classify::statement_analysis::Demand;
+use crate::classify::statement_analysis::Requirements;
 use crate::client::forbidden::{FORBIDDEN, invalid};
 use crate::client::own_settings::is_of_session;
 use crate::client::prepared::is_reserved;
@@ -324,7 +324,7 @@ impl Session {
                 }
                 ended
             }
-            _ => self.executor().run(&Demand::one(statement), work, false).await,
+            _ => self.executor().run(&Requirements::one(statement), work, false).await,
         }
     }
 
@@ -346,7 +346,7 @@ impl Session {
             _ => None,
         };
         self.txn.leave_guard();
-        let ended = self.executor().run(&Demand::one(statement), work, false).await?;
+        let ended = self.executor().run(&Requirements::one(statement), work, false).await?;
         if ended.error.is_some() {
             return Ok(ended);
         }

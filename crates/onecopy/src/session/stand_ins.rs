@@ -14,7 +14,7 @@ impl View<'_> {
     /// The statement with stand-ins; `None` if it stays as it is.
     pub(crate) fn stand_ins(self, statement: &Statement, text: &[u8]) -> Option<StandIns> {
         let text = std::str::from_utf8(text).ok().filter(|_| self.link.settings.noted.conforming)?;
-        sql::stand_ins(statement, text, &self.link.hub().catalogue(), pid_of(self.link.id))
+        sql::stand_ins(statement, text, &self.link.coordinator().catalogue(), pid_of(self.link.id))
     }
 
     /// The same of a text that is one statement, if it is.
@@ -37,10 +37,10 @@ impl View<'_> {
         }
         let mut told = Map::new();
         if asks.sessions {
-            let cards = self.link.hub().clients.cards();
-            let mut sessions: Map<String, Value> = cards
+            let entries = self.link.coordinator().sessions.entries();
+            let mut sessions: Map<String, Value> = entries
                 .iter()
-                .map(|card| (pid_of(card.id).to_string(), card.who.user.clone().into()))
+                .map(|entry| (pid_of(entry.id).to_string(), entry.who.user.clone().into()))
                 .collect();
             sessions.insert("own".to_owned(), pid_of(self.link.id).into());
             told.insert("sessions".to_owned(), sessions.into());

@@ -1,6 +1,6 @@
 //! What others see of the replicas: SHOW REPLICAS, the metrics, and whoever waits for a node to come up.
 //!
-//! The hub asks its core for that, and in a node of this kind this is its core. It orders nothing;
+//! The coordinator asks its core for that, and in a node of this kind this is its core. It orders nothing;
 //! it passes on who is in quarantine.
 
 use std::sync::Arc;
@@ -62,7 +62,7 @@ impl Protocol for Board {
     }
 
     fn durable(&self) -> Version {
-        self.0.hub.get().map_or(self.0.lock().appended, |hub| hub.log.durable())
+        self.0.coordinator.get().map_or(self.0.lock().appended, |coordinator| coordinator.log.durable())
     }
 
     fn last_ddl(&self) -> Version {

@@ -20,7 +20,7 @@ impl Session {
     /// Takes the data, and runs the statement with them.
     pub(super) async fn copy(&mut self, sent: &Sent<'_>) -> Result<(), Fault> {
         let text = text_of(sent)?;
-        statement::know(sent.statement, text, &self.worker.hub.catalogue())?;
+        statement::know(sent.statement, text, &self.worker.coordinator.catalogue())?;
         if matches!(&self.state, State::Open(open) if open.has_failed) {
             return Err(Fault::Client);
         }

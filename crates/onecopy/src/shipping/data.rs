@@ -39,7 +39,7 @@ impl Session {
     /// A statement that is a transaction of its own.
     async fn single(&mut self, sent: &Sent<'_>, text: &str) -> Result<(), Fault> {
         loop {
-            let catalogue = self.worker.hub.catalogue();
+            let catalogue = self.worker.coordinator.catalogue();
             let known = statement::know(sent.statement, text, &catalogue)?;
             let is_writing = matches!(known.way, Way::Write | Way::Plain | Way::Ddl | Way::Draw);
             if is_writing && self.settings.read_only {
@@ -87,7 +87,7 @@ impl Session {
 
     /// A statement inside a transaction whose locks are held.
     async fn inside(&mut self, sent: &Sent<'_>, text: &str) -> Result<(), Fault> {
-        let catalogue = self.worker.hub.catalogue();
+        let catalogue = self.worker.coordinator.catalogue();
         let known = statement::know(sent.statement, text, &catalogue)?;
         let State::Open(open) = &self.state else { return Err(Fault::Client) };
         let Known { way, locks } = known;
@@ -214,7 +214,7 @@ impl Session {
     }
 
     pub(super) fn check_log(&self) -> Result<(), Refusal> {
-        if self.worker.hub.log.is_full() {
+        if self.worker.coordinator.log.is_full() {
             let hint = "Make room where Onecopy's log is.";
             return Err(Refusal::new(sqlstate::DISK_FULL, "the disk of the log is full", hint));
         }

@@ -31,7 +31,7 @@ impl Shipping {
         let version = inside.appended.next();
         owner.version = Some(version);
         let header = Header {
-            cluster: self.hub().cluster_id,
+            cluster: self.coordinator().cluster_id,
             identity: self.identity(number),
             first: version,
             last: version,
@@ -47,8 +47,8 @@ impl Shipping {
         inside.appended = version;
         inside.numbers.insert(version, number);
         inside.pending.push_back((version, number));
-        crate::coordinator::count(&self.hub().stats.records);
-        self.hub().log.append(Arc::new(body.finish(header)));
+        crate::coordinator::count(&self.coordinator().stats.records);
+        self.coordinator().log.append(Arc::new(body.finish(header)));
     }
 
     /// The log has everything up to this version on disk.

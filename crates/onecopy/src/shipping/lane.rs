@@ -28,7 +28,7 @@ use crate::backend::{BackendError, Connection, assert_qualified};
 use crate::capture::vouch::STARTED_SQL;
 use crate::client::cancel::Running;
 use crate::client::timeouts::{lifted, lifted_for_readers};
-use crate::coordinator::session_registry::{Card, Connected};
+use crate::coordinator::session_registry::{Connected, SessionEntry};
 use crate::pool::cached::Cached;
 use crate::replica::agent::identity;
 use crate::security::scram::Secret;
@@ -51,7 +51,7 @@ pub(crate) struct Origin {
     /// Start-up parameters of its connections.
     pub(crate) parameters: Vec<(String, String)>,
     /// What others see of the session.
-    pub(crate) card: Arc<Card>,
+    pub(crate) entry: Arc<SessionEntry>,
     idle: Mutex<Vec<Server>>,
     /// The read that runs, for a cancel request.
     pub(crate) reading: Mutex<Option<Arc<Running>>>,
@@ -92,9 +92,9 @@ pub(crate) struct Job {
 
 impl Origin {
     /// A session without connections.
-    pub(crate) fn new(secret: Secret, parameters: Vec<(String, String)>, card: Arc<Card>) -> Self {
+    pub(crate) fn new(secret: Secret, parameters: Vec<(String, String)>, entry: Arc<SessionEntry>) -> Self {
         let runtime = Handle::current();
-        Self { runtime, secret, parameters, card, idle: Mutex::default(), reading: Mutex::default() }
+        Self { runtime, secret, parameters, entry, idle: Mutex::default(), reading: Mutex::default() }
     }
 
     /// Closes what is idle.
@@ -128,7 +128,7 @@ impl Origin {
         }
         self.prove(shipping, &mut connection).await?;
         let running = Arc::new(Running::new(address, &connection));
-        let shown = self.card.connect(at.replica, connection.pid);
+        let shown = self.entry.connect(at.replica, connection.pid);
         let cached = Cached::default();
         Ok(Server { at, connection, running, setup: 0, cached, catalogue: 0, _shown: shown })
     }
@@ -139,7 +139,7 @@ impl Origin {
         let started = connection.simple(STARTED_SQL).await?.into_iter().flatten().flatten().next();
         let started =
             started.ok_or(BackendError::Protocol("a server does not tell when its process began"))?;
-        let vouch = shipping.hub().voucher.vouch_sql(connection.pid, &started);
+        let vouch = shipping.coordinator().voucher.vouch_sql(connection.pid, &started);
         assert_qualified(&vouch);
         connection.simple(&vouch).await.map(|_| ())
     }
@@ -248,7 +248,7 @@ impl Lane {
 
     /// Brings the session's settings before anything else.
     async fn settle(&mut self, setup: &Setup) -> Result<(), BackendError> {
-        let catalogue = self.shipping.hub().catalogue().generation();
+        let catalogue = self.shipping.coordinator().catalogue().generation();
         let server = self.server().await?;
         if (server.setup, server.catalogue) != (setup.generation, catalogue) {
             if !server.cached.is_empty() {
@@ -343,7 +343,7 @@ impl Lane {
                 sql.push_str(BEGIN_WRITING);
                 sql.push(';');
             }
-            sql.push_str(&insert_identity(identity, &self.shipping.hub().seal));
+            sql.push_str(&insert_identity(identity, &self.shipping.coordinator().seal));
             sql.push(';');
         }
         if sql.is_empty() && !self.has_begun {

@@ -24,7 +24,7 @@ use super::shipment::{COPY_MARK, encode_copy};
 use super::{Next, Shipping};
 use crate::backend::{BackendError, Connection, ServerInfo};
 use crate::capture;
-use crate::coordinator::{Lasting, Obstacle};
+use crate::coordinator::{Obstacle, QuarantineDuration};
 use crate::replica::agent::{identity, lets_in};
 use crate::security::seal::Seal;
 
@@ -48,7 +48,7 @@ enum Failure {
     Backend(BackendError),
     Told(String),
     /// Somebody has to do something about it.
-    Lasting(String),
+    QuarantineDuration(String),
 }
 
 impl From<BackendError> for Failure {
@@ -61,7 +61,7 @@ impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Backend(error) => error.fmt(f),
-            Self::Told(text) | Self::Lasting(text) => f.write_str(text),
+            Self::Told(text) | Self::QuarantineDuration(text) => f.write_str(text),
         }
     }
 }
@@ -82,8 +82,8 @@ pub(super) async fn keep(shipping: Arc<Shipping>, id: ReplicaId) {
     let mut pause = PAUSE_MIN;
     let mut last = String::new();
     // Only what was there before this start may have been proven by a key that is gone.
-    let mut proves_all = shipping.hub().seal.is_new;
-    let seat = &shipping.hub().seats[id];
+    let mut proves_all = shipping.coordinator().seal.is_new;
+    let seat = &shipping.coordinator().seats[id];
     loop {
         if shipping.lock().sides[usize::from(id.0)].is_diverged {
             // Until it is rebuilt.
@@ -102,8 +102,8 @@ pub(super) async fn keep(shipping: Arc<Shipping>, id: ReplicaId) {
             }
             Err(failure) => failure,
         };
-        let lasting = matches!(failure, Failure::Lasting(_));
-        let obstacle = if lasting { Obstacle::Lasting } else { Obstacle::Passing };
+        let lasting = matches!(failure, Failure::QuarantineDuration(_));
+        let obstacle = if lasting { Obstacle::QuarantineDuration } else { Obstacle::Passing };
         let failure = failure.to_string();
         if failure != last {
             tracing::warn!(replica = %seat.name, reason = %failure, "the replica does not take part");
@@ -124,16 +124,16 @@ async fn bring(
     let mut control = connect(shipping, id).await?;
     prepare(shipping, &mut control, proves_all).await?;
     let start = shipping.ask_to_return(id);
-    while shipping.hub().log.durable() < start.upto {
+    while shipping.coordinator().log.durable() < start.upto {
         sleep(FENCE_PAUSE).await;
     }
-    let has = identity::read(&mut control, &shipping.hub().seal).await?;
+    let has = identity::read(&mut control, &shipping.coordinator().seal).await?;
     let has: BTreeSet<Identity> = has.into_iter().collect();
     roll_forward(shipping, &mut control, &start, &has).await?;
-    if shipping.hub().catalogue().generation() == 0 {
-        let generation = shipping.hub().log.durable().0.max(1);
+    if shipping.coordinator().catalogue().generation() == 0 {
+        let generation = shipping.coordinator().log.durable().0.max(1);
         let catalogue = capture::catalogue::load_plain(&mut control, generation).await?;
-        shipping.hub().set_catalogue(catalogue);
+        shipping.coordinator().set_catalogue(catalogue);
     }
     if !shipping.join(&start, &has) {
         return Err(Failure::Told("it was given up again".into()));
@@ -142,40 +142,40 @@ async fn bring(
 }
 
 async fn connect(shipping: &Shipping, id: ReplicaId) -> Result<Connection, BackendError> {
-    let via = capture::ddl_token(shipping.hub().cluster_id);
-    let cluster = shipping.hub().cluster_id;
+    let via = capture::ddl_token(shipping.coordinator().cluster_id);
+    let cluster = shipping.coordinator().cluster_id;
     let options =
         format!("{OPTIONS} {} -c {}={via}", capture::vouch::own_option(cluster), capture::DDL_SETTING);
     let own =
         [("application_name", "onecopy agent"), ("client_encoding", "UTF8"), ("options", options.as_str())];
-    Connection::open_own(&shipping.address(id), &shipping.hub().served, &own).await
+    Connection::open_own(&shipping.address(id), &shipping.coordinator().served, &own).await
 }
 
 /// Ends every client's backend, and makes the server one of ours. In a server that is another's nothing is ended or changed.
 async fn prepare(shipping: &Shipping, control: &mut Connection, proves_all: bool) -> Result<(), Failure> {
     const FENCE: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' \
         AND datname = current_database() AND pid <> pg_backend_pid()";
-    let hub = shipping.hub();
-    let cluster = hub.cluster_id;
+    let coordinator = shipping.coordinator();
+    let cluster = coordinator.cluster_id;
     let ServerInfo { cluster: found, unfit } = ServerInfo::ask(control).await?;
     match (unfit, found) {
-        (Some(what), _) => return Err(Failure::Lasting(format!("the server {what}"))),
+        (Some(what), _) => return Err(Failure::QuarantineDuration(format!("the server {what}"))),
         (None, Some(found)) if found != cluster.to_string() => {
             let text = format!("the server belongs to the cluster {found}, not to {cluster}");
-            return Err(Failure::Lasting(text));
+            return Err(Failure::QuarantineDuration(text));
         }
-        (None, None) if !hub.is_founding.load(Ordering::Acquire) => {
+        (None, None) if !coordinator.is_founding.load(Ordering::Acquire) => {
             let text = format!(
                 "the server has nothing of the cluster {cluster} in it: it is another server, or was re-created"
             );
-            return Err(Failure::Lasting(text));
+            return Err(Failure::QuarantineDuration(text));
         }
         _ => {}
     }
     let captures = control.simple("SELECT 1 FROM pg_trigger WHERE tgname = '!onecopy'").await?;
     if !captures.is_empty() {
         let text = "its tables are under capture, by the protocol onecopy; statements are not shipped to such servers";
-        return Err(Failure::Lasting(text.into()));
+        return Err(Failure::QuarantineDuration(text.into()));
     }
     let deadline = Instant::now() + FENCE_DEADLINE;
     while !control.simple(FENCE).await?.is_empty() {
@@ -184,8 +184,9 @@ async fn prepare(shipping: &Shipping, control: &mut Connection, proves_all: bool
         }
         sleep(FENCE_PAUSE).await;
     }
-    identity::install(control, &capture::install_sql(cluster), &shipping.hub().seal, proves_all).await?;
-    control.simple(&shipping.hub().voucher.install_sql()).await?;
+    identity::install(control, &capture::install_sql(cluster), &shipping.coordinator().seal, proves_all)
+        .await?;
+    control.simple(&shipping.coordinator().voucher.install_sql()).await?;
     Ok(())
 }
 
@@ -196,7 +197,7 @@ async fn roll_forward(
     start: &Start,
     has: &BTreeSet<Identity>,
 ) -> Result<(), Failure> {
-    let log = &shipping.hub().log;
+    let log = &shipping.coordinator().log;
     let mut missing: Vec<Arc<Record>> = Vec::new();
     let mut from = log.first_retained();
     let first = from;
@@ -206,7 +207,7 @@ async fn roll_forward(
         if from == first && is_beyond(&records[0], has) {
             // The log keeps for whoever counts what that one has last.
             let reason = "the log has no more what it lacks";
-            shipping.hub().quarantine(start.at.replica, reason, Lasting::UntilRebuilt);
+            shipping.coordinator().quarantine(start.at.replica, reason, QuarantineDuration::UntilRebuilt);
             return Err(Failure::Told(reason.into()));
         }
         from = last.header().last.next();
@@ -221,10 +222,10 @@ async fn roll_forward(
     missing.sort_by_key(|record| record.header().identity);
     let count = missing.len();
     for record in missing {
-        redo(control, &record, shipping.limits.reply_bytes, &shipping.hub().seal).await?;
+        redo(control, &record, shipping.limits.reply_bytes, &shipping.coordinator().seal).await?;
     }
     if count > 0 {
-        tracing::info!(replica = %shipping.hub().seats[start.at.replica].name, count, "transactions were done again");
+        tracing::info!(replica = %shipping.coordinator().seats[start.at.replica].name, count, "transactions were done again");
     }
     Ok(())
 }
@@ -311,7 +312,7 @@ async fn run(control: &mut Connection, shipped: &Shipped, settles: bool) -> Resu
 
 /// Looks after a replica that takes part; why it does not any more.
 async fn watch(shipping: &Shipping, at: At, mut control: Connection) -> String {
-    let deadline = shipping.hub().patience.health_deadline;
+    let deadline = shipping.coordinator().patience.health_deadline;
     let (mut noted, mut knocked) = (Instant::now(), Instant::now());
     loop {
         sleep(LOOK).await;
@@ -376,7 +377,7 @@ impl Shipping {
         let mut out = Vec::new();
         inside.scheduler.replica_joined(start.at.replica, start.from, has, &tail, &mut out);
         self.carry_out(inside, out.into_iter().map(Next::Scheduler).collect());
-        tracing::info!(replica = %self.hub().seats[start.at.replica].name, "the replica takes part");
+        tracing::info!(replica = %self.coordinator().seats[start.at.replica].name, "the replica takes part");
         self.changed();
         true
     }
@@ -391,12 +392,12 @@ impl Shipping {
             }
             inside.over_at(index)
         };
-        let over = over.min(self.hub().log.durable());
+        let over = over.min(self.coordinator().log.durable());
         // A commit that waits for the disk takes all before it along, if it has something of its own to write.
         let beat = "SET synchronous_commit = on; SELECT pg_logical_emit_message(true, 'onecopy', '')";
         control.simple(beat).await?;
-        self.hub().note_durable(at.replica, over);
-        let first = self.hub().log.first_retained();
+        self.coordinator().note_durable(at.replica, over);
+        let first = self.coordinator().log.first_retained();
         let first_number = {
             let mut inside = self.lock();
             inside.numbers = inside.numbers.split_off(&first);
@@ -405,7 +406,8 @@ impl Shipping {
         // A number that is lower than all that the log has, and is there, has left the log.
         let Some(number) = first_number else { return Ok(()) };
         let (epoch, number) = (self.epoch.0.cast_signed(), number.0.cast_signed());
-        let oldest = self.hub().log.read_from(first, 1).ok().and_then(|records| records.first().cloned());
+        let oldest =
+            self.coordinator().log.read_from(first, 1).ok().and_then(|records| records.first().cloned());
         let oldest = oldest.map_or(0, |record| record.header().identity.epoch.0.cast_signed());
         let forget = format!(
             "DELETE FROM onecopy.applied WHERE epoch < {oldest} OR (epoch = {epoch} AND n < {number})"

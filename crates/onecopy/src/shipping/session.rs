@@ -34,7 +34,7 @@ use crate::client::cancel::{CancelTarget, Doing};
 use crate::client::settings::Settings;
 use crate::client::{Client, DEFAULTS_SQL, welcome};
 use crate::coordinator::mailbox::{End, Mailbox, Note};
-use crate::coordinator::session_registry::{Card, Who};
+use crate::coordinator::session_registry::{SessionEntry, Who};
 use crate::error::{Fault, Refusal};
 use crate::link::Worker;
 use crate::logging::InSession;
@@ -104,7 +104,7 @@ pub(super) struct Session {
     pub(super) state: State,
     pub(super) batch: Batch,
     pub(super) desk: Option<(At, Connection, u64)>,
-    card: Arc<Card>,
+    entry: Arc<SessionEntry>,
     cancel: Arc<CancelTarget>,
     ending: Option<End>,
     pub(super) has_hinted: bool,
@@ -118,26 +118,26 @@ pub(crate) async fn serve(
     who: Who,
     secret: Secret,
 ) -> Result<(), (Client, Fault)> {
-    let hub = Arc::clone(&worker.hub);
-    let Some(shipping) = Shipping::of(&hub) else { return Ok(()) };
+    let coordinator = Arc::clone(&worker.coordinator);
+    let Some(shipping) = Shipping::of(&coordinator) else { return Ok(()) };
     let keys = Arc::clone(&worker.keys);
-    let (id, mailbox) = hub.open_session();
+    let (id, mailbox) = coordinator.open_session();
     let pid = crate::client::cancel::pid_of(id);
     let cancel = match keys.register(pid, Arc::clone(&mailbox)) {
         Ok(cancel) => cancel,
         Err(error) => {
-            hub.close_session(id);
+            coordinator.close_session(id);
             let text = format!("no random number: {error}");
             return Err((client, Fault::Fatal(Refusal::plain(sqlstate::INTERNAL_ERROR, text))));
         }
     };
     let role: Arc<str> = who.user.as_str().into();
-    let card = hub.clients.register(id, who);
-    let ddl = capture::ddl_token(hub.cluster_id);
+    let entry = coordinator.sessions.register(id, who);
+    let ddl = capture::ddl_token(coordinator.cluster_id);
     let options = format!("{} -c {}={ddl}", settings.server_options(), capture::DDL_SETTING);
     let parameters = settings.start_up(&options);
     let parameters = parameters.into_iter().map(|(n, v)| (n.to_owned(), v.to_owned())).collect();
-    let origin = Arc::new(Origin::new(secret, parameters, Arc::clone(&card)));
+    let origin = Arc::new(Origin::new(secret, parameters, Arc::clone(&entry)));
     let told = shipping.enter(id, Arc::clone(&origin));
     let setup = Setup { generation: 0, replay: String::new(), shipped: String::new(), has_timeouts: false };
     let client = client.of_session(&mailbox);
@@ -155,7 +155,7 @@ pub(crate) async fn serve(
         state: State::None,
         batch: Batch::default(),
         desk: None,
-        card,
+        entry,
         cancel,
         ending: None,
         has_hinted: false,
@@ -171,7 +171,7 @@ pub(crate) async fn serve(
     };
     let served = InSession::new(id, serving).await;
     shipping.leave(id);
-    hub.close_session(id);
+    coordinator.close_session(id);
     keys.remove(pid);
     match served {
         Ok(()) | Err(Fault::Client) => Ok(()),
@@ -185,7 +185,7 @@ pub(crate) async fn serve(
 impl Session {
     /// Tells the client what a server says of itself.
     async fn greet(&mut self) -> Result<(), Fault> {
-        self.card.tell_beginning();
+        self.entry.tell_beginning();
         let started = Instant::now();
         assert_qualified(DEFAULTS_SQL);
         let defaults = loop {
@@ -213,10 +213,10 @@ impl Session {
         loop {
             self.client.flush().await?;
             let is_open = !matches!(self.state, State::None);
-            self.card.rest(is_open, self.client.received, self.client.sent);
+            self.entry.rest(is_open, self.client.received, self.client.sent);
             self.check_ending()?;
             let (kind, total) = self.next_message().await?;
-            self.card.work();
+            self.entry.work();
             self.mailbox.forget_cancel();
             let body = self.client.input.data()[frame::HEADER_BYTES..total].to_vec();
             self.client.input.consume(total);

@@ -25,7 +25,7 @@ use crate::coordinator::identities::Identities;
 use crate::coordinator::plan;
 use crate::coordinator::plan::Plan;
 use crate::coordinator::requests::Reason;
-use crate::coordinator::{AgentOrder, Birth, Hub, Seat, ShipsStatements};
+use crate::coordinator::{AgentOrder, Coordinator, CoordinatorOptions, Seat, ShipsStatements};
 use crate::security::seal::Seal;
 
 /// The file that says that the log holds statements.
@@ -70,7 +70,7 @@ fn claim_kind(log: &Path, is_new: bool) -> Result<(), Reason> {
 
 /// The parts of a node that ships statements.
 pub(crate) struct Opened {
-    pub(crate) hub: Arc<Hub>,
+    pub(crate) coordinator: Arc<Coordinator>,
     /// The tasks that bring replicas back, one each.
     pub(crate) chores: Vec<JoinHandle<()>>,
     /// Orders for agents, of which there are none.
@@ -99,7 +99,7 @@ pub(crate) async fn open(plan: Plan, choices: Choices) -> Result<Opened, Reason>
     }
     let shipping = Arc::new(Shipping {
         inside: Mutex::new(inside(choices, &replicas, last)),
-        hub: OnceLock::new(),
+        coordinator: OnceLock::new(),
         choices,
         epoch,
         nonce,
@@ -107,7 +107,7 @@ pub(crate) async fn open(plan: Plan, choices: Choices) -> Result<Opened, Reason>
         limits: Limits::usual(),
         changes: watch::channel(0).0,
     });
-    let birth = Birth {
+    let options = CoordinatorOptions {
         anchor: replicas[0],
         cluster_id: plan.cluster,
         served: plan.served,
@@ -118,18 +118,19 @@ pub(crate) async fn open(plan: Plan, choices: Choices) -> Result<Opened, Reason>
         voucher: Voucher::draw()?,
         seal: Arc::new(Seal::beside(&plan.log)?),
         limits: plan.limits,
-        in_force: plan.in_force,
+        runtime_config: plan.runtime_config,
     };
-    let hub = Hub::new(Cluster::new(Box::new(Board(Arc::clone(&shipping)))), log, seats, birth);
-    let is_first = hub.shipping.set(Arc::clone(&shipping) as Arc<dyn ShipsStatements>).is_ok()
-        && shipping.hub.set(Arc::clone(&hub)).is_ok()
+    let coordinator =
+        Coordinator::new(Cluster::new(Box::new(Board(Arc::clone(&shipping)))), log, seats, options);
+    let is_first = coordinator.shipping.set(Arc::clone(&shipping) as Arc<dyn ShipsStatements>).is_ok()
+        && shipping.coordinator.set(Arc::clone(&coordinator)).is_ok()
         && cell.set(Arc::clone(&shipping)).is_ok();
     if !is_first {
         return Err("the node was put together twice".into());
     }
-    let keepers = replicas.iter().map(|id| tokio::spawn(returning::keep(Arc::clone(&shipping), *id)));
-    let chores = keepers.collect();
-    Ok(Opened { hub, chores, orders })
+    let replica_drivers = replicas.iter().map(|id| tokio::spawn(returning::keep(Arc::clone(&shipping), *id)));
+    let chores = replica_drivers.collect();
+    Ok(Opened { coordinator, chores, orders })
 }
 
 /// No replica takes part yet.
@@ -193,7 +194,7 @@ fn start_log(
             None => drop(fenced.try_send(Ok(()))),
         }),
         failed: Box::new(move |failure| match failed.get() {
-            Some(shipping) => shipping.hub().log_failed(&failure),
+            Some(shipping) => shipping.coordinator().log_failed(&failure),
             None => drop(fence_failed.try_send(Err(failure.to_string()))),
         }),
     };

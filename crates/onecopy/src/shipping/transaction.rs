@@ -61,7 +61,7 @@ impl Session {
         choose: impl Fn(&Catalogue) -> Result<Locks, Refusal>,
     ) -> Result<(), Fault> {
         let locks = loop {
-            let catalogue = self.worker.hub.catalogue();
+            let catalogue = self.worker.coordinator.catalogue();
             let locks = choose(&catalogue)?;
             if locks.are_everything() {
                 self.take_everything().await?;
@@ -127,7 +127,7 @@ impl Session {
         let (has_written, has_ddl) = (open.has_written, open.has_ddl);
         if has_written {
             let last = match self.check_log() {
-                Ok(()) if self.worker.hub.catalogue().has_deferrable() => {
+                Ok(()) if self.worker.coordinator.catalogue().has_deferrable() => {
                     self.ship_own("SET CONSTRAINTS ALL IMMEDIATE".to_owned()).await
                 }
                 checked => checked.map_err(Fault::from),
@@ -170,7 +170,7 @@ impl Session {
 
     /// All others wait until this is done: they choose their locks by the catalogue.
     async fn reload_catalogue(&self) {
-        let hub = &self.worker.hub;
+        let coordinator = &self.worker.coordinator;
         loop {
             // A replica that has not done it yet has the old catalogue.
             if self.shipping.is_idle()
@@ -178,11 +178,12 @@ impl Session {
             {
                 let loading = async {
                     let address = self.shipping.address(at.replica);
-                    let mut connection = Connection::open_own(&address, &hub.served, OWN).await?;
-                    capture::catalogue::load_plain(&mut connection, hub.catalogue().generation() + 1).await
+                    let mut connection = Connection::open_own(&address, &coordinator.served, OWN).await?;
+                    capture::catalogue::load_plain(&mut connection, coordinator.catalogue().generation() + 1)
+                        .await
                 };
                 match loading.await {
-                    Ok(catalogue) => return hub.set_catalogue(catalogue),
+                    Ok(catalogue) => return coordinator.set_catalogue(catalogue),
                     Err(error) => tracing::warn!(%error, "the catalogue cannot be read; it is tried again"),
                 }
             }

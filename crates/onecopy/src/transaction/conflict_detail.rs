@@ -13,25 +13,25 @@ use sql::accesses::{Accesses, named};
 use wire::backend::{Fields, tag};
 use wire::frame;
 
-use crate::classify::statement_analysis::Judged;
+use crate::classify::statement_analysis::StatementAnalysis;
 
 /// Of more statements of one transaction it is not kept what they have named: of the first ones, and the last.
 const STATEMENTS_MAX: usize = 32;
 
 /// What the statements of the open transaction have named.
 #[derive(Debug, Default)]
-pub(crate) struct Named(pub(crate) Vec<Arc<Accesses>>);
+pub(crate) struct ConflictDetail(pub(crate) Vec<Arc<Accesses>>);
 
-impl Named {
+impl ConflictDetail {
     /// A transaction begins with this.
-    pub(crate) fn begin(&mut self, judged: &Judged) {
+    pub(crate) fn begin(&mut self, analysis: &StatementAnalysis) {
         self.forget();
-        self.add(judged);
+        self.add(analysis);
     }
 
     /// It goes on with this.
-    pub(crate) fn add(&mut self, judged: &Judged) {
-        if let Some(touched) = &judged.touched {
+    pub(crate) fn add(&mut self, analysis: &StatementAnalysis) {
+        if let Some(touched) = &analysis.touched {
             self.0.truncate(STATEMENTS_MAX - 1);
             self.0.push(Arc::clone(touched));
         }

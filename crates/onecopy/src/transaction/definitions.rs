@@ -5,7 +5,7 @@
 //! concerns, they wait for it, and others do not. Any other schema change asks for everything.
 //!
 //! That is a forecast. When the change has run, the home's own locks say which tables it has changed: if it was any other one,
-//! it claims everything after all. And a schema change may be applied at a transaction's home after its statements were judged.
+//! it claims everything after all. And a schema change may be applied at a transaction's home after its statements were analysis.
 //! When the transaction ends, what was concluded still holds unless one of those changes concerns what the statements mention
 //! ([`cluster::parts::schema_changes`]). Then the transaction may have done anything, and claims everything.
 //!
@@ -25,7 +25,7 @@ use serde::Deserialize;
 use sql::Routing;
 use sql::definition::{Redefined, of_relation};
 
-use crate::classify::statement_analysis::{Demand, Judged, asked_for};
+use crate::classify::statement_analysis::{Requirements, StatementAnalysis, asked_for};
 
 /// So many statements are recognised that were there just before.
 const RECENT_MAX: usize = 16;
@@ -44,7 +44,7 @@ pub(crate) struct Definitions {
 /// What the statements of a transaction mention.
 #[derive(Debug, Default)]
 pub(crate) struct Mentioned {
-    /// The names, each with the oldest catalogue by which a statement with it was judged.
+    /// The names, each with the oldest catalogue by which a statement with it was analysis.
     names: BTreeMap<u64, Version>,
     recent: Vec<Arc<Routing>>,
     pub(crate) has_too_many: bool,
@@ -88,10 +88,10 @@ pub(crate) struct OwnChanges {
 }
 
 impl OwnChanges {
-    pub(crate) fn concern(&self, judged: &Judged) -> bool {
+    pub(crate) fn concern(&self, analysis: &StatementAnalysis) -> bool {
         let mentions =
             |routing: &Arc<Routing>| routing.uses.mentioned.iter().any(|name| self.names.contains(name));
-        self.is_anything || (!self.names.is_empty() && judged.routings.iter().any(mentions))
+        self.is_anything || (!self.names.is_empty() && analysis.routings.iter().any(mentions))
     }
 
     pub(crate) fn has(&self, changed: &Changed) -> bool {
@@ -131,9 +131,9 @@ impl Definitions {
     }
 
     /// A statement is about to run.
-    pub(crate) fn begin_statement(&mut self, judged: &Judged) {
-        for routing in &judged.routings {
-            self.mentioned.add(routing, judged.generation);
+    pub(crate) fn begin_statement(&mut self, analysis: &StatementAnalysis) {
+        for routing in &analysis.routings {
+            self.mentioned.add(routing, analysis.generation);
         }
     }
 }
@@ -145,8 +145,8 @@ pub(crate) fn names_in(writes: &Claims) -> Vec<u64> {
 }
 
 /// The same, as they are read.
-pub(crate) fn read(judged: &Judged) -> Reads {
-    Reads::Rows(Footprint { rows: asked_for(&judged.routings).collect(), ..Footprint::default() }.into())
+pub(crate) fn read(analysis: &StatementAnalysis) -> Reads {
+    Reads::Rows(Footprint { rows: asked_for(&analysis.routings).collect(), ..Footprint::default() }.into())
 }
 
 /// What a schema change asks for, and claims.
@@ -156,7 +156,7 @@ pub(crate) fn claims_of(redefined: Option<&Redefined>) -> Claims {
     Claims { rows, tables: tables.clone(), ..Claims::default() }
 }
 
-impl Demand {
+impl Requirements {
     /// A schema change.
     pub(crate) fn schema_change(statement: &Arc<sql::Statement>) -> Self {
         Self { is_schema_change: true, ..Self::one(statement) }

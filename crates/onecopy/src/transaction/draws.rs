@@ -9,7 +9,7 @@ use cluster::record::Sequence;
 use sql::Catalogue;
 
 use crate::capture::sequences::{STATES_CALL, states};
-use crate::classify::statement_analysis::Judged;
+use crate::classify::statement_analysis::StatementAnalysis;
 use crate::error::{Fault, broken};
 
 /// What is known of an update transaction's draws.
@@ -31,16 +31,16 @@ pub(crate) struct Drawn {
 
 impl Drawn {
     /// A statement is about to run: which sequences it may draw from or set.
-    pub(crate) fn note(&mut self, judged: &Judged, catalogue: &Catalogue) {
-        if judged.sets_sequences {
+    pub(crate) fn note(&mut self, analysis: &StatementAnalysis, catalogue: &Catalogue) {
+        if analysis.sets_sequences {
             self.are_set();
         }
-        if judged.may_set_unseen() {
+        if analysis.may_set_unseen() {
             self.may_be_any();
-        } else if judged.may_draw_unseen() {
+        } else if analysis.may_draw_unseen() {
             self.draws_from_any();
         }
-        for table in judged.routings.iter().flat_map(|routing| routing.writes.iter().flatten()) {
+        for table in analysis.routings.iter().flat_map(|routing| routing.writes.iter().flatten()) {
             self.written(*table, catalogue);
         }
     }

@@ -6,16 +6,16 @@ use cluster::claims::Claims;
 use cluster::ids::{TableId, Version};
 use sql::{Access, Because, Catalogue, Routing, Statement, Verb};
 
-use crate::classify::statement_analysis::{Demand, Judged};
+use crate::classify::statement_analysis::{Requirements, StatementAnalysis};
 use crate::transaction::definitions::claims_of;
 use crate::transaction::view::View;
 
-impl Demand {
+impl Requirements {
     /// What is known of the statements before they run.
-    pub(crate) fn judge(&self, session: View<'_>) -> Judged {
-        let catalogue = session.link.hub().catalogue();
+    pub(crate) fn judge(&self, session: View<'_>) -> StatementAnalysis {
+        let catalogue = session.link.coordinator().catalogue();
         let hides_write = |statement: &Arc<Statement>| {
-            session.link.hub().learned.hides_write(statement.template, catalogue.generation())
+            session.link.coordinator().workload.hides_write(statement.template, catalogue.generation())
         };
         if !self.has_unparsed && self.statements.iter().any(hides_write) {
             return Self { has_unparsed: true, ..self.clone() }.judge(session);
@@ -41,7 +41,7 @@ impl Demand {
         let run: Vec<_> = self.statements.iter().map(|s| session.executed_by(s).unwrap_or(s)).collect();
         let left: Vec<_> = run.iter().map(|statement| statement.routing(&catalogue)).collect();
         let pairs = run.iter().zip(&left);
-        Judged {
+        StatementAnalysis {
             claims: routings.iter().map(|routing| self.claims_of(routing)).collect(),
             redefines: self.redefines(session, &catalogue).map(Box::new),
             access: access.map(|()| tables.into()),
@@ -87,7 +87,7 @@ impl Demand {
     }
 }
 
-impl Demand {
+impl Requirements {
     /// What a schema change asks for.
     fn redefines(&self, session: View<'_>, catalogue: &Catalogue) -> Option<Claims> {
         let statement = self.statements.first().filter(|_| self.is_schema_change)?;
@@ -107,7 +107,11 @@ pub(crate) fn writes_uncounted(statement: &Statement) -> bool {
 }
 
 /// Whether statements may run at any home.
-pub(crate) fn may_leave_anchor(demand: &Demand, routings: &[Arc<Routing>], catalogue: &Catalogue) -> bool {
+pub(crate) fn may_leave_anchor(
+    demand: &Requirements,
+    routings: &[Arc<Routing>],
+    catalogue: &Catalogue,
+) -> bool {
     let pairs = demand.statements.iter().zip(routings);
     !demand.has_unparsed
         && !demand.declares_users

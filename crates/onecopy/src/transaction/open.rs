@@ -11,14 +11,14 @@ use sql::{Isolation, TransactionOptions};
 use tokio::time::Instant;
 use wire::backend::Status;
 
-use crate::classify::statement_analysis::{Demand, Judged, may_roam};
+use crate::classify::statement_analysis::{Requirements, StatementAnalysis, may_roam};
 use crate::error::{Fault, Refusal, broken};
 use crate::relay::Ended;
 use crate::transaction::Update;
-use crate::transaction::conflict_detail::Named;
+use crate::transaction::conflict_detail::ConflictDetail;
 use crate::transaction::draws::{Drawn, Draws};
-use crate::transaction::profile::Course;
-use crate::transaction::wait_stats::Strain;
+use crate::transaction::profile::TxnProfile;
+use crate::transaction::wait_stats::WaitStats;
 
 /// How often a single-statement transaction is run again, unseen.
 pub(crate) const RETRIES_MAX: u32 = 3;
@@ -78,11 +78,11 @@ pub(crate) struct OpenTransaction {
     /// Of the open transaction.
     pub(crate) savepoints: Vec<Savepoint>,
     /// Of the open transaction: what was declared, done, and is to be expected.
-    pub(crate) course: Course,
+    pub(crate) txn_profile: TxnProfile,
     /// Of the open update transaction.
-    pub(crate) strain: Strain,
+    pub(crate) wait_stats: WaitStats,
     /// What its statements have named.
-    pub(crate) named: Named,
+    pub(crate) named: ConflictDetail,
     /// Why, if it was not the loss of its home.
     pub(crate) loss: Option<Refusal>,
     /// The transaction was lost while the client was silent: its next statement is told so.
@@ -110,9 +110,9 @@ impl OpenTransaction {
             state: Transaction::None,
             failed: false,
             savepoints: Vec::new(),
-            course: Course::default(),
-            strain: Strain::default(),
-            named: Named::default(),
+            txn_profile: TxnProfile::default(),
+            wait_stats: WaitStats::default(),
+            named: ConflictDetail::default(),
             loss: None,
             must_tell_loss: false,
             last_home: anchor,
@@ -230,10 +230,10 @@ impl OpenTransaction {
     }
 
     /// What the transaction's home depends on.
-    pub(crate) fn note_course(&mut self, demand: &Demand, judged: &Judged) {
+    pub(crate) fn record_profile(&mut self, demand: &Requirements, analysis: &StatementAnalysis) {
         if let Transaction::Update(update) = &mut self.state {
-            update.only_read &= may_roam(demand, judged);
-            update.needs_anchor |= !judged.is_roamable;
+            update.only_read &= may_roam(demand, analysis);
+            update.needs_anchor |= !analysis.is_roamable;
         }
     }
 
@@ -293,12 +293,12 @@ impl OpenTransaction {
     }
 
     pub(crate) fn declared_access(&self) -> String {
-        self.course.declared.as_ref().map(ToString::to_string).unwrap_or_default()
+        self.txn_profile.declared.as_ref().map(ToString::to_string).unwrap_or_default()
     }
 
     /// Whether the open transaction itself has defined anew what these statements use.
-    pub(crate) fn has_redefined(&self, judged: &Judged) -> bool {
-        matches!(&self.state, Transaction::Update(update) if update.definitions.own.concern(judged))
+    pub(crate) fn has_redefined(&self, analysis: &StatementAnalysis) -> bool {
+        matches!(&self.state, Transaction::Update(update) if update.definitions.own.concern(analysis))
     }
 }
 

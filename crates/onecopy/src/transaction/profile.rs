@@ -1,4 +1,4 @@
-//! The course of the open transaction: what was declared of it, what it has done, what it is going to do.
+//! The txn_profile of the open transaction: what was declared of it, what it has done, what it is going to do.
 //!
 //! A client declares with a comment on BEGIN or before the first statement, or with `SET LOCAL onecopy.access`. What it
 //! does not declare is predicted from how other transactions went on that began alike (`crate::coordinator::workload_stats`); each
@@ -16,7 +16,7 @@ use crate::client::sent::Sent;
 
 /// Of the open transaction; empty when there is none.
 #[derive(Debug, Default)]
-pub(crate) struct Course {
+pub(crate) struct TxnProfile {
     pub(crate) declared: Option<Declaration>,
     pub(crate) steps: Vec<(Arc<Statement>, Digests)>,
     pub(crate) beginning: Vec<Sent>,
@@ -37,7 +37,7 @@ pub(crate) enum Origin {
     /// The client said so.
     Declared,
     /// Other transactions began alike.
-    Learned {
+    WorkloadStats {
         /// In how many of them all was predicted, in thousandths.
         confidence: u32,
         /// How many there were; older ones count less.

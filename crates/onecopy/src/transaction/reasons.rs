@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 
 use sql::Because;
 
-use crate::classify::statement_analysis::Judged;
+use crate::classify::statement_analysis::StatementAnalysis;
 use crate::coordinator::Stats;
 
 /// Why a transaction is at the anchor, if that is where it runs.
@@ -25,8 +25,8 @@ pub(crate) enum Reason {
 
 impl Reason {
     /// Of what the anchor alone may run.
-    pub(crate) fn of(judged: &Judged) -> Self {
-        judged.access.as_ref().err().map_or(Self::Interactive, |because| Self::Needs(*because))
+    pub(crate) fn of(analysis: &StatementAnalysis) -> Self {
+        analysis.access.as_ref().err().map_or(Self::Interactive, |because| Self::Needs(*because))
     }
 
     /// Where it is counted.

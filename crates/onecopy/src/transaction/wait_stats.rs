@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 /// Of the transaction that is open, or of the last one.
 #[derive(Debug, Default)]
-pub(crate) struct Strain {
+pub(crate) struct WaitStats {
     /// With what it begins; none where nothing is to be learned from it.
     template: Option<TemplateId>,
     /// Who was the anchor when it began: who waited for another one to take its place says nothing about homes.
@@ -19,7 +19,7 @@ pub(crate) struct Strain {
     worked: Duration,
 }
 
-impl Strain {
+impl WaitStats {
     /// An update transaction begins.
     pub(crate) fn begin(template: Option<TemplateId>, anchor: ReplicaId) -> Self {
         Self { template, anchor, ..Self::default() }

@@ -13,7 +13,7 @@ use super::roles::Database;
 const BESIDE: [&str; 2] = ["template1", "postgres"];
 
 /// What a server is to us.
-pub(crate) enum Standing {
+pub(crate) enum ServerCondition {
     /// It has our objects, whole: a server of some cluster.
     Member(Box<Found>),
     /// It has nothing, not even the database, or what was left half full.
@@ -23,26 +23,26 @@ pub(crate) enum Standing {
 }
 
 /// Looks at a server that may be empty.
-pub(crate) async fn standing(served: &Served, replica: &Replica) -> Result<Standing, Reason> {
+pub(crate) async fn standing(served: &Served, replica: &Replica) -> Result<ServerCondition, Reason> {
     let mut found = match adoption::reach(served, replica).await {
         Ok(found) => found,
         Err(unfit) if unfit.has_no_database => {
             let beside = Served { database: BESIDE[0].to_owned(), ..served.clone() };
             adoption::reach(&beside, replica).await.map_err(|unfit| unfit.text)?;
-            return Ok(Standing::Empty);
+            return Ok(ServerCondition::Empty);
         }
         Err(unfit) => return Err(unfit.text),
     };
     let text = |error: BackendError| format!("the server at {} cannot be read: {error}", replica.address);
     let marked = format!("SELECT 1 FROM pg_namespace WHERE nspname = '{MARK}'");
     if !found.connection.simple(&marked).await.map_err(text)?.is_empty() {
-        return Ok(Standing::Empty);
+        return Ok(ServerCondition::Empty);
     }
     if found.cluster.is_some() {
-        return Ok(Standing::Member(Box::new(found)));
+        return Ok(ServerCondition::Member(Box::new(found)));
     }
     let holds = adoption::what_is_there(&mut found.connection).await.map_err(text)?;
-    Ok(holds.map_or(Standing::Empty, Standing::Full))
+    Ok(holds.map_or(ServerCondition::Empty, ServerCondition::Full))
 }
 
 /// A connection to the server, but not to the database that is made anew.

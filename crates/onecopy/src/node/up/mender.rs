@@ -13,7 +13,7 @@ use cluster::ids::ReplicaId;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::coordinator::Hub;
+use crate::coordinator::Coordinator;
 use crate::membership::resync;
 use crate::terminal::Progress;
 
@@ -24,23 +24,27 @@ const RETRY_AFTER: Duration = Duration::from_mins(1);
 /// How often it is looked whether a rebuild can begin.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Rebuilds the replicas that stewards name, for as long as the node runs.
-pub(super) async fn run(hub: Arc<Hub>, mut damaged: mpsc::Receiver<ReplicaId>, progress: Progress) {
+/// Rebuilds the replicas that supervisors name, for as long as the node runs.
+pub(super) async fn run(
+    coordinator: Arc<Coordinator>,
+    mut damaged: mpsc::Receiver<ReplicaId>,
+    progress: Progress,
+) {
     let mut rests: BTreeMap<ReplicaId, Instant> = BTreeMap::new();
     while let Some(replica) = damaged.recv().await {
-        let name = &hub.seats[replica].name;
+        let name = &coordinator.seats[replica].name;
         if rests.get(&replica).is_some_and(|until| Instant::now() < *until) {
             continue;
         }
-        while !hub.clients.is_open() || resync::donors(&hub, replica).next().is_none() {
+        while !coordinator.sessions.is_open() || resync::donors(&coordinator, replica).next().is_none() {
             tokio::time::sleep(LOOK).await;
         }
         // It may have been rebuilt, or have started, since.
-        if !hub.seats[replica].absence.is_of_the_server() || hub.stage(replica).is_some() {
+        if !coordinator.seats[replica].absence.is_of_the_server() || coordinator.stage(replica).is_some() {
             continue;
         }
         progress.say(format_args!("{name} is rebuilt, since it does not start with the data it has"));
-        let rest = match resync::run(Arc::clone(&hub), replica).await {
+        let rest = match resync::run(Arc::clone(&coordinator), replica).await {
             Ok(rebuilt) => {
                 progress.say(format_args!("{name} was rebuilt from {}", rebuilt.donor));
                 AGAIN_AFTER

@@ -88,7 +88,9 @@ impl ConnectError {
     /// Whether it may be used later, without anybody doing something about it.
     pub(super) fn obstacle(&self) -> Obstacle {
         match self {
-            Self::OtherCluster { .. } | Self::NoCluster { .. } | Self::Unfit(_) => Obstacle::Lasting,
+            Self::OtherCluster { .. } | Self::NoCluster { .. } | Self::Unfit(_) => {
+                Obstacle::QuarantineDuration
+            }
             Self::Backend(_) | Self::BackendsStay { .. } | Self::Silent | Self::Random(_) => {
                 Obstacle::Passing
             }

@@ -14,7 +14,7 @@ use cluster::ids::{ReplicaId, Version};
 use super::READ_BYTES_MAX;
 use crate::backend::Connection;
 use crate::capture::sequences::{load_marks, move_call};
-use crate::coordinator::Hub;
+use crate::coordinator::Coordinator;
 use crate::replica::sequence_allocator::unlend;
 
 const OPTIONS: &str =
@@ -26,20 +26,24 @@ const UNBROKEN: &str = "INSERT INTO onecopy_capture.unbroken VALUES (now())";
 
 /// Moves the sequences to where the log says, if the server may have lost that. It has applied everything up to
 /// `upto`.
-pub(super) async fn mend_sequences(hub: &Hub, replica: ReplicaId, upto: Version) -> Result<(), String> {
-    let address = &hub.seats[replica].address;
+pub(super) async fn mend_sequences(
+    coordinator: &Coordinator,
+    replica: ReplicaId,
+    upto: Version,
+) -> Result<(), String> {
+    let address = &coordinator.seats[replica].address;
     let text = |error: crate::backend::BackendError| error.to_string();
     let mut connection =
-        Connection::open_own(address, &hub.served, &[("options", OPTIONS)]).await.map_err(text)?;
-    learn(hub, &mut connection).await?;
+        Connection::open_own(address, &coordinator.served, &[("options", OPTIONS)]).await.map_err(text)?;
+    learn(coordinator, &mut connection).await?;
     // Ranges were lent to the former incarnation.
-    hub.sequences().leases.replica_changed(replica);
-    unlend(hub, &mut connection).await.map_err(text)?;
-    hub.seats[replica].is_lent.store(false, Ordering::Release);
+    coordinator.sequences().leases.replica_changed(replica);
+    unlend(coordinator, &mut connection).await.map_err(text)?;
+    coordinator.seats[replica].is_lent.store(false, Ordering::Release);
     if !connection.simple(IS_UNBROKEN).await.map_err(text)?.is_empty() {
         return Ok(());
     }
-    let marks = hub.sequences().marks(None, upto, hub.log.durable());
+    let marks = coordinator.sequences().marks(None, upto, coordinator.log.durable());
     connection.simple("BEGIN").await.map_err(text)?;
     // Those of other holders, too: its data may be those of one of them.
     for mark in &marks {
@@ -50,22 +54,22 @@ pub(super) async fn mend_sequences(hub: &Hub, replica: ReplicaId, upto: Version)
     }
     connection.simple(UNBROKEN).await.map_err(text)?;
     connection.simple("COMMIT").await.map_err(text)?;
-    tracing::info!(sequences = marks.len(), replica = %hub.seats[replica].name, "the sequences stand at their marks");
+    tracing::info!(sequences = marks.len(), replica = %coordinator.seats[replica].name, "the sequences stand at their marks");
     Ok(())
 }
 
 /// Once in the life of a node: what the records say that are there from before, and what the server remembers.
-async fn learn(hub: &Hub, connection: &mut Connection) -> Result<(), String> {
-    let _alone = hub.learning.lock().await;
-    if hub.knows_sequences() {
+async fn learn(coordinator: &Coordinator, connection: &mut Connection) -> Result<(), String> {
+    let _alone = coordinator.learning.lock().await;
+    if coordinator.knows_sequences() {
         return Ok(());
     }
-    let (mut next, durable) = (hub.log.first_retained(), hub.log.durable());
+    let (mut next, durable) = (coordinator.log.first_retained(), coordinator.log.durable());
     while next <= durable {
-        let records = hub.log.read_from(next, READ_BYTES_MAX).map_err(|error| error.to_string())?;
+        let records = coordinator.log.read_from(next, READ_BYTES_MAX).map_err(|error| error.to_string())?;
         let last = records.last().ok_or_else(|| format!("the log does not have version {next}"))?;
         next = last.header().last.next();
-        let mut sequences = hub.sequences();
+        let mut sequences = coordinator.sequences();
         for record in &records {
             for mark in record.sequences() {
                 sequences.note(record.header().last, mark);
@@ -73,11 +77,11 @@ async fn learn(hub: &Hub, connection: &mut Connection) -> Result<(), String> {
         }
     }
     let remembered = load_marks(connection).await.map_err(|error| error.to_string())?;
-    let mut sequences = hub.sequences();
+    let mut sequences = coordinator.sequences();
     for mark in remembered {
         sequences.note(Version::ZERO, mark);
     }
     drop(sequences);
-    hub.sequences_known();
+    coordinator.sequences_known();
     Ok(())
 }

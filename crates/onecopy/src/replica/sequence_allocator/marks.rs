@@ -1,6 +1,6 @@
 //! A transaction at the anchor that leaves nothing but the marks that ranges wait for.
 //!
-//! Where somebody writes at the anchor, his record brings them ([`crate::coordinator::Hub::wanted_marks`]). Where nobody does, a
+//! Where somebody writes at the anchor, his record brings them ([`crate::coordinator::Coordinator::wanted_marks`]). Where nobody does, a
 //! transaction elsewhere would wait in vain for what it is to be lent, so the one who lends makes a record of his own: in
 //! the way of a session's (DESIGN section 3, "Commit, step by step"), by events of its own, on a connection of its own.
 //!
@@ -16,7 +16,7 @@ use cluster::record::RecordBuilder;
 
 use super::STEP_DEADLINE;
 use crate::backend::Connection;
-use crate::coordinator::Hub;
+use crate::coordinator::Coordinator;
 use crate::coordinator::mailbox::{Mailbox, Note};
 use crate::replica::agent::identity;
 
@@ -29,7 +29,7 @@ const PLACE_PATIENCE: Duration = Duration::from_secs(1);
 const NUMBER: &str = "pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::int8";
 
 struct Bringer {
-    hub: Arc<Hub>,
+    coordinator: Arc<Coordinator>,
     id: SessionId,
     mailbox: Arc<Mailbox>,
     anchor: ReplicaId,
@@ -39,18 +39,18 @@ struct Bringer {
 
 /// Brings them; the connection is given back if it is still of use.
 pub(super) async fn bring(
-    hub: Arc<Hub>,
+    coordinator: Arc<Coordinator>,
     incarnation: Incarnation,
     connection: Connection,
 ) -> Option<Connection> {
-    let (id, mailbox) = hub.open_session();
-    let anchor = hub.anchor();
-    let mut bringer = Bringer { hub, id, mailbox, anchor, incarnation, connection };
+    let (id, mailbox) = coordinator.open_session();
+    let anchor = coordinator.anchor();
+    let mut bringer = Bringer { coordinator, id, mailbox, anchor, incarnation, connection };
     let is_good = bringer.run().await.is_some();
-    let Bringer { hub, connection, .. } = bringer;
+    let Bringer { coordinator, connection, .. } = bringer;
     // If it has a record, only the log decides about that.
-    hub.handle(Event::End { session: id });
-    hub.close_session(id);
+    coordinator.handle(Event::End { session: id });
+    coordinator.close_session(id);
     is_good.then_some(connection)
 }
 
@@ -59,18 +59,18 @@ impl Bringer {
     async fn run(&mut self) -> Option<()> {
         let identity = self.begin().await?;
         let identified = self.identify(identity).await;
-        self.hub.handle(Event::Executed { session: self.id });
+        self.coordinator.handle(Event::Executed { session: self.id });
         let ticket = identified?;
         let mut record = RecordBuilder::new();
-        let marks = self.hub.wanted_marks();
-        let is_room = self.hub.log.has_room() && !self.hub.log.is_full();
+        let marks = self.coordinator.wanted_marks();
+        let is_room = self.coordinator.log.has_room() && !self.coordinator.log.is_full();
         if marks.is_empty() || !is_room || marks.iter().any(|mark| record.push_sequence(mark).is_err()) {
             return self.ask("ROLLBACK").await.map(drop);
         }
-        self.hub.handle(Event::Drawn { session: self.id, ticket });
+        self.coordinator.handle(Event::Drawn { session: self.id, ticket });
         let (body, reads) = (Box::new(record.seal()), Reads::Tables([].into()));
         let (claims, changed) = (Vec::new(), Vec::new());
-        self.hub.handle(Event::Finish { session: self.id, body, claims, changed, reads });
+        self.coordinator.handle(Event::Finish { session: self.id, body, claims, changed, reads });
         self.end().await
     }
 
@@ -80,7 +80,7 @@ impl Bringer {
             writes: Claims::default(),
             cost_us: COST_US,
             near: None,
-            catalogue: Version(self.hub.catalogue().generation()),
+            catalogue: Version(self.coordinator.catalogue().generation()),
         };
         let (session, nonce) = (self.id, Nonce(getrandom::u64().ok()?));
         let event = Event::Begin {
@@ -91,7 +91,7 @@ impl Bringer {
             needs,
             foreseen: Claims::default(),
         };
-        let placed = match self.hub.ask(Some(self.id), event) {
+        let placed = match self.coordinator.ask(Some(self.id), event) {
             Some(effect) => effect,
             None => tokio::time::timeout(PLACE_PATIENCE, self.placed()).await.ok()?,
         };
@@ -114,7 +114,7 @@ impl Bringer {
     }
 
     async fn identify(&mut self, identity: Identity) -> Option<u64> {
-        let values = identity::literals(identity, &self.hub.seal);
+        let values = identity::literals(identity, &self.coordinator.seal);
         self.ask(&format!(
             "BEGIN READ WRITE; INSERT INTO onecopy.applied (epoch, n, nonce, proof) VALUES ({values}) RETURNING {NUMBER}"
         ))
@@ -134,11 +134,11 @@ impl Bringer {
             match effect {
                 Effect::Draw { .. } => {
                     let ticket = self.ask(&format!("SELECT {NUMBER}")).await?;
-                    self.hub.handle(Event::Drawn { session: self.id, ticket });
+                    self.coordinator.handle(Event::Drawn { session: self.id, ticket });
                 }
                 Effect::Commit { .. } => {
                     let committed = self.ask("COMMIT").await;
-                    self.hub.handle(match committed {
+                    self.coordinator.handle(match committed {
                         Some(_) => Event::Committed { session: self.id },
                         None => Event::ReplicaLost { replica: self.anchor, incarnation: self.incarnation },
                     });

@@ -11,72 +11,72 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use crate::calendar;
-use crate::coordinator::Hub;
-use crate::coordinator::session_registry::{Card, Counted, Doing, STATS_PERIOD};
+use crate::coordinator::Coordinator;
+use crate::coordinator::session_registry::{Counted, Doing, STATS_PERIOD, SessionEntry};
 use crate::pool::pins::Pins;
 use crate::pool::{POOL_MODE_TRANSACTION, Usage};
 
-fn pool_mode(hub: &Hub) -> &'static str {
-    if hub.pools.pooling.is_shared { POOL_MODE_TRANSACTION } else { "session" }
+fn pool_mode(coordinator: &Coordinator) -> &'static str {
+    if coordinator.pools.pooling.is_shared { POOL_MODE_TRANSACTION } else { "session" }
 }
 
 /// SHOW CLIENTS.
-pub(super) fn clients(hub: &Hub) -> Vec<Vec<String>> {
-    let row = |card: &Card| {
-        let doing = card.doing();
+pub(super) fn clients(coordinator: &Coordinator) -> Vec<Vec<String>> {
+    let row = |entry: &SessionEntry| {
+        let doing = entry.doing();
         let wait =
-            if matches!(doing, Doing::Waiting | Doing::Paused) { card.since() } else { Duration::ZERO };
-        let [addr, port] = of_address(card.who.peer);
-        let [local_addr, local_port] = of_address(card.who.local);
-        let link = card.servers().values().next().map(i32::to_string).unwrap_or_default();
+            if matches!(doing, Doing::Waiting | Doing::Paused) { entry.since() } else { Duration::ZERO };
+        let [addr, port] = of_address(entry.who.peer);
+        let [local_addr, local_port] = of_address(entry.who.local);
+        let link = entry.servers().values().next().map(i32::to_string).unwrap_or_default();
         vec![
             "C".to_owned(),
-            card.who.user.clone(),
-            hub.served.database.clone(),
+            entry.who.user.clone(),
+            coordinator.served.database.clone(),
             doing.word().to_owned(),
             addr,
             port,
             local_addr,
             local_port,
-            timestamp(card.connected),
-            timestamp(card.last_query()),
+            timestamp(entry.connected),
+            timestamp(entry.last_query()),
             wait.as_secs().to_string(),
             wait.subsec_micros().to_string(),
             "0".to_owned(),
-            format!("{:#x}", card.id.0),
+            format!("{:#x}", entry.id.0),
             link,
             "0".to_owned(),
             String::new(),
-            card.who.application_name.clone(),
-            card.id.0.to_string(),
-            Pins::of(card.pins.load(Ordering::Relaxed)).words(),
+            entry.who.application_name.clone(),
+            entry.id.0.to_string(),
+            Pins::of(entry.pins.load(Ordering::Relaxed)).words(),
         ]
     };
-    hub.clients.cards().iter().map(|card| row(card)).collect()
+    coordinator.sessions.entries().iter().map(|entry| row(entry)).collect()
 }
 
 /// SHOW SERVERS.
-pub(super) fn servers(hub: &Hub) -> Vec<Vec<String>> {
-    let mut rows = idle_servers(hub);
-    for card in hub.clients.cards() {
-        let is_used = hub.pools.pooling.is_shared || is_active(card.doing());
+pub(super) fn servers(coordinator: &Coordinator) -> Vec<Vec<String>> {
+    let mut rows = idle_servers(coordinator);
+    for entry in coordinator.sessions.entries() {
+        let is_used = coordinator.pools.pooling.is_shared || is_active(entry.doing());
         let state = if is_used { "active" } else { "idle" };
-        for (replica, pid) in card.servers() {
-            let seat = &hub.seats[usize::from(replica.0)];
+        for (replica, pid) in entry.servers() {
+            let seat = &coordinator.seats[usize::from(replica.0)];
             rows.push(vec![
                 "S".to_owned(),
-                card.who.user.clone(),
-                hub.served.database.clone(),
+                entry.who.user.clone(),
+                coordinator.served.database.clone(),
                 state.to_owned(),
                 seat.name.clone(),
                 seat.host.clone(),
                 seat.port.to_string(),
-                timestamp(card.connected),
-                timestamp(card.last_query()),
-                card.id.0.to_string(),
+                timestamp(entry.connected),
+                timestamp(entry.last_query()),
+                entry.id.0.to_string(),
                 pid.to_string(),
                 String::new(),
-                card.who.application_name.clone(),
+                entry.who.application_name.clone(),
             ]);
         }
     }
@@ -84,11 +84,11 @@ pub(super) fn servers(hub: &Hub) -> Vec<Vec<String>> {
 }
 
 /// Connections that sessions share and nobody has.
-fn idle_servers(hub: &Hub) -> Vec<Vec<String>> {
+fn idle_servers(coordinator: &Coordinator) -> Vec<Vec<String>> {
     let of = |usage: &Usage| -> Vec<Vec<String>> {
-        let seat = &hub.seats[usage.replica];
+        let seat = &coordinator.seats[usage.replica];
         let row = |pid: &i32| {
-            let told = [usage.role.as_str(), &hub.served.database, "idle", &seat.name, &seat.host];
+            let told = [usage.role.as_str(), &coordinator.served.database, "idle", &seat.name, &seat.host];
             let mut row = vec!["S".to_owned()];
             row.extend(told.map(str::to_owned));
             row.push(seat.port.to_string());
@@ -99,7 +99,7 @@ fn idle_servers(hub: &Hub) -> Vec<Vec<String>> {
         };
         usage.idle.iter().map(row).collect()
     };
-    hub.pools.usage().iter().flat_map(of).collect()
+    coordinator.pools.usage().iter().flat_map(of).collect()
 }
 
 #[derive(Default)]
@@ -112,62 +112,65 @@ struct Pool {
 }
 
 /// SHOW POOLS: one for each role that is connected.
-pub(super) fn pools(hub: &Hub) -> Vec<Vec<String>> {
+pub(super) fn pools(coordinator: &Coordinator) -> Vec<Vec<String>> {
     let mut pools: BTreeMap<String, Pool> = BTreeMap::new();
-    for card in hub.clients.cards() {
-        let pool = pools.entry(card.who.user.clone()).or_default();
-        let (doing, servers) = (card.doing(), card.servers().len());
+    for entry in coordinator.sessions.entries() {
+        let pool = pools.entry(entry.who.user.clone()).or_default();
+        let (doing, servers) = (entry.doing(), entry.servers().len());
         if matches!(doing, Doing::Waiting | Doing::Paused) {
             pool.waiting += 1;
-            pool.longest_us = pool.longest_us.max(card.since().as_micros());
+            pool.longest_us = pool.longest_us.max(entry.since().as_micros());
         } else {
             pool.active += 1;
         }
-        if is_active(doing) || hub.pools.pooling.is_shared {
+        if is_active(doing) || coordinator.pools.pooling.is_shared {
             pool.servers_active += servers;
         } else {
             pool.servers_idle += servers;
         }
     }
-    for usage in hub.pools.usage() {
+    for usage in coordinator.pools.usage() {
         pools.entry(usage.role).or_default().servers_idle += usage.idle.len();
     }
     let row = |(user, pool): (String, Pool)| {
-        let mut row = vec![hub.served.database.clone(), user];
+        let mut row = vec![coordinator.served.database.clone(), user];
         let numbers =
             [pool.active, pool.waiting, 0, 0, pool.servers_active, 0, 0, pool.servers_idle, 0, 0, 0];
         row.extend(numbers.iter().map(usize::to_string));
         row.extend([(pool.longest_us / 1_000_000).to_string(), (pool.longest_us % 1_000_000).to_string()]);
-        row.push(pool_mode(hub).to_owned());
+        row.push(pool_mode(coordinator).to_owned());
         row
     };
     pools.into_iter().map(row).collect()
 }
 
 /// SHOW DATABASES: one row for each replica.
-pub(super) fn databases(hub: &Hub) -> Vec<Vec<String>> {
-    let (cards, usage) = (hub.clients.cards(), hub.pools.usage());
-    let pooling = hub.pools.pooling;
-    let most =
-        if pooling.is_shared { pooling.size.to_string() } else { hub.in_force.sessions_max().to_string() };
-    let paused = if hub.clients.is_paused() { "1" } else { "0" };
-    let rows = hub.replicas();
+pub(super) fn databases(coordinator: &Coordinator) -> Vec<Vec<String>> {
+    let (entries, usage) = (coordinator.sessions.entries(), coordinator.pools.usage());
+    let pooling = coordinator.pools.pooling;
+    let most = if pooling.is_shared {
+        pooling.size.to_string()
+    } else {
+        coordinator.runtime_config.sessions_max().to_string()
+    };
+    let paused = if coordinator.sessions.is_paused() { "1" } else { "0" };
+    let rows = coordinator.replicas();
     let rows = rows.iter().map(|status| {
-        let seat = &hub.seats[status.replica];
-        let current = cards.iter().filter(|card| card.servers().contains_key(&status.replica)).count();
+        let seat = &coordinator.seats[status.replica];
+        let current = entries.iter().filter(|entry| entry.servers().contains_key(&status.replica)).count();
         let idle: usize = usage.iter().filter(|u| u.replica == status.replica).map(|u| u.idle.len()).sum();
         let disabled = status.state != cluster::parts::replica::State::Up;
         vec![
-            hub.served.database.clone(),
+            coordinator.served.database.clone(),
             seat.host.clone(),
             seat.port.to_string(),
-            hub.served.database.clone(),
+            coordinator.served.database.clone(),
             String::new(),
             most.clone(),
             "0".to_owned(),
             "0".to_owned(),
-            pool_mode(hub).to_owned(),
-            hub.in_force.sessions_max().to_string(),
+            pool_mode(coordinator).to_owned(),
+            coordinator.runtime_config.sessions_max().to_string(),
             (current + idle).to_string(),
             paused.to_owned(),
             u8::from(disabled).to_string(),
@@ -177,22 +180,22 @@ pub(super) fn databases(hub: &Hub) -> Vec<Vec<String>> {
 }
 
 /// SHOW LISTS.
-pub(super) fn lists(hub: &Hub) -> Vec<Vec<String>> {
-    let cards = hub.clients.cards();
-    let users = users(hub).len();
-    let is_shared = hub.pools.pooling.is_shared;
+pub(super) fn lists(coordinator: &Coordinator) -> Vec<Vec<String>> {
+    let entries = coordinator.sessions.entries();
+    let users = users(coordinator).len();
+    let is_shared = coordinator.pools.pooling.is_shared;
     let of = |active: bool| -> usize {
-        let cards = cards.iter().filter(|card| (is_shared || is_active(card.doing())) == active);
-        cards.map(|card| card.servers().len()).sum()
+        let entries = entries.iter().filter(|entry| (is_shared || is_active(entry.doing())) == active);
+        entries.map(|entry| entry.servers().len()).sum()
     };
-    let idle: usize = hub.pools.usage().iter().map(|usage| usage.idle.len()).sum();
+    let idle: usize = coordinator.pools.usage().iter().map(|usage| usage.idle.len()).sum();
     let items = [
         ("databases", 1),
         ("users", users),
         ("pools", users),
-        ("replicas", hub.seats.len()),
+        ("replicas", coordinator.seats.len()),
         ("free_clients", 0),
-        ("used_clients", cards.len()),
+        ("used_clients", entries.len()),
         ("login_clients", 0),
         ("free_servers", of(false) + idle),
         ("used_servers", of(true)),
@@ -205,36 +208,36 @@ pub(super) fn lists(hub: &Hub) -> Vec<Vec<String>> {
 }
 
 /// SHOW USERS.
-pub(super) fn users(hub: &Hub) -> Vec<Vec<String>> {
+pub(super) fn users(coordinator: &Coordinator) -> Vec<Vec<String>> {
     let mut users: BTreeMap<String, usize> = BTreeMap::new();
-    for card in hub.clients.cards() {
-        *users.entry(card.who.user.clone()).or_default() += card.servers().len();
+    for entry in coordinator.sessions.entries() {
+        *users.entry(entry.who.user.clone()).or_default() += entry.servers().len();
     }
     let row = |(user, connections): (String, usize)| {
-        vec![user, String::new(), pool_mode(hub).to_owned(), connections.to_string()]
+        vec![user, String::new(), pool_mode(coordinator).to_owned(), connections.to_string()]
     };
     users.into_iter().map(row).collect()
 }
 
 /// SHOW STATS as PgBouncer has it.
-pub(super) fn stats(hub: &Hub) -> Vec<Vec<String>> {
-    let mut row = vec![hub.served.database.clone()];
-    row.extend(sums(hub.clients.totals()));
-    row.extend(means(hub.clients.last_period()));
+pub(super) fn stats(coordinator: &Coordinator) -> Vec<Vec<String>> {
+    let mut row = vec![coordinator.served.database.clone()];
+    row.extend(sums(coordinator.sessions.totals()));
+    row.extend(means(coordinator.sessions.last_period()));
     vec![row]
 }
 
 /// SHOW STATS_TOTALS.
-pub(super) fn totals(hub: &Hub) -> Vec<Vec<String>> {
-    let mut row = vec![hub.served.database.clone()];
-    row.extend(sums(hub.clients.totals()));
+pub(super) fn totals(coordinator: &Coordinator) -> Vec<Vec<String>> {
+    let mut row = vec![coordinator.served.database.clone()];
+    row.extend(sums(coordinator.sessions.totals()));
     vec![row]
 }
 
 /// SHOW STATS_AVERAGES.
-pub(super) fn averages(hub: &Hub) -> Vec<Vec<String>> {
-    let mut row = vec![hub.served.database.clone()];
-    row.extend(means(hub.clients.last_period()));
+pub(super) fn averages(coordinator: &Coordinator) -> Vec<Vec<String>> {
+    let mut row = vec![coordinator.served.database.clone()];
+    row.extend(means(coordinator.sessions.last_period()));
     vec![row]
 }
 

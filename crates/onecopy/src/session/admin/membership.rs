@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use wire::{encode, sqlstate};
 
 use crate::client::Client;
-use crate::coordinator::Hub;
+use crate::coordinator::Coordinator;
 use crate::coordinator::requests::Invitee;
 use crate::error::Refusal;
 use crate::membership::check;
@@ -105,66 +105,70 @@ impl Order {
 
 /// Carries an order out.
 pub(crate) async fn run(
-    hub: &Arc<Hub>,
+    coordinator: &Arc<Coordinator>,
     order: &Order,
     client: &mut Client,
 ) -> Result<Vec<Vec<String>>, Refusal> {
     match order {
-        Order::Check => check::run(hub).await,
+        Order::Check => check::run(coordinator).await,
         Order::Rebuild(name) => {
-            let replica = named(hub, name)?;
-            if hub.seats[replica].errands.get().is_none() {
-                if hub.shipping.get().is_some() {
+            let replica = named(coordinator, name)?;
+            if coordinator.seats[replica].errands.get().is_none() {
+                if coordinator.shipping.get().is_some() {
                     return Err(refusal(name, &RebuildError::NotOurs));
                 }
-                return refill(hub, name, replica, client).await;
+                return refill(coordinator, name, replica, client).await;
             }
-            let task = tokio::spawn(resync::run(Arc::clone(hub), replica));
-            let rebuilt = watched(hub, replica, task, client).await?;
+            let task = tokio::spawn(resync::run(Arc::clone(coordinator), replica));
+            let rebuilt = watched(coordinator, replica, task, client).await?;
             rebuilt.map(|rebuilt| told(name, rebuilt)).map_err(|error| refusal(name, &error))
         }
         Order::Add(url) => {
             let refused = |error| member_refusal("a replica cannot be added", &error);
             let who = url.clone().map_or(Invitee::Made, Invitee::At);
-            let newcomer = members::invite(hub, who).await.map_err(refused)?;
+            let newcomer = members::invite(coordinator, who).await.map_err(refused)?;
             let replica = newcomer.replica;
-            let task = tokio::spawn(members::furnish(Arc::clone(hub), newcomer));
-            let added = watched(hub, replica, task, client).await?.map_err(refused)?;
-            Ok(told(&hub.seats[replica].name, added))
+            let task = tokio::spawn(members::furnish(Arc::clone(coordinator), newcomer));
+            let added = watched(coordinator, replica, task, client).await?.map_err(refused)?;
+            Ok(told(&coordinator.seats[replica].name, added))
         }
         Order::Drop(name) => {
-            let replica = named(hub, name)?;
+            let replica = named(coordinator, name)?;
             let refused = |error| member_refusal(&format!("replica \"{name}\" cannot be dropped"), &error);
-            let removed = members::dismiss(hub, replica).await.map_err(refused)?;
+            let removed = members::dismiss(coordinator, replica).await.map_err(refused)?;
             if let Err(reason) = removed {
                 let text = format!("it is no longer a member, but not all of its server is gone: {reason}");
                 encode::notice(&mut client.out, "WARNING", sqlstate::WARNING, &text, None);
             }
-            Ok(vec![vec![name.clone(), hub.seats.len().to_string()]])
+            Ok(vec![vec![name.clone(), coordinator.seats.len().to_string()]])
         }
         Order::Drain(name) => {
-            let replica = named(hub, name)?;
+            let replica = named(coordinator, name)?;
             let refused = |error| member_refusal(&format!("replica \"{name}\" cannot be drained"), &error);
-            drain(hub, replica, client).await.map_err(refused)?;
-            let is_empty = emptied(hub, replica, client).await;
+            drain(coordinator, replica, client).await.map_err(refused)?;
+            let is_empty = emptied(coordinator, replica, client).await;
             Ok(vec![vec![name.clone(), if is_empty { "drained" } else { "draining" }.to_owned()]])
         }
         Order::Undrain(name) => {
-            let replica = named(hub, name)?;
-            hub.drain(replica, false);
+            let replica = named(coordinator, name)?;
+            coordinator.drain(replica, false);
             Ok(vec![vec![name.clone(), "serving".to_owned()]])
         }
     }
 }
 
 /// Drains a replica, and tells the client every second which sessions are waited for.
-async fn drain(hub: &Hub, replica: ReplicaId, client: &mut Client) -> Result<(), MemberError> {
-    let mut draining = std::pin::pin!(members::drain(hub, replica));
+async fn drain(
+    coordinator: &Coordinator,
+    replica: ReplicaId,
+    client: &mut Client,
+) -> Result<(), MemberError> {
+    let mut draining = std::pin::pin!(members::drain(coordinator, replica));
     loop {
         tokio::select! {
             drained = &mut draining => return drained,
             () = tokio::time::sleep(NOTICE_EVERY) => {
-                let holders = hub.clients.holders();
+                let holders = coordinator.sessions.holders();
                 let text = match holders {
                     0 => "open transactions are waited for".to_owned(),
                     _ => format!("{holders} sessions hold state there; SHOW CLIENTS says in pinned what it is"),
@@ -180,33 +184,33 @@ async fn drain(hub: &Hub, replica: ReplicaId, client: &mut Client) -> Result<(),
 
 /// A server of somebody else cannot be given other files: it leaves, is emptied and filled, and joins again.
 async fn refill(
-    hub: &Arc<Hub>,
+    coordinator: &Arc<Coordinator>,
     name: &str,
     replica: ReplicaId,
     client: &mut Client,
 ) -> Result<Vec<Vec<String>>, Refusal> {
-    if let Some(version) = resync::revive(hub, replica).await {
+    if let Some(version) = resync::revive(coordinator, replica).await {
         return Ok(told(name, Rebuilt { donor: String::new(), bytes: 0, version }));
     }
     let refused = |error| member_refusal(&format!("replica \"{name}\" cannot be rebuilt"), &error);
-    members::may_be_refilled(hub, replica).await.map_err(refused)?;
+    members::may_be_refilled(coordinator, replica).await.map_err(refused)?;
     // What is left of its server is what is to go; nobody of ours has stopped it.
-    let _ = members::dismiss(hub, replica).await.map_err(refused)?;
+    let _ = members::dismiss(coordinator, replica).await.map_err(refused)?;
     let gone = |error: MemberError| {
         let message = format!("replica \"{name}\" is no longer a member, and was not filled: {error}");
         let hint = "When the cause is removed, ADD REPLICA with its address; what it has left of the cluster does not matter.";
         Refusal::new(sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE, message, hint)
     };
-    let newcomer = members::invite(hub, Invitee::Former(replica)).await.map_err(gone)?;
+    let newcomer = members::invite(coordinator, Invitee::Former(replica)).await.map_err(gone)?;
     let replica = newcomer.replica;
-    let task = tokio::spawn(members::furnish(Arc::clone(hub), newcomer));
-    let added = watched(hub, replica, task, client).await?.map_err(gone)?;
+    let task = tokio::spawn(members::furnish(Arc::clone(coordinator), newcomer));
+    let added = watched(coordinator, replica, task, client).await?.map_err(gone)?;
     Ok(told(name, added))
 }
 
 /// Waits for the end of what gives a replica data, and tells the client how far it is.
 async fn watched<T>(
-    hub: &Hub,
+    coordinator: &Coordinator,
     replica: ReplicaId,
     mut task: JoinHandle<T>,
     client: &mut Client,
@@ -214,7 +218,7 @@ async fn watched<T>(
     let ended = loop {
         tokio::select! {
             ended = &mut task => break ended,
-            () = tokio::time::sleep(NOTICE_EVERY) => tell_stage(hub, replica, client).await,
+            () = tokio::time::sleep(NOTICE_EVERY) => tell_stage(coordinator, replica, client).await,
         }
     };
     ended.map_err(|error| Refusal::plain(sqlstate::INTERNAL_ERROR, format!("it broke off: {error}")))
@@ -226,11 +230,11 @@ fn told(name: &str, rebuilt: Rebuilt) -> Vec<Vec<String>> {
 }
 
 /// Waits until nobody uses a replica that was drained, as long as that may take; whether it is so.
-async fn emptied(hub: &Hub, replica: ReplicaId, client: &mut Client) -> bool {
+async fn emptied(coordinator: &Coordinator, replica: ReplicaId, client: &mut Client) -> bool {
     let deadline = Instant::now() + DRAIN_MAX;
     let mut tell = Instant::now() + NOTICE_EVERY;
     loop {
-        let users = members::users(hub, replica);
+        let users = members::users(coordinator, replica);
         if users == 0 || Instant::now() > deadline {
             return users == 0;
         }
@@ -247,8 +251,8 @@ async fn emptied(hub: &Hub, replica: ReplicaId, client: &mut Client) -> bool {
 }
 
 /// The replica of this name.
-fn named(hub: &Hub, name: &str) -> Result<ReplicaId, Refusal> {
-    hub.seats.named(name).map(|seat| seat.replica).ok_or_else(|| {
+fn named(coordinator: &Coordinator, name: &str) -> Result<ReplicaId, Refusal> {
+    coordinator.seats.named(name).map(|seat| seat.replica).ok_or_else(|| {
         Refusal::new(
             sqlstate::UNDEFINED_OBJECT,
             format!("there is no replica \"{name}\""),
@@ -257,8 +261,8 @@ fn named(hub: &Hub, name: &str) -> Result<ReplicaId, Refusal> {
     })
 }
 
-async fn tell_stage(hub: &Hub, replica: ReplicaId, client: &mut Client) {
-    if let Some(stage) = hub.stage(replica) {
+async fn tell_stage(coordinator: &Coordinator, replica: ReplicaId, client: &mut Client) {
+    if let Some(stage) = coordinator.stage(replica) {
         encode::notice(&mut client.out, "NOTICE", sqlstate::SUCCESS, &stage.to_string(), None);
         if client.flush().await.is_err() {
             tracing::debug!("the client that asked for the rebuild has gone");

@@ -12,7 +12,7 @@ use cluster::protocols::Waiting;
 use super::command::{View, help};
 use super::{Dialect, bouncer};
 use crate::coordinator::workload_stats::Shown;
-use crate::coordinator::{Hub, Kept, resident_bytes};
+use crate::coordinator::{Coordinator, Kept, resident_bytes};
 use crate::transaction::conflict_detail::key_of;
 
 /// A replica that lacks more versions than this is called catching up.
@@ -25,61 +25,62 @@ const WAITING: &str = "waiting";
 const TEMPLATES_MAX: usize = 1_000;
 
 /// The rows of a table, in the order of its columns.
-pub(super) fn rows(hub: &Hub, view: View, dialect: Dialect) -> Vec<Vec<String>> {
+pub(super) fn rows(coordinator: &Coordinator, view: View, dialect: Dialect) -> Vec<Vec<String>> {
     match view {
-        View::Clients => bouncer::clients(hub),
-        View::Config => hub.in_force.shown().into_iter().map(Vec::from).collect(),
-        View::Databases => bouncer::databases(hub),
+        View::SessionRegistry => bouncer::clients(coordinator),
+        View::Config => coordinator.runtime_config.shown().into_iter().map(Vec::from).collect(),
+        View::Databases => bouncer::databases(coordinator),
         View::Help => help(),
-        View::Lists => bouncer::lists(hub),
-        View::Log => log(hub),
-        View::Memory => memory(hub),
-        View::Pools => bouncer::pools(hub),
-        View::Replicas => replicas(hub),
-        View::Servers => bouncer::servers(hub),
-        View::Stats if dialect == Dialect::Own => stats(hub),
-        View::Stats => bouncer::stats(hub),
-        View::StatsAverages => bouncer::averages(hub),
-        View::StatsTotals => bouncer::totals(hub),
-        View::Templates => templates(hub),
-        View::Conflicts => conflicts(hub),
-        View::Transactions => transactions(hub),
-        View::Users => bouncer::users(hub),
-        View::Version if dialect == Dialect::Own => version(hub),
+        View::Lists => bouncer::lists(coordinator),
+        View::Log => log(coordinator),
+        View::Memory => memory(coordinator),
+        View::Pools => bouncer::pools(coordinator),
+        View::Replicas => replicas(coordinator),
+        View::Servers => bouncer::servers(coordinator),
+        View::Stats if dialect == Dialect::Own => stats(coordinator),
+        View::Stats => bouncer::stats(coordinator),
+        View::StatsAverages => bouncer::averages(coordinator),
+        View::StatsTotals => bouncer::totals(coordinator),
+        View::Templates => templates(coordinator),
+        View::Conflicts => conflicts(coordinator),
+        View::Transactions => transactions(coordinator),
+        View::Users => bouncer::users(coordinator),
+        View::Version if dialect == Dialect::Own => version(coordinator),
         View::Version => vec![vec![format!("onecopy {}", env!("CARGO_PKG_VERSION"))]],
     }
 }
 
-fn log(hub: &Hub) -> Vec<Vec<String>> {
+fn log(coordinator: &Coordinator) -> Vec<Vec<String>> {
     // The one whose applied set holds trimming up.
-    let slowest = hub.replicas().into_iter().min_by_key(|status| (status.applied, status.replica));
-    let slowest = slowest.map(|status| hub.seats[usize::from(status.replica.0)].name.clone());
+    let slowest = coordinator.replicas().into_iter().min_by_key(|status| (status.applied, status.replica));
+    let slowest = slowest.map(|status| coordinator.seats[usize::from(status.replica.0)].name.clone());
     vec![vec![
-        hub.cluster_id.to_string(),
-        hub.epoch.to_string(),
-        hub.log.first_retained().to_string(),
-        hub.log.durable().to_string(),
+        coordinator.cluster_id.to_string(),
+        coordinator.epoch.to_string(),
+        coordinator.log.first_retained().to_string(),
+        coordinator.log.durable().to_string(),
         slowest.unwrap_or_default(),
     ]]
 }
 
-fn memory(hub: &Hub) -> Vec<Vec<String>> {
+fn memory(coordinator: &Coordinator) -> Vec<Vec<String>> {
     let row = |kept: Kept| {
         let [entries, bytes, limit] = [kept.entries, kept.bytes, kept.limit_bytes].map(|n| n.to_string());
         vec![kept.name.to_owned(), entries, bytes, limit]
     };
-    let sessions = hub.clients.cards().len().to_string();
+    let sessions = coordinator.sessions.entries().len().to_string();
     let resident = vec!["process".to_owned(), sessions, resident_bytes().to_string(), String::new()];
-    hub.memory().into_iter().map(row).chain([resident]).collect()
+    coordinator.memory().into_iter().map(row).chain([resident]).collect()
 }
 
-fn replicas(hub: &Hub) -> Vec<Vec<String>> {
-    let quarantined = hub.quarantined();
-    hub.replicas()
+fn replicas(coordinator: &Coordinator) -> Vec<Vec<String>> {
+    let quarantined = coordinator.quarantined();
+    coordinator
+        .replicas()
         .iter()
         .map(|status| {
-            let seat = &hub.seats[status.replica];
-            let stage = hub.stage(status.replica);
+            let seat = &coordinator.seats[status.replica];
+            let stage = coordinator.stage(status.replica);
             let detail = match (&stage, quarantined.get(&status.replica)) {
                 (Some(stage), _) => stage.to_string(),
                 (None, Some(reason)) => format!("{reason}; REBUILD REPLICA {} repairs it", seat.name),
@@ -91,7 +92,7 @@ fn replicas(hub: &Hub) -> Vec<Vec<String>> {
             let state = match status.state {
                 _ if stage.is_some() && seat.is_new.load(Ordering::Relaxed) => "joining",
                 _ if stage.is_some() => "rebuilding",
-                State::Up if status.is_drained && hub.users_of(status) > 0 => "draining",
+                State::Up if status.is_drained && coordinator.users_of(status) > 0 => "draining",
                 State::Up if status.is_drained => "drained",
                 State::Up if status.is_suspect => "suspect",
                 State::Up if status.lag > CATCHING_UP_VERSIONS => "catching_up",
@@ -111,40 +112,40 @@ fn replicas(hub: &Hub) -> Vec<Vec<String>> {
                 status.reads.to_string(),
                 status.writes.to_string(),
                 format!("{:.3}", Duration::from_micros(status.expected_wait_us).as_secs_f64() * 1e3),
-                if status.replica == hub.anchor() { "anchor" } else { "replica" }.to_owned(),
+                if status.replica == coordinator.anchor() { "anchor" } else { "replica" }.to_owned(),
                 detail,
             ]
         })
         .collect()
 }
 
-fn transactions(hub: &Hub) -> Vec<Vec<String>> {
+fn transactions(coordinator: &Coordinator) -> Vec<Vec<String>> {
     let mut waiting: BTreeMap<SessionId, Waiting> =
-        hub.waiting().into_iter().map(|waits| (waits.session, waits)).collect();
-    let snapshots = hub.snapshots();
+        coordinator.waiting().into_iter().map(|waits| (waits.session, waits)).collect();
+    let snapshots = coordinator.snapshots();
     let mut rows: Vec<Vec<String>> = Vec::new();
-    for shown in hub.transactions.show() {
+    for shown in coordinator.memory_budget.show() {
         let waits = waiting.remove(&shown.session);
         let state = if waits.is_some() { WAITING } else { shown.phase.word() };
         let sizes = [shown.rows, shown.bytes, shown.spilled_bytes].map(|size| size.to_string());
         let snapshot = snapshots.get(&shown.session).map_or_else(String::new, ToString::to_string);
-        let home = home(hub, shown.home);
+        let home = home(coordinator, shown.home);
         let row = [shown.session.to_string(), home, state.to_owned(), age(shown.age_s), snapshot];
-        rows.push(row.into_iter().chain(sizes).chain(waits_for(hub, waits.as_ref())).collect());
+        rows.push(row.into_iter().chain(sizes).chain(waits_for(coordinator, waits.as_ref())).collect());
     }
     // With their first statement: they are open nowhere yet.
     for waits in waiting.values() {
-        let age = age(hub.age_s(waits.since));
-        let (home, snapshot) = (home(hub, waits.home), String::new());
+        let age = age(coordinator.age_s(waits.since));
+        let (home, snapshot) = (home(coordinator, waits.home), String::new());
         let row = [waits.session.to_string(), home, WAITING.to_owned(), age, snapshot];
         let sizes = [0; 3].map(|size: u64| size.to_string());
-        rows.push(row.into_iter().chain(sizes).chain(waits_for(hub, Some(waits))).collect());
+        rows.push(row.into_iter().chain(sizes).chain(waits_for(coordinator, Some(waits))).collect());
     }
     rows
 }
 
-fn home(hub: &Hub, replica: ReplicaId) -> String {
-    hub.seats[usize::from(replica.0)].name.clone()
+fn home(coordinator: &Coordinator, replica: ReplicaId) -> String {
+    coordinator.seats[usize::from(replica.0)].name.clone()
 }
 
 fn age(seconds: f64) -> String {
@@ -152,18 +153,18 @@ fn age(seconds: f64) -> String {
 }
 
 /// The sessions that hold it up, and the table and the key where they meet.
-fn waits_for(hub: &Hub, waits: Option<&Waiting>) -> [String; 3] {
+fn waits_for(coordinator: &Coordinator, waits: Option<&Waiting>) -> [String; 3] {
     let rivals = waits.iter().flat_map(|waits| &waits.rivals).map(ToString::to_string);
-    let catalogue = hub.catalogue();
+    let catalogue = coordinator.catalogue();
     let table = waits.and_then(|waits| catalogue.table(waits.meeting?.table));
-    let wanted = waits.and_then(|waits| hub.transactions.wanted(waits.session));
+    let wanted = waits.and_then(|waits| coordinator.memory_budget.wanted(waits.session));
     let key = waits.and_then(|waits| key_of(waits.meeting?, wanted.iter(), &catalogue));
     let table = table.map_or_else(String::new, |table| table.name.clone());
     [rivals.collect::<Vec<_>>().join(", "), table, key.unwrap_or_default()]
 }
 
-fn stats(hub: &Hub) -> Vec<Vec<String>> {
-    let stats = &hub.stats;
+fn stats(coordinator: &Coordinator) -> Vec<Vec<String>> {
+    let stats = &coordinator.stats;
     let counters: [(&str, &AtomicU64); 14] = [
         ("reads_spread", &stats.reads),
         ("anchor_because.update", &stats.anchor_update),
@@ -181,19 +182,22 @@ fn stats(hub: &Hub) -> Vec<Vec<String>> {
         ("sessions", &stats.sessions),
     ];
     let counted = counters.map(|(name, counter)| (name, counter.load(Ordering::Relaxed)));
-    let (logins, logins_cut) = hub.half_open.counts();
-    let others =
-        [("logins", logins as u64), ("logins_cut", logins_cut), ("turns_unended", hub.turns_unended())];
+    let (logins, logins_cut) = coordinator.half_open.counts();
+    let others = [
+        ("logins", logins as u64),
+        ("logins_cut", logins_cut),
+        ("turns_unended", coordinator.turns_unended()),
+    ];
     let all = counted.into_iter().chain(others);
     all.map(|(name, count)| vec![name.to_owned(), count.to_string()]).collect()
 }
 
 /// `expected` is what is likely to follow when a transaction begins with the template.
-fn templates(hub: &Hub) -> Vec<Vec<String>> {
-    let catalogue = hub.catalogue();
+fn templates(coordinator: &Coordinator) -> Vec<Vec<String>> {
+    let catalogue = coordinator.catalogue();
     let row = |shown: Shown| {
         let mean_us = shown.total_us / shown.count.max(1);
-        let prediction = hub.learned.predict(&[shown.template]);
+        let prediction = coordinator.workload.predict(&[shown.template]);
         let (begins, foreseen, expected) = prediction.map_or_else(Default::default, |prediction| {
             let expected = prediction.accesses(&catalogue, &[]).describe(&catalogue);
             let share = format!("{}.{} %", prediction.confidence / 10, prediction.confidence % 10);
@@ -203,12 +207,12 @@ fn templates(hub: &Hub) -> Vec<Vec<String>> {
         let number = format!("{:016x}", shown.template.0);
         vec![shown.text, number, shown.count.to_string(), mean, begins, foreseen, expected]
     };
-    hub.learned.show().into_iter().take(TEMPLATES_MAX).map(row).collect()
+    coordinator.workload.show().into_iter().take(TEMPLATES_MAX).map(row).collect()
 }
 
 /// By table; without one, what is about several tables, or anything.
-fn conflicts(hub: &Hub) -> Vec<Vec<String>> {
-    let catalogue = hub.catalogue();
+fn conflicts(coordinator: &Coordinator) -> Vec<Vec<String>> {
+    let catalogue = coordinator.catalogue();
     let row = |count: Count| {
         let table = count.table.map_or_else(String::new, |id| {
             catalogue.table(id).map_or_else(|| format!("number {}", id.0), |table| table.name.clone())
@@ -218,13 +222,13 @@ fn conflicts(hub: &Hub) -> Vec<Vec<String>> {
         let ends = [count.aborts.to_string(), count.deadlocks.to_string()];
         std::iter::once(table).chain(numbers).chain(ends).collect()
     };
-    hub.conflicts().into_iter().map(row).collect()
+    coordinator.conflicts().into_iter().map(row).collect()
 }
 
-fn version(hub: &Hub) -> Vec<Vec<String>> {
+fn version(coordinator: &Coordinator) -> Vec<Vec<String>> {
     vec![vec![
         format!("onecopy {}", env!("CARGO_PKG_VERSION")),
-        hub.cluster_id.to_string(),
-        hub.durable().to_string(),
+        coordinator.cluster_id.to_string(),
+        coordinator.durable().to_string(),
     ]]
 }

@@ -17,12 +17,12 @@ use tokio::sync::mpsc;
 
 use crate::backend::{BackendError, Connection};
 use crate::config::{Replica, address_of};
-use crate::coordinator::Hub;
+use crate::coordinator::Coordinator;
 use crate::coordinator::requests::{Data, Invitation, Invited, Invitee, MemberRequest, Reason};
 use crate::membership::adoption;
 use crate::membership::adoption::{Member, Membership, Places};
 use crate::membership::initial_copy;
-use crate::membership::initial_copy::Standing;
+use crate::membership::initial_copy::ServerCondition;
 use crate::replica::agent::identity;
 
 use super::place;
@@ -33,8 +33,8 @@ const REQUESTS: usize = 4;
 const RUN: &str = "SELECT system_identifier, pg_postmaster_start_time()::text FROM pg_control_system()";
 
 /// The list, and who is on the way to it.
-pub(super) struct Roster {
-    hub: Arc<Hub>,
+pub(super) struct MemberRegistry {
+    coordinator: Arc<Coordinator>,
     folder: PathBuf,
     membership: Membership,
     members: BTreeMap<ReplicaId, Replica>,
@@ -44,18 +44,26 @@ pub(super) struct Roster {
     requests: mpsc::Receiver<MemberRequest>,
 }
 
-impl Roster {
+impl MemberRegistry {
     /// The members of a node that was just put together.
     pub(super) fn open(
-        hub: &Arc<Hub>,
+        coordinator: &Arc<Coordinator>,
         folder: PathBuf,
         membership: Membership,
         places: Places,
     ) -> Result<Self, Reason> {
         let (registry, requests) = mpsc::channel(REQUESTS);
-        hub.registry.set(registry).map_err(|_| "there are two lists of members".to_owned())?;
+        coordinator.registry.set(registry).map_err(|_| "there are two lists of members".to_owned())?;
         let (members, invited, former) = (places.into_iter().collect(), BTreeMap::new(), BTreeMap::new());
-        Ok(Self { hub: Arc::clone(hub), folder, membership, members, invited, former, requests })
+        Ok(Self {
+            coordinator: Arc::clone(coordinator),
+            folder,
+            membership,
+            members,
+            invited,
+            former,
+            requests,
+        })
     }
 
     /// Carries out requests, for as long as it is let. Whoever asked may have gone when it is done.
@@ -82,7 +90,7 @@ impl Roster {
 
     async fn invite(&mut self, who: Invitee) -> Result<Invited, Invitation> {
         let number = (0..REPLICAS_MAX)
-            .find(|number| self.hub.seats.is_free(ReplicaId(*number)))
+            .find(|number| self.coordinator.seats.is_free(ReplicaId(*number)))
             .ok_or_else(|| Invitation::Unfit("all numbers are in use; start the node anew".to_owned()))?;
         let (member, newcomer, data) = match who {
             Invitee::Made => {
@@ -101,7 +109,7 @@ impl Roster {
     }
 
     async fn at(&self, number: u16, url: String) -> Result<(Member, Replica, Data), Invitation> {
-        let served = &self.hub.served;
+        let served = &self.coordinator.served;
         let address = address_of(&url, &served.database, &served.superuser)
             .map_err(|(what, help)| Invitation::Unfit(format!("{what}; {help}")))?;
         if let Some(twin) = self.members.values().find(|member| member.address == address) {
@@ -120,7 +128,7 @@ impl Roster {
     async fn again(&self, number: u16, former: ReplicaId) -> Result<(Member, Replica, Data), Invitation> {
         let known = self.former.get(&former).cloned();
         let (member, server) = known.ok_or_else(|| Invitation::Unfit("it was no member".to_owned()))?;
-        initial_copy::prepare(&self.hub).await.map_err(Invitation::Unfit)?;
+        initial_copy::prepare(&self.coordinator).await.map_err(Invitation::Unfit)?;
         let data = Data::Filled { server: server.clone(), is_former: true };
         Ok((Member { number, ..member }, server, data))
     }
@@ -128,32 +136,32 @@ impl Roster {
     /// Whether the server is a copy of a member that can be brought up to date, or empty, and not a member itself.
     async fn look_at(&self, newcomer: &Replica) -> Result<Data, Reason> {
         let at = &newcomer.address;
-        let mut found = match initial_copy::standing(&self.hub.served, newcomer).await? {
-            Standing::Member(found) => *found,
-            Standing::Empty => {
-                initial_copy::prepare(&self.hub).await?;
+        let mut found = match initial_copy::standing(&self.coordinator.served, newcomer).await? {
+            ServerCondition::Member(found) => *found,
+            ServerCondition::Empty => {
+                initial_copy::prepare(&self.coordinator).await?;
                 return Ok(Data::Filled { server: newcomer.clone(), is_former: false });
             }
-            Standing::Full(what) => {
+            ServerCondition::Full(what) => {
                 return Err(format!(
                     "the server at {at} has something of its own, and nothing of the cluster: {what}; name one whose database is \
                      empty (or missing), or a copy of a member"
                 ));
             }
         };
-        let cluster = self.hub.cluster_id.to_string();
+        let cluster = self.coordinator.cluster_id.to_string();
         if let Some(id) = found.cluster.as_ref().filter(|id| **id != cluster) {
             return Err(format!("the server at {at} belongs to the cluster {id}, not to {cluster}"));
         }
         let text = |error: BackendError| format!("the server at {at} cannot be read: {error}");
-        let applied = identity::read(&mut found.connection, &self.hub.seal).await.map_err(text)?;
-        self.hub.judge(applied).await.map_err(|reason| {
+        let applied = identity::read(&mut found.connection, &self.coordinator.seal).await.map_err(text)?;
+        self.coordinator.judge(applied).await.map_err(|reason| {
             format!("the server at {at} cannot be brought up to date: {reason}, by a new copy of a member")
         })?;
         let run = run(&mut found.connection).await.map_err(text)?;
         for member in self.members.values() {
             // One that cannot be reached is down, so it is not this one.
-            let Ok(mut other) = adoption::reach(&self.hub.served, member).await else { continue };
+            let Ok(mut other) = adoption::reach(&self.coordinator.served, member).await else { continue };
             if self::run(&mut other.connection).await.is_ok_and(|other| other == run) {
                 return Err(format!("{} is that server", member.name));
             }

@@ -1,4 +1,4 @@
-//! The servers of `onecopy up`, and the list of them, while the node runs: each has its steward, and they can become more
+//! The servers of `onecopy up`, and the list of them, while the node runs: each has its supervisor, and they can become more
 //! or fewer.
 //!
 //! One request at a time is carried out, so the list has one writer. A server is written down as a member when its data is
@@ -18,10 +18,10 @@ use crate::coordinator::requests::{
     Data, Invitation, Invited, Invitee, MemberRequest, Reason, SupervisorOrder,
 };
 use crate::coordinator::resync_progress::Transfer;
-use crate::coordinator::{Hub, ReplicaAddress};
+use crate::coordinator::{Coordinator, ReplicaAddress};
 use crate::membership::base_backup;
 use crate::membership::supervisor;
-use crate::membership::supervisor::Post;
+use crate::membership::supervisor::SupervisorContext;
 use crate::terminal::Progress;
 
 use super::mender;
@@ -29,47 +29,47 @@ use super::mender;
 /// Requests that can wait.
 const REQUESTS: usize = 4;
 
-/// All servers, each with its steward.
-pub(super) struct Yard {
-    hub: Arc<Hub>,
+/// All servers, each with its supervisor.
+pub(super) struct ServerRegistry {
+    coordinator: Arc<Coordinator>,
     home: Home,
     requests: mpsc::Receiver<MemberRequest>,
     /// Named, but without data.
     invited: BTreeMap<ReplicaId, Server>,
     stop: watch::Sender<()>,
-    stewards: JoinSet<()>,
+    supervisors: JoinSet<()>,
     damaged: mpsc::Sender<ReplicaId>,
     mender: JoinHandle<()>,
     progress: Progress,
 }
 
-impl Yard {
-    /// The servers get their stewards, those that have not started as well.
+impl ServerRegistry {
+    /// The servers get their supervisors, those that have not started as well.
     pub(super) fn open(
-        hub: &Arc<Hub>,
+        coordinator: &Arc<Coordinator>,
         home: Home,
         mut failed: BTreeMap<u16, ServerError>,
         progress: &Progress,
     ) -> Result<Self, Reason> {
         let (registry, requests) = mpsc::channel(REQUESTS);
         let (damaged, queue) = mpsc::channel(REPLICAS_MAX.into());
-        hub.registry.set(registry).map_err(|_| "there are two lists of members".to_owned())?;
-        let mut yard = Self {
-            hub: Arc::clone(hub),
+        coordinator.registry.set(registry).map_err(|_| "there are two lists of members".to_owned())?;
+        let mut server_registry = Self {
+            coordinator: Arc::clone(coordinator),
             home,
             requests,
             invited: BTreeMap::new(),
             stop: watch::channel(()).0,
-            stewards: JoinSet::new(),
+            supervisors: JoinSet::new(),
             damaged,
-            mender: tokio::spawn(mender::run(Arc::clone(hub), queue, progress.clone())),
+            mender: tokio::spawn(mender::run(Arc::clone(coordinator), queue, progress.clone())),
             progress: progress.clone(),
         };
-        for server in std::mem::take(&mut yard.home.servers) {
+        for server in std::mem::take(&mut server_registry.home.servers) {
             let failure = failed.remove(&server.number());
-            yard.watch(server, failure)?;
+            server_registry.watch(server, failure)?;
         }
-        Ok(yard)
+        Ok(server_registry)
     }
 
     /// Carries out requests, for as long as it is let.
@@ -81,7 +81,7 @@ impl Yard {
                     let _ = invited.send(self.invite(&who));
                 }
                 MemberRequest::Furnish { replica, donor, transfer, done } => {
-                    let donor = self.hub.seats[donor].address.clone();
+                    let donor = self.coordinator.seats[donor].address.clone();
                     let furnished = self.furnish(replica, &donor, &transfer).await;
                     let _ = done.send(furnished);
                 }
@@ -99,10 +99,10 @@ impl Yard {
 
     /// All servers are stopped.
     pub(super) async fn close(self) {
-        let Self { mut home, stop, mut stewards, mender, .. } = self;
+        let Self { mut home, stop, mut supervisors, mender, .. } = self;
         mender.abort();
         drop(stop);
-        while stewards.join_next().await.is_some() {}
+        while supervisors.join_next().await.is_some() {}
         home.stop().await;
     }
 
@@ -113,7 +113,7 @@ impl Yard {
                 "ADD REPLICA without an address makes one more server here; `onecopy serve` serves servers that exist.",
             ));
         }
-        let is_free = |number: u16| self.hub.seats.is_free(replica(number));
+        let is_free = |number: u16| self.coordinator.seats.is_free(replica(number));
         let further = self.home.further(is_free);
         let mut server = further.map_err(|error| Invitation::Unfit(error.to_string()))?;
         server.keep_port();
@@ -129,7 +129,7 @@ impl Yard {
         transfer: &Transfer,
     ) -> Result<(), Reason> {
         let mut server = self.invited.remove(&replica).ok_or("it was not invited")?;
-        let copied = base_backup::copy(&server, donor, &self.hub.served.superuser, transfer).await;
+        let copied = base_backup::copy(&server, donor, &self.coordinator.served.superuser, transfer).await;
         let taken = match copied {
             Ok(()) => server.take_copy().await.map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
@@ -162,12 +162,13 @@ impl Yard {
 
     async fn dismiss(&mut self, replica: ReplicaId) -> Result<(), Reason> {
         let (done, stopped) = oneshot::channel();
-        if let Some(errands) = self.hub.seats[replica].errands.get() {
-            let gone = "its steward has gone";
+        if let Some(errands) = self.coordinator.seats[replica].errands.get() {
+            let gone = "its supervisor has gone";
             errands.send(SupervisorOrder::Leave { done }).await.map_err(|_| gone.to_owned())?;
             stopped.await.map_err(|_| gone.to_owned())?;
         }
-        self.progress.say(format_args!("{} was stopped and is removed", self.hub.seats[replica].name));
+        self.progress
+            .say(format_args!("{} was stopped and is removed", self.coordinator.seats[replica].name));
         self.home.remove(number(replica)).map_err(|error| error.to_string())
     }
 
@@ -175,11 +176,11 @@ impl Yard {
         server.keep_port();
         let (errands, queue) = supervisor::errands();
         let replica = replica(server.number());
-        let seat = &self.hub.seats[replica];
-        seat.errands.set(errands).map_err(|_| "a server has two stewards".to_owned())?;
-        let (hub, damaged) = (Arc::clone(&self.hub), self.damaged.clone());
-        let post = Post { hub, replica, damaged, progress: self.progress.clone() };
-        self.stewards.spawn(supervisor::run(server, failure, queue, self.stop.subscribe(), post));
+        let seat = &self.coordinator.seats[replica];
+        seat.errands.set(errands).map_err(|_| "a server has two supervisors".to_owned())?;
+        let (coordinator, damaged) = (Arc::clone(&self.coordinator), self.damaged.clone());
+        let post = SupervisorContext { coordinator, replica, damaged, progress: self.progress.clone() };
+        self.supervisors.spawn(supervisor::run(server, failure, queue, self.stop.subscribe(), post));
         Ok(())
     }
 }

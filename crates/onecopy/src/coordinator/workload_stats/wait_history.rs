@@ -29,7 +29,7 @@ const STAY_MIN: Duration = Duration::from_secs(10);
 const STAY_MAX: Duration = Duration::from_mins(10);
 
 #[derive(Clone, Copy, Debug)]
-struct Strain {
+struct WaitEntry {
     waited_us: u64,
     worked_us: u64,
     runs: u32,
@@ -41,12 +41,12 @@ struct Strain {
 
 /// All of them.
 #[derive(Debug, Default)]
-pub(super) struct Strains {
-    of: BTreeMap<TemplateId, Strain>,
+pub(super) struct WaitHistory {
+    of: BTreeMap<TemplateId, WaitEntry>,
     runs: u64,
 }
 
-impl Strains {
+impl WaitHistory {
     /// A transaction that began with this template, away from the anchor, has ended.
     pub(super) fn note(&mut self, template: TemplateId, waited: Duration, worked: Duration, now: Duration) {
         self.runs += 1;
@@ -55,7 +55,8 @@ impl Strains {
             let oldest = self.of.iter().min_by_key(|(_, known)| known.last).map(|(id, _)| *id);
             oldest.and_then(|oldest| self.of.remove(&oldest));
         }
-        let new = Strain { waited_us: 0, worked_us: 0, runs: 0, until: Duration::ZERO, stay: STAY_MIN, last };
+        let new =
+            WaitEntry { waited_us: 0, worked_us: 0, runs: 0, until: Duration::ZERO, stay: STAY_MIN, last };
         let known = self.of.entry(template).or_insert(new);
         known.last = last;
         // It began before that was concluded.
@@ -97,7 +98,7 @@ mod tests {
 
     #[test]
     fn who_waits_most_of_the_time_stays_at_the_anchor_for_longer_and_longer() {
-        let (mut all, mut now) = (Strains::default(), ms(5));
+        let (mut all, mut now) = (WaitHistory::default(), ms(5));
         for stay in [STAY_MIN, STAY_MIN * 2, STAY_MIN * 4] {
             for _ in 0..RUNS_MIN {
                 assert!(!all.stays(ONE, now));
@@ -123,7 +124,7 @@ mod tests {
 
     #[test]
     fn work_and_short_waits_are_no_reason() {
-        let mut all = Strains::default();
+        let mut all = WaitHistory::default();
         for _ in 0..100 {
             all.note(ONE, ms(15), ms(10), ms(1));
             all.note(TemplateId(2), ms(1), Duration::ZERO, ms(1));
@@ -133,7 +134,7 @@ mod tests {
 
     #[test]
     fn the_number_is_bounded() {
-        let mut all = Strains::default();
+        let mut all = WaitHistory::default();
         for template in 0..2 * STRAINS_MAX as u64 {
             all.note(TemplateId(template), ms(1), ms(1), ms(1));
         }
