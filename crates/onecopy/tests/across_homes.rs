@@ -68,9 +68,9 @@ async fn two_homes_are_like_one_server() {
     groups_are_fresh(&cluster).await;
     a_look_ahead(&cluster).await;
     queues_skip_what_is_locked(&cluster).await;
-    waiting::who_leaves_is_not_waited_for(&cluster).await;
+    waiting::a_client_that_leaves_is_not_waited_for(&cluster).await;
     schemas::wait_and_are_waited_for(&cluster).await;
-    schemas::are_known_to_who_waited(&cluster).await;
+    schemas::are_known_to_statements_that_waited(&cluster).await;
     afterwards::rows_are_shown_once(&cluster).await;
     afterwards::what_was_seen_is_not_lost_against(&cluster).await;
     undone::later_rows_are_later(&cluster).await;
@@ -86,7 +86,7 @@ async fn two_homes_are_like_one_server() {
     losers::errors_name_the_key_and_the_rival(&cluster).await;
     losers::a_ring_through_a_refresh(&cluster).await;
     waiting::waits_end_at_once(&cluster).await;
-    waiting::who_waits_most_stays_at_the_anchor(&cluster).await;
+    waiting::transactions_that_wait_most_stay_at_the_anchor(&cluster).await;
     cluster.verify().await;
     cluster.stop().await;
 }

@@ -184,7 +184,7 @@ async fn a_server_written_behind_our_back() {
 }
 
 #[tokio::test]
-async fn what_a_client_asks_for_in_vain() {
+async fn requests_that_cannot_be_served_fail() {
     let mut cluster = Cluster::start(1).await;
     let error = cluster.try_client("elsewhere").await.map(drop).expect_err("there is one database");
     assert!(error.as_db_error().is_some(), "a clear message: {error:?}");

@@ -19,7 +19,7 @@ use wire::encode;
 const PATIENCE: Duration = Duration::from_secs(40);
 
 #[tokio::test]
-async fn what_was_wrong_once() {
+async fn former_bugs_of_the_front_end() {
     let mut cluster = Cluster::start(3).await;
     fresh(&cluster).await;
     a_statement_that_was_closed_is_gone(&cluster);
@@ -33,7 +33,7 @@ async fn what_was_wrong_once() {
     fresh(&cluster).await;
     a_commit_that_fails_ends_the_transaction(&cluster).await;
     fresh(&cluster).await;
-    a_cursor_with_hold_that_fails_at_commit_fails_the_commit_and_nobody_else(&cluster).await;
+    a_cursor_with_hold_that_fails_at_commit_fails_only_that_commit(&cluster).await;
     fresh(&cluster).await;
     temporary_tables_have_deferred_constraints_too(&cluster).await;
     fresh(&cluster).await;
@@ -205,7 +205,7 @@ async fn a_commit_that_fails_ends_the_transaction(cluster: &Cluster) {
     assert_eq!(value(&client, "select count(*) from t").await, "0");
 }
 
-async fn a_cursor_with_hold_that_fails_at_commit_fails_the_commit_and_nobody_else(cluster: &Cluster) {
+async fn a_cursor_with_hold_that_fails_at_commit_fails_only_that_commit(cluster: &Cluster) {
     let (client, bystander) = (cluster.client().await, cluster.client().await);
     run(&client, "create table t (v int)").await;
     run(&bystander, "begin").await;

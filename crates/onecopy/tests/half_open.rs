@@ -23,7 +23,7 @@ const HEALTH_WITHIN: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(20);
 
 #[tokio::test]
-async fn whoever_does_not_log_in_keeps_nobody_out() {
+async fn clients_that_do_not_log_in_keep_no_others_out() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
     let port = folder::free_port();

@@ -28,7 +28,7 @@ async fn no_wait_is_without_end() {
     run(&cluster.client().await, SCHEMA).await;
     cluster.caught_up().await;
     in_time("a ring through an advisory lock", rings_through_advisory_locks(&cluster)).await;
-    in_time("who waits for an advisory lock", advisory_waits_hold_up_nobody(&cluster)).await;
+    in_time("who waits for an advisory lock", advisory_lock_waits_delay_no_other_session(&cluster)).await;
     in_time("a ring through a look at the catalogues", rings_through_the_catalogues(&cluster)).await;
     in_time("schema changes that are open", open_schema_changes_hold_up_none(&cluster)).await;
     for level in ["read committed", "repeatable read", "serializable"] {
@@ -93,7 +93,7 @@ async fn rings_through_advisory_locks(cluster: &Cluster) {
 }
 
 /// A session that waits for such a lock does not claim rows.
-async fn advisory_waits_hold_up_nobody(cluster: &Cluster) {
+async fn advisory_lock_waits_delay_no_other_session(cluster: &Cluster) {
     let (holder, waiter, other) = (at(cluster, 2).await, at(cluster, 1).await, at(cluster, 3).await);
     run(&holder, "select pg_advisory_lock(43)").await;
     run(&waiter, "begin; update q set v = v + 1 where k = 3").await;

@@ -106,7 +106,7 @@ async fn every_home_draws() {
     cluster.verify().await;
     run(&cluster.client().await, SCHEMA).await;
     let mut book = Book::default();
-    who_draws_nothing_needs_no_loan(&cluster, &mut book).await;
+    a_home_without_draws_needs_no_lease(&cluster, &mut book).await;
     a_mark_comes_while_a_range_does(&cluster).await;
     a_loan_may_take_too_long(&cluster, &mut book).await;
     at_all_homes(&cluster, &mut book).await;
@@ -115,7 +115,7 @@ async fn every_home_draws() {
     more_than_was_lent(&cluster, &mut book).await;
     what_is_not_lent(&cluster).await;
     cluster.verify().await;
-    who_sets_is_obeyed(&cluster).await;
+    setval_takes_effect(&cluster).await;
     cluster.verify().await;
     let mut book = Book::default();
     members::a_home_and_the_anchor_die(&cluster, &mut book).await;
@@ -143,7 +143,7 @@ const DRAWS: [(&str, &str); 3] = [
     ("kept", "insert into cached (v) values (1) returning id"),
 ];
 
-async fn who_draws_nothing_needs_no_loan(cluster: &Cluster, book: &mut Book) {
+async fn a_home_without_draws_needs_no_lease(cluster: &Cluster, book: &mut Book) {
     let values = answers(&cluster.client().await, "insert into pair default values returning b").await;
     book.note("pair_b_seq", &values);
     let client = at(cluster, "replica-2").await;
@@ -330,7 +330,7 @@ async fn what_is_not_lent(cluster: &Cluster) {
 /// More values than Onecopy leases while one statement runs.
 const AHEAD_MAX: i64 = 99_000;
 
-async fn who_sets_is_obeyed(cluster: &Cluster) {
+async fn setval_takes_effect(cluster: &Cluster) {
     let (client, other) = (at(cluster, "replica-2").await, cluster.client().await);
     for (setting, expected) in [
         ("select setval('ser_id_seq', 200000)", 200_001),

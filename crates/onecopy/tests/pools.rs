@@ -58,7 +58,7 @@ async fn sessions_share_connections_and_do_not_notice() {
     handed_on::no_meaning(&cluster).await;
     handed_on::no_forged_statement(&cluster).await;
     handed_on::nothing_unseen(&cluster).await;
-    handed_on::nothing_of_whom_nobody_knows(&cluster).await;
+    handed_on::a_connection_of_unknown_state_is_not_handed_on(&cluster).await;
     handed_on::no_others_settings(&cluster).await;
     meanings::of_one_session(&cluster).await;
     meanings::of_one_schema(&cluster).await;
@@ -77,11 +77,11 @@ async fn sessions_share_connections_and_do_not_notice() {
 }
 
 #[tokio::test]
-async fn who_waits_for_too_long_is_told() {
+async fn a_wait_for_a_connection_that_is_too_long_fails() {
     let arguments = ["--pool-mode", "transaction", "--pool-size", "2", "--pool-wait-ms", "1000"];
     let mut cluster = Cluster::start_as(2, &[], &arguments).await;
     holders::are_named(&cluster).await;
-    holders::keep_nobody_else_waiting(&cluster).await;
+    holders::keep_no_other_session_waiting(&cluster).await;
     cluster.stop().await;
 }
 

@@ -105,7 +105,7 @@ async fn a_session_may_reset_all(mallory: &Client) {
 }
 
 /// Asserts that mallory is no superuser at any replica, once all have applied her writes.
-async fn nobody_has_risen(cluster: &Cluster, what: &str) {
+async fn no_role_has_gained_rights(cluster: &Cluster, what: &str) {
     for replica in cluster.caught_up().await {
         assert_eq!(replica.state, "up", "{what} at {}", replica.name);
         let direct = cluster.direct(&replica).await;

@@ -23,7 +23,7 @@ async fn accepts_no_more(node: &Cluster) {
 }
 
 #[tokio::test]
-async fn an_open_transaction_may_end_after_the_signal_and_nobody_new_comes_in() {
+async fn an_open_transaction_may_end_after_the_signal_and_new_clients_are_refused() {
     let mut node = Cluster::start_as(2, &[], &["--stop-patience", PATIENCE_S]).await;
     let busy = node.client().await;
     let idle = node.client().await;

@@ -164,12 +164,12 @@ async fn a_server_that_hangs_is_down_when_it_has_not_answered_for_long_enough() 
     // Nothing that was open there comes to life again.
     cluster.signal_server(&old, Signal::CONT);
     cluster.caught_up().await;
-    let more = one_that_lets_nobody_in_is_down_as_well(&cluster).await;
+    let more = a_server_that_refuses_all_logins_is_down(&cluster).await;
     check(&cluster, [ids, more].concat()).await;
 }
 
 /// Only the postmaster is stopped: the server answers existing connections, but accepts no new ones.
-async fn one_that_lets_nobody_in_is_down_as_well(cluster: &Cluster) -> Vec<i64> {
+async fn a_server_that_refuses_all_logins_is_down(cluster: &Cluster) -> Vec<i64> {
     let old = anchor(cluster).await;
     let writers = [(); 3].map(|()| Writer::start_at(cluster, "serializable"));
     let stop = |replica: &Replica, signal| {

@@ -48,7 +48,7 @@ impl Listener {
 
 /// A statement that has waited for a schema change is analysed again. With the new trigger the anchor has to run it: as a
 /// statement of its own, as the first one of a transaction, and in a transaction that has begun elsewhere.
-pub(crate) async fn are_known_to_who_waited(cluster: &Cluster) {
+pub(crate) async fn are_known_to_statements_that_waited(cluster: &Cluster) {
     run(&cluster.client().await, TABLES.before).await;
     run(&cluster.client().await, FUNCTION).await;
     let mut listener = Listener::at(cluster);

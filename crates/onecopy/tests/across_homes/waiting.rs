@@ -55,7 +55,7 @@ pub(crate) async fn waits_end_at_once(cluster: &Cluster) {
 }
 
 /// Transactions of a kind that waits for other homes nearly all of the time begin at the anchor, and are counted.
-pub(crate) async fn who_waits_most_stays_at_the_anchor(cluster: &Cluster) {
+pub(crate) async fn transactions_that_wait_most_stay_at_the_anchor(cluster: &Cluster) {
     let admin = admin_of(cluster).await;
     let stayed = || async {
         let stats = cluster::rows(&admin, "SHOW STATS").await;
@@ -159,7 +159,7 @@ pub(crate) async fn waits_are_shown(cluster: &Cluster) {
 }
 
 /// A client disconnects while it waits, or while others wait for it.
-pub(crate) async fn who_leaves_is_not_waited_for(cluster: &Cluster) {
+pub(crate) async fn a_client_that_leaves_is_not_waited_for(cluster: &Cluster) {
     const ADD: &str = "update q set v = v + 10 where k = 1";
     let a = holder(cluster, 2).await;
     let (b, c) = (at(cluster, 3).await, at(cluster, 1).await);

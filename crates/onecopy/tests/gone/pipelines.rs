@@ -23,7 +23,7 @@ const ENDS_WITHIN: Duration = Duration::from_secs(30);
 
 pub(crate) async fn are_kept_in_hand(cluster: &Cluster) {
     are_answered(cluster);
-    that_nobody_reads_hold_up_nobody(cluster).await;
+    answers_that_are_not_read_delay_no_other_session(cluster).await;
     are_ended_by_kill(cluster).await;
     of_clients_that_are_gone_end(cluster).await;
     of_short_messages_take_no_memory(cluster);
@@ -119,7 +119,7 @@ fn of_short_messages_take_no_memory(cluster: &Cluster) {
 }
 
 /// A client that does not read its replies holds up only itself: its acknowledged transactions are committed at their home.
-async fn that_nobody_reads_hold_up_nobody(cluster: &Cluster) {
+async fn answers_that_are_not_read_delay_no_other_session(cluster: &Cluster) {
     const INSERTS: usize = 20;
     let client = cluster.client().await;
     run(&client, "create table kept (k int primary key)").await;

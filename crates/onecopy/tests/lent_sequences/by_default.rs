@@ -22,9 +22,9 @@ pub(super) async fn play(cluster: &Cluster) {
     let client = cluster.client().await;
     run(&client, SCHEMA).await;
     without_load_values_come_in_order(cluster).await;
-    what_is_waited_for_comes_without_anybody(cluster).await;
+    a_range_that_is_waited_for_comes_without_a_further_request(cluster).await;
     the_end_of_a_range_costs_no_transaction(cluster).await;
-    who_waits_for_a_range_waits_as_long_as_it_wants(cluster).await;
+    a_wait_for_a_range_lasts_as_long_as_the_session_allows(cluster).await;
     a_setting_keeps_the_order(cluster).await;
     under_load_every_home_draws(cluster).await;
     the_setting_is_one(cluster).await;
@@ -62,7 +62,7 @@ async fn without_load_values_come_in_order(cluster: &Cluster) {
 }
 
 /// A transaction at another home draws from a sequence without a lease while no other session writes.
-async fn what_is_waited_for_comes_without_anybody(cluster: &Cluster) {
+async fn a_range_that_is_waited_for_comes_without_a_further_request(cluster: &Cluster) {
     let home = cluster.replicas().await.into_iter().find(|replica| replica.role != "anchor").unwrap().name;
     let client = at(cluster, &home).await;
     let sql = "begin; update place set n = n - 5 where k = 5; insert into fresh (v) values (1) returning id; commit";
@@ -124,7 +124,7 @@ async fn the_end_of_a_range_costs_no_transaction(cluster: &Cluster) {
 }
 
 /// A late lease makes no transaction fail, either, and a session with a shorter time-out, or a cancelled one, stops waiting.
-async fn who_waits_for_a_range_waits_as_long_as_it_wants(cluster: &Cluster) {
+async fn a_wait_for_a_range_lasts_as_long_as_the_session_allows(cluster: &Cluster) {
     const DRAWS: &str = "insert into late (v) values (1) returning id";
     /// Longer than lending takes on any machine that works.
     const LATE: Duration = Duration::from_secs(6);

@@ -172,7 +172,7 @@ pub(crate) async fn nothing_unseen(cluster: &Cluster) {
 }
 
 /// A connection whose settings are unknown is not handed on.
-pub(crate) async fn nothing_of_whom_nobody_knows(cluster: &Cluster) {
+pub(crate) async fn a_connection_of_unknown_state_is_not_handed_on(cluster: &Cluster) {
     run(&cluster.client().await, "create role secretive login").await;
     let may = async |what: &str| {
         for replica in cluster.caught_up().await {

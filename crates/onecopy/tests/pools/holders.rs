@@ -102,7 +102,7 @@ pub(crate) async fn are_named(cluster: &Cluster) {
 
 /// Two sessions that keep a connection to one replica share the only one that is free at the other. They handed it to each
 /// other without end, before either had used it.
-pub(crate) async fn keep_nobody_else_waiting(cluster: &Cluster) {
+pub(crate) async fn keep_no_other_session_waiting(cluster: &Cluster) {
     const ROUNDS: usize = 20;
     let ((a, b), other) = (pair(cluster).await, cluster.client().await);
     run(

@@ -3,7 +3,7 @@
 use tokio_postgres::Client;
 
 use crate::cluster::{Cluster, run, value};
-use crate::{login, nobody_has_risen};
+use crate::{login, no_role_has_gained_rights};
 
 /// Functions that a schema change calls at the other replicas, too.
 pub(crate) async fn code_in_a_schema_change_becomes_no_superuser(cluster: &Cluster, root: &Client) {
@@ -29,7 +29,7 @@ pub(crate) async fn code_in_a_schema_change_becomes_no_superuser(cluster: &Clust
     ] {
         // Some are refused at home, which is as well.
         let _ = login(cluster, "mallory").await.simple_query(statement).await;
-        nobody_has_risen(cluster, statement).await;
+        no_role_has_gained_rights(cluster, statement).await;
     }
     cluster.verify().await;
     for replica in cluster.caught_up().await {
@@ -163,7 +163,7 @@ pub(crate) async fn code_that_rows_call_becomes_no_superuser(cluster: &Cluster, 
         ] {
             run(&mallory, statement).await;
         }
-        nobody_has_risen(cluster, what).await;
+        no_role_has_gained_rights(cluster, what).await;
         if what.contains("domain") {
             cluster.verify().await;
         }
@@ -200,7 +200,7 @@ async fn owners_without_rights(cluster: &Cluster, root: &Client, mallory: &Clien
         )
         .await;
     }
-    nobody_has_risen(cluster, "what an owner may not do").await;
+    no_role_has_gained_rights(cluster, "what an owner may not do").await;
     for replica in cluster.caught_up().await {
         let direct = cluster.direct(&replica).await;
         let rights = "select concat_ws(' ', relforcerowsecurity, has_table_privilege('mallory', c.oid, 'insert'), nspacl)
@@ -230,6 +230,6 @@ pub(crate) async fn code_finds_nothing_in_schemas_of_strangers(cluster: &Cluster
          insert into public.w values (1, 1); reset search_path",
     )
     .await;
-    nobody_has_risen(cluster, "a function in a schema of a stranger").await;
+    no_role_has_gained_rights(cluster, "a function in a schema of a stranger").await;
     run(root, "drop table public.w; drop schema aaa cascade; drop schema lib cascade").await;
 }

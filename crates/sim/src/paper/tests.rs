@@ -96,7 +96,7 @@ fn one_replica_makes_the_five_one() {
 
 /// Waiting for all replicas takes longer than waiting for the first; fewer conflicts never hurt.
 #[test]
-fn what_the_choices_are_for() {
+fn protocols_and_conflicts_change_response_times() {
     let response = |protocol: Protocol, parts: u16| {
         run(&Scenario { parts, ..scenario(protocol, 8, 120) }, None).mean_response_ms()
     };

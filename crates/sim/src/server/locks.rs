@@ -155,7 +155,7 @@ mod tests {
     const B: Key = Key { table: 1, row: 1 };
 
     #[test]
-    fn who_waits_runs_on_when_the_lock_falls() {
+    fn a_waiting_statement_runs_on_when_the_lock_is_released() {
         let mut locks = Locks::default();
         assert!(locks.take(1, A, Mode::Change));
         assert!(!locks.take(2, A, Mode::Change));
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_after_a_savepoint_falls() {
+    fn locks_taken_after_a_savepoint_are_released_with_it() {
         let mut locks = Locks::default();
         assert!(locks.take(1, A, Mode::Change));
         let kept = locks.held_by(1);
