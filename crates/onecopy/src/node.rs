@@ -22,9 +22,7 @@ use cluster::event::Event;
 use cluster::ids::{Epoch, ReplicaId, Version};
 use cluster::parts::replica::State;
 use cluster::placement::{Placement, REPLICAS_MAX};
-use cluster::protocols::onecopy::{
-    KEYS_MAX, Onecopy, Options, REFRESH_PAUSE_US, REFRESH_VERSIONS_MAX, Rules,
-};
+use cluster::protocols::rows::{KEYS_MAX, Options, REFRESH_PAUSE_US, REFRESH_VERSIONS_MAX, Rows, Rules};
 use cluster::time::Time;
 use commitlog::{Log, LogFailure, Notices};
 use tokio::net::TcpListener;
@@ -239,7 +237,7 @@ fn core(seats: &[Seat], epoch: Epoch, last: Version, rules: Rules) -> Result<Clu
         refresh_versions_max,
         rules,
     };
-    let mut core = Cluster::new(Box::new(Onecopy::new(options)));
+    let mut core = Cluster::new(Box::new(Rows::new(options)));
     for absent in (0..replicas).map(ReplicaId).filter(|replica| !members.contains(replica)) {
         core.handle(Time::default(), Event::Left { replica: absent }, &mut Vec::new());
     }

@@ -1,15 +1,15 @@
 //! The rules that a mutant can switch off, to test that the judges notice.
 //!
-//! The core keeps its own rules in [`cluster::protocols::onecopy::Rules`]. The rules here are duties of the core's drivers:
+//! The core keeps its own rules in [`cluster::protocols::rows::Rules`]. The rules here are duties of the core's drivers:
 //! sessions, agents and log. The binary has the same duties.
 
-use cluster::protocols::onecopy;
+use cluster::protocols::rows;
 
 /// One switch for each rule; all are on, except in a mutant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rules {
     /// The rules of the core.
-    pub core: onecopy::Rules,
+    pub core: rows::Rules,
     /// A snapshot that outlives its statement needs everything, not only what its first statement reads.
     pub snapshot_needs_all: bool,
     /// A statement also needs the versions of the rows that its constraints check.
@@ -89,7 +89,7 @@ pub struct Rules {
 impl Default for Rules {
     fn default() -> Self {
         Self {
-            core: onecopy::Rules::default(),
+            core: rows::Rules::default(),
             snapshot_needs_all: true,
             constraints_read: true,
             errors_are_reads: true,

@@ -1,7 +1,7 @@
 //! Commit groups of a home, read at a replica that comes up meanwhile: a plan that needs the rule for this case.
 
 use cluster::placement::Placement;
-use cluster::protocols::onecopy::KEYS_MAX;
+use cluster::protocols::rows::KEYS_MAX;
 use sim::check::Anomaly;
 use sim::history::Level;
 use sim::program::{Ending, Fault, Frame, Pace, Plan, Program, Statement};

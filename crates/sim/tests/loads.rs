@@ -1,7 +1,7 @@
 //! Inserts of many rows, which claim their table: a plan for each rule about them.
 
 use cluster::placement::Placement;
-use cluster::protocols::onecopy::{KEYS_MAX, REFRESH_VERSIONS_MAX};
+use cluster::protocols::rows::{KEYS_MAX, REFRESH_VERSIONS_MAX};
 use sim::check::Anomaly;
 use sim::history::Level;
 use sim::program::{Ending, Fault, Frame, Pace, Plan, Program, Statement};

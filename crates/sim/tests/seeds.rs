@@ -3,7 +3,7 @@
 use cluster::claims::ROW_CLAIMS_MAX;
 use cluster::ids::{FragmentId, ReplicaId};
 use cluster::placement::{Placement, ReplicaSet};
-use cluster::protocols::onecopy::{KEYS_MAX, REFRESH_VERSIONS_MAX};
+use cluster::protocols::rows::{KEYS_MAX, REFRESH_VERSIONS_MAX};
 use sim::check::Anomaly;
 use sim::history::Level;
 use sim::mutants::MUTANTS;

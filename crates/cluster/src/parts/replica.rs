@@ -3,7 +3,7 @@
 //! What makes versions visible goes out in version order, each when the one before is acknowledged: a batch of refreshes,
 //! which is one commit, or the COMMITs of neighbours that are committed together here. Among the latter PostgreSQL decides
 //! which becomes visible first (WAL order and visibility order differ inside one PostgreSQL, too); between any two of them no
-//! other replica stops ([`crate::protocols::onecopy`]). So what is applied is described by one number: the prefix that is
+//! other replica stops ([`crate::protocols::rows`]). So what is applied is described by one number: the prefix that is
 //! there for sure.
 
 use std::collections::BTreeSet;

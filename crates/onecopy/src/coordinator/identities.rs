@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cluster::ids::{Identity, Version};
-use cluster::protocols::onecopy::COMMITS_TOGETHER_MAX;
+use cluster::protocols::rows::COMMITS_TOGETHER_MAX;
 use commitlog::{Log, LogError, NEWEST_IDENTITIES};
 
 /// Most identities forgotten at a time.

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::claims::{Claimed, Claims, ROW_CLAIMS_MAX};
 use cluster::ids::{Nonce, TableId};
-use cluster::protocols::onecopy::TURNS_MAX;
+use cluster::protocols::rows::TURNS_MAX;
 use cluster::record::{Change, Image, RowChange, RowChanges, SealedBody};
 use sql::accesses::{self, Accesses, ColumnSet, Columns, Told};
 use sql::{Catalogue, Table};

@@ -16,7 +16,7 @@ use cluster::event::{Effect, Event, Home, Level, Needs, Reads};
 use cluster::ids::{Epoch, Identity, Incarnation, Nonce, ReplicaId, SessionId, TableId, Version};
 use cluster::parts::lock_queues::Mode;
 use cluster::placement::Placement;
-use cluster::protocols::onecopy as protocol;
+use cluster::protocols::rows;
 use cluster::protocols::shipping::{Ending, Kind, Operation, Request};
 use cluster::record::{RecordBuilder, SealedBody};
 use cluster::time::Time;
@@ -78,7 +78,7 @@ pub(crate) struct Onecopy {
 impl Onecopy {
     pub(crate) fn new(scenario: &Scenario) -> Self {
         let replicas = scenario.replicas as u16;
-        let options = protocol::Options {
+        let options = rows::Options {
             replicas,
             anchor: ReplicaId(0),
             placement: Placement::full(replicas),
@@ -86,11 +86,11 @@ impl Onecopy {
             last: Version::ZERO,
             // A batch costs as much as its records together.
             refresh_pause_us: 0,
-            keys_max: protocol::KEYS_MAX,
-            refresh_versions_max: protocol::REFRESH_VERSIONS_MAX,
-            rules: protocol::Rules::default(),
+            keys_max: rows::KEYS_MAX,
+            refresh_versions_max: rows::REFRESH_VERSIONS_MAX,
+            rules: rows::Rules::default(),
         };
-        let mut cluster = Cluster::new(Box::new(protocol::Onecopy::new(options)));
+        let mut cluster = Cluster::new(Box::new(rows::Rows::new(options)));
         let mut effects = Vec::new();
         for replica in 0..replicas {
             let (replica, incarnation, applied) = (ReplicaId(replica), INCARNATION, Version::ZERO);

@@ -1,7 +1,7 @@
 //! Draws a plan from a seed.
 
 use cluster::claims::ROW_CLAIMS_MAX;
-use cluster::protocols::onecopy::{KEYS_MAX, REFRESH_VERSIONS_MAX};
+use cluster::protocols::rows::{KEYS_MAX, REFRESH_VERSIONS_MAX};
 
 use super::{Ending, Fault, Frame, Pace, Plan, Program, Statement, forks, load};
 use crate::dice::Dice;

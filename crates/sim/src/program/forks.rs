@@ -5,7 +5,7 @@
 
 use cluster::claims::ROW_CLAIMS_MAX;
 use cluster::placement::Placement;
-use cluster::protocols::onecopy::KEYS_MAX;
+use cluster::protocols::rows::KEYS_MAX;
 
 use super::draw::known;
 use super::{Frame, Plan, Statement};

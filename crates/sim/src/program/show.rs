@@ -3,7 +3,7 @@
 use std::fmt;
 
 use cluster::claims::ROW_CLAIMS_MAX;
-use cluster::protocols::onecopy::{KEYS_MAX, REFRESH_VERSIONS_MAX};
+use cluster::protocols::rows::{KEYS_MAX, REFRESH_VERSIONS_MAX};
 
 use super::{Ending, Frame, Plan, Program, Statement};
 use crate::schema::{self, Key};

@@ -2,7 +2,7 @@
 
 use cluster::event::Event;
 use cluster::ids::{Identity, Incarnation, ReplicaId, Version};
-use cluster::protocols::onecopy::COMMITS_TOGETHER_MAX;
+use cluster::protocols::rows::COMMITS_TOGETHER_MAX;
 use cluster::record::Record;
 
 use super::node::newest;

@@ -8,7 +8,7 @@ use cluster::ids::{
     ClusterId, DatabaseId, Epoch, Identity, Incarnation, Nonce, ReplicaId, ServiceId, Version,
 };
 use cluster::parts::replica::State;
-use cluster::protocols::onecopy::{Onecopy, Options};
+use cluster::protocols::rows;
 use cluster::record::{Envelope, Header, Record, SealedBody};
 use cluster::time::Time;
 
@@ -143,7 +143,7 @@ impl World {
         self.clock_ahead_us = self.plan.clock_us;
         self.disk.durable = self.disk.records.len();
         let last = self.disk.last();
-        let protocol = Onecopy::new(Options {
+        let protocol = rows::Rows::new(rows::Options {
             replicas: self.plan.replicas,
             anchor: ReplicaId(0),
             placement: self.plan.placement.clone(),

@@ -1,13 +1,13 @@
 //! Reads outside of update transactions: what they need, and where they go.
 
-use super::{Onecopy, Out};
+use super::{Out, Rows};
 use crate::event::{AbortCause, Effect, Reads};
 use crate::ids::{ReplicaId, SessionId, Version};
 use crate::parts::balancer::Wish;
 use crate::parts::replica::Turn;
 use crate::placement::ReplicaSet;
 
-impl Onecopy {
+impl Rows {
     /// The version that a statement needs. Of a catalogue that is out of date nothing can be concluded.
     pub(super) fn need(&self, reads: &Reads, catalogue: Version) -> Version {
         let stale = self.rules.catalogue_is_fresh && catalogue < self.index.last_ddl();

@@ -17,13 +17,13 @@
 
 use std::cmp::Reverse;
 
-use super::{Onecopy, Out};
+use super::{Out, Rows};
 use crate::event::Effect;
 use crate::ids::{ReplicaId, Version};
 use crate::parts::replica::State;
 use crate::placement::ReplicaSet;
 
-impl Onecopy {
+impl Rows {
     /// The driver has waited long enough for this replica to come back.
     pub(super) fn take_over(&mut self, from: ReplicaId, out: &mut Out<'_>) {
         let index = usize::from(from.0);

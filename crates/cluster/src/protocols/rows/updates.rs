@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Finished, Held, Onecopy, Out, Pending, Phase, Running, Transaction};
+use super::{Finished, Held, Out, Pending, Phase, Rows, Running, Transaction};
 use crate::claims::{Claimed, Claims, ColumnSet, DEFINITIONS, Meeting};
 use crate::event::{AbortCause, Effect, Home, Level, Needs, Reads, Rival};
 use crate::ids::{Identity, Incarnation, Nonce, SessionId, TableId, Version};
@@ -20,7 +20,7 @@ use crate::protocols::Waiting;
 use crate::record::SealedBody;
 use crate::time::Time;
 
-impl Onecopy {
+impl Rows {
     pub(super) fn begin(
         &mut self,
         session: SessionId,

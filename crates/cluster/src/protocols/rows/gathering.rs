@@ -13,13 +13,13 @@
 //! ([`crate::protocols::ReplicaStatus::is_forgotten`]). What nobody waits for is sent when the pause is over, for which the
 //! driver is asked to come back ([`Effect::Rouse`]).
 
-use super::{Onecopy, Out};
+use super::{Out, Rows};
 use crate::event::Effect;
 use crate::ids::Version;
 use crate::parts::replica::{Replica, State};
 use crate::time::Time;
 
-impl Onecopy {
+impl Rows {
     /// Whether a replica that is free, and lacks something durable, is sent it now. If not, the driver is asked to come back.
     pub(super) fn is_due(&mut self, index: usize, out: &mut Out<'_>) -> bool {
         let rested = self.replicas[index].last_commit.map(|last| last.later(self.refresh_pause_us));

@@ -1,6 +1,6 @@
 //! From a place in the log to a commit at every replica, in version order at each: see also [`super::neighbours`].
 
-use super::{Assigned, Onecopy, Out, Phase, Transaction};
+use super::{Assigned, Out, Phase, Rows, Transaction};
 use crate::claims::Claims;
 use crate::event::Effect;
 use crate::ids::{SessionId, Version};
@@ -9,7 +9,7 @@ use crate::parts::replica::State;
 use crate::parts::schema_changes::Defined;
 use crate::parts::version_index::Written;
 
-impl Onecopy {
+impl Rows {
     /// Gives a certified transaction the next version. From here on only the log decides.
     pub(super) fn assign(&mut self, session: SessionId, out: &mut Out<'_>) {
         let Some(transaction) = self.transactions.get_mut(&session) else { return };

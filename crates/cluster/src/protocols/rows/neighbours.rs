@@ -34,7 +34,7 @@
 //!
 //! [`Replica::floor`]: crate::parts::replica::Replica::floor
 
-use super::{COMMITS_TOGETHER_MAX, Onecopy, Out, REFRESH_BYTES_MAX};
+use super::{COMMITS_TOGETHER_MAX, Out, REFRESH_BYTES_MAX, Rows};
 use crate::event::{Effect, Level};
 use crate::ids::{SessionId, Version};
 use crate::parts::in_flight::Place;
@@ -43,7 +43,7 @@ use crate::record::SealedBody;
 /// Larger ones are alone: all neighbours have to fit into one refresh.
 const SOCIABLE_BYTES_MAX: usize = 16 << 10;
 
-impl Onecopy {
+impl Rows {
     /// Whether what finishes at this home waits for others, to be their neighbour.
     pub(super) fn gathers(&self, home: usize) -> bool {
         self.last > self.index.last() || (self.homes[home].unsent > 0 && self.rules.unsent_are_waited_for)

@@ -20,7 +20,7 @@
 //! Invariant: between two transactions of different homes that claim the same, the later one in the log has seen the earlier
 //! one, or was in nobody's way although that was applied at its home before it was appended.
 
-use super::{Finished, Held, Onecopy, Out, Phase, TURNS_MAX, Transaction};
+use super::{Finished, Held, Out, Phase, Rows, TURNS_MAX, Transaction};
 use crate::claims::Claimed;
 use crate::event::{AbortCause, Effect, Level, Rival};
 use crate::ids::{SessionId, Version};
@@ -39,7 +39,7 @@ enum Verdict {
     Unclear(Rival),
 }
 
-impl Onecopy {
+impl Rows {
     /// Appends a finished transaction, unless it has to wait, or is in conflict with what was appended before it.
     pub(super) fn append(&mut self, session: SessionId, out: &mut Out<'_>) {
         let home = self.transactions.get(&session).map(|transaction| transaction.home);

@@ -216,7 +216,7 @@ struct Running {
 
 /// The state at the leader.
 #[derive(Debug)]
-pub struct Onecopy {
+pub struct Rows {
     rules: Rules,
     refresh_pause_us: u64,
     refresh_versions_max: u64,
@@ -262,7 +262,7 @@ pub struct Onecopy {
     turns_unended: u64,
 }
 
-impl Onecopy {
+impl Rows {
     /// A leader at the start of its term; every replica is down.
     pub fn new(options: Options) -> Self {
         assert!(options.anchor.0 < options.replicas, "the anchor is one of the replicas");
@@ -387,7 +387,7 @@ struct Out<'a> {
     catalogue: Version,
 }
 
-impl Protocol for Onecopy {
+impl Protocol for Rows {
     fn handle(&mut self, now: Time, event: Event, effects: &mut Vec<Effect>) {
         let mut out = Out { now, effects, catalogue: Version::ZERO };
         let out = &mut out;

@@ -11,12 +11,12 @@
 //!
 //! Non-goals: who may be a member, and remembering it over a restart: the driver does.
 
-use super::{HomeSide, Onecopy, Out};
+use super::{HomeSide, Out, Rows};
 use crate::ids::{ReplicaId, Version};
 use crate::parts::replica::{Replica, State};
 use crate::placement::ReplicaSet;
 
-impl Onecopy {
+impl Rows {
     /// A number that was never a member's, or is of one that has left.
     pub(super) fn joined(&mut self, id: ReplicaId) {
         let index = usize::from(id.0);

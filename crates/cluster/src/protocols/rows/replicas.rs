@@ -5,12 +5,12 @@
 
 use std::collections::BTreeSet;
 
-use super::{Onecopy, Out, Phase};
+use super::{Out, Phase, Rows};
 use crate::event::{AbortCause, Effect};
 use crate::ids::{Incarnation, ReplicaId, SessionId, Version};
 use crate::parts::replica::State;
 
-impl Onecopy {
+impl Rows {
     pub(super) fn replica_up(
         &mut self,
         id: ReplicaId,
