@@ -3,6 +3,7 @@
 mod address;
 mod buffer;
 mod connection;
+mod error;
 mod lines;
 mod proof;
 mod qualified;
@@ -10,7 +11,8 @@ mod server_info;
 
 pub(crate) use address::Address;
 pub(crate) use buffer::Buffer;
-pub(crate) use connection::{BackendError, Connection, Rows, cancel};
+pub(crate) use connection::{Connection, Rows, cancel};
+pub(crate) use error::BackendError;
 pub(crate) use lines::{Line, Lines};
 pub(crate) use qualified::assert_qualified;
 pub(crate) use server_info::ServerInfo;

@@ -21,7 +21,9 @@
 
 pub(crate) mod catalogue;
 mod message;
+pub(crate) mod quoting;
 pub(crate) mod sequences;
+mod token;
 mod values;
 pub(crate) mod vouch;
 
@@ -29,9 +31,9 @@ pub(crate) mod vouch;
 mod tests;
 
 use cluster::ids::ClusterId;
-use sha2::{Digest, Sha256};
 
 pub(crate) use message::{Captured, Decoder, Operation};
+use token::token;
 pub(crate) use values::{Flaw, JSON_DEPTH_MAX};
 
 /// What [`install_sql`] fills in.
@@ -87,13 +89,6 @@ pub(crate) fn ddl_token(cluster: ClusterId) -> String {
 /// pass. It says so only together with `session_replication_role`, which is not for everybody to set.
 pub(crate) fn apply_token(cluster: ClusterId) -> String {
     token(cluster, "apply")
-}
-
-/// No secret: everybody can read the functions that look for it.
-fn token(cluster: ClusterId, purpose: &str) -> String {
-    let digest = Sha256::digest(format!("onecopy {purpose} {cluster}"));
-    let (half, _) = digest.split_first_chunk::<16>().expect("a SHA-256 digest has 32 bytes");
-    format!("{:032x}", u128::from_be_bytes(*half))
 }
 
 /// The statements that install what capture needs in one database: for one simple query, as superuser.

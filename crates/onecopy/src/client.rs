@@ -4,10 +4,12 @@
 
 pub(crate) mod cancel;
 pub(crate) mod credentials;
+pub(crate) mod farewell;
 pub(crate) mod forbidden;
 pub(crate) mod notices;
 pub(crate) mod own_settings;
 pub(crate) mod prepared;
+pub(crate) mod prepared_statement;
 pub(crate) mod sent;
 pub(crate) mod settings;
 pub(crate) mod signals;
@@ -32,6 +34,7 @@ use crate::client::cancel::CancelTarget;
 use crate::coordinator::mailbox::{Call, End, Mailbox};
 use crate::error::{Fault, Refusal};
 use crate::security::tls::{Identity, Stream};
+use farewell::ended;
 use notices::{Notices, PAUSE};
 use signals::Signals;
 
@@ -366,19 +369,6 @@ impl Client {
 /// The error for a session that was called to its end while it waited for its client.
 fn called(call: &Call) -> Fault {
     Fault::Fatal(ended(if call.is_made(End::Killed) { End::Killed } else { End::Now }))
-}
-
-/// The last words to a client.
-pub(crate) fn ended(end: End) -> Refusal {
-    let why = match end {
-        End::AfterTransaction | End::Now => "terminating connection: Onecopy is stopping",
-        End::Killed => "terminating connection due to administrator command",
-    };
-    Refusal::plain(sqlstate::ADMIN_SHUTDOWN, why)
-}
-
-pub(crate) fn cancelled() -> Refusal {
-    Refusal::plain(sqlstate::QUERY_CANCELED, "canceling statement due to user request")
 }
 
 /// What ALTER ROLE and ALTER DATABASE have set, weakest first; then what has come of everything that can be set, in files of

@@ -35,7 +35,7 @@ use cluster::ids::{Incarnation, ReplicaId, SessionId, Version};
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::sync::oneshot;
 
-use crate::client::prepared::fresh_generation;
+use crate::client::prepared_statement::fresh_generation;
 use crate::client::settings::Settings;
 use crate::security::scram::Secret;
 use servers::Server;

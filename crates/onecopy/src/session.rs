@@ -18,7 +18,7 @@ use cluster::event::Effect;
 use wire::encode;
 use wire::frontend::tag;
 
-use crate::client::ended;
+use crate::client::farewell::ended;
 use crate::commit::Committer;
 use crate::connect::Connector;
 use crate::coordinator::mailbox::{End, Note};

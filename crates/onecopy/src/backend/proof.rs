@@ -3,7 +3,7 @@
 use wire::backend::{Authentication, sasl_mechanisms};
 use wire::encode;
 
-use super::BackendError;
+use super::error::BackendError;
 use crate::security::scram::{Client, MECHANISM, Secret, nonce};
 
 /// The exchange, as far as it is.

@@ -15,7 +15,7 @@
 
 use sha2::{Digest, Sha256};
 
-use super::token;
+use super::token::token;
 use cluster::ids::ClusterId;
 
 /// The setting by which a connection of Onecopy's own is known.

@@ -10,7 +10,7 @@ use sql::profile::Digests;
 use sql::{Part, Statement};
 use wire::frontend::bound_values;
 
-use super::prepared::Known;
+use super::prepared_statement::PreparedStatement;
 
 /// Texts and values of more bytes than this are not kept: what they touch is known by tables only.
 pub(crate) const KEPT_BYTES_MAX: usize = 64 << 10;
@@ -30,7 +30,7 @@ pub(crate) enum Sent {
     /// By the extended protocol.
     Bound {
         /// What was prepared: one statement.
-        known: Arc<Known>,
+        known: Arc<PreparedStatement>,
         /// Formats and values, as Bind has them.
         values: Arc<[u8]>,
     },

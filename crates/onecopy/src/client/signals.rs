@@ -14,7 +14,7 @@ use cluster::ids::{ReplicaId, SessionId};
 use wire::backend::Fields;
 
 use super::cancel::{CancelKeys, PID_BASE, pid_of, session_of};
-use crate::client::ended;
+use super::farewell::ended;
 use crate::coordinator::Coordinator;
 use crate::coordinator::mailbox::End;
 use crate::coordinator::session_registry::SessionRegistry;

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use wire::sqlstate;
 
 use crate::client::cancel::Doing;
-use crate::client::{cancelled, ended};
+use crate::client::farewell::{cancelled, ended};
 use crate::connect::Connector;
 use crate::coordinator::mailbox::{End, Note};
 use crate::coordinator::session_registry::{Doing as Shown, SessionEntry};

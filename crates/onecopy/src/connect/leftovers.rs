@@ -18,7 +18,7 @@ use wire::sqlstate;
 
 use crate::backend::{BackendError, Rows};
 use crate::classify::statement_analysis::StatementAnalysis;
-use crate::client::prepared::never_ours;
+use crate::client::prepared_statement::never_ours;
 use crate::connect::Connector;
 use crate::coordinator::Coordinator;
 use crate::error::{Fault, Refusal};

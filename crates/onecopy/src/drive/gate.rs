@@ -7,7 +7,7 @@ use sql::Isolation;
 use tokio::time::Instant;
 
 use crate::client::cancel::Doing;
-use crate::client::{cancelled, ended};
+use crate::client::farewell::{cancelled, ended};
 use crate::coordinator::mailbox::{End, Note};
 use crate::coordinator::session_registry::Doing as Shown;
 use crate::drive::Driver;

@@ -3,7 +3,7 @@
 use wire::frontend::Target;
 use wire::{encode, sqlstate};
 
-use crate::client::prepared::never_of_others;
+use crate::client::prepared_statement::never_of_others;
 use crate::error::Refusal;
 use crate::link::Link;
 

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 
 use crate::backend::{BackendError, Connection};
-use crate::capture::catalogue::quoted;
+use crate::capture::quoting::quoted;
 
 /// Settings that the text of values and definitions depends on.
 const PIN_TEXT: &str = "SET LOCAL search_path = pg_catalog; SET LOCAL row_security = off; \

@@ -18,10 +18,10 @@
 //! Not here: whether the result is what the others have, row by row ([`super::members`] has it compared before it serves).
 
 mod dump;
-mod place;
 mod roles;
 mod rows;
 mod state;
+mod target;
 
 use std::time::Duration;
 
@@ -29,27 +29,19 @@ use cluster::ids::ReplicaId;
 use cluster::protocols::ReplicaStatus;
 
 use super::checksum::schema_checksums;
-use crate::backend::{BackendError, Connection, Served};
+use crate::backend::{BackendError, Connection};
 use crate::capture;
 use crate::config::Replica;
 use crate::coordinator::Coordinator;
 use crate::coordinator::requests::Reason;
 use crate::coordinator::resync_progress::Transfer;
 
-pub(crate) use place::{ServerCondition, standing};
+pub(crate) use target::{ServerCondition, standing};
 
 /// How often it is begun anew because the schema has changed.
 const ATTEMPTS: u32 = 5;
 /// The pause before that.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The schema that a server has until it is full.
-const MARK: &str = "onecopy_filling";
-
-/// Values and definitions are written as the server reads them; as `pg_dump` has it.
-const PIN: &str = "SET search_path = pg_catalog; SET row_security = off; SET DateStyle = ISO; SET IntervalStyle = postgres; \
-    SET extra_float_digits = 3; SET bytea_output = hex; SET lc_monetary = 'C'; SET statement_timeout = 0; \
-    SET idle_in_transaction_session_timeout = 0; SET quote_all_identifiers = off; SET default_toast_compression = pglz; SET xmlbinary = base64; SET TimeZone = 'UTC'";
-
 /// The snapshot is there from the first query on.
 const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1";
 
@@ -58,12 +50,6 @@ const HAS_PUBLIC: &str = "SELECT 1 FROM pg_namespace WHERE nspname = 'public'";
 
 /// How long somebody may be in the way of our locks.
 const LOCK_PATIENCE: &str = "SET lock_timeout = '10s'";
-
-/// Settings of our connections to the server: its log gets none of the roles' secrets, which stand in statements.
-const QUIET: &str = "-c session_replication_role=replica -c search_path=pg_catalog -c synchronous_commit=off \
-    -c log_statement=none -c log_min_duration_statement=-1 -c log_duration=off -c log_min_error_statement=panic \
-    -c statement_timeout=0 -c idle_in_transaction_session_timeout=0 -c client_min_messages=error \
-    -c lc_monetary=C -c array_nulls=on -c xmloption=content -c TimeZone=UTC -c application_name=onecopy\\ filling";
 
 /// What the donor has, in one snapshot.
 struct Source {
@@ -94,7 +80,7 @@ pub(crate) async fn run(
     let mut source = open(coordinator, donor, &program).await?;
     transfer.expect(rows::total_bytes(&source.tables));
     let source_roles = roles::read(&mut source.connection).await.map_err(at_donor)?;
-    let mut outside = place::connect_beside(&coordinator.served, target).await?;
+    let mut outside = target::connect_beside(&coordinator.served, target).await?;
     roles::write(&mut outside, &source_roles, is_former).await.map_err(|error| match error {
         roles::WriteError::Server(error) => there(error),
         strangers @ roles::WriteError::Strangers(_) => {
@@ -102,9 +88,9 @@ pub(crate) async fn run(
         }
     })?;
     let database = roles::database(&mut source.connection).await.map_err(at_donor)?;
-    place::make_anew(&mut outside, &coordinator.served, &database, is_former).await.map_err(there)?;
-    let mut connection = connect(&coordinator.served, target, coordinator).await.map_err(there)?;
-    mark(&mut connection, coordinator).await.map_err(there)?;
+    target::make_anew(&mut outside, &coordinator.served, &database, is_former).await.map_err(there)?;
+    let mut connection = target::connect(target, coordinator).await.map_err(there)?;
+    target::mark(&mut connection, coordinator).await.map_err(there)?;
     // A new database has it, and no dump takes it away.
     if source.connection.simple(HAS_PUBLIC).await.map_err(at_donor)?.is_empty() {
         connection.simple("DROP SCHEMA public").await.map_err(there)?;
@@ -117,7 +103,7 @@ pub(crate) async fn run(
             .map_err(|error| format!("table {table} cannot be copied: {error}"))?;
     }
     connection.simple("SELECT onecopy_capture.resume_checks()").await.map_err(there)?;
-    drop_guards(&mut connection).await.map_err(there)?;
+    target::drop_guards(&mut connection).await.map_err(there)?;
     connection.simple(&source.schema.after_rows).await.map_err(there)?;
     state::copy(&mut source.connection, &mut connection).await?;
     connection.simple("RESET ALL; BEGIN").await.map_err(there)?;
@@ -135,7 +121,7 @@ pub(crate) async fn run(
         ));
     }
     connection.simple("ANALYZE").await.map_err(there)?;
-    complete(&mut connection, coordinator).await.map_err(there)
+    target::complete(&mut connection, coordinator).await.map_err(there)
 }
 
 /// The donor's snapshot, with everything locked and the schema written down.
@@ -180,7 +166,7 @@ async fn read(
         Connection::open_own(&seat.address, &coordinator.served, &own).await.map_err(text)?;
     connection.simple(SNAPSHOT).await.map_err(text)?;
     connection.simple(capture::HIDE_CODE).await.map_err(text)?;
-    connection.simple(PIN).await.map_err(text)?;
+    connection.simple(dump::PIN).await.map_err(text)?;
     connection.simple(LOCK_PATIENCE).await.map_err(text)?;
     let tables = rows::lock(&mut connection).await.map_err(text)?.ok_or_else(changed)?;
     let snapshot = connection.simple("SELECT pg_export_snapshot()").await.map_err(text)?;
@@ -190,42 +176,4 @@ async fn read(
         return Err(changed());
     }
     Ok(Source { connection, tables, schema })
-}
-
-async fn connect(
-    served: &Served,
-    target: &Replica,
-    coordinator: &Coordinator,
-) -> Result<Connection, BackendError> {
-    let token = capture::apply_token(coordinator.cluster_id);
-    let options = format!("{QUIET} -c {}={token}", capture::VIA_SETTING);
-    let own = [("options", options.as_str()), ("client_encoding", "UTF8")];
-    Connection::open_own(&target.address, served, &own).await
-}
-
-/// What of ours has to be there before the schema, without the id of the cluster.
-async fn mark(connection: &mut Connection, coordinator: &Coordinator) -> Result<(), BackendError> {
-    connection.simple(&format!("CREATE SCHEMA {MARK}")).await?;
-    connection.simple(&capture::install_sql(coordinator.cluster_id)).await?;
-    connection.simple("TRUNCATE onecopy.cluster").await?;
-    Ok(())
-}
-
-/// The guards against schema changes are part of what comes after the rows.
-async fn drop_guards(connection: &mut Connection) -> Result<(), BackendError> {
-    for name in super::adoption::EVENT_TRIGGERS {
-        connection.simple(&format!("DROP EVENT TRIGGER IF EXISTS {name}")).await?;
-    }
-    Ok(())
-}
-
-/// From here on it is a server of the cluster, also after a crash of its own.
-async fn complete(connection: &mut Connection, coordinator: &Coordinator) -> Result<(), BackendError> {
-    let id = coordinator.cluster_id;
-    connection
-        .simple(&format!(
-            "BEGIN; SET LOCAL synchronous_commit = on; INSERT INTO onecopy.cluster VALUES ('{id}'); DROP SCHEMA {MARK}; COMMIT"
-        ))
-        .await?;
-    Ok(())
 }

@@ -23,7 +23,7 @@ use wire::sqlstate;
 use super::home_choice::HomePreference;
 use crate::classify::statement_analysis::StatementAnalysis;
 use crate::client::cancel::Doing;
-use crate::client::{cancelled, ended};
+use crate::client::farewell::{cancelled, ended};
 use crate::coordinator::mailbox::{End, Note};
 use crate::coordinator::session_registry::Doing as Shown;
 use crate::error::{Fault, Refusal};

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-use crate::client::prepared::OURS;
+use crate::client::prepared_statement::OURS;
 
 /// Statements with names of ours on one connection, at most.
 const OURS_MAX: usize = 500;
@@ -105,7 +105,7 @@ impl Cached {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::prepared::name_of;
+    use crate::client::prepared_statement::name_of;
 
     #[test]
     fn what_is_used_stays_and_the_rest_is_bounded() {

@@ -265,7 +265,7 @@ fn doubt_of(query: &str, catalogue: &Catalogue) -> Option<String> {
 
 /// An expression for the OID of a relation, as its name is understood by the session.
 pub(crate) fn oid_of(name: &Name) -> String {
-    let quoted = crate::capture::catalogue::quoted;
+    let quoted = crate::capture::quoting::quoted;
     let name = match &name.schema {
         Some(schema) => format!("{}.{}", quoted(schema), quoted(&name.name)),
         None => quoted(&name.name),

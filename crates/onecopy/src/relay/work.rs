@@ -7,7 +7,7 @@ use wire::encode;
 use wire::frontend::Target;
 
 use super::{Closing, Expected};
-use crate::client::prepared::Known;
+use crate::client::prepared_statement::PreparedStatement;
 use crate::pool::cached::NOTHING;
 use crate::pool::servers::Server;
 
@@ -50,7 +50,7 @@ pub(crate) struct Message {
     /// The whole message.
     pub(crate) bytes: Rc<[u8]>,
     /// The statement that it parses, binds or describes.
-    pub(crate) statement: Option<Arc<Known>>,
+    pub(crate) statement: Option<Arc<PreparedStatement>>,
     /// It is a Parse.
     pub(crate) is_parse: bool,
     /// It closes this statement.

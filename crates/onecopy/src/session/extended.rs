@@ -16,7 +16,7 @@ use wire::{Frame, encode, oids, sqlstate};
 use super::Session;
 use crate::classify::statement_analysis::Requirements;
 use crate::client::own_settings::is_of_session;
-use crate::client::prepared::{Known, never_ours};
+use crate::client::prepared_statement::{PreparedStatement, never_ours};
 use crate::client::settings::Settings;
 use crate::error::{Fault, Refusal};
 use crate::execute::ddl::describe_own;
@@ -69,7 +69,7 @@ impl Group {
         &mut self,
         bytes: &Rc<[u8]>,
         instead: Option<Vec<u8>>,
-        statement: Option<Arc<Known>>,
+        statement: Option<Arc<PreparedStatement>>,
     ) -> &mut Message {
         let bytes = instead.map_or_else(|| Rc::clone(bytes), Rc::from);
         self.bytes += bytes.len() + MESSAGE_BYTES;
@@ -448,7 +448,7 @@ impl Session {
 }
 
 /// The statement, if it is one that the session answers itself.
-fn own_statement(known: &Arc<Known>) -> Option<Arc<Statement>> {
+fn own_statement(known: &Arc<PreparedStatement>) -> Option<Arc<Statement>> {
     let statement = single(known)?;
     let is_own = match &statement.verb {
         Verb::Begin(_)
@@ -477,7 +477,7 @@ fn own_statement(known: &Arc<Known>) -> Option<Arc<Statement>> {
     is_own.then_some(statement)
 }
 
-fn single(known: &Known) -> Option<Arc<Statement>> {
+fn single(known: &PreparedStatement) -> Option<Arc<Statement>> {
     match known.script.as_ref()?.statements.as_slice() {
         [part] => Some(Arc::clone(&part.statement)),
         _ => None,

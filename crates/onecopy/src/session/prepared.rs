@@ -5,7 +5,7 @@ use std::sync::Arc;
 use wire::backend::tag;
 use wire::encode;
 
-use crate::client::prepared::{Known, fresh_generation};
+use crate::client::prepared_statement::{PreparedStatement, fresh_generation};
 use crate::relay::work::Message;
 use crate::session::Session;
 use crate::transaction::open::Transaction;
@@ -49,7 +49,7 @@ impl Session {
     /// Where sessions share connections: answers messages that do nothing but to parse what a server has accepted before,
     /// for whomever. No connection is needed for them, nor waited for.
     pub(crate) fn answer_parsed(&mut self, messages: &[Message]) -> bool {
-        let is_known = |known: &Arc<Known>| {
+        let is_known = |known: &Arc<PreparedStatement>| {
             known.is_shared() && self.link.coordinator().pools.is_accepted(known.generation)
         };
         if !messages

@@ -12,7 +12,7 @@ use super::Session;
 use crate::classify::statement_analysis::Requirements;
 use crate::client::forbidden::{FORBIDDEN, invalid};
 use crate::client::own_settings::is_of_session;
-use crate::client::prepared::is_reserved;
+use crate::client::prepared_statement::is_reserved;
 use crate::client::settings::{GivenUp, RESET_ALL, Settings, set_config};
 use crate::error::{Fault, Refusal};
 use crate::pool::pins::Pin;

@@ -16,7 +16,7 @@ use super::session::{ByName, Sent, Session, State};
 use super::shipment::Form;
 use super::statement::refused;
 use crate::backend::{BackendError, Connection};
-use crate::client::prepared::fresh_generation;
+use crate::client::prepared_statement::fresh_generation;
 use crate::error::{Fault, Refusal};
 
 /// More bytes than this are not taken before a Sync.

@@ -9,7 +9,7 @@ use sql::TemplateId;
 use wire::encode;
 use wire::frontend::Target;
 
-use crate::client::prepared::name_of;
+use crate::client::prepared_statement::name_of;
 use crate::pool::cached::Cached;
 
 /// The settings that a session has put into force, as they travel with its statements.

@@ -11,7 +11,8 @@ use sql::{
 };
 
 use super::keys::ByOid;
-use super::{FIRST_USER_OID, Row, SHAPE, boolean, number, optional, text, volatility};
+use super::rows::{Row, SHAPE, boolean, number, optional, text, volatility};
+use super::types::FIRST_USER_OID;
 use crate::backend::{BackendError, Rows};
 
 /// Types whose values name objects by number: oid, regproc and the other types of that kind, and arrays of them.

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sql::{Action, ColumnDefault, Key, Name, Reference, Table};
 
-use super::{Row, SHAPE, boolean, optional, text};
+use super::rows::{Row, SHAPE, boolean, optional, text};
 use crate::backend::{BackendError, Rows};
 
 /// One foreign key that means more references between leaves than this is not resolved.

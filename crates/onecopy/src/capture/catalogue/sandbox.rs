@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use cluster::refresh::{Sandbox, StagedColumn};
 
-use super::{Row, SHAPE, number, text};
+use super::rows::{Row, SHAPE, number, text};
 use crate::backend::{BackendError, Connection, Rows};
 
 /// The columns of such tables as they get into the sandbox; makes sandboxes for their owners.

@@ -2,8 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{number, text};
+use super::rows::{number, text};
 use crate::backend::{BackendError, Rows};
+
+/// OIDs from here on do not come with the server.
+pub(super) const FIRST_USER_OID: u32 = 16384;
 
 /// Names and ids of types that did not come with the server, row types left out.
 pub(super) const USER_TYPES: &str = "SELECT t.typname, t.oid FROM pg_type t LEFT JOIN pg_class c ON c.oid = t.typrelid \

@@ -13,6 +13,11 @@ use crate::coordinator::requests::Reason;
 use crate::membership::checksum::schema_checksums;
 use crate::security::scram::Secret;
 
+/// Values and definitions are written as the server reads them; as `pg_dump` has it.
+pub(super) const PIN: &str = "SET search_path = pg_catalog; SET row_security = off; SET DateStyle = ISO; SET IntervalStyle = postgres; \
+    SET extra_float_digits = 3; SET bytea_output = hex; SET lc_monetary = 'C'; SET statement_timeout = 0; \
+    SET idle_in_transaction_session_timeout = 0; SET quote_all_identifiers = off; SET default_toast_compression = pglz; SET xmlbinary = base64; SET TimeZone = 'UTC'";
+
 /// How long it may take for a part of the schema.
 const DEADLINE: Duration = Duration::from_mins(10);
 /// How long it waits for locks.
@@ -73,7 +78,7 @@ impl Program {
         let text = |error: BackendError| format!("the replica that is copied cannot be read: {error}");
         let sums = schema_checksums(donor).await.map_err(text)?;
         // What the checksums set for themselves holds for the transaction, which goes on.
-        donor.simple(super::PIN).await.map_err(text)?;
+        donor.simple(PIN).await.map_err(text)?;
         Ok(Schema { before_rows, after_rows, sums })
     }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::backend::{BackendError, Connection};
-use crate::capture::catalogue::quoted;
+use crate::capture::quoting::quoted;
 
 /// A role: its name, and what makes it what it is.
 const ROLES: &str = "SELECT rolname, format('ALTER ROLE %I WITH %s %s %s %s %s %s %s CONNECTION LIMIT %s VALID UNTIL %L PASSWORD %L', \

@@ -6,7 +6,7 @@ use wire::backend::tag;
 use wire::{encode, frame};
 
 use crate::backend::{BackendError, Connection};
-use crate::capture::catalogue::{literal, quoted};
+use crate::capture::quoting::{literal, quoted};
 use crate::coordinator::resync_progress::Transfer;
 
 /// So much is collected before it is sent on.

@@ -1,7 +1,7 @@
 //! What Onecopy itself keeps in a server: which records are in it, the numbers of its objects, marks of sequences.
 
 use crate::backend::{BackendError, Connection};
-use crate::capture::catalogue::quoted;
+use crate::capture::quoting::quoted;
 use crate::coordinator::requests::Reason;
 use crate::coordinator::resync_progress::Transfer;
 

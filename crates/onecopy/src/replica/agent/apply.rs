@@ -33,7 +33,7 @@ use super::serve::until_lost;
 use super::{Assignment, identity};
 use crate::backend::{BackendError, Connection};
 use crate::capture;
-use crate::capture::catalogue::literal;
+use crate::capture::quoting::literal;
 use crate::security::seal::Seal;
 
 const BEGIN: &str = "BEGIN";
@@ -441,7 +441,7 @@ fn preamble(statement: &Statement) -> String {
         sql.push_str(&format!(", set_config({}, {}, false)", literal(name), literal(value)));
     }
     if !statement.role.is_empty() {
-        let role = capture::catalogue::quoted(&statement.role);
+        let role = capture::quoting::quoted(&statement.role);
         sql.push_str(&format!("; SET SESSION AUTHORIZATION {role}"));
     }
     sql

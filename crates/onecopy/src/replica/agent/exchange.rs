@@ -21,7 +21,7 @@ use wire::frame;
 use wire::frontend::Target;
 
 use crate::backend::{BackendError, Connection};
-use crate::capture::catalogue::literal;
+use crate::capture::quoting::literal;
 
 /// Messages are made until this much waits to be written.
 const CHUNK_BYTES: usize = 64 * 1024;

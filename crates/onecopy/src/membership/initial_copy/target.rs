@@ -1,16 +1,27 @@
 //! The server that is filled: what it is now, and its database made anew.
 
 use crate::backend::{BackendError, Connection, Served};
+use crate::capture;
+use crate::capture::quoting::quoted;
 use crate::config::Replica;
+use crate::coordinator::Coordinator;
 use crate::coordinator::requests::Reason;
 use crate::membership::adoption;
 use crate::membership::adoption::Found;
 
-use super::MARK;
 use super::roles::Database;
 
 /// Databases that a server has, from which another one can be dropped and made.
 const BESIDE: [&str; 2] = ["template1", "postgres"];
+
+/// The schema that a server has until it is full.
+const MARK: &str = "onecopy_filling";
+
+/// Settings of our connections to the server: its log gets none of the roles' secrets, which stand in statements.
+const QUIET: &str = "-c session_replication_role=replica -c search_path=pg_catalog -c synchronous_commit=off \
+    -c log_statement=none -c log_min_duration_statement=-1 -c log_duration=off -c log_min_error_statement=panic \
+    -c statement_timeout=0 -c idle_in_transaction_session_timeout=0 -c client_min_messages=error \
+    -c lc_monetary=C -c array_nulls=on -c xmloption=content -c TimeZone=UTC -c application_name=onecopy\\ filling";
 
 /// What a server is to us.
 pub(crate) enum ServerCondition {
@@ -50,7 +61,7 @@ pub(super) async fn connect_beside(served: &Served, replica: &Replica) -> Result
     let mut why = String::new();
     for database in BESIDE.into_iter().filter(|database| *database != served.database) {
         let beside = Served { database: database.to_owned(), ..served.clone() };
-        let own = [("options", super::QUIET), ("client_encoding", "UTF8")];
+        let own = [("options", QUIET), ("client_encoding", "UTF8")];
         match Connection::open_own(&replica.address, &beside, &own).await {
             Ok(connection) => return Ok(connection),
             Err(error) => why = error.to_string(),
@@ -66,7 +77,7 @@ pub(super) async fn make_anew(
     database: &Database,
     is_former: bool,
 ) -> Result<(), BackendError> {
-    let name = crate::capture::catalogue::quoted(&served.database);
+    let name = quoted(&served.database);
     // Whoever is connected to an empty one may be about to use it.
     let force = if is_former { " WITH (FORCE)" } else { "" };
     connection.simple(&format!("DROP DATABASE IF EXISTS {name}{force}")).await?;
@@ -74,5 +85,43 @@ pub(super) async fn make_anew(
     for sql in &database.properties {
         connection.simple(sql).await?;
     }
+    Ok(())
+}
+
+/// A connection to the database that is filled: what it writes is not captured.
+pub(super) async fn connect(target: &Replica, coordinator: &Coordinator) -> Result<Connection, BackendError> {
+    let token = capture::apply_token(coordinator.cluster_id);
+    let options = format!("{QUIET} -c {}={token}", capture::VIA_SETTING);
+    let own = [("options", options.as_str()), ("client_encoding", "UTF8")];
+    Connection::open_own(&target.address, &coordinator.served, &own).await
+}
+
+/// What of ours has to be there before the schema, without the id of the cluster.
+pub(super) async fn mark(connection: &mut Connection, coordinator: &Coordinator) -> Result<(), BackendError> {
+    connection.simple(&format!("CREATE SCHEMA {MARK}")).await?;
+    connection.simple(&capture::install_sql(coordinator.cluster_id)).await?;
+    connection.simple("TRUNCATE onecopy.cluster").await?;
+    Ok(())
+}
+
+/// The guards against schema changes are part of what comes after the rows.
+pub(super) async fn drop_guards(connection: &mut Connection) -> Result<(), BackendError> {
+    for name in adoption::EVENT_TRIGGERS {
+        connection.simple(&format!("DROP EVENT TRIGGER IF EXISTS {name}")).await?;
+    }
+    Ok(())
+}
+
+/// From here on it is a server of the cluster, also after a crash of its own.
+pub(super) async fn complete(
+    connection: &mut Connection,
+    coordinator: &Coordinator,
+) -> Result<(), BackendError> {
+    let id = coordinator.cluster_id;
+    connection
+        .simple(&format!(
+            "BEGIN; SET LOCAL synchronous_commit = on; INSERT INTO onecopy.cluster VALUES ('{id}'); DROP SCHEMA {MARK}; COMMIT"
+        ))
+        .await?;
     Ok(())
 }
