@@ -165,7 +165,7 @@ impl Committer<'_> {
     /// Does all that can fail; whether it leaves a record.
     async fn prepare_commit(&mut self) -> Result<bool, Fault> {
         self.link.progress.set_phase(Phase::Checking);
-        // A statement was analysis by what a schema change has made untrue since: then anything may have happened.
+        // A statement was analysed by what a schema change has made untrue since: then anything may have happened.
         let is_misjudged = matches!(&self.txn.state, Transaction::Update(update)
             if self.view().is_misjudged(update.capture.record.tables()));
         if let Transaction::Update(update) = &mut self.txn.state

@@ -219,7 +219,7 @@ pub(crate) struct Coordinator {
     has_learned: AtomicBool,
     /// One for each client that may wait for such a permit.
     pub(crate) waiting_room: Arc<Semaphore>,
-    /// SessionRegistry that have not proven themselves.
+    /// Clients that have not proven themselves.
     pub(crate) half_open: Arc<half_open::HalfOpen>,
     /// Held by the replica_driver that finds that out.
     pub(crate) learning: tokio::sync::Mutex<()>,

@@ -1,6 +1,6 @@
 //! One node over servers that run: log, core, agents and front end, put together and taken apart again.
 //!
-//! The order matters. The log is fenced with a record of the new epoch before the core exists. SessionRegistry are served when
+//! The order matters. The log is fenced with a record of the new epoch before the core exists. Clients are served when
 //! every replica that can serve is connected ([`beginning`]), which is after the backends of an earlier incarnation are gone
 //! and its applied set was read. A node that is told to stop takes no new clients, lets each session finish its transaction for as long as the
 //! operator allows, and closes the log last; a second signal ends the waiting.

@@ -60,7 +60,7 @@ impl Expected {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Closing {
     /// The client closed something.
-    SessionRegistry,
+    Client,
     /// We did.
     Ours,
     /// It stands for a Parse of the client's: what that would prepare is there.
@@ -323,7 +323,7 @@ impl<'a> Relay<'a> {
             }
             tag::PARSE_COMPLETE => !self.expected.own_parses.pop_front().unwrap_or(false),
             tag::CLOSE_COMPLETE => match self.expected.own_closes.pop_front() {
-                None | Some(Closing::SessionRegistry) => true,
+                None | Some(Closing::Client) => true,
                 Some(Closing::Ours) => false,
                 Some(Closing::AsParse) => {
                     self.pass();

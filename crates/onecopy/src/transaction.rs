@@ -69,7 +69,7 @@ pub(crate) struct Update {
     pub(crate) is_uncaptured: bool,
     /// The present statement writes what its tag does not count.
     pub(crate) has_uncounted: bool,
-    /// The oldest catalogue by which one of its statements was analysis.
+    /// The oldest catalogue by which one of its statements was analysed.
     pub(crate) generation: Version,
     /// A statement locks rows without writing them.
     pub(crate) has_locks: bool,

@@ -126,7 +126,7 @@ async fn through_both_protocols(cluster: &Cluster) {
     assert!(lines.len() > 3);
     run(&client, "commit").await;
     assert_eq!(table(&client, "select count(*) from author").await, [["0"]]);
-    // A table that was made just now is known, although statements are still analysis by the catalogue of before.
+    // A table that was made just now is known, although statements are still analysed by the catalogue of before.
     for number in 0..5 {
         run(&client, &format!("create table made_{number} (k int primary key)")).await;
         let lines = table(&client, &format!("EXPLAIN (ROUTING) SELECT * FROM made_{number} WHERE k = 1"))
@@ -151,7 +151,7 @@ async fn the_command_line_asks_the_cluster(cluster: &Cluster) {
     assert!(!nobody.status.success() && err(&nobody).contains("--schema"), "{}", err(&nobody));
 }
 
-/// The reader of DDL, analysis by the catalogue of a real server.
+/// The reader of DDL, by the catalogue of a real server.
 async fn a_dump_says_what_the_server_says(cluster: &Cluster) {
     let dump = dump(cluster).await;
     let folder = Folder::new("dump");

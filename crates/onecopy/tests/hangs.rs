@@ -218,7 +218,7 @@ async fn schema_changes_wait(cluster: &Cluster) {
     assert_eq!(cluster.everywhere("select count(*), count(added) from q").await, [["10", "0"]]);
 }
 
-/// A transaction that was analysis before the schema changed somewhere else commits, although others have written meanwhile.
+/// A transaction that was analysed before the schema changed somewhere else commits, although others have written meanwhile.
 async fn schema_changes_cost_others_nothing(cluster: &Cluster) {
     let (writer, other, changer) = (at(cluster, 1).await, at(cluster, 2).await, open(cluster.port).await);
     run(&changer, "create table fourth (k int primary key)").await;

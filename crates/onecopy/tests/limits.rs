@@ -59,7 +59,7 @@ async fn too_many_sessions_are_turned_away() {
     assert!(!waiting.is_finished(), "there is no place yet");
     drop(sessions.pop());
     let mut late = waiting.await.unwrap();
-    // SessionRegistry wait only briefly, and on a slow machine the place of a client that has left becomes free late.
+    // Clients wait only briefly, and on a slow machine the place of a client that has left becomes free late.
     let deadline = Instant::now() + ROOM_AGAIN_WITHIN;
     while late.is_err() && Instant::now() < deadline {
         late = cluster.try_client("postgres").await;

@@ -2,7 +2,7 @@
 //! stands at or beyond it. Otherwise sequences behave as on one server.
 //!
 //! The home does not flush its own log for ten seconds, so a kill of all its processes loses every move of a sequence since
-//! the start. SessionRegistry note the values that they received; a value that is noted twice fails the test.
+//! the start. Clients note the values that they received; a value that is noted twice fails the test.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

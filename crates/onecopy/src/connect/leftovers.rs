@@ -261,7 +261,7 @@ impl Connector<'_> {
         }
     }
 
-    /// Right after a schema change nothing is known of any statement: those are analysis by the present catalogue.
+    /// Right after a schema change nothing is known of any statement: those are analysed by the present catalogue.
     async fn judge_code(&mut self) {
         let code = std::mem::take(&mut self.link.look.code);
         let is_old = |coordinator: &Coordinator| {

@@ -61,11 +61,11 @@ impl Tenancy {
     }
 
     /// The statement that has ended stays, or is undone by now: what is locked by then is in the way for good.
-    pub(crate) fn analysis(&self) {
+    pub(crate) fn settle_statement(&self) {
         self.present.send_modify(|present| present.is_judged = false);
     }
 
-    /// It has ended, and is analysis next. No cancel is under way to the backend when this returns, or it would end the next statement: what
+    /// It has ended, and is settled next. No cancel is under way to the backend when this returns, or it would end the next statement: what
     /// the server has passed on by then, a backend that waits for a command ignores.
     pub(crate) async fn end_guard(&self) {
         let mut present = self.present.subscribe();
@@ -167,7 +167,7 @@ mod tests {
         drop(under_way);
         ends.await;
         assert!(evictions.is_judged(7), "its locks may fall by themselves");
-        tenancy.analysis();
+        tenancy.settle_statement();
         assert!(!evictions.is_judged(7));
     }
 }

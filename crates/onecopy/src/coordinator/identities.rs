@@ -228,16 +228,16 @@ mod tests {
     #[test]
     fn an_applied_set_begins_where_it_was_last_forgotten() {
         let (log, known) = (Kept(1, 100), known(100));
-        let analysis = known.judge(&has(40, 80), &log).unwrap();
-        assert_eq!((analysis.first, analysis.last, analysis.strangers), (Version(40), Version(80), vec![]));
-        let analysis = known.judge(&[], &log).unwrap();
-        assert_eq!((analysis.first, analysis.last), (Version::ZERO, Version::ZERO));
+        let verdict = known.judge(&has(40, 80), &log).unwrap();
+        assert_eq!((verdict.first, verdict.last, verdict.strangers), (Version(40), Version(80), vec![]));
+        let verdict = known.judge(&[], &log).unwrap();
+        assert_eq!((verdict.first, verdict.last), (Version::ZERO, Version::ZERO));
         let gap = [has(20, 30), has(32, 80)].concat();
         let reason = known.judge(&gap, &log).unwrap_err();
         assert!(reason.starts_with("it has version 32 but not version 31"), "{reason}");
         let stranger = Identity { epoch: Epoch(9), ..identity(5) };
-        let analysis = known.judge(&[has(40, 80), vec![stranger]].concat(), &log).unwrap();
-        assert_eq!((analysis.last, analysis.strangers), (Version(80), vec![stranger]));
+        let verdict = known.judge(&[has(40, 80), vec![stranger]].concat(), &log).unwrap();
+        assert_eq!((verdict.last, verdict.strangers), (Version(80), vec![stranger]));
         let behind = known.judge(&has(1, 2), &Kept(5, 10)).unwrap_err();
         assert!(behind.contains("the log begins with version 5"), "{behind}");
     }
@@ -247,7 +247,7 @@ mod tests {
         const LAST: u64 = 100;
         const OLDEST: u64 = LAST - COMMITS_TOGETHER_MAX + 1;
         let (log, known) = (Kept(1, LAST), known(LAST));
-        let missing = |set: &[Identity]| known.judge(set, &log).map(|analysis| analysis.missing);
+        let missing = |set: &[Identity]| known.judge(set, &log).map(|verdict| verdict.missing);
         assert_eq!(
             missing(&[has(1, 96), has(98, 98), has(100, 100)].concat()),
             Ok(vec![Version(97), Version(99)])
@@ -256,8 +256,8 @@ mod tests {
         missing(&[has(1, OLDEST - 2), has(OLDEST, LAST)].concat()).unwrap_err();
         // The first ones of all.
         assert_eq!(missing(&has(3, 4)), Ok(vec![Version(1), Version(2)]));
-        let analysis = known.judge(&has(3, 4), &Kept(3, LAST)).unwrap();
-        assert_eq!(analysis.missing, vec![], "what every replica has is not in the log any more");
+        let verdict = known.judge(&has(3, 4), &Kept(3, LAST)).unwrap();
+        assert_eq!(verdict.missing, vec![], "what every replica has is not in the log any more");
     }
 
     #[test]
@@ -269,7 +269,7 @@ mod tests {
         let first = MANY - NEWEST_IDENTITIES as u64 + 1;
         // Before what is in memory, across its beginning, and in it.
         for (from, upto) in [(2_500, 4_700), (first - 3, first + 3), (MANY - 9, MANY)] {
-            let analysis = known.judge(&[has(from, upto), vec![stranger]].concat(), &log).unwrap();
+            let verdict = known.judge(&[has(from, upto), vec![stranger]].concat(), &log).unwrap();
             let missing = (upto.saturating_sub(COMMITS_TOGETHER_MAX - 1).max(1)..from).map(Version).collect();
             let wanted = AppliedVerdict {
                 first: Version(from),
@@ -277,7 +277,7 @@ mod tests {
                 missing,
                 strangers: vec![stranger],
             };
-            assert_eq!(analysis, wanted);
+            assert_eq!(verdict, wanted);
         }
         let gap = known.judge(&[has(10, 11), has(first, first + 1)].concat(), &log).unwrap_err();
         assert!(gap.contains("but not version 12"), "{gap}");

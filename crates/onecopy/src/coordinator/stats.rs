@@ -29,7 +29,7 @@ pub(crate) struct Stats {
     pub(crate) retried: AtomicU64,
     /// How often another replica became the anchor.
     pub(crate) takeovers: AtomicU64,
-    /// SessionRegistry told 40001 by Onecopy itself.
+    /// Clients told 40001 by Onecopy itself.
     pub(crate) aborted: AtomicU64,
     /// Sessions at present.
     pub(crate) sessions: AtomicU64,

@@ -66,9 +66,9 @@ impl View<'_> {
     }
 
     /// Whether the statement stays is decided, or it is undone.
-    fn analysis(self) {
+    fn settle_statement(self) {
         if let Some(tenancy) = &self.link.tenancy {
-            tenancy.analysis();
+            tenancy.settle_statement();
         }
     }
 }
@@ -117,7 +117,7 @@ impl Executor<'_> {
             ended = self.behind_savepoint(work, surprises, true).await?;
         }
         self.txn.note_surprise(is_secure);
-        self.view().analysis();
+        self.view().settle_statement();
         if ended.is_evicted {
             let fault = self.view().aborted(AbortCause::Conflict(Rival::default()), self.txn.last_home);
             self.driver().step_back().await;
@@ -175,7 +175,7 @@ impl Executor<'_> {
     /// Nothing of the statement is left.
     async fn undo(&mut self, out: usize, mark: Mark) -> Result<(), Fault> {
         self.driver().own_query(UNDO).await?;
-        self.view().analysis();
+        self.view().settle_statement();
         self.link.client.take_back(out);
         self.txn.forget_rows(mark);
         count(&self.link.coordinator().stats.retried);

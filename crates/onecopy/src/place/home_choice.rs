@@ -110,7 +110,7 @@ impl View<'_> {
     /// this one has to, too.
     pub(crate) async fn judge_update(self, demand: &Requirements) -> StatementAnalysis {
         let mut analysis = demand.judge(self);
-        // What only reads, by itself or in a read-only transaction, the core has analysis again.
+        // What only reads, by itself or in a read-only transaction, the core checks again.
         let only_reads = match &self.txn.state {
             Transaction::None => analysis.access.is_ok(),
             Transaction::Read(_) => true,

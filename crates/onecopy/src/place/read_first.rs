@@ -1,6 +1,6 @@
 //! A transaction that is expected to read only, away from home.
 //!
-//! SessionRegistry say BEGIN and then often only read. Where that is declared or learned ([`crate::transaction::profile`]) the transaction
+//! Clients say BEGIN and then often only read. Where that is declared or learned ([`crate::transaction::profile`]) the transaction
 //! begins on any replica that is fresh enough, read-only there, and comes home with the first statement that is more
 //! than a bounded read. Until then nothing depends on where it is: at READ COMMITTED each statement has a snapshot of
 //! its own, and what one has seen every later one needs (DESIGN section 3, visibility). What would show the move stays

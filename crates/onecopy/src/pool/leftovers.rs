@@ -9,7 +9,7 @@ use sql::Statement;
 
 use super::pins::Pins;
 
-/// Statements that are analysis again, at most.
+/// Statements that are analysed again, at most.
 const CODE_MAX: usize = 100;
 
 /// What the next question has to ask beyond what every one asks.

@@ -137,7 +137,7 @@ fn write_message(server: &mut Server, message: &Message, expected: &mut Expected
         prepared.remove(name);
     }
     if message.bytes.first() == Some(&wire::frontend::tag::CLOSE) {
-        expected.own_closes.push_back(Closing::SessionRegistry);
+        expected.own_closes.push_back(Closing::Client);
     }
     output.extend_from_slice(&message.bytes);
     count

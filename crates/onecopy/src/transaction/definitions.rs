@@ -5,7 +5,7 @@
 //! concerns, they wait for it, and others do not. Any other schema change asks for everything.
 //!
 //! That is a forecast. When the change has run, the home's own locks say which tables it has changed: if it was any other one,
-//! it claims everything after all. And a schema change may be applied at a transaction's home after its statements were analysis.
+//! it claims everything after all. And a schema change may be applied at a transaction's home after its statements were analysed.
 //! When the transaction ends, what was concluded still holds unless one of those changes concerns what the statements mention
 //! ([`cluster::parts::schema_changes`]). Then the transaction may have done anything, and claims everything.
 //!
@@ -44,7 +44,7 @@ pub(crate) struct Definitions {
 /// What the statements of a transaction mention.
 #[derive(Debug, Default)]
 pub(crate) struct Mentioned {
-    /// The names, each with the oldest catalogue by which a statement with it was analysis.
+    /// The names, each with the oldest catalogue by which a statement with it was analysed.
     names: BTreeMap<u64, Version>,
     recent: Vec<Arc<Routing>>,
     pub(crate) has_too_many: bool,

@@ -58,7 +58,7 @@ pub(crate) enum Waits<'a> {
     Watch,
 }
 
-/// Plays steps at a level; `begin` is given the level. SessionRegistry may have homes.
+/// Plays steps at a level; `begin` is given the level. Clients may have homes.
 pub(crate) async fn play(
     port: u16,
     stage: Stage,

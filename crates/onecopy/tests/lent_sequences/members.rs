@@ -40,7 +40,7 @@ pub(crate) async fn a_home_and_the_anchor_die(cluster: &Cluster, book: &mut Book
     assert!(there[0][0].parse::<usize>().unwrap() >= book.0[sequence].len());
 }
 
-/// SessionRegistry that draw all the time at their homes and note the values.
+/// Clients that draw all the time at their homes and note the values.
 struct Drawers {
     is_over: Arc<AtomicBool>,
     book: Arc<Mutex<Book>>,

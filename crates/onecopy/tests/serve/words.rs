@@ -58,7 +58,7 @@ async fn no_secret_is_told_and_each_session_has_its_number() {
     }
 }
 
-/// SessionRegistry tell theirs in many ways, and nothing that is shown has them; the number of the session of `app`.
+/// Clients tell theirs in many ways, and nothing that is shown has them; the number of the session of `app`.
 async fn secrets(setup: &Setup) -> u64 {
     let superuser = log_in(setup, "postgres", "postgres", "master").await.unwrap();
     for sql in STATEMENTS {

@@ -1,6 +1,6 @@
 //! The period for which the certificate that clients see is valid.
 //!
-//! SessionRegistry check each certificate of the file, so the period is the one that all of them have in common. An expired
+//! Clients check each certificate of the file, so the period is the one that all of them have in common. An expired
 //! certificate stops nothing here: clients that do not check it connect as before. The log warns of it in time.
 
 use time::{Duration, OffsetDateTime, PrimitiveDateTime};

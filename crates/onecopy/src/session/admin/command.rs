@@ -36,7 +36,7 @@ pub(super) enum Command {
 /// A table that can be shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum View {
-    SessionRegistry,
+    Clients,
     Config,
     Conflicts,
     Databases,
@@ -58,7 +58,7 @@ pub(super) enum View {
 
 /// A table's name, and what it is about.
 const VIEWS: [(&str, View, &str); 18] = [
-    ("CLIENTS", View::SessionRegistry, "sessions, and what each does"),
+    ("CLIENTS", View::Clients, "sessions, and what each does"),
     ("CONFIG", View::Config, "settings in force"),
     ("CONFLICTS", View::Conflicts, "waits and aborts by table, the worst first"),
     ("DATABASES", View::Databases, "the database at each replica, as PgBouncer shows it"),
@@ -184,7 +184,7 @@ const BOUNCER_STATS: &str = "database total_server_assignment_count total_xact_c
 impl View {
     fn columns(self, dialect: Dialect) -> &'static str {
         match self {
-            Self::SessionRegistry => {
+            Self::Clients => {
                 "type user database state addr port local_addr local_port connect_time request_time wait wait_us \
                  close_needed ptr link remote_pid tls application_name id pinned"
             }

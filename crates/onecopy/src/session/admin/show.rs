@@ -27,7 +27,7 @@ const TEMPLATES_MAX: usize = 1_000;
 /// The rows of a table, in the order of its columns.
 pub(super) fn rows(coordinator: &Coordinator, view: View, dialect: Dialect) -> Vec<Vec<String>> {
     match view {
-        View::SessionRegistry => bouncer::clients(coordinator),
+        View::Clients => bouncer::clients(coordinator),
         View::Config => coordinator.runtime_config.shown().into_iter().map(Vec::from).collect(),
         View::Databases => bouncer::databases(coordinator),
         View::Help => help(),
