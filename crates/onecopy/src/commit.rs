@@ -136,7 +136,7 @@ impl Committer<'_> {
         let ticket = row.next().flatten().and_then(|value| value.try_into().ok()).map(u64::from_be_bytes);
         let states = row.next().flatten();
         if let (Some(ticket), Transaction::Update(update)) = (ticket, &mut self.txn.state) {
-            update.ticket = Some(ticket);
+            update.lock_lsn = Some(ticket);
             update.drawn.answered(states.as_deref())?;
             let server = self.link.servers.get(update.replica);
             *(if states.is_some() { &mut server.drawn_ready } else { &mut server.applied_ready }) = true;
@@ -166,10 +166,10 @@ impl Committer<'_> {
     async fn prepare_commit(&mut self) -> Result<bool, Fault> {
         self.link.progress.set_phase(Phase::Checking);
         // A statement was analysed by what a schema change has made untrue since: then anything may have happened.
-        let is_misjudged = matches!(&self.txn.state, Transaction::Update(update)
-            if self.view().is_misjudged(update.capture.record.tables()));
+        let is_analysis_outdated = matches!(&self.txn.state, Transaction::Update(update)
+            if self.view().is_analysis_outdated(update.capture.record.tables()));
         if let Transaction::Update(update) = &mut self.txn.state
-            && is_misjudged
+            && is_analysis_outdated
         {
             update.is_suspect = true;
             let home = update.replica;
@@ -301,7 +301,7 @@ impl Committer<'_> {
         let Transaction::Update(update) = &mut self.txn.state else {
             return Err(broken("no update transaction is open"));
         };
-        let (home, ticket) = (update.replica, update.ticket);
+        let (home, lock_lsn) = (update.replica, update.lock_lsn);
         let is_serializable = update.options.isolation == Some(Isolation::Serializable);
         let read = if is_serializable { update.read.take() } else { Reads::All };
         let mut claims = std::mem::take(&mut update.capture.claims);
@@ -311,8 +311,8 @@ impl Committer<'_> {
         let changed = claims.changed();
         self.warn_of_searches(&claims);
         // What was concluded before a schema change may claim too little after it.
-        let is_misjudged = self.view().is_misjudged(&body.tables().collect::<Vec<_>>());
-        let (claims, changed) = if is_misjudged {
+        let is_analysis_outdated = self.view().is_analysis_outdated(&body.tables().collect::<Vec<_>>());
+        let (claims, changed) = if is_analysis_outdated {
             (vec![Claimed { turn: 0, is_held: false, claims: Claims::everything() }], Vec::new())
         } else {
             (claimed, changed)
@@ -321,10 +321,10 @@ impl Committer<'_> {
         while !self.link.coordinator().log.has_room() {
             tokio::time::sleep(RETRY_PAUSE).await;
         }
-        if let Some(ticket) = ticket {
+        if let Some(ticket) = lock_lsn {
             self.link.worker.coordinator.handle(Event::Drawn { session: self.link.id, ticket });
         }
-        let reads = if is_misjudged { Reads::All } else { read };
+        let reads = if is_analysis_outdated { Reads::All } else { read };
         self.link.worker.coordinator.handle(Event::Finish {
             session: self.link.id,
             body,

@@ -3,13 +3,13 @@
 //! Every statement that may write runs inside a BEGIN of ours, at the home, on a connection that defaults to read-only: so
 //! nothing is written that is not captured, and what commits by itself is refused by PostgreSQL.
 
+pub(crate) mod analysis;
+pub(crate) mod anchor_reason;
 pub(crate) mod conflict_detail;
 pub(crate) mod definitions;
-pub(crate) mod draws;
-pub(crate) mod judging;
 pub(crate) mod open;
 pub(crate) mod profile;
-pub(crate) mod reasons;
+pub(crate) mod sequence_use;
 pub(crate) mod view;
 pub(crate) mod wait_stats;
 
@@ -21,7 +21,7 @@ use cluster::ids::{Identity, ReplicaId, SequenceId, Version};
 use sql::{DdlFacts, Isolation, Name, TemplateId, TransactionOptions};
 
 use crate::classify::footprint::settle;
-use crate::transaction::draws::{Drawn, Uses};
+use crate::transaction::sequence_use::{HeldLeases, SequenceUse};
 use crate::writeset::Capture;
 use definitions::Definitions;
 
@@ -41,19 +41,19 @@ pub(crate) struct Update {
     /// It is one statement by itself, which is run again if another transaction was first.
     pub(crate) is_alone: bool,
     /// It has written what nobody foresaw, and what was not asked for since.
-    pub(crate) has_surprises: bool,
+    pub(crate) has_unreserved_writes: bool,
     /// What it may have drawn from sequences.
-    pub(crate) drawn: Drawn,
+    pub(crate) drawn: SequenceUse,
     /// It began where sequences are lent to, not at the anchor.
-    pub(crate) is_borrowing: bool,
+    pub(crate) is_leased: bool,
     /// A savepoint of ours was set before the last statement that drew there.
     pub(crate) is_guarded: bool,
     /// What it draws from there.
-    pub(crate) uses: Uses,
+    pub(crate) uses: HeldLeases,
     /// The sequences that its statements may have drawn from by defaults.
     pub(crate) draws: BTreeSet<SequenceId>,
     /// What home drew when the identity was inserted.
-    pub(crate) ticket: Option<u64>,
+    pub(crate) lock_lsn: Option<u64>,
     /// It has changed the schema.
     pub(crate) has_ddl: bool,
     /// What these changes leave of the catalogue.
@@ -107,13 +107,13 @@ impl Update {
             options,
             capture,
             is_alone: false,
-            has_surprises: false,
-            drawn: Drawn::default(),
-            is_borrowing: false,
+            has_unreserved_writes: false,
+            drawn: SequenceUse::default(),
+            is_leased: false,
             is_guarded: false,
-            uses: Uses::new(),
+            uses: HeldLeases::new(),
             draws: BTreeSet::new(),
-            ticket: None,
+            lock_lsn: None,
             has_ddl: false,
             schema_changes: SchemaChanges::default(),
             definitions: Definitions::default(),

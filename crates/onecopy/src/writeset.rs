@@ -24,7 +24,7 @@ use crate::coordinator::Coordinator;
 use crate::coordinator::memory_budget::{Phase, Progress};
 use crate::error::{Fault, Refusal};
 use claims::ClaimsSoFar;
-use replay_chunks::Chains;
+use replay_chunks::ReplayOrder;
 
 /// A transaction that holds less is not counted among those that take memory.
 const UNCOUNTED_BYTES: usize = 16 << 10;
@@ -71,7 +71,7 @@ pub(crate) struct Capture {
     pub(crate) generation: Version,
     /// What was claimed, rows that are still in memory aside.
     pub(crate) claims: ClaimsSoFar,
-    chains: Chains,
+    replay_order: ReplayOrder,
     file: Option<SpillFile>,
     /// What of the record's memory the coordinator was told of.
     counted_bytes: usize,
@@ -94,7 +94,7 @@ impl Capture {
             broken: None,
             generation: Version(u64::MAX),
             claims: ClaimsSoFar::new(identity.nonce),
-            chains: Chains::default(),
+            replay_order: ReplayOrder::default(),
             file: None,
             counted_bytes: 0,
             coordinator,
@@ -112,7 +112,7 @@ impl Capture {
             Captured::Row { table, xid, nested, operation } => {
                 self.nested |= nested;
                 if nested && matches!(operation, Operation::Update | Operation::Delete) {
-                    self.chains.note_nested(table);
+                    self.replay_order.note_nested(table);
                 }
                 self.has_nested_truncate |= nested && operation == Operation::Truncate;
                 self.note_truncate(table, nested, operation);
@@ -228,7 +228,7 @@ impl Capture {
         };
         self.generation = self.generation.min(Version(catalogue.generation()));
         self.claims.add_rows(chunk.row_changes(), self.record.elements(), &catalogue);
-        if let Err(refusal) = self.chains.follow(chunk.row_changes(), &catalogue) {
+        if let Err(refusal) = self.replay_order.follow(chunk.row_changes(), &catalogue) {
             self.broken = Some(Captured::TooLarge);
             return Err(refusal.into());
         }

@@ -10,7 +10,7 @@ use sql::accesses::Accesses;
 use sql::{Because, Catalogue, CopyDirection, Routing, Statement, TemplateId, Traces, Verb};
 
 use super::footprint::{footprint, forecast, written_whole};
-use super::foresight::is_foreseen;
+use super::prediction::is_forecast_complete;
 use crate::client::sent::Sent;
 use crate::coordinator::Coordinator;
 
@@ -36,7 +36,7 @@ pub(crate) struct Requirements {
     pub(crate) is_schema_change: bool,
 }
 
-/// The demand under one catalogue.
+/// What one catalogue says of the requirements.
 #[derive(Clone, Debug)]
 pub(crate) struct StatementAnalysis {
     /// Where it may run, if no transaction decides that.
@@ -75,7 +75,7 @@ pub(crate) struct StatementAnalysis {
     /// That, and nothing else.
     pub(crate) only_asks_draws: bool,
     /// Any replica can be the home of a transaction with these statements.
-    pub(crate) is_roamable: bool,
+    pub(crate) may_leave_anchor: bool,
     /// It does nothing but to call set_config, in a way that is followed.
     pub(crate) only_sets_settings: bool,
     /// It touches the session or the transaction only.
@@ -251,14 +251,16 @@ impl StatementAnalysis {
     }
 
     /// Whether it writes nothing but what it asks for beforehand.
-    pub(crate) fn is_foreseen(&self) -> bool {
+    pub(crate) fn reserves_all_writes(&self) -> bool {
         if !self.may_write {
             return true;
         }
         // A number that no session has: whose forecast it is does not matter here.
         let forecast = || self.writes(SessionId(u64::MAX));
         match &self.touched {
-            Some(touched) => is_foreseen(touched, forecast, self.routings.len() == 1, &self.catalogue),
+            Some(touched) => {
+                is_forecast_complete(touched, forecast, self.routings.len() == 1, &self.catalogue)
+            }
             None => forecast().everything || self.routings.iter().all(|routing| routing.only_defines),
         }
     }
@@ -315,16 +317,16 @@ fn home_tables(routing: &Routing) -> Option<Vec<TableId>> {
 }
 
 /// Whether work leaves nothing behind, and shows nothing of when and where the transaction began.
-pub(crate) fn may_roam(demand: &Requirements, analysis: &StatementAnalysis) -> bool {
+pub(crate) fn is_movable_read(requirements: &Requirements, analysis: &StatementAnalysis) -> bool {
     let only_reads =
         |verb: &Verb| matches!(verb, Verb::Select | Verb::Copy { direction: CopyDirection::To, .. });
     analysis.access.is_ok()
         && !analysis.has_locks
-        && !demand.keeps_portal
-        && demand.sent.len() == demand.statements.len()
-        && demand.statements.iter().all(|s| only_reads(&s.verb) && s.settings.is_empty())
+        && !requirements.keeps_portal
+        && requirements.sent.len() == requirements.statements.len()
+        && requirements.statements.iter().all(|s| only_reads(&s.verb) && s.settings.is_empty())
         && analysis.routings.iter().all(|routing| !routing.transaction_time)
-        && !demand.sent.iter().any(Sent::may_read_clock)
+        && !requirements.sent.iter().any(Sent::may_read_clock)
 }
 
 /// The relations that statements use, as they are asked for.

@@ -42,15 +42,16 @@ impl Committer<'_> {
     pub(crate) async fn secure_rest(&mut self) -> Result<(), Fault> {
         let has_many_rows = self.view().has_many_rows(0);
         let Transaction::Update(update) = &mut self.txn.state else { return Ok(()) };
-        let has_surprises = std::mem::take(&mut update.has_surprises);
-        if !has_surprises && !has_many_rows {
+        let has_unreserved_writes = std::mem::take(&mut update.has_unreserved_writes);
+        if !has_unreserved_writes && !has_many_rows {
             return Ok(());
         }
-        let (is_alone, home) = (has_surprises && update.is_alone && !self.link.client.shown, update.replica);
+        let (is_alone, home) =
+            (has_unreserved_writes && update.is_alone && !self.link.client.shown, update.replica);
         match self.secure(Mark::default()).await? {
             None => Ok(()),
             Some((rival, written)) if is_alone => {
-                self.txn.again.missed = written;
+                self.txn.retry_hints.unreserved = written;
                 Err(self.view().aborted(AbortCause::Conflict(rival), home))
             }
             Some((_, written)) => {

@@ -28,7 +28,7 @@ use crate::link::Link;
 use crate::pool::check_out::Ticket;
 use crate::pool::pins::{Pin, Pins};
 use crate::pool::wait_queue::Want;
-use crate::transaction::open::Place;
+use crate::transaction::open::Assignment;
 use crate::transaction::view::View;
 
 /// How long a session waits for a connection.
@@ -98,7 +98,7 @@ impl View<'_> {
 
 impl Connector<'_> {
     /// Sees to it that there is a connection to the place, as the session's settings want it.
-    pub(crate) async fn connect(&mut self, place: Place) -> Result<(), Fault> {
+    pub(crate) async fn connect(&mut self, place: Assignment) -> Result<(), Fault> {
         let want = if self.txn.open_at().is_some() { Want::Second } else { Want::First };
         if let Some(ticket) = self.link.servers.claim(place.replica, place.incarnation, want) {
             let patience = self.view().patience();
@@ -113,7 +113,7 @@ impl Connector<'_> {
     /// waits holds nothing that others wait for, but counts as load.
     pub(crate) async fn has_room_at(
         &mut self,
-        place: Place,
+        place: Assignment,
         patience: &mut Option<Patience>,
     ) -> Result<bool, Fault> {
         let Some(ticket) = self.link.servers.claim(place.replica, place.incarnation, Want::First) else {
@@ -126,7 +126,7 @@ impl Connector<'_> {
         };
         self.link.worker.coordinator.handle(Event::Yield { session: self.link.id });
         self.link.mailbox.clear();
-        self.txn.near = Some(place.replica);
+        self.txn.last_ran_at = Some(place.replica);
         let patience = *patience.get_or_insert_with(|| self.view().patience());
         let waited = self.await_server(place, ticket, patience).await;
         if waited.is_err() {
@@ -138,7 +138,7 @@ impl Connector<'_> {
     /// Waits for a connection that somebody gives back.
     async fn await_server(
         &mut self,
-        place: Place,
+        place: Assignment,
         mut ticket: Ticket,
         Patience { until, is_clients }: Patience,
     ) -> Result<(), Fault> {

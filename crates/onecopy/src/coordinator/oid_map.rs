@@ -11,7 +11,7 @@
 //! server comes up anew all pairs are forgotten, since it may have lost the end of what it had and made it again.
 //!
 //! Non-goals: ids inside of values. Arrays and composites in binary form carry some, so statements with such values
-//! run at the anchor (see `frontend::demand`).
+//! run at the anchor (see `crate::classify::statement_analysis`).
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;

@@ -66,7 +66,7 @@ impl View<'_> {
         let catalogue = self.link.coordinator().catalogue();
         let meeting = meeting?;
         let table = &catalogue.table(meeting.table)?.name;
-        let key = key_of(meeting, self.txn.named.0.iter(), &catalogue);
+        let key = key_of(meeting, self.txn.named_rows.0.iter(), &catalogue);
         Some(
             key.map_or_else(|| format!("table \"{table}\""), |key| format!("key {key} of table \"{table}\"")),
         )

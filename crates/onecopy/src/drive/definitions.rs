@@ -10,7 +10,7 @@ use sql::{Catalogue, DdlFacts, Isolation, Naming, RowEffect};
 
 use crate::drive::Driver;
 use crate::error::{Fault, broken};
-use crate::transaction::definitions::{Changed, Told, claims_of};
+use crate::transaction::definitions::{Changed, SchemaChangeReport, claims_of};
 use crate::transaction::open::Transaction;
 use crate::transaction::view::View;
 
@@ -36,7 +36,7 @@ impl View<'_> {
 
     /// Whether a schema change may have made untrue what was concluded of the open transaction's statements and rows. The
     /// transaction has run, so later ones do not count.
-    pub(crate) fn is_misjudged(self, rows: &[TableId]) -> bool {
+    pub(crate) fn is_analysis_outdated(self, rows: &[TableId]) -> bool {
         let Transaction::Update(update) = &self.txn.state else { return true };
         let (coordinator, catalogue) = (self.link.coordinator(), self.link.coordinator().catalogue());
         let of_rows = update.capture.generation.min(Version(catalogue.generation()));
@@ -78,7 +78,7 @@ impl Driver<'_> {
         &mut self,
         facts: &DdlFacts,
         effect: &RowEffect,
-        told: &Told,
+        told: &SchemaChangeReport,
     ) -> Result<bool, Fault> {
         let shape = |_| broken("a query of our own gave something unexpected");
         let changed: Vec<Changed> = serde_json::from_slice(&told.changed).map_err(shape)?;

@@ -30,7 +30,7 @@ impl Driver<'_> {
             self.link.tenancy = None;
         }
         self.txn.failed = false;
-        self.txn.named.forget();
+        self.txn.named_rows.forget();
         self.link.settings.end_local();
         self.txn.savepoints.clear();
         self.end_course(committed);

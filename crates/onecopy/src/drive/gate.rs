@@ -14,7 +14,7 @@ use crate::drive::Driver;
 use crate::error::{Fault, Refusal};
 use crate::link::wait::{Aim, Wait, is_free};
 use crate::transaction::definitions::names_in;
-use crate::transaction::open::{Place, Placed, Transaction};
+use crate::transaction::open::{Admission, Assignment, Transaction};
 use crate::transaction::view::View;
 use crate::transaction::{UPDATE_COST_US, lock_reads};
 
@@ -24,7 +24,7 @@ impl View<'_> {
             reads,
             writes,
             cost_us: self.txn.cost_us.unwrap_or(UPDATE_COST_US),
-            near: self.txn.near,
+            near: self.txn.last_ran_at,
             catalogue: Version(self.link.coordinator().catalogue().generation()),
         }
     }
@@ -76,7 +76,7 @@ impl Driver<'_> {
         let event = Event::Statement { session: self.link.id, needs: self.view().needs(reads, writes) };
         self.link.cancel.set(Doing::Waiting);
         match self.place_update(event, nowait).await {
-            Ok(Placed::At(_)) => {
+            Ok(Admission::Granted(_)) => {
                 if let Transaction::Update(update) = &mut self.txn.state {
                     let elements = update.capture.record.elements();
                     update.capture.claims.begin_turn(elements);
@@ -84,8 +84,8 @@ impl Driver<'_> {
                 }
                 Ok(())
             }
-            Ok(Placed::Again) => Err(self.home_lost()),
-            Ok(Placed::Aborted(cause)) => {
+            Ok(Admission::Reclassify) => Err(self.home_lost()),
+            Ok(Admission::Aborted(cause)) => {
                 let fault = self.view().aborted(cause, self.txn.last_home);
                 self.step_back().await;
                 Err(fault)
@@ -107,12 +107,12 @@ impl Driver<'_> {
     }
 
     /// Asks for a place and waits for it.
-    pub(crate) async fn place(&mut self, event: Event) -> Result<Placed, Fault> {
+    pub(crate) async fn place(&mut self, event: Event) -> Result<Admission, Fault> {
         self.place_update(event, false).await
     }
 
     /// The same; with `nowait` it is refused to wait for transactions of other homes.
-    pub(crate) async fn place_update(&mut self, event: Event, nowait: bool) -> Result<Placed, Fault> {
+    pub(crate) async fn place_update(&mut self, event: Event, nowait: bool) -> Result<Admission, Fault> {
         self.link.mailbox.forget_cancel();
         let aim = self.view().aim(&event);
         let is_inside = matches!(event, Event::Statement { .. });
@@ -120,14 +120,14 @@ impl Driver<'_> {
         if let Some(Effect::Execute { replica, incarnation, identity, .. }) =
             self.link.worker.coordinator.ask(Some(self.link.id), event)
         {
-            return Ok(self.txn.placed_at(Place { replica, incarnation, identity }, is_free));
+            return Ok(self.txn.admit(Assignment { replica, incarnation, identity }, is_free));
         }
         if let Some(refusal) = nowait.then(|| self.view().must_wait()).flatten() {
             return self.give_up(is_inside, refusal);
         }
         let asked = Instant::now();
         let _shown = self.link.entry.wait(Shown::Waiting);
-        let _wanted = self.link.progress.want(self.txn.named.last());
+        let _wanted = self.link.progress.want(self.txn.named_rows.last());
         let mut wait = Wait::begin(aim, &self.link.settings.noted.timeouts);
         loop {
             let Some(note) = self.link.next_note(&mut wait).await? else {
@@ -137,10 +137,10 @@ impl Driver<'_> {
             match note {
                 Note::Effect(Effect::Execute { replica, incarnation, identity, .. }) => {
                     self.txn.wait_stats.waited(asked);
-                    return Ok(self.txn.placed_at(Place { replica, incarnation, identity }, is_free));
+                    return Ok(self.txn.admit(Assignment { replica, incarnation, identity }, is_free));
                 }
-                Note::Effect(Effect::Reclassify { .. }) => return Ok(Placed::Again),
-                Note::Effect(Effect::Abort { cause, .. }) => return Ok(Placed::Aborted(cause)),
+                Note::Effect(Effect::Reclassify { .. }) => return Ok(Admission::Reclassify),
+                Note::Effect(Effect::Abort { cause, .. }) => return Ok(Admission::Aborted(cause)),
                 Note::Effect(other) => {
                     tracing::error!(?other, "a session that waits for a place does not expect this");
                 }
@@ -154,12 +154,12 @@ impl Driver<'_> {
     }
 
     /// A statement does not wait any longer. If it is one of an open update transaction, that goes on.
-    fn give_up(&mut self, is_inside: bool, refusal: Refusal) -> Result<Placed, Fault> {
+    fn give_up(&mut self, is_inside: bool, refusal: Refusal) -> Result<Admission, Fault> {
         let session = self.link.id;
         let event = if is_inside { Event::Withdraw { session } } else { Event::GiveUp { session } };
         self.link.worker.coordinator.handle(event);
         // The core may have ended the transaction just before.
         let cause = self.why_aborted().filter(|_| is_inside);
-        cause.map_or(Err(Fault::Refused(refusal)), |cause| Ok(Placed::Aborted(cause)))
+        cause.map_or(Err(Fault::Refused(refusal)), |cause| Ok(Admission::Aborted(cause)))
     }
 }

@@ -15,7 +15,7 @@ use crate::drive::Driver;
 use crate::error::{Fault, Refusal};
 use crate::relay::Ended;
 use crate::transaction::open::Transaction;
-use crate::transaction::profile::{Foreseen, Origin};
+use crate::transaction::profile::{Origin, Prediction};
 use crate::transaction::view::View;
 
 /// As sure as this, a prediction decides where a transaction begins: with ten of ten so far, say.
@@ -32,14 +32,14 @@ const BEGINNING_MAX: usize = 4;
 
 impl View<'_> {
     /// What the open transaction is going to touch; `None` when nothing was declared and nothing like it was seen.
-    pub(crate) fn prediction(self) -> Option<Foreseen> {
-        self.foresee(&self.link.coordinator().catalogue(), &self.txn.txn_profile.beginning)
+    pub(crate) fn prediction(self) -> Option<Prediction> {
+        self.predict(&self.link.coordinator().catalogue(), &self.txn.txn_profile.beginning)
     }
 
-    fn foresee(self, catalogue: &Catalogue, beginning: &[Sent]) -> Option<Foreseen> {
+    fn predict(self, catalogue: &Catalogue, beginning: &[Sent]) -> Option<Prediction> {
         if let Some(declared) = &self.txn.txn_profile.declared {
             let accesses = declared.resolve(catalogue).accesses();
-            return Some(Foreseen { accesses, origin: Origin::Declared });
+            return Some(Prediction { accesses, origin: Origin::Declared });
         }
         let templates: Vec<_> = beginning.iter().map(|sent| sent.statement().template).collect();
         let prediction = self.link.coordinator().workload.predict(&templates)?;
@@ -51,7 +51,7 @@ impl View<'_> {
             accesses.add(sent.statement().outline(catalogue).bind(arguments));
         }
         let origin = Origin::WorkloadStats { confidence: prediction.confidence, seen: prediction.seen };
-        Some(Foreseen { accesses, origin })
+        Some(Prediction { accesses, origin })
     }
 
     /// Whether the open transaction is likely to read only.
@@ -76,7 +76,7 @@ impl View<'_> {
         let foreseen = if is_open {
             self.prediction()
         } else {
-            self.foresee(catalogue, explained.map_or(&[], std::slice::from_ref))
+            self.predict(catalogue, explained.map_or(&[], std::slice::from_ref))
         };
         let Some(foreseen) = foreseen else {
             return vec![told(
@@ -178,12 +178,12 @@ impl Driver<'_> {
     }
 
     /// Statements are about to run in the open transaction.
-    pub(crate) fn note_steps(&mut self, demand: &Requirements) {
+    pub(crate) fn note_steps(&mut self, requirements: &Requirements) {
         let is_first = matches!(self.txn.state, Transaction::Begun(_));
         if (matches!(self.txn.state, Transaction::None) || self.txn.is_implicit()) && !is_first {
             return;
         }
-        for sent in demand.sent.iter().filter(|sent| is_step(&sent.statement().verb)) {
+        for sent in requirements.sent.iter().filter(|sent| is_step(&sent.statement().verb)) {
             if self.txn.txn_profile.steps.is_empty()
                 && self.txn.txn_profile.declared.is_none()
                 && let Some(text) = sent.with_comments()

@@ -12,7 +12,7 @@ use crate::error::Fault;
 use crate::pool::servers::Server;
 use crate::relay::work::Work;
 use crate::relay::{Ended, Expected, Relay};
-use crate::transaction::open::{Placed, Transaction};
+use crate::transaction::open::{Admission, Transaction};
 use crate::transaction::view::View;
 
 /// Time that a read is expected to take until more is known.
@@ -45,13 +45,13 @@ impl Driver<'_> {
             reads: reads.clone(),
             at,
             cost_us: self.txn.cost_us.unwrap_or(READ_COST_US),
-            near: self.txn.near,
+            near: self.txn.last_ran_at,
             catalogue: generation,
         };
         self.link.cancel.set(Doing::Waiting);
         let place = match self.place(event).await? {
-            Placed::At(place) => place,
-            Placed::Again | Placed::Aborted(_) => {
+            Admission::Granted(place) => place,
+            Admission::Reclassify | Admission::Aborted(_) => {
                 return Err(Fault::Unplaced(at.unwrap_or_else(|| self.link.anchor())));
             }
         };

@@ -8,7 +8,7 @@ use sql::{Because, Isolation, Statement, Verb};
 use crate::classify::statement_analysis::{Requirements, StatementAnalysis};
 use crate::error::{Fault, Refusal};
 use crate::execute::Executor;
-use crate::place::home_choice::Opening;
+use crate::place::home_choice::PlaceDecision;
 use crate::relay::Ended;
 use crate::relay::work::Work;
 use crate::transaction::open::Transaction;
@@ -41,7 +41,7 @@ impl Executor<'_> {
         }
         self.driver().roll_back_home().await;
         let opening =
-            Opening { home: Home::Anchor, ..self.placer().opening(analysis, BTreeSet::new(), false) };
+            PlaceDecision { home: Home::Anchor, ..self.placer().opening(analysis, BTreeSet::new(), false) };
         self.placer().open_update(options, opening, was_implicit).await?;
         Ok(true)
     }
@@ -49,12 +49,12 @@ impl Executor<'_> {
     /// A query of the catalogues in a transaction elsewhere: at the anchor, beside it.
     pub(crate) async fn ask_beside(
         &mut self,
-        demand: &Requirements,
+        requirements: &Requirements,
         analysis: &StatementAnalysis,
         work: Work<'_>,
     ) -> Option<Result<Ended, Fault>> {
         let is_whole = !matches!(work, Work::Batch { sync: false, .. });
-        if !is_whole || !self.view().is_away_for(analysis) || !asks_catalogues_only(demand, analysis) {
+        if !is_whole || !self.view().is_away_for(analysis) || !asks_catalogues_only(requirements, analysis) {
             return None;
         }
         let anchor = self.link.anchor();
@@ -107,7 +107,7 @@ impl Executor<'_> {
 }
 
 /// Whether a statement asks the system catalogues and nothing else.
-fn asks_catalogues_only(demand: &Requirements, analysis: &StatementAnalysis) -> bool {
+fn asks_catalogues_only(requirements: &Requirements, analysis: &StatementAnalysis) -> bool {
     let is_system = |name: &sql::Name| match name.schema.as_deref() {
         Some(schema) => matches!(schema, "pg_catalog" | "information_schema"),
         None => name.name.starts_with("pg_"),
@@ -120,8 +120,8 @@ fn asks_catalogues_only(demand: &Requirements, analysis: &StatementAnalysis) -> 
     };
     matches!(analysis.access, Err(Because::Catalogue))
         && !analysis.has_locks
-        && !demand.keeps_portal
-        && demand.statements.iter().all(|statement| asks(statement))
+        && !requirements.keeps_portal
+        && requirements.statements.iter().all(|statement| asks(statement))
 }
 
 fn lost_draws() -> Refusal {

@@ -41,19 +41,19 @@ impl Executor<'_> {
     /// Work outside of a transaction; `ends` is false when more may follow before the implicit transaction ends.
     pub(crate) async fn run_alone(
         &mut self,
-        demand: &Requirements,
+        requirements: &Requirements,
         work: Work<'_>,
         ends: bool,
     ) -> Result<Ended, Fault> {
         let mark = self.link.client.out.len();
         self.link.client.shown = false;
-        let started = self.txn.placed;
+        let started = self.txn.admitted_at;
         let (mut retries, mut losses) = (0, 0);
-        self.txn.again.missed = Claims::default();
+        self.txn.retry_hints.unreserved = Claims::default();
         let mut only_anchor = false;
         loop {
-            let mut analysis = self.view().judge_update(demand).await;
-            analysis.is_roamable &= !only_anchor;
+            let mut analysis = self.view().analyse_update(requirements).await;
+            analysis.may_leave_anchor &= !only_anchor;
             analysis.is_wide |= losses >= BY_ROWS_MAX;
             if let Some(answered) = self.ask_where_drawn(&analysis, work).await {
                 return answered;
@@ -86,12 +86,12 @@ impl Executor<'_> {
                 None if result.is_ok() => return result,
                 None => tokio::time::sleep(RETRY_PAUSE * (retries + 1)).await,
                 Some(code) if self.view().is_hidden_write(code) => {
-                    demand.note_write(self.link.coordinator());
+                    requirements.note_write(self.link.coordinator());
                     if self.link.client.shown {
                         return Err(self.placer().found_out_too_late(&result));
                     }
                     self.link.client.take_back(mark);
-                    return self.run_hidden_write(demand, work, ends).await;
+                    return self.run_hidden_write(requirements, work, ends).await;
                 }
                 Some(_) => {
                     let is_end =
@@ -109,14 +109,14 @@ impl Executor<'_> {
 
     async fn run_hidden_write(
         &mut self,
-        demand: &Requirements,
+        requirements: &Requirements,
         work: Work<'_>,
         ends: bool,
     ) -> Result<Ended, Fault> {
-        let mut analysis = demand.judge(self.view());
+        let mut analysis = requirements.analyse(self.view());
         analysis.access = Err(Because::Unknown);
         (analysis.has_unparsed, analysis.hides_code) = (true, true);
-        (analysis.touched, analysis.is_roamable) = (None, false);
+        (analysis.touched, analysis.may_leave_anchor) = (None, false);
         self.update_once(&analysis, work, ends).await
     }
 
@@ -177,7 +177,7 @@ impl Executor<'_> {
         if !ends {
             return self.at_home_guarded(analysis, work).await;
         }
-        self.txn.note_surprise(!self.view().surprises(analysis));
+        self.txn.note_unreserved(!self.view().may_write_unreserved(analysis));
         if let Transaction::Update(update) = &mut self.txn.state {
             update.is_alone = true;
         }

@@ -21,12 +21,12 @@ use crate::classify::statement_analysis::Requirements;
 use crate::client::own_settings::Severity;
 use crate::error::{Fault, Refusal, broken};
 use crate::execute::Executor;
-use crate::place::home_choice::Opening;
+use crate::place::home_choice::PlaceDecision;
 use crate::propagate::table_rewrite::oid_of;
 use crate::relay::Ended;
 use crate::relay::work::Work;
-use crate::transaction::definitions::Told;
-use crate::transaction::open::{Placed, Transaction};
+use crate::transaction::definitions::SchemaChangeReport;
+use crate::transaction::open::{Admission, Transaction};
 use crate::transaction::view::View;
 
 /// Settings that can change what a schema change means, beside those that any statement's effect may depend on.
@@ -129,7 +129,7 @@ impl Executor<'_> {
         // Only a transaction that begins here ends here.
         let alone = alone && matches!(self.txn.state, Transaction::None);
         let Verb::Ddl(facts) = &statement.verb else { return Err(broken("this is no schema change")) };
-        let demand = Requirements::schema_change(statement);
+        let requirements = Requirements::schema_change(statement);
         match &self.txn.state {
             Transaction::None => {
                 let said = match facts.rows {
@@ -143,13 +143,15 @@ impl Executor<'_> {
                 let writes = if options.isolation == Some(Isolation::Serializable) {
                     Claims::everything()
                 } else {
-                    Box::pin(self.view().judge_update(&demand)).await.writes(self.link.id)
+                    Box::pin(self.view().analyse_update(&requirements)).await.writes(self.link.id)
                 };
-                self.placer().open_update(options, Opening { writes, ..Opening::unbounded() }, true).await?;
+                self.placer()
+                    .open_update(options, PlaceDecision { writes, ..PlaceDecision::unbounded() }, true)
+                    .await?;
             }
-            Transaction::Begun(_) => self.start_transaction(&demand).await?,
+            Transaction::Begun(_) => self.start_transaction(&requirements).await?,
             Transaction::Update(_) => {
-                let analysis = self.view().judge_update(&demand).await;
+                let analysis = self.view().analyse_update(&requirements).await;
                 if !self.come_to_anchor(&analysis, true).await? {
                     let writes = analysis.writes(self.link.id);
                     self.driver().gate(Reads::All, writes, false).await?;
@@ -243,7 +245,7 @@ impl Executor<'_> {
         }
         let numbers = circumstances.pop().flatten().unwrap_or_default();
         let changed = circumstances.pop().flatten().unwrap_or_default();
-        let told = Told { changed, numbers };
+        let told = SchemaChangeReport { changed, numbers };
         let (user, mut record) =
             recorded(text, circumstances).ok_or_else(|| broken("a schema change has no circumstances"))?;
         if !told.numbers.is_empty() {
@@ -366,7 +368,7 @@ impl Executor<'_> {
             near: None,
             catalogue: Version(u64::MAX),
         };
-        let Ok(Placed::At(place)) = self.driver().place(event).await else {
+        let Ok(Admission::Granted(place)) = self.driver().place(event).await else {
             return Err("it is not up".into());
         };
         let connected = self.connector().connect(place).await;

@@ -58,7 +58,7 @@ impl Executor<'_> {
         if let Some(sent) = &sent {
             // The planner calls functions that are declared immutable.
             let at = self.txn.open_at().unwrap_or_else(|| self.link.anchor());
-            let analysis = Requirements::one(sent.statement()).judge(self.view());
+            let analysis = Requirements::one(sent.statement()).analyse(self.view());
             self.connector().foresee_traces(&analysis, at);
         }
         let ended = self.plan_unseen(plan).await?;
@@ -69,7 +69,7 @@ impl Executor<'_> {
         let present = self.link.coordinator().fresh_catalogue().await;
         let catalogue = present.ok_or_else(|| Fault::Lost(self.link.anchor()))?;
         let mut lines =
-            sql::explain(inner, self.link.settings.noted.conforming, &catalogue, self.view().borrows())
+            sql::explain(inner, self.link.settings.noted.conforming, &catalogue, self.view().uses_leases())
                 .map_err(|error| invalid(&error.to_string()))?;
         lines.extend(self.view().tell_profile(&catalogue, sent.as_ref()));
         encode::row_description(&mut self.link.client.out, &[ROUTING_COLUMN]);

@@ -4,7 +4,7 @@
 use cluster::event::Reads;
 use wire::sqlstate;
 
-use crate::classify::statement_analysis::{Requirements, StatementAnalysis, may_roam};
+use crate::classify::statement_analysis::{Requirements, StatementAnalysis, is_movable_read};
 use crate::error::{Fault, Refusal};
 use crate::execute::Executor;
 use crate::relay::Ended;
@@ -13,16 +13,16 @@ use crate::transaction::open::Transaction;
 
 impl Executor<'_> {
     /// Work in a transaction that is away from home.
-    pub(crate) async fn roam(
+    pub(crate) async fn run_read_first(
         &mut self,
-        demand: &Requirements,
+        requirements: &Requirements,
         work: Work<'_>,
         is_first: bool,
     ) -> Result<Ended, Fault> {
-        let analysis = demand.judge(self.view());
-        if !may_roam(demand, &analysis) {
+        let analysis = requirements.analyse(self.view());
+        if !is_movable_read(requirements, &analysis) {
             self.placer().come_home(true).await?;
-            return self.run_inside(demand, work, false).await;
+            return self.run_inside(requirements, work, false).await;
         }
         let mark = self.link.client.out.len();
         self.link.client.shown = false;
@@ -39,7 +39,7 @@ impl Executor<'_> {
             }
         };
         if may_write {
-            demand.note_write(self.link.coordinator());
+            requirements.note_write(self.link.coordinator());
         }
         if self.link.client.shown {
             self.driver().abandon_read();
@@ -47,8 +47,9 @@ impl Executor<'_> {
         }
         self.link.client.take_back(mark);
         self.placer().come_home(false).await?;
-        let demand = Requirements { has_unparsed: demand.has_unparsed || may_write, ..demand.clone() };
-        self.run_inside(&demand, work, false).await
+        let requirements =
+            Requirements { has_unparsed: requirements.has_unparsed || may_write, ..requirements.clone() };
+        self.run_inside(&requirements, work, false).await
     }
 
     async fn read_away(

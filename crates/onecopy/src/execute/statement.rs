@@ -23,10 +23,10 @@ use crate::transaction::view::View;
 
 impl View<'_> {
     /// For the book of templates. Of several statements each has its share of the time.
-    fn note_time(self, demand: &Requirements, times: [std::time::Duration; 2]) {
+    fn note_time(self, requirements: &Requirements, times: [std::time::Duration; 2]) {
         let [took, served] =
-            times.map(|time| time / u32::try_from(demand.sent.len()).unwrap_or(u32::MAX).max(1));
-        for sent in &demand.sent {
+            times.map(|time| time / u32::try_from(requirements.sent.len()).unwrap_or(u32::MAX).max(1));
+        for sent in &requirements.sent {
             self.link
                 .coordinator()
                 .workload
@@ -40,30 +40,32 @@ impl Executor<'_> {
     /// output; the error of the server, if there was one, is in what is returned and in the output, too.
     pub(crate) async fn run(
         &mut self,
-        demand: &Requirements,
+        requirements: &Requirements,
         work: Work<'_>,
         ends: bool,
     ) -> Result<Ended, Fault> {
         let started = tokio::time::Instant::now();
-        self.txn.placed = started;
-        self.driver().note_steps(demand);
-        self.txn.cost_us = demand
+        self.txn.admitted_at = started;
+        self.driver().note_steps(requirements);
+        self.txn.cost_us = requirements
             .sent
             .first()
             .and_then(|sent| self.link.coordinator().workload.cost_us(sent.statement().template));
         let ended = match &self.txn.state {
-            Transaction::None => self.run_alone(demand, work, ends).await,
+            Transaction::None => self.run_alone(requirements, work, ends).await,
             // Nothing is executed, so the transaction need not be anywhere yet.
-            Transaction::Begun(_) if demand.is_empty() => self.run_alone(demand, work, ends).await,
+            Transaction::Begun(_) if requirements.is_empty() => {
+                self.run_alone(requirements, work, ends).await
+            }
             Transaction::Begun(said) => {
                 let is_deferrable = said.deferrable == Some(true);
-                self.start_transaction(demand).await?;
+                self.start_transaction(requirements).await?;
                 if is_deferrable {
                     self.defer().await?;
                 }
-                self.run_inside(demand, work, true).await
+                self.run_inside(requirements, work, true).await
             }
-            Transaction::Read(_) | Transaction::Update(_) => self.run_inside(demand, work, false).await,
+            Transaction::Read(_) | Transaction::Update(_) => self.run_inside(requirements, work, false).await,
             Transaction::Lost(_) => Err(Fault::Lost(self.txn.last_home)),
         };
         if ended.is_err() {
@@ -73,18 +75,18 @@ impl Executor<'_> {
         if matches!(&ended, Ok(ended) if ended.error.is_none()) {
             let now = tokio::time::Instant::now();
             self.view().note_time(
-                demand,
-                [started, self.txn.placed].map(|since| now.saturating_duration_since(since)),
+                requirements,
+                [started, self.txn.admitted_at].map(|since| now.saturating_duration_since(since)),
             );
         }
         ended
     }
 
     /// The first statement after BEGIN decides where the transaction is.
-    pub(crate) async fn start_transaction(&mut self, demand: &Requirements) -> Result<(), Fault> {
+    pub(crate) async fn start_transaction(&mut self, requirements: &Requirements) -> Result<(), Fault> {
         let Transaction::Begun(said) = self.txn.state else { return Ok(()) };
         let options = self.link.resolve(said);
-        let mut analysis = self.view().judge_update(demand).await;
+        let mut analysis = self.view().analyse_update(requirements).await;
         let is_spread = options.read_only == Some(true)
             && analysis.access.is_ok()
             && !self.placer().must_stay_home().await?;
@@ -97,7 +99,7 @@ impl Executor<'_> {
                 }
             }
         }
-        if self.placer().may_begin_away(options, demand, &analysis).await?
+        if self.placer().may_begin_away(options, requirements, &analysis).await?
             && let Ok(transaction) = self.open_read(options, analysis.clone(), true).await
         {
             count(&self.link.coordinator().stats.roamed);
@@ -108,7 +110,7 @@ impl Executor<'_> {
         let mut opening = self.placer().opening_interactive(&analysis).await?;
         let mut opened = self.placer().open_update(options, opening, false).await;
         while let Err(Fault::Unplaced(_)) = opened {
-            analysis = self.view().judge_update(demand).await;
+            analysis = self.view().analyse_update(requirements).await;
             opening = self.placer().opening_interactive(&analysis).await?;
             opened = self.placer().open_update(options, opening, false).await;
         }
@@ -138,7 +140,7 @@ impl Executor<'_> {
         &mut self,
         options: TransactionOptions,
         analysis: StatementAnalysis,
-        is_roaming: bool,
+        is_read_first: bool,
     ) -> Result<Transaction, Fault> {
         if self.link.is_settling {
             self.link.settle().await;
@@ -151,21 +153,21 @@ impl Executor<'_> {
         let replica = self.driver().place_read(&reads, None, analysis.generation).await?;
         let server = self.link.servers.get(replica);
         server.begin(inside(options), true);
-        Ok(Transaction::Read(ReadOnly { replica, options, is_roaming, is_snapshot, has_snapshot: false }))
+        Ok(Transaction::Read(ReadOnly { replica, options, is_read_first, is_snapshot, has_snapshot: false }))
     }
 
     /// Work in the open transaction.
     pub(crate) async fn run_inside(
         &mut self,
-        demand: &Requirements,
+        requirements: &Requirements,
         work: Work<'_>,
         is_first: bool,
     ) -> Result<Ended, Fault> {
-        if self.txn.is_roaming() {
-            return Box::pin(self.roam(demand, work, is_first)).await;
+        if self.txn.is_read_first() {
+            return Box::pin(self.run_read_first(requirements, work, is_first)).await;
         }
-        let mut analysis = self.view().judge_inside(demand).await;
-        let takes_snapshot = demand.takes_snapshot();
+        let mut analysis = self.view().analyse_inside(requirements).await;
+        let takes_snapshot = requirements.takes_snapshot();
         if analysis.traces.locks && self.view().is_reading_away() {
             self.come_home_to_lock().await?;
         }
@@ -191,11 +193,11 @@ impl Executor<'_> {
         if let Some(answered) = self.ask_where_drawn(&analysis, work).await {
             return answered;
         }
-        if let Some(answered) = self.ask_beside(demand, &analysis, work).await {
+        if let Some(answered) = self.ask_beside(requirements, &analysis, work).await {
             return answered;
         }
         if !is_first {
-            self.txn.named.add(&analysis);
+            self.txn.named_rows.add(&analysis);
         }
         let is_first = self.come_to_anchor(&analysis, is_first).await? || is_first;
         if !is_first {
@@ -203,7 +205,7 @@ impl Executor<'_> {
             while self.view().is_stale_at(self.txn.last_home, analysis.generation) {
                 // What was concluded no longer holds; nothing was sent.
                 self.link.executed();
-                analysis = self.view().judge_inside(demand).await;
+                analysis = self.view().analyse_inside(requirements).await;
                 if self.come_to_anchor(&analysis, false).await? {
                     break;
                 }
@@ -211,7 +213,7 @@ impl Executor<'_> {
             }
         }
         self.claim(&analysis);
-        self.txn.record_profile(demand, &analysis);
+        self.txn.record_profile(requirements, &analysis);
         let home = self.txn.last_home;
         self.placer().await_sequences(home).await?;
         let mark = self.link.client.out.len();

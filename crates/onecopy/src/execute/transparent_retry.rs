@@ -3,7 +3,7 @@
 //! Two things can become of a statement that would cost its client the whole transaction, through nobody's fault but ours.
 //!
 //! - At a home that is lent a range of a sequence it meets the end of that; the server refuses to go on.
-//! - At READ COMMITTED it writes rows that nobody could tell beforehand ([`crate::classify::foresight`]), which a transaction of
+//! - At READ COMMITTED it writes rows that nobody could tell beforehand ([`crate::classify::prediction`]), which a transaction of
 //!   another home has written, too. On one server it would have waited for that one, and then seen what it has done. So when
 //!   its rows are known they are asked for; and if they are another's, it is undone, which frees them here, waits for them
 //!   like any other statement, and is run again with a snapshot of then, which is what READ COMMITTED promises. What it
@@ -40,22 +40,23 @@ const BY_ROWS_MAX: u32 = 5;
 
 impl View<'_> {
     /// Whether the statement draws, or may, from what the home of the open transaction is lent.
-    fn borrows_for(self, analysis: &StatementAnalysis) -> bool {
+    fn draws_from_leases(self, analysis: &StatementAnalysis) -> bool {
         let is_away =
             matches!(&self.txn.state, Transaction::Update(update) if update.replica != self.link.anchor());
         is_away && !self.txn.failed && analysis.is_repeatable && !analysis.draws().is_empty()
     }
 
     /// Whether the statement may write rows that are another's by now without its having been told beforehand.
-    pub(crate) fn surprises(self, analysis: &StatementAnalysis) -> bool {
-        !self.txn.failed && self.link.coordinator().seats.len() > 1 && !analysis.is_foreseen()
+    pub(crate) fn may_write_unreserved(self, analysis: &StatementAnalysis) -> bool {
+        !self.txn.failed && self.link.coordinator().seats.len() > 1 && !analysis.reserves_all_writes()
     }
 
     /// What the catalogue says of statements of the open transaction. Those that can be neither foreseen nor undone ask for
     /// whole tables; and so do all when there are so many rows that they will not be told apart.
-    pub(crate) async fn judge_inside(self, demand: &Requirements) -> StatementAnalysis {
-        let mut analysis = self.judge_update(demand).await;
-        analysis.is_wide |= self.is_long() || (!analysis.is_repeatable && self.surprises(&analysis));
+    pub(crate) async fn analyse_inside(self, requirements: &Requirements) -> StatementAnalysis {
+        let mut analysis = self.analyse_update(requirements).await;
+        analysis.is_wide |=
+            self.is_long() || (!analysis.is_repeatable && self.may_write_unreserved(&analysis));
         analysis
     }
 
@@ -80,16 +81,16 @@ impl Executor<'_> {
         analysis: &StatementAnalysis,
         work: Work<'_>,
     ) -> Result<Ended, Fault> {
-        let is_surprise = self.view().surprises(analysis);
-        let surprises = is_surprise && analysis.is_repeatable && self.txn.is_read_committed();
-        let mut is_secure = !is_surprise;
-        if !surprises && !self.view().borrows_for(analysis) {
-            self.txn.note_surprise(is_secure);
+        let is_unreserved = self.view().may_write_unreserved(analysis);
+        let must_reserve_after = is_unreserved && analysis.is_repeatable && self.txn.is_read_committed();
+        let mut is_reserved = !is_unreserved;
+        if !must_reserve_after && !self.view().draws_from_leases(analysis) {
+            self.txn.note_unreserved(is_reserved);
             return self.driver().at_home(work, false).await;
         }
         let (out, mark) = (self.link.client.out.len(), self.txn.record_mark());
         self.link.client.shown = false;
-        let mut ended = self.behind_savepoint(work, surprises, false).await?;
+        let mut ended = self.behind_savepoint(work, must_reserve_after, false).await?;
         let (mut ends, mut losses) = (0, 0);
         while !self.link.client.shown && ends + losses < RERUNS_MAX {
             if ended.is_evicted {
@@ -103,9 +104,9 @@ impl Executor<'_> {
                 if self.placer().lacks_lease(analysis).await? {
                     break;
                 }
-            } else if surprises && ended.error.is_none() {
+            } else if must_reserve_after && ended.error.is_none() {
                 let Some((_, written)) = self.committer().secure(mark).await? else {
-                    is_secure = true;
+                    is_reserved = true;
                     break;
                 };
                 losses += 1;
@@ -114,9 +115,9 @@ impl Executor<'_> {
             } else {
                 break;
             }
-            ended = self.behind_savepoint(work, surprises, true).await?;
+            ended = self.behind_savepoint(work, must_reserve_after, true).await?;
         }
-        self.txn.note_surprise(is_secure);
+        self.txn.note_unreserved(is_reserved);
         self.view().settle_statement();
         if ended.is_evicted {
             let fault = self.view().aborted(AbortCause::Conflict(Rival::default()), self.txn.last_home);

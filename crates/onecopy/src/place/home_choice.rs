@@ -28,8 +28,8 @@ use crate::client::own_settings::{HOME_SETTING, SEQUENCES_LENT, SEQUENCES_SETTIN
 use crate::error::{Fault, Refusal};
 use crate::place::Placer;
 use crate::relay::Ended;
+use crate::transaction::anchor_reason::AnchorReason;
 use crate::transaction::open::Transaction;
-use crate::transaction::reasons::Reason;
 use crate::transaction::view::View;
 
 /// The value of `onecopy.home` when nothing is said.
@@ -54,7 +54,7 @@ pub(crate) enum HomePreference {
 
 /// With what an update transaction begins.
 #[derive(Debug)]
-pub(crate) struct Opening {
+pub(crate) struct PlaceDecision {
     /// What its first statement reads.
     pub(crate) reads: Reads,
     /// What that may write.
@@ -66,7 +66,7 @@ pub(crate) struct Opening {
     /// Where it may run.
     pub(crate) home: Home,
     /// Why at the anchor, if it runs there.
-    pub(crate) reason: Reason,
+    pub(crate) reason: AnchorReason,
     /// Away from the anchor only where these sequences are lent to.
     pub(crate) draws: BTreeSet<SequenceId>,
     /// It asks what was drawn before, which is known there only.
@@ -77,7 +77,7 @@ pub(crate) struct Opening {
     pub(crate) template: Option<TemplateId>,
 }
 
-impl Opening {
+impl PlaceDecision {
     /// Of what nobody can bound.
     pub(crate) fn unbounded() -> Self {
         let (reads, writes) = (Reads::All, Claims::everything());
@@ -87,7 +87,7 @@ impl Opening {
             foreseen: Claims::default(),
             nowait: false,
             home: Home::Anchor,
-            reason: Reason::Needs(Because::Update),
+            reason: AnchorReason::Needs(Because::Update),
             draws: BTreeSet::new(),
             asks_draws: false,
             generation: Version(u64::MAX),
@@ -98,18 +98,18 @@ impl Opening {
 
 impl View<'_> {
     /// The home that was wished for, or the anchor if that has turned out to be better.
-    pub(crate) fn eased(self, home: Home, template: Option<TemplateId>) -> (Home, Reason) {
+    pub(crate) fn home_by_waits(self, home: Home, template: Option<TemplateId>) -> (Home, AnchorReason) {
         if template.is_some_and(|template| self.link.coordinator().workload.stays(template)) {
-            (Home::Anchor, Reason::Waits)
+            (Home::Anchor, AnchorReason::Waits)
         } else {
-            (home, Reason::Chosen)
+            (home, AnchorReason::Chosen)
         }
     }
 
     /// What the catalogue says of statements that may write. Others that conflict with them may know the present schema, so
     /// this one has to, too.
-    pub(crate) async fn judge_update(self, demand: &Requirements) -> StatementAnalysis {
-        let mut analysis = demand.judge(self);
+    pub(crate) async fn analyse_update(self, requirements: &Requirements) -> StatementAnalysis {
+        let mut analysis = requirements.analyse(self);
         // What only reads, by itself or in a read-only transaction, the core checks again.
         let only_reads = match &self.txn.state {
             Transaction::None => analysis.access.is_ok(),
@@ -118,7 +118,7 @@ impl View<'_> {
         };
         if self.txn.has_redefined(&analysis) {
             // No catalogue knows that yet. What stays on the connection is seen when the transaction is over.
-            let mut anything = Requirements { has_unparsed: true, ..demand.clone() }.judge(self);
+            let mut anything = Requirements { has_unparsed: true, ..requirements.clone() }.analyse(self);
             (anything.traces, anything.hides_code) = (analysis.traces, analysis.hides_code);
             (anything.code, anything.sets_unseen) = (analysis.code, analysis.sets_unseen);
             anything.is_outdated = true;
@@ -132,11 +132,11 @@ impl View<'_> {
         let loaded =
             tokio::time::timeout(CATALOGUE_PATIENCE, self.link.coordinator().fresh_catalogue()).await;
         if matches!(loaded, Ok(Some(_))) {
-            analysis = demand.judge(self);
+            analysis = requirements.analyse(self);
         }
         if self.link.coordinator().is_outdated(analysis.generation) {
-            (analysis.is_outdated, analysis.is_roamable) = (true, false);
-            analysis.code.clone_from(&demand.statements);
+            (analysis.is_outdated, analysis.may_leave_anchor) = (true, false);
+            analysis.code.clone_from(&requirements.statements);
         }
         analysis
     }
@@ -148,7 +148,7 @@ impl View<'_> {
 
     /// What tells where a transaction belongs whose first statement does not: an order's, say, that begins by looking at
     /// the customer. Whole tables would put everything at one place.
-    fn foreseen_rows(self, opening: &Opening) -> Claims {
+    fn predicted_rows(self, opening: &PlaceDecision) -> Claims {
         let is_placed = matches!(opening.home, Home::Any | Home::Drawing { .. });
         if !is_placed || !opening.writes.rows.is_empty() || opening.writes.everything {
             return Claims::default();
@@ -160,7 +160,7 @@ impl View<'_> {
 
     fn check_kept(self, name: &str, text: &str) -> Result<(), Refusal> {
         let hint = match name {
-            HOME_SETTING if self.wish_of(text).is_none() => {
+            HOME_SETTING if self.parse_home_preference(text).is_none() => {
                 "It is auto, any, anchor, or the name of a replica."
             }
             SEQUENCES_SETTING
@@ -183,16 +183,22 @@ impl View<'_> {
     fn kept_value(self, name: &str) -> String {
         match name {
             HOME_SETTING => self.link.settings.noted.home.as_deref().unwrap_or(HOME_AUTO).to_owned(),
-            _ => if self.borrows() { SEQUENCES_LENT } else { SEQUENCES_ANCHOR }.to_owned(),
+            _ => if self.uses_leases() { SEQUENCES_LENT } else { SEQUENCES_ANCHOR }.to_owned(),
         }
     }
 
     /// Where the session wants its update transactions to begin.
-    pub(crate) fn wish(self) -> HomePreference {
-        self.link.settings.noted.home.as_deref().and_then(|text| self.wish_of(text)).unwrap_or_default()
+    pub(crate) fn home_preference(self) -> HomePreference {
+        self.link
+            .settings
+            .noted
+            .home
+            .as_deref()
+            .and_then(|text| self.parse_home_preference(text))
+            .unwrap_or_default()
     }
 
-    fn wish_of(self, text: &str) -> Option<HomePreference> {
+    fn parse_home_preference(self, text: &str) -> Option<HomePreference> {
         let words = [
             (HOME_AUTO, HomePreference::Auto),
             ("anchor", HomePreference::Anchor),
@@ -206,7 +212,7 @@ impl View<'_> {
     /// Before a statement of an open update transaction: one that only the anchor can run, in a transaction elsewhere.
     pub(crate) fn is_away_for(self, analysis: &StatementAnalysis) -> bool {
         matches!(&self.txn.state, Transaction::Update(update)
-            if update.replica != self.link.anchor() && !analysis.is_roamable)
+            if update.replica != self.link.anchor() && !analysis.may_leave_anchor)
     }
 }
 
@@ -216,8 +222,8 @@ impl Placer<'_> {
         &mut self,
         analysis: &StatementAnalysis,
         is_whole: bool,
-    ) -> Result<Opening, Fault> {
-        let may = is_whole && analysis.is_roamable && !self.must_stay_home().await?;
+    ) -> Result<PlaceDecision, Fault> {
+        let may = is_whole && analysis.may_leave_anchor && !self.must_stay_home().await?;
         Ok(self.opening(analysis, BTreeSet::new(), may))
     }
 
@@ -225,24 +231,24 @@ impl Placer<'_> {
     pub(crate) async fn opening_interactive(
         &mut self,
         analysis: &StatementAnalysis,
-    ) -> Result<Opening, Fault> {
+    ) -> Result<PlaceDecision, Fault> {
         let coordinator = self.link.coordinator();
         let known = analysis.template.and_then(|template| {
             coordinator.workload.may_leave(template, coordinator.catalogue().generation())
         });
         let is_known = known.is_some()
-            || matches!(self.view().wish(), HomePreference::Any | HomePreference::At(_))
-            || self.asks_elsewhere(analysis);
+            || matches!(self.view().home_preference(), HomePreference::Any | HomePreference::At(_))
+            || self.asks_draws_elsewhere(analysis);
         let foreseen = known.unwrap_or_default();
-        let returns = std::mem::take(&mut self.txn.again.is_at_anchor);
-        let may = analysis.is_roamable
+        let returns = std::mem::take(&mut self.txn.retry_hints.needs_anchor);
+        let may = analysis.may_leave_anchor
             && is_known
-            && self.view().may_borrow(&foreseen)
+            && self.view().may_use_leases(&foreseen)
             && !returns
             && !self.must_stay_home().await?;
         let opening = self.opening(analysis, foreseen, may);
-        let foreseen = self.view().foreseen_rows(&opening);
-        Ok(Opening { foreseen, ..opening })
+        let foreseen = self.view().predicted_rows(&opening);
+        Ok(PlaceDecision { foreseen, ..opening })
     }
 
     /// `foreseen` are sequences that it may draw from later.
@@ -251,32 +257,45 @@ impl Placer<'_> {
         analysis: &StatementAnalysis,
         foreseen: BTreeSet<SequenceId>,
         may_leave: bool,
-    ) -> Opening {
-        self.txn.named.begin(analysis);
+    ) -> PlaceDecision {
+        self.txn.named_rows.begin(analysis);
         let mut draws = analysis.draws();
         draws.extend(foreseen);
-        let (wished, reason) = match self.view().wish() {
-            _ if !may_leave => (Home::Anchor, Reason::of(analysis)),
-            HomePreference::Anchor => (Home::Anchor, Reason::Chosen),
-            HomePreference::Auto if draws.is_empty() => self.view().eased(Home::Any, analysis.template),
-            HomePreference::Auto => {
-                self.view().eased(Home::Drawing { last: self.txn.draws.last_at }, analysis.template)
+        let (wished, reason) = match self.view().home_preference() {
+            _ if !may_leave => (Home::Anchor, AnchorReason::of(analysis)),
+            HomePreference::Anchor => (Home::Anchor, AnchorReason::Chosen),
+            HomePreference::Auto if draws.is_empty() => {
+                self.view().home_by_waits(Home::Any, analysis.template)
             }
-            HomePreference::Any => (Home::Any, Reason::Chosen),
-            HomePreference::At(replica) => (Home::At(replica), Reason::Chosen),
+            HomePreference::Auto => self
+                .view()
+                .home_by_waits(Home::Drawing { last: self.txn.lease_use.last_at }, analysis.template),
+            HomePreference::Any => (Home::Any, AnchorReason::Chosen),
+            HomePreference::At(replica) => (Home::At(replica), AnchorReason::Chosen),
         };
-        let home = if may_leave { self.drawn_home(analysis, wished) } else { wished };
-        let reason = if home == wished { reason } else { Reason::of(analysis) };
+        let home = if may_leave { self.home_of_draws(analysis, wished) } else { wished };
+        let reason = if home == wished { reason } else { AnchorReason::of(analysis) };
         if home == Home::Anchor {
             draws.clear();
         }
         let (reads, mut writes) = (analysis.home_reads(), analysis.writes(self.link.id));
-        writes.add(&std::mem::take(&mut self.txn.again.missed));
+        writes.add(&std::mem::take(&mut self.txn.retry_hints.unreserved));
         let asks_draws = analysis.asks_draws && home != Home::Anchor;
         let nowait = analysis.nowait;
         let (generation, template) = (analysis.generation, analysis.template);
         let foreseen = Claims::default();
-        Opening { reads, writes, foreseen, nowait, home, reason, draws, asks_draws, generation, template }
+        PlaceDecision {
+            reads,
+            writes,
+            foreseen,
+            nowait,
+            home,
+            reason,
+            draws,
+            asks_draws,
+            generation,
+            template,
+        }
     }
 
     /// Handles settings of our own, `onecopy.access`, `onecopy.home` and `onecopy.sequences`.
@@ -349,7 +368,7 @@ impl Placer<'_> {
     /// Rolls the open transaction back, which was at the wrong home: the next one that begins alike begins at the anchor.
     pub(crate) async fn lose_at_home(&mut self, why: &str) -> Fault {
         self.note_anchor_needed();
-        self.txn.again.is_at_anchor = true;
+        self.txn.retry_hints.needs_anchor = true;
         if let Transaction::Update(update) = &self.txn.state {
             let (options, was_implicit) = (update.options, update.is_implicit);
             self.driver().roll_back_home().await;

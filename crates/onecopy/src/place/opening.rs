@@ -13,10 +13,10 @@ use crate::client::cancel::Doing;
 use crate::error::{Fault, Refusal, broken};
 use crate::link::Link;
 use crate::place::Placer;
-use crate::place::home_choice::{Opening, inside};
+use crate::place::home_choice::{PlaceDecision, inside};
+use crate::transaction::anchor_reason::AnchorReason;
 use crate::transaction::definitions::names_in;
-use crate::transaction::open::{Placed, RETRY_PAUSE, Transaction};
-use crate::transaction::reasons::Reason;
+use crate::transaction::open::{Admission, RETRY_PAUSE, Transaction};
 use crate::transaction::view::View;
 use crate::transaction::wait_stats::WaitStats;
 use crate::transaction::{Update, lock_reads};
@@ -36,7 +36,7 @@ impl Placer<'_> {
     pub(crate) async fn open_update(
         &mut self,
         options: TransactionOptions,
-        opening: Opening,
+        opening: PlaceDecision,
         is_implicit: bool,
     ) -> Result<(), Fault> {
         if self.link.is_settling {
@@ -44,8 +44,8 @@ impl Placer<'_> {
         }
         let isolation = options.isolation.unwrap_or(Isolation::ReadCommitted);
         self.txn.wait_stats = WaitStats::begin(opening.template, self.link.anchor());
-        let Opening { reads, mut writes, foreseen, nowait, mut home, mut reason, .. } = opening;
-        let Opening { draws, asks_draws, generation, .. } = opening;
+        let PlaceDecision { reads, mut writes, foreseen, nowait, mut home, mut reason, .. } = opening;
+        let PlaceDecision { draws, asks_draws, generation, .. } = opening;
         lock_reads(isolation, &reads, &mut writes);
         let reads = if isolation >= Isolation::RepeatableRead { Reads::All } else { reads };
         let (mut losses, mut patience) = (0, None);
@@ -53,17 +53,18 @@ impl Placer<'_> {
             let needs = self.view().needs(reads.clone(), writes.clone());
             let event = self.view().beginning((level_of(isolation), home), needs, foreseen.clone())?;
             self.link.cancel.set(Doing::Waiting);
-            let Placed::At(place) = self.driver().place_update(event, nowait).await? else { continue };
+            let admission = self.driver().place_update(event, nowait).await?;
+            let Admission::Granted(place) = admission else { continue };
             if self.view().is_stale_at(place.replica, generation) {
                 self.link.forget_update();
                 return Err(Fault::Unplaced(place.replica));
             }
-            let Some(uses) = self.view().may_draw(&draws, place.replica) else {
+            let Some(uses) = self.view().take_leases(&draws, place.replica) else {
                 self.link.forget_update();
                 if asks_draws {
                     self.await_lease(&draws, place.replica).await?;
                 } else {
-                    (home, reason) = (Home::Anchor, Reason::Needs(Because::Update));
+                    (home, reason) = (Home::Anchor, AnchorReason::Needs(Because::Update));
                 }
                 continue;
             };
@@ -85,14 +86,14 @@ impl Placer<'_> {
                         Capture::new(Arc::clone(&worker.coordinator), identity, Arc::clone(progress));
                     capture.claims.begin_turn(0);
                     worker.coordinator.memory_budget.begin(progress, place.replica);
-                    let is_borrowing = place.replica != worker.coordinator.anchor();
+                    let is_leased = place.replica != worker.coordinator.anchor();
                     let update = Update::new((identity, place.replica), options, is_implicit, capture);
-                    self.txn.draws.ranges = uses.iter().map(|(id, one)| (*id, one.range())).collect();
-                    let mut update = Update { is_borrowing, uses, ..update };
+                    self.txn.lease_use.ranges = uses.iter().map(|(id, one)| (*id, one.range())).collect();
+                    let mut update = Update { is_leased, uses, ..update };
                     update.definitions.note_asked(names_in(&writes));
                     self.txn.state = Transaction::Update(Box::new(update));
                     (self.txn.last_home, self.link.tenancy) = (place.replica, Some(tenancy));
-                    if !is_borrowing {
+                    if !is_leased {
                         self.link.count(|stats| reason.counter(stats));
                     }
                     return Ok(());

@@ -16,14 +16,14 @@ use sql::{Isolation, TransactionOptions};
 use wire::frame::HEADER_BYTES;
 use wire::sqlstate;
 
-use super::home_choice::Opening;
-use crate::classify::statement_analysis::{Requirements, StatementAnalysis, may_roam};
+use super::home_choice::PlaceDecision;
+use crate::classify::statement_analysis::{Requirements, StatementAnalysis, is_movable_read};
 use crate::coordinator::count;
 use crate::error::{Fault, Refusal};
 use crate::place::Placer;
 use crate::relay::{Ended, Expected, Relay};
+use crate::transaction::anchor_reason::AnchorReason;
 use crate::transaction::open::Transaction;
-use crate::transaction::reasons::Reason;
 use crate::transaction::view::View;
 
 impl View<'_> {
@@ -38,13 +38,13 @@ impl Placer<'_> {
     pub(crate) async fn may_begin_away(
         &mut self,
         options: TransactionOptions,
-        demand: &Requirements,
+        requirements: &Requirements,
         analysis: &StatementAnalysis,
     ) -> Result<bool, Fault> {
         let may = options.read_only != Some(true)
             && options.deferrable != Some(true)
             && options.isolation <= Some(Isolation::ReadCommitted)
-            && may_roam(demand, analysis)
+            && is_movable_read(requirements, analysis)
             && self.view().expects_only_reads();
         Ok(may && !self.must_stay_home().await?)
     }
@@ -77,7 +77,8 @@ impl Placer<'_> {
         }
         self.txn.state = Transaction::None;
         let (reads, writes) = (Reads::Tables([].into()), Claims::default());
-        let opening = Opening { reads, writes, reason: Reason::Interactive, ..Opening::unbounded() };
+        let opening =
+            PlaceDecision { reads, writes, reason: AnchorReason::Interactive, ..PlaceDecision::unbounded() };
         let opened = self.open_update(options, opening, false).await;
         match opened {
             // The statement for which it came asks for its own turn.

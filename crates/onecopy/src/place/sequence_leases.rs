@@ -30,8 +30,8 @@ use crate::error::{Fault, Refusal};
 use crate::link::wait::{WAIT_MAX, timed_out};
 use crate::place::Placer;
 use crate::relay::Ended;
-use crate::transaction::draws::Uses;
 use crate::transaction::open::Transaction;
+use crate::transaction::sequence_use::HeldLeases;
 use crate::transaction::view::View;
 
 /// It draws at the anchor, in order.
@@ -44,7 +44,7 @@ const LOOK_MAX: Duration = Duration::from_millis(64);
 
 impl View<'_> {
     /// Whether rows that draw are written also where ranges are lent to.
-    pub(crate) fn borrows(self) -> bool {
+    pub(crate) fn uses_leases(self) -> bool {
         self.link
             .settings
             .noted
@@ -53,9 +53,11 @@ impl View<'_> {
     }
 
     /// Whether what may draw from these sequences may run away from the anchor.
-    pub(crate) fn may_borrow(self, draws: &BTreeSet<SequenceId>) -> bool {
+    pub(crate) fn may_use_leases(self, draws: &BTreeSet<SequenceId>) -> bool {
         draws.is_empty()
-            || (self.borrows() && self.wish() != HomePreference::Anchor && !self.are_refused(draws))
+            || (self.uses_leases()
+                && self.home_preference() != HomePreference::Anchor
+                && !self.are_refused(draws))
     }
 
     fn are_refused(self, draws: &BTreeSet<SequenceId>) -> bool {
@@ -64,9 +66,9 @@ impl View<'_> {
 
     /// Whether a statement that may draw from these sequences may run at a replica. If not, it soon may. As long as the
     /// transaction has what is returned, what was lent stays valid for it.
-    pub(crate) fn may_draw(self, draws: &BTreeSet<SequenceId>, replica: ReplicaId) -> Option<Uses> {
+    pub(crate) fn take_leases(self, draws: &BTreeSet<SequenceId>, replica: ReplicaId) -> Option<HeldLeases> {
         let coordinator = self.link.coordinator();
-        let mut uses = Uses::new();
+        let mut uses = HeldLeases::new();
         if draws.is_empty() || replica == coordinator.anchor() {
             return Some(uses);
         }
@@ -102,11 +104,11 @@ impl View<'_> {
     ) -> bool {
         let draws = analysis.draws();
         let is_end = ended.sqlstate() == Some(sqlstate::SEQUENCE_GENERATOR_LIMIT_EXCEEDED.as_bytes())
-            && !self.txn.draws.ranges.is_empty()
+            && !self.txn.lease_use.ranges.is_empty()
             && !draws.is_empty();
         if is_end {
             let mut sequences = self.link.coordinator().sequences();
-            for (id, range) in self.txn.draws.ranges.iter().filter(|(id, _)| draws.contains(id)) {
+            for (id, range) in self.txn.lease_use.ranges.iter().filter(|(id, _)| draws.contains(id)) {
                 sequences.leases.spent(*id, replica, *range, is_short);
             }
             drop(sequences);
@@ -118,7 +120,7 @@ impl View<'_> {
 
 impl Placer<'_> {
     /// Whether it asks for what is known at another replica than the anchor.
-    pub(crate) fn asks_elsewhere(&mut self, analysis: &StatementAnalysis) -> bool {
+    pub(crate) fn asks_draws_elsewhere(&mut self, analysis: &StatementAnalysis) -> bool {
         let anchor = self.link.anchor();
         analysis.asks_draws && self.link.servers.draws_at().is_some_and(|place| place != anchor)
     }
@@ -128,11 +130,11 @@ impl Placer<'_> {
     pub(crate) async fn lacks_lease(&mut self, analysis: &StatementAnalysis) -> Result<bool, Fault> {
         let Transaction::Update(update) = &self.txn.state else { return Ok(false) };
         let replica = update.replica;
-        if replica == self.link.anchor() || !analysis.is_roamable {
+        if replica == self.link.anchor() || !analysis.may_leave_anchor {
             return Ok(false);
         }
-        let Some(mut uses) = self.await_loan(&analysis.draws(), replica).await? else { return Ok(true) };
-        self.txn.draws.ranges.extend(uses.iter().map(|(id, one)| (*id, one.range())));
+        let Some(mut uses) = self.await_leases(&analysis.draws(), replica).await? else { return Ok(true) };
+        self.txn.lease_use.ranges.extend(uses.iter().map(|(id, one)| (*id, one.range())));
         if let Transaction::Update(update) = &mut self.txn.state {
             update.uses.append(&mut uses);
         }
@@ -141,12 +143,12 @@ impl Placer<'_> {
 
     /// Waits until a replica is lent what is to be drawn there, which mostly is a matter of milliseconds: for as long as the
     /// client wants to wait, at most as for any other place. `None` if it is not lent.
-    async fn await_loan(
+    async fn await_leases(
         &mut self,
         draws: &BTreeSet<SequenceId>,
         replica: ReplicaId,
-    ) -> Result<Option<Uses>, Fault> {
-        if let Some(uses) = self.view().may_draw(draws, replica) {
+    ) -> Result<Option<HeldLeases>, Fault> {
+        if let Some(uses) = self.view().take_leases(draws, replica) {
             return Ok(Some(uses));
         }
         let limit = self.link.settings.noted.timeouts.statement().filter(|limit| *limit < WAIT_MAX);
@@ -158,7 +160,7 @@ impl Placer<'_> {
         while !self.view().are_refused(draws)
             && !self.link.coordinator().sequences().leases.is_barred(replica)
         {
-            if let Some(uses) = self.view().may_draw(draws, replica) {
+            if let Some(uses) = self.view().take_leases(draws, replica) {
                 return Ok(Some(uses));
             }
             if Instant::now() >= until {
@@ -195,7 +197,7 @@ impl Placer<'_> {
         draws: &BTreeSet<SequenceId>,
         replica: ReplicaId,
     ) -> Result<(), Fault> {
-        if self.await_loan(draws, replica).await?.is_some() {
+        if self.await_leases(draws, replica).await?.is_some() {
             return Ok(());
         }
         Err(Refusal::unsupported(
@@ -223,7 +225,7 @@ impl Placer<'_> {
     }
 
     /// Where a statement has to run that asks what was drawn, or that draws in a session which asks that.
-    pub(crate) fn drawn_home(&mut self, analysis: &StatementAnalysis, home: Home) -> Home {
+    pub(crate) fn home_of_draws(&mut self, analysis: &StatementAnalysis, home: Home) -> Home {
         self.link.servers.asks_draws |= analysis.asks_draws;
         let Some(place) = self.link.servers.draws_at() else { return home };
         if !analysis.asks_draws && (!self.link.servers.asks_draws || analysis.draws().is_empty()) {
@@ -238,7 +240,7 @@ impl Placer<'_> {
         let (replica, draws) = (update.replica, analysis.draws());
         if !draws.is_empty() {
             self.link.servers.draw_at(replica);
-            self.txn.draws.last_at = Some(replica);
+            self.txn.lease_use.last_at = Some(replica);
             if let Transaction::Update(update) = &mut self.txn.state {
                 update.draws.extend(draws);
             }

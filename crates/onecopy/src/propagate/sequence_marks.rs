@@ -67,7 +67,7 @@ impl Recorder<'_> {
         if is_anchor || !draws {
             return Ok(draws);
         }
-        if update.is_borrowing
+        if update.is_leased
             && !update.drawn.from_any
             && !self.link.coordinator().voids_lent(update.generation)
         {

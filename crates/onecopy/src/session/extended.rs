@@ -35,7 +35,7 @@ const MESSAGE_BYTES: usize = 200;
 #[derive(Debug)]
 struct Group {
     messages: Vec<Message>,
-    demand: Requirements,
+    requirements: Requirements,
     /// Approximate memory that it takes.
     bytes: usize,
     /// Statements that were bound to portals and not executed so far.
@@ -54,7 +54,7 @@ impl Group {
     fn new() -> Self {
         Self {
             messages: Vec::new(),
-            demand: Requirements::default(),
+            requirements: Requirements::default(),
             bytes: 0,
             bound: Vec::new(),
             portals: Vec::new(),
@@ -132,13 +132,13 @@ impl Session {
         match message {
             Frontend::Parse { name, sql, types } => self.take_parse(name, sql, types, bytes, group).await?,
             Frontend::Bind { portal, statement, rest } => {
-                group.demand.is_binary |= oids::has_binary(rest);
-                group.demand.keeps_portal |= !portal.is_empty();
+                group.requirements.is_binary |= oids::has_binary(rest);
+                group.requirements.keeps_portal |= !portal.is_empty();
                 self.take_bind(portal, statement, rest, bytes, group).await?;
             }
             Frontend::Describe(target) => self.take_describe(target, bytes, group).await?,
             Frontend::Execute { portal, rows_max } => {
-                group.demand.keeps_portal |= rows_max > 0;
+                group.requirements.keeps_portal |= rows_max > 0;
                 self.take_execute(portal, bytes, group).await?;
             }
             Frontend::Close(target) => self.take_close(target, bytes, group).await?,
@@ -190,7 +190,7 @@ impl Session {
             )
             .into());
         }
-        group.demand.declares_users |= oids::declares_users(types);
+        group.requirements.declares_users |= oids::declares_users(types);
         let script = self.link.script(sql).await?;
         let ours = self.view().stand_ins_of(script.as_ref(), sql);
         let shared =
@@ -229,7 +229,7 @@ impl Session {
             }
         } else {
             self.link.prepared.bind(portal, statement, values)?;
-            group.demand.declares_users |=
+            group.requirements.declares_users |=
                 known.as_ref().is_some_and(|known| oids::declares_users(&known.types));
             group.bound.extend(known.as_deref().and_then(single));
             group.portals.push(portal.to_vec());
@@ -252,7 +252,8 @@ impl Session {
         if let (None, Some(name)) = (&known, statement) {
             self.link.check_unknown(name)?;
         }
-        group.demand.declares_users |= known.as_ref().is_some_and(|known| oids::declares_users(&known.types));
+        group.requirements.declares_users |=
+            known.as_ref().is_some_and(|known| oids::declares_users(&known.types));
         if let Some(own) = known.as_ref().and_then(own_statement) {
             if self.run_group(group, false).await? {
                 describe_own(&mut self.link.client.out, &own.verb, statement.is_some());
@@ -287,14 +288,14 @@ impl Session {
                 group.copies_in |= copies_in(&statement.verb);
                 group.asks.add(known.as_ref().map(|known| known.asks()).unwrap_or_default());
                 group.asks.add(self.view().asks_of_execute(&statement));
-                group.demand.statements.push(statement);
-                group.demand.sent.extend(self.link.prepared.sent(portal));
+                group.requirements.statements.push(statement);
+                group.requirements.sent.extend(self.link.prepared.sent(portal));
             }
             // A portal that is not known (a cursor of DECLARE, say), or a text that our parser does not accept.
-            None => group.demand.has_unparsed = true,
+            None => group.requirements.has_unparsed = true,
         }
         // One that was made before is not made again when the statement is run again.
-        group.demand.keeps_portal |= !group.portals.iter().any(|made| made == portal);
+        group.requirements.keeps_portal |= !group.portals.iter().any(|made| made == portal);
         group.push(bytes, None, None);
         if group.copies_in {
             self.run_group(group, false).await?;
@@ -401,17 +402,17 @@ impl Session {
             return Ok(true);
         }
         // A portal that was bound and not executed yet is to be executed later.
-        group.demand.keeps_portal |= group.bound.len() > group.demand.statements.len();
+        group.requirements.keeps_portal |= group.bound.len() > group.requirements.statements.len();
         let is_free = matches!(self.txn.state, Transaction::None | Transaction::Begun(_));
         // A portal lives as long as its transaction, so one that is to be executed later needs one that is open.
         let is_begun = matches!(self.txn.state, Transaction::Begun(_));
-        if group.demand.is_empty() && !group.bound.is_empty() && is_free && (is_begun || !at_sync) {
-            group.demand.statements.append(&mut group.bound);
+        if group.requirements.is_empty() && !group.bound.is_empty() && is_free && (is_begun || !at_sync) {
+            group.requirements.statements.append(&mut group.bound);
         }
-        let sync = (at_sync && !group.copies_in) || (group.demand.is_empty() && is_free);
+        let sync = (at_sync && !group.copies_in) || (group.requirements.is_empty() && is_free);
         let told = self.view().what_is_asked(group.asks);
         let work = Work::Batch { messages: &group.messages, sync, told: told.as_deref() };
-        let result = self.executor().run(&group.demand, work, sync).await;
+        let result = self.executor().run(&group.requirements, work, sync).await;
         if matches!(self.txn.state, Transaction::None) {
             self.link.prepared.drop_portals();
         }
@@ -432,7 +433,7 @@ impl Session {
             self.skipping = !at_sync;
             return Ok(false);
         }
-        for statement in &group.demand.statements {
+        for statement in &group.requirements.statements {
             self.remember(statement, &[], &ended);
         }
         self.view().note_parsed(&group.messages);

@@ -42,7 +42,7 @@ impl Session {
         alone: bool,
     ) -> Result<Option<Ended>, Fault> {
         Self::check_settings(statement)?;
-        if self.txn.is_roaming() && leaves_something(&statement.verb) {
+        if self.txn.is_read_first() && leaves_something(&statement.verb) {
             self.placer().come_home(true).await?;
         }
         if let Some(ended) = self.placer().own_setting(&statement.verb)? {

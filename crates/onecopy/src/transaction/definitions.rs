@@ -37,20 +37,20 @@ const NAMES_MAX: usize = 10_000;
 pub(crate) struct Definitions {
     /// The relations that it has asked for.
     asked: BTreeSet<u64>,
-    pub(crate) mentioned: Mentioned,
+    pub(crate) mentioned: MentionedNames,
     pub(crate) own: OwnChanges,
 }
 
 /// What the statements of a transaction mention.
 #[derive(Debug, Default)]
-pub(crate) struct Mentioned {
+pub(crate) struct MentionedNames {
     /// The names, each with the oldest catalogue by which a statement with it was analysed.
     names: BTreeMap<u64, Version>,
     recent: Vec<Arc<Routing>>,
     pub(crate) has_too_many: bool,
 }
 
-impl Mentioned {
+impl MentionedNames {
     fn add(&mut self, routing: &Arc<Routing>, generation: Version) {
         // A routing belongs to one catalogue.
         if self.recent.iter().any(|one| Arc::ptr_eq(one, routing)) {
@@ -112,7 +112,7 @@ pub(crate) struct Changed {
 
 /// What the server says of a schema change that has run.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct SchemaChangeReport {
     /// The relations that are locked against others.
     pub(crate) changed: Vec<u8>,
     /// The numbers of new objects.

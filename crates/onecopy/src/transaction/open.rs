@@ -11,13 +11,13 @@ use sql::{Isolation, TransactionOptions};
 use tokio::time::Instant;
 use wire::backend::Status;
 
-use crate::classify::statement_analysis::{Requirements, StatementAnalysis, may_roam};
+use crate::classify::statement_analysis::{Requirements, StatementAnalysis, is_movable_read};
 use crate::error::{Fault, Refusal, broken};
 use crate::relay::Ended;
 use crate::transaction::Update;
 use crate::transaction::conflict_detail::ConflictDetail;
-use crate::transaction::draws::{Drawn, Draws};
 use crate::transaction::profile::TxnProfile;
+use crate::transaction::sequence_use::{LeaseUse, SequenceUse};
 use crate::transaction::wait_stats::WaitStats;
 
 /// How often a single-statement transaction is run again, unseen.
@@ -46,7 +46,7 @@ pub(crate) struct ReadOnly {
     pub(crate) replica: ReplicaId,
     pub(crate) options: TransactionOptions,
     /// The client may go on to write: it comes home then.
-    pub(crate) is_roaming: bool,
+    pub(crate) is_read_first: bool,
     /// Its snapshot outlives its statements.
     pub(crate) is_snapshot: bool,
     /// The snapshot is taken. SAVEPOINT, SET, SHOW and LOCK take none, so it is not always the first statement's.
@@ -55,17 +55,17 @@ pub(crate) struct ReadOnly {
 
 /// Where a statement may run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct Assignment {
     pub(crate) replica: ReplicaId,
     pub(crate) incarnation: Incarnation,
     pub(crate) identity: Option<Identity>,
 }
 
 /// What came of asking for a place.
-pub(crate) enum Placed {
-    At(Place),
+pub(crate) enum Admission {
+    Granted(Assignment),
     /// The catalogue was out of date; the present one is to be used.
-    Again,
+    Reclassify,
     /// The transaction is over, or the replica where it is open is lost.
     Aborted(AbortCause),
 }
@@ -82,7 +82,7 @@ pub(crate) struct OpenTransaction {
     /// Of the open update transaction.
     pub(crate) wait_stats: WaitStats,
     /// What its statements have named.
-    pub(crate) named: ConflictDetail,
+    pub(crate) named_rows: ConflictDetail,
     /// Why, if it was not the loss of its home.
     pub(crate) loss: Option<Refusal>,
     /// The transaction was lost while the client was silent: its next statement is told so.
@@ -90,13 +90,13 @@ pub(crate) struct OpenTransaction {
     /// Where the last update transaction was, or is.
     pub(crate) last_home: ReplicaId,
     /// Where its rows are written that draw from sequences.
-    pub(crate) draws: Draws,
+    pub(crate) lease_use: LeaseUse,
     /// What is to be done otherwise when it is tried again.
-    pub(crate) again: Again,
+    pub(crate) retry_hints: RetryHints,
     /// Where its last statement ran.
-    pub(crate) near: Option<ReplicaId>,
+    pub(crate) last_ran_at: Option<ReplicaId>,
     /// Since when its present statement has a place.
-    pub(crate) placed: Instant,
+    pub(crate) admitted_at: Instant,
     /// How long a server is expected to take for it.
     pub(crate) cost_us: Option<u32>,
     /// Tables that the client was warned of.
@@ -112,14 +112,14 @@ impl OpenTransaction {
             savepoints: Vec::new(),
             txn_profile: TxnProfile::default(),
             wait_stats: WaitStats::default(),
-            named: ConflictDetail::default(),
+            named_rows: ConflictDetail::default(),
             loss: None,
             must_tell_loss: false,
             last_home: anchor,
-            draws: Draws::default(),
-            again: Again::default(),
-            near: None,
-            placed: Instant::now(),
+            lease_use: LeaseUse::default(),
+            retry_hints: RetryHints::default(),
+            last_ran_at: None,
+            admitted_at: Instant::now(),
             cost_us: None,
             warned: BTreeSet::new(),
         }
@@ -155,7 +155,7 @@ impl OpenTransaction {
     }
 
     pub(crate) fn is_identified(&self) -> bool {
-        matches!(&self.state, Transaction::Update(update) if update.ticket.is_some())
+        matches!(&self.state, Transaction::Update(update) if update.lock_lsn.is_some())
     }
 
     /// The status that the client is to be told.
@@ -167,17 +167,17 @@ impl OpenTransaction {
         }
     }
 
-    pub(crate) fn placed_at(&mut self, place: Place, was_free: bool) -> Placed {
-        self.placed = Instant::now();
+    pub(crate) fn admit(&mut self, place: Assignment, was_free: bool) -> Admission {
+        self.admitted_at = Instant::now();
         if was_free {
-            self.near = Some(place.replica);
+            self.last_ran_at = Some(place.replica);
         }
-        Placed::At(place)
+        Admission::Granted(place)
     }
 
     /// Whether the open transaction is away from home and may come back.
-    pub(crate) fn is_roaming(&self) -> bool {
-        matches!(&self.state, Transaction::Read(read) if read.is_roaming)
+    pub(crate) fn is_read_first(&self) -> bool {
+        matches!(&self.state, Transaction::Read(read) if read.is_read_first)
     }
 
     pub(crate) fn push_statement(&mut self, recorded: &Recorded) -> Result<(), Fault> {
@@ -187,7 +187,7 @@ impl OpenTransaction {
         update.capture.record.push_statement(recorded).map_err(|_| too_large())
     }
 
-    pub(crate) fn drawn(&mut self) -> Result<&mut Drawn, Fault> {
+    pub(crate) fn drawn(&mut self) -> Result<&mut SequenceUse, Fault> {
         match &mut self.state {
             Transaction::Update(update) => Ok(&mut update.drawn),
             _ => Err(broken("no update transaction is open")),
@@ -230,10 +230,10 @@ impl OpenTransaction {
     }
 
     /// What the transaction's home depends on.
-    pub(crate) fn record_profile(&mut self, demand: &Requirements, analysis: &StatementAnalysis) {
+    pub(crate) fn record_profile(&mut self, requirements: &Requirements, analysis: &StatementAnalysis) {
         if let Transaction::Update(update) = &mut self.state {
-            update.only_read &= may_roam(demand, analysis);
-            update.needs_anchor |= !analysis.is_roamable;
+            update.only_read &= is_movable_read(requirements, analysis);
+            update.needs_anchor |= !analysis.may_leave_anchor;
         }
     }
 
@@ -243,9 +243,9 @@ impl OpenTransaction {
     }
 
     /// A statement has run, or is about to; what it writes may have to be asked for at the end.
-    pub(crate) fn note_surprise(&mut self, is_secure: bool) {
+    pub(crate) fn note_unreserved(&mut self, is_reserved: bool) {
         if let Transaction::Update(update) = &mut self.state {
-            update.has_surprises |= !is_secure;
+            update.has_unreserved_writes |= !is_reserved;
         }
     }
 
@@ -316,11 +316,11 @@ fn too_large() -> Fault {
 
 /// What the next transaction does otherwise than the last one, which was undone.
 #[derive(Debug, Default)]
-pub(crate) struct Again {
+pub(crate) struct RetryHints {
     /// Only the anchor could have run that.
-    pub(crate) is_at_anchor: bool,
+    pub(crate) needs_anchor: bool,
     /// It wrote this, which was another's: it is asked for beforehand.
-    pub(crate) missed: Claims,
+    pub(crate) unreserved: Claims,
 }
 
 /// What there was when a savepoint was set.

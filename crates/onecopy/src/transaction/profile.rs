@@ -24,7 +24,7 @@ pub(crate) struct TxnProfile {
 
 /// What the open transaction touches, as far as it can be known ahead.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Foreseen {
+pub(crate) struct Prediction {
     /// Of its first statements and of all that is expected.
     pub(crate) accesses: Accesses,
     /// Where this comes from.

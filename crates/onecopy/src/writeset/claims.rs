@@ -30,7 +30,7 @@ const FOREIGN_KEYS: TableId = TableId(u32::MAX);
 /// What a transaction has claimed so far. Rows that are undone later stay claimed, which only delays others.
 #[derive(Debug, Default)]
 pub(crate) struct ClaimsSoFar {
-    turns: Vec<Turn>,
+    turns: Vec<TurnClaims>,
     /// The tables that home holds, each with the first turn of which it holds something.
     held: BTreeMap<TableId, u32>,
     /// Statements that were let run, less one.
@@ -46,7 +46,7 @@ pub(crate) struct ClaimsSoFar {
     /// other replicas.
     searched: BTreeMap<TableId, String>,
     /// Tables about whose rows nothing more is to be learnt, but for new rows where that is said.
-    settled: BTreeMap<TableId, Settled>,
+    covered: BTreeMap<TableId, Coverage>,
     /// Tables that the transaction itself has made: what their rows may meet is its own, or claimed with the schema change.
     made: BTreeSet<TableId>,
     /// Of its schema changes it is known what they claim.
@@ -57,7 +57,7 @@ pub(crate) struct ClaimsSoFar {
 
 /// What statements that ran together have claimed.
 #[derive(Debug, Default)]
-struct Turn {
+struct TurnClaims {
     number: u32,
     /// The element of the record with which it begins.
     from: u64,
@@ -69,7 +69,7 @@ struct Turn {
 
 /// What more rows of a table cannot add.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Settled {
+enum Coverage {
     /// Insertions; they claim nothing.
     Inserts,
     /// Anything.
@@ -86,7 +86,7 @@ impl ClaimsSoFar {
     pub(crate) fn begin_turn(&mut self, elements: u64) {
         let number = self.turn.map_or(0, |turn| turn.saturating_add(1));
         self.turn = Some(number);
-        let turn = Turn { number, from: elements, ..Turn::default() };
+        let turn = TurnClaims { number, from: elements, ..TurnClaims::default() };
         // Nothing may have been written in the last one.
         self.turns.pop_if(|last| last.from == elements && last.is_empty());
         if self.turns.len() < TURNS_MAX {
@@ -168,16 +168,16 @@ impl ClaimsSoFar {
         // Rows are counted and not all elements are rows, so none is taken for later than it is.
         for (element, change) in (first..).zip(rows) {
             let is_insert = matches!(change.change, Change::Insert { .. });
-            let settled = match last {
-                Some((table, settled)) if table == change.table => settled,
-                _ => self.settled.get(&change.table).copied(),
+            let covered = match last {
+                Some((table, covered)) if table == change.table => covered,
+                _ => self.covered.get(&change.table).copied(),
             };
-            let skips = settled == Some(Settled::All) || (settled == Some(Settled::Inserts) && is_insert);
+            let skips = covered == Some(Coverage::All) || (covered == Some(Coverage::Inserts) && is_insert);
             if !skips {
                 self.add_row(element, change, is_insert, catalogue);
             }
             last =
-                Some((change.table, self.settled.get(&change.table).copied().filter(|_| !skips).or(settled)));
+                Some((change.table, self.covered.get(&change.table).copied().filter(|_| !skips).or(covered)));
         }
     }
 
@@ -196,7 +196,7 @@ impl ClaimsSoFar {
         let own = self.own;
         if meets_nothing(table) && is_insert {
             // It is there for whoever claims the whole table, and meets nobody else.
-            self.settled.insert(table.id, Settled::Inserts);
+            self.covered.insert(table.id, Coverage::Inserts);
             self.turn_of(element).rows.push((table.id, own_hash(own, table.id)));
             return;
         }
@@ -237,8 +237,8 @@ impl ClaimsSoFar {
         }
         if is_whole && (searches || is_lone) && refers {
             // What is held says nothing of rows that go, nor does what is new.
-            let settled = if is_held || is_lone { Settled::Inserts } else { Settled::All };
-            self.settled.insert(table.id, settled);
+            let covered = if is_held || is_lone { Coverage::Inserts } else { Coverage::All };
+            self.covered.insert(table.id, covered);
             self.changed.insert(table.id, Columns::All);
         }
     }
@@ -252,12 +252,12 @@ impl ClaimsSoFar {
         self.changed.iter().filter_map(known).collect()
     }
 
-    fn present(&mut self) -> &mut Turn {
+    fn present(&mut self) -> &mut TurnClaims {
         self.turn_of(u64::MAX)
     }
 
     /// The last turn that begins before an element or with it.
-    fn turn_of(&mut self, element: u64) -> &mut Turn {
+    fn turn_of(&mut self, element: u64) -> &mut TurnClaims {
         if self.turns.is_empty() {
             self.begin_turn(0);
         }
@@ -311,7 +311,7 @@ impl ClaimsSoFar {
     }
 }
 
-impl Turn {
+impl TurnClaims {
     fn is_empty(&self) -> bool {
         let lists = [&self.rows, &self.shared, &self.groups];
         self.tables.is_empty() && lists.iter().all(|list| list.is_empty())

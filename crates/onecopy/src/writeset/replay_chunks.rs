@@ -28,7 +28,7 @@ type State = u64;
 
 /// What is remembered of a transaction's earlier chunks.
 #[derive(Debug, Default)]
-pub(crate) struct Chains {
+pub(crate) struct ReplayOrder {
     /// Tables of which rows were changed or deleted inside functions, triggers or cascades.
     nested: BTreeSet<TableId>,
     /// Whether the rows of tables must be followed, as far as it is known.
@@ -40,12 +40,12 @@ pub(crate) struct Chains {
 
 /// Where a row's changes within one chunk begin and end.
 #[derive(Debug, Default)]
-struct Links {
+struct ChunkStates {
     found: Vec<State>,
     left: Vec<State>,
 }
 
-impl Chains {
+impl ReplayOrder {
     /// A row of this table was changed or deleted inside a function, trigger or cascade.
     pub(crate) fn note_nested(&mut self, table: TableId) {
         if self.nested.insert(table) {
@@ -55,7 +55,7 @@ impl Chains {
 
     /// Looks at the next chunk.
     pub(crate) fn follow(&mut self, changes: RowChanges<'_>, catalogue: &Catalogue) -> Result<(), Refusal> {
-        let mut chunk: BTreeMap<u64, Links> = BTreeMap::new();
+        let mut chunk: BTreeMap<u64, ChunkStates> = BTreeMap::new();
         let mut last: Option<(TableId, bool)> = None;
         for change in changes {
             let is_followed = match last {
@@ -67,8 +67,8 @@ impl Chains {
                 self.add(change, catalogue, &mut chunk)?;
             }
         }
-        for (row, links) in chunk {
-            let (first, last) = links.ends();
+        for (row, states) in chunk {
+            let (first, last) = states.ends();
             if self.left.insert(row, last).is_some_and(|left| left != first) {
                 return Err(out_of_order());
             }
@@ -94,7 +94,7 @@ impl Chains {
         &self,
         change: RowChange<'_>,
         catalogue: &Catalogue,
-        chunk: &mut BTreeMap<u64, Links>,
+        chunk: &mut BTreeMap<u64, ChunkStates>,
     ) -> Result<(), Refusal> {
         let (old, new) = match change.change {
             Change::Insert { new } => (None, Some(new)),
@@ -137,7 +137,7 @@ impl Chains {
     }
 }
 
-impl Links {
+impl ChunkStates {
     fn add(&mut self, found: State, left: State) {
         self.found.push(found);
         self.left.push(left);

@@ -10,7 +10,7 @@ use sql::accesses::Arguments;
 use sql::{Action, Analyzer, Column, ColumnDefault, Contents, Key, Limits, Name, Reference, Table};
 
 use super::*;
-use crate::classify::foresight::is_foreseen;
+use crate::classify::prediction::is_forecast_complete;
 use crate::writeset::claims::ClaimsSoFar;
 
 const INT: u32 = 23;
@@ -352,9 +352,9 @@ fn locks_are_claimed_after_they_were_taken_as_before() {
 
 #[test]
 fn what_only_the_rows_tell_is_not_foreseen() {
-    let is_foreseen = |text: &str| {
+    let is_forecast_complete = |text: &str| {
         let touched = touched(text);
-        is_foreseen(&touched, || forecast(&touched, 0, &catalogue()), true, &catalogue())
+        is_forecast_complete(&touched, || forecast(&touched, 0, &catalogue()), true, &catalogue())
     };
     for text in [
         "INSERT INTO parent VALUES (1, 2)",
@@ -370,7 +370,7 @@ fn what_only_the_rows_tell_is_not_foreseen() {
         "DELETE FROM child WHERE id = 1",
         "DELETE FROM line WHERE a = 1",
     ] {
-        assert!(is_foreseen(text), "{text}");
+        assert!(is_forecast_complete(text), "{text}");
     }
     for text in [
         "INSERT INTO parent SELECT a, b FROM log",
@@ -381,7 +381,7 @@ fn what_only_the_rows_tell_is_not_foreseen() {
         "UPDATE parent SET mail = b FROM log WHERE id = 1 AND a = 1",
         "UPDATE child SET p = p + 1 WHERE id = 1",
     ] {
-        assert!(!is_foreseen(text), "{text}");
+        assert!(!is_forecast_complete(text), "{text}");
     }
 }
 

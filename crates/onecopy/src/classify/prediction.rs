@@ -17,7 +17,7 @@ use super::footprint::values;
 
 /// Whether a statement, or several that are sent together, takes or relies on no more than the forecast says. `is_one`: it
 /// is one.
-pub(crate) fn is_foreseen(
+pub(crate) fn is_forecast_complete(
     touched: &Accesses,
     forecast: impl FnOnce() -> Claims,
     is_one: bool,
@@ -37,13 +37,13 @@ pub(crate) fn is_foreseen(
         };
         is_one && touched.claims.iter().filter(is_other).any(|other| !is_unknown(other))
     };
-    let is_surprise = |claim: &&Claim| {
+    let is_unreserved = |claim: &&Claim| {
         is_unknown(claim) && (is_referenced(claim) || (takes && !takes_what_is_known(claim)))
     };
-    let mut surprises = touched.claims.iter().filter(is_surprise).peekable();
-    if surprises.peek().is_none() {
+    let mut unreserved = touched.claims.iter().filter(is_unreserved).peekable();
+    if unreserved.peek().is_none() {
         return true;
     }
     let forecast = forecast();
-    surprises.all(|claim| forecast.everything || forecast.tables.contains(&claim.table))
+    unreserved.all(|claim| forecast.everything || forecast.tables.contains(&claim.table))
 }

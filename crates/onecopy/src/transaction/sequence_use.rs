@@ -14,7 +14,7 @@ use crate::error::{Fault, broken};
 
 /// What is known of an update transaction's draws.
 #[derive(Debug, Default)]
-pub(crate) struct Drawn {
+pub(crate) struct SequenceUse {
     pub(crate) from: BTreeSet<SequenceId>,
     pub(crate) from_any: bool,
     /// What ran may have set any, and nobody would know.
@@ -29,7 +29,7 @@ pub(crate) struct Drawn {
     pub(crate) is_marked: bool,
 }
 
-impl Drawn {
+impl SequenceUse {
     /// A statement is about to run: which sequences it may draw from or set.
     pub(crate) fn note(&mut self, analysis: &StatementAnalysis, catalogue: &Catalogue) {
         if analysis.sets_sequences {
@@ -150,11 +150,11 @@ impl Drawn {
 }
 
 /// By which it is known that a transaction draws from what its home was lent.
-pub(crate) type Uses = BTreeMap<SequenceId, Use>;
+pub(crate) type HeldLeases = BTreeMap<SequenceId, Use>;
 
 /// Where a session's rows are written that draw from sequences by defaults.
 #[derive(Debug, Default)]
-pub(crate) struct Draws {
+pub(crate) struct LeaseUse {
     /// Where that was last.
     pub(crate) last_at: Option<ReplicaId>,
     /// The ranges that the present transaction, or the last one, draws from.

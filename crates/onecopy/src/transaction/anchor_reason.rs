@@ -12,7 +12,7 @@ use crate::coordinator::Stats;
 
 /// Why a transaction is at the anchor, if that is where it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reason {
+pub(crate) enum AnchorReason {
     /// No other replica may run its first statement.
     Needs(Because),
     /// It is not declared READ ONLY, so anything may follow.
@@ -23,7 +23,7 @@ pub(crate) enum Reason {
     Chosen,
 }
 
-impl Reason {
+impl AnchorReason {
     /// Of what the anchor alone may run.
     pub(crate) fn of(analysis: &StatementAnalysis) -> Self {
         analysis.access.as_ref().err().map_or(Self::Interactive, |because| Self::Needs(*because))

@@ -12,13 +12,13 @@ use crate::transaction::view::View;
 
 impl Requirements {
     /// What is known of the statements before they run.
-    pub(crate) fn judge(&self, session: View<'_>) -> StatementAnalysis {
+    pub(crate) fn analyse(&self, session: View<'_>) -> StatementAnalysis {
         let catalogue = session.link.coordinator().catalogue();
         let hides_write = |statement: &Arc<Statement>| {
             session.link.coordinator().workload.hides_write(statement.template, catalogue.generation())
         };
         if !self.has_unparsed && self.statements.iter().any(hides_write) {
-            return Self { has_unparsed: true, ..self.clone() }.judge(session);
+            return Self { has_unparsed: true, ..self.clone() }.analyse(session);
         }
         let routings: Vec<_> = self.statements.iter().map(|s| s.routing(&catalogue)).collect();
         let mut tables: Vec<TableId> = Vec::new();
@@ -68,8 +68,8 @@ impl Requirements {
                 }),
             // What the client sends with it comes once, so it cannot be run again.
             is_wide: self.statements.iter().any(|s| matches!(s.verb, Verb::Copy { .. })),
-            is_roamable: may_leave_anchor(self, &routings, &catalogue)
-                && session.may_borrow(&routings.iter().flat_map(|r| sql::draws(r, &catalogue)).collect()),
+            may_leave_anchor: may_leave_anchor(self, &routings, &catalogue)
+                && session.may_use_leases(&routings.iter().flat_map(|r| sql::draws(r, &catalogue)).collect()),
             only_sets_settings: self.only_sets_settings(),
             is_control: self.is_control(),
             hides_code: self.has_unparsed,
@@ -108,16 +108,16 @@ pub(crate) fn writes_uncounted(statement: &Statement) -> bool {
 
 /// Whether statements may run at any home.
 pub(crate) fn may_leave_anchor(
-    demand: &Requirements,
+    requirements: &Requirements,
     routings: &[Arc<Routing>],
     catalogue: &Catalogue,
 ) -> bool {
-    let pairs = demand.statements.iter().zip(routings);
-    !demand.has_unparsed
-        && !demand.declares_users
-        && !demand.keeps_portal
-        && routings.len() == demand.statements.len()
+    let pairs = requirements.statements.iter().zip(routings);
+    !requirements.has_unparsed
+        && !requirements.declares_users
+        && !requirements.keeps_portal
+        && routings.len() == requirements.statements.len()
         && pairs.into_iter().all(|(statement, routing)| {
-            sql::may_leave_anchor(statement, routing, demand.is_binary, catalogue)
+            sql::may_leave_anchor(statement, routing, requirements.is_binary, catalogue)
         })
 }
