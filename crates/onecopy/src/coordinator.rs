@@ -41,7 +41,7 @@ use cluster::parts::sequences::Sequences;
 use cluster::protocols::ReplicaStatus;
 use cluster::record::Header;
 use cluster::time::Time;
-use commitlog::{Log, LogFailure};
+use commitlog::{FileLog, LogFailure};
 use rustc_hash::FxHashMap;
 use sql::Catalogue;
 use tokio::runtime::Handle;
@@ -154,7 +154,7 @@ pub(crate) struct Patience {
 pub(crate) struct Coordinator {
     inside: Mutex<Inside>,
     /// The log.
-    pub(crate) log: Log,
+    pub(crate) log: FileLog,
     /// The replicas.
     pub(crate) seats: Seats,
     /// Set where statements are shipped.
@@ -240,7 +240,7 @@ impl Coordinator {
     /// Nothing runs yet; the log's writer is started by the caller.
     pub(crate) fn new(
         cluster: Cluster,
-        log: Log,
+        log: FileLog,
         seats: Vec<Seat>,
         options: CoordinatorOptions,
     ) -> Arc<Self> {

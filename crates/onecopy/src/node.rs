@@ -24,7 +24,7 @@ use cluster::parts::replica::State;
 use cluster::placement::{Placement, REPLICAS_MAX};
 use cluster::protocols::rows::{KEYS_MAX, Options, REFRESH_PAUSE_US, REFRESH_VERSIONS_MAX, Rows, Rules};
 use cluster::time::Time;
-use commitlog::{Log, LogFailure, Notices};
+use commitlog::{FileLog, LogFailure, Notices};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
@@ -104,7 +104,7 @@ impl Node {
         }
         crate::shipping::refuse_other_kind(&plan.log)?;
         let rules = rules()?;
-        let (log, recovered) = Log::open(&plan.log, plan.cluster).map_err(|error| error.to_string())?;
+        let (log, recovered) = FileLog::open(&plan.log, plan.cluster).map_err(|error| error.to_string())?;
         if let Some(torn) = &recovered.torn_tail {
             tracing::warn!(?torn, "the end of the log was cut");
         }
@@ -277,7 +277,7 @@ async fn end_sessions(
 
 /// Starts the log's writer: what it reports before there is a coordinator is about the fence.
 fn start_log(
-    log: &Log,
+    log: &FileLog,
     coordinator: &Arc<OnceLock<Arc<Coordinator>>>,
     fenced: mpsc::Sender<Result<(), Reason>>,
 ) -> Result<(), Reason> {

@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cluster::ids::{Identity, Version};
 use cluster::protocols::rows::COMMITS_TOGETHER_MAX;
-use commitlog::{Log, LogError, NEWEST_IDENTITIES};
+use commitlog::{FileLog, LogError, NEWEST_IDENTITIES};
 
 /// Most identities forgotten at a time.
 pub(crate) const FORGET_MAX: usize = 20_000;
@@ -54,7 +54,7 @@ pub(crate) trait Records {
     fn identities_from(&self, version: Version) -> Result<Vec<(Identity, Version)>, String>;
 }
 
-impl Records for Log {
+impl Records for FileLog {
     fn first_retained(&self) -> Version {
         Self::first_retained(self)
     }

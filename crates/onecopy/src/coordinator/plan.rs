@@ -7,7 +7,7 @@ use std::time::Duration;
 use cluster::ids::{ClusterId, DatabaseId, Epoch, Identity, Nonce, ServiceId, Version};
 use cluster::protocols::shipping::Choices;
 use cluster::record::{Header, RecordBuilder};
-use commitlog::{Log, Recovered};
+use commitlog::{FileLog, Recovered};
 
 use super::identities::Identities;
 use super::requests::Reason;
@@ -68,7 +68,7 @@ pub(crate) struct Plan {
 
 /// Appends the record that opens the new epoch; its version, and the number that tells this term from others.
 pub(crate) fn fence(
-    log: &Log,
+    log: &FileLog,
     cluster: ClusterId,
     epoch: Epoch,
     recovered: &Recovered,

@@ -12,7 +12,7 @@ use cluster::Cluster;
 use cluster::ids::{Incarnation, ReplicaId, Version};
 use cluster::protocols::shipping::SequenceNumber;
 use cluster::protocols::shipping::{Choices, Proxy, Scheduler};
-use commitlog::{Log, Notices};
+use commitlog::{FileLog, Notices};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
@@ -80,7 +80,7 @@ pub(crate) struct Opened {
 /// Opens and fences the log, and lets each replica come.
 pub(crate) async fn open(plan: Plan, choices: Choices) -> Result<Opened, Reason> {
     let locks_are_off = allowed(&plan)?;
-    let (log, recovered) = Log::open(&plan.log, plan.cluster).map_err(|error| error.to_string())?;
+    let (log, recovered) = FileLog::open(&plan.log, plan.cluster).map_err(|error| error.to_string())?;
     claim_kind(&plan.log, recovered.begun)?;
     let cell: Arc<OnceLock<Arc<Shipping>>> = Arc::default();
     let (fenced, mut fence_durable) = mpsc::channel(1);
@@ -183,7 +183,7 @@ fn side() -> Side {
 }
 
 fn start_log(
-    log: &Log,
+    log: &FileLog,
     shipping: &Arc<OnceLock<Arc<Shipping>>>,
     fenced: mpsc::Sender<Result<(), Reason>>,
 ) -> Result<(), Reason> {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use cluster::ids::{ClusterId, Epoch, Version};
 
 use super::disk::{self, Disk};
-use super::error::{Damage, LogError};
+use crate::error::{Damage, LogError};
 
 /// Length of a segment's header.
 pub(super) const SEGMENT_HEADER_BYTES: u64 = 64;

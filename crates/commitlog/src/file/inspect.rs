@@ -15,11 +15,11 @@ use std::path::Path;
 use cluster::ids::{ClusterId, TableId, Version};
 use cluster::record::{Change, Item, Record, RowChange, Sequence, Statement};
 
-use super::error::{Damage, LogError};
 use super::recover::LOCK_FILE;
 use super::scan::{self, Scanner, Step, Tail};
 use super::segment::{self, Place, SEGMENT_HEADER_BYTES, Segment, SegmentHeader};
 use super::spill::SpillFolder;
+use crate::error::{Damage, LogError};
 
 /// How many rows of one table a record changes, by what happened to them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

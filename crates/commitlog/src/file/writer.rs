@@ -13,9 +13,9 @@ use cluster::record::Record;
 
 use super::Notices;
 use super::disk::{self, Disk};
-use super::error::{LogFailure, SYNCHRONISE};
 use super::segment::{self, MARK_BYTES, Mark, Place, SEGMENT_HEADER_BYTES, Segment, SegmentHeader};
 use super::shared::Shared;
+use crate::error::{LogFailure, SYNCHRONISE};
 
 /// Between two attempts to write to a full disk.
 const ROOM_PAUSE: Duration = Duration::from_millis(100);

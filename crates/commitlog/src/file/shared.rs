@@ -13,12 +13,12 @@ use cluster::record::Record;
 
 use super::Sizes;
 use super::disk;
-use super::error::{Damage, LogError};
 use super::ring::Ring;
 use super::scan::{Scanner, Step};
 use super::segment::{Place, Segment};
 use super::space::Space;
 use super::spill::SpillFolder;
+use crate::error::{Damage, LogError};
 
 /// Above this there is no room in the queue.
 const QUEUE_LIMIT_BYTES: usize = 64 << 20;

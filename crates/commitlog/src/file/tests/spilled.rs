@@ -8,7 +8,7 @@ use super::*;
 use crate::error::Damage;
 
 /// A record of which all rows but the last are in a file, one chunk each.
-pub(super) fn spill(log: &Log, version: u64, rows: u64) -> Arc<Record> {
+pub(super) fn spill(log: &FileLog, version: u64, rows: u64) -> Arc<Record> {
     let mut builder = RecordBuilder::new();
     let mut file = None;
     for row in 0..rows {
@@ -30,7 +30,7 @@ pub(super) fn files(folder: &Folder) -> Vec<PathBuf> {
     paths
 }
 
-pub(super) fn rows_of(log: &Log, record: &Record) -> Vec<Vec<u8>> {
+pub(super) fn rows_of(log: &FileLog, record: &Record) -> Vec<Vec<u8>> {
     let mut rows = Vec::new();
     let mut reader = log.spills().open(record).unwrap();
     let mut take = |items: cluster::record::RowChanges<'_>| {

@@ -7,8 +7,8 @@ use std::os::unix::fs::FileExt;
 use cluster::ids::Version;
 use cluster::record::{DecodeError, Envelope, HEADER_BYTES};
 
-use super::error::Damage;
 use super::segment::{MARK_BYTES, MARK_MAGIC, Mark, Place};
+use crate::error::Damage;
 
 /// How much is read at once.
 const CHUNK_BYTES: usize = 256 << 10;

@@ -16,11 +16,11 @@ use cluster::ids::{ClusterId, Epoch, Identity, Version};
 use cluster::record::{DecodeError, Record};
 
 use super::disk::{self, Disk};
-use super::error::{Damage, LogError};
 use super::scan::{self, Scanner, Step, Tail};
 use super::segment::{self, MARK_BYTES, Place, SEGMENT_HEADER_BYTES, Segment, SegmentHeader};
 use super::spill::SpillFolder;
 use super::writer::Active;
+use crate::error::{Damage, LogError};
 
 /// The file whose lock keeps a second process out.
 pub(super) const LOCK_FILE: &str = "lock";

@@ -22,7 +22,7 @@ use cluster::ids::{ClusterId, Identity, TableId, Version};
 use cluster::record::{CHUNK_HEAD_BYTES, Chunk, ChunkCheck, DecodeError, Record};
 
 use super::disk::{self, Disk, RealDisk};
-use super::error::{Damage, LogError};
+use crate::error::{Damage, LogError};
 
 /// How much is written before it is made durable.
 const SYNC_EVERY_BYTES: u64 = 32 << 20;

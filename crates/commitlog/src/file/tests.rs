@@ -18,7 +18,7 @@ use cluster::ids::{ClusterId, DatabaseId, Epoch, Identity, Nonce, ServiceId, Tab
 use cluster::record::{Header, Record, RecordBuilder};
 
 use super::disk::{Disk, RealDisk};
-use super::{Log, LogError, LogFailure, Notices, Recovered, Sizes};
+use super::{FileLog, LogError, LogFailure, Notices, Recovered, Sizes};
 
 const CLUSTER: ClusterId = ClusterId(0x5eed);
 /// Long enough that only a test which fails waits for it.
@@ -83,7 +83,7 @@ fn record(version: u64, payload_bytes: usize) -> Arc<Record> {
 
 /// A log with somebody who listens to its notices.
 struct Running {
-    log: Arc<Log>,
+    log: Arc<FileLog>,
     recovered: Recovered,
     durable: Receiver<Version>,
     failed: Receiver<LogFailure>,
@@ -91,7 +91,7 @@ struct Running {
 
 impl Running {
     fn open(dir: &Path, sizes: Sizes, disk: impl Disk + 'static) -> Result<Self, LogError> {
-        let (log, recovered) = Log::open_with(dir, CLUSTER, sizes, Box::new(disk))?;
+        let (log, recovered) = FileLog::open_with(dir, CLUSTER, sizes, Box::new(disk))?;
         let (durable_to, durable) = mpsc::channel();
         let (failed_to, failed) = mpsc::channel();
         log.start(Notices {
@@ -395,7 +395,7 @@ fn other_accounts_cannot_read_the_log() {
     fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o755)).unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let dir = folder.0.join("log");
-    let (log, _) = Log::open(&dir, CLUSTER).unwrap();
+    let (log, _) = FileLog::open(&dir, CLUSTER).unwrap();
     drop(log);
     assert_eq!(mode(&dir), 0o700);
     for entry in fs::read_dir(&dir).unwrap() {
@@ -403,6 +403,6 @@ fn other_accounts_cannot_read_the_log() {
         assert_eq!(mode(&path), 0o600, "{}", path.display());
     }
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
-    drop(Log::open(&dir, CLUSTER).unwrap());
+    drop(FileLog::open(&dir, CLUSTER).unwrap());
     assert_eq!(mode(&dir), 0o700, "an older version made it readable");
 }

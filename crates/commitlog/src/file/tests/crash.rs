@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::error::Damage;
-use crate::segment::{MARK_BYTES, Mark, Place, SEGMENT_HEADER_BYTES};
+use crate::file::segment::{MARK_BYTES, Mark, Place, SEGMENT_HEADER_BYTES};
 
 const PAYLOAD_BYTES: usize = 20;
 

@@ -220,14 +220,14 @@ fn damage_in_an_earlier_segment_is_refused_even_at_its_very_end() {
         let mut image = image.clone();
         image[at] ^= 4;
         fs::write(&path, image).unwrap();
-        let error = Log::open(&folder.0, CLUSTER).err().expect("damage is refused");
+        let error = FileLog::open(&folder.0, CLUSTER).err().expect("damage is refused");
         assert!(matches!(&error, LogError::Damaged { file, .. } if *file == path), "byte {at}: {error}");
     }
     fs::write(&path, &image[..image.len() - 30]).unwrap();
-    let error = Log::open(&folder.0, CLUSTER).err().unwrap();
+    let error = FileLog::open(&folder.0, CLUSTER).err().unwrap();
     assert!(matches!(error, LogError::Damaged { cause: Damage::Record(_) | Damage::Mark, .. }));
     fs::write(&path, &image).unwrap();
-    Log::open(&folder.0, CLUSTER).unwrap();
+    FileLog::open(&folder.0, CLUSTER).unwrap();
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn a_segment_that_is_gone_is_named() {
     let folder = several_segments();
     let segments = folder.segments();
     fs::remove_file(folder.segment(segments[2])).unwrap();
-    let error = Log::open(&folder.0, CLUSTER).err().unwrap();
+    let error = FileLog::open(&folder.0, CLUSTER).err().unwrap();
     assert!(
         matches!(error, LogError::MissingSegment { missing, next, .. }
             if missing.0 == segments[2] && next.0 == segments[3]),
@@ -246,14 +246,14 @@ fn a_segment_that_is_gone_is_named() {
 #[test]
 fn the_log_of_another_cluster_is_refused() {
     let folder = several_segments();
-    let error = Log::open(&folder.0, ClusterId(9)).err().unwrap();
+    let error = FileLog::open(&folder.0, ClusterId(9)).err().unwrap();
     assert!(matches!(error, LogError::ForeignCluster { found: CLUSTER, expected: ClusterId(9), .. }));
     // A segment of ours with somebody else's record in it.
     let mut image = fs::read(folder.segment(1)).unwrap();
     let foreign = record_of(ClusterId(9), 1, 100);
     image[64..64 + foreign.bytes().len()].copy_from_slice(foreign.bytes());
     let folder = Folder::with_segment(&image);
-    let error = Log::open(&folder.0, CLUSTER).err().unwrap();
+    let error = FileLog::open(&folder.0, CLUSTER).err().unwrap();
     assert!(matches!(error, LogError::ForeignCluster { found: ClusterId(9), .. }));
 }
 
@@ -265,7 +265,7 @@ fn a_whole_record_at_the_wrong_place_is_damage_and_not_a_crash() {
     let later = record(2, 100);
     image[64..64 + later.bytes().len()].copy_from_slice(later.bytes());
     fs::write(folder.segment(1), image).unwrap();
-    let error = Log::open(&folder.0, CLUSTER).err().unwrap();
+    let error = FileLog::open(&folder.0, CLUSTER).err().unwrap();
     assert!(matches!(
         error,
         LogError::Damaged { offset: 64, cause: Damage::OutOfOrder { found: Version(2) }, .. }
@@ -276,16 +276,16 @@ fn a_whole_record_at_the_wrong_place_is_damage_and_not_a_crash() {
 fn a_second_process_is_kept_out() {
     let folder = Folder::new();
     let running = Running::open(&folder.0, TINY, RealDisk).unwrap();
-    let error = Log::open(&folder.0, CLUSTER).err().unwrap();
+    let error = FileLog::open(&folder.0, CLUSTER).err().unwrap();
     assert!(matches!(error, LogError::InUse { .. }), "{error}");
     drop(running);
-    Log::open(&folder.0, CLUSTER).unwrap();
+    FileLog::open(&folder.0, CLUSTER).unwrap();
 }
 
 #[test]
 fn damage_under_a_running_log_is_an_error_of_the_reader() {
     let folder = several_segments();
-    let (log, _) = Log::open_with(&folder.0, CLUSTER, TINY, Box::new(RealDisk)).unwrap();
+    let (log, _) = FileLog::open_with(&folder.0, CLUSTER, TINY, Box::new(RealDisk)).unwrap();
     let path = folder.segment(1);
     let mut image = fs::read(&path).unwrap();
     image[200] ^= 1;
@@ -299,6 +299,6 @@ fn damage_under_a_running_log_is_an_error_of_the_reader() {
 #[should_panic(expected = "without gaps")]
 fn a_gap_in_the_versions_is_our_own_mistake() {
     let folder = Folder::new();
-    let (log, _) = Log::open(&folder.0, CLUSTER).unwrap();
+    let (log, _) = FileLog::open(&folder.0, CLUSTER).unwrap();
     log.append(record(2, 10));
 }
