@@ -16,6 +16,7 @@ mod memory;
 pub(crate) mod memory_budget;
 pub(crate) mod oid_map;
 pub(crate) mod plan;
+pub(crate) mod quarantines;
 mod replicas;
 pub(crate) mod requests;
 pub(crate) mod resync_progress;
@@ -55,17 +56,18 @@ use crate::pool::leftovers::HidingCode;
 use crate::pool::{Pooling, Pools};
 use crate::security::seal::Seal;
 use identities::Identities;
-use log_retention::LogRetention;
+use log_retention::{LogRetention, Retention};
 use mailbox::{End, Mailbox, Note};
 use memory_budget::MemoryBudget;
 use oid_map::OidMap;
+use quarantines::Quarantines;
 use requests::MemberRequest;
 use session_registry::SessionRegistry;
 use workload_stats::WorkloadStats;
 
 pub(crate) use absence::{Absence, Obstacle};
-pub(crate) use log_retention::QuarantineDuration;
 pub(crate) use memory::{Kept, resident_bytes};
+pub(crate) use quarantines::QuarantineDuration;
 pub(crate) use seat::{ReplicaAddress, Seat};
 pub(crate) use seats::Seats;
 pub(crate) use shipping::ShipsStatements;
@@ -118,6 +120,8 @@ pub(crate) struct CoordinatorOptions {
     pub(crate) voucher: Voucher,
     /// By which we know what we wrote there.
     pub(crate) seal: Arc<Seal>,
+    /// The quarantines that outlive a restart.
+    pub(crate) quarantines: Quarantines,
     /// What the operator allows.
     pub(crate) limits: Limits,
     /// What can change while it runs.
@@ -229,8 +233,7 @@ pub(crate) struct Coordinator {
     /// How often the names were forgotten.
     names_forgotten: AtomicU64,
     /// What is durable at each replica, and why one is quarantined.
-    standing: Mutex<LogRetention>,
-    log_bytes_max: u64,
+    pub(crate) retention: Retention,
     next_session: AtomicU64,
     start: Instant,
     failure: watch::Sender<Option<String>>,
@@ -246,10 +249,12 @@ impl Coordinator {
     ) -> Arc<Self> {
         let CoordinatorOptions { anchor, cluster_id, served, epoch, log_was_empty, is_founding, .. } =
             options;
-        let CoordinatorOptions { identities, voucher, seal, limits, runtime_config, .. } = options;
+        let CoordinatorOptions { identities, voucher, seal, quarantines, limits, runtime_config, .. } =
+            options;
         let Limits { transaction_bytes_max, reader_patience, log_bytes_max, patience, pooling } = limits;
         let seats = Seats::new(seats);
-        let standing = Mutex::new(LogRetention::of(seats.iter().map(|seat| seat.replica)));
+        let retention = LogRetention::of(seats.iter().map(|seat| seat.replica));
+        let retention = Retention::new(retention, quarantines, log_bytes_max);
         let names = RwLock::new((0, unknown_names(&seats, anchor, &served)));
         let inside = Inside { cluster, effects: Vec::new(), sessions: FxHashMap::default() };
         let coordinator = Arc::new(Self {
@@ -286,8 +291,7 @@ impl Coordinator {
             lending: Notify::new(),
             wants_marks: AtomicBool::new(false),
             has_learned: AtomicBool::new(false),
-            standing,
-            log_bytes_max,
+            retention,
             waiting_room: Arc::new(Semaphore::new(WAITING_MAX)),
             half_open: Arc::default(),
             learning: tokio::sync::Mutex::default(),

@@ -102,16 +102,17 @@ impl Node {
             chores.push(end_periods(&coordinator));
             return Ok(Self { coordinator, chores, _orders: orders, start_patience });
         }
-        crate::shipping::refuse_other_kind(&plan.log)?;
+        crate::shipping::refuse_other_kind(&plan.data)?;
         let rules = rules()?;
-        let (log, recovered) = FileLog::open(&plan.log, plan.cluster).map_err(|error| error.to_string())?;
+        let (log, recovered) =
+            FileLog::open(&plan.log_folder(), plan.cluster).map_err(|error| error.to_string())?;
         if let Some(torn) = &recovered.torn_tail {
             tracing::warn!(?torn, "the end of the log was cut");
         }
         let hub_cell: Arc<OnceLock<Arc<Coordinator>>> = Arc::default();
         let (fenced, mut fence_durable) = mpsc::channel(1);
         start_log(&log, &hub_cell, fenced)?;
-        let seal = Arc::new(Seal::beside(&plan.log)?);
+        let seal = Arc::new(Seal::in_folder(&plan.data)?);
         let epoch = recovered.last_epoch.next();
         let identities = Identities::default();
         for (identity, version) in &recovered.identities {
@@ -123,6 +124,7 @@ impl Node {
             Some(Err(reason)) => return Err(reason),
             None => return Err("the log's writer has ended".into()),
         }
+        let quarantines = plan.quarantines();
         let (seats, queues): (Vec<Seat>, Vec<mpsc::Receiver<AgentOrder>>) =
             plan.places.into_iter().map(Seat::new).unzip();
         let core = core(&seats, epoch, last, rules)?;
@@ -136,6 +138,7 @@ impl Node {
             identities,
             voucher: Voucher::draw()?,
             seal,
+            quarantines,
             limits: plan.limits,
             runtime_config: plan.runtime_config,
         };

@@ -48,6 +48,8 @@ use server::Site;
 
 /// How many servers a data folder can have; they are numbered from 1.
 pub const MAX_REPLICAS: u16 = 16;
+/// The folder inside of the data folder where the node keeps its log.
+pub const LOG_FOLDER: &str = "log";
 /// How many servers a new cluster gets when the user does not say.
 const DEFAULT_REPLICAS: u16 = 3;
 
@@ -268,7 +270,8 @@ impl Home {
             self.servers.push(server);
         }
         self.servers.sort_by_key(Server::number);
-        let is_new = !self.log_folder().exists();
+        // The node makes its log only when the servers run.
+        let is_new = !self.dir.join(LOG_FOLDER).exists();
         if failed.is_empty() || (failed.len() < count && !is_new) {
             return Ok(failed);
         }
@@ -279,11 +282,6 @@ impl Home {
         } else {
             UpError::NoServer(errors)
         })
-    }
-
-    /// Where the log is, once there is one.
-    pub fn log_folder(&self) -> PathBuf {
-        self.dir.join("log")
     }
 
     /// A further server, which has no data yet and is no member: the first number that may be had. It has its port.

@@ -9,14 +9,12 @@ use std::path::{Path, PathBuf};
 use cluster::ids::{TableId, Version};
 use cluster::record::{Record, Statement};
 use commitlog::{Contents, Found, Inspected, RowCounts, inspect};
+use pgserver::LOG_FOLDER;
 use tokio_postgres::SimpleQueryMessage;
 
 use super::connection;
 use super::{LogCommand, LogDump};
 use crate::terminal::Progress;
-
-/// Where the log is inside of a data folder.
-const LOG_FOLDER: &str = "log";
 
 /// The names of tables by their numbers; the number is the first argument of our trigger.
 const TABLES_SQL: &str = "SELECT split_part(encode(g.tgargs, 'escape'), '\\000', 1), g.tgrelid::regclass \

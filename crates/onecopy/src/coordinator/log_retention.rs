@@ -1,49 +1,30 @@
-//! What the node remembers of each replica beside the core: what it would still have after a crash of its server, whether
-//! it is in quarantine and why, and from where on somebody needs the log for it.
+//! What the node remembers of each replica beside the core, and what follows from it for the log: how far it can be trimmed.
 //!
-//! From this follows up to where the log can go. A replica needs every record that its server might lose in a crash
-//! (replicas commit without waiting for their disks; what the agent's flush has proven counts). One in quarantine needs
-//! none: it gets the data of another one. One that is being rebuilt needs all from the version on at which its donor stood
-//! when the copy began. When the log grows past its limit only those count that are there to be brought up to date; the
-//! others must be rebuilt then, and are told so when they come back, by what is missing.
+//! A replica needs every record that its server might lose in a crash. Replicas commit without waiting for their disks, so
+//! only what the agent's flush has proven counts as durable there. The other cases:
 //!
-//! A quarantine that the log cannot explain (a record that did not fit, data that was changed behind our back) would be
-//! forgotten with the process, and the replica would serve again; so it is written into a file beside the log.
+//! - A replica in quarantine needs no records: it will get the data of another one.
+//! - A replica that is being rebuilt needs all records after the version that its donor had when the copy began.
+//! - A replica whose server has refused a record needs the log as one that is down does. It has all records before that one, since
+//!   what the refused record had done is undone, so together with the log it is a complete copy. It is tried again where no
+//!   other replica could serve ([`crate::membership::resync`]).
+//! - When the log grows past its limit, only connected replicas hold back trimming. The others must be rebuilt then; when
+//!   they come back, the first missing version says so.
 //!
-//! A replica whose server has refused a record has all records before it, since what the record had done is undone. Together with
-//! the log it is a complete copy. So the log is kept for it as for one that is down, and it is tried again where no other
-//! replica could serve ([`crate::membership::resync`]).
+//! A quarantine that the log cannot explain is also kept in a file ([`super::quarantines`]): a record that did not fit, data that
+//! was changed behind our back.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cluster::ids::{ReplicaId, Version};
 
-/// The names of the files begin with this; the rest is the replica's.
-const FILE_PREFIX: &str = "quarantine-";
-/// More of a file is not read.
-const REASON_BYTES_MAX: usize = 4_096;
-/// The last line of the file of a replica that may be tried again.
-const MAY_BE_TRIED_AGAIN: &str = "[may be tried again]";
-
-/// How long a quarantine lasts.
-#[expect(clippy::enum_variant_names, reason = "each is what follows the word")]
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum QuarantineDuration {
-    /// Until the replica has the data of another one. The next start would not notice by itself what is wrong.
-    UntilRebuilt,
-    /// The same, or until the replica has applied the record that it could not apply. It outlives a restart, too.
-    UntilApplied,
-    /// The next start finds out again.
-    UntilRestart,
-}
+use super::quarantines::{Quarantine, QuarantineDuration, Quarantines};
 
 #[derive(Debug, Default)]
 struct One {
     durable: Version,
-    quarantine: Option<(String, QuarantineDuration)>,
+    quarantine: Option<Quarantine>,
     needs_from: Option<Version>,
 }
 
@@ -56,7 +37,27 @@ impl One {
     }
 
     fn may_be_tried_again(&self) -> bool {
-        matches!(self.quarantine, Some((_, QuarantineDuration::UntilApplied)))
+        self.quarantine.as_ref().is_some_and(|found| found.lasting == QuarantineDuration::UntilApplied)
+    }
+}
+
+/// The retention of a node's log, with what outlives a restart.
+#[derive(Debug)]
+pub(crate) struct Retention {
+    /// The quarantines that outlive a restart.
+    pub(crate) quarantines: Quarantines,
+    /// Past this the log is trimmed even where replicas that are down need it.
+    pub(super) log_bytes_max: u64,
+    log: Mutex<LogRetention>,
+}
+
+impl Retention {
+    pub(super) fn new(log: LogRetention, quarantines: Quarantines, log_bytes_max: u64) -> Self {
+        Self { quarantines, log_bytes_max, log: Mutex::new(log) }
+    }
+
+    pub(super) fn log(&self) -> MutexGuard<'_, LogRetention> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -96,7 +97,8 @@ impl LogRetention {
 
     /// The replica serves nothing.
     pub(crate) fn quarantine(&mut self, replica: ReplicaId, reason: &str, lasting: QuarantineDuration) {
-        self.change(replica, |one| one.quarantine = Some((reason.to_owned(), lasting)));
+        let quarantine = Quarantine { reason: reason.to_owned(), lasting };
+        self.change(replica, |one| one.quarantine = Some(quarantine));
     }
 
     /// Those that could not apply a record.
@@ -112,7 +114,7 @@ impl LogRetention {
 
     /// Why a replica serves nothing.
     pub(crate) fn reason(&self, replica: ReplicaId) -> Option<&str> {
-        self.replicas.get(&replica)?.quarantine.as_ref().map(|(reason, _)| reason.as_str())
+        self.replicas.get(&replica)?.quarantine.as_ref().map(|found| found.reason.as_str())
     }
 
     /// Everything after this version is kept for the replica, until [`LogRetention::forgo`].
@@ -149,56 +151,6 @@ impl LogRetention {
     }
 }
 
-/// The file that keeps a replica in quarantine over a restart.
-fn path(folder: &Path, name: &str) -> PathBuf {
-    folder.join(format!("{FILE_PREFIX}{name}"))
-}
-
-/// Keeps a replica in quarantine over a restart.
-pub(crate) fn write_quarantine(
-    folder: &Path,
-    name: &str,
-    reason: &str,
-    lasting: QuarantineDuration,
-) -> io::Result<()> {
-    let path = path(folder, name);
-    let unfinished = folder.join(format!("{FILE_PREFIX}{name}.new"));
-    let mut file = owner_only::options().write(true).create(true).truncate(true).open(&unfinished)?;
-    // Bounded, so that the last line is read as well.
-    let end = reason.floor_char_boundary(REASON_BYTES_MAX / 2);
-    writeln!(file, "{}", &reason[..end])?;
-    if lasting == QuarantineDuration::UntilApplied {
-        writeln!(file, "{MAY_BE_TRIED_AGAIN}")?;
-    }
-    file.sync_all()?;
-    fs::rename(&unfinished, &path)?;
-    File::open(folder)?.sync_all()
-}
-
-/// Why a replica was in quarantine when the node ended, and how long it stays there; `None` when it was not.
-pub(crate) fn read_quarantine(folder: &Path, name: &str) -> io::Result<Option<(String, QuarantineDuration)>> {
-    match fs::read(path(folder, name)) {
-        Ok(mut reason) => {
-            reason.truncate(REASON_BYTES_MAX);
-            let text = String::from_utf8_lossy(&reason);
-            Ok(Some(match text.trim().strip_suffix(MAY_BE_TRIED_AGAIN) {
-                Some(reason) => (reason.trim().to_owned(), QuarantineDuration::UntilApplied),
-                None => (text.trim().to_owned(), QuarantineDuration::UntilRebuilt),
-            }))
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// The replica may serve after a restart.
-pub(crate) fn lift_quarantine(folder: &Path, name: &str) -> io::Result<()> {
-    match fs::remove_file(path(folder, name)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => File::open(folder)?.sync_all(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -207,85 +159,65 @@ mod tests {
     const B: ReplicaId = ReplicaId(1);
     const C: ReplicaId = ReplicaId(2);
 
-    fn standing() -> LogRetention {
-        let mut standing = LogRetention::of([A, B, C].into_iter());
+    fn three_replicas() -> LogRetention {
+        let mut retention = LogRetention::of([A, B, C].into_iter());
         for (replica, version) in [(A, 90), (B, 70), (C, 20)] {
-            standing.note_durable(replica, Version(version));
+            retention.note_durable(replica, Version(version));
         }
-        standing
+        retention
     }
 
     #[test]
     fn the_slowest_that_may_come_back_keeps_the_log() {
-        let mut standing = standing();
-        assert_eq!(standing.unneeded(), Some(Version(20)));
-        assert_eq!(standing.unneeded_but_by(|replica| replica != C), Some(Version(70)));
-        standing.quarantine(C, "changed behind our back", QuarantineDuration::UntilRebuilt);
-        assert_eq!(standing.unneeded(), Some(Version(70)));
-        assert_eq!(standing.unneeded_but_by(|_| false), None);
+        let mut retention = three_replicas();
+        assert_eq!(retention.unneeded(), Some(Version(20)));
+        assert_eq!(retention.unneeded_but_by(|replica| replica != C), Some(Version(70)));
+        retention.quarantine(C, "changed behind our back", QuarantineDuration::UntilRebuilt);
+        assert_eq!(retention.unneeded(), Some(Version(70)));
+        assert_eq!(retention.unneeded_but_by(|_| false), None);
         for replica in [A, B] {
-            standing.quarantine(replica, "too", QuarantineDuration::UntilRebuilt);
+            retention.quarantine(replica, "too", QuarantineDuration::UntilRebuilt);
         }
-        assert_eq!(standing.unneeded(), None);
+        assert_eq!(retention.unneeded(), None);
         // Nobody waits for one that is no longer a member.
-        let mut standing = self::standing();
-        standing.forget(C);
-        standing.note_durable(C, Version(30));
-        assert_eq!(standing.unneeded(), Some(Version(70)));
+        let mut retention = three_replicas();
+        retention.forget(C);
+        retention.note_durable(C, Version(30));
+        assert_eq!(retention.unneeded(), Some(Version(70)));
         // One that has not said anything yet may need everything.
         assert_eq!(LogRetention::of([A, B].into_iter()).unneeded(), Some(Version::ZERO));
     }
 
     #[test]
     fn the_log_is_kept_for_one_that_may_be_tried_again() {
-        let mut standing = standing();
-        standing.quarantine(C, "version 21 cannot be applied", QuarantineDuration::UntilApplied);
-        assert_eq!(standing.unneeded(), Some(Version(20)));
-        assert_eq!(standing.may_be_tried_again(), [C]);
-        standing.tried_again(C);
-        assert_eq!((standing.reason(C), standing.unneeded()), (None, Some(Version(20))));
-        assert!(standing.may_be_tried_again().is_empty());
+        let mut retention = three_replicas();
+        retention.quarantine(C, "version 21 cannot be applied", QuarantineDuration::UntilApplied);
+        assert_eq!(retention.unneeded(), Some(Version(20)));
+        assert_eq!(retention.may_be_tried_again(), [C]);
+        retention.tried_again(C);
+        assert_eq!((retention.reason(C), retention.unneeded()), (None, Some(Version(20))));
+        assert!(retention.may_be_tried_again().is_empty());
     }
 
     #[test]
     fn a_rebuild_keeps_what_it_will_need() {
-        let mut standing = standing();
-        standing.quarantine(C, "is being rebuilt", QuarantineDuration::UntilRestart);
-        standing.keep_from(C, Version(60));
-        standing.note_durable(B, Version(95));
-        assert_eq!(standing.unneeded(), Some(Version(60)));
+        let mut retention = three_replicas();
+        retention.quarantine(C, "is being rebuilt", QuarantineDuration::UntilRestart);
+        retention.keep_from(C, Version(60));
+        retention.note_durable(B, Version(95));
+        assert_eq!(retention.unneeded(), Some(Version(60)));
         // Also when the log is past its limit: else the rebuild would have been for nothing.
-        assert_eq!(standing.unneeded_but_by(|_| false), Some(Version(60)));
-        standing.rebuilt(C);
-        standing.forgo(C);
-        assert_eq!((standing.reason(C), standing.unneeded()), (None, Some(Version(60))));
+        assert_eq!(retention.unneeded_but_by(|_| false), Some(Version(60)));
+        retention.rebuilt(C);
+        retention.forgo(C);
+        assert_eq!((retention.reason(C), retention.unneeded()), (None, Some(Version(60))));
         // What its former data had survived says nothing about the new.
-        let mut standing = self::standing();
-        standing.quarantine(A, "is being rebuilt", QuarantineDuration::UntilRestart);
-        standing.keep_from(A, Version(65));
-        standing.rebuilt(A);
-        standing.forgo(A);
-        standing.note_durable(C, Version(99));
-        assert_eq!(standing.unneeded(), Some(Version(65)));
-    }
-
-    #[test]
-    fn a_quarantine_outlives_the_process() {
-        let folder = std::env::temp_dir().join(format!("onecopy-standing-{}", std::process::id()));
-        fs::create_dir(&folder).unwrap();
-        assert_eq!(read_quarantine(&folder, "replica-2").unwrap(), None);
-        let long = "ä".repeat(REASON_BYTES_MAX);
-        for (reason, lasting) in
-            [("it differs", QuarantineDuration::UntilRebuilt), (&long, QuarantineDuration::UntilApplied)]
-        {
-            write_quarantine(&folder, "replica-2", reason, lasting).unwrap();
-            let (read, read_lasting) = read_quarantine(&folder, "replica-2").unwrap().unwrap();
-            assert!(reason.starts_with(&read) && read.len() >= 10 && read_lasting == lasting, "{read}");
-        }
-        assert_eq!(read_quarantine(&folder, "replica-3").unwrap(), None);
-        lift_quarantine(&folder, "replica-2").unwrap();
-        lift_quarantine(&folder, "replica-2").unwrap();
-        assert_eq!(read_quarantine(&folder, "replica-2").unwrap(), None);
-        fs::remove_dir_all(&folder).unwrap();
+        let mut retention = three_replicas();
+        retention.quarantine(A, "is being rebuilt", QuarantineDuration::UntilRestart);
+        retention.keep_from(A, Version(65));
+        retention.rebuilt(A);
+        retention.forgo(A);
+        retention.note_durable(C, Version(99));
+        assert_eq!(retention.unneeded(), Some(Version(65)));
     }
 }

@@ -8,8 +8,7 @@ use cluster::ids::ReplicaId;
 use cluster::protocols::ReplicaStatus;
 use tokio::sync::mpsc;
 
-use super::log_retention;
-use super::log_retention::QuarantineDuration;
+use super::quarantines::QuarantineDuration;
 use super::resync_progress::ResyncStage;
 use super::{AgentOrder, Coordinator, ReplicaAddress, Seat};
 
@@ -34,8 +33,8 @@ impl Coordinator {
         seat.is_new.store(true, Ordering::Relaxed);
         self.seats.take(seat);
         self.set_stage(replica, Some(ResyncStage::Preparing));
-        self.standing().join(replica);
-        self.standing().quarantine(replica, "it has no data yet", QuarantineDuration::UntilRestart);
+        self.retention.log().join(replica);
+        self.retention.log().quarantine(replica, "it has no data yet", QuarantineDuration::UntilRestart);
         self.set_reader_patience();
         self.forget_names();
         self.handle(Event::Joined { replica });
@@ -50,8 +49,8 @@ impl Coordinator {
         seat.has_left.store(true, Ordering::Release);
         seat.give_up();
         self.sequences().leases.replica_changed(replica);
-        self.standing().forget(replica);
-        if let Err(error) = log_retention::lift_quarantine(self.log.folder(), &seat.name) {
+        self.retention.log().forget(replica);
+        if let Err(error) = self.retention.quarantines.lift(&seat.name) {
             tracing::warn!(replica = %seat.name, %error, "a replica of this name will begin in quarantine");
         }
         tracing::warn!(replica = %seat.name, "the replica is no longer a member");

@@ -8,8 +8,10 @@ use cluster::ids::{ClusterId, DatabaseId, Epoch, Identity, Nonce, ServiceId, Ver
 use cluster::protocols::shipping::Choices;
 use cluster::record::{Header, RecordBuilder};
 use commitlog::{FileLog, Recovered};
+use pgserver::LOG_FOLDER;
 
 use super::identities::Identities;
+use super::quarantines::Quarantines;
 use super::requests::Reason;
 use super::{Limits, ReplicaAddress};
 use crate::backend::Served;
@@ -50,8 +52,8 @@ pub(crate) struct Plan {
     pub(crate) cluster: ClusterId,
     /// What is served.
     pub(crate) served: Served,
-    /// The folder of the log.
-    pub(crate) log: PathBuf,
+    /// The folder of the node's own files: the log and what stands beside it.
+    pub(crate) data: PathBuf,
     /// The servers, in the order of their numbers; the first is the home of updates, to begin with.
     pub(crate) places: Vec<ReplicaAddress>,
     /// What the operator allows.
@@ -64,6 +66,18 @@ pub(crate) struct Plan {
     pub(crate) start_patience: Option<Duration>,
     /// The scheduler, where statements are shipped.
     pub(crate) shipping: Option<Choices>,
+}
+
+impl Plan {
+    /// The folder of the log.
+    pub(crate) fn log_folder(&self) -> PathBuf {
+        self.data.join(LOG_FOLDER)
+    }
+
+    /// The quarantines that outlive a restart. Their files stand in the folder of the log, since the first version.
+    pub(crate) fn quarantines(&self) -> Quarantines {
+        Quarantines::in_folder(self.log_folder())
+    }
 }
 
 /// Appends the record that opens the new epoch; its version, and the number that tells this term from others.

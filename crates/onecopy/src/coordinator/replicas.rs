@@ -1,23 +1,18 @@
 //! The coordinator's account of replicas beside the core: quarantine, what is durable, and how far the log can be trimmed.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use cluster::event::Event;
 use cluster::ids::{Identity, ReplicaId, Version};
 use cluster::parts::replica::State;
 
 use super::identities::AppliedVerdict;
-use super::log_retention;
-use super::log_retention::{LogRetention, QuarantineDuration};
+use super::quarantines::{Quarantine, QuarantineDuration};
 use super::resync_progress::ResyncStage;
 use super::{AgentOrder, Coordinator};
 
 impl Coordinator {
-    pub(super) fn standing(&self) -> MutexGuard<'_, LogRetention> {
-        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Runs `work` with the replica's server; `None` if that is given up meanwhile. Where statements are shipped no agent
     /// gives a server up, and the work has to end by itself.
     pub(crate) async fn unless_given_up<W: Future>(&self, replica: ReplicaId, work: W) -> Option<W::Output> {
@@ -38,7 +33,7 @@ impl Coordinator {
 
     /// A replica says what would survive a crash of its server; the log is trimmed behind the slowest.
     pub(crate) fn note_durable(&self, replica: ReplicaId, upto: Version) {
-        self.standing().note_durable(replica, upto);
+        self.retention.log().note_durable(replica, upto);
         self.trim();
     }
 
@@ -46,14 +41,14 @@ impl Coordinator {
     /// known where a replica stands that has nothing after it. Past the limit only those replicas count that are up.
     fn trim(&self) {
         let before = |upto: Version| Version(upto.0.saturating_sub(1));
-        let Some(unneeded) = self.standing().unneeded() else { return };
+        let Some(unneeded) = self.retention.log().unneeded() else { return };
         let mut trimmed = self.log.trim(before(unneeded));
-        if self.log.bytes() > self.log_bytes_max {
+        if self.log.bytes() > self.retention.log_bytes_max {
             let up: Vec<ReplicaId> =
                 self.replicas().iter().filter(|r| r.state == State::Up).map(|r| r.replica).collect();
-            let unneeded = self.standing().unneeded_but_by(|replica| up.contains(&replica));
+            let unneeded = self.retention.log().unneeded_but_by(|replica| up.contains(&replica));
             if let Some(unneeded) = unneeded {
-                trimmed = self.log.shrink(before(unneeded), self.log_bytes_max);
+                trimmed = self.log.shrink(before(unneeded), self.retention.log_bytes_max);
                 self.leave_behind(&up);
             }
         }
@@ -71,7 +66,7 @@ impl Coordinator {
         let first = self.log.first_retained();
         let all: Vec<ReplicaId> = self.seats.iter().map(|seat| seat.replica).collect();
         for replica in all.into_iter().filter(|replica| !up.contains(replica)) {
-            let needs = self.standing().needs(replica);
+            let needs = self.retention.log().needs(replica);
             if needs.is_some_and(|needs| needs.next() < first) {
                 let reason = "it was away for longer than the log is kept (log-max-mb)";
                 self.quarantine(replica, reason, QuarantineDuration::UntilRebuilt);
@@ -84,11 +79,11 @@ impl Coordinator {
         let name = &self.seats[replica].name;
         tracing::error!(replica = %name, reason, "the replica is quarantined");
         if lasting != QuarantineDuration::UntilRestart
-            && let Err(error) = log_retention::write_quarantine(self.log.folder(), name, reason, lasting)
+            && let Err(error) = self.retention.quarantines.keep(name, reason, lasting)
         {
             tracing::error!(replica = %name, %error, "after a restart the replica will not be in quarantine any more");
         }
-        self.standing().quarantine(replica, reason, lasting);
+        self.retention.log().quarantine(replica, reason, lasting);
         self.handle(Event::Diverged { replica });
         // What runs there at present is ended as well.
         self.reset(replica);
@@ -100,9 +95,9 @@ impl Coordinator {
     pub(super) fn remember_quarantines(&self) {
         for status in self.replicas() {
             let name = &self.seats[status.replica].name;
-            match log_retention::read_quarantine(self.log.folder(), name) {
+            match self.retention.quarantines.read(name) {
                 Ok(None) => {}
-                Ok(Some((reason, lasting))) => self.quarantine(status.replica, &reason, lasting),
+                Ok(Some(Quarantine { reason, lasting })) => self.quarantine(status.replica, &reason, lasting),
                 Err(error) => {
                     let reason = format!("whether it was in quarantine cannot be read: {error}");
                     self.quarantine(status.replica, &reason, QuarantineDuration::UntilRestart);
@@ -113,31 +108,31 @@ impl Coordinator {
 
     /// The replicas that serve nothing, and why.
     pub(crate) fn quarantined(&self) -> BTreeMap<ReplicaId, String> {
-        let standing = self.standing();
+        let retention = self.retention.log();
         let all = self.seats.iter().map(|seat| seat.replica);
-        all.filter_map(|replica| Some((replica, standing.reason(replica)?.to_owned()))).collect()
+        all.filter_map(|replica| Some((replica, retention.reason(replica)?.to_owned()))).collect()
     }
 
     /// Whether the replica is one of these.
     pub(crate) fn is_quarantined(&self, replica: ReplicaId) -> bool {
-        self.standing().reason(replica).is_some()
+        self.retention.log().reason(replica).is_some()
     }
 
     /// Records after this version are kept for the replica, which is being rebuilt.
     pub(crate) fn keep_from(&self, replica: ReplicaId, version: Version) {
-        self.standing().keep_from(replica, version);
+        self.retention.log().keep_from(replica, version);
     }
 
     /// The end of a rebuild, however it went: the log need not be kept for it any more.
     pub(crate) fn end_rebuild(&self, replica: ReplicaId) {
-        self.standing().forgo(replica);
+        self.retention.log().forgo(replica);
         self.set_stage(replica, None);
     }
 
     /// The replica's server has other data now: it leaves quarantine and is connected anew.
     pub(crate) fn rebuilt(&self, replica: ReplicaId) {
         self.lift_quarantine(replica);
-        self.standing().rebuilt(replica);
+        self.retention.log().rebuilt(replica);
         self.handle(Event::Rebuilt { replica });
         self.reset(replica);
     }
@@ -145,12 +140,12 @@ impl Coordinator {
     /// Replicas that could not apply a record are tried again, from what they have; which. One that fails again is in quarantine
     /// again.
     pub(crate) fn try_again(&self) -> Vec<ReplicaId> {
-        let mut tried = self.standing().may_be_tried_again();
+        let mut tried = self.retention.log().may_be_tried_again();
         tried.retain(|replica| self.stage(*replica).is_none());
         for replica in &tried {
             tracing::warn!(replica = %self.seats[*replica].name, "the replica is tried again");
             self.lift_quarantine(*replica);
-            self.standing().tried_again(*replica);
+            self.retention.log().tried_again(*replica);
             self.handle(Event::Rebuilt { replica: *replica });
             self.reset(*replica);
         }
@@ -159,7 +154,7 @@ impl Coordinator {
 
     fn lift_quarantine(&self, replica: ReplicaId) {
         let name = &self.seats[replica].name;
-        if let Err(error) = log_retention::lift_quarantine(self.log.folder(), name) {
+        if let Err(error) = self.retention.quarantines.lift(name) {
             tracing::error!(replica = %name, %error, "after a restart the replica will be in quarantine again");
         }
     }

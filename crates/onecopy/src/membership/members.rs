@@ -36,8 +36,7 @@ use super::initial_copy::ServerCondition;
 use super::resync;
 use super::resync::{RebuildError, Rebuilt, Underway};
 use crate::config::Replica;
-use crate::coordinator::log_retention;
-use crate::coordinator::log_retention::QuarantineDuration;
+use crate::coordinator::QuarantineDuration;
 use crate::coordinator::requests::{Data, Invitation, Invited, Invitee, MemberRequest, Reason};
 use crate::coordinator::resync_progress::{ResyncStage, Transfer};
 use crate::coordinator::{AgentOrder, Coordinator};
@@ -145,12 +144,8 @@ pub(crate) async fn furnish(
 fn not_compared(coordinator: &Coordinator, replica: ReplicaId) {
     let name = &coordinator.seats[replica].name;
     let reason = "the node has ended before it was compared with the others; it must be rebuilt";
-    if let Err(error) = log_retention::write_quarantine(
-        coordinator.log.folder(),
-        name,
-        reason,
-        QuarantineDuration::UntilRebuilt,
-    ) {
+    if let Err(error) = coordinator.retention.quarantines.keep(name, reason, QuarantineDuration::UntilRebuilt)
+    {
         tracing::warn!(replica = %name, %error, "if the node ends now, it will serve without having been compared");
     }
 }
@@ -162,7 +157,7 @@ async fn compare(coordinator: &Coordinator, replica: ReplicaId) -> Result<(), Me
     let differs = match found {
         Ok(None) => {
             let name = &coordinator.seats[replica].name;
-            if let Err(error) = log_retention::lift_quarantine(coordinator.log.folder(), name) {
+            if let Err(error) = coordinator.retention.quarantines.lift(name) {
                 tracing::warn!(replica = %name, %error, "after a restart it will begin in quarantine");
             }
             coordinator.drain(replica, false);

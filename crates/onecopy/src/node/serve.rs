@@ -73,7 +73,7 @@ pub(crate) async fn run(serve: Serve, progress: &Progress) -> Result<(), Reason>
     let node = Node::open(Plan {
         cluster: membership.id()?,
         served: served.clone(),
-        log: folder.join("log"),
+        data: folder.clone(),
         adoption: if membership.is_adopted() { Adoption::Done } else { Adoption::UnderWay },
         places: members.iter().map(|(replica, member)| place((*replica, member))).collect(),
         limits: limits(&config),

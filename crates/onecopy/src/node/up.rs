@@ -55,7 +55,7 @@ pub(crate) async fn run(up: Up, progress: &Progress) -> Result<(), Reason> {
     let plan = Plan {
         cluster: home.cluster,
         served: Served::of_new_servers(),
-        log: home.log_folder(),
+        data: home.dir.clone(),
         adoption: Adoption::AsTheLogSays,
         places: home.servers.iter().map(place).collect(),
         limits,

@@ -27,9 +27,9 @@ pub(crate) struct Seal {
 }
 
 impl Seal {
-    /// Reads the key beside a log's folder, or draws one.
-    pub(crate) fn beside(log: &Path) -> Result<Self, String> {
-        let path = log.with_file_name(FILE);
+    /// Reads the key in a data folder, or draws one.
+    pub(crate) fn in_folder(data: &Path) -> Result<Self, String> {
+        let path = data.join(FILE);
         let is_new = !path.exists();
         let bytes = if is_new { draw(&path) } else { read(&path) };
         let bytes = bytes.map_err(|error| format!("{}: {error}", path.display()))?;
@@ -89,8 +89,8 @@ mod tests {
             fs::create_dir_all(folder.join(name)).unwrap();
         }
         let (first, again) =
-            (Seal::beside(&folder.join("a/log")).unwrap(), Seal::beside(&folder.join("a/log")).unwrap());
-        let other = Seal::beside(&folder.join("b/log")).unwrap();
+            (Seal::in_folder(&folder.join("a")).unwrap(), Seal::in_folder(&folder.join("a")).unwrap());
+        let other = Seal::in_folder(&folder.join("b")).unwrap();
         assert_eq!((first.is_new, again.is_new), (true, false));
         let identity = Identity { epoch: Epoch(1), n: 2, nonce: Nonce(3) };
         assert_eq!(first.proof(identity), again.proof(identity));
@@ -103,7 +103,7 @@ mod tests {
         }
         assert_ne!(first.proof(identity), other.proof(identity));
         fs::write(folder.join("a/identity.key"), "short").unwrap();
-        assert!(Seal::beside(&folder.join("a/log")).unwrap_err().contains("identity.key: it is damaged"));
+        assert!(Seal::in_folder(&folder.join("a")).unwrap_err().contains("identity.key: it is damaged"));
         fs::remove_dir_all(&folder).unwrap();
     }
 }

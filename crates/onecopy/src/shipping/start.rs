@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use cluster::Cluster;
@@ -33,34 +33,30 @@ const KIND_FILE: &str = "statements";
 /// Names a rule that is switched off, for tests that show that a checker notices.
 const RULE_OFF: &str = "ONECOPY_TEST_RULE_OFF";
 
-fn kind_file(log: &Path) -> PathBuf {
-    log.parent().unwrap_or(log).join(KIND_FILE)
-}
-
 /// A node that captures rows cannot be opened over a log of statements.
-pub(crate) fn refuse_other_kind(log: &Path) -> Result<(), Reason> {
-    let file = kind_file(log);
+pub(crate) fn refuse_other_kind(data: &Path) -> Result<(), Reason> {
+    let file = data.join(KIND_FILE);
     if !file.exists() {
         return Ok(());
     }
     let names: Vec<&str> = super::PROTOCOLS.iter().map(|choices| choices.name).collect();
     Err(format!(
         "{} holds a cluster that ships statements; start it with one of the protocols {}",
-        file.parent().unwrap_or(&file).display(),
+        data.display(),
         names.join(", ")
     ))
 }
 
 /// The folder is, or becomes, one of this kind.
-fn claim_kind(log: &Path, is_new: bool) -> Result<(), Reason> {
-    let file = kind_file(log);
+fn claim_kind(data: &Path, is_new: bool) -> Result<(), Reason> {
+    let file = data.join(KIND_FILE);
     if file.exists() {
         return Ok(());
     }
     if !is_new {
         return Err(format!(
             "{} holds a cluster of the protocol onecopy; its replicas cannot be sent statements instead of rows",
-            file.parent().unwrap_or(&file).display()
+            data.display()
         ));
     }
     fs::write(&file, "The log of this cluster holds statements.\n")
@@ -80,8 +76,9 @@ pub(crate) struct Opened {
 /// Opens and fences the log, and lets each replica come.
 pub(crate) async fn open(plan: Plan, choices: Choices) -> Result<Opened, Reason> {
     let locks_are_off = allowed(&plan)?;
-    let (log, recovered) = FileLog::open(&plan.log, plan.cluster).map_err(|error| error.to_string())?;
-    claim_kind(&plan.log, recovered.begun)?;
+    let (log, recovered) =
+        FileLog::open(&plan.log_folder(), plan.cluster).map_err(|error| error.to_string())?;
+    claim_kind(&plan.data, recovered.begun)?;
     let cell: Arc<OnceLock<Arc<Shipping>>> = Arc::default();
     let (fenced, mut fence_durable) = mpsc::channel(1);
     start_log(&log, &cell, fenced)?;
@@ -92,6 +89,7 @@ pub(crate) async fn open(plan: Plan, choices: Choices) -> Result<Opened, Reason>
         Some(outcome) => outcome?,
         None => return Err("the log's writer has ended".into()),
     }
+    let quarantines = plan.quarantines();
     let (seats, orders): (Vec<Seat>, Vec<_>) = plan.places.into_iter().map(Seat::new).unzip();
     let replicas: Vec<ReplicaId> = seats.iter().map(|seat| seat.replica).collect();
     if replicas.iter().enumerate().any(|(index, id)| *id != replica(index)) || replicas.is_empty() {
@@ -116,7 +114,8 @@ pub(crate) async fn open(plan: Plan, choices: Choices) -> Result<Opened, Reason>
         is_founding: plan.adoption.is_founding(&recovered),
         identities,
         voucher: Voucher::draw()?,
-        seal: Arc::new(Seal::beside(&plan.log)?),
+        seal: Arc::new(Seal::in_folder(&plan.data)?),
+        quarantines,
         limits: plan.limits,
         runtime_config: plan.runtime_config,
     };
