@@ -36,11 +36,11 @@ use crate::writeset::forget_file;
 
 /// The prepared insert of the identity, on every connection to the home. The place in the WAL that it reports tells
 /// later whose locks came first (`cluster::parts::tickets`); a sequence would do as well, but change `lastval()`.
-const APPLIED_STATEMENT: &[u8] = b"onecopy applied";
+const APPLIED_STATEMENT: &str = "onecopy applied";
 const APPLIED_SQL: &str = "INSERT INTO onecopy.applied (epoch, n, nonce, proof) VALUES ($1, $2, $3, $4) \
                              RETURNING pg_catalog.pg_current_wal_insert_lsn()";
 /// The same, and the state of sequences.
-const DRAWN_STATEMENT: &[u8] = b"onecopy applied, drawn";
+const DRAWN_STATEMENT: &str = "onecopy applied, drawn";
 const DRAWN_SQL: &str = "INSERT INTO onecopy.applied (epoch, n, nonce, proof) VALUES ($1, $2, $3, $4) \
                            RETURNING pg_catalog.pg_current_wal_insert_lsn(), onecopy.sequences($5)";
 const INT4_OID: u32 = 23;
@@ -100,15 +100,12 @@ impl Committer<'_> {
         // Elsewhere it draws what was lent, which marks cover.
         let is_anchor = update.replica == coordinator.anchor();
         let asks = update.drawn.ask(is_anchor, || coordinator.sequences().reading());
-        let (name, sql, is_ready) = if asks {
-            (DRAWN_STATEMENT, DRAWN_SQL, server.drawn_ready)
-        } else {
-            (APPLIED_STATEMENT, APPLIED_SQL, server.applied_ready)
-        };
-        let is_ready = is_ready && !server.has_run_code;
+        let (name, sql) = if asks { (DRAWN_STATEMENT, DRAWN_SQL) } else { (APPLIED_STATEMENT, APPLIED_SQL) };
+        let is_prepared = server.own.has_identity_insert(name);
+        let name = name.as_bytes();
         let parameters = 4 + usize::from(asks);
         let output = &mut server.connection.output;
-        if !is_ready {
+        if !is_prepared {
             // An earlier attempt may or may not have prepared it: its transaction may have failed before.
             encode::close(output, Target::Statement(name));
             let types = [INT4_OID, INT8_OID, INT8_OID, INT8_OID, INT4_ARRAY_OID];
@@ -139,7 +136,8 @@ impl Committer<'_> {
             update.lock_lsn = Some(ticket);
             update.drawn.answered(states.as_deref())?;
             let server = self.link.servers.get(update.replica);
-            *(if states.is_some() { &mut server.drawn_ready } else { &mut server.applied_ready }) = true;
+            let name = if states.is_some() { DRAWN_STATEMENT } else { APPLIED_STATEMENT };
+            server.own.add_identity_insert(name);
             return Ok(());
         }
         Err(broken("the home drew no number"))

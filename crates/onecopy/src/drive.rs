@@ -73,7 +73,7 @@ impl Driver<'_> {
         };
         let server = self.link.servers.get(update.replica);
         let expected = write(server);
-        self.link.cancel.set(Doing::Running(Arc::clone(&server.running)));
+        self.link.cancel.set(Doing::Running(Arc::clone(&server.registration.running)));
         let sent = Instant::now();
         let result = Relay::new(&mut self.link.client, server, Some(&mut update.capture)).run(expected).await;
         self.link.cancel.set(Doing::Nothing);
@@ -108,11 +108,11 @@ impl Driver<'_> {
         let Transaction::Update(update) = &self.txn.state else { return };
         let server = self.link.servers.find(update.replica);
         let is_in_step = server.is_some_and(|server| {
-            let unsent = !server.ahead.is_empty();
+            let unsent = server.own.has_ahead();
             if unsent {
                 // Its BEGIN was never sent.
                 server.connection.take_back();
-                server.ahead.clear();
+                server.own.discard_ahead();
             }
             !unsent
         });
@@ -171,7 +171,7 @@ impl Driver<'_> {
         Box::pin(self.roll_back_home()).await;
         if let Some(server) = self.link.servers.find(replica) {
             // A refresh may have sent it away at the same time.
-            server.evictions.take(server.running.pid);
+            server.take_eviction();
             if !server.connection.is_at_rest() {
                 self.link.servers.close(replica);
             }

@@ -21,6 +21,7 @@ pub(crate) mod carried;
 pub(crate) mod check_out;
 pub(crate) mod leftovers;
 pub(crate) mod opening;
+pub(crate) mod own_statements;
 pub(crate) mod pinned_state;
 pub(crate) mod pins;
 pub(crate) mod servers;
@@ -446,7 +447,7 @@ impl Pools {
         let usage = |((role, replica), pool): (&Key, &Pool)| Usage {
             role: role.to_string(),
             replica: *replica,
-            idle: pool.idle.iter().map(|server| server.running.pid).collect(),
+            idle: pool.idle.iter().map(|server| server.registration.running.pid).collect(),
         };
         inside.pools.iter().map(usage).collect()
     }

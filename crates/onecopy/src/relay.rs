@@ -132,8 +132,8 @@ impl<'a> Relay<'a> {
 
     /// Reads one unit, after the replies to what of our own comes before it. After an error the connection is of no use.
     pub(crate) async fn run(mut self, expected: Expected) -> Result<Ended, Fault> {
-        while let Some(opening) = self.server.ahead.pop_front() {
-            let completions = Some(opening.completions);
+        while let Some(ahead) = self.server.own.next_ahead() {
+            let completions = Some(ahead.completions);
             self.expected = Expected { silent: true, completions, ..Expected::default() };
             self.unit().await?;
             if self.ended.is_evicted {
@@ -143,9 +143,7 @@ impl<'a> Relay<'a> {
                 // What was sent ahead failed, so nothing after it ran as it should.
                 return Err(Fault::Server(body));
             }
-            if !self.server.openings.contains(&opening.name) {
-                self.server.openings.push(opening.name);
-            }
+            self.server.own.answered(ahead);
         }
         let lost_encoding = self.ended.lost_encoding;
         self.ended = Ended { lost_encoding, ..Ended::default() };
@@ -231,7 +229,7 @@ impl<'a> Relay<'a> {
     pub(crate) async fn show(&mut self) -> Result<(), Fault> {
         let shown = self.client.flush().await;
         if shown.is_err() {
-            self.server.running.cancel().await;
+            self.server.registration.running.cancel().await;
         }
         shown
     }
@@ -260,7 +258,7 @@ impl<'a> Relay<'a> {
             return Ok(());
         }
         if let Some(fault) = self.client.leaves() {
-            self.server.running.cancel().await;
+            self.server.registration.running.cancel().await;
             return Err(fault);
         }
         Ok(())
@@ -403,7 +401,7 @@ impl<'a> Relay<'a> {
         let fields = Fields::new(body);
         let is_fatal = matches!(fields.get(b'V'), Some(b"FATAL" | b"PANIC"));
         let is_cancelled = fields.sqlstate() == sqlstate::QUERY_CANCELED.as_bytes();
-        let is_evicted = (is_fatal || is_cancelled) && self.server.evictions.take(self.server.running.pid);
+        let is_evicted = (is_fatal || is_cancelled) && self.server.take_eviction();
         if is_evicted {
             self.ended.error = Some(body.to_vec());
         }

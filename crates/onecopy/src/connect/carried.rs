@@ -59,8 +59,8 @@ impl Connector<'_> {
         let missing = all - carried.len();
         let anchor = self.link.anchor();
         let lacking = self.link.servers.find(anchor).map(|server| {
-            server.has_carried = true;
-            server.lacking.clone()
+            server.carried.is_here = true;
+            server.carried.lacking.clone()
         });
         let is_lacking = |one: &Carried| lacking.iter().flatten().any(|name| *name == one.name);
         let before = std::mem::take(&mut self.link.servers.carried.0);
@@ -75,9 +75,11 @@ impl Connector<'_> {
         let Some(carried) = self.link.servers.carried.find(name) else { return Ok(()) };
         let text = carried.text.clone();
         let Some(server) = self.link.servers.find(anchor) else { return Ok(()) };
-        let Some(at) = server.lacking.iter().position(|lacking| lacking == name) else { return Ok(()) };
+        let Some(at) = server.carried.lacking.iter().position(|lacking| lacking == name) else {
+            return Ok(());
+        };
         server.run_for_client(&text).await.map_err(Fault::at(anchor))?;
-        server.lacking.remove(at);
+        server.carried.lacking.remove(at);
         Ok(())
     }
 }

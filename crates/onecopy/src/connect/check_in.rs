@@ -225,7 +225,7 @@ impl Connector<'_> {
     /// Gives one back, unless it has to be kept; says why it is.
     async fn give_back_one(&mut self, replica: ReplicaId) -> Pins {
         let Some(server) = self.link.servers.find(replica) else { return Pins::default() };
-        if !server.connection.is_at_rest() || !server.ahead.is_empty() {
+        if !server.connection.is_at_rest() || server.own.has_ahead() {
             self.link.servers.close(replica);
             return Pins::default();
         }
@@ -241,8 +241,8 @@ impl Connector<'_> {
             Err(pins) => return pins,
         };
         // Whoever sends one from now on finds that nothing runs.
-        if server.running.is_left_alone().await && server.connection.is_at_rest() {
-            server.evictions.take(server.running.pid);
+        if server.registration.running.is_left_alone().await && server.connection.is_at_rest() {
+            server.take_eviction();
             self.link.coordinator().pools.give_back(server);
         }
         Pins::default()

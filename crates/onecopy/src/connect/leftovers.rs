@@ -96,7 +96,7 @@ impl Connector<'_> {
     pub(crate) fn note_left(&mut self, replica: ReplicaId) {
         if let Some(server) = self.link.servers.find(replica) {
             server.pins.add(Pin::Unknown);
-            server.has_run_code = true;
+            server.own.note_code();
         }
         if let (Some(tenancy), true) = (&self.link.tenancy, self.txn.open_at() == Some(replica)) {
             tenancy.hold();

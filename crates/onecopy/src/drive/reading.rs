@@ -72,7 +72,7 @@ impl Driver<'_> {
     pub(crate) async fn at_replica(&mut self, replica: ReplicaId, work: Work<'_>) -> Result<Ended, Fault> {
         let server = self.link.servers.get(replica);
         let expected = work.write(server);
-        self.link.cancel.set(Doing::Running(Arc::clone(&server.running)));
+        self.link.cancel.set(Doing::Running(Arc::clone(&server.registration.running)));
         let result = Relay::new(&mut self.link.client, server, None).run(expected).await;
         self.link.cancel.set(Doing::Nothing);
         self.link.executed();
@@ -110,7 +110,7 @@ impl Driver<'_> {
     pub(crate) async fn leave_read(&mut self) {
         let Transaction::Read(read) = &self.txn.state else { return };
         let replica = read.replica;
-        let is_sent = |server: &mut Server| server.ahead.is_empty() && server.connection.is_in_step();
+        let is_sent = |server: &mut Server| !server.own.has_ahead() && server.connection.is_in_step();
         if self.link.servers.is_shared() && self.link.servers.find(replica).is_some_and(is_sent) {
             self.end_read(false).await;
         }

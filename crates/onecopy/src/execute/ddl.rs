@@ -313,7 +313,7 @@ impl Executor<'_> {
         }
         let anchor = self.view().home();
         let Some(server) = self.link.servers.find(anchor) else { return Ok(false) };
-        if !server.ahead.is_empty() {
+        if server.own.has_ahead() {
             return Ok(false);
         }
         let sql = format!(

@@ -169,7 +169,7 @@ impl Executor<'_> {
             tenancy.end_guard().await;
         }
         if let Some(server) = self.link.servers.find(self.txn.last_home).filter(|_| !is_evicted) {
-            server.evictions.take(server.running.pid);
+            server.take_eviction();
         }
     }
 

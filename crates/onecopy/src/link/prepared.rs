@@ -12,7 +12,7 @@ impl Link {
     /// one, and until then there is none.
     pub(crate) async fn close_everywhere(&mut self, name: &[u8]) {
         for server in self.servers.iter_mut() {
-            if !server.prepared.may_have(name) || !server.ahead.is_empty() {
+            if !server.prepared.may_have(name) || server.own.has_ahead() {
                 continue;
             }
             encode::close(&mut server.connection.output, Target::Statement(name));

@@ -40,12 +40,21 @@ impl AllCarried {
     }
 }
 
+/// Which statements of SQL's PREPARE one connection has.
+#[derive(Debug, Default)]
+pub(crate) struct CarriedHere {
+    /// The session's statements were prepared here.
+    pub(crate) is_here: bool,
+    /// The names of those that could not be prepared again.
+    pub(crate) lacking: Vec<String>,
+}
+
 impl Server {
     /// The session's statements are prepared here again.
     async fn prepare_again(&mut self, all: &AllCarried) -> Result<(), Fault> {
         for carried in &all.0 {
             if !prepare_again(self, &carried.text).await? {
-                self.lacking.push(carried.name.clone());
+                self.carried.lacking.push(carried.name.clone());
             }
         }
         Ok(())
@@ -55,17 +64,17 @@ impl Server {
 impl Servers {
     /// Brings what PREPARE made to the connection to the anchor, if that is another one than before.
     pub(crate) async fn carry(&mut self, anchor: ReplicaId) -> Result<(), Fault> {
-        if self.carried.is_empty() || self.find(anchor).is_none_or(|server| server.has_carried) {
+        if self.carried.is_empty() || self.find(anchor).is_none_or(|server| server.carried.is_here) {
             return Ok(());
         }
         // A former anchor would keep those that are deallocated from now on.
         for slot in &mut self.all {
-            drop(slot.take_if(|server| server.has_carried && server.connection.is_at_rest()));
+            drop(slot.take_if(|server| server.carried.is_here && server.connection.is_at_rest()));
         }
         let Some(server) = self.all.get_mut(usize::from(anchor.0)).and_then(Option::as_mut) else {
             return Ok(());
         };
-        server.has_carried = true;
+        server.carried.is_here = true;
         server.pins.add(Pin::Prepare);
         server.prepare_again(&self.carried).await
     }

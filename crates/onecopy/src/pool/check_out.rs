@@ -199,8 +199,8 @@ impl Servers {
         {
             (self.draws_at, sharing.has_lost_draws) = (None, true);
         }
-        server.has_carried = false;
-        server.shown = Some(self.entry.use_server(replica, server.running.pid));
+        server.carried.is_here = false;
+        server.registration.shown = Some(self.entry.use_server(replica, server.registration.running.pid));
         let number = usize::from(replica.0);
         if self.all.len() <= number {
             self.all.resize_with(number + 1, || None);
@@ -266,7 +266,7 @@ impl Servers {
             shared.worn = is_up_to_date.then(|| settings.dress());
             shared.since = Instant::now();
         }
-        server.shown = None;
+        server.registration.shown = None;
         slot.take().ok_or(nothing)
     }
 

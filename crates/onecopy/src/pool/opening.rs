@@ -4,15 +4,16 @@
 //! A connection that is opened later may begin with others, at least until its replica has applied the change. So each is
 //! compared with the one to the anchor, and if they differ, the session stays at the anchor for a while.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cluster::ids::{Incarnation, ReplicaId};
 
 use super::cached::Cached;
+use super::carried::CarriedHere;
+use super::own_statements::OwnStatements;
 use super::pins::Pins;
-use super::servers::{Server, ServerNames, Servers};
+use super::servers::{AnchorOids, Registration, Server, Servers};
 use crate::backend::{BackendError, Connection, assert_qualified};
 use crate::capture::vouch::STARTED_SQL;
 use crate::client::cancel::Running;
@@ -131,30 +132,25 @@ pub(crate) async fn open(
                 let proven = prove(coordinator, &mut connection, &proof).await.map_err(Fault::at(replica))?;
                 let defaults = proven.ok_or(Fault::Lost(replica))?;
                 let running = Running::new(seat.address.clone(), &connection);
-                let (edition, names) = ServerNames::of(coordinator, replica);
                 return Ok(Server {
-                    shown: Some(entry.connect(replica, connection.pid)),
+                    registration: Registration {
+                        shown: Some(entry.connect(replica, connection.pid)),
+                        _line: line,
+                        running: Arc::new(running),
+                        evictions: Arc::clone(&seat.evictions),
+                    },
                     shared: None,
-                    _line: line,
-                    running: Arc::new(running),
-                    evictions: Arc::clone(&seat.evictions),
                     replica,
                     incarnation,
                     defaults,
                     connection,
                     prepared: Cached::default(),
                     settings: 0,
-                    applied_ready: false,
-                    drawn_ready: false,
-                    ahead: VecDeque::new(),
-                    has_run_code: false,
-                    openings: Vec::new(),
+                    own: OwnStatements::default(),
                     pins: Pins::default(),
-                    has_carried: false,
-                    lacking: Vec::new(),
+                    carried: CarriedHere::default(),
                     has_draws: false,
-                    edition,
-                    names,
+                    oids: AnchorOids::of(coordinator, replica),
                 });
             }
             Err(error) => failed = Some(error),

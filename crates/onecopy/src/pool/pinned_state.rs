@@ -39,7 +39,7 @@ pub(crate) fn lost(what: Pins) -> Fault {
 impl Server {
     /// An update transaction of the session begins here.
     pub(crate) fn move_in(&self, session: SessionId) -> Tenancy {
-        let tenancy = self.evictions.move_in(self.running.pid, session);
+        let tenancy = self.registration.evictions.move_in(self.registration.running.pid, session);
         if !self.pins.held().is_empty() {
             tenancy.hold();
         }

@@ -8,7 +8,7 @@
 //! its WAL meanwhile. Every connection defaults to read-only transactions (pitfalls 1.13): what writes runs in a
 //! transaction that Onecopy itself began as READ WRITE, at the home, where capture accepts it.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cluster::ids::{Incarnation, ReplicaId};
@@ -18,9 +18,10 @@ use wire::frontend::Target;
 
 use super::Thread;
 use super::cached::Cached;
-use super::carried::AllCarried;
+use super::carried::{AllCarried, CarriedHere};
 use super::check_out::Sharing;
 use super::opening::{Defaults, DefaultsInForce, open};
+use super::own_statements::{Ahead, OwnStatements};
 use super::pinned_state;
 use super::pins::Pins;
 use super::state_sync::{Shared, dress};
@@ -42,55 +43,63 @@ pub(crate) struct Server {
     /// The settings of role and database that it has begun with.
     pub(crate) defaults: Defaults,
     pub(crate) connection: Connection,
-    /// What a cancel request needs.
-    pub(crate) running: Arc<Running>,
-    /// By which the connection is cut when its server is given up.
-    pub(crate) _line: Line,
-    /// Where it is said that this backend was sent away.
-    pub(crate) evictions: Arc<Evictions>,
+    /// Where others find the connection.
+    pub(crate) registration: Registration,
     /// Statements prepared here.
     pub(crate) prepared: Cached,
     /// How many of the session's settings were brought here.
     pub(crate) settings: u64,
-    /// The insert into `onecopy.applied` is prepared.
-    pub(crate) applied_ready: bool,
-    /// The insert that tells the state of sequences, too, is prepared.
-    pub(crate) drawn_ready: bool,
-    /// Each BEGIN or savepoint of ours that was put before what is sent next; its replies are swallowed.
-    pub(crate) ahead: VecDeque<Opening>,
-    /// Code has run that may have prepared something else under names of ours.
-    pub(crate) has_run_code: bool,
-    /// Those that are prepared here.
-    pub(crate) openings: Vec<&'static str>,
+    /// Our own statements.
+    pub(crate) own: OwnStatements,
     /// What of the session exists only here.
     pub(crate) pins: Pins,
-    /// What PREPARE has made in the session is here.
-    pub(crate) has_carried: bool,
-    /// But these, by name, which could not be prepared again.
-    pub(crate) lacking: Vec<String>,
+    /// Which statements of SQL's PREPARE are here.
+    pub(crate) carried: CarriedHere,
     /// The session may have drawn from sequences here.
     pub(crate) has_draws: bool,
-    /// The edition of names that the next field is of.
-    pub(crate) edition: u64,
-    /// What the anchor calls the objects of this server; none at the anchor itself.
-    pub(crate) names: Option<ServerNames>,
-    /// What is to be known of it where sessions share it.
+    /// What the anchor calls the objects of this server.
+    pub(crate) oids: AnchorOids,
+    /// What the pool has to know of it, where sessions share connections.
     pub(crate) shared: Option<Shared>,
-    /// It is shown with its session while this lives.
+}
+
+/// Where others find a connection: to cancel its statement, to cut it, to see it.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    /// What a cancel request needs.
+    pub(crate) running: Arc<Running>,
+    /// The connection is cut by this entry when its server is given up.
+    pub(crate) _line: Line,
+    /// The agent notes here which backends it has evicted.
+    pub(crate) evictions: Arc<Evictions>,
+    /// SHOW CLIENTS has it with its session while this lives.
     pub(crate) shown: Option<Connected>,
 }
 
-/// A BEGIN of ours. It is answered together with what follows it: a Sync of its own would cost the server another system
-/// call, and us one to read it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Opening {
-    /// The prepared statement.
-    pub(crate) name: &'static str,
-    /// How many completions answer it.
-    pub(crate) completions: usize,
+/// What the anchor calls the objects of a server.
+#[derive(Debug)]
+pub(crate) struct AnchorOids {
+    /// The edition of the maps that this one is of.
+    edition: u64,
+    /// None at the anchor itself.
+    pub(crate) names: Option<ServerNames>,
 }
 
-/// What the anchor calls the objects of a server.
+impl AnchorOids {
+    pub(crate) fn of(coordinator: &Coordinator, replica: ReplicaId) -> Self {
+        let (edition, source) = coordinator.names(replica);
+        Self { edition, names: source.map(|source| ServerNames { pairs: source.pairs(), source }) }
+    }
+
+    /// Takes the present maps, if they are others than before.
+    fn refresh(&mut self, coordinator: &Coordinator, replica: ReplicaId) {
+        if self.edition != coordinator.names_edition() {
+            *self = Self::of(coordinator, replica);
+        }
+    }
+}
+
+/// The anchor's OIDs of a server's objects.
 #[derive(Debug)]
 pub(crate) struct ServerNames {
     /// Where more can be learned.
@@ -99,14 +108,12 @@ pub(crate) struct ServerNames {
     pub(crate) pairs: Arc<Pairs>,
 }
 
-impl ServerNames {
-    pub(crate) fn of(coordinator: &Coordinator, replica: ReplicaId) -> (u64, Option<Self>) {
-        let (edition, source) = coordinator.names(replica);
-        (edition, source.map(|source| Self { pairs: source.pairs(), source }))
-    }
-}
-
 impl Server {
+    /// Whether the agent has evicted this backend; the note of it is taken.
+    pub(crate) fn take_eviction(&self) -> bool {
+        self.registration.evictions.take(self.registration.running.pid)
+    }
+
     /// The same, which wakes the thread of the caller from now on.
     pub(crate) fn brought_here(self) -> std::io::Result<Self> {
         let connection = self.connection.brought_here()?;
@@ -140,22 +147,12 @@ impl Server {
 
     /// Puts a BEGIN into the output. Something that is answered at once has to follow before it is sent.
     pub(crate) fn begin(&mut self, isolation: Isolation, is_read_only: bool) {
-        self.doubt_own();
         self.put_in(b"", opening(isolation, is_read_only), &[]);
-    }
-
-    /// Code of users can end what is prepared on its connection.
-    fn doubt_own(&mut self) {
-        if std::mem::take(&mut self.has_run_code) {
-            (self.applied_ready, self.drawn_ready) = (false, false);
-            self.openings.clear();
-        }
     }
 
     /// Tells stand-ins something, before what is sent next.
     pub(crate) fn tell(&mut self, told: Option<&str>) {
         if let Some(told) = told {
-            self.doubt_own();
             self.put_in(PORTAL, TELL, &[Some(told.as_bytes())]);
         }
     }
@@ -167,9 +164,10 @@ impl Server {
     }
 
     fn put_in(&mut self, portal: &[u8], name: &'static str, values: &[Option<&[u8]>]) {
+        let is_prepared = self.own.has_named(name);
         let output = &mut self.connection.output;
         let mut completions = 2;
-        if !self.openings.contains(&name) {
+        if !is_prepared {
             // An earlier attempt may or may not have prepared it.
             encode::close(output, Target::Statement(name.as_bytes()));
             let sql = name.trim_start_matches(OPENING);
@@ -183,28 +181,24 @@ impl Server {
             encode::close(output, Target::Portal(portal));
             completions += 1;
         }
-        self.ahead.push_back(Opening { name, completions });
+        self.own.put_ahead(Ahead { name, completions });
     }
 
     /// How many statements are prepared here by the protocol, as far as it is known.
     pub(crate) fn prepared_by_protocol(&self) -> usize {
-        let ours = [self.applied_ready, self.drawn_ready].into_iter().filter(|is_ready| *is_ready).count();
-        self.prepared.named() + self.openings.len() + ours
+        self.prepared.named() + self.own.len()
     }
 
     /// Only these are: code of users can end what is prepared on its connection.
     pub(crate) fn retain_prepared(&mut self, names: &BTreeSet<Vec<u8>>) {
         self.prepared.retain(|name| names.contains(name));
-        self.openings.retain(|name| names.contains(name.as_bytes()));
-        (self.applied_ready, self.drawn_ready) = (false, false);
+        self.own.retain(names);
     }
 
     /// All prepared statements are gone.
     pub(crate) fn deallocated(&mut self) {
         self.prepared.clear();
-        self.applied_ready = false;
-        self.drawn_ready = false;
-        self.openings.clear();
+        self.own.forget();
     }
 }
 
@@ -360,7 +354,7 @@ impl Servers {
         self.carried = AllCarried::default();
         for server in self.iter_mut() {
             server.pins = Pins::default();
-            server.lacking.clear();
+            server.carried.lacking.clear();
         }
     }
 
@@ -428,9 +422,7 @@ impl Servers {
         }
         let slot = &mut self.all[number];
         let server = slot.as_mut().expect("it was put there just now");
-        if server.edition != coordinator.names_edition() {
-            (server.edition, server.names) = ServerNames::of(coordinator, replica);
-        }
+        server.oids.refresh(coordinator, replica);
         let forgets_draws = server.has_draws && self.draws_at != Some(replica);
         let dressed = dress(server, settings, self.entry.id, forgets_draws).await;
         if dressed.is_err() && server.shared.is_some() {

@@ -9,7 +9,7 @@ use crate::error::{Fault, Refusal};
 impl Relay<'_> {
     /// Puts canonical ids into the description after the run; what is not known is returned, and nothing changed.
     pub(crate) fn rename(&mut self, tag: u8, total: usize) -> Result<Vec<(Kind, u32)>, Fault> {
-        let Some(names) = &self.server.names else { return Ok(Vec::new()) };
+        let Some(names) = &self.server.oids.names else { return Ok(Vec::new()) };
         let malformed = |_| Fault::Lost(self.server.replica);
         let body = &mut self.server.connection.input.data_mut()[self.run..self.run + total];
         let body = &mut body[frame::HEADER_BYTES..];
@@ -34,7 +34,7 @@ impl Relay<'_> {
     /// Asks the servers; a column of a relation that stays unknown counts as computed.
     pub(crate) async fn learn(&mut self, wanted: Vec<(Kind, u32)>) -> Result<(), Fault> {
         let lost = Fault::Lost(self.server.replica);
-        let Some(names) = &mut self.server.names else { return Err(lost) };
+        let Some(names) = &mut self.server.oids.names else { return Err(lost) };
         let Ok(found) = names.source.learn(&wanted).await else { return Err(lost) };
         names.pairs = names.source.pairs();
         if found {

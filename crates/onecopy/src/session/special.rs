@@ -411,7 +411,7 @@ impl Session {
             let anchor = self.link.anchor();
             if let Some(server) = self.link.servers.find(anchor) {
                 server.deallocated();
-                server.lacking.clear();
+                server.carried.lacking.clear();
             }
             self.link.servers.close_others(anchor);
         }
